@@ -1,0 +1,2 @@
+//! The program `trine`.
+fn main() {}

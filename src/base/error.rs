@@ -1,0 +1,215 @@
+//! The one error type of the store. Its variants are what a caller does about them.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Why an operation failed.
+///
+/// Cloning is cheap: one failed read may answer many waiters.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Bytes on disk are not what was written. Reads elsewhere go on; see the file and offset.
+    Corrupt(Box<Corrupt>),
+    /// The operating system refused a read, write or sync.
+    Io {
+        /// What was being done: "read", "write", "sync", ...
+        operation: &'static str,
+        /// The file, relative to the store's directory.
+        file: String,
+        /// Offset in the file, in bytes, where that means anything.
+        offset: u64,
+        /// The operating system's own error.
+        source: Arc<std::io::Error>,
+    },
+    /// The disk or quota is full. Free space and try again; nothing acknowledged was lost.
+    Full {
+        /// The file that could not grow.
+        file: String,
+    },
+    /// A key, value or batch is over its limit. Nothing was written.
+    TooLarge {
+        /// "key", "value" or "batch".
+        what: &'static str,
+        /// Largest allowed size, in bytes.
+        limit: u64,
+        /// Size given, in bytes.
+        given: u64,
+    },
+    /// An option fixed at creation was given another value on reopen.
+    Mismatch {
+        /// Name of the option.
+        name: &'static str,
+        /// Value the keyspace was created with.
+        stored: String,
+        /// Value given now.
+        given: String,
+    },
+    /// A setting or name is out of its range; every fault is listed.
+    Invalid {
+        /// One sentence a fault.
+        faults: Vec<String>,
+    },
+    /// The store was written by a newer release, or uses a feature this one does not know.
+    Unsupported {
+        /// The file that says so.
+        file: String,
+        /// What is not supported, by name.
+        what: String,
+    },
+    /// The directory does not exist, and the store was not to be created.
+    Missing {
+        /// The directory.
+        path: String,
+    },
+    /// The directory holds something else than a store.
+    Foreign {
+        /// The directory.
+        path: String,
+        /// What was found there.
+        found: String,
+    },
+    /// Another process, or another handle in this one, has the store open.
+    Locked {
+        /// The directory.
+        path: String,
+    },
+    /// The operating system does not permit what was asked.
+    Permission {
+        /// What was being done.
+        operation: &'static str,
+        /// The file or directory.
+        file: String,
+    },
+    /// No keyspace of that name.
+    NoKeyspace {
+        /// The name.
+        name: String,
+    },
+    /// The keyspace was dropped; its handles stay dropped.
+    Dropped {
+        /// Its name.
+        name: String,
+    },
+    /// The store was opened read-only.
+    ReadOnly,
+    /// A sync, or a write of log or manifest, failed: the store takes no writes until it is reopened.
+    Latched {
+        /// The first failure.
+        cause: Box<Error>,
+    },
+    /// The store was closed.
+    Closed,
+}
+
+/// Bytes on disk that are not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Corrupt {
+    /// The file, relative to the store's directory.
+    pub file: String,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// What was being read there.
+    pub what: &'static str,
+    /// What should have been found.
+    pub expected: String,
+    /// What was found.
+    pub found: String,
+}
+
+/// The store's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn corrupt(
+        file: impl fmt::Display,
+        offset: u64,
+        what: &'static str,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Error {
+        Error::Corrupt(Box::new(Corrupt {
+            file: file.to_string(),
+            offset,
+            what,
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }))
+    }
+
+    /// A decoder's complaint about bytes that began at `base` of `file`.
+    pub(crate) fn malformed(file: impl fmt::Display, base: u64, bad: super::codec::Malformed) -> Error {
+        Error::corrupt(file, base + bad.at as u64, bad.what, bad.expected, bad.found)
+    }
+
+    /// The error that writes get once `self` has latched the store.
+    pub(crate) fn latched(&self) -> Error {
+        match self {
+            Error::Latched { .. } => self.clone(),
+            other => Error::Latched { cause: Box::new(other.clone()) },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Corrupt(at) => write!(
+                f,
+                "{} is damaged at offset {}: {} should be {} and is {}. Restore the file from a backup",
+                at.file, at.offset, at.what, at.expected, at.found
+            ),
+            Error::Io { operation, file, offset, source } => {
+                write!(f, "could not {operation} {file} at offset {offset}: {source}")
+            }
+            Error::Full { file } => {
+                write!(f, "no space left for {file}. Free space and try again; nothing acknowledged was lost")
+            }
+            Error::TooLarge { what, limit, given } => {
+                write!(f, "a {what} of {given} bytes is over the limit of {limit}; nothing was written")
+            }
+            Error::Mismatch { name, stored, given } => write!(
+                f,
+                "{name} is fixed at creation: the store has {stored}, {given} was asked for. Open it with {stored}"
+            ),
+            Error::Invalid { faults } => write!(f, "invalid settings: {}", faults.join("; ")),
+            Error::Unsupported { file, what } => {
+                write!(
+                    f,
+                    "{file} needs {what}, which this release does not support. Open it with a newer release"
+                )
+            }
+            Error::Missing { path } => write!(f, "there is no store at {path}"),
+            Error::Foreign { path, found } => {
+                write!(f, "{path} is not a store: it holds {found}. Choose an empty or new directory")
+            }
+            Error::Locked { path } => {
+                write!(f, "the store at {path} is open elsewhere. Close the other process or handle first")
+            }
+            Error::Permission { operation, file } => {
+                write!(f, "no permission to {operation} {file}. Check its owner and mode")
+            }
+            Error::NoKeyspace { name } => write!(f, "there is no keyspace named {name:?}"),
+            Error::Dropped { name } => write!(f, "keyspace {name:?} was dropped; open it anew"),
+            Error::ReadOnly => f.write_str("the store was opened read-only; open it for writing"),
+            Error::Latched { cause } => {
+                write!(
+                    f,
+                    "the store takes no writes until it is reopened, because an earlier one failed: {cause}"
+                )
+            }
+            Error::Closed => f.write_str("the store was closed; open it again"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source.as_ref()),
+            Error::Latched { cause } => Some(cause.as_ref()),
+            _ => None,
+        }
+    }
+}

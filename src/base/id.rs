@@ -1,0 +1,183 @@
+//! Identities: keyspaces, partitions, trees, files, kinds of item, sequence numbers.
+//!
+//! Ids are never reused, so an id found in a file names one thing for ever.
+
+use std::fmt;
+
+/// A keyspace's number; 0 is never given out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct KeyspaceId(pub(crate) u32);
+
+/// A partition's number; 0 is never given out. Unique in the store, not only in its keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct PartitionId(pub(crate) u32);
+
+/// A partition of a keyspace: what has its own levels, and the unit of compaction and of dropping.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct TreeId {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) partition: PartitionId,
+}
+
+/// Position of a write in the one order of all writes; 56 bits. 0 is before the first write.
+pub(crate) type Sequence = u64;
+
+/// The largest sequence number: a log record keeps it beside an 8-bit kind.
+pub(crate) const SEQUENCE_MAX: Sequence = (1 << 56) - 1;
+
+/// What a file is; the number stands in its header and in manifest names. 0 is never valid.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub(crate) enum FileKind {
+    Lock = 1,
+    Store = 2,
+    Manifest = 3,
+    Log = 4,
+    Table = 5,
+    Cluster = 6,
+    Blob = 7,
+    History = 8,
+}
+
+impl FileKind {
+    pub(crate) const ALL: [FileKind; 8] = [
+        FileKind::Lock,
+        FileKind::Store,
+        FileKind::Manifest,
+        FileKind::Log,
+        FileKind::Table,
+        FileKind::Cluster,
+        FileKind::Blob,
+        FileKind::History,
+    ];
+
+    pub(crate) fn from_u8(byte: u8) -> Option<FileKind> {
+        FileKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+
+    /// The word a file name begins with.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            FileKind::Lock => "LOCK",
+            FileKind::Store => "STORE",
+            FileKind::Manifest => "manifest",
+            FileKind::Log => "log",
+            FileKind::Table => "table",
+            FileKind::Cluster => "cluster",
+            FileKind::Blob => "blob",
+            FileKind::History => "history",
+        }
+    }
+
+    /// LOCK and STORE are one of a kind; every other file carries a number.
+    pub(crate) fn is_numbered(self) -> bool {
+        !matches!(self, FileKind::Lock | FileKind::Store)
+    }
+}
+
+/// A file of the store. Names on disk are made from it and never taken from bytes on disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct FileName {
+    pub(crate) kind: FileKind,
+    /// From one counter for all kinds, never reused; 0 for LOCK and STORE.
+    pub(crate) number: u64,
+    /// Which of the store's directories; 0 is the store's own.
+    pub(crate) path: u16,
+}
+
+impl FileName {
+    pub(crate) const LOCK: FileName = FileName { kind: FileKind::Lock, number: 0, path: 0 };
+    pub(crate) const STORE: FileName = FileName { kind: FileKind::Store, number: 0, path: 0 };
+
+    pub(crate) fn new(kind: FileKind, number: u64) -> FileName {
+        FileName { kind, number, path: 0 }
+    }
+
+    /// The file that a directory entry names, or `None` for a name that is not ours.
+    pub(crate) fn parse(name: &str, path: u16) -> Option<FileName> {
+        for kind in FileKind::ALL {
+            if !kind.is_numbered() {
+                if name == kind.word() {
+                    return Some(FileName { kind, number: 0, path });
+                }
+                continue;
+            }
+            let Some(digits) = name.strip_prefix(kind.word()).and_then(|rest| rest.strip_prefix('-')) else {
+                continue;
+            };
+            let lower_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+            if digits.len() == 16 && digits.bytes().all(lower_hex) {
+                let number = u64::from_str_radix(digits, 16).ok()?;
+                return Some(FileName { kind, number, path });
+            }
+        }
+        None
+    }
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind.is_numbered() {
+            write!(f, "{}-{:016x}", self.kind.word(), self.number)
+        } else {
+            f.write_str(self.kind.word())
+        }
+    }
+}
+
+/// What an item says of its key. The numbers stand in logs and tables; 0 is never valid.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub(crate) enum ItemKind {
+    Put = 1,
+    Delete = 2,
+}
+
+impl ItemKind {
+    /// Numbers 3 (range delete) and 4 (blob pointer) are reserved for the issues that write them.
+    pub(crate) fn from_u8(byte: u8) -> Option<ItemKind> {
+        match byte {
+            1 => Some(ItemKind::Put),
+            2 => Some(ItemKind::Delete),
+            _ => None,
+        }
+    }
+}
+
+/// Longest key, in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 65_535;
+/// Longest value, in bytes.
+pub(crate) const VALUE_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name survives printing and parsing, and nothing else parses.
+    #[test]
+    fn file_names_round_trip_and_foreign_names_are_refused() {
+        for kind in FileKind::ALL {
+            let number = if kind.is_numbered() { 0xabcdef } else { 0 };
+            let name = FileName::new(kind, number);
+            assert_eq!(FileName::parse(&name.to_string(), 0), Some(name));
+            assert_eq!(FileKind::from_u8(kind as u8), Some(kind));
+        }
+        for foreign in [
+            "",
+            "log",
+            "log-",
+            "log-1",
+            "log-000000000000000G",
+            "LOG-0000000000000001",
+            "STORE2",
+            "log-+000000000000001",
+            "log-0000000000000ABC",
+            "../STORE",
+        ] {
+            assert_eq!(FileName::parse(foreign, 0), None, "{foreign}");
+        }
+        assert_eq!(FileKind::from_u8(0), None);
+        assert_eq!(ItemKind::from_u8(0), None);
+        assert_eq!(ItemKind::from_u8(3), None);
+    }
+}

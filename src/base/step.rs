@@ -1,0 +1,60 @@
+//! The one protocol for everything that waits: a machine is started and resumed, and says what it needs.
+//!
+//! A machine never reads, locks, sleeps or asks the clock. A driver owns buffers, requests in flight and the order of
+//! completion, and holds no logic of the lookup.
+
+use super::id::FileName;
+
+/// What a machine wants next.
+#[derive(Debug)]
+pub(crate) enum Step<A, T> {
+    /// New asks, independent, that go out together; never empty.
+    Ask(A),
+    /// Nothing new: an ask in flight, or another machine, decides.
+    Wait,
+    /// The result.
+    Done(T),
+}
+
+/// The driver's answer to one ask. The ask's number is free again once answered.
+#[derive(Debug)]
+pub(crate) struct Answer<R, E> {
+    pub(crate) ask: u8,
+    pub(crate) result: Result<R, E>,
+}
+
+/// What is read: decides who verifies it, and how.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub(crate) enum BlockKind {
+    Data = 1,
+    Filter = 2,
+    Fence = 3,
+}
+
+/// A block of a table, as its index names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BlockAddress {
+    pub(crate) file: FileName,
+    /// 64 random bits of the file: the context of the block's checksum.
+    pub(crate) file_uid: u64,
+    pub(crate) offset: u64,
+    /// Whole 512-byte units.
+    pub(crate) bytes: u32,
+    pub(crate) kind: BlockKind,
+}
+
+/// One read of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Read {
+    pub(crate) ask: u8,
+    pub(crate) block: BlockAddress,
+}
+
+/// Asks of one step: plain data, at most [`GET_ASKS_MAX`] or [`SCAN_ASKS_MAX`] in flight. Allocated on a miss only.
+pub(crate) type Reads = Vec<Read>;
+
+/// Reads a get may have in flight.
+pub(crate) const GET_ASKS_MAX: usize = 8;
+/// Reads a scan may have in flight.
+pub(crate) const SCAN_ASKS_MAX: usize = 32;

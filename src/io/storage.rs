@@ -1,0 +1,96 @@
+//! The storage trait: files by name, nothing else.
+//!
+//! Callers name files and never hold handles; an implementation keeps as many open as it may. All calls block; a
+//! simulator answers them from memory. Implementations are `Send + Sync` and take no lock across a system call.
+//!
+//! Promises every implementation keeps:
+//! 1. `write` then `read` of the same bytes sees them; `sync` returning `Ok` makes everything written to that file before durable.
+//! 2. A name created, renamed or removed is durable only after `sync_directory`.
+//! 3. An interrupted or short system call is continued; only real failures are errors.
+//! 4. After `sync` of a file has failed once, every later `sync` of it fails too.
+
+use crate::base::error::Result;
+use crate::base::id::FileName;
+
+/// Who else may open the store meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LockMode {
+    /// One writer, nobody else.
+    Exclusive,
+    /// Any number of readers, no writer.
+    Shared,
+}
+
+/// One entry of a store's directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    Ours(FileName),
+    /// A name that no file of a store has; left alone.
+    Foreign(String),
+}
+
+/// Counters of what reached the operating system since the store was opened.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct StorageCounts {
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) writes: u64,
+    pub(crate) write_bytes: u64,
+    pub(crate) syncs: u64,
+    pub(crate) open_files: u64,
+}
+
+/// A store's files.
+pub(crate) trait Storage: Send + Sync {
+    /// Makes the directory if it is missing (mode 0700). `Ok(true)` if it was made.
+    fn create_directory(&self) -> Result<bool>;
+
+    /// Whether the directory exists.
+    fn exists(&self) -> Result<bool>;
+
+    /// Takes the lock on LOCK, creating that file if it is missing and `mode` is exclusive; released by `unlock` or the
+    /// end of the process. Errors with `Locked` if another opener, also in this process, stands in the way.
+    fn lock(&self, mode: LockMode) -> Result<()>;
+
+    /// Gives the lock up and closes every file.
+    fn unlock(&self);
+
+    /// All entries of the directory, in no order.
+    fn list(&self) -> Result<Vec<Entry>>;
+
+    /// Makes an empty file (mode 0600). It must not exist.
+    fn create(&self, file: FileName) -> Result<()>;
+
+    /// Fills `buffer` from `offset`. Returns fewer bytes only at the end of the file. Tables bypass the page cache where
+    /// the file system allows and `buffer`, its length and `offset` are aligned to 512 bytes.
+    fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `bytes` at `offset`, extending the file as needed.
+    fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Starts writing `bytes` bytes from `offset` to the device, and does not wait. A hint: never fails.
+    fn start_writeback(&self, file: FileName, offset: u64, bytes: u64);
+
+    /// Waits until data and length of the file are durable.
+    fn sync(&self, file: FileName) -> Result<()>;
+
+    /// Length in bytes; `None` if there is no such file.
+    fn length(&self, file: FileName) -> Result<Option<u64>>;
+
+    /// Renames within the directory; `to` must not exist.
+    fn rename(&self, from: FileName, to: FileName) -> Result<()>;
+
+    /// Removes the file. Missing is not an error.
+    fn remove(&self, file: FileName) -> Result<()>;
+
+    /// Makes creations, renames and removals durable.
+    fn sync_directory(&self) -> Result<()>;
+
+    /// 128 bits that are new at each start of the operating system; 0 where it has none.
+    fn boot_id(&self) -> u128;
+
+    /// What the directory is called, for messages.
+    fn path(&self) -> String;
+
+    fn counts(&self) -> StorageCounts;
+}
