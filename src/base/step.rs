@@ -23,6 +23,13 @@ pub(crate) struct Answer<R, E> {
     pub(crate) result: Result<R, E>,
 }
 
+/// Which way a scan goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
 /// What is read: decides who verifies it, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]

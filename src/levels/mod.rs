@@ -1,0 +1,4 @@
+//! Versions, edits, manifest, view.
+
+pub(crate) mod manifest;
+pub(crate) mod store;

@@ -1,0 +1,1 @@
+//! Merging of sorted sources.

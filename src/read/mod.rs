@@ -1,0 +1,1 @@
+//! Lookups and scans as state machines.

@@ -1,0 +1,1 @@
+//! Immutable files of items.

@@ -1,0 +1,1 @@
+//! Commit and flush.
