@@ -1,7 +1,8 @@
 //! `cargo xtask ci`: everything a change must pass, in order, cheapest verdict first and the tests last.
 //!
-//! Each step is named before it runs and timed after. The first failure ends the run. The output of the tests is passed
-//! through as it is and nothing is printed behind it, so that a run ends with the test runner's own summary.
+//! Each step is named before it runs and timed after. The first failure ends the run. The output of the tests
+//! is passed through as it is and nothing is printed behind it, so that a run ends with the test runner's own
+//! summary.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -254,7 +254,8 @@ fn machine_paths(tree: &Tree, out: &mut Vec<Finding>) {
     }
 }
 
-/// Pages, manifests and scripts have no marks of unfinished work; comments of Rust files have a rule of their own.
+/// Pages, manifests and scripts have no marks of unfinished work; comments of Rust files have a rule of their
+/// own.
 fn marks(tree: &Tree, out: &mut Vec<Finding>) {
     let is_ours = |path: &str| {
         [".md", ".toml", ".sh", ".yml"].iter().any(|end| path.ends_with(end)) || path.starts_with(".ci/")

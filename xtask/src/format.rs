@@ -1,7 +1,8 @@
-//! docs/FORMAT.md: the module docs of `src/format` in reading order, each with the goldens its tests compare with.
+//! docs/FORMAT.md: the module docs of `src/format` in reading order, each with the goldens its tests compare
+//! with.
 //!
-//! A module is part of the page if it stands in [`ORDER`]. One that draws bytes and does not stand there is refused, so
-//! no shape can be left out.
+//! A module is part of the page if it stands in [`ORDER`]. One that draws bytes and does not stand there is
+//! refused, so no shape can be left out.
 
 use crate::docs::{golden_files, names_golden};
 use crate::source::Source;
@@ -120,7 +121,8 @@ mod tests {
     const HEADER: &str = "//! The header, see [`Header::check`] and [`X`](crate::y::X).\n//!\n//! ```text\n//! # [`0`]\n//! ```\n\
                           //! # More\n\nfn f() { Golden::new(\"header\", b) }\n//! not this\n";
 
-    /// Docs come in order with their goldens behind them; links to items become names; drawings stay as they are.
+    /// Docs come in order with their goldens behind them; links to items become names; drawings stay as they
+    /// are.
     #[test]
     fn the_page_is_built() {
         let tree = Tree::of(&[

@@ -1,7 +1,8 @@
-//! The import table: which module of the library may import which, as data, and the check of every path against it.
+//! The import table: which module of the library may import which, as data, and the check of every path
+//! against it.
 //!
-//! docs/ARCHITECTURE.md holds a copy, written by `cargo xtask layers` and checked by tidy. A change of the table comes
-//! with a note in docs/decisions. Tests are exempt: they may set up whatever they need.
+//! docs/ARCHITECTURE.md holds a copy, written by `cargo xtask layers` and checked by tidy. A change of the
+//! table comes with a note in docs/decisions. Tests are exempt: they may set up whatever they need.
 //!
 //! Invariant: a module imports only what stands above it in the table, so the graph has no cycle.
 

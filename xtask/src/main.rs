@@ -1,7 +1,7 @@
 //! Development commands of the project: `cargo xtask`, with nothing but std.
 //!
-//! It is not part of the library or of the program `trine`, and is never published. `.ci/run` and developers call it.
-//! One thread; children are started one after another.
+//! It is not part of the library or of the program `trine`, and is never published. `.ci/run` and developers
+//! call it. One thread; children are started one after another.
 
 mod ci;
 mod docs;

@@ -150,7 +150,8 @@ mod tests {
         assert_eq!(all[4].naming, Naming::Use);
     }
 
-    /// `crate`, `super`, `super::super` and `self` lead to the same names, in uses and in code, also in inner modules.
+    /// `crate`, `super`, `super::super` and `self` lead to the same names, in uses and in code, also in inner
+    /// modules.
     #[test]
     fn paths_are_resolved() {
         let text = "use crate::base::id;\nuse super::super::super::wal::Log;\nuse self::x::Y;\n\

@@ -1,6 +1,7 @@
 //! docs/SETTINGS.md: the settings table, read from the rows of the macro in `src/base/settings.rs`.
 //!
-//! It is not a Rust parser: a row is `name id = default, min, max, "about";` and anything else is refused with its line.
+//! It is not a Rust parser: a row is `name id = default, min, max, "about";` and anything else is refused
+//! with its line.
 
 use crate::source::{Source, Token, closing};
 use crate::tree::Tree;

@@ -1,10 +1,11 @@
 //! One Rust file, cut into code, comments and strings, with its test lines marked.
 //!
-//! It is a lexer, not a parser: rules look at tokens and braces, which is enough for all of them and survives code that
-//! does not compile.
+//! It is a lexer, not a parser: rules look at tokens and braces, which is enough for all of them and survives
+//! code that does not compile.
 //!
-//! Invariants: 1. `code` and `comments` have the length and the line breaks of `raw`, so an offset means the same place
-//! in all three; 2. a string or character literal is blank in both, but for a `"` in `code` at either end.
+//! Invariants: 1. `code` and `comments` have the length and the line breaks of `raw`, so an offset means the
+//! same place in all three; 2. a string or character literal is blank in both, but for a `"` in `code` at
+//! either end.
 
 /// A word, a number, `::`, or one character.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,7 +215,8 @@ fn item_end(tokens: &[Token<'_>], start: usize) -> usize {
     tokens.len().saturating_sub(1)
 }
 
-/// First and last offset of every item under `#[cfg(test)]`, and the modules among them that live in other files.
+/// First and last offset of every item under `#[cfg(test)]`, and the modules among them that live in other
+/// files.
 fn test_regions(tokens: &[Token<'_>]) -> (Vec<(usize, usize)>, Vec<String>) {
     let (mut regions, mut modules) = (Vec::new(), Vec::new());
     let mut index = 0;

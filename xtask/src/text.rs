@@ -1,4 +1,5 @@
-//! Pages that are written by a command: each is made from the tree, then written, or compared with what is there.
+//! Pages that are written by a command: each is made from the tree, then written, or compared with what is
+//! there.
 
 use std::path::Path;
 

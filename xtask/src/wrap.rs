@@ -1,7 +1,8 @@
-//! `cargo xtask wrap`: breaks comment lines that are too long, and lets what is left over flow into the next line.
+//! `cargo xtask wrap`: breaks comment lines that are too long, and lets what is left over flow into the next
+//! line.
 //!
-//! It is not a formatter: lines within the limit stay as they are, as do drawings, tables, headings and code. rustfmt
-//! does the code.
+//! It is not a formatter: lines within the limit stay as they are, as do drawings, tables, headings and code.
+//! rustfmt does the code.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -67,7 +67,8 @@ mod tests {
 
     const EXPECT: &str = "//! a\n#![expect(unsafe_code, reason = \"b\")]\n";
 
-    /// Unsafe code outside the list, or in a listed file that is silent about it, trips; so does an empty permission.
+    /// Unsafe code outside the list, or in a listed file that is silent about it, trips; so does an empty
+    /// permission.
     #[test]
     fn unsafe_is_listed_and_said() {
         let body = "fn f() { unsafe { g() } }";
