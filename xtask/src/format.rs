@@ -27,8 +27,8 @@ const ORDER: &[&str] = &[
 const HEAD: &str = "\
 # The bytes on disk
 
-Written by `cargo xtask format` from the module docs of `src/format` and the goldens in `tests/golden`, which the tests
-compare with what the code writes. Change those, not this page.
+Written by `cargo xtask format` from the module docs of `src/format` and the goldens in `tests/golden`, with
+which the tests compare what the code writes. Change those, not this page.
 ";
 
 /// The whole page.

@@ -25,8 +25,8 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "base",
         imports: &[],
-        holds: "units, ids, key hash, checksum, bounds-checked codec, errors, the settings table, the protocol's plain \
-                types, epochs, memory handed in, and the door to atomics and locks",
+        holds: "units, ids, key hash, checksum, bounds-checked codec, errors, the settings table, \
+                the protocol's plain types, epochs, memory handed in, and the door to atomics and locks",
     },
     Layer {
         module: "format",
@@ -36,13 +36,15 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "io",
         imports: &["base"],
-        holds: "the only door to the operating system: storage, clock, randomness, threads, memory; and the simulator",
+        holds: "the only door to the operating system: storage, clock, randomness, threads, memory; \
+                and the simulator",
     },
     Layer { module: "memtable", imports: &["base"], holds: "a generation: arena, ordered index, filter" },
     Layer {
         module: "merge",
         imports: &["base"],
-        holds: "the loser tree over any sorted sources, both directions: the only one, for scans, flushes and merges",
+        holds: "the loser tree over any sorted sources, both directions: the only one, for scans, \
+                flushes and merges",
     },
     Layer { module: "cache", imports: &["base"], holds: "frames, their index, reads in flight" },
     Layer {
@@ -144,7 +146,7 @@ fn check_source(source: &Source, out: &mut Vec<Finding>) {
             &source.path,
             1,
             format!("module `{own}` is not in the import table"),
-            "Put the code into a module that is, or add a row to xtask/src/layers.rs with a note in docs/decisions",
+            "Use a module that is, or add a row to xtask/src/layers.rs with a note in docs/decisions",
         ));
         return;
     };
@@ -193,8 +195,8 @@ fn check_path(source: &Source, layer: &Layer, one: &Named<'_>, path: &[String], 
         source.line_of(one.at),
         format!("`{own}` imports `{}`", path.join("::")),
         format!(
-            "It may import {may}. Take the value as an argument, or move what both need down into a module that both may \
-             import"
+            "It may import {may}. Take the value as an argument, or move what both need down into a \
+             module that both may import"
         ),
     ));
 }
@@ -263,7 +265,8 @@ mod tests {
     /// What the table allows passes, as do a module's own paths, other crates and tests.
     #[test]
     fn allowed_imports_pass() {
-        let text = "use crate::levels::view::View;\nuse super::scan::Scan;\nuse std::fmt;\nuse crossbeam_epoch::Guard;\n\
+        let text = "use crate::levels::view::View;\nuse super::scan::Scan;\nuse std::fmt;\n\
+                    use crossbeam_epoch::Guard;\n\
                     #[cfg(test)]\nmod tests { use crate::io::sim::Sim; use super::super::super::wal; }";
         assert!(findings("src/read/get.rs", text).is_empty());
         assert!(findings("src/write/flush.rs", "use crate::io::env::{Turn, Worker};").is_empty());

@@ -72,9 +72,9 @@ fn lines(source: &Source, out: &mut Vec<Finding>) {
         if count <= LINE_CHARACTERS_MAX || is_exempt(source, line) {
             continue;
         }
-        let instead = if source.code_line(line).trim().is_empty() {
+        let instead = if !source.is_code_line(line) {
             "Wrap the comment"
-        } else if source.code_line(line).contains('"') {
+        } else if source.code_line(line).trim().is_empty() || source.code_line(line).contains('"') {
             "Break the string with \\ at the end of the line, or the code around it"
         } else {
             "Break it, or name a part of it"

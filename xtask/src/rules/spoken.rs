@@ -15,7 +15,8 @@ fn module_doc(source: &Source, out: &mut Vec<Finding>) {
             &source.path,
             1,
             "no module doc",
-            "Begin the file with `//!`: what it is, what it is not, who calls it, thread safety, numbered invariants",
+            "Begin the file with `//!`: what it is, what it is not, who calls it, thread safety, \
+             numbered invariants",
         ));
     }
 }
