@@ -4,6 +4,8 @@
 //! A module is part of the page if it stands in [`ORDER`]. One that draws bytes and does not stand there is
 //! refused, so no shape can be left out.
 
+use std::collections::BTreeSet;
+
 use crate::docs::{golden_files, names_golden};
 use crate::source::Source;
 use crate::tree::Tree;
@@ -48,9 +50,10 @@ pub(crate) fn page(tree: &Tree) -> Result<String, String> {
         }
     }
     let mut out = HEAD.to_string();
+    let mut shown = BTreeSet::new();
     for name in ORDER {
         if let Some((_, source)) = modules.iter().find(|(have, _)| have == name) {
-            out += &section(name, source, tree);
+            out += &section(name, source, tree, &mut shown);
         }
     }
     Ok(out)
@@ -68,7 +71,8 @@ fn doc(source: &Source) -> Vec<&str> {
     lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect()
 }
 
-fn section(name: &str, source: &Source, tree: &Tree) -> String {
+/// The module's text and its goldens; one that several modules name is shown at the first.
+fn section<'a>(name: &str, source: &Source, tree: &'a Tree, shown: &mut BTreeSet<&'a str>) -> String {
     let title = if name.is_empty() { "All files".to_string() } else { name.replace('/', ": ") };
     let mut out = format!("\n## {title}\n\n");
     let mut inside = false;
@@ -84,7 +88,7 @@ fn section(name: &str, source: &Source, tree: &Tree) -> String {
     let in_module = |stem: &str| {
         names_golden(&source.raw, stem) || tree.text(&tests).is_some_and(|text| names_golden(text, stem))
     };
-    for (path, stem) in golden_files(tree).filter(|(_, stem)| in_module(stem)) {
+    for (path, stem) in golden_files(tree).filter(|(_, stem)| in_module(stem) && shown.insert(stem)) {
         let golden = tree.text(path).unwrap_or_default();
         out +=
             &format!("\n### Golden: {stem}\n\n[{path}](../{path})\n\n```text\n{}\n```\n", golden.trim_end());
@@ -126,7 +130,7 @@ mod tests {
     #[test]
     fn the_page_is_built() {
         let tree = Tree::of(&[
-            ("src/format/table/mod.rs", "//! Tables."),
+            ("src/format/table/mod.rs", "//! Tables.\n\nfn f() { golden.field(\"header\", 9) }"),
             ("src/format/table/data_build.rs", "//! No drawing."),
             ("src/format/header.rs", HEADER),
             ("src/format/mod.rs", "//! All."),

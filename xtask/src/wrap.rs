@@ -111,7 +111,12 @@ fn cut(comment: &Comment<'_>) -> Option<(String, String, String)> {
     }
     let start = line.len() - comment.words.len() + comment.item_characters();
     let limit = line.char_indices().nth(LINE_CHARACTERS_MAX).map_or(line.len(), |(at, _)| at);
-    let space = (start..=limit.max(start)).rev().find(|at| line.as_bytes().get(*at) == Some(&b' '))?;
+    // A number stays with the item it begins.
+    let is_number = |word: &str| word.strip_suffix('.').is_some_and(|n| n.parse::<u8>().is_ok());
+    let breaks = |at: usize| {
+        line.as_bytes().get(at) == Some(&b' ') && !line[..at].split(' ').next_back().is_some_and(is_number)
+    };
+    let space = (start..=limit.max(start)).rev().find(|at| breaks(*at))?;
     let hang = format!("{}{}", comment.hang, " ".repeat(comment.item_characters()));
     Some((line[..space].trim_end().to_string(), hang, line[space..].trim().to_string()))
 }
@@ -146,6 +151,14 @@ mod tests {
             out,
             format!("/// 1. {}\n///    abcd abcd\n/// 2. b\nfn f() {{}}\n", "abcd ".repeat(20).trim_end())
         );
+    }
+
+    /// A number within a line is not torn from what it numbers.
+    #[test]
+    fn numbers_stay_with_their_items() {
+        let words = "abcd ".repeat(20);
+        let out = wrap(&format!("//! {words}a 2. efgh\n"));
+        assert_eq!(out, format!("//! {words}a\n//! 2. efgh\n"));
     }
 
     /// Drawings, tables, code and single long words are left alone.

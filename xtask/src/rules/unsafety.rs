@@ -10,6 +10,7 @@ pub(crate) const UNSAFE_FILES: &[&str] = &[
     "src/base/epoch.rs",
     "src/memtable/arena.rs",
     "src/cache/frames.rs",
+    "src/cache/pool.rs",
     "src/io/os/",
 ];
 
