@@ -69,6 +69,10 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
+    pub(crate) fn u128(&mut self, what: &'static str) -> Result<u128, Malformed> {
+        Ok(u128::from_le_bytes(self.array(what)?))
+    }
+
     /// LEB128 of at most 10 bytes, in its shortest form only.
     pub(crate) fn varint(&mut self, what: &'static str) -> Result<u64, Malformed> {
         let start = self.at;

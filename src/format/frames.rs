@@ -1,1 +1,274 @@
-//! To be written.
+//! What log and manifest share: a file of fixed length with two slots and a chain of records.
+//!
+//! It is not what the records say (`log`, `manifest`), and it reads and writes no file: `wal` and `levels::manifest` hold
+//! a [`Framer`] to write, and give whole files to [`scan`] to read. Pure.
+//!
+//! ```text
+//! offset size  name: meaning (little-endian)
+//! 0      4096  header page (kind LOG or MANIFEST)
+//! 4096   4096  slot 0
+//! 8192   4096  slot 1
+//! 12288  ..    records, back to back, to the file's length
+//!
+//! slot: offset size type  name: meaning
+//! 0      8    u64   durable to: offset up to which the file is known durable
+//! 8      8    u64   chain: of the records up to there
+//! 16     16   u128  boot id: of the system that wrote the slot; 0 if unknown
+//! 32     8    u64   turn: its lowest bit is the slot's index
+//! 40     4    u32   checksum: of bytes 0..40 under (uid, offset of the slot, SLOT_TAG)
+//! 44     4052       reserved, zero
+//!
+//! record, 8-byte aligned: offset size type name: meaning
+//! 0      4    u32   checksum: of all that follows, padding too, under (uid, offset of the record, kind)
+//! 4      4    u32   length: of the payload; not 0
+//! 8      8    u64   sequence << 8 | kind: kind 1 a batch (in a log), 2 an edit (in a manifest)
+//! 16     8    u64   synced to: offset up to which the file was known durable when the record was written
+//! 24     ..   bytes payload, then zeros to a multiple of 8
+//! ```
+//! Chain: chain_0 = uid; chain_n = XXH3-64 of (chain_{n-1}, checksum of record n).
+//!
+//! Invariants: 1. a slot is written only after a sync that made true what it says; slots are written in turn, so at
+//! most one is torn; 2. `synced to` is at most the record's own offset; 3. bytes behind the last record are zeros, remains
+//! of a torn write, or, in a recycled log, of another life under another uid.
+
+mod evidence;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+use crate::base::checksum::Context;
+use crate::base::codec::{Malformed, Reader};
+use crate::base::id::{FileKind, SEQUENCE_MAX, Sequence};
+
+use super::header::{FileHeader, PAGE_BYTES};
+
+pub(crate) use scan::{Expected, Record, Scan, Tail, scan};
+
+/// Offset of the first record.
+pub(crate) const RECORDS_FROM: u64 = 3 * PAGE_BYTES as u64;
+/// Bytes of a record before its payload.
+pub(crate) const RECORD_HEAD_BYTES: usize = 24;
+/// Longest log or manifest, in bytes: the most that reading one may allocate.
+pub(crate) const FRAMED_BYTES_MAX: u64 = 1 << 30;
+
+const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
+const SLOT_TAG: u8 = 0xf1;
+const SLOT_CHECKED_BYTES: usize = 40;
+
+/// What a record is; the tag of its checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum RecordKind {
+    Batch = 1,
+    Edit = 2,
+}
+
+impl RecordKind {
+    /// The one kind of record that a file of `kind` holds.
+    fn in_file(kind: FileKind) -> RecordKind {
+        if kind == FileKind::Manifest { RecordKind::Edit } else { RecordKind::Batch }
+    }
+}
+
+/// A boundary between records: how long the file is there, and the chain of all records before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FramePoint {
+    pub(crate) bytes: u64,
+    pub(crate) chain: u64,
+}
+
+impl FramePoint {
+    /// Before the first record.
+    pub(crate) fn start(uid: u64) -> FramePoint {
+        FramePoint { bytes: RECORDS_FROM, chain: uid }
+    }
+
+    fn after(self, record_bytes: u64, checksum: u32) -> FramePoint {
+        let mut link = [0; 12];
+        link[..8].copy_from_slice(&self.chain.to_le_bytes());
+        link[8..].copy_from_slice(&checksum.to_le_bytes());
+        FramePoint { bytes: self.bytes + record_bytes, chain: xxhash_rust::xxh3::xxh3_64(&link) }
+    }
+}
+
+/// Bytes a record with a payload of `payload_bytes` takes.
+pub(crate) fn record_bytes(payload_bytes: usize) -> usize {
+    RECORD_HEAD_BYTES + payload_bytes.next_multiple_of(8)
+}
+
+/// What a record says beside its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RecordHead {
+    pub(crate) kind: RecordKind,
+    /// First sequence number of a batch, number of an edit.
+    pub(crate) sequence: Sequence,
+    pub(crate) synced_to: u64,
+}
+
+/// Appends one record for offset `at` of the file with `uid`, and returns its checksum.
+pub(crate) fn encode_record(uid: u64, at: u64, head: RecordHead, payload: &[u8], out: &mut Vec<u8>) -> u32 {
+    assert!(!payload.is_empty() && head.sequence <= SEQUENCE_MAX, "a record says something, in 56 bits");
+    let length = u32::try_from(payload.len()).expect("a payload is shorter than its file");
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&(head.sequence << 8 | head.kind as u64).to_le_bytes());
+    out.extend_from_slice(&head.synced_to.to_le_bytes());
+    out.extend_from_slice(payload);
+    out.resize(start + record_bytes(payload.len()), 0);
+    let context = Context { file_uid: uid, offset: at, tag: head.kind as u8 };
+    let checksum = context.checksum(&[&out[start + 4..]]);
+    out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
+    checksum
+}
+
+/// A slot: how far the file is known durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    pub(crate) durable: FramePoint,
+    pub(crate) boot_id: u128,
+    pub(crate) turn: u64,
+}
+
+impl Slot {
+    fn index_of(turn: u64) -> usize {
+        (turn & 1) as usize
+    }
+
+    /// Offset of the page this slot is written to.
+    pub(crate) fn offset(&self) -> u64 {
+        SLOT_OFFSETS[Slot::index_of(self.turn)]
+    }
+
+    /// The slot's page.
+    pub(crate) fn encode(&self, uid: u64) -> Vec<u8> {
+        let mut page = Vec::with_capacity(PAGE_BYTES);
+        page.extend_from_slice(&self.durable.bytes.to_le_bytes());
+        page.extend_from_slice(&self.durable.chain.to_le_bytes());
+        page.extend_from_slice(&self.boot_id.to_le_bytes());
+        page.extend_from_slice(&self.turn.to_le_bytes());
+        let context = Context { file_uid: uid, offset: self.offset(), tag: SLOT_TAG };
+        let checksum = context.checksum(&[&page]);
+        page.extend_from_slice(&checksum.to_le_bytes());
+        page.resize(PAGE_BYTES, 0);
+        page
+    }
+
+    fn decode(page: &[u8], uid: u64, index: usize) -> Result<Slot, Malformed> {
+        let checked = Reader::new(page).bytes(SLOT_CHECKED_BYTES, "the slot")?;
+        let mut reader = Reader::new(page);
+        let bytes = reader.u64("the slot's durable length")?;
+        let chain = reader.u64("the slot's chain")?;
+        let boot_id = reader.u128("the slot's boot id")?;
+        let turn = reader.u64("the slot's turn")?;
+        let context = Context { file_uid: uid, offset: SLOT_OFFSETS[index], tag: SLOT_TAG };
+        let expected = context.checksum(&[checked]);
+        let before = reader.clone();
+        let found = reader.u32("the slot's checksum")?;
+        if expected != found {
+            return Err(before.malformed("the slot's checksum", expected.into(), found.into()));
+        }
+        reader.zeros(reader.remaining(), "the rest of the slot")?;
+        if Slot::index_of(turn) != index {
+            return Err(Malformed { at: 32, what: "the slot's turn", expected: index as u64, found: turn });
+        }
+        Ok(Slot { durable: FramePoint { bytes, chain }, boot_id, turn })
+    }
+}
+
+/// The write side of one file: where the next record goes, and what it must say. Does no I/O.
+#[derive(Clone, Debug)]
+pub(crate) struct Framer {
+    header: FileHeader,
+    bytes: u64,
+    boot_id: u128,
+    tail: FramePoint,
+    synced_to: u64,
+    next_turn: u64,
+}
+
+impl Framer {
+    /// Of a new file of `bytes` bytes.
+    pub(crate) fn new(header: FileHeader, bytes: u64, boot_id: u128) -> Framer {
+        assert!(
+            (RECORDS_FROM..=FRAMED_BYTES_MAX).contains(&bytes),
+            "a framed file holds its slots and is bounded"
+        );
+        let start = FramePoint::start(header.uid);
+        Framer { header, bytes, boot_id, tail: start, synced_to: start.bytes, next_turn: 0 }
+    }
+
+    /// Goes on where a scan ended.
+    pub(crate) fn resume(header: FileHeader, bytes: u64, boot_id: u128, scan: &Scan<'_>) -> Framer {
+        let (synced_to, next_turn) = (scan.durable_to, scan.next_turn);
+        Framer { header, bytes, boot_id, tail: scan.end, synced_to, next_turn }
+    }
+
+    /// Header and both slots, which say that the file is durable up to the tail: what a new file begins with. They
+    /// are to be synced, with all before the tail, before the file is named anywhere.
+    pub(crate) fn first_pages(&mut self) -> Vec<u8> {
+        let mut pages = self.header.encode();
+        for _ in 0..2 {
+            pages.extend(self.synced(self.tail).1);
+        }
+        pages
+    }
+
+    /// Length of the file, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn header(&self) -> &FileHeader {
+        &self.header
+    }
+
+    /// Where the next record goes.
+    pub(crate) fn tail(&self) -> FramePoint {
+        self.tail
+    }
+
+    /// Bytes framed and not yet known durable.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.tail.bytes - self.synced_to
+    }
+
+    /// The longest payload that still fits.
+    pub(crate) fn room_bytes(&self) -> usize {
+        let rest = (self.bytes - self.tail.bytes) as usize;
+        rest.saturating_sub(RECORD_HEAD_BYTES) & !7
+    }
+
+    /// Appends one record to `out`, which the owner writes at the tail of before, and advances the tail.
+    ///
+    /// # Panics
+    /// If the payload is empty or there is no room.
+    pub(crate) fn frame(&mut self, sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
+        assert!(payload.len() <= self.room_bytes(), "the owner asked for room first");
+        let kind = RecordKind::in_file(self.header.kind);
+        let head = RecordHead { kind, sequence, synced_to: self.synced_to };
+        let checksum = encode_record(self.header.uid, self.tail.bytes, head, payload, out);
+        self.tail = self.tail.after(record_bytes(payload.len()) as u64, checksum);
+    }
+
+    /// A sync has made everything up to `up_to` durable. Returns offset and bytes of the slot page that says so, to be
+    /// written without waiting for it; later records say so too.
+    pub(crate) fn synced(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
+        self.synced_under(up_to, self.boot_id)
+    }
+
+    /// As [`Framer::synced`], for a file that keeps remains of a torn write behind its tail: a slot of no known boot, so
+    /// that those remains are never taken for damage done since.
+    pub(crate) fn synced_before_remains(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
+        self.synced_under(up_to, 0)
+    }
+
+    fn synced_under(&mut self, up_to: FramePoint, boot_id: u128) -> (u64, Vec<u8>) {
+        let possible = self.synced_to..=self.tail.bytes;
+        assert!(possible.contains(&up_to.bytes), "only what was framed is synced, and syncs end in order");
+        self.synced_to = up_to.bytes;
+        let slot = Slot { durable: up_to, boot_id, turn: self.next_turn };
+        self.next_turn = self.next_turn.wrapping_add(1);
+        (slot.offset(), slot.encode(self.header.uid))
+    }
+}

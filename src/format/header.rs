@@ -1,1 +1,248 @@
-//! To be written.
+//! The header that every file but LOCK begins with: one page that says what the file is and whose.
+//!
+//! It is not a description of what follows; each kind has its own module for that. Writers of files encode one, whoever
+//! opens a file decodes it first and compares it with where the file was named ([`FileHeader::check`]). Pure.
+//!
+//! ```text
+//! offset size type  name: meaning (little-endian)
+//! 0      8    bytes magic: 89 54 72 69 6e 65 0d 0a
+//! 8      1    u8    kind: FileKind; the tag of the checksum
+//! 9      3          reserved, zero
+//! 12     4    u32   version: of the format, 1
+//! 16     8    u64   features: bits a reader must know; none yet
+//! 24     16   u128  store id: random, one a store
+//! 40     8    u64   uid: random, one a life of a file; context of all its checksums
+//! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
+//! 52     4044       reserved, zero
+//! ```
+//! Invariants: 1. bytes 0..52 mean the same in every version, so that a newer one can be refused by name; 2. the checksum is
+//! looked at before anything is believed, and computed over the right magic, which tells a damaged magic from a foreign file.
+
+use crate::base::checksum::Context;
+use crate::base::codec::Reader;
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName};
+
+/// Unit of headers and slots, in bytes.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
+const VERSION: u32 = 1;
+/// Feature bits this release knows; a bit is never reused.
+const FEATURES_KNOWN: u64 = 0;
+const CHECKED_BYTES: usize = 48;
+
+/// What a file says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileHeader {
+    pub(crate) kind: FileKind,
+    pub(crate) store_id: u128,
+    pub(crate) uid: u64,
+}
+
+impl FileHeader {
+    /// The header page.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut page = Vec::with_capacity(PAGE_BYTES);
+        page.extend_from_slice(&MAGIC);
+        page.extend_from_slice(&[self.kind as u8, 0, 0, 0]);
+        page.extend_from_slice(&VERSION.to_le_bytes());
+        page.extend_from_slice(&FEATURES_KNOWN.to_le_bytes());
+        page.extend_from_slice(&self.store_id.to_le_bytes());
+        page.extend_from_slice(&self.uid.to_le_bytes());
+        let checksum = Context { file_uid: self.uid, offset: 0, tag: self.kind as u8 }.checksum(&[&page]);
+        page.extend_from_slice(&checksum.to_le_bytes());
+        page.resize(PAGE_BYTES, 0);
+        page
+    }
+
+    /// Decodes the first page of `file`; `bytes` may be longer.
+    ///
+    /// # Errors
+    /// `Unsupported` for a newer version or an unknown feature, `Foreign` for a file named STORE that is none of ours,
+    /// else `Corrupt`.
+    pub(crate) fn decode(file: FileName, bytes: &[u8], kind: FileKind) -> Result<FileHeader> {
+        let malformed = |bad| Error::malformed(file, 0, bad);
+        let page = Reader::new(bytes).bytes(PAGE_BYTES, "the file header").map_err(malformed)?;
+        let mut reader = Reader::new(page);
+        let magic = reader.bytes(MAGIC.len(), "the magic").map_err(malformed)?;
+        let checked = Reader::new(page).bytes(CHECKED_BYTES, "the file header").map_err(malformed)?;
+        let found_kind = reader.u8("the file kind").map_err(malformed)?;
+        let reserved = reader.clone();
+        reader.bytes(3, "reserved bytes").map_err(malformed)?;
+        let version = reader.u32("the format version").map_err(malformed)?;
+        let features = reader.u64("the feature bits").map_err(malformed)?;
+        let store_id = reader.u128("the store id").map_err(malformed)?;
+        let uid = reader.u64("the file uid").map_err(malformed)?;
+        let expected = Context { file_uid: uid, offset: 0, tag: found_kind }
+            .checksum(&[&MAGIC, checked.get(MAGIC.len()..).unwrap_or_default()]);
+        let found = reader.u32("the header checksum").map_err(malformed)?;
+        if magic != MAGIC
+            && expected != found
+            && kind == FileKind::Store
+            && magic.iter().any(|byte| *byte != 0)
+        {
+            return Err(Error::Foreign {
+                path: file.to_string(),
+                found: "a file of another program".to_owned(),
+            });
+        }
+        if expected != found {
+            return Err(Error::corrupt(file, CHECKED_BYTES as u64, "the header checksum", expected, found));
+        }
+        if magic != MAGIC {
+            return Err(Error::corrupt(file, 0, "the magic", MAGIC.escape_ascii(), magic.escape_ascii()));
+        }
+        supported(file, version, features)?;
+        if found_kind != kind as u8 {
+            return Err(Error::corrupt(file, 8, "the file kind", kind as u8, found_kind));
+        }
+        reserved.clone().zeros(3, "reserved bytes").map_err(malformed)?;
+        reader.zeros(reader.remaining(), "the rest of the header page").map_err(malformed)?;
+        Ok(FileHeader { kind, store_id, uid })
+    }
+
+    /// Compares with what the manifest or STORE says of the file.
+    pub(crate) fn check(&self, file: FileName, expected: &FileHeader) -> Result<()> {
+        if self.store_id != expected.store_id {
+            let (expected, found) = (expected.store_id, self.store_id);
+            return Err(Error::corrupt(
+                file,
+                24,
+                "the store id",
+                format_args!("{expected:032x}"),
+                format_args!("{found:032x}"),
+            ));
+        }
+        if self.uid != expected.uid {
+            let (expected, found) = (expected.uid, self.uid);
+            return Err(Error::corrupt(
+                file,
+                40,
+                "the file uid",
+                format_args!("{expected:016x}"),
+                format_args!("{found:016x}"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn supported(file: FileName, version: u32, features: u64) -> Result<()> {
+    let unsupported = |what: String| Err(Error::Unsupported { file: file.to_string(), what });
+    if version > VERSION {
+        return unsupported(format!("format version {version}"));
+    }
+    if version == 0 {
+        return Err(Error::corrupt(file, 12, "the format version", VERSION, version));
+    }
+    let unknown = features & !FEATURES_KNOWN;
+    if unknown != 0 {
+        return unsupported(format!("feature bit {}", unknown.trailing_zeros()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::golden::Golden;
+
+    const NAME: FileName = FileName { kind: FileKind::Table, number: 9, path: 0 };
+    const HEADER: FileHeader = FileHeader {
+        kind: FileKind::Table,
+        store_id: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
+        uid: 0x1817_1615_1413_1211,
+    };
+
+    /// Changes bytes and makes the checksum right again.
+    fn edited(edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut page = HEADER.encode();
+        edit(&mut page);
+        let checksum = Context { file_uid: HEADER.uid, offset: 0, tag: page[8] }.checksum(&[&page[..48]]);
+        page[48..52].copy_from_slice(&checksum.to_le_bytes());
+        page
+    }
+
+    fn corrupt_what(result: Result<FileHeader>) -> &'static str {
+        match result {
+            Err(Error::Corrupt(at)) => at.what,
+            other => panic!("not corrupt: {other:?}"),
+        }
+    }
+
+    /// The bytes of the header.
+    #[test]
+    fn golden() {
+        let page = HEADER.encode();
+        let mut golden = Golden::new("header", &page);
+        for (caption, count) in [
+            ("magic", 8),
+            ("kind: table", 1),
+            ("reserved", 3),
+            ("version", 4),
+            ("features", 8),
+            ("store id", 16),
+            ("uid", 8),
+            ("checksum", 4),
+        ] {
+            golden.field(caption, count);
+        }
+        golden.zeros_to("reserved", PAGE_BYTES);
+        golden.check();
+    }
+
+    /// A header comes back; every flipped bit of its page is an error.
+    #[test]
+    fn round_trip_and_every_flip() {
+        let mut page = HEADER.encode();
+        assert_eq!(FileHeader::decode(NAME, &page, FileKind::Table).expect("decodes"), HEADER);
+        for bit in 0..PAGE_BYTES * 8 {
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert!(FileHeader::decode(NAME, &page, FileKind::Table).is_err(), "bit {bit}");
+            page[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    /// Every check has an input that trips it, and says its own name.
+    #[test]
+    fn checks() {
+        let decode = |page: &[u8]| FileHeader::decode(NAME, page, FileKind::Table);
+        assert_eq!(corrupt_what(decode(&HEADER.encode()[..4095])), "the file header");
+        assert_eq!(corrupt_what(decode(&[0; 4096])), "the header checksum");
+        assert_eq!(corrupt_what(decode(&edited(|page| page[9] = 1))), "reserved bytes");
+        assert_eq!(corrupt_what(decode(&edited(|page| page[12] = 0))), "the format version");
+        assert_eq!(corrupt_what(decode(&edited(|page| page[8] = 4))), "the file kind");
+        assert_eq!(corrupt_what(decode(&edited(|page| page[4095] = 1))), "the rest of the header page");
+        let mut page = HEADER.encode();
+        page[0] ^= 1;
+        assert_eq!(corrupt_what(decode(&page)), "the magic");
+        for (edited, name) in [
+            (edited(|page| page[12] = 2), "format version 2"),
+            (edited(|page| page[17] = 1), "feature bit 8"),
+        ] {
+            match decode(&edited) {
+                Err(Error::Unsupported { what, .. }) => assert_eq!(what, name),
+                other => panic!("not refused: {other:?}"),
+            }
+        }
+    }
+
+    /// Another program's file named STORE is foreign; a zeroed one was ours and is damaged.
+    #[test]
+    fn foreign_is_told_from_damaged() {
+        let decode = |page: &[u8]| FileHeader::decode(FileName::STORE, page, FileKind::Store);
+        assert!(matches!(decode(&[b'x'; 4096]), Err(Error::Foreign { .. })));
+        assert_eq!(corrupt_what(decode(&[0; 4096])), "the header checksum");
+    }
+
+    /// A header of another store or another life of the file is refused.
+    #[test]
+    fn check_compares_identity() {
+        assert!(HEADER.check(NAME, &HEADER).is_ok());
+        let found = HEADER.check(NAME, &FileHeader { store_id: 1, ..HEADER });
+        assert_eq!(corrupt_what(found.map(|()| HEADER)), "the store id");
+        let found = HEADER.check(NAME, &FileHeader { uid: 1, ..HEADER });
+        assert_eq!(corrupt_what(found.map(|()| HEADER)), "the file uid");
+    }
+}

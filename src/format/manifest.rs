@@ -1,1 +1,459 @@
-//! To be written.
+//! The payload of a manifest record: an edit, as a run of changes; the state itself is in `manifest/state.rs`.
+//!
+//! It is not the file (`levels::manifest`) nor what readers use (`levels::version`). Pure.
+//!
+//! ```text
+//! edit: size type name: meaning (little-endian)
+//! 8     u64  chain: of all records before this one
+//! ..         changes, at least one, each a tag and its fields:
+//!
+//! u8 tag             fields
+//! 1 Keyspace         u32 id, u8 kind (1 ordered; 2 hashed, reserved), u8 name bytes, name (UTF-8), settings
+//! 2 KeyspaceSettings u32 id, settings
+//! 3 DropKeyspace     u32 id
+//! 4 Partition        u32 id, u32 keyspace, varint name bytes, name
+//! 5 DropPartition    u32 id
+//! 6 Log              u64 number, u16 path, u64 uid, u64 bytes
+//! 7 LogPromised      u64 number, u64 durable to, u64 chain
+//! 8 LogRemoved       u64 number
+//! 9 Table            u64 number, u16 path, u64 uid, u64 bytes, u32 checksum
+//! 10 Slice           u64 table, u32 slice, u32 keyspace, u32 partition, u8 level, varint items, varint tombstones,
+//!                    varint key and value bytes, varint first sequence, varint last sequence,
+//!                    varint min key bytes, varint max key bytes, min key, max key
+//! 11 SliceMoved      u64 table, u32 slice, u8 level
+//! 12 SliceRemoved    u64 table, u32 slice
+//! 13 Ids             u32 next keyspace, u32 next partition
+//! 14 Flushed         varint sequence
+//! 15..63             reserved for kinds of later releases, which come with a feature bit in the file's header
+//! settings: varint count, then u16 id, varint value of each, ids ascending
+//! ```
+//! Invariants: 1. an edit is whole or absent: it is one record; 2. one encoding of a change, so that equal states have
+//! equal snapshots.
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+use crate::base::codec::{Malformed, Reader, put_varint};
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
+
+pub(crate) use state::{Inconsistent, Keyspace, Log, Partition, State, Table};
+
+use super::frames::FramePoint;
+
+/// Longest name of a keyspace, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// How a keyspace places its items.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum KeyspaceKind {
+    Ordered = 1,
+}
+
+/// Number and value of each stored setting, ids ascending.
+pub(crate) type Settings = Vec<(u16, u64)>;
+
+/// A slice of a table: what belongs to one partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Slice {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) partition: PartitionId,
+    pub(crate) level: u8,
+    /// Tombstones included; at least 1.
+    pub(crate) items: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) key_value_bytes: u64,
+    pub(crate) first_sequence: Sequence,
+    pub(crate) last_sequence: Sequence,
+    pub(crate) min_key: Box<[u8]>,
+    pub(crate) max_key: Box<[u8]>,
+}
+
+/// One change of the state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    Keyspace {
+        id: KeyspaceId,
+        kind: KeyspaceKind,
+        name: String,
+        settings: Settings,
+    },
+    KeyspaceSettings {
+        id: KeyspaceId,
+        settings: Settings,
+    },
+    /// Drops its partitions and their slices too.
+    DropKeyspace {
+        id: KeyspaceId,
+    },
+    /// The name is empty for the only partition of an unpartitioned keyspace.
+    Partition {
+        id: PartitionId,
+        keyspace: KeyspaceId,
+        name: Box<[u8]>,
+    },
+    /// Drops its slices too.
+    DropPartition {
+        id: PartitionId,
+    },
+    Log {
+        number: u64,
+        path: u16,
+        uid: u64,
+        bytes: u64,
+    },
+    /// The log is sealed and durable: its records end there.
+    LogPromised {
+        number: u64,
+        end: FramePoint,
+    },
+    LogRemoved {
+        number: u64,
+    },
+    /// Its slices follow in the same edit.
+    Table {
+        number: u64,
+        path: u16,
+        uid: u64,
+        bytes: u64,
+        checksum: u32,
+    },
+    Slice {
+        table: u64,
+        index: u32,
+        slice: Slice,
+    },
+    SliceMoved {
+        table: u64,
+        index: u32,
+        level: u8,
+    },
+    /// With its last slice a table is gone.
+    SliceRemoved {
+        table: u64,
+        index: u32,
+    },
+    /// Ids at or above these were never given out.
+    Ids {
+        next_keyspace: u32,
+        next_partition: u32,
+    },
+    /// Every write up to this one is in tables.
+    Flushed {
+        sequence: Sequence,
+    },
+}
+
+mod tag {
+    pub(super) const KEYSPACE: u8 = 1;
+    pub(super) const KEYSPACE_SETTINGS: u8 = 2;
+    pub(super) const DROP_KEYSPACE: u8 = 3;
+    pub(super) const PARTITION: u8 = 4;
+    pub(super) const DROP_PARTITION: u8 = 5;
+    pub(super) const LOG: u8 = 6;
+    pub(super) const LOG_PROMISED: u8 = 7;
+    pub(super) const LOG_REMOVED: u8 = 8;
+    pub(super) const TABLE: u8 = 9;
+    pub(super) const SLICE: u8 = 10;
+    pub(super) const SLICE_MOVED: u8 = 11;
+    pub(super) const SLICE_REMOVED: u8 = 12;
+    pub(super) const IDS: u8 = 13;
+    pub(super) const FLUSHED: u8 = 14;
+}
+
+/// Kind of a keyspace placed by hash, which this release does not know.
+const KIND_HASHED: u8 = 2;
+
+/// The payload of one edit; `chain` is that of all records before it.
+pub(crate) fn encode_edit(chain: u64, changes: &[Change]) -> Vec<u8> {
+    let mut out = chain.to_le_bytes().to_vec();
+    for change in changes {
+        encode_change(change, &mut out);
+    }
+    out
+}
+
+/// Appends fixed-width numbers.
+macro_rules! put {
+    ($out:expr, $($number:expr),*) => {{ $($out.extend_from_slice(&$number.to_le_bytes());)* }};
+}
+
+fn encode_change(change: &Change, out: &mut Vec<u8>) {
+    match change {
+        Change::Keyspace { id, kind, name, settings } => {
+            let name_bytes = u8::try_from(name.len()).expect("the name was checked when it was given");
+            put!(out, tag::KEYSPACE, id.0, *kind as u8, name_bytes);
+            out.extend_from_slice(name.as_bytes());
+            encode_settings(settings, out);
+        }
+        Change::KeyspaceSettings { id, settings } => {
+            put!(out, tag::KEYSPACE_SETTINGS, id.0);
+            encode_settings(settings, out);
+        }
+        Change::DropKeyspace { id } => put!(out, tag::DROP_KEYSPACE, id.0),
+        Change::Partition { id, keyspace, name } => {
+            put!(out, tag::PARTITION, id.0, keyspace.0);
+            put_varint(out, name.len() as u64);
+            out.extend_from_slice(name);
+        }
+        Change::DropPartition { id } => put!(out, tag::DROP_PARTITION, id.0),
+        Change::Log { number, path, uid, bytes } => put!(out, tag::LOG, number, path, uid, bytes),
+        Change::LogPromised { number, end } => put!(out, tag::LOG_PROMISED, number, end.bytes, end.chain),
+        Change::LogRemoved { number } => put!(out, tag::LOG_REMOVED, number),
+        Change::Table { number, path, uid, bytes, checksum } => {
+            put!(out, tag::TABLE, number, path, uid, bytes, checksum);
+        }
+        Change::Slice { table, index, slice } => {
+            put!(out, tag::SLICE, table, index, slice.keyspace.0, slice.partition.0, slice.level);
+            for number in [
+                slice.items,
+                slice.tombstones,
+                slice.key_value_bytes,
+                slice.first_sequence,
+                slice.last_sequence,
+                slice.min_key.len() as u64,
+                slice.max_key.len() as u64,
+            ] {
+                put_varint(out, number);
+            }
+            out.extend_from_slice(&slice.min_key);
+            out.extend_from_slice(&slice.max_key);
+        }
+        Change::SliceMoved { table, index, level } => put!(out, tag::SLICE_MOVED, table, index, level),
+        Change::SliceRemoved { table, index } => put!(out, tag::SLICE_REMOVED, table, index),
+        Change::Ids { next_keyspace, next_partition } => put!(out, tag::IDS, next_keyspace, next_partition),
+        Change::Flushed { sequence } => {
+            put!(out, tag::FLUSHED);
+            put_varint(out, *sequence);
+        }
+    }
+}
+
+fn encode_settings(settings: &Settings, out: &mut Vec<u8>) {
+    debug_assert!(settings.is_sorted_by(|one, next| one.0 < next.0), "ids ascending");
+    put_varint(out, settings.len() as u64);
+    for (id, value) in settings {
+        put!(out, id);
+        put_varint(out, *value);
+    }
+}
+
+/// The changes of one edit, decoded one at a time. Ends after the first error.
+#[derive(Clone, Debug)]
+pub(crate) struct Changes<'a> {
+    file: FileName,
+    /// Offset of the payload in the file.
+    base: u64,
+    reader: Reader<'a>,
+    failed: bool,
+}
+
+impl<'a> Changes<'a> {
+    /// `payload` stands at offset `base` of the manifest `file`. The chain was compared by whoever found the record.
+    pub(crate) fn new(file: FileName, base: u64, payload: &'a [u8]) -> Result<Changes<'a>> {
+        let mut reader = Reader::new(payload);
+        reader
+            .u64("the chain")
+            .and_then(
+                |_| if reader.remaining() == 0 { Err(reader.malformed("an edit", 1, 0)) } else { Ok(()) },
+            )
+            .map_err(|bad| Error::malformed(file, base, bad))?;
+        Ok(Changes { file, base, reader, failed: false })
+    }
+}
+
+impl Iterator for Changes<'_> {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Result<Change>> {
+        if self.failed || self.reader.remaining() == 0 {
+            return None;
+        }
+        let change = decode_change(&mut self.reader).map_err(|fault| match fault {
+            Fault::Malformed(bad) => Error::malformed(self.file, self.base, bad),
+            Fault::Unsupported(what) => {
+                Error::Unsupported { file: self.file.to_string(), what: what.to_owned() }
+            }
+        });
+        self.failed = change.is_err();
+        Some(change)
+    }
+}
+
+enum Fault {
+    Malformed(Malformed),
+    Unsupported(&'static str),
+}
+
+impl From<Malformed> for Fault {
+    fn from(bad: Malformed) -> Fault {
+        Fault::Malformed(bad)
+    }
+}
+
+type Decoded<T> = std::result::Result<T, Fault>;
+
+fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
+    let before = reader.clone();
+    let tag = reader.u8("the kind of change")?;
+    Ok(match tag {
+        tag::KEYSPACE => decode_keyspace(reader)?,
+        tag::KEYSPACE_SETTINGS => {
+            Change::KeyspaceSettings { id: keyspace_id(reader)?, settings: decode_settings(reader)? }
+        }
+        tag::DROP_KEYSPACE => Change::DropKeyspace { id: keyspace_id(reader)? },
+        tag::PARTITION => {
+            let (id, keyspace) = (partition_id(reader)?, keyspace_id(reader)?);
+            let name_bytes = reader.varint_up_to(KEY_BYTES_MAX as u64, "the partition's name length")?;
+            let name = reader.bytes(name_bytes as usize, "the partition's name")?;
+            Change::Partition { id, keyspace, name: name.into() }
+        }
+        tag::DROP_PARTITION => Change::DropPartition { id: partition_id(reader)? },
+        tag::LOG => {
+            let (number, path) = (file_number(reader)?, reader.u16("the log's path")?);
+            Change::Log {
+                number,
+                path,
+                uid: reader.u64("the log's uid")?,
+                bytes: reader.u64("the log's length")?,
+            }
+        }
+        tag::LOG_PROMISED => {
+            let number = file_number(reader)?;
+            let (bytes, chain) = (reader.u64("the promised length")?, reader.u64("the promised chain")?);
+            Change::LogPromised { number, end: FramePoint { bytes, chain } }
+        }
+        tag::LOG_REMOVED => Change::LogRemoved { number: file_number(reader)? },
+        tag::TABLE => Change::Table {
+            number: file_number(reader)?,
+            path: reader.u16("the table's path")?,
+            uid: reader.u64("the table's uid")?,
+            bytes: reader.u64("the table's length")?,
+            checksum: reader.u32("the table's checksum")?,
+        },
+        tag::SLICE => decode_slice(reader)?,
+        tag::SLICE_MOVED => {
+            let (table, index) = slice_place(reader)?;
+            Change::SliceMoved { table, index, level: reader.u8("the slice's level")? }
+        }
+        tag::SLICE_REMOVED => {
+            let (table, index) = slice_place(reader)?;
+            Change::SliceRemoved { table, index }
+        }
+        tag::IDS => Change::Ids {
+            next_keyspace: reader.u32("the next keyspace")?,
+            next_partition: reader.u32("the next partition")?,
+        },
+        tag::FLUSHED => {
+            Change::Flushed { sequence: reader.varint_up_to(SEQUENCE_MAX, "the flushed sequence")? }
+        }
+        _ => return Err(before.malformed("the kind of change", tag::FLUSHED.into(), tag.into()).into()),
+    })
+}
+
+fn decode_keyspace(reader: &mut Reader<'_>) -> Decoded<Change> {
+    let id = keyspace_id(reader)?;
+    let before = reader.clone();
+    let kind = match reader.u8("the kind of keyspace")? {
+        kind if kind == KeyspaceKind::Ordered as u8 => KeyspaceKind::Ordered,
+        KIND_HASHED => return Err(Fault::Unsupported("a hashed keyspace")),
+        kind => return Err(before.malformed("the kind of keyspace", 1, kind.into()).into()),
+    };
+    let before = reader.clone();
+    let name_bytes = reader.u8("the keyspace's name length")?;
+    if name_bytes == 0 {
+        return Err(before.malformed("the keyspace's name length", 1, 0).into());
+    }
+    let before = reader.clone();
+    let name = reader.bytes(name_bytes.into(), "the keyspace's name")?;
+    let name = std::str::from_utf8(name).map_err(|bad| {
+        before.malformed("the keyspace's name", name.len() as u64, bad.valid_up_to() as u64)
+    })?;
+    Ok(Change::Keyspace { id, kind, name: name.to_owned(), settings: decode_settings(reader)? })
+}
+
+fn decode_settings(reader: &mut Reader<'_>) -> Decoded<Settings> {
+    let count = reader.varint_up_to(u16::MAX.into(), "the number of settings")?;
+    let mut settings = Settings::new();
+    for _ in 0..count {
+        let before = reader.clone();
+        let id = reader.u16("a setting's id")?;
+        let lowest = settings.last().map_or(1, |(last, _)| u64::from(*last) + 1);
+        if u64::from(id) < lowest {
+            return Err(before.malformed("a setting's id", lowest, id.into()).into());
+        }
+        settings.push((id, reader.varint("a setting's value")?));
+    }
+    Ok(settings)
+}
+
+fn decode_slice(reader: &mut Reader<'_>) -> Decoded<Change> {
+    let (table, index) = slice_place(reader)?;
+    let (keyspace, partition) = (keyspace_id(reader)?, partition_id(reader)?);
+    let level = reader.u8("the slice's level")?;
+    let before = reader.clone();
+    let items = reader.varint("the slice's items")?;
+    if items == 0 {
+        return Err(before.malformed("the slice's items", 1, 0).into());
+    }
+    let tombstones = reader.varint_up_to(items, "the slice's tombstones")?;
+    let key_value_bytes = reader.varint("the slice's key and value bytes")?;
+    let before = reader.clone();
+    let first_sequence = reader.varint("the slice's first sequence")?;
+    let last_sequence = reader.varint_up_to(SEQUENCE_MAX, "the slice's last sequence")?;
+    if first_sequence == 0 || first_sequence > last_sequence {
+        return Err(before.malformed("the slice's first sequence", last_sequence, first_sequence).into());
+    }
+    let min_key_bytes = reader.varint_up_to(KEY_BYTES_MAX as u64, "the slice's min key length")?;
+    let max_key_bytes = reader.varint_up_to(KEY_BYTES_MAX as u64, "the slice's max key length")?;
+    let before = reader.clone();
+    let min_key = reader.bytes(min_key_bytes as usize, "the slice's min key")?;
+    let max_key = reader.bytes(max_key_bytes as usize, "the slice's max key")?;
+    if min_key > max_key {
+        return Err(before.malformed("the order of the slice's keys", max_key_bytes, min_key_bytes).into());
+    }
+    let (min_key, max_key) = (min_key.into(), max_key.into());
+    let slice = Slice {
+        keyspace,
+        partition,
+        level,
+        items,
+        tombstones,
+        key_value_bytes,
+        first_sequence,
+        last_sequence,
+        min_key,
+        max_key,
+    };
+    Ok(Change::Slice { table, index, slice })
+}
+
+fn slice_place(reader: &mut Reader<'_>) -> Decoded<(u64, u32)> {
+    Ok((file_number(reader)?, reader.u32("the slice's index")?))
+}
+
+fn file_number(reader: &mut Reader<'_>) -> Decoded<u64> {
+    let before = reader.clone();
+    match reader.u64("a file's number")? {
+        0 => Err(before.malformed("a file's number", 1, 0).into()),
+        number => Ok(number),
+    }
+}
+
+fn keyspace_id(reader: &mut Reader<'_>) -> Decoded<KeyspaceId> {
+    let before = reader.clone();
+    match reader.u32("a keyspace's id")? {
+        0 => Err(before.malformed("a keyspace's id", 1, 0).into()),
+        id => Ok(KeyspaceId(id)),
+    }
+}
+
+fn partition_id(reader: &mut Reader<'_>) -> Decoded<PartitionId> {
+    let before = reader.clone();
+    match reader.u32("a partition's id")? {
+        0 => Err(before.malformed("a partition's id", 1, 0).into()),
+        id => Ok(PartitionId(id)),
+    }
+}

@@ -6,3 +6,4 @@
 
 pub(crate) mod env;
 pub(crate) mod storage;
+pub(crate) mod whole;

@@ -1,0 +1,277 @@
+//! Reading a whole log or manifest: which records are good, where they end, and whether that end is damage.
+//!
+//! The rule (design, "Bytes"): bytes below a promise must read back, and the promises are the slots that are right, the
+//! `synced to` of any good record, also one behind a damaged one, and what the manifest says of a sealed log. Above
+//! them, if only the process died since the file was written, a damaged record before a good one is damage too: the kernel
+//! keeps what it was given. Else the end is a torn tail: nothing behind it is used.
+
+use crate::base::checksum::Context;
+use crate::base::codec::Reader;
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileName, Sequence};
+
+use super::evidence::{RangeSums, zeros_at_end};
+use super::{FRAMED_BYTES_MAX, FramePoint, RECORDS_FROM, RecordKind, SLOT_OFFSETS, Slot};
+use crate::format::header::{FileHeader, PAGE_BYTES};
+
+/// What is known of a file before it is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    pub(crate) file: FileName,
+    pub(crate) header: FileHeader,
+    /// Its length where it is named.
+    pub(crate) bytes: u64,
+    /// Where the records of a sealed log end.
+    pub(crate) promise: Option<FramePoint>,
+    /// Of the running system; 0 if unknown.
+    pub(crate) boot_id: u128,
+}
+
+impl Expected {
+    /// Whether the length could be a framed file's at all; to be asked before memory for it is.
+    pub(crate) fn check_length(&self) -> Result<()> {
+        let possible = RECORDS_FROM..=FRAMED_BYTES_MAX;
+        if possible.contains(&self.bytes) {
+            return Ok(());
+        }
+        let expected = format_args!("{} to {}", possible.start(), possible.end()).to_string();
+        Err(Error::corrupt(self.file, 0, "the recorded length", expected, self.bytes))
+    }
+}
+
+/// What stands behind the last good record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tail {
+    /// Zeros only, or the records end where they were promised to.
+    Clean,
+    /// Something that is not used: a torn write, or remains of a recycled log's earlier life.
+    Torn {
+        /// From the last good record to the last byte that is not zero.
+        discarded_bytes: u64,
+    },
+}
+
+/// A file that was read and is sound.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan<'a> {
+    bytes: &'a [u8],
+    pub(crate) end: FramePoint,
+    /// Up to here the records are known to be durable; at most `end.bytes`.
+    pub(crate) durable_to: u64,
+    pub(crate) tail: Tail,
+    /// The next slot's.
+    pub(crate) next_turn: u64,
+    /// The file was last written to under the running system: only processes died since.
+    pub(crate) same_boot: bool,
+}
+
+/// One good record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Record<'a> {
+    /// Of the record in its file.
+    pub(crate) offset: u64,
+    pub(crate) sequence: Sequence,
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Scan<'a> {
+    /// The good records, in order. Cost: no checksum is computed again.
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record<'a>> + use<'a> {
+        let bytes = self.bytes.get(..self.end.bytes as usize).expect("the scan ends in the file");
+        let mut at = RECORDS_FROM as usize;
+        std::iter::from_fn(move || {
+            let shape = Shape::read(bytes, at)?;
+            let offset = at as u64;
+            at = shape.end;
+            Some(Record { offset, sequence: shape.sequence, payload: shape.payload })
+        })
+    }
+}
+
+/// A record's head and extent, its checksum not looked at.
+struct Shape<'a> {
+    checksum: u32,
+    kind: u8,
+    sequence: Sequence,
+    synced_to: u64,
+    payload: &'a [u8],
+    /// Offset of the next record.
+    end: usize,
+}
+
+impl<'a> Shape<'a> {
+    /// The record that may begin at `at`, if head and length could be a record's. Cheap.
+    fn read(bytes: &'a [u8], at: usize) -> Option<Shape<'a>> {
+        let mut reader = Reader::new(bytes.get(at..)?);
+        let checksum = reader.u32("a record").ok()?;
+        let length = reader.u32("a record").ok()? as usize;
+        let sequence_and_kind = reader.u64("a record").ok()?;
+        let synced_to = reader.u64("a record").ok()?;
+        let plausible = length > 0
+            && synced_to % 8 == 0
+            && (RECORDS_FROM..=at as u64).contains(&synced_to)
+            && length <= reader.remaining();
+        if !plausible {
+            return None;
+        }
+        let payload = reader.bytes(length, "a record").ok()?;
+        reader.zeros(length.next_multiple_of(8) - length, "a record").ok()?;
+        let end = at + reader.at();
+        let (sequence, kind) = (sequence_and_kind >> 8, sequence_and_kind as u8);
+        Some(Shape { checksum, kind, sequence, synced_to, payload, end })
+    }
+}
+
+/// A point that records must reach, and what says so.
+struct Promise {
+    point: FramePoint,
+    what: &'static str,
+    met: bool,
+}
+
+struct Scanner<'a> {
+    expected: &'a Expected,
+    bytes: &'a [u8],
+    kind: RecordKind,
+    promises: Vec<Promise>,
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// `Corrupt` as the module says, for a file that is not the expected one, and for another length than expected;
+/// `Unsupported` as the header says.
+///
+/// Cost: linear in the file. Allocates at most 1/256 of its length.
+pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>> {
+    let file = expected.file;
+    if bytes.len() as u64 != expected.bytes || !(RECORDS_FROM..=FRAMED_BYTES_MAX).contains(&expected.bytes) {
+        return Err(Error::corrupt(
+            file,
+            bytes.len() as u64,
+            "the file's length",
+            expected.bytes,
+            bytes.len(),
+        ));
+    }
+    FileHeader::decode(file, bytes, expected.header.kind)?.check(file, &expected.header)?;
+    let slot = |index: usize| {
+        let page = bytes.chunks_exact(PAGE_BYTES).nth(index + 1).unwrap_or_default();
+        Slot::decode(page, expected.header.uid, index).ok()
+    };
+    let slots: Vec<Slot> = (0..SLOT_OFFSETS.len()).filter_map(slot).collect();
+    let newest = slots.iter().max_by_key(|slot| (slot.durable.bytes, slot.turn));
+    let same_boot = newest.is_some_and(|slot| slot.boot_id == expected.boot_id && slot.boot_id != 0);
+    let next_turn = slots.iter().map(|slot| slot.turn.wrapping_add(1)).max().unwrap_or(0);
+
+    let slot_promise = |slot: &Slot| Promise {
+        point: slot.durable,
+        what: "the records that a slot vouches for",
+        met: false,
+    };
+    let manifest_promise =
+        |point| Promise { point, what: "the records that the manifest vouches for", met: false };
+    let promises = slots.iter().map(slot_promise).chain(expected.promise.map(manifest_promise)).collect();
+    let kind = RecordKind::in_file(expected.header.kind);
+    let mut scanner = Scanner { expected, bytes, kind, promises };
+
+    let (end, synced_to) = scanner.walk()?;
+    if let Some(unmet) = scanner.promises.iter().find(|promise| !promise.met) {
+        return Err(scanner.short(end, unmet.what, unmet.point.bytes));
+    }
+    if expected.promise.is_some() {
+        let durable_to = end.bytes;
+        return Ok(Scan { bytes, end, durable_to, tail: Tail::Clean, next_turn, same_boot });
+    }
+    let tail = scanner.judge_rest(end, same_boot)?;
+    let durable_to = newest.map_or(RECORDS_FROM, |slot| slot.durable.bytes).max(synced_to);
+    Ok(Scan { bytes, end, durable_to, tail, next_turn, same_boot })
+}
+
+impl<'a> Scanner<'a> {
+    /// Goes from record to record while they are good and no further than promised. Returns the end and the largest
+    /// `synced to` on the way.
+    fn walk(&mut self) -> Result<(FramePoint, u64)> {
+        let mut point = FramePoint::start(self.expected.header.uid);
+        let mut synced_to = RECORDS_FROM;
+        loop {
+            for promise in self.promises.iter_mut().filter(|promise| promise.point.bytes == point.bytes) {
+                if promise.point.chain != point.chain {
+                    let (expected, found) = (promise.point.chain, point.chain);
+                    return Err(Error::corrupt(
+                        self.expected.file,
+                        point.bytes,
+                        "the chain of records",
+                        format_args!("{expected:016x}"),
+                        format_args!("{found:016x}"),
+                    ));
+                }
+                promise.met = true;
+            }
+            if self.expected.promise.is_some_and(|promise| promise.bytes <= point.bytes) {
+                return Ok((point, synced_to));
+            }
+            let Some(record) = self.good_record(point) else {
+                return Ok((point, synced_to));
+            };
+            synced_to = synced_to.max(record.synced_to);
+            point = point.after(record.end as u64 - point.bytes, record.checksum);
+        }
+    }
+
+    fn context(&self, at: usize) -> Context {
+        Context { file_uid: self.expected.header.uid, offset: at as u64, tag: self.kind as u8 }
+    }
+
+    fn good_record(&self, point: FramePoint) -> Option<Shape<'a>> {
+        let at = point.bytes as usize;
+        let record = Shape::read(self.bytes, at).filter(|record| record.kind == self.kind as u8)?;
+        let checked = self.bytes.get(at + 4..record.end)?;
+        let is_next = match self.kind {
+            RecordKind::Batch => true,
+            RecordKind::Edit => Reader::new(record.payload).u64("the chain") == Ok(point.chain),
+        };
+        (is_next && self.context(at).checksum(&[checked]) == record.checksum).then_some(record)
+    }
+
+    /// What the bytes behind the last good record mean.
+    fn judge_rest(&self, end: FramePoint, same_boot: bool) -> Result<Tail> {
+        let from = end.bytes as usize;
+        let rest = self.bytes.get(from..).unwrap_or_default();
+        let discarded = rest.len() - zeros_at_end(rest);
+        if discarded == 0 {
+            return Ok(Tail::Clean);
+        }
+        let sums = RangeSums::new(rest);
+        let mut at = from + 8;
+        while at < from + discarded {
+            let good = Shape::read(self.bytes, at).filter(|record| {
+                record.kind == self.kind as u8
+                    && sums.checksum(self.context(at), at + 4 - from, record.end - from) == record.checksum
+            });
+            let Some(record) = good else {
+                at += 8;
+                continue;
+            };
+            if record.synced_to > end.bytes {
+                return Err(self.short(end, "the records that a later record vouches for", record.synced_to));
+            }
+            if same_boot {
+                return Err(self.short(end, "the records before a good one", at as u64));
+            }
+            at = record.end;
+        }
+        Ok(Tail::Torn { discarded_bytes: discarded as u64 })
+    }
+
+    fn short(&self, end: FramePoint, what: &'static str, expected_to: u64) -> Error {
+        let expected = format_args!("good up to offset {expected_to}").to_string();
+        Error::corrupt(
+            self.expected.file,
+            end.bytes,
+            what,
+            expected,
+            format_args!("good up to {}", end.bytes),
+        )
+    }
+}

@@ -1,0 +1,385 @@
+//! What all edits of a manifest add up to.
+//!
+//! Invariants, kept by [`State::apply`] change by change and by [`State::check`] edit by edit: 1. everything named is
+//! there, and nothing is added twice; 2. no id at or above the reserved ones; 3. names of keyspaces, and of partitions
+//! in a keyspace, are unique; 4. every table has a slice; 5. in a partition, slices of level 0 have disjoint ranges of
+//! sequence numbers, and slices of any one deeper level have disjoint ranges of keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence};
+use crate::format::frames::{FramePoint, RECORDS_FROM};
+
+use super::{Change, KeyspaceKind, NAME_BYTES_MAX, Settings, Slice};
+
+/// A keyspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Keyspace {
+    pub(crate) kind: KeyspaceKind,
+    pub(crate) name: String,
+    pub(crate) settings: Settings,
+}
+
+/// A partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Partition {
+    pub(crate) keyspace: KeyspaceId,
+    /// Empty for the only partition of an unpartitioned keyspace.
+    pub(crate) name: Box<[u8]>,
+}
+
+/// A log file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Log {
+    pub(crate) path: u16,
+    pub(crate) uid: u64,
+    pub(crate) bytes: u64,
+    /// Where its records end, once it is sealed and durable.
+    pub(crate) promise: Option<FramePoint>,
+}
+
+impl Log {
+    pub(crate) fn file(&self, number: u64) -> FileName {
+        FileName { kind: FileKind::Log, number, path: self.path }
+    }
+}
+
+/// A table file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Table {
+    pub(crate) path: u16,
+    pub(crate) uid: u64,
+    pub(crate) bytes: u64,
+    /// Over the checksums of its blocks.
+    pub(crate) checksum: u32,
+    /// By index in the table. Never empty between edits.
+    pub(crate) slices: BTreeMap<u32, Slice>,
+}
+
+impl Table {
+    pub(crate) fn file(&self, number: u64) -> FileName {
+        FileName { kind: FileKind::Table, number, path: self.path }
+    }
+}
+
+/// A change that does not fit the state: which rule it breaks, and the number or id it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Inconsistent {
+    pub(crate) what: &'static str,
+    pub(crate) number: u64,
+}
+
+type Applied = Result<(), Inconsistent>;
+
+/// Never given out: the names of keyspaces stand under it.
+const NO_KEYSPACE: KeyspaceId = KeyspaceId(0);
+
+fn broken(what: &'static str, number: u64) -> Applied {
+    Err(Inconsistent { what, number })
+}
+
+/// Keyspaces, partitions, logs and tables of a store.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct State {
+    pub(crate) keyspaces: BTreeMap<KeyspaceId, Keyspace>,
+    pub(crate) partitions: BTreeMap<PartitionId, Partition>,
+    /// By number, which is the order in which they are replayed.
+    pub(crate) logs: BTreeMap<u64, Log>,
+    pub(crate) tables: BTreeMap<u64, Table>,
+    /// Ids at or above these were never given out; they are reserved many at a time.
+    pub(crate) next_keyspace: u32,
+    pub(crate) next_partition: u32,
+    /// Every write up to this one is in tables.
+    pub(crate) flushed: Sequence,
+    /// Names in use: of keyspaces under keyspace 0, of partitions under their keyspace.
+    names: BTreeSet<(KeyspaceId, Box<[u8]>)>,
+    /// Where each partition's slices are: (table, index).
+    slices_of: BTreeMap<PartitionId, BTreeSet<(u64, u32)>>,
+    /// Partitions and tables changed since the last check; empty between edits.
+    unchecked_partitions: BTreeSet<PartitionId>,
+    unchecked_tables: BTreeSet<u64>,
+}
+
+impl State {
+    /// Applies one change. After an error the state is half changed and of no use.
+    pub(crate) fn apply(&mut self, change: &Change) -> Applied {
+        match change {
+            Change::Keyspace { id, kind, name, settings } => self
+                .add_keyspace(*id, Keyspace { kind: *kind, name: name.clone(), settings: settings.clone() }),
+            Change::KeyspaceSettings { id, settings } => match self.keyspaces.get_mut(id) {
+                Some(keyspace) => {
+                    keyspace.settings.clone_from(settings);
+                    Ok(())
+                }
+                None => broken("settings of an unknown keyspace", id.0.into()),
+            },
+            Change::DropKeyspace { id } => self.drop_keyspace(*id),
+            Change::Partition { id, keyspace, name } => {
+                self.add_partition(*id, Partition { keyspace: *keyspace, name: name.clone() })
+            }
+            Change::DropPartition { id } => self.drop_partition(*id),
+            Change::Log { number, path, uid, bytes } => {
+                self.add_log(*number, Log { path: *path, uid: *uid, bytes: *bytes, promise: None })
+            }
+            Change::LogPromised { number, end } => self.promise_log(*number, *end),
+            Change::LogRemoved { number } => match self.logs.remove(number) {
+                Some(_) => Ok(()),
+                None => broken("removal of an unknown log", *number),
+            },
+            Change::Table { number, path, uid, bytes, checksum } => {
+                let slices = BTreeMap::new();
+                let table = Table { path: *path, uid: *uid, bytes: *bytes, checksum: *checksum, slices };
+                self.add_table(*number, table)
+            }
+            Change::Slice { table, index, slice } => self.add_slice(*table, *index, slice),
+            Change::SliceMoved { table, index, level } => {
+                let Some(slice) = self.tables.get_mut(table).and_then(|table| table.slices.get_mut(index))
+                else {
+                    return broken("a move of an unknown slice of table", *table);
+                };
+                slice.level = *level;
+                self.unchecked_partitions.insert(slice.partition);
+                Ok(())
+            }
+            Change::SliceRemoved { table, index } => self.remove_slice(*table, *index),
+            Change::Ids { next_keyspace, next_partition } => {
+                if *next_keyspace < self.next_keyspace || *next_partition < self.next_partition {
+                    return broken("reserved ids that go back", (*next_partition).into());
+                }
+                (self.next_keyspace, self.next_partition) = (*next_keyspace, *next_partition);
+                Ok(())
+            }
+            Change::Flushed { sequence } => {
+                if *sequence < self.flushed {
+                    return broken("a flushed sequence that goes back", *sequence);
+                }
+                self.flushed = *sequence;
+                Ok(())
+            }
+        }
+    }
+
+    /// What must hold between edits; called after each. Cost: the slices of the partitions that the edit changed.
+    pub(crate) fn check(&mut self) -> Applied {
+        for number in std::mem::take(&mut self.unchecked_tables) {
+            if self.tables.get(&number).is_some_and(|table| table.slices.is_empty()) {
+                return broken("a table without slices", number);
+            }
+        }
+        for partition in std::mem::take(&mut self.unchecked_partitions) {
+            self.check_partition(partition)?;
+        }
+        Ok(())
+    }
+
+    /// Applies one edit and checks what must hold after it. After an error the state is of no use.
+    pub(crate) fn apply_edit(&mut self, changes: &[Change]) -> Applied {
+        changes.iter().try_for_each(|change| self.apply(change))?;
+        self.check()
+    }
+
+    /// The slices of one partition, as (table, index, slice).
+    pub(crate) fn slices(&self, partition: PartitionId) -> impl Iterator<Item = (u64, u32, &Slice)> {
+        let places = self.slices_of.get(&partition).into_iter().flatten();
+        places.map(|(table, index)| {
+            let slice = self.tables.get(table).and_then(|table| table.slices.get(index));
+            (*table, *index, slice.expect("slices_of names slices that are there"))
+        })
+    }
+
+    /// Changes that make an empty state equal to this one: always the same for equal states.
+    pub(crate) fn snapshot(&self) -> Vec<Change> {
+        let mut changes = vec![
+            Change::Ids { next_keyspace: self.next_keyspace, next_partition: self.next_partition },
+            Change::Flushed { sequence: self.flushed },
+        ];
+        changes.extend(self.keyspaces.iter().map(|(id, keyspace)| Change::Keyspace {
+            id: *id,
+            kind: keyspace.kind,
+            name: keyspace.name.clone(),
+            settings: keyspace.settings.clone(),
+        }));
+        changes.extend(self.partitions.iter().map(|(id, partition)| Change::Partition {
+            id: *id,
+            keyspace: partition.keyspace,
+            name: partition.name.clone(),
+        }));
+        for (number, log) in &self.logs {
+            let number = *number;
+            changes.push(Change::Log { number, path: log.path, uid: log.uid, bytes: log.bytes });
+            changes.extend(log.promise.map(|end| Change::LogPromised { number, end }));
+        }
+        for (number, table) in &self.tables {
+            let Table { path, uid, bytes, checksum, slices } = table;
+            let (path, uid, bytes, checksum) = (*path, *uid, *bytes, *checksum);
+            changes.push(Change::Table { number: *number, path, uid, bytes, checksum });
+            changes.extend(slices.iter().map(|(index, slice)| Change::Slice {
+                table: *number,
+                index: *index,
+                slice: slice.clone(),
+            }));
+        }
+        changes
+    }
+
+    /// At least the bytes of the snapshot's encoding, and at most about twice as many. Cost: one walk over the state.
+    pub(crate) fn snapshot_bytes_max(&self) -> u64 {
+        let settings = |keyspace: &Keyspace| 12 * keyspace.settings.len();
+        let keyspaces: usize = self.keyspaces.values().map(|one| 16 + one.name.len() + settings(one)).sum();
+        let partitions: usize = self.partitions.values().map(|one| 12 + one.name.len()).sum();
+        let slice = |one: &Slice| 80 + one.min_key.len() + one.max_key.len();
+        let tables: usize =
+            self.tables.values().map(|one| 31 + one.slices.values().map(slice).sum::<usize>()).sum();
+        (32 + keyspaces + partitions + 52 * self.logs.len() + tables) as u64
+    }
+
+    fn add_keyspace(&mut self, id: KeyspaceId, keyspace: Keyspace) -> Applied {
+        if id.0 == 0 || id.0 >= self.next_keyspace {
+            return broken("a keyspace whose id was not reserved", id.0.into());
+        }
+        if !(1..=NAME_BYTES_MAX).contains(&keyspace.name.len()) {
+            return broken("the length of a keyspace's name", id.0.into());
+        }
+        if self.keyspaces.contains_key(&id) {
+            return broken("a keyspace that is there already", id.0.into());
+        }
+        if !self.names.insert((NO_KEYSPACE, keyspace.name.as_bytes().into())) {
+            return broken("a keyspace with the name of another", id.0.into());
+        }
+        self.keyspaces.insert(id, keyspace);
+        Ok(())
+    }
+
+    fn drop_keyspace(&mut self, id: KeyspaceId) -> Applied {
+        let Some(keyspace) = self.keyspaces.remove(&id) else {
+            return broken("a drop of an unknown keyspace", id.0.into());
+        };
+        self.names.remove(&(NO_KEYSPACE, keyspace.name.into_bytes().into()));
+        let of_it = self.partitions.iter().filter(|(_, partition)| partition.keyspace == id);
+        let of_it: Vec<PartitionId> = of_it.map(|(partition, _)| *partition).collect();
+        of_it.into_iter().try_for_each(|partition| self.drop_partition(partition))
+    }
+
+    fn add_partition(&mut self, id: PartitionId, partition: Partition) -> Applied {
+        if id.0 == 0 || id.0 >= self.next_partition {
+            return broken("a partition whose id was not reserved", id.0.into());
+        }
+        if !self.keyspaces.contains_key(&partition.keyspace) {
+            return broken("a partition of an unknown keyspace", id.0.into());
+        }
+        if self.partitions.contains_key(&id) {
+            return broken("a partition that is there already", id.0.into());
+        }
+        if !self.names.insert((partition.keyspace, partition.name.clone())) {
+            return broken("a partition with the name of another", id.0.into());
+        }
+        self.partitions.insert(id, partition);
+        Ok(())
+    }
+
+    fn drop_partition(&mut self, id: PartitionId) -> Applied {
+        let Some(partition) = self.partitions.remove(&id) else {
+            return broken("a drop of an unknown partition", id.0.into());
+        };
+        self.names.remove(&(partition.keyspace, partition.name));
+        self.unchecked_partitions.remove(&id);
+        for (table, index) in self.slices_of.remove(&id).unwrap_or_default() {
+            self.forget_slice(table, index);
+        }
+        Ok(())
+    }
+
+    fn add_log(&mut self, number: u64, log: Log) -> Applied {
+        if number == 0 || self.logs.contains_key(&number) || self.tables.contains_key(&number) {
+            return broken("a log whose number is taken", number);
+        }
+        self.logs.insert(number, log);
+        Ok(())
+    }
+
+    fn promise_log(&mut self, number: u64, end: FramePoint) -> Applied {
+        let Some(log) = self.logs.get_mut(&number) else {
+            return broken("a promise for an unknown log", number);
+        };
+        if end.bytes < RECORDS_FROM || end.bytes > log.bytes || end.bytes % 8 != 0 {
+            return broken("a promise outside of the log", number);
+        }
+        if log.promise.is_some_and(|promise| promise != end) {
+            return broken("a second promise for a log", number);
+        }
+        log.promise = Some(end);
+        Ok(())
+    }
+
+    fn add_table(&mut self, number: u64, table: Table) -> Applied {
+        if number == 0 || self.logs.contains_key(&number) || self.tables.contains_key(&number) {
+            return broken("a table whose number is taken", number);
+        }
+        self.tables.insert(number, table);
+        self.unchecked_tables.insert(number);
+        Ok(())
+    }
+
+    fn add_slice(&mut self, number: u64, index: u32, slice: &Slice) -> Applied {
+        let partition = self.partitions.get(&slice.partition);
+        if partition.is_none_or(|partition| partition.keyspace != slice.keyspace) {
+            return broken("a slice of an unknown partition", slice.partition.0.into());
+        }
+        let Some(table) = self.tables.get_mut(&number) else {
+            return broken("a slice of an unknown table", number);
+        };
+        if table.slices.contains_key(&index) {
+            return broken("a slice that is there already in table", number);
+        }
+        table.slices.insert(index, slice.clone());
+        self.slices_of.entry(slice.partition).or_default().insert((number, index));
+        self.unchecked_partitions.insert(slice.partition);
+        Ok(())
+    }
+
+    fn remove_slice(&mut self, number: u64, index: u32) -> Applied {
+        let Some(slice) = self.tables.get(&number).and_then(|table| table.slices.get(&index)) else {
+            return broken("removal of an unknown slice of table", number);
+        };
+        let partition = slice.partition;
+        if let Some(places) = self.slices_of.get_mut(&partition) {
+            places.remove(&(number, index));
+            if places.is_empty() {
+                self.slices_of.remove(&partition);
+            }
+        }
+        self.forget_slice(number, index);
+        Ok(())
+    }
+
+    /// Takes a slice out of its table, and the table out of the state when it was the last.
+    fn forget_slice(&mut self, number: u64, index: u32) {
+        if let Some(table) = self.tables.get_mut(&number) {
+            table.slices.remove(&index);
+            if table.slices.is_empty() {
+                self.tables.remove(&number);
+            }
+        }
+    }
+
+    fn check_partition(&self, partition: PartitionId) -> Applied {
+        let mut by_sequence: Vec<(Sequence, Sequence)> = Vec::new();
+        let mut by_key: Vec<(u8, &[u8], &[u8])> = Vec::new();
+        for (_, _, slice) in self.slices(partition) {
+            if slice.level == 0 {
+                by_sequence.push((slice.first_sequence, slice.last_sequence));
+            } else {
+                by_key.push((slice.level, &slice.min_key, &slice.max_key));
+            }
+        }
+        by_sequence.sort_unstable();
+        by_key.sort_unstable();
+        if by_sequence.windows(2).any(|pair| pair[0].1 >= pair[1].0) {
+            return broken("overlapping sequences in level 0 of partition", partition.0.into());
+        }
+        if by_key.windows(2).any(|pair| pair[0].0 == pair[1].0 && pair[0].2 >= pair[1].1) {
+            return broken("overlapping keys in one level of partition", partition.0.into());
+        }
+        Ok(())
+    }
+}
