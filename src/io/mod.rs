@@ -5,6 +5,8 @@
 
 pub(crate) mod env;
 pub(crate) mod os;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) mod sim;
 pub(crate) mod storage;
 
 #[cfg(test)]
