@@ -447,16 +447,20 @@ impl State {
         self.durable_names = self.names.clone();
         self.changes.clear();
         let named: BTreeSet<u64> = self.names.values().copied().collect();
-        let gone = self.inodes.extract_if(.., |number, _| !named.contains(number));
-        for (_, inode) in gone {
-            self.stale.extend(inode.pages().take(STALE_PAGES_COUNT_MAX).cloned());
-        }
+        self.inodes.retain(|number, inode| {
+            let is_named = named.contains(number);
+            if !is_named {
+                self.stale.extend(inode.pages().take(STALE_PAGES_COUNT_MAX).cloned());
+            }
+            is_named
+        });
         let passed_count = self.stale.len().saturating_sub(STALE_PAGES_COUNT_MAX);
         self.stale.drain(..passed_count);
     }
 
     fn cut_power(&mut self, rng: &mut SimRng) {
-        self.boot_id = new_boot_id(rng);
+        // Added, so that it is new also when a seed is used again.
+        self.boot_id = self.boot_id.wrapping_add(new_boot_id(rng)).max(1);
         if self.has_directory && !self.has_durable_directory && rng.one_in(2) {
             self.has_directory = false;
             self.changes.clear();

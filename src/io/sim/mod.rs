@@ -28,9 +28,12 @@ use crate::base::sync::Arc;
 
 use super::env::{Env, Memory};
 
+#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
 pub(crate) use disk::{Crash, SimDisk};
+#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
 pub(crate) use fault::{Call, FailedSync, Failure, Operation, Plan, Repeat, Select, Stop};
 pub(crate) use random::{SimRandom, SimRng};
+#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
 pub(crate) use threads::{SimClock, SimThreads};
 
 /// Memory from the heap.

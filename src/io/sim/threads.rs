@@ -212,6 +212,7 @@ impl std::fmt::Debug for SimThreads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::sim::SimClock;
 
     type Trace = Arc<Mutex<Vec<(&'static str, u64)>>>;
 
