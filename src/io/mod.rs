@@ -5,5 +5,11 @@
 //! unix), `sim` the simulator.
 
 pub(crate) mod env;
+pub(crate) mod os;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) mod sim;
 pub(crate) mod storage;
 pub(crate) mod whole;
+
+#[cfg(test)]
+mod tests;
