@@ -9,7 +9,7 @@ use crate::base::id::Sequence;
 use crate::base::step::Direction;
 
 use super::Position;
-use super::arena::{Arena, Entry, Offset};
+use super::arena::{Arena, Entry, LINE_BYTES, Offset};
 use super::node::{Node, Order};
 
 /// A place between keys.
@@ -102,13 +102,14 @@ pub(super) fn get<'a>(arena: &'a Arena, root: Offset, key: &[u8], bound: Sequenc
     if !equal {
         return None;
     }
-    visible(arena, node.entry(order.slot(rank)), bound).map(|(_, entry)| entry)
+    let newest = node.entry(order.slot(rank));
+    visible(arena, newest, bound).map(|(_, entry)| entry)
 }
 
-/// Opens a node whose last line will be wanted soon after the first two.
+/// Opens a child, all of whose lines that a search needs are fetched at once.
 #[inline]
 pub(super) fn open_child(arena: &Arena, at: Offset) -> Node<'_> {
-    arena.prefetch(at + 64);
+    (1..3).for_each(|line| arena.prefetch(at, line * LINE_BYTES));
     Node::open(arena, at)
 }
 
