@@ -68,7 +68,7 @@ pub(super) struct Turn {
 
 /// The child of an inner node whose range `index` of the node's state picks, both from one moment.
 #[inline]
-fn turn(node: &Node<'_>, index: impl Fn(Order) -> usize) -> Turn {
+fn turn(node: &Node<'_>, mut index: impl FnMut(Order) -> usize) -> Turn {
     loop {
         let order = node.order();
         let index = index(order);
@@ -192,4 +192,47 @@ fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, En
         at = entry.older;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::HashSecret;
+    use crate::base::id::{ItemKind, KeyspaceId, PartitionId, SEQUENCE_MAX, TreeId};
+    use crate::base::region::Region;
+    use crate::base::sync::Ordering;
+    use crate::memtable::generation;
+
+    /// A reader that has looked at an inner node's state when a child is split finds every older key all the same:
+    /// the child it then loads may be the left half, and the state is looked at again.
+    #[test]
+    fn a_split_between_state_and_child_loses_no_key() {
+        let tree = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
+        let secret = HashSecret::expand([1; 16]);
+        let (generation, mut inserter) = generation(Region::heap(256 << 10).expect("small allocation"));
+        let mut insert = |number: u64| {
+            let key = number.to_be_bytes();
+            inserter.insert(tree, &key, secret.hash(&key), number, ItemKind::Put, b"");
+        };
+        // Two leaves under a root; the left one is full, and a key more splits it at 7000.
+        (1..=20).for_each(|thousand| insert(thousand * 1000));
+        let arena = &generation.arena;
+        let root =
+            generation.directory.find(arena, tree).expect("the tree has items").load(Ordering::Acquire);
+        let node = Node::open(arena, root);
+        let before = node.order();
+        assert_eq!(node.level, 1);
+        let key = 7000u64.to_be_bytes();
+        let mut rounds = 0;
+        let turn = turn(&node, |order| {
+            rounds += 1;
+            let index = Cut::Above(&key).rank(&node, order);
+            if rounds == 1 {
+                (1..=999).take_while(|_| node.is_still(before)).for_each(&mut insert);
+            }
+            index
+        });
+        assert_eq!(rounds, 2);
+        assert!(get(arena, turn.child, &key, SEQUENCE_MAX).is_some());
+    }
 }
