@@ -12,6 +12,9 @@ use super::Position;
 use super::arena::{Arena, Entry, LINE_BYTES, Offset};
 use super::node::{Node, Order};
 
+/// Entries of its leaf that a scan fetches ahead.
+const ENTRIES_AHEAD: usize = 4;
+
 /// A place between keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cut<'a> {
@@ -137,10 +140,7 @@ pub(super) fn seek<'a>(
         }
         let order = node.order();
         let rank = cut.rank(&node, order);
-        let found = match direction {
-            Direction::Forward => walk(arena, &node, order, rank..order.count(), bound),
-            Direction::Backward => walk(arena, &node, order, (0..rank).rev(), bound),
-        };
+        let found = walk(arena, &node, order, rank, direction, bound);
         let fence = if direction == Direction::Forward { upper } else { lower };
         if found.is_some() || fence == 0 {
             return found;
@@ -159,23 +159,32 @@ pub(super) fn step_in_leaf(
     let leaf = Node::open(arena, position.leaf);
     let order = leaf.order();
     let rank = order.rank(usize::from(position.slot));
-    match direction {
-        Direction::Forward => walk(arena, &leaf, order, rank + 1..order.count(), bound),
-        Direction::Backward => walk(arena, &leaf, order, (0..rank).rev(), bound),
-    }
+    let cut = if direction == Direction::Forward { rank + 1 } else { rank };
+    walk(arena, &leaf, order, cut, direction, bound)
 }
 
-/// The first of the ranks with a visible version.
+/// The first key with a visible version in `direction` from between the ranks `cut - 1` and `cut`.
 fn walk(
     arena: &Arena,
     leaf: &Node<'_>,
     order: Order,
-    mut ranks: impl Iterator<Item = usize>,
+    cut: usize,
+    direction: Direction,
     bound: Sequence,
 ) -> Option<Position> {
-    ranks.find_map(|rank| {
-        let slot = order.slot(rank);
+    let count = order.count();
+    let ranks = if direction == Direction::Forward { cut..count } else { 0..cut };
+    // The n-th rank in the direction of the scan.
+    let rank = |n: usize| if direction == Direction::Forward { cut + n } else { cut - 1 - n };
+    (0..ranks.len()).find_map(|n| {
+        let slot = order.slot(rank(n));
         let (entry, _) = visible(arena, leaf.entry(slot), bound)?;
+        // What a scan asks for next; entries lie anywhere.
+        for ahead in n + 1..ranks.len().min(n + 1 + ENTRIES_AHEAD) {
+            let next = leaf.entry(order.slot(rank(ahead)));
+            arena.prefetch(next, 0);
+            arena.prefetch(next, LINE_BYTES);
+        }
         Some(Position { leaf: leaf.at, entry, slot: slot as u8 })
     })
 }
