@@ -1,0 +1,247 @@
+//! Reading a tree of nodes: descent, lookup, and movement without sibling links.
+//!
+//! It changes nothing and remembers nothing. `Generation` calls it for readers, the inserter for its own descent; the
+//! folder's page says why a reader may run beside the inserter.
+
+use std::ops::Bound;
+
+use crate::base::id::Sequence;
+use crate::base::step::Direction;
+
+use super::Position;
+use super::arena::{Arena, Entry, LINE_BYTES, Offset};
+use super::node::{Node, Order};
+
+/// Entries of its leaf that a scan fetches ahead.
+const ENTRIES_AHEAD: usize = 4;
+
+/// A place between keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cut<'a> {
+    Start,
+    Below(&'a [u8]),
+    Above(&'a [u8]),
+    End,
+}
+
+impl<'a> Cut<'a> {
+    /// Where a scan in `direction` from `key` begins.
+    pub(super) fn new(key: Bound<&'a [u8]>, direction: Direction) -> Cut<'a> {
+        match (key, direction) {
+            (Bound::Unbounded, Direction::Forward) => Cut::Start,
+            (Bound::Unbounded, Direction::Backward) => Cut::End,
+            (Bound::Included(key), Direction::Forward) | (Bound::Excluded(key), Direction::Backward) => {
+                Cut::Below(key)
+            }
+            (Bound::Excluded(key), Direction::Forward) | (Bound::Included(key), Direction::Backward) => {
+                Cut::Above(key)
+            }
+        }
+    }
+
+    /// How many of the node's keys are before the cut.
+    fn rank(self, node: &Node<'_>, order: Order) -> usize {
+        match self {
+            Cut::Start => 0,
+            Cut::End => order.count(),
+            Cut::Below(key) => node.search(order, key).0,
+            Cut::Above(key) => {
+                let (rank, equal) = node.search(order, key);
+                rank + usize::from(equal)
+            }
+        }
+    }
+
+    /// Which child to go to. Keys equal to a separator are right of it, so only what looks for keys below turns left there.
+    fn child_index(self, node: &Node<'_>, order: Order, direction: Direction) -> usize {
+        match (self, direction) {
+            (Cut::Below(key), Direction::Forward) => Cut::Above(key).rank(node, order),
+            _ => self.rank(node, order),
+        }
+    }
+}
+
+/// One level of a descent: the node's state, and which child was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) order: Order,
+    pub(super) index: usize,
+    pub(super) child: Offset,
+}
+
+/// The child of an inner node whose range `index` of the node's state picks, both from one moment.
+#[inline]
+fn turn(node: &Node<'_>, mut index: impl FnMut(Order) -> usize) -> Turn {
+    loop {
+        let order = node.order();
+        let index = index(order);
+        let child = node.child(order, index);
+        // A split adds the separator before it swings the child to the left half: an unchanged state after the child
+        // was loaded means that the child covers the range picked. At most one more round for each separator added.
+        if node.is_still(order) {
+            return Turn { order, index, child };
+        }
+    }
+}
+
+/// Where `key` belongs in an inner node.
+#[inline]
+pub(super) fn turn_to_key(node: &Node<'_>, key: &[u8]) -> Turn {
+    turn(node, |order| {
+        let (rank, equal) = node.search(order, key);
+        rank + usize::from(equal)
+    })
+}
+
+/// The newest version of `key` with a sequence of at most `bound`.
+#[inline]
+pub(super) fn get<'a>(arena: &'a Arena, root: Offset, key: &[u8], bound: Sequence) -> Option<Entry<'a>> {
+    let mut node = Node::open(arena, root);
+    while node.level > 0 {
+        node = open_child(arena, turn_to_key(&node, key).child);
+    }
+    let order = node.order();
+    let (rank, equal) = node.search(order, key);
+    if !equal {
+        return None;
+    }
+    let newest = node.entry(order.slot(rank));
+    visible(arena, newest, bound).map(|(_, entry)| entry)
+}
+
+/// Opens a child, all of whose lines that a search needs are fetched at once.
+#[inline]
+pub(super) fn open_child(arena: &Arena, at: Offset) -> Node<'_> {
+    (1..3).for_each(|line| arena.prefetch(at, line * LINE_BYTES));
+    Node::open(arena, at)
+}
+
+/// The first visible item from `cut` on.
+pub(super) fn seek<'a>(
+    arena: &'a Arena,
+    root: Offset,
+    mut cut: Cut<'a>,
+    direction: Direction,
+    bound: Sequence,
+) -> Option<Position> {
+    loop {
+        // Separators around the leaf, narrowed on the way down; 0 at an edge of the tree.
+        let (mut lower, mut upper) = (0, 0);
+        let mut node = Node::open(arena, root);
+        while node.level > 0 {
+            let Turn { order, index, child } = turn(&node, |order| cut.child_index(&node, order, direction));
+            if index > 0 {
+                lower = node.entry(order.slot(index - 1));
+            }
+            if index < order.count() {
+                upper = node.entry(order.slot(index));
+            }
+            node = open_child(arena, child);
+        }
+        let order = node.order();
+        let rank = cut.rank(&node, order);
+        let found = walk(arena, &node, order, rank, direction, bound);
+        let fence = if direction == Direction::Forward { upper } else { lower };
+        if found.is_some() || fence == 0 {
+            return found;
+        }
+        cut = Cut::Below(arena.entry(fence).key);
+    }
+}
+
+/// The visible neighbour of `position` in its own leaf.
+pub(super) fn step_in_leaf(
+    arena: &Arena,
+    position: Position,
+    direction: Direction,
+    bound: Sequence,
+) -> Option<Position> {
+    let leaf = Node::open(arena, position.leaf);
+    let order = leaf.order();
+    let rank = order.rank(usize::from(position.slot));
+    let cut = if direction == Direction::Forward { rank + 1 } else { rank };
+    walk(arena, &leaf, order, cut, direction, bound)
+}
+
+/// The first key with a visible version in `direction` from between the ranks `cut - 1` and `cut`.
+fn walk(
+    arena: &Arena,
+    leaf: &Node<'_>,
+    order: Order,
+    cut: usize,
+    direction: Direction,
+    bound: Sequence,
+) -> Option<Position> {
+    let count = order.count();
+    let ranks = if direction == Direction::Forward { cut..count } else { 0..cut };
+    // The n-th rank in the direction of the scan.
+    let rank = |n: usize| if direction == Direction::Forward { cut + n } else { cut - 1 - n };
+    (0..ranks.len()).find_map(|n| {
+        let slot = order.slot(rank(n));
+        let (entry, _) = visible(arena, leaf.entry(slot), bound)?;
+        // What a scan asks for next; entries lie anywhere.
+        for ahead in n + 1..ranks.len().min(n + 1 + ENTRIES_AHEAD) {
+            let next = leaf.entry(order.slot(rank(ahead)));
+            arena.prefetch(next, 0);
+            arena.prefetch(next, LINE_BYTES);
+        }
+        Some(Position { leaf: leaf.at, entry, slot: slot as u8 })
+    })
+}
+
+/// The newest version, of `newest` and those before it, with a sequence of at most `bound`.
+#[inline]
+fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, Entry<'_>)> {
+    let mut at = newest;
+    while at != 0 {
+        let entry = arena.entry(at);
+        if entry.sequence <= bound {
+            return Some((at, entry));
+        }
+        at = entry.older;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::HashSecret;
+    use crate::base::id::{ItemKind, KeyspaceId, PartitionId, SEQUENCE_MAX, TreeId};
+    use crate::base::region::Region;
+    use crate::base::sync::Ordering;
+    use crate::memtable::generation;
+
+    /// A reader that has looked at an inner node's state when a child is split finds every older key all the same:
+    /// the child it then loads may be the left half, and the state is looked at again.
+    #[test]
+    fn a_split_between_state_and_child_loses_no_key() {
+        let tree = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
+        let secret = HashSecret::expand([1; 16]);
+        let (generation, mut inserter) = generation(Region::heap(256 << 10).expect("small allocation"));
+        let mut insert = |number: u64| {
+            let key = number.to_be_bytes();
+            inserter.insert(tree, &key, secret.hash(&key), number, ItemKind::Put, b"");
+        };
+        // Two leaves under a root; the left one is full, and a key more splits it at 7000.
+        (1..=20).for_each(|thousand| insert(thousand * 1000));
+        let arena = &generation.arena;
+        let root =
+            generation.directory.find(arena, tree).expect("the tree has items").load(Ordering::Acquire);
+        let node = Node::open(arena, root);
+        let before = node.order();
+        assert_eq!(node.level, 1);
+        let key = 7000u64.to_be_bytes();
+        let mut rounds = 0;
+        let turn = turn(&node, |order| {
+            rounds += 1;
+            let index = Cut::Above(&key).rank(&node, order);
+            if rounds == 1 {
+                (1..=999).take_while(|_| node.is_still(before)).for_each(&mut insert);
+            }
+            index
+        });
+        assert_eq!(rounds, 2);
+        assert!(get(arena, turn.child, &key, SEQUENCE_MAX).is_some());
+    }
+}
