@@ -1,1 +1,162 @@
-//! To be written.
+//! The bytes of a table file: what a flush or a merge writes once and nobody changes.
+//!
+//! It is not a reader of files: everything here is bytes to values and back. `crate::table` builds, opens and searches.
+//! Pure functions and plain values; no sharing.
+//!
+//! ```text
+//! offset size     what
+//! 0      4096     header page (`format::header`)
+//!                 slices, one after another, each a tree of the store:
+//!                   data blocks   (`data`)   whole units, one after another without gaps
+//!                   filter pages  (`filter`) none when the slice has no filter
+//!                   fence pages   (`fence`)  none when the slice has one data block
+//!                   top block     (`top`)    none when the slice has one data block
+//!                 footer (`footer`): whole units
+//! -4096  4096     tail page (`footer`): where the footer is
+//! ```
+//! Everything starts at a multiple of 512 bytes (a unit); between the parts of a slice there are zeros where a part that
+//! is made of 4096-byte pages is aligned to 4096. Integers are little-endian.
+//!
+//! Every block, page, footer and tail begins with the same five bytes:
+//! ```text
+//! offset size type name: meaning
+//! 0      4    u32  checksum: of everything after it to the end of the extent, started from (file uid, offset, tag)
+//! 4      1    u8   tag: 1 data, 2 filter, 3 fence, 4 top, 5 footer, 6 tail
+//! ```
+//! The table checksum, which the manifest keeps, is CRC32C over the checksums (4 bytes each) of all data blocks, filter
+//! pages, fence pages and top blocks in file order, then of the footer.
+
+use crate::base::checksum::Context;
+use crate::base::codec::Malformed;
+use crate::base::id::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+pub(crate) mod data;
+pub(crate) mod data_build;
+pub(crate) mod fence;
+pub(crate) mod fence_build;
+pub(crate) mod filter;
+pub(crate) mod footer;
+pub(crate) mod top;
+
+/// Everything in a table file is a whole number of these.
+pub(crate) const UNIT_BYTES: usize = 512;
+/// Filter and fence pages, and data blocks where items fill them.
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// Largest extent of a data block: one item with the longest key and the longest value.
+pub(crate) const DATA_BLOCK_BYTES_MAX: usize =
+    (data::HEADER_BYTES + 2 + KEY_BYTES_MAX + VALUE_BYTES_MAX).next_multiple_of(UNIT_BYTES);
+
+pub(crate) const TOP_TAG: u8 = 4;
+pub(crate) const FOOTER_TAG: u8 = 5;
+pub(crate) const TAIL_TAG: u8 = 6;
+
+/// Bytes of a checksum, at the start of what it covers.
+pub(crate) const CHECKSUM_BYTES: usize = 4;
+const TAG_AT: usize = 4;
+
+/// Writes tag and checksum of a finished extent; returns the checksum.
+pub(crate) fn seal(extent: &mut [u8], context: Context) -> u32 {
+    extent[TAG_AT] = context.tag;
+    let checksum = context.checksum(&[&extent[CHECKSUM_BYTES..]]);
+    extent[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    checksum
+}
+
+/// Checks the checksum of an extent, which covers its tag; returns the checksum.
+pub(crate) fn check_seal(extent: &[u8], context: Context) -> Result<u32, Malformed> {
+    let Some((stored, covered)) = extent.split_first_chunk::<CHECKSUM_BYTES>() else {
+        return Err(Malformed { at: 0, what: "checksum", expected: 4, found: extent.len() as u64 });
+    };
+    let (found, expected) = (u32::from_le_bytes(*stored), context.checksum(&[covered]));
+    if found != expected {
+        let (expected, found) = (u64::from(expected), u64::from(found));
+        return Err(Malformed { at: 0, what: "checksum", expected, found });
+    }
+    match covered.first() {
+        Some(tag) if *tag == context.tag => Ok(found),
+        tag => {
+            let found = tag.map_or(0, |tag| u64::from(*tag));
+            Err(Malformed { at: TAG_AT, what: "block tag", expected: u64::from(context.tag), found })
+        }
+    }
+}
+
+/// Bytes of whole units that hold `bytes`.
+pub(crate) fn extent_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(UNIT_BYTES)
+}
+
+/// Length of the longest common prefix.
+pub(crate) fn common_prefix(one: &[u8], other: &[u8]) -> usize {
+    let (ones, others) = (one.as_chunks::<8>().0, other.as_chunks::<8>().0);
+    let words = ones.iter().zip(others).take_while(|(a, b)| a == b).count();
+    let rest = one[words * 8..].iter().zip(&other[words * 8..]);
+    words * 8 + rest.take_while(|(a, b)| a == b).count()
+}
+
+/// The first eight bytes as a number that compares as they do, zeros behind shorter ones.
+///
+/// A smaller head means a smaller key; equal heads say nothing.
+pub(crate) fn head(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(chunk) => u64::from_be_bytes(*chunk),
+        None => {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            u64::from_be_bytes(padded)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Heads never contradict key order, and common prefixes end at the first difference at every length.
+    #[test]
+    fn heads_and_prefixes() {
+        let keys: [&[u8]; 9] = [
+            b"", b"\0", b"\0\0", b"a", b"a\0", b"a\0\0\0\0\0\0\0", b"a\0\0\0\0\0\0\0\0", b"a\0\x01", b"b",
+        ];
+        for pair in keys.windows(2) {
+            assert!(pair[0] < pair[1] && head(pair[0]) <= head(pair[1]), "{pair:?}");
+        }
+        let long = [7u8; 40];
+        for length in 0..=long.len() {
+            let mut other = long;
+            if length < long.len() {
+                other[length] = 8;
+            }
+            assert_eq!(common_prefix(&long, &other), length);
+            assert_eq!(common_prefix(&long[..length], &long), length);
+        }
+    }
+
+    /// A seal holds in its place only, and not for a flipped byte, another tag or too few bytes.
+    #[test]
+    fn seals_hold_in_their_place_only() {
+        let here = Context { file_uid: 1, offset: 4096, tag: TOP_TAG };
+        let mut extent = vec![9u8; UNIT_BYTES];
+        let checksum = seal(&mut extent, here);
+        assert_eq!(check_seal(&extent, here), Ok(checksum));
+        for elsewhere in [
+            Context { file_uid: 2, ..here },
+            Context { offset: 8192, ..here },
+            Context { tag: FOOTER_TAG, ..here },
+        ] {
+            assert!(check_seal(&extent, elsewhere).is_err());
+        }
+        for index in [0, 4, 5, UNIT_BYTES - 1] {
+            let mut flipped = extent.clone();
+            flipped[index] ^= 1;
+            assert!(check_seal(&flipped, here).is_err());
+        }
+        assert!(check_seal(&[1, 2, 3], here).is_err());
+        // A right checksum over a wrong tag: only crafted bytes have it.
+        let mut crafted = extent.clone();
+        crafted[4] = FOOTER_TAG;
+        let sum = here.checksum(&[&crafted[4..]]);
+        crafted[..4].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(check_seal(&crafted, here).map_err(|bad| bad.what), Err("block tag"));
+    }
+}

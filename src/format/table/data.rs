@@ -1,0 +1,357 @@
+//! Data block, reading side: items of one key range, in columns.
+//!
+//! A point lookup touches the header and the tags, one key and one value. Writing is `data_build`.
+//! `table` checks a block once, when it comes from the device; everything else here takes checked blocks only.
+//!
+//! ```text
+//! offset size         type name: meaning
+//! 0      4            u32  checksum
+//! 4      1            u8   tag: 1
+//! 5      1            u8   flags: 1 every suffix has one length, 2 every value has one length, 4 kinds are present,
+//!                          8 ends are u32; others zero
+//! 6      2            u16  items: at least 1
+//! 8      4            u32  used: bytes to the end of the values; zeros from there to the end of the extent, < 512
+//! 12     2            u16  prefix length: bytes that all keys begin with
+//! 14     2            u16  suffix length: of every key, with flag 1; else zero
+//! 16     4            u32  value length: of every value, with flag 2; else zero
+//! 20     items        u8   tags: the low byte of the order field of each key's hash
+//!        items        u8   kinds: with flag 4, when any is not a put (1 put, 2 delete)
+//!        items × 2|4  u16|u32 suffix ends: without flag 1; from the start of the suffixes
+//!        items × 2|4  u16|u32 value ends: without flag 2; from the start of the values
+//!        prefix length     prefix
+//!                          suffixes: of the keys, strictly ascending
+//!                          values: of a delete, empty
+//! ```
+//!
+//! Invariants of a checked block:
+//! 1. Every range an accessor forms from it lies in it.
+//! 2. Suffixes are strictly ascending, so binary search and the order of scans hold.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use crate::base::codec::Malformed;
+use crate::base::id::{ItemKind, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use super::{UNIT_BYTES, extent_bytes};
+
+/// Bytes before the tags.
+pub(crate) const HEADER_BYTES: usize = 20;
+pub(super) const FIXED_KEYS: u8 = 1;
+pub(super) const FIXED_VALUES: u8 = 2;
+pub(super) const KINDS: u8 = 4;
+pub(super) const WIDE: u8 = 8;
+
+/// Where things are in one block: plain numbers, valid for the bytes they were taken from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    flags: u8,
+    items: usize,
+    used: usize,
+    prefix_bytes: usize,
+    suffix_bytes: usize,
+    value_bytes: usize,
+    suffix_ends_at: usize,
+    value_ends_at: usize,
+    prefix_at: usize,
+    suffixes_at: usize,
+    values_at: usize,
+}
+
+/// An item found by key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub(crate) kind: ItemKind,
+    /// In the block's bytes.
+    pub(crate) value: Range<usize>,
+}
+
+/// Bytes of the block that begins at `bytes`, by its own account, which only its checksum makes true.
+pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.first_chunk::<HEADER_BYTES>()?;
+    let used = u32_at(header, 8) as usize;
+    (HEADER_BYTES..=super::DATA_BLOCK_BYTES_MAX).contains(&used).then(|| extent_bytes(used))
+}
+
+/// The value and kind of `key`, whose hash has this `tag`, in a checked block.
+pub(crate) fn find(block: &[u8], key: &[u8], tag: u8) -> Option<Found> {
+    let layout = Layout::of(block);
+    let tags = &block[HEADER_BYTES..HEADER_BYTES + layout.items];
+    let pattern = u64::from_le_bytes([tag; 8]);
+    let (words, rest) = tags.as_chunks::<8>();
+    let mut first = 0;
+    for word in words {
+        let hits = zero_bytes(u64::from_le_bytes(*word) ^ pattern);
+        if hits != 0
+            && let Some(found) = layout.find_among(block, key, first, hits)
+        {
+            return Some(found);
+        }
+        first += 8;
+    }
+    let mut last = [!tag; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    layout.find_among(block, key, first, zero_bytes(u64::from_le_bytes(last) ^ pattern))
+}
+
+/// The high bit of every byte of `word` that is zero, and no other bit.
+fn zero_bytes(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    !(((word & LOW) + LOW) | word | LOW)
+}
+
+impl Layout {
+    /// The layout of a checked block.
+    pub(crate) fn of(block: &[u8]) -> Layout {
+        Layout::parse(block).expect("the block was checked when it was read")
+    }
+
+    pub(crate) fn items(&self) -> usize {
+        self.items
+    }
+
+    /// Index of the first item whose key is not less than `key`; `items()` if there is none.
+    pub(crate) fn lower_bound(&self, block: &[u8], key: &[u8]) -> usize {
+        self.partition(block, key, Ordering::Less)
+    }
+
+    /// Index of the first item whose key is greater than `key`; `items()` if there is none.
+    pub(crate) fn upper_bound(&self, block: &[u8], key: &[u8]) -> usize {
+        self.partition(block, key, Ordering::Equal)
+    }
+
+    /// How many items' keys compare to `key` as at most `most`.
+    fn partition(&self, block: &[u8], key: &[u8], most: Ordering) -> usize {
+        let prefix = self.prefix(block);
+        let shared = key.len().min(prefix.len());
+        match prefix[..shared].cmp(&key[..shared]) {
+            Ordering::Less => return self.items,
+            Ordering::Greater => return 0,
+            Ordering::Equal if shared < prefix.len() => return 0,
+            Ordering::Equal => {}
+        }
+        let rest = &key[shared..];
+        let (mut low, mut high) = (0, self.items);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.suffix(block, middle).cmp(rest) <= most {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// What all keys of the block begin with.
+    pub(crate) fn prefix<'a>(&self, block: &'a [u8]) -> &'a [u8] {
+        &block[self.prefix_at..self.suffixes_at]
+    }
+
+    /// The rest of the key of item `index`.
+    pub(crate) fn suffix<'a>(&self, block: &'a [u8], index: usize) -> &'a [u8] {
+        &block[self.suffix_range(block, index)]
+    }
+
+    pub(crate) fn kind(&self, block: &[u8], index: usize) -> ItemKind {
+        if self.flags & KINDS == 0 {
+            return ItemKind::Put;
+        }
+        ItemKind::from_u8(block[HEADER_BYTES + self.items + index]).expect("kinds were checked")
+    }
+
+    /// Where the value of item `index` is in the block.
+    pub(crate) fn value_range(&self, block: &[u8], index: usize) -> Range<usize> {
+        let inside = if self.flags & FIXED_VALUES != 0 {
+            index * self.value_bytes..(index + 1) * self.value_bytes
+        } else {
+            self.end_before(block, self.value_ends_at, index)..self.end(block, self.value_ends_at, index)
+        };
+        self.values_at + inside.start..self.values_at + inside.end
+    }
+
+    fn suffix_range(&self, block: &[u8], index: usize) -> Range<usize> {
+        let inside = if self.flags & FIXED_KEYS != 0 {
+            index * self.suffix_bytes..(index + 1) * self.suffix_bytes
+        } else {
+            self.end_before(block, self.suffix_ends_at, index)..self.end(block, self.suffix_ends_at, index)
+        };
+        self.suffixes_at + inside.start..self.suffixes_at + inside.end
+    }
+
+    fn end_before(&self, block: &[u8], ends_at: usize, index: usize) -> usize {
+        if index == 0 { 0 } else { self.end(block, ends_at, index - 1) }
+    }
+
+    fn end(&self, block: &[u8], ends_at: usize, index: usize) -> usize {
+        if self.flags & WIDE != 0 {
+            u32_at(block, ends_at + index * 4) as usize
+        } else {
+            usize::from(u16_at(block, ends_at + index * 2))
+        }
+    }
+
+    /// The first candidate with this key; `hits` has the high bit of byte i set for item `first` + i.
+    fn find_among(&self, block: &[u8], key: &[u8], first: usize, mut hits: u64) -> Option<Found> {
+        while hits != 0 {
+            let index = first + hits.trailing_zeros() as usize / 8;
+            let suffix = self.suffix(block, index);
+            if key.len() == self.prefix_bytes + suffix.len()
+                && key.ends_with(suffix)
+                && key.starts_with(self.prefix(block))
+            {
+                return Some(Found { kind: self.kind(block, index), value: self.value_range(block, index) });
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
+
+    /// The layout, if header and columns fit the block exactly. Ends, kinds and keys are `check`'s.
+    fn parse(block: &[u8]) -> Result<Layout, Malformed> {
+        let Some(header) = block.first_chunk::<HEADER_BYTES>() else {
+            return Err(bad(0, "data block", HEADER_BYTES, block.len()));
+        };
+        let flags = header[5];
+        let items = usize::from(u16_at(header, 6));
+        let used = u32_at(header, 8) as usize;
+        let prefix_bytes = usize::from(u16_at(header, 12));
+        let suffix_bytes = usize::from(u16_at(header, 14));
+        let value_bytes = u32_at(header, 16) as usize;
+        if items == 0 {
+            return Err(bad(6, "item count of a data block", 1, 0));
+        }
+        let end_bytes = if flags & WIDE != 0 { 4 } else { 2 };
+        let column = |absent: u8| if flags & absent != 0 { 0 } else { items * end_bytes };
+        let kinds_bytes = if flags & KINDS != 0 { items } else { 0 };
+        let suffix_ends_at = HEADER_BYTES + items + kinds_bytes;
+        let value_ends_at = suffix_ends_at + column(FIXED_KEYS);
+        let prefix_at = value_ends_at + column(FIXED_VALUES);
+        let suffixes_at = prefix_at + prefix_bytes;
+        if used > block.len() || suffixes_at > used {
+            return Err(bad(8, "used bytes of a data block", suffixes_at, used));
+        }
+        let mut layout = Layout {
+            flags,
+            items,
+            used,
+            prefix_bytes,
+            suffix_bytes,
+            value_bytes,
+            suffix_ends_at,
+            value_ends_at,
+            prefix_at,
+            suffixes_at,
+            values_at: suffixes_at,
+        };
+        let total = |fixed: u8, length: usize, ends_at: usize| {
+            if flags & fixed != 0 {
+                length as u64 * items as u64
+            } else {
+                layout.end(block, ends_at, items - 1) as u64
+            }
+        };
+        let suffixes = total(FIXED_KEYS, suffix_bytes, suffix_ends_at);
+        let values = total(FIXED_VALUES, value_bytes, value_ends_at);
+        if suffixes_at as u64 + suffixes + values != used as u64 {
+            let used_expected = (suffixes_at as u64 + suffixes + values) as usize;
+            return Err(bad(8, "used bytes of a data block", used_expected, used));
+        }
+        layout.values_at += suffixes as usize;
+        Ok(layout)
+    }
+
+    fn check_header(&self, block: &[u8]) -> Result<(), Malformed> {
+        if self.flags & !(FIXED_KEYS | FIXED_VALUES | KINDS | WIDE) != 0 {
+            return Err(bad(5, "flags of a data block", 0, usize::from(self.flags)));
+        }
+        if self.flags & FIXED_KEYS == 0 && self.suffix_bytes != 0 {
+            return Err(bad(14, "unused suffix length", 0, self.suffix_bytes));
+        }
+        if self.flags & FIXED_VALUES == 0 && self.value_bytes != 0 {
+            return Err(bad(16, "unused value length", 0, self.value_bytes));
+        }
+        if block.len() != extent_bytes(self.used) {
+            return Err(bad(8, "extent of a data block", extent_bytes(self.used), block.len()));
+        }
+        debug_assert!(block.len() - self.used < UNIT_BYTES);
+        match block[self.used..].iter().position(|byte| *byte != 0) {
+            None => Ok(()),
+            Some(index) => {
+                let at = self.used + index;
+                Err(bad(at, "padding of a data block", 0, usize::from(block[at])))
+            }
+        }
+    }
+
+    fn check_ends(&self, block: &[u8], fixed: u8, ends_at: usize) -> Result<(), Malformed> {
+        if self.flags & fixed != 0 {
+            return Ok(());
+        }
+        let mut before = 0;
+        for index in 0..self.items {
+            let end = self.end(block, ends_at, index);
+            if end < before {
+                return Err(bad(ends_at, "ends in a data block", before, end));
+            }
+            before = end;
+        }
+        Ok(())
+    }
+
+    fn check_items(&self, block: &[u8]) -> Result<(), Malformed> {
+        let mut before: Option<&[u8]> = None;
+        for index in 0..self.items {
+            let (suffix, value) = (self.suffix(block, index), self.value_range(block, index));
+            if self.prefix_bytes + suffix.len() > KEY_BYTES_MAX {
+                let at = self.suffixes_at;
+                return Err(bad(at, "key length", KEY_BYTES_MAX, self.prefix_bytes + suffix.len()));
+            }
+            if value.len() > VALUE_BYTES_MAX {
+                return Err(bad(value.start, "value length", VALUE_BYTES_MAX, value.len()));
+            }
+            if before.is_some_and(|before| before >= suffix) {
+                let at = self.suffix_range(block, index).start;
+                return Err(bad(at, "order of keys in a data block", index + 1, index));
+            }
+            before = Some(suffix);
+            if self.flags & KINDS != 0 {
+                let at = HEADER_BYTES + self.items + index;
+                match ItemKind::from_u8(block[at]) {
+                    None => return Err(bad(at, "item kind", 1, usize::from(block[at]))),
+                    Some(ItemKind::Delete) if !value.is_empty() => {
+                        return Err(bad(value.start, "value length of a delete", 0, value.len()));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks everything the accessors rest on. The checksum is the caller's.
+pub(crate) fn check(block: &[u8]) -> Result<Layout, Malformed> {
+    let layout = Layout::parse(block)?;
+    layout.check_header(block)?;
+    layout.check_ends(block, FIXED_KEYS, layout.suffix_ends_at)?;
+    layout.check_ends(block, FIXED_VALUES, layout.value_ends_at)?;
+    layout.check_items(block)?;
+    Ok(layout)
+}
+
+fn bad(at: usize, what: &'static str, expected: usize, found: usize) -> Malformed {
+    Malformed { at, what, expected: expected as u64, found: found as u64 }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(*bytes[at..].first_chunk().expect("callers stay inside the bytes"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("callers stay inside the bytes"))
+}
+
+#[cfg(test)]
+#[path = "data/tests.rs"]
+mod tests;

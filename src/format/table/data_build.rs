@@ -1,0 +1,262 @@
+//! Data block, writing side: gathers items, decides where blocks end, writes them in columns.
+//!
+//! `table::build` feeds it items in key order and asks after each whether a block can be cut. One thread.
+//!
+//! The cut: a block of the target size (4096 bytes by default) where items fill it to 95 %; else, of the extents of whole
+//! units from the target to twice the target, the one that is filled best. An item that fits none has a block of its own.
+//!
+//! Invariants:
+//! 1. The bytes a block takes grow with every item, so "how many fit" has one answer.
+//! 2. An extent is the smallest number of whole units that holds its block, so a block says its own extent.
+//! 3. Less than twice the target, and one item more, is held.
+
+use crate::base::checksum::Context;
+use crate::base::id::ItemKind;
+
+use super::data::{FIXED_KEYS, FIXED_VALUES, HEADER_BYTES, KINDS, WIDE};
+use super::{common_prefix, extent_bytes, seal};
+
+/// A block of the target size that is filled to this share, in percent, is cut at once.
+const FILL_PERCENT: usize = 95;
+/// Largest end that a `u16` holds.
+const NARROW_MAX: usize = u16::MAX as usize;
+
+#[derive(Debug)]
+struct Pending {
+    tag: u8,
+    kind: ItemKind,
+    key_at: usize,
+    key_bytes: usize,
+    value_bytes: usize,
+    /// Bytes of a block of everything up to and with this item.
+    block_bytes: usize,
+}
+
+/// What the size of a block depends on.
+#[derive(Clone, Copy, Debug)]
+struct Sums {
+    items: usize,
+    prefix_bytes: usize,
+    key_bytes: usize,
+    value_bytes: usize,
+    fixed_key: Option<usize>,
+    fixed_value: Option<usize>,
+    kinds: bool,
+}
+
+impl Sums {
+    fn start(item: &Pending) -> Sums {
+        Sums {
+            items: 1,
+            prefix_bytes: item.key_bytes,
+            key_bytes: item.key_bytes,
+            value_bytes: item.value_bytes,
+            fixed_key: Some(item.key_bytes),
+            fixed_value: Some(item.value_bytes),
+            kinds: item.kind != ItemKind::Put,
+        }
+    }
+
+    fn add(&mut self, item: &Pending, prefix_bytes: usize) {
+        self.items += 1;
+        self.prefix_bytes = prefix_bytes;
+        self.key_bytes += item.key_bytes;
+        self.value_bytes += item.value_bytes;
+        self.fixed_key = self.fixed_key.filter(|bytes| *bytes == item.key_bytes);
+        self.fixed_value = self.fixed_value.filter(|bytes| *bytes == item.value_bytes);
+        self.kinds |= item.kind != ItemKind::Put;
+    }
+
+    fn suffixes_bytes(&self) -> usize {
+        self.key_bytes - self.items * self.prefix_bytes
+    }
+
+    fn flags(&self) -> u8 {
+        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
+        let wide_keys = self.fixed_key.is_none() && self.suffixes_bytes() > NARROW_MAX;
+        let wide_values = self.fixed_value.is_none() && self.value_bytes > NARROW_MAX;
+        flag(self.fixed_key.is_some(), FIXED_KEYS)
+            | flag(self.fixed_value.is_some(), FIXED_VALUES)
+            | flag(self.kinds, KINDS)
+            | flag(wide_keys || wide_values, WIDE)
+    }
+
+    fn block_bytes(&self) -> usize {
+        let flags = self.flags();
+        let end_bytes = if flags & WIDE != 0 { 4 } else { 2 };
+        let ends = usize::from(flags & FIXED_KEYS == 0) + usize::from(flags & FIXED_VALUES == 0);
+        let per_item = 1 + usize::from(self.kinds) + ends * end_bytes;
+        HEADER_BYTES
+            + self.items * per_item
+            + self.prefix_bytes
+            + self.suffixes_bytes()
+            + self.value_bytes
+    }
+}
+
+/// Items of blocks not cut yet.
+#[derive(Debug)]
+pub(crate) struct DataBuilder {
+    target_bytes: usize,
+    /// Key and value of every pending item.
+    bytes: Vec<u8>,
+    items: Vec<Pending>,
+    sums: Option<Sums>,
+}
+
+impl DataBuilder {
+    /// `target_bytes`: a multiple of 512.
+    pub(crate) fn new(target_bytes: usize) -> DataBuilder {
+        assert!(target_bytes > 0 && target_bytes == extent_bytes(target_bytes), "a target is whole units");
+        DataBuilder { target_bytes, bytes: Vec::new(), items: Vec::new(), sums: None }
+    }
+
+    /// Takes an item whose key is greater than all before it; a delete has an empty value.
+    pub(crate) fn add(&mut self, key: &[u8], tag: u8, kind: ItemKind, value: &[u8]) {
+        debug_assert!(kind == ItemKind::Put || value.is_empty(), "a delete has no value");
+        let key_at = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        let (key_bytes, value_bytes) = (key.len(), value.len());
+        self.items.push(Pending { tag, kind, key_at, key_bytes, value_bytes, block_bytes: 0 });
+        self.size(self.items.len() - 1);
+    }
+
+    /// Items not cut yet.
+    pub(crate) fn items(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Bytes that a block of everything pending would take, without padding.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.items.last().map_or(0, |item| item.block_bytes)
+    }
+
+    /// The key of pending item `index`.
+    pub(crate) fn key(&self, index: usize) -> &[u8] {
+        let item = &self.items[index];
+        &self.bytes[item.key_at..item.key_at + item.key_bytes]
+    }
+
+    /// Bytes a block of the first `count` pending items takes, without padding.
+    pub(crate) fn block_bytes(&self, count: usize) -> usize {
+        self.items[count - 1].block_bytes
+    }
+
+    /// How many items the next block takes, once that is decided.
+    pub(crate) fn cut(&self) -> Option<usize> {
+        let fit = |limit: usize| self.items.partition_point(|item| item.block_bytes <= limit);
+        if self.pending_bytes() <= self.target_bytes {
+            return None;
+        }
+        let in_target = fit(self.target_bytes);
+        if in_target > 0
+            && self.items[in_target - 1].block_bytes * 100 >= self.target_bytes * FILL_PERCENT
+        {
+            return Some(in_target);
+        }
+        if self.pending_bytes() <= 2 * self.target_bytes {
+            return None;
+        }
+        Some(self.best_cut(in_target, fit(2 * self.target_bytes)))
+    }
+
+    /// Of `fewest` to `most` items the count that fills its extent best; an item alone if none fits.
+    fn best_cut(&self, fewest: usize, most: usize) -> usize {
+        let mut best = (most.max(1), 0, 1);
+        for count in fewest.max(1)..=most {
+            let bytes = self.items[count - 1].block_bytes;
+            let extent = extent_bytes(bytes).max(self.target_bytes);
+            if bytes * best.2 > best.1 * extent {
+                best = (count, bytes, extent);
+            }
+        }
+        best.0
+    }
+
+    /// Appends the block of the first `count` pending items to `out`, sealed, and forgets them. Returns its checksum.
+    pub(crate) fn encode(&mut self, count: usize, context: Context, out: &mut Vec<u8>) -> u32 {
+        let start = out.len();
+        let items = &self.items[..count];
+        let prefix_bytes = common_prefix(self.key(0), self.key(count - 1));
+        let mut sums = Sums::start(&items[0]);
+        items[1..].iter().for_each(|item| sums.add(item, prefix_bytes));
+        let flags = sums.flags();
+        let used = sums.block_bytes();
+        write_header(out, flags, &sums, used);
+        out.extend(items.iter().map(|item| item.tag));
+        if sums.kinds {
+            out.extend(items.iter().map(|item| item.kind as u8));
+        }
+        if sums.fixed_key.is_none() {
+            put_ends(out, flags, items.iter().map(|item| item.key_bytes - prefix_bytes));
+        }
+        if sums.fixed_value.is_none() {
+            put_ends(out, flags, items.iter().map(|item| item.value_bytes));
+        }
+        out.extend_from_slice(&self.key(0)[..prefix_bytes]);
+        for index in 0..count {
+            out.extend_from_slice(&self.key(index)[prefix_bytes..]);
+        }
+        for item in items {
+            let value_at = item.key_at + item.key_bytes;
+            out.extend_from_slice(&self.bytes[value_at..value_at + item.value_bytes]);
+        }
+        assert_eq!(out.len() - start, used, "the block is as long as its sums say");
+        out.resize(start + extent_bytes(used), 0);
+        self.forget(count);
+        seal(&mut out[start..], context)
+    }
+
+    fn forget(&mut self, count: usize) {
+        let bytes = self.items.get(count).map_or(self.bytes.len(), |item| item.key_at);
+        self.bytes.drain(..bytes);
+        self.items.drain(..count);
+        self.sums = None;
+        for index in 0..self.items.len() {
+            self.items[index].key_at -= bytes;
+            self.size(index);
+        }
+    }
+
+    /// Brings the sums up to item `index`, and notes the size of a block that ends with it.
+    fn size(&mut self, index: usize) {
+        let prefix_bytes = common_prefix(self.key(0), self.key(index));
+        let item = &mut self.items[index];
+        let sums = match self.sums {
+            None => Sums::start(item),
+            Some(mut sums) => {
+                sums.add(item, prefix_bytes);
+                sums
+            }
+        };
+        item.block_bytes = sums.block_bytes();
+        self.sums = Some(sums);
+    }
+}
+
+fn write_header(out: &mut Vec<u8>, flags: u8, sums: &Sums, used: usize) {
+    let narrow = |value: usize| u16::try_from(value).expect("blocks are too small for more");
+    let suffix_bytes = sums.fixed_key.map_or(0, |bytes| bytes - sums.prefix_bytes);
+    let value_bytes = sums.fixed_value.unwrap_or(0);
+    let wide = |value: usize| u32::try_from(value).expect("blocks are too small for more");
+    out.extend_from_slice(&[0; 5]);
+    out.push(flags);
+    out.extend_from_slice(&narrow(sums.items).to_le_bytes());
+    out.extend_from_slice(&wide(used).to_le_bytes());
+    out.extend_from_slice(&narrow(sums.prefix_bytes).to_le_bytes());
+    out.extend_from_slice(&narrow(suffix_bytes).to_le_bytes());
+    out.extend_from_slice(&wide(value_bytes).to_le_bytes());
+}
+
+fn put_ends(out: &mut Vec<u8>, flags: u8, lengths: impl Iterator<Item = usize>) {
+    let mut end = 0;
+    for length in lengths {
+        end += length;
+        if flags & WIDE != 0 {
+            out.extend_from_slice(&u32::try_from(end).expect("a block is below 4 GiB").to_le_bytes());
+        } else {
+            out.extend_from_slice(&u16::try_from(end).expect("narrow blocks end below 64 KiB").to_le_bytes());
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Fence pages, reading side: which data block must hold a key. Writing is `fence_build`.
+//!
+//! A fence page lists some hundred neighbouring data blocks of a slice by their separators: separator(b) is the shortest
+//! string with last key of block b-1 < separator(b) ≤ first key of block b. The page's first separator is not in it but,
+//! whole, in the top block, and the page's prefix is the beginning of that. Search is binary, on numbers; only where
+//! eight bytes tie are more bytes compared. Always exact.
+//!
+//! ```text
+//! offset size          type name: meaning
+//! 0      4             u32  checksum
+//! 4      1             u8   tag: 3
+//! 5      1             u8   flags: 1 all blocks of the page but the last have one length, 2 some separator has more than
+//!                           eight bytes behind the prefix
+//! 6      2             u16  blocks: n, at least 1
+//! 8      8             u64  offset: of the page's first block
+//! 16     4             u32  block bytes: with flag 1, of every block but the last; else zero
+//! 20     4             u32  last bytes: with flag 1, of the last block; else zero
+//! 24     2             u16  prefix length: bytes of the page's first separator that all its separators begin with
+//! 26     2             u16  tail bytes: of the tails at the end
+//! 28     4                  zero
+//! 32     (n-1) × 8     u64  heads: of separators 1 to n-1, the eight bytes behind the prefix as a big-endian number
+//!                           (kept little-endian), zeros behind shorter ones
+//!        (n-1) × 2     u16  lengths: of separators 1 to n-1 behind the prefix
+//!        (n-1) × 2     u16  tail ends: with flag 2
+//!        n × 4         u32  block ends: without flag 1, in units from the first block's offset
+//!        tail bytes         tails: what separators 1 to n-1 have behind prefix and head
+//!                           zero to the end of the page
+//! ```
+//! A page is 4096 bytes; the only page of a slice is as many units as it needs.
+
+use std::cmp::Ordering;
+
+use crate::base::codec::Malformed;
+
+use super::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES, head};
+
+pub(super) const HEADER_BYTES: usize = 32;
+pub(super) const UNIFORM: u8 = 1;
+pub(super) const TAILS: u8 = 2;
+/// Bytes of a separator that its head holds.
+pub(super) const HEAD_BYTES: usize = 8;
+
+/// Where a block is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Extent {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
+}
+
+/// A checked fence page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FencePage<'a> {
+    bytes: &'a [u8],
+    blocks: usize,
+    prefix_bytes: usize,
+    uniform: bool,
+    heads: &'a [[u8; 8]],
+    lengths: &'a [[u8; 2]],
+    tail_ends: &'a [[u8; 2]],
+    block_ends: &'a [[u8; 4]],
+    tails: &'a [u8],
+    used: usize,
+}
+
+impl<'a> FencePage<'a> {
+    /// A page that was checked.
+    pub(crate) fn of(page: &'a [u8]) -> FencePage<'a> {
+        FencePage::parse(page).expect("the page was checked when it was read")
+    }
+
+    /// Checks everything the accessors rest on. The checksum is the caller's.
+    pub(crate) fn check(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
+        let fences = FencePage::parse(page)?;
+        fences.check_separators()?;
+        fences.check_extents()?;
+        match page[fences.used..].iter().position(|byte| *byte != 0) {
+            None => Ok(fences),
+            Some(index) => {
+                let at = fences.used + index;
+                Err(bad(at, "padding of a fence page", 0, u64::from(page[at])))
+            }
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// The block of this page that must hold `key` if the slice does. `first`: the page's separator in the top block.
+    pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> usize {
+        let prefix = &first[..self.prefix_bytes.min(first.len())];
+        let shared = key.len().min(prefix.len());
+        let rest = &key[shared..];
+        match key[..shared].cmp(&prefix[..shared]) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return self.blocks - 1,
+            Ordering::Equal if shared < prefix.len() => return 0,
+            Ordering::Equal => {}
+        }
+        let target = head(rest);
+        let not_after = self.heads.partition_point(|head| u64::from_le_bytes(*head) <= target);
+        if not_after == 0 || u64::from_le_bytes(self.heads[not_after - 1]) < target {
+            return not_after;
+        }
+        self.find_tied(rest, target, not_after)
+    }
+
+    /// Where heads tie with the key's: by length and tails. `rest`: the key behind the prefix.
+    fn find_tied(&self, rest: &[u8], target: u64, not_after: usize) -> usize {
+        let (mut low, mut high) =
+            (self.heads.partition_point(|head| u64::from_le_bytes(*head) < target), not_after);
+        let key = (rest.len().min(HEAD_BYTES), rest.get(HEAD_BYTES..).unwrap_or_default());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.beyond_head(middle) <= key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Where block `index` of the page is.
+    pub(crate) fn extent(&self, index: usize) -> Extent {
+        let base = u64_at(self.bytes, 8);
+        if self.uniform {
+            let (each, last) = (u32_at(self.bytes, 16), u32_at(self.bytes, 20));
+            let bytes = if index + 1 == self.blocks { last } else { each };
+            return Extent { offset: base + index as u64 * u64::from(each), bytes };
+        }
+        let end = |index: usize| u64::from(u32::from_le_bytes(self.block_ends[index])) * UNIT_BYTES as u64;
+        let start = if index == 0 { 0 } else { end(index - 1) };
+        Extent { offset: base + start, bytes: (end(index) - start) as u32 }
+    }
+
+    /// What orders separators with equal heads: bytes in the head, then the tail.
+    fn beyond_head(&self, index: usize) -> (usize, &'a [u8]) {
+        let length = usize::from(u16::from_le_bytes(self.lengths[index]));
+        (length.min(HEAD_BYTES), self.tail(index))
+    }
+
+    fn tail(&self, index: usize) -> &'a [u8] {
+        if self.tail_ends.is_empty() {
+            return &[];
+        }
+        let end = |index: usize| usize::from(u16::from_le_bytes(self.tail_ends[index]));
+        let start = if index == 0 { 0 } else { end(index - 1) };
+        &self.tails[start..end(index)]
+    }
+
+    /// The page's columns, if they fit it. What they hold is `check`'s.
+    fn parse(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
+        let length = page.len();
+        if length == 0 || length > PAGE_BYTES || !length.is_multiple_of(UNIT_BYTES) {
+            return Err(bad(0, "length of a fence page", PAGE_BYTES as u64, length as u64));
+        }
+        let flags = page[5];
+        if flags & !(UNIFORM | TAILS) != 0 {
+            return Err(bad(5, "flags of a fence page", 0, u64::from(flags)));
+        }
+        let blocks = usize::from(u16_at(page, 6));
+        if blocks == 0 {
+            return Err(bad(6, "blocks of a fence page", 1, 0));
+        }
+        let (uniform, with_tails) = (flags & UNIFORM != 0, flags & TAILS != 0);
+        let mut at = HEADER_BYTES;
+        let heads = column::<8>(page, &mut at, blocks - 1)?;
+        let lengths = column::<2>(page, &mut at, blocks - 1)?;
+        let tail_ends = column::<2>(page, &mut at, if with_tails { blocks - 1 } else { 0 })?;
+        let block_ends = column::<4>(page, &mut at, if uniform { 0 } else { blocks })?;
+        let tail_bytes = usize::from(u16_at(page, 26));
+        let Some(tails) = page.get(at..at + tail_bytes) else {
+            return Err(bad(26, "tails of a fence page", (length - at) as u64, tail_bytes as u64));
+        };
+        let prefix_bytes = usize::from(u16_at(page, 24));
+        let used = at + tail_bytes;
+        Ok(FencePage {
+            bytes: page,
+            blocks,
+            prefix_bytes,
+            uniform,
+            heads,
+            lengths,
+            tail_ends,
+            block_ends,
+            tails,
+            used,
+        })
+    }
+
+    fn check_separators(&self) -> Result<(), Malformed> {
+        let mut tails_end = 0;
+        for (index, (head, length)) in self.heads.iter().zip(self.lengths).enumerate() {
+            let length = usize::from(u16::from_le_bytes(*length));
+            let tail_end = self.tail_ends.get(index).map_or(0, |end| usize::from(u16::from_le_bytes(*end)));
+            if tail_end != tails_end + length.saturating_sub(HEAD_BYTES) || tail_end > self.tails.len() {
+                let expected = tails_end + length.saturating_sub(HEAD_BYTES);
+                return Err(bad(26, "tail ends of a fence page", expected as u64, tail_end as u64));
+            }
+            tails_end = tail_end;
+            let unused = u64::from_le_bytes(*head).checked_shl(8 * length as u32).unwrap_or(0);
+            if unused != 0 {
+                return Err(bad(HEADER_BYTES + index * 8, "head of a separator", 0, unused));
+            }
+            let (one, other) = (index.wrapping_sub(1), index);
+            if index > 0 && self.order(one) >= self.order(other) {
+                let at = HEADER_BYTES + index * 8;
+                return Err(bad(at, "order of separators", other as u64, one as u64));
+            }
+        }
+        if tails_end != self.tails.len() {
+            return Err(bad(26, "tails of a fence page", tails_end as u64, self.tails.len() as u64));
+        }
+        Ok(())
+    }
+
+    fn order(&self, index: usize) -> (u64, usize, &'a [u8]) {
+        let (length, tail) = self.beyond_head(index);
+        (u64::from_le_bytes(self.heads[index]), length, tail)
+    }
+
+    fn check_extents(&self) -> Result<(), Malformed> {
+        let (base, each, last) = (u64_at(self.bytes, 8), u32_at(self.bytes, 16), u32_at(self.bytes, 20));
+        if !base.is_multiple_of(UNIT_BYTES as u64) || base > 1 << 62 {
+            return Err(bad(8, "offset in a fence page", 0, base));
+        }
+        if u32_at(self.bytes, 28) != 0 {
+            return Err(bad(28, "padding of a fence page", 0, u64::from(u32_at(self.bytes, 28))));
+        }
+        if !self.uniform {
+            if each != 0 || last != 0 {
+                return Err(bad(16, "unused block length", 0, u64::from(each.max(last))));
+            }
+            let mut before = 0;
+            for (index, end) in self.block_ends.iter().enumerate() {
+                let end = u32::from_le_bytes(*end);
+                let units = u64::from(end).saturating_sub(before);
+                if units == 0 || units * UNIT_BYTES as u64 > DATA_BLOCK_BYTES_MAX as u64 {
+                    return Err(bad(6, "block ends of a fence page", index as u64, u64::from(end)));
+                }
+                before = u64::from(end);
+            }
+            return Ok(());
+        }
+        for (at, bytes) in [(16, each), (20, last)] {
+            let whole = bytes > 0 && bytes.is_multiple_of(UNIT_BYTES as u32);
+            if !whole || bytes as usize > DATA_BLOCK_BYTES_MAX {
+                return Err(bad(at, "block length", UNIT_BYTES as u64, u64::from(bytes)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next `count` elements of `N` bytes at `at`, which moves behind them.
+fn column<'a, const N: usize>(
+    page: &'a [u8],
+    at: &mut usize,
+    count: usize,
+) -> Result<&'a [[u8; N]], Malformed> {
+    let bytes = page.get(*at..*at + count * N).ok_or_else(|| {
+        let room = page.len().saturating_sub(*at);
+        bad(6, "columns of a fence page", room as u64, (count * N) as u64)
+    })?;
+    *at += count * N;
+    Ok(bytes.as_chunks::<N>().0)
+}
+
+fn bad(at: usize, what: &'static str, expected: u64, found: u64) -> Malformed {
+    Malformed { at, what, expected, found }
+}
+
+fn u16_at(page: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(*page[at..].first_chunk().expect("a page is longer than its header"))
+}
+
+fn u32_at(page: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*page[at..].first_chunk().expect("a page is longer than its header"))
+}
+
+fn u64_at(page: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*page[at..].first_chunk().expect("a page is longer than its header"))
+}
+
+#[cfg(test)]
+#[path = "fence/tests.rs"]
+mod tests;

@@ -1,0 +1,196 @@
+//! Top block: the first separator of every fence page of a slice, whole. Read at open, always in memory.
+//!
+//! `table::build` encodes it, `table::open` decodes it into [`Top`], which searches. Immutable and shared freely.
+//!
+//! ```text
+//! offset size      type name: meaning
+//! 0      4         u32  checksum
+//! 4      1         u8   tag: 4
+//! 5      3              zero
+//! 8      4         u32  pages: n, fence pages of the slice, at least 1
+//! 12     4         u32  used: bytes to the end of the separators
+//! 16     n × 2     u16  lengths: of the separators
+//!                       separators: strictly ascending; the first is the slice's first key
+//!                       zero to the end of the extent, < 512
+//! ```
+
+use crate::base::codec::{Malformed, Reader};
+
+use super::{TOP_TAG, common_prefix, extent_bytes, head};
+
+const HEADER_BYTES: usize = 16;
+
+/// The first level of a slice's index, in memory.
+#[derive(Debug)]
+pub(crate) struct Top {
+    /// What all separators begin with.
+    prefix_bytes: usize,
+    /// Of each separator behind the prefix.
+    heads: Vec<u64>,
+    ends: Vec<u32>,
+    separators: Vec<u8>,
+}
+
+/// The top block over these separators, not sealed.
+pub(crate) fn encode<'a>(separators: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Vec<u8> {
+    let bytes: usize = separators.clone().map(|separator| 2 + separator.len()).sum();
+    let used = HEADER_BYTES + bytes;
+    let narrow = |value: usize| u32::try_from(value).expect("a slice is below 4 GiB").to_le_bytes();
+    let mut out = Vec::with_capacity(extent_bytes(used));
+    out.extend_from_slice(&[0, 0, 0, 0, TOP_TAG, 0, 0, 0]);
+    out.extend_from_slice(&narrow(separators.len()));
+    out.extend_from_slice(&narrow(used));
+    for separator in separators.clone() {
+        let length = u16::try_from(separator.len()).expect("separators are not longer than keys");
+        out.extend_from_slice(&length.to_le_bytes());
+    }
+    separators.for_each(|separator| out.extend_from_slice(separator));
+    out.resize(extent_bytes(used), 0);
+    out
+}
+
+impl Top {
+    /// Decodes the top block of a slice with `pages` fence pages. The checksum is the caller's.
+    pub(crate) fn decode(block: &[u8], pages: u32) -> Result<Top, Malformed> {
+        let mut reader = Reader::new(block);
+        reader.bytes(5, "top block")?;
+        reader.zeros(3, "padding of a top block")?;
+        let found = reader.u32("pages in a top block")?;
+        if found != pages || pages == 0 {
+            return Err(reader.malformed("pages in a top block", u64::from(pages), u64::from(found)));
+        }
+        let used = reader.u32("used bytes of a top block")?;
+        let lengths = reader.bytes((pages as usize).saturating_mul(2), "lengths in a top block")?;
+        let mut ends = Vec::with_capacity(pages as usize);
+        let mut end = 0u32;
+        for length in lengths.as_chunks::<2>().0 {
+            end = end.saturating_add(u32::from(u16::from_le_bytes(*length)));
+            ends.push(end);
+        }
+        let separators = reader.bytes(end as usize, "separators of a top block")?.to_vec();
+        if reader.at() != used as usize || block.len() != extent_bytes(used as usize) {
+            return Err(reader.malformed("used bytes of a top block", reader.at() as u64, u64::from(used)));
+        }
+        reader.zeros(reader.remaining(), "padding of a top block")?;
+        let mut top = Top { prefix_bytes: 0, heads: Vec::new(), ends, separators };
+        for index in 1..top.pages() {
+            if top.separator(index - 1) >= top.separator(index) {
+                return Err(Malformed {
+                    at: HEADER_BYTES + index * 2,
+                    what: "order of separators in a top block",
+                    expected: index as u64,
+                    found: index as u64 - 1,
+                });
+            }
+        }
+        top.prefix_bytes = common_prefix(top.separator(0), top.separator(top.pages() - 1));
+        top.heads =
+            (0..top.pages()).map(|index| head(&top.separator(index)[top.prefix_bytes..])).collect();
+        Ok(top)
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The first separator of a fence page.
+    pub(crate) fn separator(&self, page: usize) -> &[u8] {
+        let start = if page == 0 { 0 } else { self.ends[page - 1] as usize };
+        &self.separators[start..self.ends[page] as usize]
+    }
+
+    /// The fence page that must list the block of `key`.
+    pub(crate) fn find(&self, key: &[u8]) -> usize {
+        let prefix = &self.separator(0)[..self.prefix_bytes];
+        let Some(rest) = key.strip_prefix(prefix) else {
+            return if key < prefix { 0 } else { self.pages() - 1 };
+        };
+        let target = head(rest);
+        let mut not_after = self.heads.partition_point(|head| *head <= target);
+        if not_after > 0 && self.heads[not_after - 1] == target {
+            not_after = self.tied(key, target, not_after);
+        }
+        not_after.saturating_sub(1)
+    }
+
+    /// How many separators are not after `key`, of which those before `end` have heads up to `target`.
+    fn tied(&self, key: &[u8], target: u64, end: usize) -> usize {
+        let (mut low, mut high) = (self.heads.partition_point(|head| *head < target), end);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.separator(middle) <= key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.separators.capacity() + self.ends.capacity() * 4 + self.heads.capacity() * 8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::checksum::Context;
+    use crate::format::table::seal;
+
+    fn block(separators: &[&[u8]]) -> Vec<u8> {
+        let mut block = encode(separators.iter().copied());
+        seal(&mut block, Context { file_uid: 1, offset: 0, tag: TOP_TAG });
+        block
+    }
+
+    /// Search agrees with a linear one, with shared prefixes, ties of eight bytes and zero bytes.
+    #[test]
+    fn search_is_exact() {
+        let long = [b'x'; 300];
+        let sets: [&[&[u8]]; 4] = [
+            &[b""],
+            &[b"", b"\0", b"\0\0", b"a", b"a\0"],
+            &[b"tenant-00000001", b"tenant-000000010", b"tenant-00000002", b"tenant-1"],
+            &[b"12345678", b"12345678\0", b"12345678a", b"12345678b", b"123456789", &long],
+        ];
+        for separators in sets {
+            let mut sorted = separators.to_vec();
+            sorted.sort_unstable();
+            let top = Top::decode(&block(&sorted), sorted.len() as u32).expect("encoded");
+            let mut keys: Vec<Vec<u8>> = vec![vec![], b"zzz".to_vec(), b"t".to_vec(), b"tenant-0".to_vec()];
+            for separator in &sorted {
+                keys.push(separator.to_vec());
+                keys.push([separator, &b"\0"[..]].concat());
+                keys.push([separator, &b"zz"[..]].concat());
+                keys.push(separator[..separator.len().saturating_sub(1)].to_vec());
+            }
+            for key in keys {
+                let expected = sorted.partition_point(|one| *one <= key.as_slice()).saturating_sub(1);
+                assert_eq!(top.find(&key), expected, "{key:?} in {sorted:?}");
+            }
+        }
+    }
+
+    /// Every check of the decoder has an input that trips it.
+    #[test]
+    fn malformed_blocks_are_refused() {
+        let good = block(&[b"a", b"bc"]);
+        assert!(Top::decode(&good, 2).is_ok());
+        assert!(Top::decode(&good, 1).is_err(), "another number of pages");
+        assert!(Top::decode(&good[..8], 2).is_err(), "short");
+        assert!(Top::decode(&good[..511], 2).is_err(), "not whole units");
+        for (at, byte) in [(5, 1), (8, 3), (12, 24), (16, 200), (18, 3), (20, b'c'), (23, 1), (511, 1)] {
+            let mut bad = good.clone();
+            bad[at] = byte;
+            assert!(Top::decode(&bad, 2).is_err(), "byte {at}");
+        }
+        let mut none = good.clone();
+        none[8] = 0;
+        assert!(Top::decode(&none, 0).is_err(), "no pages");
+        let mut huge = good;
+        huge[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(Top::decode(&huge, u32::MAX).is_err(), "more lengths than bytes");
+    }
+}

@@ -1,0 +1,354 @@
+//! Building a table file: items in key order, slice after slice, in; one finished, synced file out.
+//!
+//! `write` (flush) and `compact` (merge) drive it. It does not choose where files end, and does not sync the directory.
+//! One thread. Memory: the block being filled, 8 bytes an item for the filter, a separator a block, one 1 MiB buffer.
+
+use crate::base::checksum::Context;
+use crate::base::error::Result;
+use crate::base::hash::KeyHash;
+use crate::base::id::{FileName, ItemKind, TreeId};
+use crate::base::step::BlockKind;
+use crate::base::sync::Arc;
+use crate::format::header::FileHeader;
+use crate::format::table::data_build::DataBuilder;
+use crate::format::table::fence_build::FenceBuilder;
+use crate::format::table::filter::{self, FilterShape};
+use crate::format::table::footer::{Footer, SliceEntry, Span, encode_tail};
+use crate::format::table::{FOOTER_TAG, PAGE_BYTES, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal, top};
+use crate::io::storage::Storage;
+
+/// What is written at once.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Which file, and whose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TableIdentity {
+    pub(crate) file: FileName,
+    /// 64 random bits: the context of all its checksums.
+    pub(crate) uid: u64,
+    pub(crate) store_id: u128,
+}
+
+/// Settings of a slice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SliceShape {
+    /// 0: no filter.
+    pub(crate) filter_bits_per_key: u32,
+    /// What data blocks aim at; rounded up to whole units.
+    pub(crate) block_bytes: u32,
+}
+
+/// A finished file, as the manifest keeps it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TableSummary {
+    pub(crate) identity: TableIdentity,
+    pub(crate) bytes: u64,
+    /// Over the checksums of all its blocks.
+    pub(crate) checksum: u32,
+    pub(crate) slices: Vec<SliceSummary>,
+}
+
+/// A finished slice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SliceSummary {
+    pub(crate) tree: TreeId,
+    pub(crate) items: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) key_value_bytes: u64,
+    pub(crate) min: Vec<u8>,
+    pub(crate) max: Vec<u8>,
+}
+
+/// A table file being written. Dropped before `finish`, it removes the file.
+pub(crate) struct TableBuilder {
+    out: Output,
+    slice: Option<Slice>,
+    slices: Vec<SliceEntry>,
+    last_tree: Option<TreeId>,
+}
+
+/// The slice being written.
+struct Slice {
+    tree: TreeId,
+    shape: SliceShape,
+    data: DataBuilder,
+    fences: FenceBuilder,
+    hashes: Vec<u64>,
+    items: u64,
+    tombstones: u64,
+    key_value_bytes: u64,
+    min: Vec<u8>,
+    last: Vec<u8>,
+    /// Of the last block cut.
+    last_cut: Vec<u8>,
+    start: u64,
+}
+
+impl TableBuilder {
+    /// Creates the file.
+    pub(crate) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Result<TableBuilder> {
+        storage.create(identity.file)?;
+        let header =
+            FileHeader { kind: identity.file.kind, store_id: identity.store_id, uid: identity.uid };
+        let out = Output {
+            storage,
+            identity,
+            buffer: header.encode(),
+            written: 0,
+            blocks_checksum: 0,
+            finished: false,
+        };
+        Ok(TableBuilder { out, slice: None, slices: Vec::new(), last_tree: None })
+    }
+
+    /// Begins the slice of `tree`, which comes after all before it. A slice that gets no item is left out.
+    pub(crate) fn begin(&mut self, tree: TreeId, shape: SliceShape) -> Result<()> {
+        assert!(self.slice.is_none(), "the slice before was ended");
+        assert!(self.last_tree.is_none_or(|last| last < tree), "slices ascend by tree");
+        self.last_tree = Some(tree);
+        let block_bytes = (shape.block_bytes as usize).max(UNIT_BYTES).next_multiple_of(UNIT_BYTES);
+        self.slice = Some(Slice {
+            tree,
+            shape,
+            data: DataBuilder::new(block_bytes),
+            fences: FenceBuilder::default(),
+            hashes: Vec::new(),
+            items: 0,
+            tombstones: 0,
+            key_value_bytes: 0,
+            min: Vec::new(),
+            last: Vec::new(),
+            last_cut: Vec::new(),
+            start: 0,
+        });
+        Ok(())
+    }
+
+    /// Adds an item; keys are strictly ascending, a delete has an empty value.
+    pub(crate) fn add(&mut self, key: &[u8], hash: KeyHash, kind: ItemKind, value: &[u8]) -> Result<()> {
+        let slice = self.slice.as_mut().expect("a slice was begun");
+        if slice.items == 0 {
+            slice.min.extend_from_slice(key);
+        } else {
+            assert!(slice.last.as_slice() < key, "keys of a slice are strictly ascending");
+        }
+        slice.last.clear();
+        slice.last.extend_from_slice(key);
+        slice.items += 1;
+        slice.tombstones += u64::from(kind == ItemKind::Delete);
+        slice.key_value_bytes += (key.len() + value.len()) as u64;
+        if slice.shape.filter_bits_per_key > 0 {
+            slice.hashes.push(filter::field(hash));
+        }
+        slice.data.add(key, hash.block_tag(), kind, value);
+        while let Some(count) = slice.data.cut() {
+            slice.write_block(&mut self.out, count)?;
+        }
+        Ok(())
+    }
+
+    /// About what the file would have if it were finished now.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let slice = self.slice.as_ref().map_or(0, |slice| {
+            let filter = FilterShape::new(slice.items, slice.shape.filter_bits_per_key).bytes();
+            slice.data.pending_bytes() as u64 + filter + slice.fences.estimated_bytes()
+        });
+        self.out.at() + slice
+    }
+
+    /// Ends the slice: its last block, filter, fences, top.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        let mut slice = self.slice.take().expect("a slice was begun");
+        if slice.items > 0 {
+            slice.write_block_rest(&mut self.out)?;
+            let entry = slice.write_index(&mut self.out)?;
+            self.slices.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Writes footer and tail and syncs the file. The directory is the caller's to sync.
+    ///
+    /// # Panics
+    /// If no slice has an item: the caller drops such a builder.
+    pub(crate) fn finish(mut self) -> Result<TableSummary> {
+        assert!(self.slice.is_none(), "the last slice was ended");
+        assert!(!self.slices.is_empty(), "a table has items");
+        let slices = std::mem::take(&mut self.slices);
+        let footer = Footer { blocks_checksum: self.out.blocks_checksum, slices };
+        let offset = self.out.at();
+        let block = footer.encode();
+        let span = Span { offset, bytes: block.len() as u64 };
+        self.out.append(&block, FOOTER_TAG)?;
+        let checksum = self.out.blocks_checksum;
+        self.out.append(&encode_tail(span), TAIL_TAG)?;
+        let bytes = self.out.finish()?;
+        let slices = footer.slices.into_iter().map(SliceSummary::of).collect();
+        Ok(TableSummary { identity: self.out.identity, bytes, checksum, slices })
+    }
+}
+
+impl SliceSummary {
+    fn of(entry: SliceEntry) -> SliceSummary {
+        SliceSummary {
+            tree: entry.tree,
+            items: entry.items,
+            tombstones: entry.tombstones,
+            key_value_bytes: entry.key_value_bytes,
+            min: entry.min,
+            max: entry.max,
+        }
+    }
+}
+
+impl Slice {
+    /// Cuts and writes the block of the first `count` pending items.
+    fn write_block(&mut self, out: &mut Output, count: usize) -> Result<()> {
+        if self.fences.blocks() == 0 {
+            let first_bytes = self.data.block_bytes(count);
+            if first_bytes > PAGE_BYTES - UNIT_BYTES && first_bytes <= PAGE_BYTES {
+                out.align();
+            }
+            self.start = out.at();
+            self.fences = FenceBuilder::new(self.start);
+        }
+        let last_before = (self.fences.blocks() > 0).then_some(self.last_cut.as_slice());
+        let first = self.data.key(0).to_vec();
+        let last = self.data.key(count - 1).to_vec();
+        let context = out.context(BlockKind::Data as u8);
+        let before = out.buffer.len();
+        let checksum = self.data.encode(count, context, &mut out.buffer);
+        let bytes = out.buffer.len() - before;
+        self.fences.add(last_before, &first, bytes);
+        self.last_cut = last;
+        out.blocks_checksum = crc32c::crc32c_append(out.blocks_checksum, &checksum.to_le_bytes());
+        out.write_full()
+    }
+
+    fn write_block_rest(&mut self, out: &mut Output) -> Result<()> {
+        match self.data.items() {
+            0 => Ok(()),
+            items => self.write_block(out, items),
+        }
+    }
+
+    /// Writes filter pages, fence pages and top block; describes the slice.
+    fn write_index(&mut self, out: &mut Output) -> Result<SliceEntry> {
+        let data = Span { offset: self.start, bytes: self.fences.data_bytes() };
+        let shape = FilterShape::new(self.items, self.shape.filter_bits_per_key);
+        let mut pages = Vec::new();
+        filter::build(shape, &self.hashes, &mut pages);
+        self.hashes = Vec::new();
+        let filter_span = out.append_pages(&mut pages, shape.page_bytes as usize, BlockKind::Filter)?;
+        let mut fences = self.fences.build();
+        let fence_pages = fences.first_blocks.len();
+        let fence_span = out.append_pages(&mut fences.bytes, fences.page_bytes, BlockKind::Fence)?;
+        let mut top_span = Span::default();
+        if fence_pages > 0 {
+            let block = top::encode(fences.first_blocks.iter().map(|block| self.fences.separator(*block)));
+            top_span = Span { offset: out.at(), bytes: block.len() as u64 };
+            out.append(&block, TOP_TAG)?;
+        }
+        let count = |value: usize| u32::try_from(value).expect("a slice is far smaller");
+        Ok(SliceEntry {
+            tree: self.tree,
+            items: self.items,
+            tombstones: self.tombstones,
+            key_value_bytes: self.key_value_bytes,
+            data,
+            data_blocks: count(self.fences.blocks()),
+            filter_offset: filter_span.offset,
+            filter: shape,
+            fence_offset: fence_span.offset,
+            fence_pages: count(fence_pages),
+            fence_page_bytes: if fence_pages > 0 { count(fences.page_bytes) } else { 0 },
+            top: top_span,
+            min: std::mem::take(&mut self.min),
+            max: std::mem::take(&mut self.last),
+        })
+    }
+}
+
+/// The file, written from front to back.
+struct Output {
+    storage: Arc<dyn Storage>,
+    identity: TableIdentity,
+    /// From offset `written` on.
+    buffer: Vec<u8>,
+    written: u64,
+    blocks_checksum: u32,
+    finished: bool,
+}
+
+impl Output {
+    /// Where the next byte goes.
+    fn at(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn context(&self, tag: u8) -> Context {
+        Context { file_uid: self.identity.uid, offset: self.at(), tag }
+    }
+
+    /// Zeros up to the next page.
+    fn align(&mut self) {
+        let gap = self.at().next_multiple_of(PAGE_BYTES as u64) - self.at();
+        self.buffer.resize(self.buffer.len() + gap as usize, 0);
+    }
+
+    /// Seals and appends an extent.
+    fn append(&mut self, extent: &[u8], tag: u8) -> Result<()> {
+        let context = self.context(tag);
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(extent);
+        let checksum = seal(&mut self.buffer[start..], context);
+        self.blocks_checksum = crc32c::crc32c_append(self.blocks_checksum, &checksum.to_le_bytes());
+        self.write_full()
+    }
+
+    /// Seals and appends pages; whole ones are aligned. Returns where they are.
+    fn append_pages(&mut self, pages: &mut [u8], page_bytes: usize, kind: BlockKind) -> Result<Span> {
+        if pages.is_empty() {
+            return Ok(Span::default());
+        }
+        if page_bytes == PAGE_BYTES {
+            self.align();
+        }
+        let span = Span { offset: self.at(), bytes: pages.len() as u64 };
+        pages.chunks(page_bytes).try_for_each(|page| self.append(page, kind as u8))?;
+        Ok(span)
+    }
+
+    /// Writes what is there in whole pieces.
+    fn write_full(&mut self) -> Result<()> {
+        while self.buffer.len() >= WRITE_BYTES {
+            self.write(WRITE_BYTES)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: usize) -> Result<()> {
+        let file = self.identity.file;
+        self.storage.write(file, self.written, &self.buffer[..bytes])?;
+        self.storage.start_writeback(file, self.written, bytes as u64);
+        self.buffer.drain(..bytes);
+        self.written += bytes as u64;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<u64> {
+        self.write(self.buffer.len())?;
+        self.storage.sync(self.identity.file)?;
+        self.finished = true;
+        Ok(self.written)
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.finished {
+            // A file that no manifest names is removed at the next open, if it cannot be now.
+            let _ = self.storage.remove(self.identity.file);
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! A position in a slice for scans, in either direction. It never reads: it says which block it needs.
+//!
+//! `read` polls it after `seek` or `advance` until it is ready, bringing blocks in between. It keeps numbers and counted
+//! blocks only, so it may wait as long as its owner likes. One thread at a time.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::ItemKind;
+use crate::base::step::{BlockAddress, BlockKind, Direction};
+use crate::base::sync::Arc;
+use crate::cache::BlockRef;
+use crate::format::table::data::Layout;
+
+use super::search::Table;
+
+/// What a poll found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moved {
+    /// The cursor stands on an item.
+    Ready,
+    /// There is no item that way.
+    End,
+    /// Poll again with this block, verified.
+    Need(BlockAddress),
+}
+
+/// A position in a slice.
+pub(crate) struct TableCursor {
+    table: Arc<Table>,
+    direction: Direction,
+    state: State,
+    /// The fence page last brought, and its number.
+    fences: Option<(usize, BlockRef)>,
+    held: Option<Held>,
+    /// Where the cursor is or goes: fence page, and block of it.
+    page: usize,
+    spot: Spot,
+    /// Index of the current item in the held block.
+    item: usize,
+    /// The current key; while moving between blocks, what the next must lie beyond.
+    key: Vec<u8>,
+    beyond_key: Beyond,
+}
+
+/// The data block at hand.
+struct Held {
+    address: BlockAddress,
+    bytes: BlockRef,
+    layout: Layout,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Before the first seek, and past the last item.
+    Ended,
+    Standing,
+    /// To the item that the key, which holds the target, asks for.
+    ToTarget(Target),
+    /// To the first item of a block, in the direction of the cursor.
+    ToEdge,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    Included,
+    Excluded,
+}
+
+/// Whether the key holds what the next item must lie beyond.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Beyond {
+    Anything,
+    Key,
+}
+
+/// A block of a fence page, which may not be here yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Spot {
+    First,
+    Last,
+    /// The one that the target's key must be in.
+    Target,
+    Index(usize),
+}
+
+impl TableCursor {
+    /// A cursor that stands nowhere until `seek`.
+    pub(crate) fn new(table: Arc<Table>, direction: Direction) -> TableCursor {
+        TableCursor {
+            table,
+            direction,
+            state: State::Ended,
+            fences: None,
+            held: None,
+            page: 0,
+            spot: Spot::First,
+            item: 0,
+            key: Vec::new(),
+            beyond_key: Beyond::Anything,
+        }
+    }
+
+    /// Turns to the first item, in the cursor's direction, from the bound. Poll next.
+    pub(crate) fn seek(&mut self, bound: Bound<&[u8]>) {
+        self.key.clear();
+        self.beyond_key = Beyond::Anything;
+        let (target, key) = match bound {
+            Bound::Included(key) => (Target::Included, key),
+            Bound::Excluded(key) => (Target::Excluded, key),
+            Bound::Unbounded => {
+                self.state = State::ToEdge;
+                (self.page, self.spot) = match self.direction {
+                    Direction::Forward => (0, Spot::First),
+                    Direction::Backward => (self.table.fence_pages() - 1, Spot::Last),
+                };
+                return;
+            }
+        };
+        let nothing = match self.direction {
+            Direction::Forward => key > self.table.max(),
+            Direction::Backward => key < self.table.min(),
+        };
+        if nothing {
+            self.state = State::Ended;
+            return;
+        }
+        self.key.extend_from_slice(key);
+        self.state = State::ToTarget(target);
+        self.page = self.table.fence_page_of(key);
+        self.spot = Spot::Target;
+    }
+
+    /// Turns the cursor round: `seek` next.
+    pub(crate) fn set_direction(&mut self, direction: Direction) {
+        self.direction = direction;
+        self.state = State::Ended;
+    }
+
+    /// Leaves the current item for the next. Poll next.
+    pub(crate) fn advance(&mut self) {
+        let (State::Standing, Some(held)) = (self.state, &self.held) else { return };
+        let next = match self.direction {
+            Direction::Forward => (self.item + 1 < held.layout.items()).then(|| self.item + 1),
+            Direction::Backward => self.item.checked_sub(1),
+        };
+        match next {
+            Some(item) => {
+                self.key.truncate(held.layout.prefix(&held.bytes).len());
+                self.key.extend_from_slice(held.layout.suffix(&held.bytes, item));
+                self.item = item;
+            }
+            None => {
+                self.beyond_key = Beyond::Key;
+                self.leave_block();
+            }
+        }
+    }
+
+    /// Goes on. `block`: what the last poll needed, verified.
+    ///
+    /// # Errors
+    /// `Corrupt` where blocks are not in the order of their keys; seek again or give up.
+    pub(crate) fn poll(&mut self, block: Option<BlockRef>) -> Result<Moved> {
+        let mut brought = block;
+        loop {
+            match self.state {
+                State::Ended => return Ok(Moved::End),
+                State::Standing => return Ok(Moved::Ready),
+                State::ToTarget(_) | State::ToEdge => {}
+            }
+            let table = Arc::clone(&self.table);
+            let address = match self.block_address(&table) {
+                Ok((index, address)) => {
+                    self.spot = Spot::Index(index);
+                    address
+                }
+                Err(address) => match brought.take() {
+                    Some(page) => {
+                        debug_assert_eq!(address.bytes as usize, page.len(), "the page asked for");
+                        self.fences = Some((self.page, page));
+                        continue;
+                    }
+                    None => return Ok(Moved::Need(address)),
+                },
+            };
+            if self.held.as_ref().is_none_or(|held| held.address != address) {
+                let Some(bytes) = brought.take() else { return Ok(Moved::Need(address)) };
+                debug_assert_eq!(address.bytes as usize, bytes.len(), "the block asked for");
+                let layout = Layout::of(&bytes);
+                self.held = Some(Held { address, bytes, layout });
+            }
+            self.land()?;
+        }
+    }
+
+    /// The current key; only when ready.
+    pub(crate) fn key(&self) -> &[u8] {
+        debug_assert_eq!(self.state, State::Standing, "a key needs an item");
+        &self.key
+    }
+
+    /// The current item's kind; only when ready.
+    pub(crate) fn kind(&self) -> ItemKind {
+        let held = self.standing();
+        held.layout.kind(&held.bytes, self.item)
+    }
+
+    /// The current value; only when ready.
+    pub(crate) fn value(&self) -> &[u8] {
+        let held = self.standing();
+        &held.bytes[held.layout.value_range(&held.bytes, self.item)]
+    }
+
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Up to `count` data blocks that come after the one at hand, or the one needed, as far as is known without reading.
+    pub(crate) fn upcoming(&self, count: usize) -> Vec<BlockAddress> {
+        let mut addresses = Vec::new();
+        if self.state == State::Ended {
+            return addresses;
+        }
+        let Ok((mut index, _)) = self.block_address(&self.table) else { return addresses };
+        let mut page = self.page;
+        while addresses.len() < count {
+            let here = self.brought_page(page);
+            let Ok(Some(fences)) = self.table.fence_page(page, here) else { break };
+            let next = match self.direction {
+                Direction::Forward => Some(index.wrapping_add(1)).filter(|index| *index < fences.blocks()),
+                Direction::Backward if index == usize::MAX => Some(fences.blocks() - 1),
+                Direction::Backward => index.checked_sub(1),
+            };
+            match next {
+                Some(next) => {
+                    index = next;
+                    addresses.push(self.table.block(&fences, index));
+                }
+                None => {
+                    let Some(next_page) = self.next_page(page) else { break };
+                    page = next_page;
+                    // One before the first block forward, one behind the last backward.
+                    index = usize::MAX;
+                }
+            }
+        }
+        addresses
+    }
+
+    /// Block index and address of the spot, or the fence page that says.
+    fn block_address(&self, table: &Table) -> std::result::Result<(usize, BlockAddress), BlockAddress> {
+        let Some(fences) = table.fence_page(self.page, self.brought_page(self.page))? else {
+            return Ok((0, table.only_block()));
+        };
+        let last = fences.blocks() - 1;
+        let index = match self.spot {
+            Spot::First => 0,
+            Spot::Last => last,
+            Spot::Target => fences.find(&self.key, table.first_separator(self.page)),
+            Spot::Index(index) => index.min(last),
+        };
+        Ok((index, table.block(&fences, index)))
+    }
+
+    fn brought_page(&self, page: usize) -> Option<&[u8]> {
+        self.fences.as_ref().filter(|(number, _)| *number == page).map(|(_, bytes)| &**bytes)
+    }
+
+    fn next_page(&self, page: usize) -> Option<usize> {
+        match self.direction {
+            Direction::Forward => Some(page + 1).filter(|page| *page < self.table.fence_pages()),
+            Direction::Backward => page.checked_sub(1),
+        }
+    }
+
+    /// Chooses the item in the block at hand, or goes on to the next block.
+    fn land(&mut self) -> Result<()> {
+        let held = self.held.as_ref().expect("poll brought the block");
+        let (layout, bytes) = (&held.layout, &held.bytes);
+        let found = match (self.state, self.direction) {
+            (State::ToTarget(Target::Included), Direction::Forward) => layout.lower_bound(bytes, &self.key),
+            (State::ToTarget(Target::Excluded), Direction::Forward) => layout.upper_bound(bytes, &self.key),
+            // One more than the item before the bound; 0 wraps to what no block has.
+            (State::ToTarget(Target::Included), Direction::Backward) => {
+                layout.upper_bound(bytes, &self.key).wrapping_sub(1)
+            }
+            (State::ToTarget(Target::Excluded), Direction::Backward) => {
+                layout.lower_bound(bytes, &self.key).wrapping_sub(1)
+            }
+            (_, Direction::Forward) => 0,
+            (_, Direction::Backward) => layout.items() - 1,
+        };
+        if found >= layout.items() {
+            self.beyond_key = Beyond::Key;
+            self.leave_block();
+            return Ok(());
+        }
+        let (prefix, suffix) = (layout.prefix(bytes), layout.suffix(bytes, found));
+        if self.state == State::ToEdge && self.beyond_key == Beyond::Key {
+            let order = [prefix, suffix].concat().as_slice().cmp(self.key.as_slice());
+            let expected = match self.direction {
+                Direction::Forward => Ordering::Greater,
+                Direction::Backward => Ordering::Less,
+            };
+            if order != expected {
+                let (file, offset) = (held.address.file, held.address.offset);
+                self.state = State::Ended;
+                return Err(Error::corrupt(file, offset, "order of keys between blocks", "ascending", "not"));
+            }
+        }
+        self.key.clear();
+        self.key.extend_from_slice(prefix);
+        self.key.extend_from_slice(suffix);
+        self.item = found;
+        self.state = State::Standing;
+        Ok(())
+    }
+
+    /// Turns to the next block in the direction of the cursor.
+    fn leave_block(&mut self) {
+        self.state = State::ToEdge;
+        let Spot::Index(index) = self.spot else { unreachable!("a block was at hand") };
+        let blocks = match self.table.fence_page(self.page, self.brought_page(self.page)) {
+            Ok(Some(fences)) => fences.blocks(),
+            Ok(None) | Err(_) => 1,
+        };
+        let next = match self.direction {
+            Direction::Forward => Some(index + 1).filter(|index| *index < blocks),
+            Direction::Backward => index.checked_sub(1),
+        };
+        match (next, self.next_page(self.page)) {
+            (Some(index), _) => self.spot = Spot::Index(index),
+            (None, Some(page)) => {
+                self.page = page;
+                self.spot = match self.direction {
+                    Direction::Forward => Spot::First,
+                    Direction::Backward => Spot::Last,
+                };
+            }
+            (None, None) => self.state = State::Ended,
+        }
+    }
+
+    fn standing(&self) -> &Held {
+        debug_assert_eq!(self.state, State::Standing, "an item was asked for where there is none");
+        self.held.as_ref().expect("a cursor that stands holds a block")
+    }
+}
+
+impl std::fmt::Debug for TableCursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TableCursor({:?} {:?} {:?})", self.table, self.direction, self.state)
+    }
+}

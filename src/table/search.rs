@@ -1,0 +1,263 @@
+//! One slice of a table file: what it spans, and how to find a key in it.
+//!
+//! `read` asks; nothing here reads a device after `load_pages`, which whoever publishes a table calls once. Immutable
+//! but for that, and shared freely.
+
+use std::fmt;
+
+use crate::base::error::Result;
+use crate::base::hash::KeyHash;
+use crate::base::id::TreeId;
+use crate::base::step::{BlockAddress, BlockKind};
+use crate::base::sync::{Arc, OnceLock};
+use crate::format::table::fence::FencePage;
+use crate::format::table::filter;
+use crate::format::table::footer::{SliceEntry, Span};
+use crate::format::table::head;
+use crate::format::table::top::Top;
+use crate::io::storage::Storage;
+
+use super::memory::{PageBudget, Pages};
+use super::open::{TableFile, fill_exact};
+use super::verify::verify_block;
+
+/// Most bytes of one request when pages are loaded.
+const LOAD_BYTES: usize = 1 << 20;
+
+/// A filter's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Filtered {
+    /// Ask again with this page.
+    Need(BlockAddress),
+    Maybe,
+    /// The slice has no item of the key.
+    No,
+}
+
+/// The fences' answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fenced {
+    /// Ask again with this page.
+    Need(BlockAddress),
+    /// The only data block that can hold the key.
+    Block(BlockAddress),
+}
+
+/// A slice.
+pub(crate) struct Table {
+    file: Arc<TableFile>,
+    index: usize,
+    entry: SliceEntry,
+    min_head: u64,
+    max_head: u64,
+    /// `None` when there is one data block.
+    top: Option<Top>,
+    filter_pages: OnceLock<Pages>,
+    fence_pages: OnceLock<Pages>,
+}
+
+impl Table {
+    pub(super) fn new(file: &Arc<TableFile>, index: usize, entry: SliceEntry, top: Option<Top>) -> Table {
+        Table {
+            file: Arc::clone(file),
+            index,
+            min_head: head(&entry.min),
+            max_head: head(&entry.max),
+            entry,
+            top,
+            filter_pages: OnceLock::new(),
+            fence_pages: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn tree(&self) -> TreeId {
+        self.entry.tree
+    }
+
+    /// Its first key.
+    pub(crate) fn min(&self) -> &[u8] {
+        &self.entry.min
+    }
+
+    /// Its last key.
+    pub(crate) fn max(&self) -> &[u8] {
+        &self.entry.max
+    }
+
+    pub(crate) fn items(&self) -> u64 {
+        self.entry.items
+    }
+
+    pub(crate) fn tombstones(&self) -> u64 {
+        self.entry.tombstones
+    }
+
+    pub(crate) fn key_value_bytes(&self) -> u64 {
+        self.entry.key_value_bytes
+    }
+
+    /// Bytes of the file that are this slice's.
+    pub(crate) fn slice_bytes(&self) -> u64 {
+        self.entry.span().bytes
+    }
+
+    pub(crate) fn file(&self) -> &Arc<TableFile> {
+        &self.file
+    }
+
+    /// Which slice of its file, from 0.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Bytes of memory beside pages in the budget.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let keys = self.entry.min.len() + self.entry.max.len();
+        size_of::<Table>() + keys + self.top.as_ref().map_or(0, Top::memory_bytes)
+    }
+
+    /// Makes fence and filter pages resident, as far as the budget grants them; the rest stay to be asked for.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io`; what is loaded by then stays.
+    pub(crate) fn load_pages(&self, storage: &dyn Storage, budget: &Arc<PageBudget>) -> Result<()> {
+        let (filter, fence) = (self.entry.filter.page_bytes, self.entry.fence_page_bytes);
+        let fences = (self.entry.fence_span(), fence, BlockKind::Fence, &self.fence_pages);
+        let filters = (self.entry.filter_span(), filter, BlockKind::Filter, &self.filter_pages);
+        for (span, page_bytes, kind, resident) in [fences, filters] {
+            if span.bytes == 0 || resident.get().is_some() {
+                continue;
+            }
+            let Some(mut pages) = Pages::take(span.bytes as usize, budget) else { continue };
+            self.load(storage, span, page_bytes, kind, pages.bytes_mut())?;
+            // Another thread may have set them meanwhile; these are given back then.
+            let _ = resident.set(pages);
+        }
+        Ok(())
+    }
+
+    fn load(
+        &self,
+        storage: &dyn Storage,
+        span: Span,
+        page_bytes: u32,
+        kind: BlockKind,
+        pages: &mut [u8],
+    ) -> Result<()> {
+        let mut offset = span.offset;
+        for run in pages.chunks_mut(LOAD_BYTES) {
+            fill_exact(storage, self.file.name(), offset, run)?;
+            for page in run.chunks(page_bytes as usize) {
+                verify_block(&self.address(offset, page_bytes, kind), page)?;
+                offset += u64::from(page_bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `key` lies between the first and the last key.
+    #[inline]
+    pub(crate) fn admits(&self, key: &[u8]) -> bool {
+        let key_head = head(key);
+        if key_head < self.min_head || key_head > self.max_head {
+            return false;
+        }
+        (key_head > self.min_head || key >= self.min()) && (key_head < self.max_head || key <= self.max())
+    }
+
+    /// Whether an item of a key with this hash may be here. `page`: what an earlier answer needed.
+    #[inline]
+    pub(crate) fn filter(&self, hash: KeyHash, page: Option<&[u8]>) -> Filtered {
+        let shape = self.entry.filter;
+        if shape.pages == 0 {
+            return Filtered::Maybe;
+        }
+        let hash = filter::field(hash);
+        let start = u64::from(shape.page(hash)) * u64::from(shape.page_bytes);
+        let page = match (self.filter_pages.get(), page) {
+            (Some(pages), _) => &pages[start as usize..start as usize + shape.page_bytes as usize],
+            (None, Some(page)) => page,
+            (None, None) => {
+                let offset = self.entry.filter_offset + start;
+                return Filtered::Need(self.address(offset, shape.page_bytes, BlockKind::Filter));
+            }
+        };
+        if filter::may_contain(page, hash, shape.probes) { Filtered::Maybe } else { Filtered::No }
+    }
+
+    /// The data block that must hold `key` if the slice does. `page`: what an earlier answer needed.
+    #[inline]
+    pub(crate) fn fence(&self, key: &[u8], page: Option<&[u8]>) -> Fenced {
+        let number = self.fence_page_of(key);
+        match self.fence_page(number, page) {
+            Ok(Some(fences)) => {
+                let block = fences.find(key, self.first_separator(number));
+                Fenced::Block(self.block(&fences, block))
+            }
+            Ok(None) => Fenced::Block(self.only_block()),
+            Err(address) => Fenced::Need(address),
+        }
+    }
+
+    /// The number of the fence page that must list the block of `key`.
+    pub(super) fn fence_page_of(&self, key: &[u8]) -> usize {
+        self.top.as_ref().map_or(0, |top| top.find(key))
+    }
+
+    /// Fence pages; one, with nothing in it, for a slice of one block.
+    pub(super) fn fence_pages(&self) -> usize {
+        self.top.as_ref().map_or(1, Top::pages)
+    }
+
+    /// What all keys from a fence page on are not less than.
+    pub(super) fn first_separator(&self, page: usize) -> &[u8] {
+        self.top.as_ref().map_or(&self.entry.min, |top| top.separator(page))
+    }
+
+    /// A fence page: the resident one, else `page`, else where it is to be read; `None` if the slice has one block.
+    pub(super) fn fence_page<'a>(
+        &'a self,
+        number: usize,
+        page: Option<&'a [u8]>,
+    ) -> std::result::Result<Option<FencePage<'a>>, BlockAddress> {
+        if self.top.is_none() {
+            return Ok(None);
+        }
+        let page_bytes = self.entry.fence_page_bytes as usize;
+        if let Some(pages) = self.fence_pages.get() {
+            return Ok(Some(FencePage::of(&pages[number * page_bytes..(number + 1) * page_bytes])));
+        }
+        let offset = self.entry.fence_offset + (number * page_bytes) as u64;
+        match page {
+            Some(page) => Ok(Some(FencePage::of(page))),
+            None => Err(self.address(offset, page_bytes as u32, BlockKind::Fence)),
+        }
+    }
+
+    /// Block `index` of a fence page.
+    pub(super) fn block(&self, fences: &FencePage<'_>, index: usize) -> BlockAddress {
+        let extent = fences.extent(index);
+        self.address(extent.offset, extent.bytes, BlockKind::Data)
+    }
+
+    /// The block of a slice that has one.
+    pub(super) fn only_block(&self) -> BlockAddress {
+        let data = self.entry.data;
+        let bytes = u32::try_from(data.bytes).expect("the footer's check bounds a single block");
+        self.address(data.offset, bytes, BlockKind::Data)
+    }
+
+    pub(super) fn entry(&self) -> &SliceEntry {
+        &self.entry
+    }
+
+    pub(super) fn address(&self, offset: u64, bytes: u32, kind: BlockKind) -> BlockAddress {
+        BlockAddress { file: self.file.name(), file_uid: self.file.identity().uid, offset, bytes, kind }
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({} slice {}, {} items)", self.file.name(), self.index, self.entry.items)
+    }
+}

@@ -1,0 +1,225 @@
+//! Reading a whole slice from its first item to its last, past the cache, for merges and for `verify`.
+//!
+//! Blocking, one thread. It does not need the index: a data block says its own extent. Every block is checked, and so are
+//! the order of keys across blocks and, at the end, everything the footer counts.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::ItemKind;
+use crate::base::step::{BlockAddress, BlockKind};
+use crate::base::sync::Arc;
+use crate::format::table::data::{self, Layout};
+use crate::format::table::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES, extent_bytes};
+use crate::io::storage::Storage;
+
+use super::memory::AlignedBytes;
+use super::open::fill_exact;
+use super::search::Table;
+use super::verify::verify_sealed;
+
+/// Most bytes of one request.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// A position in a slice that only goes forward.
+pub(crate) struct TableStream {
+    storage: Arc<dyn Storage>,
+    table: Arc<Table>,
+    chunk: AlignedBytes,
+    /// Where the chunk begins in the file, and how much of it is read.
+    chunk_offset: u64,
+    chunk_filled: usize,
+    /// The current block in the chunk; empty before the first.
+    block: std::ops::Range<usize>,
+    /// `None` behind the last item.
+    layout: Option<Layout>,
+    index: usize,
+    key: Vec<u8>,
+    seen: Seen,
+}
+
+/// What was met so far; at the end it must be what the footer says.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Seen {
+    blocks: u32,
+    items: u64,
+    tombstones: u64,
+    key_value_bytes: u64,
+    /// Continues over the checksums of the blocks.
+    checksum: u32,
+}
+
+impl TableStream {
+    /// Stands on the first item. Requests are of `chunk_bytes`, or 1 MiB if that is less, or one block if that is more.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io`.
+    pub(crate) fn new(storage: Arc<dyn Storage>, table: Arc<Table>, chunk_bytes: usize) -> Result<TableStream> {
+        TableStream::continuing(storage, table, chunk_bytes, 0)
+    }
+
+    /// As `new`, with the checksum over the blocks before.
+    pub(super) fn continuing(
+        storage: Arc<dyn Storage>,
+        table: Arc<Table>,
+        chunk_bytes: usize,
+        checksum: u32,
+    ) -> Result<TableStream> {
+        let data = table.entry().data;
+        let whole = usize::try_from(data.bytes).unwrap_or(usize::MAX);
+        let chunk_bytes = extent_bytes(chunk_bytes.clamp(PAGE_BYTES, CHUNK_BYTES_MAX)).min(whole);
+        let mut stream = TableStream {
+            storage,
+            chunk: AlignedBytes::new(chunk_bytes),
+            chunk_offset: data.offset,
+            chunk_filled: 0,
+            block: 0..0,
+            layout: None,
+            index: 0,
+            key: Vec::new(),
+            seen: Seen { checksum, ..Seen::default() },
+            table,
+        };
+        stream.next_block()?;
+        if stream.key != stream.table.min() {
+            return Err(stream.corrupt("first key of a slice", "the one in the footer", "another"));
+        }
+        Ok(stream)
+    }
+
+    /// The current item; `None` behind the last.
+    pub(crate) fn item(&self) -> Option<(&[u8], ItemKind, &[u8])> {
+        let layout = self.layout.as_ref()?;
+        let block = &self.chunk[self.block.clone()];
+        let value = &block[layout.value_range(block, self.index)];
+        Some((&self.key, layout.kind(block, self.index), value))
+    }
+
+    /// Goes to the next item, reading as needed; behind the last it does nothing.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io`; the stream is of no use then.
+    pub(crate) fn advance(&mut self) -> Result<()> {
+        let Some(layout) = self.layout else { return Ok(()) };
+        self.index += 1;
+        if self.index == layout.items() {
+            return self.next_block();
+        }
+        let prefix_bytes = layout.prefix(&self.chunk[self.block.clone()]).len();
+        self.key.truncate(prefix_bytes);
+        self.take_item(&layout);
+        Ok(())
+    }
+
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// The block of the current item; behind the last, the last.
+    pub(super) fn address(&self) -> BlockAddress {
+        let offset = self.chunk_offset + self.block.start as u64;
+        self.table.address(offset, self.block.len() as u32, BlockKind::Data)
+    }
+
+    /// Over the checksums of all blocks so far.
+    pub(super) fn checksum(&self) -> u32 {
+        self.seen.checksum
+    }
+
+    /// Reads on to the next block, or behind the last.
+    fn next_block(&mut self) -> Result<()> {
+        let data = self.table.entry().data;
+        let offset = self.chunk_offset + self.block.end as u64;
+        if offset == data.end() {
+            self.layout = None;
+            return self.check_seen();
+        }
+        let left = usize::try_from(data.end() - offset).unwrap_or(usize::MAX);
+        self.block = self.block.end..self.block.end;
+        self.fill(UNIT_BYTES)?;
+        let claimed = data::extent_claimed(&self.chunk[self.block.start..self.chunk_filled]);
+        let Some(bytes) = claimed.filter(|bytes| *bytes <= left) else {
+            let limit = left.min(DATA_BLOCK_BYTES_MAX);
+            return Err(self.corrupt("extent of a data block", limit, "none that fits"));
+        };
+        self.fill(bytes)?;
+        self.block.end = self.block.start + bytes;
+        let address = self.address();
+        let block = &self.chunk[self.block.clone()];
+        let checksum = verify_sealed(&address, block)?;
+        let layout = Layout::of(block);
+        let first = [layout.prefix(block), layout.suffix(block, 0)].concat();
+        if self.seen.blocks > 0 && first <= self.key {
+            return Err(self.corrupt("order of keys between blocks", "ascending", "not"));
+        }
+        self.seen.blocks += 1;
+        self.seen.checksum = crc32c::crc32c_append(self.seen.checksum, &checksum.to_le_bytes());
+        self.layout = Some(layout);
+        self.index = 0;
+        self.key.clear();
+        self.key.extend_from_slice(layout.prefix(block));
+        self.take_item(&layout);
+        Ok(())
+    }
+
+    /// Completes the key, which holds the prefix, and counts the item.
+    fn take_item(&mut self, layout: &Layout) {
+        let block = &self.chunk[self.block.clone()];
+        self.key.extend_from_slice(layout.suffix(block, self.index));
+        self.seen.items += 1;
+        self.seen.tombstones += u64::from(layout.kind(block, self.index) == ItemKind::Delete);
+        self.seen.key_value_bytes += (self.key.len() + layout.value_range(block, self.index).len()) as u64;
+    }
+
+    /// Makes `bytes` from the start of the current block available, in a chunk that begins with it if need be.
+    fn fill(&mut self, bytes: usize) -> Result<()> {
+        let start = self.block.start;
+        if self.chunk_filled - start >= bytes {
+            return Ok(());
+        }
+        let kept = self.chunk_filled - start;
+        if self.chunk.len() < bytes {
+            let mut larger = AlignedBytes::new(bytes);
+            larger[..kept].copy_from_slice(&self.chunk[start..self.chunk_filled]);
+            self.chunk = larger;
+        } else {
+            self.chunk.copy_within(start..self.chunk_filled, 0);
+        }
+        self.chunk_offset += start as u64;
+        self.block = 0..0;
+        self.chunk_filled = kept;
+        let from = self.chunk_offset + kept as u64;
+        let left = usize::try_from(self.table.entry().data.end() - from).unwrap_or(usize::MAX);
+        let end = self.chunk.len().min(kept.saturating_add(left));
+        let file = self.table.file().name();
+        fill_exact(self.storage.as_ref(), file, from, &mut self.chunk[kept..end])?;
+        self.chunk_filled = end;
+        Ok(())
+    }
+
+    fn check_seen(&self) -> Result<()> {
+        let entry = self.table.entry();
+        let counts = [
+            ("data blocks of a slice", u64::from(entry.data_blocks), u64::from(self.seen.blocks)),
+            ("items of a slice", entry.items, self.seen.items),
+            ("tombstones of a slice", entry.tombstones, self.seen.tombstones),
+            ("key and value bytes of a slice", entry.key_value_bytes, self.seen.key_value_bytes),
+        ];
+        for (what, expected, found) in counts {
+            if expected != found {
+                return Err(self.corrupt(what, expected, found));
+            }
+        }
+        if self.key != entry.max {
+            return Err(self.corrupt("last key of a slice", "the one in the footer", "another"));
+        }
+        Ok(())
+    }
+
+    fn corrupt(
+        &self,
+        what: &'static str,
+        expected: impl std::fmt::Display,
+        found: impl std::fmt::Display,
+    ) -> Error {
+        Error::corrupt(self.table.file().name(), self.address().offset, what, expected, found)
+    }
+}
