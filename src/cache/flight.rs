@@ -1,0 +1,185 @@
+//! Reads in flight: one device read and one checksum for any number of waiters.
+//!
+//! It is not a driver: it reads nothing and waits for nothing. Whoever claims a block first gets the [`Slot`], reads into
+//! its buffer, verifies, and completes; the others get a [`Waiter`]. Called by the engine's drivers.
+//! Slots and waiters go to any thread.
+//!
+//! 1. A block is in the table from its claim until its slot is completed, failed or dropped; one slot a block.
+//! 2. The slot alone owns the buffer; it is seen by others only after `complete`.
+//! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one or the other.
+//! 4. Locks are taken in the order table, pool; nothing of anyone else is called under them.
+
+use std::collections::BTreeMap;
+
+use crate::base::error::Error;
+use crate::base::step::BlockAddress;
+use crate::base::sync::{Arc, Event, Mutex, OnceLock};
+
+use super::frames::{Counted, HeapBlock, Key, Owned};
+use super::{BlockRef, Shared};
+
+const SHARD_COUNT: usize = 16;
+
+/// Blocks being read, by key.
+#[derive(Default)]
+pub(crate) struct FlightTable {
+    shards: [Mutex<BTreeMap<Key, Arc<Flight>>>; SHARD_COUNT],
+}
+
+/// One read, shared by its slot and its waiters.
+#[derive(Default)]
+pub(crate) struct Flight {
+    result: OnceLock<Result<BlockRef, Error>>,
+    /// Made by the first waiter.
+    event: OnceLock<Arc<Event>>,
+}
+
+/// What a claim comes to.
+pub(crate) enum Claim {
+    /// It is here.
+    Ready(BlockRef),
+    /// The caller reads it.
+    Read(Slot),
+    /// Someone else reads it.
+    Wait(Waiter),
+}
+
+/// The right and the duty to read one block.
+pub(crate) struct Slot {
+    shared: Arc<Shared>,
+    address: BlockAddress,
+    flight: Arc<Flight>,
+    /// `None` only while the slot is being made and when it has ended.
+    buffer: Option<Buffer>,
+}
+
+enum Buffer {
+    Frame(Owned),
+    Heap(HeapBlock),
+}
+
+/// A share in someone else's read.
+pub(crate) struct Waiter {
+    flight: Arc<Flight>,
+    event: Arc<Event>,
+}
+
+impl FlightTable {
+    fn shard(&self, key: Key) -> &Mutex<BTreeMap<Key, Arc<Flight>>> {
+        &self.shards[key.tag() as usize % SHARD_COUNT]
+    }
+
+    /// Blocks being read now.
+    pub(crate) fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+}
+
+/// Joins the read of a block, or starts it.
+pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
+    let key = Key::of(address);
+    let mut shard = shared.flights.shard(key).lock();
+    if let Some(flight) = shard.get(&key) {
+        let event = Arc::clone(flight.event.get_or_init(|| Arc::new(Event::new())));
+        return Claim::Wait(Waiter { flight: Arc::clone(flight), event });
+    }
+    if let Some(counted) = shared.pool.lock().find(key) {
+        return Claim::Ready(BlockRef::from_frame(counted));
+    }
+    let flight = Arc::new(Flight::default());
+    shard.insert(key, Arc::clone(&flight));
+    drop(shard);
+    // From here on the slot's drop answers for the read.
+    let mut slot = Slot { shared: Arc::clone(shared), address: *address, flight, buffer: None };
+    slot.buffer = Some(match shared.take_frame(key) {
+        Some(owned) => Buffer::Frame(owned),
+        None => Buffer::Heap(HeapBlock::new(&shared.frames, address.bytes as usize)),
+    });
+    Claim::Read(slot)
+}
+
+impl Slot {
+    pub(crate) fn address(&self) -> &BlockAddress {
+        &self.address
+    }
+
+    /// Where the block is read to: exactly its length, aligned to 4096 if that is 4096, else to 512 at least. It stays
+    /// where it is until the slot ends; what it holds before is left from other blocks.
+    pub(crate) fn buffer(&mut self) -> &mut [u8] {
+        match self.buffer.as_mut().expect("a slot has its buffer until it ends") {
+            Buffer::Frame(owned) => owned.bytes_mut(),
+            Buffer::Heap(block) => block.bytes_mut(),
+        }
+    }
+
+    /// Gives the verified block to the cache and to every waiter.
+    pub(crate) fn complete(mut self) -> BlockRef {
+        let block = match self.buffer.take().expect("a slot has its buffer until it ends") {
+            Buffer::Frame(owned) => {
+                let mut shard = self.shared.flights.shard(owned.key()).lock();
+                let key = owned.key();
+                let counted: Counted = self.shared.pool.lock().publish(owned);
+                shard.remove(&key);
+                BlockRef::from_frame(counted)
+            }
+            Buffer::Heap(block) => {
+                self.leave_table();
+                BlockRef::from_heap(block)
+            }
+        };
+        self.answer(Ok(block.clone()));
+        block
+    }
+
+    /// Gives every waiter the error. The next claim reads again.
+    pub(crate) fn fail(mut self, error: Error) {
+        self.end(error);
+    }
+
+    fn end(&mut self, error: Error) {
+        if let Some(Buffer::Frame(owned)) = self.buffer.take() {
+            self.shared.pool.lock().abandon(owned);
+        }
+        self.leave_table();
+        self.answer(Err(error));
+    }
+
+    fn leave_table(&self) {
+        let key = Key::of(&self.address);
+        self.shared.flights.shard(key).lock().remove(&key);
+    }
+
+    /// The flight has left the table, so no waiter joins any more.
+    fn answer(&self, result: Result<BlockRef, Error>) {
+        let is_first = self.flight.result.set(result).is_ok();
+        assert!(is_first, "a slot ends once");
+        if let Some(event) = self.flight.event.get() {
+            event.notify();
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if self.flight.result.get().is_none() {
+            self.end(Error::Io {
+                operation: "read",
+                file: self.address.file.to_string(),
+                offset: self.address.offset,
+                source: Arc::new(std::io::Error::other("the read was given up before it finished")),
+            });
+        }
+    }
+}
+
+impl Waiter {
+    /// Notified when the read ends.
+    pub(crate) fn event(&self) -> &Arc<Event> {
+        &self.event
+    }
+
+    /// The block or the read's error, once it has ended; the same at each call.
+    pub(crate) fn poll(&self) -> Option<Result<BlockRef, Error>> {
+        self.flight.result.get().cloned()
+    }
+}

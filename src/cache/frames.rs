@@ -1,0 +1,468 @@
+//! The memory of the block cache: frames, their headers, the index's slots, and the rules for looking at them.
+//!
+//! It is not the policy: which frame is used or evicted is decided by `pool`, under its lock. Called by `pool`, `flight`
+//! and the cache itself. Any thread may find and count; what changes the index says that its caller holds the lock.
+//!
+//! A frame's state goes FREE → OWNED → LIVE + count → RETIRED → FREE, or from OWNED back to FREE:
+//! 1. Only its owner writes a frame's bytes and header; they are immutable from LIVE until FREE.
+//! 2. A frame is in the index only while LIVE, or on its way from LIVE to RETIRED under the lock.
+//! 3. Counts are taken while LIVE only, and LIVE turns RETIRED only at count 0: a counted frame stays LIVE.
+//! 4. RETIRED turns FREE after every pin held when it had left the index has ended.
+//! 5. The bytes of two frames that are not FREE never overlap (promised to `Frames::own`).
+
+#![expect(unsafe_code, reason = "shares raw memory between threads by the states above")]
+
+use crate::base::epoch::{Epoch, Pin};
+use crate::base::region::Region;
+use crate::base::step::BlockAddress;
+use crate::base::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::index::{Index, SLOTS_PER_FRAME};
+
+/// What blocks are measured in.
+pub(crate) const UNIT_BYTES: usize = 512;
+/// Size, and in its class alignment, of the smallest frame.
+pub(crate) const FRAME_BYTES_MIN: usize = 4096;
+/// Size of the largest frame: its length in units fits a byte.
+pub(crate) const FRAME_BYTES_MAX: usize = 64 << 10;
+
+const LIVE: u32 = 1 << 31;
+const COUNT_MAX: u32 = LIVE - 1;
+const FREE: u32 = 0;
+const OWNED: u32 = 1;
+const RETIRED: u32 = 2;
+
+/// What a block is found by. Numbers are never reused, so a key names the same bytes for ever.
+///
+/// The length is part of it: a damaged index that names a place twice with two lengths confuses nobody.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Key {
+    pub(crate) file: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u32,
+}
+
+impl Key {
+    #[inline]
+    pub(crate) fn of(address: &BlockAddress) -> Key {
+        Key { file: address.file.number, offset: address.offset, bytes: address.bytes }
+    }
+
+    /// 32 bits of the key's hash; not seeded, since nobody outside chooses file numbers.
+    #[inline]
+    pub(crate) fn tag(self) -> u32 {
+        let mixed =
+            (self.file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.offset).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((mixed ^ (mixed >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
+    }
+}
+
+/// One frame's header: half a cache line. Written by the owner only, but for `state` and `hit`.
+#[repr(C, align(32))]
+struct Header {
+    file: AtomicU64,
+    offset: AtomicU64,
+    /// Where the frame's bytes begin, from the region's start.
+    start_bytes: AtomicU64,
+    state: AtomicU32,
+    units: AtomicU8,
+    /// The CLOCK bit.
+    hit: AtomicU8,
+}
+
+/// How the given bytes are divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) slab_bytes: usize,
+    pub(crate) slab_count: usize,
+    pub(crate) frame_count: usize,
+    slots_at: usize,
+    headers_at: usize,
+    /// What is asked for, in one region.
+    pub(crate) region_bytes: usize,
+    /// Everything that is not slabs, also outside the region.
+    pub(crate) index_bytes: usize,
+}
+
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// From here on the region is whole huge pages: what rounding loses is at most 1/32.
+const HUGE_FROM_BYTES: usize = 32 * HUGE_PAGE_BYTES;
+const SLAB_BYTES_MIN: usize = 8 << 10;
+const SLAB_BYTES_MAX: usize = 128 << 10;
+/// A cache has this many slabs at least, if they need not be smaller than the smallest.
+const SLABS_GOAL: usize = 16;
+/// What `pool` keeps for a slab outside the region, rounded up.
+const POOL_BYTES_PER_SLAB: usize = 96;
+/// Frame numbers have 32 bits.
+const BYTES_MAX: usize = 8 << 40;
+
+impl Plan {
+    /// Divides `bytes`; too few give no slabs at all.
+    pub(crate) fn new(bytes: usize) -> Plan {
+        let bytes = bytes.min(BYTES_MAX);
+        let goal = (bytes / SLABS_GOAL).max(1);
+        let slab_bytes = (1usize << goal.ilog2()).clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX);
+        let frames_per_slab = slab_bytes / FRAME_BYTES_MIN;
+        let side_bytes = frames_per_slab * (SLOTS_PER_FRAME * size_of::<AtomicU64>() + size_of::<Header>());
+        let whole = if bytes >= HUGE_FROM_BYTES { HUGE_PAGE_BYTES } else { FRAME_BYTES_MIN };
+        let slab_count_max = bytes / (slab_bytes + side_bytes + POOL_BYTES_PER_SLAB);
+        let region_bytes = (bytes - slab_count_max * POOL_BYTES_PER_SLAB) / whole * whole;
+        let slab_count = (region_bytes / (slab_bytes + side_bytes)).min(slab_count_max);
+        let frame_count = slab_count * frames_per_slab;
+        let slots_at = slab_count * slab_bytes;
+        let headers_at = slots_at + frame_count * SLOTS_PER_FRAME * size_of::<AtomicU64>();
+        let region_bytes = if slab_count == 0 { 0 } else { region_bytes };
+        Plan {
+            slab_bytes,
+            slab_count,
+            frame_count,
+            slots_at,
+            headers_at,
+            region_bytes,
+            index_bytes: region_bytes - slots_at + slab_count * POOL_BYTES_PER_SLAB,
+        }
+    }
+}
+
+/// All memory of a cache.
+pub(crate) struct Frames {
+    plan: Plan,
+    region: Option<Region>,
+    heap: HeapCount,
+}
+
+/// Bytes of blocks outside the frames; on a line of its own, since readers look at its neighbours.
+#[repr(align(128))]
+struct HeapCount {
+    bytes: AtomicU64,
+}
+
+/// What a visit of the CLOCK hand finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heat {
+    /// Being filled, or counted: not to be touched.
+    Busy,
+    /// On its way to be free.
+    Retired,
+    /// Hit since the last visit; the bit is cleared now.
+    Hit,
+    Cold,
+}
+
+impl Frames {
+    /// Takes over a region made for `plan`, zeroed.
+    pub(crate) fn new(plan: Plan, region: Option<Region>) -> Frames {
+        if plan.slab_count > 0 {
+            let region = region.as_ref().expect("a plan with slabs comes with a region");
+            assert!(region.bytes() >= plan.region_bytes, "the region is as large as was asked for");
+            assert!(plan.headers_at + plan.frame_count * size_of::<Header>() <= plan.region_bytes);
+        }
+        Frames { plan, region, heap: HeapCount { bytes: AtomicU64::new(0) } }
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        self.heap.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Looks a block up and marks it as hit.
+    #[inline]
+    pub(crate) fn lookup<'p>(&'p self, key: Key, _pin: &'p Pin) -> Option<&'p [u8]> {
+        let frame = self.find(key)?;
+        self.mark(frame);
+        // SAFETY: the frame was in the index after this pin began, so it stays as it is until the pin ends
+        // (invariants 1, 4); `self`, and so the region, outlives `'p`. The pin must be of the cache's epoch, as every
+        // caller's is: a store has one.
+        Some(unsafe { self.bytes(frame) })
+    }
+
+    /// Looks a block up, marks it as hit and counts it. Not under the lock, a pin is needed.
+    pub(crate) fn lookup_counted(self: &Arc<Frames>, key: Key, _pin: &Pin) -> Option<Counted> {
+        self.count(key)
+    }
+
+    /// As `lookup_counted`, and a miss is certain. The caller holds the lock, so that no frame changes its key.
+    pub(crate) fn find_counted(self: &Arc<Frames>, key: Key) -> Option<Counted> {
+        self.count(key)
+    }
+
+    fn count(self: &Arc<Frames>, key: Key) -> Option<Counted> {
+        let frame = self.find(key)?;
+        let taken = self.headers()[frame as usize].state.fetch_update(
+            Ordering::Acquire,
+            Ordering::Relaxed,
+            |state| (state & LIVE != 0 && state & COUNT_MAX < COUNT_MAX).then(|| state + 1),
+        );
+        taken.ok()?;
+        self.mark(frame);
+        Some(Counted { frames: Arc::clone(self), frame })
+    }
+
+    #[inline]
+    fn find(&self, key: Key) -> Option<u32> {
+        let headers = self.headers();
+        self.index().find(key.tag(), |frame| headers[frame as usize].key() == key)
+    }
+
+    #[inline]
+    fn mark(&self, frame: u32) {
+        let hit = &self.headers()[frame as usize].hit;
+        if hit.load(Ordering::Relaxed) == 0 {
+            hit.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a free frame to fill it with the block of `key`. The caller holds the lock.
+    ///
+    /// # Safety
+    /// `frame` is FREE, and `start_bytes..start_bytes + key.bytes` lies in the slabs and overlaps no other frame that is
+    /// not FREE, now or until this one is FREE again.
+    pub(crate) unsafe fn own(self: &Arc<Frames>, frame: u32, start_bytes: usize, key: Key) -> Owned {
+        let header = &self.headers()[frame as usize];
+        assert_eq!(header.state.load(Ordering::Relaxed), FREE, "a frame has one owner");
+        assert!(start_bytes + key.bytes as usize <= self.plan.slots_at && start_bytes % UNIT_BYTES == 0);
+        let units = u8::try_from(key.bytes as usize / UNIT_BYTES).expect("no frame is larger than 128 units");
+        header.file.store(key.file, Ordering::Relaxed);
+        header.offset.store(key.offset, Ordering::Relaxed);
+        header.start_bytes.store(start_bytes as u64, Ordering::Relaxed);
+        header.units.store(units, Ordering::Relaxed);
+        header.hit.store(0, Ordering::Relaxed);
+        header.state.store(OWNED, Ordering::Relaxed);
+        Owned { frames: Arc::clone(self), frame }
+    }
+
+    /// Looks at a frame and takes its hit mark away. The caller holds the lock.
+    pub(crate) fn visit(&self, frame: u32) -> Heat {
+        let header = &self.headers()[frame as usize];
+        match header.state.load(Ordering::Relaxed) {
+            LIVE if header.hit.load(Ordering::Relaxed) == 0 => Heat::Cold,
+            LIVE => {
+                header.hit.store(0, Ordering::Relaxed);
+                Heat::Hit
+            }
+            RETIRED => Heat::Retired,
+            _ => Heat::Busy,
+        }
+    }
+
+    /// Retires a live frame that nobody counts and takes it out of the index; false if it is anything else. The caller
+    /// holds the lock, and passes the frame on to a [`Retired`].
+    pub(crate) fn evict(&self, frame: u32) -> bool {
+        let header = &self.headers()[frame as usize];
+        let turned = header.state.compare_exchange(LIVE, RETIRED, Ordering::Acquire, Ordering::Relaxed);
+        if turned.is_ok() {
+            self.index().remove(header.key().tag(), frame);
+        }
+        turned.is_ok()
+    }
+
+    /// Frames that are counted now, about.
+    pub(crate) fn counted(&self) -> usize {
+        let is_counted = |header: &&Header| header.state.load(Ordering::Relaxed) > LIVE;
+        self.headers().iter().filter(is_counted).count()
+    }
+
+    #[inline]
+    fn index(&self) -> Index<'_> {
+        let Some(region) = &self.region else { return Index::new(&[]) };
+        // SAFETY: the plan puts these slots inside the region, 4096-aligned, behind the slabs, where only atomics look;
+        // they began zeroed.
+        Index::new(unsafe {
+            let start = region.start().as_ptr().add(self.plan.slots_at).cast::<AtomicU64>();
+            std::slice::from_raw_parts(start, self.plan.frame_count * SLOTS_PER_FRAME)
+        })
+    }
+
+    #[inline]
+    fn headers(&self) -> &[Header] {
+        let Some(region) = &self.region else { return &[] };
+        // SAFETY: as the slots; the place is aligned to 32, since a frame has 16 bytes of slots and a slab an even
+        // number of frames. A header is atomics only and began zeroed.
+        unsafe {
+            let start = region.start().as_ptr().add(self.plan.headers_at).cast::<Header>();
+            std::slice::from_raw_parts(start, self.plan.frame_count)
+        }
+    }
+
+    /// # Safety
+    /// The frame does not turn FREE or OWNED for as long as the result is used.
+    #[inline]
+    unsafe fn bytes(&self, frame: u32) -> &[u8] {
+        let (start, length) = self.extent(frame);
+        // SAFETY: `own` checked that the extent lies in the slabs; nobody writes it in this state (invariants 1, 5).
+        unsafe { std::slice::from_raw_parts(start, length) }
+    }
+
+    #[inline]
+    fn extent(&self, frame: u32) -> (*mut u8, usize) {
+        let header = &self.headers()[frame as usize];
+        let region = self.region.as_ref().expect("a frame lies in a region");
+        let start_bytes = header.start_bytes.load(Ordering::Relaxed) as usize;
+        // SAFETY: `own` checked that the extent lies in the slabs, so in the region.
+        let start = unsafe { region.start().as_ptr().add(start_bytes) };
+        (start, usize::from(header.units.load(Ordering::Relaxed)) * UNIT_BYTES)
+    }
+}
+
+impl Header {
+    #[inline]
+    fn key(&self) -> Key {
+        Key {
+            file: self.file.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+            bytes: u32::from(self.units.load(Ordering::Relaxed)) * UNIT_BYTES as u32,
+        }
+    }
+}
+
+/// A frame being filled, in nobody else's hands. Whoever drops it gives it back to the pool first.
+pub(crate) struct Owned {
+    frames: Arc<Frames>,
+    frame: u32,
+}
+
+impl Owned {
+    pub(crate) fn frame(&self) -> u32 {
+        self.frame
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.frames.headers()[self.frame as usize].key()
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        let (start, length) = self.frames.extent(self.frame);
+        // SAFETY: the frame is OWNED and this is its only owner, borrowed mutably: nobody else looks (invariant 1).
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
+    }
+
+    /// Makes the block findable; the result counts it. The caller holds the lock, and its key is not in the index.
+    pub(crate) fn publish(self) -> Counted {
+        self.frames.headers()[self.frame as usize].state.store(LIVE | 1, Ordering::Release);
+        self.frames.index().insert(self.key().tag(), self.frame);
+        Counted { frames: self.frames, frame: self.frame }
+    }
+
+    /// Gives the frame up unpublished; nobody else ever saw it. The caller holds the lock. Returns its number.
+    pub(crate) fn abandon(self) -> u32 {
+        self.frames.headers()[self.frame as usize].state.store(FREE, Ordering::Relaxed);
+        self.frame
+    }
+}
+
+/// A count on a live frame.
+pub(crate) struct Counted {
+    frames: Arc<Frames>,
+    frame: u32,
+}
+
+impl Counted {
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: counted, so LIVE (invariant 3); the count is held as long as `self`.
+        unsafe { self.frames.bytes(self.frame) }
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Counted {
+        let state = &self.frames.headers()[self.frame as usize].state;
+        let before = state.fetch_add(1, Ordering::Relaxed);
+        assert!(before & COUNT_MAX < COUNT_MAX / 2, "no more counts than memory for their holders");
+        Counted { frames: Arc::clone(&self.frames), frame: self.frame }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // Release: the holder's reads are over before the frame can be retired.
+        self.frames.headers()[self.frame as usize].state.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Frames that left the index together and wait for the epoch.
+pub(crate) struct Retired {
+    frames: Vec<u32>,
+    passed: Arc<AtomicBool>,
+}
+
+/// The duty to tell the epoch about a [`Retired`], outside the lock.
+#[must_use]
+pub(crate) struct Stamp {
+    passed: Arc<AtomicBool>,
+}
+
+impl Retired {
+    /// `frames` were evicted under the lock that the caller still holds.
+    pub(crate) fn new(all: &Frames, frames: Vec<u32>) -> (Retired, Stamp) {
+        let is_retired =
+            |frame: &u32| all.headers()[*frame as usize].state.load(Ordering::Relaxed) == RETIRED;
+        assert!(frames.iter().all(is_retired), "only what has left the index waits for the epoch");
+        let passed = Arc::new(AtomicBool::new(false));
+        (Retired { frames, passed: Arc::clone(&passed) }, Stamp { passed })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub(crate) fn has_passed(&self) -> bool {
+        self.passed.load(Ordering::Acquire)
+    }
+
+    /// Makes the frames free and returns their numbers. The caller holds the lock.
+    pub(crate) fn free(self, all: &Frames) -> Vec<u32> {
+        assert!(self.has_passed(), "readers may still look");
+        for frame in &self.frames {
+            let before = all.headers()[*frame as usize].state.swap(FREE, Ordering::Relaxed);
+            assert_eq!(before, RETIRED, "a frame waits once");
+        }
+        self.frames
+    }
+}
+
+impl Stamp {
+    /// Lets the epoch say when nobody can look any more. Never under a lock: deferred calls of others may run here.
+    pub(crate) fn defer(self, epoch: &Epoch) {
+        let pin = epoch.pin();
+        epoch.defer(&pin, move || self.passed.store(true, Ordering::Release));
+        pin.flush();
+    }
+}
+
+/// A block in memory of its own, aligned to 4096.
+pub(crate) struct HeapBlock {
+    frames: Arc<Frames>,
+    region: Region,
+}
+
+impl HeapBlock {
+    /// Zeroed memory for a block.
+    ///
+    /// # Panics
+    /// If the allocator has no memory, as any allocation does.
+    pub(crate) fn new(frames: &Arc<Frames>, bytes: usize) -> HeapBlock {
+        let region = Region::heap(bytes).expect("the allocator has memory for one block");
+        frames.heap.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        HeapBlock { frames: Arc::clone(frames), region }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the region owns that many initialised bytes, written only through `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.region.start().as_ptr(), self.region.bytes()) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is the only way in.
+        unsafe { std::slice::from_raw_parts_mut(self.region.start().as_ptr(), self.region.bytes()) }
+    }
+}
+
+impl Drop for HeapBlock {
+    fn drop(&mut self) {
+        self.frames.heap.bytes.fetch_sub(self.region.bytes() as u64, Ordering::Relaxed);
+    }
+}

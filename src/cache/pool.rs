@@ -1,0 +1,425 @@
+//! Which frame is used next: size classes, slabs, CLOCK. All of it under one short lock of the cache's.
+//!
+//! It is not the memory (`frames`) nor the reading of blocks (`flight`). Called by the cache only, never across I/O.
+//!
+//! The memory is cut into slabs; a slab has frames of one class, and a class any number of slabs. One CLOCK hand goes
+//! round all slabs, whatever their class. A class without a free frame takes a free slab; if there is none, it moves the
+//! hand until it comes to
+//! - a slab of its own with frames not hit since the hand's last visit: these are evicted; or
+//! - a slab of another class of which at most a quarter was hit: it is emptied whole and changes over; or
+//! - the end of [`VISITS_MAX`] slabs, all hit more than that: the least hit of them is used in the same way.
+//!
+//! So each class keeps what is hit between two rounds, cold slabs go to whoever misses, and no class can be starved: one
+//! with no slab at all gets one within the visits, unless in every slab a frame is counted or being filled.
+//!
+//! 1. A slab is free, or of a class and in that class's open list exactly if it has free frames, or draining: of a class,
+//!    in no list, waiting for its retired frames, then free.
+//! 2. A frame is free in its slab's mask exactly if it is FREE in `frames`.
+
+#![expect(unsafe_code, reason = "promises that frames in use do not overlap")]
+
+use crate::base::sync::Arc;
+
+use super::frames::{
+    Counted, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frames, Heat, Key, Owned, Retired, Stamp, UNIT_BYTES,
+};
+
+/// Frame sizes of the classes: each size a block of 4 to 8 KiB can have, then a few for larger ones.
+const CLASS_BYTES: [usize; 15] =
+    [4096, 4608, 5120, 5632, 6144, 6656, 7168, 7680, 8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_536];
+/// Slabs the hand visits before it takes the least hit.
+const VISITS_MAX: usize = 16;
+/// Frames taken at once from an own slab that is all hit.
+const FORCED_FRAMES_MAX: usize = 8;
+/// Frames of a class that may wait for the epoch before no more are evicted for it: a reader that does not move on
+/// must not empty the cache.
+const WAITING_FRAMES_MAX: usize = 64;
+/// Frames of a class kept free or on the way there, so that a miss finds one whose epoch has passed.
+const RESERVE_FRAMES: usize = 16;
+/// Caches with fewer slabs keep no reserve.
+const RESERVE_SLABS_MIN: usize = 64;
+/// The class of a slab that has none.
+const NO_CLASS: u8 = u8::MAX;
+
+#[derive(Clone)]
+struct Slab {
+    /// Frames that are free, a bit each.
+    free: u32,
+    class: u8,
+    draining: bool,
+}
+
+#[derive(Default)]
+struct Class {
+    /// Slabs with free frames.
+    open: Vec<u32>,
+    /// Free frames in them.
+    free_count: usize,
+    /// Frames evicted for this class that wait for the epoch.
+    waiting_count: usize,
+}
+
+/// Everything the lock guards.
+pub(crate) struct Pool {
+    frames: Arc<Frames>,
+    slabs: Vec<Slab>,
+    classes: [Class; CLASS_BYTES.len()],
+    free_slabs: Vec<u32>,
+    hand: usize,
+    /// Evicted frames, with the class they were evicted for.
+    waiting: Vec<(usize, Retired)>,
+    used_bytes: usize,
+    evictions: u64,
+    inserts: u64,
+}
+
+/// What a look for a frame ends with; a stamp must be deferred once the lock is released.
+pub(crate) struct Taken {
+    pub(crate) owned: Option<Owned>,
+    pub(crate) stamp: Option<Stamp>,
+    /// Frames wait for the epoch, and few are free.
+    pub(crate) is_short: Shortage,
+}
+
+/// Whether it is worth helping the epoch on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shortage {
+    No,
+    Yes,
+}
+
+/// Counters kept under the lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolCounts {
+    pub(crate) used_bytes: u64,
+    pub(crate) evictions: u64,
+    pub(crate) inserts: u64,
+}
+
+impl Pool {
+    pub(crate) fn new(frames: Arc<Frames>) -> Pool {
+        let slab_count = frames.plan().slab_count;
+        // In order from the front: a cache that is not full yet is dense in its huge pages.
+        let free_slabs = (0..slab_count as u32).rev().collect();
+        Pool {
+            frames,
+            slabs: vec![Slab { free: 0, class: NO_CLASS, draining: false }; slab_count],
+            classes: Default::default(),
+            free_slabs,
+            hand: 0,
+            waiting: Vec::new(),
+            used_bytes: 0,
+            evictions: 0,
+            inserts: 0,
+        }
+    }
+
+    pub(crate) fn counts(&self) -> PoolCounts {
+        PoolCounts { used_bytes: self.used_bytes as u64, evictions: self.evictions, inserts: self.inserts }
+    }
+
+    /// The block, counted, if it is cached. Certain, unlike a look without the lock.
+    pub(crate) fn find(&self, key: Key) -> Option<Counted> {
+        self.frames.find_counted(key)
+    }
+
+    /// A frame to fill with the block of `key`, if one is free or a slab is; evicts ahead, or for the next try.
+    pub(crate) fn take(&mut self, key: Key) -> Taken {
+        let Some(class) = self.class_for(key.bytes as usize) else {
+            return Taken { owned: None, stamp: None, is_short: Shortage::No };
+        };
+        self.harvest();
+        let owned = self.take_free(class).map(|(frame, start_bytes)| {
+            self.used_bytes += CLASS_BYTES[class];
+            // SAFETY: it was free in its slab's mask, so FREE (invariant 2) and no longer in the mask; a slab's frames
+            // lie side by side, the block is no larger than its frame, and a slab changes its class only when all its
+            // frames are FREE.
+            unsafe { self.frames.own(frame, start_bytes, key) }
+        });
+        let wanted = if owned.is_none() { 1 } else { self.reserve_frames(class) };
+        let is_short = self.free_slabs.is_empty() && self.classes[class].free_count < wanted;
+        let stamp = if is_short { self.make_room(class, wanted) } else { None };
+        let is_short = if is_short { Shortage::Yes } else { Shortage::No };
+        Taken { owned, stamp, is_short }
+    }
+
+    /// Makes a filled frame findable and counts it; if its block has become findable meanwhile, counts that one.
+    pub(crate) fn publish(&mut self, owned: Owned) -> Counted {
+        if let Some(counted) = self.find(owned.key()) {
+            self.abandon(owned);
+            return counted;
+        }
+        self.inserts += 1;
+        owned.publish()
+    }
+
+    /// Takes an unfilled frame back.
+    pub(crate) fn abandon(&mut self, owned: Owned) {
+        let frame = owned.abandon();
+        let class = self.slabs[self.slab_of(frame)].class;
+        self.used_bytes -= CLASS_BYTES[usize::from(class)];
+        self.release(frame);
+    }
+
+    /// The smallest class that holds a block, if it may be cached at all.
+    fn class_for(&self, bytes: usize) -> Option<usize> {
+        let slab_bytes = self.frames.plan().slab_bytes;
+        if bytes == 0 || bytes % UNIT_BYTES != 0 || self.slabs.is_empty() {
+            return None;
+        }
+        CLASS_BYTES.iter().position(|class_bytes| bytes <= *class_bytes && *class_bytes <= slab_bytes)
+    }
+
+    fn reserve_frames(&self, class: usize) -> usize {
+        if self.slabs.len() < RESERVE_SLABS_MIN { 0 } else { RESERVE_FRAMES.min(self.frames_in_slab(class)) }
+    }
+
+    fn frames_in_slab(&self, class: usize) -> usize {
+        self.frames.plan().slab_bytes / CLASS_BYTES[class]
+    }
+
+    fn slab_of(&self, frame: u32) -> usize {
+        frame as usize / (self.frames.plan().slab_bytes / FRAME_BYTES_MIN)
+    }
+
+    /// Number of the first frame of a slab.
+    fn first_frame(&self, slab: usize) -> u32 {
+        (slab * (self.frames.plan().slab_bytes / FRAME_BYTES_MIN)) as u32
+    }
+
+    /// The mask of a slab of `class` with all frames free.
+    fn all_free(&self, class: usize) -> u32 {
+        u32::MAX >> (u32::BITS as usize - self.frames_in_slab(class))
+    }
+
+    /// A free frame and where its bytes start.
+    fn take_free(&mut self, class: usize) -> Option<(u32, usize)> {
+        if self.classes[class].open.is_empty() {
+            let slab = self.free_slabs.pop()?;
+            self.slabs[slab as usize] =
+                Slab { free: self.all_free(class), class: class as u8, draining: false };
+            self.classes[class].free_count += self.frames_in_slab(class);
+            self.classes[class].open.push(slab);
+        }
+        let slab = *self.classes[class].open.last().expect("filled above") as usize;
+        let place = self.slabs[slab].free.trailing_zeros();
+        self.slabs[slab].free &= !(1 << place);
+        self.classes[class].free_count -= 1;
+        if self.slabs[slab].free == 0 {
+            self.classes[class].open.pop();
+        }
+        let start_bytes = slab * self.frames.plan().slab_bytes + place as usize * CLASS_BYTES[class];
+        Some((self.first_frame(slab) + place, start_bytes))
+    }
+
+    /// Takes a frame that is FREE again into its slab's mask.
+    fn release(&mut self, frame: u32) {
+        let slab = self.slab_of(frame);
+        let place = frame - self.first_frame(slab);
+        let class = usize::from(self.slabs[slab].class);
+        let was_open = self.slabs[slab].free != 0;
+        self.slabs[slab].free |= 1 << place;
+        if self.slabs[slab].draining {
+            self.free_if_drained(slab);
+            return;
+        }
+        self.classes[class].free_count += 1;
+        if !was_open {
+            self.classes[class].open.push(slab as u32);
+        }
+    }
+
+    fn free_if_drained(&mut self, slab: usize) {
+        if self.slabs[slab].free == self.all_free(usize::from(self.slabs[slab].class)) {
+            self.slabs[slab] = Slab { free: 0, class: NO_CLASS, draining: false };
+            self.free_slabs.push(slab as u32);
+        }
+    }
+
+    /// Takes back what no reader can look at any more.
+    fn harvest(&mut self) {
+        let mut index = 0;
+        while index < self.waiting.len() {
+            if !self.waiting[index].1.has_passed() {
+                index += 1;
+                continue;
+            }
+            let (class, retired) = self.waiting.remove(index);
+            self.classes[class].waiting_count -= retired.count();
+            for frame in retired.free(&self.frames) {
+                self.release(frame);
+            }
+        }
+    }
+
+    /// Evicts for `class`, unless enough is on its way already.
+    fn make_room(&mut self, class: usize, wanted: usize) -> Option<Stamp> {
+        let waiting_count = self.classes[class].waiting_count;
+        // With a frame wanted at once, more are evicted though some wait: a batch may be held up by one slow reader.
+        let enough = if wanted == 1 { WAITING_FRAMES_MAX } else { wanted };
+        if waiting_count >= enough {
+            return None;
+        }
+        let mut evicted = Vec::new();
+        self.move_hand(class, &mut evicted);
+        if evicted.is_empty() {
+            return None;
+        }
+        self.evictions += evicted.len() as u64;
+        self.classes[class].waiting_count += evicted.len();
+        let (retired, stamp) = Retired::new(&self.frames, evicted);
+        self.waiting.push((class, retired));
+        Some(stamp)
+    }
+
+    /// Moves the hand until room is made for `class`, as the module says.
+    fn move_hand(&mut self, class: usize, evicted: &mut Vec<u32>) {
+        let mut least_hit: Option<(usize, usize)> = None;
+        let mut candidate_count = 0;
+        for _ in 0..self.slabs.len() {
+            let slab = self.hand;
+            self.hand = (self.hand + 1) % self.slabs.len();
+            if self.slabs[slab].class == NO_CLASS || self.slabs[slab].draining {
+                continue;
+            }
+            let found = self.survey(slab);
+            let slab_class = usize::from(self.slabs[slab].class);
+            if slab_class == class {
+                if found.cold_count > 0 {
+                    return self.evict_from(slab, Which::NotHit(&found), evicted);
+                }
+                if found.hit_count == 0 {
+                    continue;
+                }
+            } else if found.busy_count > 0 {
+                continue;
+            } else if found.hit_count * 4 <= self.frames_in_slab(slab_class) {
+                if self.empty(slab, evicted) == Emptied::Yes {
+                    return;
+                }
+                continue;
+            }
+            let hit_bytes = found.hit_count * CLASS_BYTES[slab_class];
+            if least_hit.is_none_or(|(least, _)| hit_bytes < least) {
+                least_hit = Some((hit_bytes, slab));
+            }
+            candidate_count += 1;
+            if candidate_count == VISITS_MAX {
+                break;
+            }
+        }
+        match least_hit {
+            Some((_, slab)) if usize::from(self.slabs[slab].class) == class => {
+                self.evict_from(slab, Which::Some(FORCED_FRAMES_MAX), evicted);
+            }
+            Some((_, slab)) => {
+                self.empty(slab, evicted);
+            }
+            None => {}
+        }
+    }
+
+    /// Looks at every frame in use of a slab and takes the hit marks away.
+    fn survey(&self, slab: usize) -> Survey {
+        let mut found = Survey::default();
+        for frame in self.used_frames(slab) {
+            match self.frames.visit(frame) {
+                Heat::Busy => found.busy_count += 1,
+                Heat::Retired => {}
+                Heat::Hit => {
+                    found.hit_count += 1;
+                    found.hit |= 1 << (frame - self.first_frame(slab));
+                }
+                Heat::Cold => found.cold_count += 1,
+            }
+        }
+        found
+    }
+
+    fn used_frames(&self, slab: usize) -> impl Iterator<Item = u32> + use<> {
+        let class = usize::from(self.slabs[slab].class);
+        let used = self.all_free(class) & !self.slabs[slab].free;
+        let first = self.first_frame(slab);
+        (0..u32::BITS).filter(move |place| used >> place & 1 == 1).map(move |place| first + place)
+    }
+
+    fn evict_from(&mut self, slab: usize, which: Which<'_>, evicted: &mut Vec<u32>) {
+        let first = self.first_frame(slab);
+        let frame_bytes = CLASS_BYTES[usize::from(self.slabs[slab].class)];
+        for frame in self.used_frames(slab) {
+            let passed_over = match which {
+                Which::All => false,
+                Which::NotHit(found) => found.hit >> (frame - first) & 1 == 1,
+                Which::Some(count) => evicted.len() >= count,
+            };
+            if !passed_over && self.frames.evict(frame) {
+                self.used_bytes -= frame_bytes;
+                evicted.push(frame);
+            }
+        }
+    }
+
+    /// Empties a slab to make it free. If a frame was counted meanwhile, its class keeps it.
+    fn empty(&mut self, slab: usize, evicted: &mut Vec<u32>) -> Emptied {
+        self.evict_from(slab, Which::All, evicted);
+        if self.survey(slab).busy_count > 0 {
+            return Emptied::No;
+        }
+        let class = &mut self.classes[usize::from(self.slabs[slab].class)];
+        class.free_count -= self.slabs[slab].free.count_ones() as usize;
+        class.open.retain(|open| *open as usize != slab);
+        self.slabs[slab].draining = true;
+        self.free_if_drained(slab);
+        Emptied::Yes
+    }
+
+    /// Panics unless lists, masks and counters agree.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        let mut free_slab_count = 0;
+        for (slab, state) in self.slabs.iter().enumerate() {
+            let listed: Vec<usize> = (0..self.classes.len())
+                .filter(|class| self.classes[*class].open.contains(&(slab as u32)))
+                .collect();
+            if state.class == NO_CLASS || state.draining || state.free == 0 {
+                assert!(listed.is_empty(), "slab {slab} is in no open list");
+            } else {
+                assert_eq!(listed, [usize::from(state.class)], "slab {slab} is in its class's list");
+            }
+            free_slab_count += usize::from(state.class == NO_CLASS);
+        }
+        assert_eq!(free_slab_count, self.free_slabs.len());
+        for class in &self.classes {
+            let free = class.open.iter().map(|slab| self.slabs[*slab as usize].free.count_ones() as usize);
+            assert_eq!(free.sum::<usize>(), class.free_count);
+        }
+        let waiting = self.waiting.iter().map(|(_, retired)| retired.count());
+        assert_eq!(waiting.sum::<usize>(), self.classes.iter().map(|class| class.waiting_count).sum());
+        assert!(self.used_bytes <= self.slabs.len() * self.frames.plan().slab_bytes);
+    }
+}
+
+/// What a visit of a slab found.
+#[derive(Default)]
+struct Survey {
+    busy_count: usize,
+    hit_count: usize,
+    cold_count: usize,
+    /// The frames that were hit, a bit each.
+    hit: u32,
+}
+
+/// Which frames of a slab to evict; counted ones stay in any case.
+enum Which<'a> {
+    All,
+    NotHit(&'a Survey),
+    Some(usize),
+}
+
+#[derive(PartialEq, Eq)]
+enum Emptied {
+    Yes,
+    No,
+}
+
+const _: () = assert!(CLASS_BYTES[0] == FRAME_BYTES_MIN && CLASS_BYTES[14] == FRAME_BYTES_MAX);

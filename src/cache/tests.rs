@@ -1,0 +1,545 @@
+//! Tests of the cache as a whole.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::base::error::Error;
+use crate::base::id::{FileKind, FileName};
+use crate::base::step::BlockKind;
+use crate::base::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// Miri runs the same tests, shorter.
+const ROUNDS: usize = if cfg!(miri) { 60 } else { 20_000 };
+
+fn cache_of(bytes: usize) -> (Cache, Epoch) {
+    let epoch = Epoch::new();
+    (Cache::new(bytes, epoch.clone(), Region::heap), epoch)
+}
+
+fn address(file: u64, offset: u64, bytes: u32) -> BlockAddress {
+    let file = FileName::new(FileKind::Table, file);
+    BlockAddress { file, file_uid: 7, offset, bytes, kind: BlockKind::Data }
+}
+
+/// The `index`-th block of a made-up file, of `bytes` bytes.
+fn block(index: u64, bytes: u32) -> BlockAddress {
+    address(index % 7 + 1, (index / 7 + 1) << 21, bytes)
+}
+
+/// What a block holds: every word a function of its address and place.
+fn word_of(address: &BlockAddress, place: usize) -> u64 {
+    (address.file.number << 48 ^ address.offset ^ u64::from(address.bytes) << 40)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(place as u64)
+}
+
+fn fill(address: &BlockAddress, bytes: &mut [u8]) {
+    for (place, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&word_of(address, place).to_le_bytes());
+    }
+}
+
+fn assert_right(address: &BlockAddress, bytes: &[u8]) {
+    assert_eq!(bytes.len(), address.bytes as usize);
+    for (place, word) in bytes.chunks_exact(8).enumerate() {
+        assert_eq!(word, word_of(address, place).to_le_bytes(), "{address:?} at word {place}");
+    }
+}
+
+fn bytes_of(address: &BlockAddress) -> Vec<u8> {
+    let mut bytes = vec![0; address.bytes as usize];
+    fill(address, &mut bytes);
+    bytes
+}
+
+fn read(mut slot: Slot) -> BlockRef {
+    let address = *slot.address();
+    fill(&address, slot.buffer());
+    slot.complete()
+}
+
+/// The block through a claim that nobody else can be in the way of.
+fn get(cache: &Cache, address: &BlockAddress) -> BlockRef {
+    match cache.claim(address) {
+        Claim::Ready(block) => block,
+        Claim::Read(slot) => read(slot),
+        Claim::Wait(_) => panic!("nobody else reads"),
+    }
+}
+
+fn slot_of(cache: &Cache, address: &BlockAddress) -> Slot {
+    match cache.claim(address) {
+        Claim::Read(slot) => slot,
+        _ => panic!("nobody has read {address:?}"),
+    }
+}
+
+fn waiter_of(cache: &Cache, address: &BlockAddress) -> Waiter {
+    match cache.claim(address) {
+        Claim::Wait(waiter) => waiter,
+        _ => panic!("{address:?} is being read"),
+    }
+}
+
+fn is_cached(cache: &Cache, epoch: &Epoch, address: &BlockAddress) -> bool {
+    cache.lookup(address, &epoch.pin()).is_some()
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Looked up, claimed, inserted and held in any mix, a block is always right, and the books always balance.
+#[test]
+fn a_hit_is_always_right() {
+    for bytes in [16 << 10, 64 << 10, 300 << 10, 12 << 20] {
+        let (cache, epoch) = cache_of(bytes);
+        let mut dice = Dice(bytes as u64);
+        let mut held: Vec<(BlockAddress, BlockRef)> = Vec::new();
+        let (mut hits, mut inserted) = (0, BTreeMap::new());
+        for _ in 0..ROUNDS {
+            let index = dice.below(1 + (bytes as u64 >> 12) * 2);
+            let units = [8, 8, 8, 9, 12, 15, 16, 20, 100, 200][(index % 10) as usize];
+            let wanted = block(index, units * UNIT);
+            match dice.below(8) {
+                0 => {
+                    cache.insert(&wanted, &bytes_of(&wanted));
+                    inserted.insert(index, wanted);
+                }
+                1 | 2 => {
+                    let block = get(&cache, &wanted);
+                    assert_right(&wanted, &block);
+                    inserted.insert(index, wanted);
+                    if held.len() < 4 {
+                        held.push((wanted, block));
+                    }
+                }
+                3 if !held.is_empty() => {
+                    let (address, block) = held.swap_remove(dice.below(held.len() as u64) as usize);
+                    assert_right(&address, &block);
+                }
+                4 => drop(cache.claim(&wanted)),
+                _ => {
+                    if let Some(bytes) = cache.lookup(&wanted, &epoch.pin()) {
+                        assert_right(&wanted, bytes);
+                        assert!(inserted.contains_key(&index), "only what was put in is found");
+                        hits += 1;
+                    }
+                }
+            }
+            cache.shared.pool.lock().check();
+        }
+        assert!(hits > 0 || cfg!(miri));
+        drop(held);
+        let stats = cache.stats();
+        assert_eq!((stats.counted_frames, stats.heap_bytes, stats.in_flight), (0, 0, 0));
+        assert!(stats.used_bytes <= stats.capacity_bytes);
+    }
+}
+
+const UNIT: u32 = frames::UNIT_BYTES as u32;
+
+/// Whatever the size, no more is asked for than given, index included; huge pages are asked for whole.
+#[test]
+fn memory_never_exceeds_what_was_given() {
+    for bytes in [0, 1, 4096, 8 << 10, 9 << 10, 16 << 10, 64 << 10, 100_000, 3 << 20, 40 << 20, 64 << 20] {
+        let asked = AtomicUsize::new(0);
+        let cache = Cache::new(bytes, Epoch::new(), |bytes| {
+            asked.fetch_add(bytes, Ordering::Relaxed);
+            Region::heap(bytes)
+        });
+        let stats = cache.stats();
+        assert!(asked.load(Ordering::Relaxed) <= bytes);
+        assert!((stats.capacity_bytes + stats.index_bytes) as usize <= bytes);
+        if bytes >= 64 << 10 {
+            assert!(stats.capacity_bytes as usize >= bytes / 10 * 8, "{bytes}: {stats:?}");
+        }
+        if bytes >= 64 << 20 {
+            assert_eq!(asked.load(Ordering::Relaxed) % (2 << 20), 0);
+        }
+        assert_right(&block(1, 4096), &get(&cache, &block(1, 4096)));
+    }
+    let plan = Plan::new(1 << 40);
+    assert!(plan.index_bytes * 50 < 1 << 40, "index and headers are under 2 %");
+}
+
+/// Memory that is not there makes the cache smaller, down to none, and it still works.
+#[test]
+fn refused_memory_makes_a_smaller_cache() {
+    let small =
+        Cache::new(1 << 20, Epoch::new(), |bytes| if bytes > 300 << 10 { None } else { Region::heap(bytes) });
+    assert!((100 << 10..=300 << 10).contains(&small.stats().capacity_bytes));
+    let none = Cache::new(1 << 20, Epoch::new(), |_| None);
+    let held = get(&none, &block(1, 4096));
+    assert_right(&block(1, 4096), &held);
+    assert_eq!((none.stats().capacity_bytes, none.stats().heap_bytes), (0, 4096));
+    none.insert(&block(1, 4096), &held);
+    assert!(matches!(none.claim(&block(1, 4096)), Claim::Read(_)));
+}
+
+/// Frames of 4096 bytes are aligned to it, all others to 512, blocks outside the frames to 4096.
+#[test]
+fn buffers_are_aligned_for_direct_io() {
+    let (cache, _) = cache_of(3 << 20);
+    for (index, units) in (8..=130).chain([2200]).enumerate() {
+        let mut slot = slot_of(&cache, &block(index as u64, units * UNIT));
+        let align = if units == 8 || units > 128 { 4096 } else { 512 };
+        assert_eq!(slot.buffer().len(), (units * UNIT) as usize);
+        assert_eq!(slot.buffer().as_ptr() as usize % align, 0);
+    }
+}
+
+/// How many of `count` blocks of `bytes` are cached after they were read twice over, as a share of the capacity.
+fn fill_with(cache: &Cache, epoch: &Epoch, bytes: u32, first: u64, rounds: usize) -> f64 {
+    let capacity = cache.stats().capacity_bytes;
+    let count = capacity / u64::from(bytes);
+    for _ in 0..rounds {
+        for index in first..first + count {
+            if !is_cached(cache, epoch, &block(index, bytes)) {
+                get(cache, &block(index, bytes));
+            }
+        }
+    }
+    let cached =
+        (first..first + count).filter(|index| is_cached(cache, epoch, &block(*index, bytes))).count();
+    (cached as u64 * u64::from(bytes)) as f64 / capacity as f64
+}
+
+/// When all blocks change their size, the memory follows: to the larger, back, and to odd ones.
+#[test]
+fn slabs_follow_the_sizes_in_use() {
+    for capacity in [256 << 10, 10 << 20] {
+        let (cache, epoch) = cache_of(capacity);
+        for (turn, bytes) in [4096, 8192, 4096, 7680, 65536, 4608].into_iter().enumerate() {
+            if cache.stats().capacity_bytes / u64::from(bytes) < 16 {
+                continue;
+            }
+            let share = fill_with(&cache, &epoch, bytes, turn as u64 * 100_000, 6);
+            assert!(share > 0.7, "{bytes} of {capacity}: {share}");
+            cache.shared.pool.lock().check();
+        }
+    }
+}
+
+/// A class with no slab gets one at once, though everything else is hit all the time; and what is hit all the time
+/// mostly stays.
+#[test]
+fn no_class_is_starved_and_what_is_hit_stays() {
+    let (cache, epoch) = cache_of(10 << 20);
+    let hot_count = cache.stats().capacity_bytes / 4096;
+    fill_with(&cache, &epoch, 4096, 0, 2);
+    for index in 0..40 {
+        let wanted = block(1_000_000 + index, 8192);
+        get(&cache, &wanted);
+        assert!(is_cached(&cache, &epoch, &wanted), "the {index}th found a frame");
+        for hot in 0..hot_count {
+            is_cached(&cache, &epoch, &block(hot, 4096));
+        }
+    }
+    let kept = (0..hot_count).filter(|hot| is_cached(&cache, &epoch, &block(*hot, 4096))).count();
+    assert!(kept as f64 > hot_count as f64 * 0.8, "{kept} of {hot_count}");
+}
+
+/// A scan over many times the cache leaves what is hit between its steps.
+#[test]
+fn a_scan_passes_by_what_is_hit() {
+    let (cache, epoch) = cache_of(2 << 20);
+    let hot_count = cache.stats().capacity_bytes / 4096 / 2;
+    for index in 0..hot_count {
+        get(&cache, &block(index, 4096));
+    }
+    for step in 0..hot_count * 10 {
+        get(&cache, &block(100_000 + step, 4096));
+        for hot in 0..4 {
+            is_cached(&cache, &epoch, &block((step * 4 + hot) % hot_count, 4096));
+        }
+    }
+    let kept = (0..hot_count).filter(|hot| is_cached(&cache, &epoch, &block(*hot, 4096))).count();
+    assert!(kept as f64 > hot_count as f64 * 0.9, "{kept} of {hot_count}");
+}
+
+/// Counted blocks survive any churn unchanged, also when all frames are counted; then blocks come from the heap.
+#[test]
+fn counted_blocks_survive_any_churn() {
+    let (cache, epoch) = cache_of(64 << 10);
+    let held: Vec<(BlockAddress, BlockRef)> =
+        (0..100).map(|index| (block(index, 4096), get(&cache, &block(index, 4096)))).collect();
+    let stats = cache.stats();
+    assert_eq!(stats.counted_frames * 4096, stats.capacity_bytes, "every frame is counted");
+    assert_eq!(stats.heap_bytes, 100 * 4096 - stats.capacity_bytes);
+    for index in 0..200 {
+        let other = block(1000 + index, if index % 2 == 0 { 4096 } else { 8192 });
+        assert_right(&other, &get(&cache, &other));
+        cache.insert(&other, &bytes_of(&other));
+        assert!(!is_cached(&cache, &epoch, &other));
+    }
+    let again: Vec<BlockRef> = held.iter().map(|(_, block)| block.clone()).collect();
+    for ((address, one), two) in held.iter().zip(&again) {
+        assert_right(address, one);
+        assert_right(address, two);
+    }
+    drop(held);
+    assert!(cache.stats().counted_frames > 0);
+    drop(again);
+    assert_eq!((cache.stats().counted_frames, cache.stats().heap_bytes), (0, 0));
+    get(&cache, &block(5000, 8192));
+    assert!(is_cached(&cache, &epoch, &block(5000, 8192)));
+}
+
+/// A pinned reader's bytes stay as they are while everything around is evicted; new blocks then do without frames, and
+/// the reader empties no more than a bounded part of the cache.
+#[test]
+fn pinned_bytes_stay() {
+    let (cache, epoch) = cache_of(2 << 20);
+    let first = block(0, 4096);
+    get(&cache, &first);
+    let pin = epoch.pin();
+    let seen = cache.lookup(&first, &pin).expect("just read");
+    for index in 1..2_000 {
+        get(&cache, &block(index, 4096));
+    }
+    assert_right(&first, seen);
+    let stats = cache.stats();
+    assert!(stats.used_bytes * 10 > stats.capacity_bytes * 8, "{stats:?}");
+    drop(pin);
+    for index in 2_000..4_000 {
+        get(&cache, &block(index, 4096));
+    }
+    assert!(!is_cached(&cache, &epoch, &first));
+}
+
+/// Any number of claims of one block make one read, and each waiter gets the block, as often as it asks.
+#[test]
+fn one_read_for_all_waiters() {
+    let (cache, epoch) = cache_of(64 << 10);
+    for bytes in [4096, 1 << 20] {
+        let wanted = block(1, bytes);
+        let slot = slot_of(&cache, &wanted);
+        let waiters: Vec<Waiter> = (0..10).map(|_| waiter_of(&cache, &wanted)).collect();
+        let seen: Vec<u64> = waiters.iter().map(|waiter| waiter.event().seen()).collect();
+        assert!(waiters.iter().all(|waiter| waiter.poll().is_none()));
+        assert!(!is_cached(&cache, &epoch, &wanted), "not before it is complete");
+        assert_eq!(cache.stats().in_flight, 1);
+        drop(read(slot));
+        for (waiter, seen) in waiters.iter().zip(seen) {
+            assert_ne!(waiter.event().seen(), seen);
+            for _ in 0..2 {
+                let block = waiter.poll().expect("the read has ended").expect("it went well");
+                assert_right(&wanted, &block);
+            }
+        }
+        assert_eq!(cache.stats().in_flight, 0);
+        drop(waiters);
+        let stats = cache.stats();
+        assert_eq!((stats.counted_frames, stats.heap_bytes), (0, 0));
+        assert_eq!(
+            matches!(cache.claim(&wanted), Claim::Ready(_)),
+            bytes == 4096,
+            "the large one is not kept"
+        );
+    }
+}
+
+/// An error reaches every waiter, nothing is cached, and the next claim reads again.
+#[test]
+fn errors_reach_all_waiters() {
+    let (cache, epoch) = cache_of(64 << 10);
+    let wanted = block(1, 4096);
+    for _ in 0..100 {
+        let mut slot = slot_of(&cache, &wanted);
+        let waiters = [waiter_of(&cache, &wanted), waiter_of(&cache, &wanted)];
+        slot.buffer().fill(1);
+        slot.fail(Error::corrupt(wanted.file, wanted.offset, "a block's checksum", 1, 2));
+        for waiter in &waiters {
+            assert!(matches!(waiter.poll(), Some(Err(Error::Corrupt(_)))));
+        }
+        assert!(!is_cached(&cache, &epoch, &wanted));
+    }
+    assert_eq!((cache.stats().used_bytes, cache.stats().in_flight), (0, 0));
+    assert_right(&wanted, &get(&cache, &wanted));
+}
+
+/// A slot that is dropped fails its waiters with an error that says so.
+#[test]
+fn a_dropped_slot_fails_its_waiters() {
+    let (cache, _) = cache_of(64 << 10);
+    let wanted = block(1, 8192);
+    let slot = slot_of(&cache, &wanted);
+    let waiter = waiter_of(&cache, &wanted);
+    drop(slot);
+    let Some(Err(error)) = waiter.poll() else { panic!("it was given up") };
+    let text = error.to_string();
+    assert!(text.contains("given up") && text.contains(&wanted.file.to_string()), "{text}");
+    assert_eq!(cache.stats().used_bytes, 0);
+    assert_right(&wanted, &get(&cache, &wanted));
+}
+
+/// A block that is offered while it is read, and read while it is offered, is cached once.
+#[test]
+fn offered_while_read_is_cached_once() {
+    let (cache, epoch) = cache_of(64 << 10);
+    let wanted = block(1, 4096);
+    let slot = slot_of(&cache, &wanted);
+    cache.insert(&wanted, &bytes_of(&wanted));
+    cache.insert(&wanted, &bytes_of(&wanted));
+    assert!(is_cached(&cache, &epoch, &wanted));
+    assert_right(&wanted, &read(slot));
+    assert_eq!((cache.stats().used_bytes, cache.stats().inserts), (4096, 1));
+    let counted = cache.lookup_counted(&wanted, &epoch.pin()).expect("cached");
+    assert_eq!(cache.stats().counted_frames, 1);
+    assert_right(&wanted, &counted);
+}
+
+/// One place under two lengths, as only a damaged index names it, is two blocks; odd lengths are never cached.
+#[test]
+fn lengths_are_part_of_the_name() {
+    let (cache, epoch) = cache_of(64 << 10);
+    let (short, long, odd) = (address(1, 0, 4096), address(1, 0, 8192), address(1, 0, 5000));
+    for wanted in [short, long, odd, short, long, odd] {
+        assert_right(&wanted, &get(&cache, &wanted));
+    }
+    assert!(is_cached(&cache, &epoch, &short) && is_cached(&cache, &epoch, &long));
+    assert!(!is_cached(&cache, &epoch, &odd));
+    assert_eq!(get(&cache, &address(1, 0, 0)).len(), 0);
+}
+
+/// Blocks, slots and waiters outlive the cache they came from.
+#[test]
+fn what_was_given_out_outlives_the_cache() {
+    let (cache, _) = cache_of(64 << 10);
+    let held = get(&cache, &block(1, 4096));
+    let slot = slot_of(&cache, &block(2, 4096));
+    let waiter = waiter_of(&cache, &block(2, 4096));
+    drop(cache);
+    assert_right(&block(1, 4096), &held);
+    drop(read(slot));
+    assert_right(&block(2, 4096), &waiter.poll().expect("ended").expect("well"));
+    fn is_free<T: Send + Sync + 'static>() {}
+    is_free::<(BlockRef, Slot, Waiter, Cache)>();
+}
+
+/// One thread's share of the stress: lookups, claims, waits, offers; everything seen is checked.
+fn stress(cache: &Cache, epoch: &Epoch, seed: u64, reads: &AtomicU64) {
+    let mut dice = Dice(seed);
+    let mut held: Vec<(BlockAddress, BlockRef)> = Vec::new();
+    for _ in 0..ROUNDS {
+        let index = dice.below(120).min(dice.below(120));
+        let wanted = block(index, [8, 8, 9, 16, 8, 200][index as usize % 6] * UNIT);
+        let pin = epoch.pin();
+        if let Some(bytes) = cache.lookup(&wanted, &pin) {
+            assert_right(&wanted, bytes);
+            if dice.below(16) == 0 {
+                held.extend(cache.lookup_counted(&wanted, &pin).map(|block| (wanted, block)));
+            }
+            // Once more, after others had the time to evict it.
+            if dice.below(64) == 0 {
+                std::thread::yield_now();
+                assert_right(&wanted, bytes);
+            }
+            continue;
+        }
+        drop(pin);
+        if dice.below(4) == 0 {
+            cache.insert(&wanted, &bytes_of(&wanted));
+            continue;
+        }
+        let block = match cache.claim(&wanted) {
+            Claim::Ready(block) => block,
+            Claim::Read(slot) if dice.below(16) == 0 => {
+                slot.fail(Error::Closed);
+                continue;
+            }
+            Claim::Read(slot) => {
+                reads.fetch_add(1, Ordering::Relaxed);
+                read(slot)
+            }
+            Claim::Wait(waiter) => loop {
+                let seen = waiter.event().seen();
+                match waiter.poll() {
+                    Some(Ok(block)) => break block,
+                    Some(Err(_)) => break get_any(cache, &wanted),
+                    None => waiter.event().block(seen, None),
+                }
+            },
+        };
+        held.push((wanted, block));
+        if held.len() > 3 {
+            let (address, block) = held.swap_remove(dice.below(4) as usize % held.len());
+            assert_right(&address, &block);
+        }
+        held.truncate(4);
+    }
+}
+
+/// A block with others about: whoever is in the way is waited for.
+fn get_any(cache: &Cache, wanted: &BlockAddress) -> BlockRef {
+    loop {
+        match cache.claim(wanted) {
+            Claim::Ready(block) => return block,
+            Claim::Read(slot) => return read(slot),
+            Claim::Wait(waiter) => {
+                let seen = waiter.event().seen();
+                match waiter.poll() {
+                    Some(Ok(block)) => return block,
+                    Some(Err(_)) => {}
+                    None => waiter.event().block(seen, None),
+                }
+            }
+        }
+    }
+}
+
+/// Four threads on a cache much too small: whatever any of them sees is right, and in the end nothing is left over.
+#[test]
+fn threads_see_only_what_is_right() {
+    for bytes in [40 << 10, 256 << 10] {
+        let (cache, epoch) = cache_of(bytes);
+        let reads = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let (cache, epoch, reads) = (&cache, &epoch, &reads);
+                scope.spawn(move || stress(cache, epoch, seed, reads));
+            }
+        });
+        assert!(reads.load(Ordering::Relaxed) > 0);
+        let stats = cache.stats();
+        assert_eq!((stats.counted_frames, stats.heap_bytes, stats.in_flight), (0, 0, 0));
+        cache.shared.pool.lock().check();
+        // Every frame can be had again, so none was lost.
+        epoch.collect();
+        let held: Vec<BlockRef> = (0..200).map(|index| get(&cache, &block(10_000 + index, 4096))).collect();
+        epoch.collect();
+        let more: Vec<BlockRef> = (0..200).map(|index| get(&cache, &block(20_000 + index, 4096))).collect();
+        assert_eq!(cache.stats().counted_frames * 4096, stats.capacity_bytes);
+        drop((held, more));
+    }
+}
+
+/// Threads that claim the same new blocks at the same moment read each of them once.
+#[test]
+fn racing_claims_never_read_twice() {
+    let (cache, _) = cache_of(4 << 20);
+    let count = if cfg!(miri) { 10 } else { 500 };
+    let reads = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for index in 0..count {
+                    match cache.claim(&block(index, 4096)) {
+                        Claim::Ready(_) | Claim::Wait(_) => {}
+                        Claim::Read(slot) => {
+                            reads.fetch_add(1, Ordering::Relaxed);
+                            read(slot);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(reads.load(Ordering::Relaxed), count);
+}
