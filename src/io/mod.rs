@@ -4,4 +4,8 @@
 //! single-threaded scheduler and a seed. Traits live in `storage` and `env`; `os` is Linux (and any unix), `sim` the simulator.
 
 pub(crate) mod env;
+pub(crate) mod os;
 pub(crate) mod storage;
+
+#[cfg(test)]
+mod tests;

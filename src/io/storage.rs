@@ -92,5 +92,10 @@ pub(crate) trait Storage: Send + Sync {
     /// What the directory is called, for messages.
     fn path(&self) -> String;
 
+    /// Whether tables are read past the page cache; turns false where that was asked for and the file system refuses.
+    fn direct_io(&self) -> bool {
+        false
+    }
+
     fn counts(&self) -> StorageCounts;
 }

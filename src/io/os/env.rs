@@ -1,0 +1,283 @@
+//! Threads, clock and randomness of the operating system.
+//!
+//! They know nothing of the store: a thread drives whatever [`Worker`] it was given. Any thread may call.
+//!
+//! 1. A worker that panics ends its own thread only; whoever waits meanwhile, or joins, panics in turn instead of hanging.
+//! 2. `join` returns when every worker but the one calling is dropped.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this is the door: clock and threads of the system come in here"
+)]
+
+use std::io;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
+
+use super::super::env::{Clock, Random, Threads, Turn, Worker};
+
+/// A waiting caller looks this often whether a worker has died.
+const WAIT_SLICE_NS: u64 = 200_000_000;
+
+/// One system thread a worker.
+#[derive(Debug)]
+pub(crate) struct OsThreads {
+    started: Mutex<Vec<JoinHandle<()>>>,
+    has_panicked: Arc<AtomicBool>,
+}
+
+impl OsThreads {
+    pub(crate) fn new() -> OsThreads {
+        OsThreads { started: Mutex::default(), has_panicked: Arc::new(AtomicBool::new(false)) }
+    }
+
+    fn assert_nobody_panicked(&self) {
+        let has_panicked = self.has_panicked.load(Ordering::Acquire);
+        assert!(!has_panicked, "a background worker of the store panicked; its own message says why");
+    }
+}
+
+/// Tells that the thread ends by a panic.
+struct PanicNote(Arc<AtomicBool>);
+
+impl Drop for PanicNote {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+}
+
+fn drive(mut worker: Box<dyn Worker>) {
+    loop {
+        match worker.turn() {
+            Turn::Again => {}
+            Turn::Idle { event, seen, timeout_ns } => event.block(seen, timeout_ns),
+            Turn::Done => return,
+        }
+    }
+}
+
+impl Threads for OsThreads {
+    fn spawn(&self, name: &'static str, worker: Box<dyn Worker>) -> Result<()> {
+        let note = PanicNote(Arc::clone(&self.has_panicked));
+        let run = move || {
+            // Moved in whole, and dropped after the worker: what the worker's own drop does comes first.
+            let note = note;
+            drive(worker);
+            drop(note);
+        };
+        let started = thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
+            operation: "start the thread",
+            file: name.to_owned(),
+            offset: 0,
+            source: Arc::new(error),
+        })?;
+        self.started.lock().push(started);
+        Ok(())
+    }
+
+    fn wait(&self, event: &Event, seen: u64, timeout_ns: Option<u64>) {
+        let mut left_ns = timeout_ns.unwrap_or(u64::MAX);
+        while event.seen() == seen && left_ns > 0 {
+            self.assert_nobody_panicked();
+            let slice_ns = left_ns.min(WAIT_SLICE_NS);
+            event.block(seen, Some(slice_ns));
+            if timeout_ns.is_some() {
+                left_ns -= slice_ns;
+            }
+        }
+    }
+
+    fn join(&self) {
+        let mut payload = None;
+        // One at a time and never under the lock: a worker may start another while it is joined.
+        loop {
+            let Some(handle) = self.started.lock().pop() else { break };
+            if handle.thread().id() == thread::current().id() {
+                continue;
+            }
+            if let Err(panic) = handle.join() {
+                payload.get_or_insert(panic);
+            }
+        }
+        match payload {
+            // A second panic would abort the process and hide the first.
+            Some(_) if thread::panicking() => log::error!("a background worker of the store panicked"),
+            Some(panic) => std::panic::resume_unwind(panic),
+            None => {}
+        }
+    }
+}
+
+/// The system's monotonic clock.
+#[derive(Debug)]
+pub(crate) struct OsClock {
+    start: Instant,
+}
+
+impl OsClock {
+    pub(crate) fn new() -> OsClock {
+        OsClock { start: Instant::now() }
+    }
+}
+
+impl Clock for OsClock {
+    fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}
+
+/// The system's random generator.
+#[derive(Debug)]
+pub(crate) struct OsRandom(());
+
+impl OsRandom {
+    /// Tries it once: a system that has randomness to give goes on having it.
+    ///
+    /// # Errors
+    /// `Io` if the system gives none.
+    pub(crate) fn new() -> Result<OsRandom> {
+        fill_random(&mut [0; 16]).map_err(|errno| Error::Io {
+            operation: "read",
+            file: "the system's random generator".to_owned(),
+            offset: 0,
+            source: Arc::new(io::Error::from(errno)),
+        })?;
+        Ok(OsRandom(()))
+    }
+}
+
+impl Random for OsRandom {
+    fn fill(&self, bytes: &mut [u8]) {
+        fill_random(bytes).expect("the system gave randomness when the store was opened");
+    }
+}
+
+fn fill_random(bytes: &mut [u8]) -> rustix::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    if fill_by_call(bytes).is_ok() {
+        return Ok(());
+    }
+    fill_by_device(bytes)
+}
+
+#[cfg(target_os = "linux")]
+fn fill_by_call(mut bytes: &mut [u8]) -> rustix::io::Result<()> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    while !bytes.is_empty() {
+        let got = rustix::io::retry_on_intr(|| getrandom(&mut *bytes, GetRandomFlags::empty()))?;
+        bytes = &mut bytes[got..];
+    }
+    Ok(())
+}
+
+/// For systems, and sandboxes, without the call.
+fn fill_by_device(mut bytes: &mut [u8]) -> rustix::io::Result<()> {
+    use rustix::fs::{Mode, OFlags};
+    let device = rustix::fs::open("/dev/urandom", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    while !bytes.is_empty() {
+        let got = rustix::io::retry_on_intr(|| rustix::io::read(&device, &mut *bytes))?;
+        if got == 0 {
+            return Err(rustix::io::Errno::IO);
+        }
+        bytes = &mut bytes[got..];
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::sync::AtomicU64;
+
+    /// Takes `again` turns at once, then one for each notification of `work`, and ends after `turns` of those.
+    struct Counter {
+        work: Arc<Event>,
+        done: Arc<Event>,
+        again: u64,
+        turns: u64,
+        is_dropped: Arc<AtomicU64>,
+    }
+
+    impl Worker for Counter {
+        fn turn(&mut self) -> Turn {
+            if self.again > 0 {
+                self.again -= 1;
+                return Turn::Again;
+            }
+            let seen = self.work.seen();
+            if seen >= self.turns {
+                self.done.notify();
+                return Turn::Done;
+            }
+            Turn::Idle { event: Arc::clone(&self.work), seen, timeout_ns: None }
+        }
+    }
+
+    impl Drop for Counter {
+        fn drop(&mut self) {
+            self.is_dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Panicker;
+
+    impl Worker for Panicker {
+        fn turn(&mut self) -> Turn {
+            panic!("told to");
+        }
+    }
+
+    /// Workers take their turns on threads, sleep until notified, and are dropped when `join` returns.
+    #[test]
+    fn workers_run_sleep_and_are_joined() {
+        let threads = OsThreads::new();
+        let (work, done) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let is_dropped = Arc::new(AtomicU64::new(0));
+        for again in [0, 3] {
+            let (work, done, is_dropped) = (Arc::clone(&work), Arc::clone(&done), Arc::clone(&is_dropped));
+            let counter = Counter { work, done, again, turns: 2, is_dropped };
+            threads.spawn("counter", Box::new(counter)).expect("a thread");
+        }
+        work.notify();
+        assert_eq!(done.seen(), 0);
+        work.notify();
+        for seen in 0..2 {
+            threads.wait(&done, seen, None);
+        }
+        threads.join();
+        assert_eq!(is_dropped.load(Ordering::SeqCst), 2);
+        threads.wait(&work, work.seen(), Some(1));
+    }
+
+    /// A worker's panic hangs nobody: it reaches those that wait and those that join.
+    #[test]
+    fn a_panic_reaches_waiters_and_join() {
+        let threads = OsThreads::new();
+        threads.spawn("panicker", Box::new(Panicker)).expect("a thread");
+        let never = Event::new();
+        let waits = || threads.wait(&never, never.seen(), None);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(waits)).is_err());
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| threads.join())).is_err());
+        threads.join();
+    }
+
+    /// The clock does not go back; randomness differs from call to call, by either way of getting it.
+    #[test]
+    fn clock_and_randomness() {
+        let clock = OsClock::new();
+        let before = clock.now_ns();
+        assert!(clock.now_ns() >= before);
+        let random = OsRandom::new().expect("this system has randomness");
+        assert_ne!(random.u64(), random.u64());
+        let (mut one, mut two) = ([0; 300], [0; 300]);
+        random.fill(&mut one);
+        fill_by_device(&mut two).expect("this system has the device");
+        assert_ne!(one, two);
+        assert!(one.iter().any(|byte| *byte != 0) && two.iter().any(|byte| *byte != 0));
+    }
+}

@@ -1,0 +1,116 @@
+//! Memory from the operating system: anonymous mappings, in huge pages where it gives them.
+//!
+//! It is not an allocator: a region is made for an arena or the cache and lives as long as they do. Any thread may call.
+
+#![expect(unsafe_code, reason = "maps and unmaps memory")]
+
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::base::region::Region;
+
+use super::super::env::Memory;
+
+/// A huge page, in bytes: what regions at least as large are aligned to.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// A multiple of every page size in use; lengths of mappings are multiples of it.
+const PAGE_BYTES_MAX: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct OsMemory;
+
+impl Memory for OsMemory {
+    fn region(&self, bytes: usize) -> Option<Region> {
+        let start = if bytes >= HUGE_PAGE_BYTES { map_huge(bytes)? } else { map(mapped_bytes(bytes)?)? };
+        // SAFETY: a fresh private mapping of at least `bytes` bytes: zeroed, page-aligned, nobody else's. `release`
+        // unmaps all that is left mapped of it, which is `mapped_bytes(bytes)` from `start`.
+        Some(unsafe { Region::from_raw(start, bytes, release) })
+    }
+}
+
+/// Bytes that are mapped for a region of `bytes`.
+fn mapped_bytes(bytes: usize) -> Option<usize> {
+    bytes.max(1).checked_next_multiple_of(PAGE_BYTES_MAX)
+}
+
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    // SAFETY: no address is asked for, so no mapping of anybody is replaced.
+    let start = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    };
+    NonNull::new(start.ok()?.cast())
+}
+
+/// Maps a huge page more than needed, and gives back what lies before the first boundary and behind the end.
+fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
+    let kept = mapped_bytes(bytes)?;
+    let mapped = kept.checked_add(HUGE_PAGE_BYTES)?;
+    let start = map(mapped)?;
+    let before = start.as_ptr().align_offset(HUGE_PAGE_BYTES);
+    let behind = mapped - before - kept;
+    // SAFETY: the first huge-page boundary is less than a huge page away, so within the mapping.
+    let aligned = unsafe { start.add(before) };
+    // SAFETY: both ranges lie in the mapping just made, outside the `kept` bytes from `aligned`, and nobody uses them.
+    // Their ends are whole pages: a huge-page boundary, and a multiple of every page size from it. A failure would only
+    // leave address space mapped that is never touched.
+    unsafe {
+        if before > 0 {
+            let _ = munmap(start.as_ptr().cast(), before);
+        }
+        if behind > 0 {
+            let _ = munmap(aligned.add(kept).as_ptr().cast(), behind);
+        }
+    }
+    advise_huge(aligned, kept);
+    Some(aligned)
+}
+
+#[cfg(target_os = "linux")]
+fn advise_huge(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: the range is our own mapping, and the advice changes no content. A kernel without huge pages refuses it,
+    // and small pages do as well.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge(_start: NonNull<u8>, _bytes: usize) {}
+
+/// # Safety
+/// `start` is of a region of `bytes` bytes made here, and not used again.
+unsafe fn release(start: NonNull<u8>, bytes: usize) {
+    let mapped = mapped_bytes(bytes).expect("computed when the region was mapped");
+    // SAFETY: by the caller's promise these bytes are mapped and nobody's any more. It cannot fail on a whole mapping
+    // but for the kernel's limit on mappings, and then the memory stays ours, unused.
+    let _ = unsafe { munmap(start.as_ptr().cast(), mapped) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regions of all sizes are zeroed, writable to the last byte and aligned, large ones to huge pages.
+    #[test]
+    fn regions_are_zeroed_writable_and_aligned() {
+        for bytes in [1, 4096, 100_000, HUGE_PAGE_BYTES - 1, HUGE_PAGE_BYTES, 3 * HUGE_PAGE_BYTES + 12_345] {
+            let region = OsMemory.region(bytes).expect("a little memory");
+            assert_eq!(region.bytes(), bytes);
+            let alignment = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 4096 };
+            assert_eq!(region.start().as_ptr() as usize % alignment, 0);
+            // SAFETY: the region owns `bytes` initialised bytes and only this test uses them.
+            let slice = unsafe { std::slice::from_raw_parts_mut(region.start().as_ptr(), bytes) };
+            assert!(slice.iter().all(|byte| *byte == 0));
+            slice[0] = 1;
+            slice[bytes - 1] = 1;
+        }
+    }
+
+    /// What no machine has is `None`, not an abort.
+    #[test]
+    fn too_much_is_none() {
+        for bytes in [usize::MAX, usize::MAX - HUGE_PAGE_BYTES, usize::MAX / 2] {
+            assert!(OsMemory.region(bytes).is_none());
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The operating system behind [`Env`]: Linux as promised, any other unix as far as it goes.
+//!
+//! It is not a place for knowledge of formats: it knows names and kinds of files, and no byte in them. The engine makes
+//! one [`Env::os`] a store; everything in it may be used from any thread.
+//!
+//! - `storage`: the store's directory through one descriptor, never by path again.
+//! - `files`: which files are open, and which to close when there are too many.
+//! - `system`: where unixes differ.
+//! - `env`: threads, clock, randomness. `memory`: mapped regions.
+
+mod env;
+mod files;
+mod memory;
+mod storage;
+mod system;
+
+use std::path::Path;
+
+use crate::base::error::Result;
+use crate::base::sync::Arc;
+
+use super::env::Env;
+
+pub(crate) use env::{OsClock, OsRandom, OsThreads};
+pub(crate) use memory::OsMemory;
+pub(crate) use storage::{DirectIo, OsStorage};
+
+impl Env {
+    /// The environment of a store in the directory `path`, which need not exist yet.
+    ///
+    /// # Errors
+    /// `Io` if the system gives no randomness.
+    pub(crate) fn os(path: &Path, direct_io: DirectIo, open_files_max: usize) -> Result<Env> {
+        Ok(Env {
+            storage: Arc::new(OsStorage::new(path, direct_io, open_files_max)),
+            threads: Arc::new(OsThreads::new()),
+            clock: Arc::new(OsClock::new()),
+            random: Arc::new(OsRandom::new()?),
+            memory: Arc::new(OsMemory),
+        })
+    }
+}

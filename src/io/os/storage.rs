@@ -1,0 +1,506 @@
+//! A store's directory in the file system.
+//!
+//! It is reached through one descriptor, opened at first use, and names in it are made from ids: no path is ever looked
+//! up again, no symbolic link followed below it, nothing but regular files opened. It knows kinds of files, not contents.
+//! The engine is given it as a [`Storage`]; any thread may call.
+//!
+//! 1. Files are made with mode 0600 and the directory with 0700, whatever the umask.
+//! 2. No lock is held across a system call, but for one: syncs of one file wait for each other (see `files`).
+//! 3. A file whose sync has failed is never synced with success again, also when it is closed, reopened or renamed meanwhile.
+//!    A failed sync is `Io`, never `Full`: what was written may be lost, and freeing space does not bring it back.
+//! 4. Tables are read past the page cache where that was asked for and works; what the file system refuses is remembered.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName};
+use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering};
+
+use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
+use super::files::{Access, FileTable, OpenFile};
+use super::system::{access_flags, advice, read_boot_id, sync_data, sync_file_system};
+
+/// Times one call is tried again without progress: interrupted, or short of descriptors.
+const RETRIES_COUNT_MAX: usize = 1024;
+/// Alignments of direct reads, tried in this order; 0 is none: reads go through the page cache.
+const DIRECT_ALIGNMENTS: [u32; 3] = [512, 4096, 0];
+
+const DIRECTORY_MODE: Mode = Mode::RWXU;
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// `NONBLOCK` for what is no regular file: a pipe of that name must not hang its opener.
+const FILE_FLAGS: OFlags =
+    OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NOCTTY).union(OFlags::NONBLOCK);
+
+/// Whether tables are to be read past the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DirectIo {
+    /// No: the page cache keeps them too.
+    Off,
+    /// Yes, where the file system allows it.
+    WhereSupported,
+}
+
+#[derive(Default, Debug)]
+struct Counters {
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    writes: AtomicU64,
+    write_bytes: AtomicU64,
+    syncs: AtomicU64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct OsStorage {
+    path: PathBuf,
+    directory: Mutex<Option<Arc<OwnedFd>>>,
+    /// Holds the lock while it is open.
+    lock: Mutex<Option<OwnedFd>>,
+    files: FileTable,
+    /// One of [`DIRECT_ALIGNMENTS`].
+    direct_alignment: AtomicU32,
+    /// Files whose sync has failed, with why.
+    poisoned: Mutex<Vec<(FileName, Arc<io::Error>)>>,
+    /// Why a sync of the directory has failed. Held across the sync, as `OpenFile::lock_syncing` is.
+    directory_poisoned: Mutex<Option<Arc<io::Error>>>,
+    is_parent_synced: AtomicBool,
+    boot_id: OnceLock<u128>,
+    counters: Counters,
+}
+
+impl OsStorage {
+    pub(crate) fn new(path: &Path, direct_io: DirectIo, open_files_max: usize) -> OsStorage {
+        let is_direct = direct_io == DirectIo::WhereSupported && cfg!(target_os = "linux");
+        OsStorage {
+            path: path.to_owned(),
+            directory: Mutex::new(None),
+            lock: Mutex::new(None),
+            files: FileTable::new(open_files_max),
+            direct_alignment: AtomicU32::new(if is_direct { DIRECT_ALIGNMENTS[0] } else { 0 }),
+            poisoned: Mutex::default(),
+            directory_poisoned: Mutex::new(None),
+            is_parent_synced: AtomicBool::new(false),
+            boot_id: OnceLock::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The directory's descriptor.
+    fn directory(&self) -> Result<Arc<OwnedFd>> {
+        if let Some(directory) = &*self.directory.lock() {
+            return Ok(Arc::clone(directory));
+        }
+        let opened = self.retry(|| rustix::fs::open(&self.path, DIRECTORY_FLAGS, Mode::empty()));
+        let opened = opened.map_err(|errno| match errno {
+            Errno::NOENT => Error::Missing { path: self.path() },
+            Errno::NOTDIR => self.foreign("something that is not a directory"),
+            errno => self.fault("open", self.path.display(), 0, errno),
+        })?;
+        Ok(Arc::clone(self.directory.lock().get_or_insert(Arc::new(opened))))
+    }
+
+    fn foreign(&self, found: impl fmt::Display) -> Error {
+        Error::Foreign { path: self.path(), found: found.to_string() }
+    }
+
+    /// What a failed system call means to the caller.
+    fn fault(&self, operation: &'static str, file: impl fmt::Display, offset: u64, errno: Errno) -> Error {
+        match errno {
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Error::Full { file: file.to_string() },
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+                Error::Permission { operation, file: file.to_string() }
+            }
+            // What opening a symbolic link with NOFOLLOW answers; the second is FreeBSD's.
+            Errno::LOOP | Errno::MLINK => self.foreign(format_args!("a symbolic link named {file}")),
+            errno => io_fault(operation, file, offset, Arc::new(io::Error::from(errno))),
+        }
+    }
+
+    /// Calls again while interrupted, and when descriptors are short, after closing a file that is not in use.
+    fn retry<T>(&self, mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+        for _ in 0..RETRIES_COUNT_MAX {
+            match call() {
+                Err(Errno::INTR) => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.files.evict_one() => {}
+                done => return done,
+            }
+        }
+        call()
+    }
+
+    /// Opens `file` relative to the directory and makes sure that it is a regular file.
+    fn open_with(&self, operation: &'static str, file: FileName, flags: OFlags) -> Result<OwnedFd> {
+        let directory = self.directory()?;
+        let name = name_of(file)?;
+        let open = |flags: OFlags| {
+            self.retry(|| rustix::fs::openat(&*directory, name.as_str(), flags | FILE_FLAGS, FILE_MODE))
+        };
+        let mut opened = open(flags);
+        #[cfg(target_os = "linux")]
+        if flags.contains(OFlags::DIRECT) && matches!(opened, Err(Errno::INVAL | Errno::OPNOTSUPP)) {
+            self.give_up_direct_reads();
+            opened = open(flags - OFlags::DIRECT);
+        }
+        let descriptor = opened.map_err(|errno| self.fault(operation, file, 0, errno))?;
+        let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.fault(operation, file, 0, errno))?;
+        if !FileType::from_raw_mode(status.st_mode).is_file() {
+            return Err(self.foreign(format_args!("something named {file} that is not a regular file")));
+        }
+        Ok(descriptor)
+    }
+
+    fn open(&self, file: FileName, access: Access) -> Result<Arc<OpenFile>> {
+        self.files.get(file, access, || {
+            let descriptor = self.open_with("open", file, access_flags(access))?;
+            if access == Access::Buffered && file.kind == FileKind::Table {
+                advice::will_read_anywhere(&descriptor);
+            }
+            Ok(descriptor)
+        })
+    }
+
+    /// Whether the read can bypass the page cache.
+    fn is_direct(&self, file: FileName, offset: u64, buffer: &[u8]) -> bool {
+        let alignment = u64::from(self.direct_alignment.load(Ordering::Relaxed));
+        let place = offset | buffer.len() as u64 | buffer.as_ptr() as u64;
+        file.kind == FileKind::Table && alignment > 0 && place.is_multiple_of(alignment)
+    }
+
+    /// One read: some of the bytes, none at the end of the file.
+    fn read_some(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let is_direct = self.is_direct(file, offset, buffer);
+        let access = if is_direct { Access::Direct } else { Access::Buffered };
+        let open = self.open(file, access)?;
+        match self.retry(|| rustix::io::pread(open.descriptor(), &mut *buffer, offset)) {
+            Ok(bytes) => Ok(bytes),
+            Err(Errno::INVAL) if is_direct => {
+                // The device may want a larger alignment. If it is something else, the next read says it.
+                let open = self.open(file, Access::Buffered)?;
+                let read = self.retry(|| rustix::io::pread(open.descriptor(), &mut *buffer, offset));
+                let bytes = read.map_err(|errno| self.fault("read", file, offset, errno))?;
+                self.raise_direct_alignment();
+                Ok(bytes)
+            }
+            Err(errno) => Err(self.fault("read", file, offset, errno)),
+        }
+    }
+
+    fn raise_direct_alignment(&self) {
+        let tried = self.direct_alignment.load(Ordering::Relaxed);
+        let next = DIRECT_ALIGNMENTS.into_iter().skip_while(|one| *one != tried).nth(1).unwrap_or(0);
+        if next == 0 {
+            self.give_up_direct_reads();
+        } else {
+            self.direct_alignment.store(next, Ordering::Relaxed);
+        }
+    }
+
+    fn give_up_direct_reads(&self) {
+        if self.direct_alignment.swap(0, Ordering::Relaxed) != 0 {
+            log::warn!("{}: no direct reads on this file system, reads are buffered", self.path.display());
+        }
+    }
+
+    /// `Err` if a sync of the file has failed before.
+    fn assert_clean(&self, file: FileName) -> Result<()> {
+        let poisoned = self.poisoned.lock();
+        match poisoned.iter().find(|(name, _)| *name == file) {
+            Some((_, source)) => Err(io_fault("sync", file, 0, Arc::clone(source))),
+            None => Ok(()),
+        }
+    }
+
+    fn sync_by(&self, file: FileName, call: impl Fn(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
+        let open = self.open(file, Access::Write)?;
+        let _syncing = open.lock_syncing();
+        self.assert_clean(file)?;
+        let writes = open.writes();
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        if let Err(errno) = self.retry(|| call(open.descriptor())) {
+            let source = Arc::new(io::Error::from(errno));
+            self.poisoned.lock().push((file, Arc::clone(&source)));
+            return Err(io_fault("sync", file, 0, source));
+        }
+        open.note_synced(writes);
+        if file.kind == FileKind::Table {
+            advice::will_not_read(open.descriptor(), 0, 0);
+        }
+        Ok(())
+    }
+
+    fn sync_directory_by(&self, call: impl Fn(&OwnedFd) -> rustix::io::Result<()>) -> Result<()> {
+        let directory = self.directory()?;
+        let mut poisoned = self.directory_poisoned.lock();
+        if let Some(source) = &*poisoned {
+            return Err(io_fault("sync", self.path.display(), 0, Arc::clone(source)));
+        }
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        let mut synced = self.retry(|| call(&directory));
+        // Whoever made the directory may have died before its own name was durable.
+        if synced.is_ok() && !self.is_parent_synced.load(Ordering::Relaxed) {
+            synced = self.sync_parent(&directory);
+        }
+        if let Err(errno) = synced {
+            let source = Arc::new(io::Error::from(errno));
+            *poisoned = Some(Arc::clone(&source));
+            return Err(io_fault("sync", self.path.display(), 0, source));
+        }
+        self.is_parent_synced.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the directory's own name durable.
+    fn sync_parent(&self, directory: &OwnedFd) -> rustix::io::Result<()> {
+        match self.retry(|| rustix::fs::openat(directory, "..", DIRECTORY_FLAGS, Mode::empty())) {
+            Ok(parent) => self.retry(|| rustix::fs::fsync(&parent)),
+            // A parent that may be passed through but not read: sync all of the file system instead.
+            Err(Errno::ACCESS | Errno::PERM) => sync_file_system(directory),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Fails with `EXIST` if `to` exists.
+    fn rename_new(&self, directory: &OwnedFd, from: &str, to: &str) -> rustix::io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            let flags = rustix::fs::RenameFlags::NOREPLACE;
+            let renamed = self.retry(|| rustix::fs::renameat_with(directory, from, directory, to, flags));
+            // What kernels and file systems without the flag answer.
+            if !matches!(renamed, Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) {
+                return renamed;
+            }
+        }
+        match self.retry(|| rustix::fs::statat(directory, to, AtFlags::SYMLINK_NOFOLLOW)) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => self.retry(|| rustix::fs::renameat(directory, from, directory, to)),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl Storage for OsStorage {
+    fn create_directory(&self) -> Result<bool> {
+        match self.retry(|| rustix::fs::mkdir(&self.path, DIRECTORY_MODE)) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return self.directory().map(|_| false),
+            Err(errno) => return Err(self.fault("create", self.path.display(), 0, errno)),
+        }
+        let directory = self.directory()?;
+        // It was made with no more than this mode; the umask may have taken some of ours.
+        let changed = self.retry(|| rustix::fs::fchmod(&*directory, DIRECTORY_MODE));
+        changed.map_err(|errno| self.fault("create", self.path.display(), 0, errno))?;
+        Ok(true)
+    }
+
+    fn exists(&self) -> Result<bool> {
+        match self.directory() {
+            Ok(_) => Ok(true),
+            Err(Error::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lock(&self, mode: LockMode) -> Result<()> {
+        let (flags, operation) = match mode {
+            LockMode::Exclusive => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
+            LockMode::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
+        };
+        let opened = self.open_with("lock", FileName::LOCK, flags);
+        let descriptor = match opened {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::Missing { path: self.path() });
+            }
+            opened => opened?,
+        };
+        match self.retry(|| rustix::fs::flock(&descriptor, operation)) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(Error::Locked { path: self.path() }),
+            Err(errno) => return Err(self.fault("lock", FileName::LOCK, 0, errno)),
+        }
+        let mut held = self.lock.lock();
+        if held.is_some() {
+            return Err(Error::Locked { path: self.path() });
+        }
+        *held = Some(descriptor);
+        Ok(())
+    }
+
+    fn unlock(&self) {
+        self.files.clear();
+        let directory = self.directory.lock().take();
+        drop(directory);
+        let held = self.lock.lock().take();
+        if let Some(descriptor) = held {
+            // A forked child may hold a copy of the descriptor, and with it the lock. If this fails, closing must do.
+            let _ = rustix::fs::flock(&descriptor, FlockOperation::Unlock);
+        }
+    }
+
+    fn list(&self) -> Result<Vec<Entry>> {
+        let directory = self.directory()?;
+        let fault = |errno| self.fault("list", self.path.display(), 0, errno);
+        let entries = self.retry(|| rustix::fs::Dir::read_from(&*directory)).map_err(fault)?;
+        let mut list = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(fault)?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let ours = name.to_str().ok().and_then(|name| FileName::parse(name, 0));
+            let foreign = || Entry::Foreign(name.to_string_lossy().into_owned());
+            list.push(ours.map_or_else(foreign, Entry::Ours));
+        }
+        Ok(list)
+    }
+
+    fn create(&self, file: FileName) -> Result<()> {
+        let descriptor = self.open_with("create", file, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        // It was made with no more than this mode; the umask may have taken some of ours.
+        let changed = self.retry(|| rustix::fs::fchmod(&descriptor, FILE_MODE));
+        changed.map_err(|errno| self.fault("create", file, 0, errno))?;
+        self.files.get(file, Access::Write, || Ok(descriptor)).map(|_| ())
+    }
+
+    fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        check_range("read", file, offset, buffer.len())?;
+        let mut filled_bytes = 0;
+        while filled_bytes < buffer.len() {
+            let rest = &mut buffer[filled_bytes..];
+            let bytes = self.read_some(file, offset + filled_bytes as u64, rest)?;
+            if bytes == 0 {
+                break;
+            }
+            filled_bytes += bytes;
+        }
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(filled_bytes as u64, Ordering::Relaxed);
+        Ok(filled_bytes)
+    }
+
+    fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {
+        check_range("write", file, offset, bytes.len())?;
+        let open = self.open(file, Access::Write)?;
+        let mut done_bytes = 0;
+        let mut written = Ok(());
+        while done_bytes < bytes.len() {
+            let (rest, at) = (&bytes[done_bytes..], offset + done_bytes as u64);
+            match self.retry(|| rustix::io::pwrite(open.descriptor(), rest, at)) {
+                // No file system answers this to a write of some bytes; it would be tried for ever.
+                Ok(0) => written = Err(self.fault("write", file, at, Errno::IO)),
+                Ok(count) => done_bytes += count,
+                Err(errno) => written = Err(self.fault("write", file, at, errno)),
+            }
+            if written.is_err() {
+                break;
+            }
+        }
+        open.note_write();
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.counters.write_bytes.fetch_add(done_bytes as u64, Ordering::Relaxed);
+        written
+    }
+
+    fn start_writeback(&self, file: FileName, offset: u64, bytes: u64) {
+        if let Some(open) = self.files.peek(file, Access::Write) {
+            advice::will_not_read(open.descriptor(), offset, bytes);
+        }
+    }
+
+    fn sync(&self, file: FileName) -> Result<()> {
+        self.sync_by(file, sync_data)
+    }
+
+    fn length(&self, file: FileName) -> Result<Option<u64>> {
+        let directory = self.directory()?;
+        let name = name_of(file)?;
+        match self.retry(|| rustix::fs::statat(&*directory, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)) {
+            Ok(status) if FileType::from_raw_mode(status.st_mode).is_file() => {
+                Ok(Some(u64::try_from(status.st_size).unwrap_or(0)))
+            }
+            Ok(_) => Err(self.foreign(format_args!("something named {file} that is not a regular file"))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.fault("look up", file, 0, errno)),
+        }
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> Result<()> {
+        let directory = self.directory()?;
+        self.rename_new(&directory, &name_of(from)?, &name_of(to)?)
+            .map_err(|errno| self.fault("rename", from, 0, errno))?;
+        self.files.rename(from, to);
+        for (name, _) in self.poisoned.lock().iter_mut().filter(|(name, _)| *name == from) {
+            *name = to;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, file: FileName) -> Result<()> {
+        let directory = self.directory()?;
+        let name = name_of(file)?;
+        match self.retry(|| rustix::fs::unlinkat(&*directory, name.as_str(), AtFlags::empty())) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(self.fault("remove", file, 0, errno)),
+        }
+        self.files.forget(file);
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        self.sync_directory_by(|directory| rustix::fs::fsync(directory))
+    }
+
+    fn boot_id(&self) -> u128 {
+        *self.boot_id.get_or_init(|| read_boot_id().unwrap_or(0))
+    }
+
+    fn path(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn direct_io(&self) -> bool {
+        self.direct_alignment.load(Ordering::Relaxed) > 0
+    }
+
+    fn counts(&self) -> StorageCounts {
+        StorageCounts {
+            reads: self.counters.reads.load(Ordering::Relaxed),
+            read_bytes: self.counters.read_bytes.load(Ordering::Relaxed),
+            writes: self.counters.writes.load(Ordering::Relaxed),
+            write_bytes: self.counters.write_bytes.load(Ordering::Relaxed),
+            syncs: self.counters.syncs.load(Ordering::Relaxed),
+            open_files: self.files.count() as u64,
+        }
+    }
+}
+
+/// The file's name in the directory.
+fn name_of(file: FileName) -> Result<String> {
+    if file.path != 0 {
+        let what = format!("directory number {} of the store", file.path);
+        return Err(Error::Unsupported { file: file.to_string(), what });
+    }
+    Ok(file.to_string())
+}
+
+fn io_fault(operation: &'static str, file: impl fmt::Display, offset: u64, source: Arc<io::Error>) -> Error {
+    Error::Io { operation, file: file.to_string(), offset, source }
+}
+
+/// Offsets are signed to the system, and may come from damaged bytes.
+fn check_range(operation: &'static str, file: FileName, offset: u64, bytes: usize) -> Result<()> {
+    match offset.checked_add(bytes as u64) {
+        Some(end) if i64::try_from(end).is_ok() => Ok(()),
+        _ => Err(io_fault(operation, file, offset, Arc::new(io::ErrorKind::InvalidInput.into()))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! What only the file system shows: modes, links, descriptors, syncs that fail.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use super::*;
+
+struct Place {
+    storage: OsStorage,
+    /// Removed at the end.
+    parent: tempfile::TempDir,
+}
+
+fn place(direct_io: DirectIo, open_files_max: usize) -> Place {
+    let parent = tempfile::tempdir().unwrap();
+    let storage = OsStorage::new(&parent.path().join("store"), direct_io, open_files_max);
+    assert!(storage.create_directory().unwrap());
+    Place { storage, parent }
+}
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        self.parent.path().join("store").join(name)
+    }
+
+    fn mode(&self, name: &str) -> u32 {
+        rustix::fs::stat(self.path(name)).unwrap().st_mode & 0o7777
+    }
+}
+
+fn table(number: u64) -> FileName {
+    FileName::new(FileKind::Table, number)
+}
+
+/// Two hundred files through sixteen descriptors, read and written in any order.
+#[test]
+fn many_files_through_few_descriptors() {
+    for direct_io in [DirectIo::Off, DirectIo::WhereSupported] {
+        let place = place(direct_io, 16);
+        let storage = &place.storage;
+        for number in 0..200u64 {
+            storage.create(table(number)).unwrap();
+            storage.write(table(number), 0, &number.to_le_bytes()).unwrap();
+            storage.sync(table(number)).unwrap();
+            assert!(storage.counts().open_files <= 16);
+        }
+        for step in 0..400u64 {
+            let number = step * 77 % 200;
+            let mut bytes = [0; 8];
+            assert_eq!(storage.read(table(number), 0, &mut bytes).unwrap(), 8);
+            assert_eq!(u64::from_le_bytes(bytes), number);
+            assert!(storage.counts().open_files <= 16);
+        }
+    }
+}
+
+/// Out of descriptors, an open closes a file that is not in use and tries again; with none to close it fails.
+#[test]
+fn short_of_descriptors() {
+    let place = place(DirectIo::Off, 16);
+    let storage = &place.storage;
+    for number in 0..3 {
+        storage.create(table(number)).unwrap();
+    }
+    for (errno, left_count) in [(Errno::INTR, 3), (Errno::MFILE, 1), (Errno::NFILE, 0)] {
+        let mut fails_left = if errno == Errno::NFILE { 1 } else { 2 };
+        let call = || {
+            fails_left -= 1;
+            if fails_left >= 0 { Err(errno) } else { Ok(()) }
+        };
+        assert_eq!(storage.retry(call), Ok(()));
+        assert_eq!(storage.counts().open_files, left_count);
+    }
+    let mut calls_count = 0;
+    let call = || -> rustix::io::Result<()> {
+        calls_count += 1;
+        Err(Errno::MFILE)
+    };
+    assert_eq!(storage.retry(call), Err(Errno::MFILE));
+    assert_eq!(calls_count, 1);
+}
+
+/// Nobody but the owner may look, whatever the umask of the process took away.
+#[test]
+fn modes_are_the_owners_only() {
+    let place = place(DirectIo::Off, 16);
+    place.storage.create(FileName::STORE).unwrap();
+    place.storage.create(table(1)).unwrap();
+    place.storage.lock(LockMode::Exclusive).unwrap();
+    assert_eq!(place.mode(""), 0o700);
+    for name in ["STORE", "LOCK", "table-0000000000000001"] {
+        assert_eq!(place.mode(name), 0o600, "{name}");
+    }
+}
+
+/// A symbolic link under one of our names is refused by whatever would follow it, and stays as it is.
+#[test]
+fn symbolic_links_are_refused() {
+    let place = place(DirectIo::WhereSupported, 16);
+    let storage = &place.storage;
+    for name in ["LOCK", "STORE", "table-0000000000000001"] {
+        rustix::fs::symlink("/etc/hostname", place.path(name)).unwrap();
+    }
+    let refused = |error: Error| matches!(error, Error::Foreign { .. });
+    assert!(refused(storage.lock(LockMode::Exclusive).unwrap_err()));
+    assert!(refused(storage.lock(LockMode::Shared).unwrap_err()));
+    for file in [FileName::STORE, table(1)] {
+        assert!(refused(storage.read(file, 0, &mut [0]).unwrap_err()));
+        assert!(refused(storage.write(file, 0, &[0]).unwrap_err()));
+        assert!(refused(storage.sync(file).unwrap_err()));
+        assert!(refused(storage.length(file).unwrap_err()));
+        assert!(storage.create(file).is_err());
+    }
+}
+
+/// A pipe or a directory under one of our names hangs nobody; a file in the directory's place is told.
+#[test]
+fn what_is_no_file_is_refused() {
+    let place = place(DirectIo::Off, 16);
+    let storage = &place.storage;
+    let pipe = place.path("STORE");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, FILE_MODE, 0).unwrap();
+    rustix::fs::mkdir(place.path("table-0000000000000001"), DIRECTORY_MODE).unwrap();
+    for file in [FileName::STORE, table(1)] {
+        let refused = |error: Error| matches!(error, Error::Foreign { .. });
+        assert!(refused(storage.read(file, 0, &mut [0]).unwrap_err()));
+        assert!(refused(storage.length(file).unwrap_err()));
+        assert!(storage.write(file, 0, &[0]).is_err());
+    }
+    storage.create(table(2)).unwrap();
+    let file = OsStorage::new(&place.path(&table(2).to_string()), DirectIo::Off, 16);
+    assert!(matches!(file.create_directory(), Err(Error::Foreign { .. })));
+    assert!(matches!(file.exists(), Err(Error::Foreign { .. })));
+    let nowhere = OsStorage::new(&place.path("no/such"), DirectIo::Off, 16);
+    assert!(matches!(nowhere.create_directory(), Err(Error::Io { .. })));
+}
+
+/// Names that are not ours are listed as foreign, also what is not text.
+#[test]
+fn foreign_names_are_listed() {
+    let place = place(DirectIo::Off, 16);
+    let not_text = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff".as_slice());
+    for name in [std::ffi::OsStr::new("notes.txt"), not_text] {
+        rustix::fs::mkdir(place.path("").join(name), DIRECTORY_MODE).unwrap();
+    }
+    place.storage.create(table(3)).unwrap();
+    let list = place.storage.list().unwrap();
+    assert_eq!(list.len(), 3);
+    assert!(list.contains(&Entry::Ours(table(3))));
+    assert!(list.contains(&Entry::Foreign("notes.txt".to_owned())));
+}
+
+/// After a failed sync every later one fails, through eviction and renaming, and does not reach the system.
+#[test]
+fn a_failed_sync_poisons_the_file() {
+    let place = place(DirectIo::Off, 16);
+    let storage = &place.storage;
+    for number in [1, 2] {
+        storage.create(table(number)).unwrap();
+        storage.write(table(number), 0, b"x").unwrap();
+    }
+    for errno in [Errno::IO, Errno::NOSPC] {
+        let failed = storage.sync_by(table(1), |_| Err(errno));
+        assert!(matches!(failed, Err(Error::Io { operation: "sync", .. })));
+    }
+    storage.files.clear();
+    assert!(storage.sync(table(1)).is_err());
+    storage.rename(table(1), table(3)).unwrap();
+    assert!(storage.sync(table(3)).is_err());
+    storage.sync(table(2)).unwrap();
+    assert_eq!(storage.counts().syncs, 2, "one that failed, one of the other file");
+    let mut byte = [0];
+    assert_eq!(storage.read(table(3), 0, &mut byte).unwrap(), 1);
+
+    storage.sync_directory().unwrap();
+    assert!(storage.sync_directory_by(|_| Err(Errno::IO)).is_err());
+    assert!(storage.sync_directory().is_err());
+}
+
+/// The kinds of failure a caller acts on are told apart.
+#[test]
+fn failures_are_told_apart() {
+    let place = place(DirectIo::Off, 16);
+    let fault = |errno| place.storage.fault("write", table(1), 0, errno);
+    for errno in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG] {
+        assert!(matches!(fault(errno), Error::Full { .. }));
+    }
+    for errno in [Errno::ACCESS, Errno::PERM, Errno::ROFS] {
+        assert!(matches!(fault(errno), Error::Permission { operation: "write", .. }));
+    }
+    assert!(matches!(fault(Errno::IO), Error::Io { operation: "write", .. }));
+}
+
+/// A file system that refuses direct reads is asked for larger alignments, then not at all; reads go on.
+#[test]
+fn direct_reads_are_given_up_step_by_step() {
+    let place = place(DirectIo::WhereSupported, 16);
+    let storage = &place.storage;
+    assert_eq!(storage.direct_io(), cfg!(target_os = "linux"));
+    storage.direct_alignment.store(512, Ordering::Relaxed);
+    let memory = [0u8; 2 * 4096];
+    let start = memory.as_ptr().align_offset(4096);
+    let buffer = &memory[start..start + 512];
+    assert!(storage.is_direct(table(1), 512, buffer));
+    assert!(!storage.is_direct(table(1), 513, buffer));
+    assert!(!storage.is_direct(table(1), 512, &buffer[..511]));
+    assert!(!storage.is_direct(FileName::STORE, 512, buffer));
+    storage.raise_direct_alignment();
+    assert!(!storage.is_direct(table(1), 512, buffer));
+    assert!(storage.is_direct(table(1), 4096, &memory[start..start + 4096]));
+    storage.raise_direct_alignment();
+    assert!(!storage.direct_io());
+    storage.raise_direct_alignment();
+    assert!(!storage.direct_io());
+}
+
+/// Everything a store needs comes from one call, and works.
+#[test]
+fn an_environment_is_made() {
+    let parent = tempfile::tempdir().unwrap();
+    let env = crate::io::env::Env::os(parent.path(), DirectIo::Off, 16).unwrap();
+    assert!(env.storage.exists().unwrap());
+    assert_ne!(env.random.u64(), env.random.u64());
+    assert!(env.clock.now_ns() <= env.clock.now_ns());
+    assert_eq!(env.memory.region(4096).unwrap().bytes(), 4096);
+    env.threads.join();
+}

@@ -1,0 +1,109 @@
+//! Where unixes differ: how to open past the page cache, how to sync, hints about the cache, the name of a boot.
+//!
+//! Linux has all of them; elsewhere a function does the nearest thing or nothing. `storage` is the only user; any thread
+//! may call.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+
+use super::files::Access;
+
+/// How a file is opened for each use of it.
+pub(super) fn access_flags(access: Access) -> OFlags {
+    match access {
+        Access::Buffered => OFlags::RDONLY,
+        Access::Write => OFlags::RDWR,
+        #[cfg(target_os = "linux")]
+        Access::Direct => OFlags::RDONLY | OFlags::DIRECT,
+        #[cfg(not(target_os = "linux"))]
+        Access::Direct => OFlags::RDONLY,
+    }
+}
+
+/// Makes data and length of a file durable.
+#[cfg(target_vendor = "apple")]
+pub(super) fn sync_data(descriptor: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::fs::fcntl_fullfsync(descriptor)
+}
+
+/// Makes data and length of a file durable.
+#[cfg(not(target_vendor = "apple"))]
+pub(super) fn sync_data(descriptor: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::fs::fdatasync(descriptor)
+}
+
+/// Makes everything on the file system of `directory` durable.
+#[cfg(target_os = "linux")]
+pub(super) fn sync_file_system(directory: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::fs::syncfs(directory)
+}
+
+/// As near as this system comes to syncing a file system: it starts to write everything.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn sync_file_system(_directory: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::fs::sync();
+    Ok(())
+}
+
+/// The kernel's name of this boot: 32 hex digits and dashes.
+pub(super) fn read_boot_id() -> Option<u128> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open("/proc/sys/kernel/random/boot_id", flags, Mode::empty()).ok()?;
+    let mut text = [0; 64];
+    let bytes = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut text)).ok()?;
+    parse_boot_id(text.get(..bytes)?)
+}
+
+fn parse_boot_id(text: &[u8]) -> Option<u128> {
+    let digits = std::str::from_utf8(text).ok()?.trim().replace('-', "");
+    if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(&digits, 16).ok()
+}
+
+/// Hints about the page cache. None of them may fail anything.
+#[cfg(target_os = "linux")]
+pub(super) mod advice {
+    use std::num::NonZeroU64;
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{Advice, fadvise};
+
+    /// No read-ahead: blocks are read one by one.
+    pub(in crate::io::os) fn will_read_anywhere(descriptor: &OwnedFd) {
+        let _ = fadvise(descriptor, 0, None, Advice::Random);
+    }
+
+    /// Drops what is clean of the range, and starts to write the rest without waiting for it, as
+    /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` would. 0 bytes: to the end of the file.
+    pub(in crate::io::os) fn will_not_read(descriptor: &OwnedFd, offset: u64, bytes: u64) {
+        let _ = fadvise(descriptor, offset, NonZeroU64::new(bytes), Advice::DontNeed);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) mod advice {
+    use std::os::fd::OwnedFd;
+
+    pub(in crate::io::os) fn will_read_anywhere(_descriptor: &OwnedFd) {}
+
+    pub(in crate::io::os) fn will_not_read(_descriptor: &OwnedFd, _offset: u64, _bytes: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A boot id is 32 hex digits; anything else is none.
+    #[test]
+    fn boot_ids_are_parsed() {
+        let text = b"6f1c2a34-0000-4abc-8def-0123456789ab\n";
+        assert_eq!(parse_boot_id(text), Some(0x6f1c2a34_0000_4abc_8def_0123456789ab));
+        for bad in [&b""[..], b"6f1c2a34", b"+f1c2a34-0000-4abc-8def-0123456789ab", b"\xff"] {
+            assert_eq!(parse_boot_id(bad), None);
+        }
+        assert_eq!(read_boot_id().is_some(), cfg!(target_os = "linux"));
+    }
+}

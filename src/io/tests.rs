@@ -1,0 +1,241 @@
+//! What every storage promises, shown on each.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use std::path::Path;
+
+use crate::base::error::Error;
+use crate::base::id::{FileKind, FileName};
+
+use super::os::{DirectIo, OsStorage};
+use super::storage::{Entry, LockMode, Storage};
+
+const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
+const TABLE: FileName = FileName { kind: FileKind::Table, number: 0x2a, path: 0 };
+
+/// Runs `test` on every storage, with a way to make a second opener of the same directory.
+fn on_every_storage(test: impl Fn(&dyn Storage, &dyn Storage)) {
+    for direct_io in [DirectIo::Off, DirectIo::WhereSupported] {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("store");
+        let open = |path: &Path| OsStorage::new(path, direct_io, 16);
+        test(&open(&path), &open(&path));
+    }
+}
+
+fn read_all(storage: &dyn Storage, file: FileName) -> Vec<u8> {
+    let length = storage.length(file).unwrap().unwrap();
+    let mut bytes = vec![0; length as usize];
+    assert_eq!(storage.read(file, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
+
+fn names(storage: &dyn Storage) -> Vec<String> {
+    let mut names: Vec<String> = storage.list().unwrap().iter().map(|entry| format!("{entry:?}")).collect();
+    names.sort();
+    names
+}
+
+fn is_io(error: &Error, kind: std::io::ErrorKind) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == kind)
+}
+
+/// The directory is made once; before that there is nothing to list, lock or look up.
+#[test]
+fn a_directory_is_made_once() {
+    on_every_storage(|storage, _| {
+        assert!(!storage.exists().unwrap());
+        assert!(matches!(storage.list(), Err(Error::Missing { .. })));
+        assert!(matches!(storage.lock(LockMode::Exclusive), Err(Error::Missing { .. })));
+        assert!(matches!(storage.length(LOG), Err(Error::Missing { .. })));
+        assert!(storage.create_directory().unwrap());
+        assert!(!storage.create_directory().unwrap());
+        assert!(storage.exists().unwrap());
+        assert!(names(storage).is_empty());
+        storage.sync_directory().unwrap();
+        storage.sync_directory().unwrap();
+    });
+}
+
+/// What is written is read, at any offset and alignment, over holes and up to the end of the file, and no further.
+#[test]
+fn reads_see_writes() {
+    on_every_storage(|storage, _| {
+        storage.create_directory().unwrap();
+        for file in [LOG, TABLE] {
+            storage.create(file).unwrap();
+            assert_eq!(storage.length(file).unwrap(), Some(0));
+            let bytes: Vec<u8> = (0..20_000u32).map(|index| (index % 251) as u8).collect();
+            storage.write(file, 0, &bytes[..5000]).unwrap();
+            storage.write(file, 5000, &bytes[5000..]).unwrap();
+            assert_eq!(read_all(storage, file), bytes);
+            storage.start_writeback(file, 0, 8192);
+            storage.sync(file).unwrap();
+            assert_eq!(read_all(storage, file), bytes);
+
+            let mut buffer = vec![0xff; 300];
+            assert_eq!(storage.read(file, 19_900, &mut buffer).unwrap(), 100);
+            assert_eq!(buffer[..100], bytes[19_900..]);
+            assert_eq!(storage.read(file, 20_000, &mut buffer).unwrap(), 0);
+            assert_eq!(storage.read(file, 1 << 40, &mut buffer).unwrap(), 0);
+            assert_eq!(storage.read(file, 0, &mut []).unwrap(), 0);
+
+            storage.write(file, 4095, b"over").unwrap();
+            storage.write(file, 30_000, b"far").unwrap();
+            storage.write(file, 30_003, b"").unwrap();
+            assert_eq!(storage.length(file).unwrap(), Some(30_003));
+            let now = read_all(storage, file);
+            assert_eq!((&now[4095..4099], &now[30_000..]), (&b"over"[..], &b"far"[..]));
+            assert!(now[20_000..30_000].iter().all(|byte| *byte == 0));
+        }
+        let counts = storage.counts();
+        assert!(counts.reads >= 10 && counts.read_bytes >= 140_000, "{counts:?}");
+        assert!(counts.writes >= 8 && counts.write_bytes == 2 * 20_007 && counts.syncs == 2, "{counts:?}");
+    });
+}
+
+/// Aligned reads of a table, which may bypass the page cache, see the bytes just written, also the short last ones.
+#[test]
+fn aligned_table_reads_see_writes() {
+    on_every_storage(|storage, _| {
+        storage.create_directory().unwrap();
+        storage.create(TABLE).unwrap();
+        let bytes: Vec<u8> = (0..10_000u32).map(|index| (index / 7) as u8).collect();
+        storage.write(TABLE, 0, &bytes).unwrap();
+        let mut memory = vec![0; 3 * 4096];
+        let start = memory.as_ptr().align_offset(4096);
+        let buffer = &mut memory[start..start + 8192];
+        for synced in [false, true] {
+            if synced {
+                storage.sync(TABLE).unwrap();
+            }
+            for (offset, length) in
+                [(0, 8192), (4096, 4096), (512, 1024), (8192, 4096), (9728, 512), (12_288, 512)]
+            {
+                let expected = &bytes[bytes.len().min(offset)..bytes.len().min(offset + length)];
+                let got = storage.read(TABLE, offset as u64, &mut buffer[..length]).unwrap();
+                assert_eq!(&buffer[..got], expected, "{length} bytes at {offset}");
+            }
+        }
+    });
+}
+
+/// Offsets no file can have are errors, not panics: they may come from damaged bytes.
+#[test]
+fn impossible_offsets_are_errors() {
+    on_every_storage(|storage, _| {
+        storage.create_directory().unwrap();
+        storage.create(LOG).unwrap();
+        for offset in [u64::MAX, u64::MAX - 3, i64::MAX as u64 - 2] {
+            let invalid = |error: Error| is_io(&error, std::io::ErrorKind::InvalidInput);
+            assert!(invalid(storage.read(LOG, offset, &mut [0; 4]).unwrap_err()));
+            assert!(invalid(storage.write(LOG, offset, &[0; 4]).unwrap_err()));
+        }
+    });
+}
+
+/// Names come and go: no file is made twice, none renamed over another, and what is missing is told.
+#[test]
+fn names_come_and_go() {
+    on_every_storage(|storage, _| {
+        storage.create_directory().unwrap();
+        storage.create(LOG).unwrap();
+        storage.write(LOG, 0, b"log").unwrap();
+        let exists = |error: Error| is_io(&error, std::io::ErrorKind::AlreadyExists);
+        let missing = |error: Error| is_io(&error, std::io::ErrorKind::NotFound);
+        assert!(exists(storage.create(LOG).unwrap_err()));
+        assert!(missing(storage.read(TABLE, 0, &mut [0]).unwrap_err()));
+        assert!(missing(storage.write(TABLE, 0, &[0]).unwrap_err()));
+        assert!(missing(storage.sync(TABLE).unwrap_err()));
+        storage.start_writeback(TABLE, 0, 1);
+
+        let other = FileName::new(FileKind::Log, 8);
+        assert!(missing(storage.rename(TABLE, other).unwrap_err()));
+        storage.rename(LOG, other).unwrap();
+        assert_eq!(storage.length(LOG).unwrap(), None);
+        assert!(missing(storage.read(LOG, 0, &mut [0]).unwrap_err()));
+        assert_eq!(read_all(storage, other), b"log");
+        storage.write(other, 3, b"ged").unwrap();
+        storage.create(LOG).unwrap();
+        assert!(exists(storage.rename(LOG, other).unwrap_err()));
+        assert_eq!(read_all(storage, other), b"logged");
+        assert_eq!(names(storage), [format!("{:?}", Entry::Ours(LOG)), format!("{:?}", Entry::Ours(other))]);
+
+        storage.remove(other).unwrap();
+        storage.remove(other).unwrap();
+        assert!(missing(storage.read(other, 0, &mut [0]).unwrap_err()));
+        assert_eq!(names(storage), [format!("{:?}", Entry::Ours(LOG))]);
+        storage.sync_directory().unwrap();
+    });
+}
+
+/// A second directory of the store is not there yet, and a name in it is refused.
+#[test]
+fn other_directories_are_refused() {
+    on_every_storage(|storage, _| {
+        storage.create_directory().unwrap();
+        let elsewhere = FileName { path: 1, ..TABLE };
+        let refused = |error: Error| matches!(error, Error::Unsupported { .. });
+        assert!(refused(storage.create(elsewhere).unwrap_err()));
+        assert!(refused(storage.length(elsewhere).unwrap_err()));
+        assert!(refused(storage.remove(elsewhere).unwrap_err()));
+        assert!(refused(storage.rename(TABLE, elsewhere).unwrap_err()));
+    });
+}
+
+/// One writer or many readers, also within a process; giving up the lock lets the next one in.
+#[test]
+fn locks_exclude() {
+    on_every_storage(|storage, second| {
+        storage.create_directory().unwrap();
+        assert!(matches!(second.lock(LockMode::Shared), Err(Error::Missing { .. })));
+        storage.lock(LockMode::Exclusive).unwrap();
+        for mode in [LockMode::Exclusive, LockMode::Shared] {
+            assert!(matches!(second.lock(mode), Err(Error::Locked { .. })));
+            assert!(matches!(storage.lock(mode), Err(Error::Locked { .. })));
+        }
+        storage.unlock();
+        second.lock(LockMode::Shared).unwrap();
+        storage.lock(LockMode::Shared).unwrap();
+        storage.unlock();
+        assert!(matches!(storage.lock(LockMode::Exclusive), Err(Error::Locked { .. })));
+        second.unlock();
+        storage.lock(LockMode::Exclusive).unwrap();
+        storage.unlock();
+        assert_eq!(storage.counts().open_files, 0);
+    });
+}
+
+/// The boot id does not change from call to call, nor between openers.
+#[test]
+fn the_boot_id_stays() {
+    on_every_storage(|storage, second| {
+        assert_eq!(storage.boot_id(), storage.boot_id());
+        assert_eq!(storage.boot_id(), second.boot_id());
+        assert!(!storage.path().is_empty());
+    });
+}
+
+/// Readers, writers and removers of many files at once see nothing but what they wrote.
+#[test]
+fn threads_share_a_storage() {
+    on_every_storage(|storage, _| {
+        storage.create_directory().unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                scope.spawn(move || {
+                    for round in 0..40 {
+                        let file = FileName::new(FileKind::Table, 1000 * thread + round);
+                        storage.create(file).unwrap();
+                        storage.write(file, 0, &[thread as u8; 700]).unwrap();
+                        assert_eq!(read_all(storage, file), [thread as u8; 700]);
+                        if round >= 30 {
+                            storage.remove(FileName { number: file.number - 30, ..file }).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(storage.list().unwrap().len(), 4 * 30);
+    });
+}
