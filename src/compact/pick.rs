@@ -29,7 +29,7 @@
 use std::ops::Range;
 
 /// Levels a tree may have, level 0 included. Enough for any size at the smallest ratio.
-pub(crate) const LEVELS_MAX: usize = 24;
+pub(crate) const LEVELS_MAX: usize = 16;
 /// A level should have about this many tables, so that a part of it can be merged.
 const TABLES_PER_LEVEL: u64 = 8;
 /// Tables are not cut smaller than `table_bytes` divided by this, however small the level.

@@ -51,6 +51,15 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
+/// What a turn of work done in bounded pieces has come to.
+#[derive(Debug)]
+pub(crate) enum Progress<T> {
+    /// There is more to do: another turn.
+    More,
+    /// It is done. No more turns.
+    Done(T),
+}
+
 /// Items of all sources that a merge has left behind, older versions included.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Consumed {
