@@ -1,28 +1,33 @@
 //! Which merge of a tree is due next: a pure function of the sizes and bounds of its tables.
 //!
-//! The tree is leveled: level 0 holds flushed runs, every deeper level one run of tables. It reads no file, knows no
-//! version and does nothing; see `job` for the doing. Called by the engine after every flush and every finished job.
+//! The tree is leveled: level 0 holds flushed runs, every deeper level one run of tables. It reads no file,
+//! knows no version and does nothing; see `job` for the doing. Called by the engine after every flush and
+//! every finished job.
 //!
-//! Sizes follow the data (the idea is RocksDB's `level_compaction_dynamic_level_bytes`; the growth by a move is ours):
-//! the last level has no bound, and each level above it may hold `1 / size_ratio` of the one below. So all levels above
-//! the last hold at most `1 / (size_ratio - 1)` of it, however much was overwritten. When level 1 may hold more than
-//! `size_ratio` times what level 0 brings at once, merging into it has become dear: the last level then moves one level
-//! down, by a manifest edit alone, the levels above follow it by moves because nothing is below them, and level 1 is
-//! free for small data. Levels too small for what level 0 brings are passed over while they are empty.
+//! Sizes follow the data (the idea is RocksDB's `level_compaction_dynamic_level_bytes`; the growth by a move
+//! is ours): the last level has no bound, and each level above it may hold `1 / size_ratio` of the one below.
+//! So all levels above the last hold at most `1 / (size_ratio - 1)` of it, however much was overwritten. When
+//! level 1 may hold more than `size_ratio` times what level 0 brings at once, merging into it has become
+//! dear: the last level then moves one level down, by a manifest edit alone, the levels above follow it by
+//! moves because nothing is below them, and level 1 is free for small data. Levels too small for what level 0
+//! brings are passed over while they are empty.
 //!
 //! Rules, first the most pressing (the largest score; of equal ones the shallowest):
-//! - Level 0 is due at `level0_runs` runs, or when all levels above the last hold more than [`space_limit`] of it. All
-//!   its runs merge with the tables of the output level that lie within their bounds.
-//! - A level over its capacity gives tables to the next: what overlaps nothing there moves without being rewritten,
-//!   else the table with the fewest overlapping bytes a byte of its own is merged (ties: the lowest key).
-//! - A table of which half the items are tombstones goes down although there is room, or is rewritten in the last level.
+//! - Level 0 is due at `level0_runs` runs, or when all levels above the last hold more than [`space_limit`]
+//!   of it. All its runs merge with the tables of the output level that lie within their bounds.
+//! - A level over its capacity gives tables to the next: what overlaps nothing there moves without being
+//!   rewritten, else the table with the fewest overlapping bytes a byte of its own is merged (ties: the
+//!   lowest key).
+//! - A table of which half the items are tombstones goes down although there is room, or is rewritten in the
+//!   last level.
 //!
 //! Invariants:
-//! 1. Tables of a level ≥ 1 are disjoint and ascending before a pick and after it is done; bounds are inclusive.
-//! 2. What is newer stays above what is older: inputs take all of level 0 or whole tables, with everything between the
-//!    least and the greatest key of them in the output level; levels between are empty.
-//! 3. [`Pick::older`] names every table that may hold an older version of a key of the inputs. A tombstone outside
-//!    their bounds may be dropped, any other may not.
+//! 1. Tables of a level ≥ 1 are disjoint and ascending before a pick and after it is done; bounds are
+//!    inclusive.
+//! 2. What is newer stays above what is older: inputs take all of level 0 or whole tables, with everything
+//!    between the least and the greatest key of them in the output level; levels between are empty.
+//! 3. [`Pick::older`] names every table that may hold an older version of a key of the inputs. A tombstone
+//!    outside their bounds may be dropped, any other may not.
 //! 4. No table with a tombstone that could be dropped is moved: it is rewritten. So the last level gets none.
 //! 5. Picks end: each takes data down, or removes tombstones, or deepens a tree that level 0 has outgrown.
 
@@ -51,8 +56,8 @@ impl TableShape<'_> {
     }
 }
 
-/// One tree: level 0 has a shape for each run, newest first; deeper levels their tables, ascending. No level is missing
-/// between the first and the deepest, but any may be empty.
+/// One tree: level 0 has a shape for each run, newest first; deeper levels their tables, ascending. No level
+/// is missing between the first and the deepest, but any may be empty.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct TreeShape<'a> {
     pub(crate) levels: Vec<Vec<TableShape<'a>>>,
@@ -67,7 +72,8 @@ pub(crate) struct PickSettings {
     pub(crate) level0_runs: usize,
     /// Largest table that a merge writes.
     pub(crate) table_bytes: u64,
-    /// The least that level 0 is taken to bring at once: below it, fixed costs of files count for more than rewriting.
+    /// The least that level 0 is taken to bring at once: below it, fixed costs of files count for more than
+    /// rewriting.
     pub(crate) base_level_bytes: u64,
 }
 
@@ -136,8 +142,9 @@ pub(crate) fn pick(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick
     }
 }
 
-/// The next step towards one run without tombstones in the last level; `None` once that is all there is. Levels go down
-/// one after the other, so each byte of the last level is rewritten about once and no step needs much space.
+/// The next step towards one run without tombstones in the last level; `None` once that is all there is.
+/// Levels go down one after the other, so each byte of the last level is rewritten about once and no step
+/// needs much space.
 pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick> {
     let shape = Shape::new(tree, settings);
     let shallowest = tree.levels.iter().position(|tables| !tables.is_empty())?;
@@ -161,8 +168,8 @@ pub(crate) fn pressure(tree: &TreeShape<'_>, settings: &PickSettings) -> Pressur
     }
 }
 
-/// What all levels above the last may hold together before level 0 is due early: a fifth of the last level, or 1.4
-/// times what they hold when full if the size ratio is so small that this is more.
+/// What all levels above the last may hold together before level 0 is due early: a fifth of the last level,
+/// or 1.4 times what they hold when full if the size ratio is so small that this is more.
 pub(crate) fn space_limit(last_level_bytes: u64, size_ratio: u64) -> u64 {
     let full = last_level_bytes / size_ratio.saturating_sub(1).max(1);
     (last_level_bytes / 5).max(full.saturating_add(full / 5 * 2))
@@ -260,7 +267,8 @@ impl<'t, 'a> Shape<'t, 'a> {
         self.make(Work::Merge, 0, 0..self.tables(0).len(), output_level)
     }
 
-    /// Takes about `excess_bytes` from a level ≥ 1 to the next: by a move if any table can move, else one table.
+    /// Takes about `excess_bytes` from a level ≥ 1 to the next: by a move if any table can move, else one
+    /// table.
     fn push_down(&self, level: usize, excess_bytes: u64) -> Pick {
         if let Some(moved) = self.movable(level, excess_bytes) {
             return self.make(Work::Move, level, moved, level + 1);
@@ -279,8 +287,8 @@ impl<'t, 'a> Shape<'t, 'a> {
         self.make(Work::Merge, level, cheapest..cheapest + 1, level + 1)
     }
 
-    /// The first neighbours that overlap nothing in the next level and have no tombstone to lose there, until they hold
-    /// `excess_bytes`.
+    /// The first neighbours that overlap nothing in the next level and have no tombstone to lose there, until
+    /// they hold `excess_bytes`.
     fn movable(&self, level: usize, excess_bytes: u64) -> Option<Range<usize>> {
         let can_move = |table: &TableShape<'_>| {
             let next = self.tables(level + 1);
@@ -292,14 +300,16 @@ impl<'t, 'a> Shape<'t, 'a> {
         let mut end = start + 1;
         let mut moved_bytes = tables[start].bytes;
         while moved_bytes < excess_bytes && end < tables.len() && can_move(&tables[end]) {
-            // Neighbours may still have tables of the next level between them: each moves for itself, in one edit.
+            // Neighbours may still have tables of the next level between them: each moves for itself, in one
+            // edit.
             moved_bytes += tables[end].bytes;
             end += 1;
         }
         Some(start..end)
     }
 
-    /// Takes the first table with that many tombstones down, or rewrites it where it is if that is the last level.
+    /// Takes the first table with that many tombstones down, or rewrites it where it is if that is the last
+    /// level.
     fn sweep(&self, is_wanted: impl Fn(&TableShape<'_>) -> bool) -> Option<Pick> {
         for level in 1..=self.last_level {
             if let Some(index) = self.tables(level).iter().position(&is_wanted) {

@@ -1,15 +1,17 @@
 //! Merging of sorted sources: the only one, for scans, flushes and compactions.
 //!
-//! [`LoserTree`] says which of `k` sources is next, in either direction, and holds no source: a scan keeps sources that
-//! may have to wait and asks it directly. [`Merge`] is the whole ascending merge over sources that block, for flushes
-//! and compactions. It is not a filter: tombstones come out as items, and who may drop one is decided by the caller.
+//! [`LoserTree`] says which of `k` sources is next, in either direction, and holds no source: a scan keeps
+//! sources that may have to wait and asks it directly. [`Merge`] is the whole ascending merge over sources
+//! that block, for flushes and compactions. It is not a filter: tombstones come out as items, and who may
+//! drop one is decided by the caller.
 //!
 //! Called by write (flush), compact (merge job) and read (scan). Plain values of one thread.
 //!
 //! Invariants:
 //! 1. Every source is strictly ascending (in the direction of the merge): it holds a key at most once.
 //! 2. Sources stand newest first: of equal keys the one of the lower source is the newer version.
-//! 3. A [`Merge`] yields each key of any source exactly once, in order, with the newest version's kind and value.
+//! 3. A [`Merge`] yields each key of any source exactly once, in order, with the newest version's kind and
+//!    value.
 //! 4. Nothing is allocated an item: one buffer for a key is reused.
 
 mod tree;
@@ -67,8 +69,8 @@ pub(crate) struct Consumed {
     pub(crate) key_value_bytes: u64,
 }
 
-/// The newest version of every key of several sources, ascending. Costs about log2(sources) comparisons an item, and
-/// nothing but the source's own step while one source alone is left.
+/// The newest version of every key of several sources, ascending. Costs about log2(sources) comparisons an
+/// item, and nothing but the source's own step while one source alone is left.
 pub(crate) struct Merge<S: Source> {
     /// Newest first.
     sources: Vec<S>,

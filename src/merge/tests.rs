@@ -33,7 +33,8 @@ impl Source for List {
     }
 }
 
-/// Keys of few bytes, so that sources share many; some behind a long common prefix, some that look like an end.
+/// Keys of few bytes, so that sources share many; some behind a long common prefix, some that look like an
+/// end.
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     let short = prop::collection::vec(0u8..3, 0..4);
     let long = (prop::sample::select(vec![7usize, 8, 9, 30]), prop::collection::vec(0u8..3, 0..3)).prop_map(
@@ -161,7 +162,8 @@ fn a_rebuild_starts_over() {
     assert_eq!((tree.winner(), tree.live_count()), (None, 0));
 }
 
-/// Keys that differ in their first eight bytes are never asked for again: log2(k) matches, no key read but the mover's.
+/// Keys that differ in their first eight bytes are never asked for again: log2(k) matches, no key read but
+/// the mover's.
 #[test]
 fn prefixes_decide_without_keys() {
     let keys: Vec<[u8; 12]> = (0..16u8).map(|n| [n * 7 % 16; 12]).collect();

@@ -1,15 +1,16 @@
 //! The loser tree: which of `k` sorted sources comes next.
 //!
-//! It holds indexes and the first eight bytes of each source's key, no source and no key. Keys are asked for through a
-//! closure, and only when eight bytes do not decide. After the winner has moved, one path from its leaf to the root is
-//! replayed: log2(k) comparisons, half of what a binary heap needs (Knuth, The Art of Computer Programming, volume 3,
-//! section 5.4.1; eight-byte prefixes from AlphaSort, Nyberg et al. 1994).
+//! It holds indexes and the first eight bytes of each source's key, no source and no key. Keys are asked for
+//! through a closure, and only when eight bytes do not decide. After the winner has moved, one path from its
+//! leaf to the root is replayed: log2(k) comparisons, half of what a binary heap needs (Knuth, The Art of
+//! Computer Programming, volume 3, section 5.4.1; eight-byte prefixes from AlphaSort, Nyberg et al. 1994).
 //!
 //! Called by [`super::Merge`] and by scans. A plain value of one thread.
 //!
 //! Invariants:
-//! 1. Node `n` (1 to k - 1) holds the loser of the match played there; node 0 the winner of all. The leaf of source `i`
-//!    is position `k + i`, and the parent of position `p` is `p / 2`: a tree for any `k`, not only powers of two.
+//! 1. Node `n` (1 to k - 1) holds the loser of the match played there; node 0 the winner of all. The leaf of
+//!    source `i` is position `k + i`, and the parent of position `p` is `p / 2`: a tree for any `k`, not only
+//!    powers of two.
 //! 2. A source at its end loses to every other; of equal keys the lower source wins, in both directions.
 
 use std::cmp::Ordering;
@@ -19,12 +20,14 @@ use crate::base::step::Direction;
 /// A source in the tree.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The key's first eight bytes, zero padded, as a number that is smaller for what comes first; all ones at the end.
+    /// The key's first eight bytes, zero padded, as a number that is smaller for what comes first; all ones
+    /// at the end.
     rank: u64,
     source: u32,
 }
 
-/// Picks the next of `count` sources that the caller keeps. Allocates when made and at the first rebuild only.
+/// Picks the next of `count` sources that the caller keeps. Allocates when made and at the first rebuild
+/// only.
 #[derive(Debug)]
 pub(crate) struct LoserTree {
     nodes: Box<[Entry]>,
@@ -42,8 +45,8 @@ impl LoserTree {
         LoserTree { nodes, winners: Vec::new(), direction, live_count: 0 }
     }
 
-    /// Plays every match anew: at the start, and after a seek moved every source. `key_of` gives the key a source
-    /// stands on, `None` at its end. At most `count` comparisons.
+    /// Plays every match anew: at the start, and after a seek moved every source. `key_of` gives the key a
+    /// source stands on, `None` at its end. At most `count` comparisons.
     pub(crate) fn rebuild<'k>(&mut self, key_of: impl Fn(usize) -> Option<&'k [u8]>) {
         let count = self.nodes.len();
         if count == 0 {
@@ -82,8 +85,8 @@ impl LoserTree {
         self.live_count
     }
 
-    /// Takes note that the winner has moved, to another key or to its end. Only the winner may have moved, and there
-    /// must be one.
+    /// Takes note that the winner has moved, to another key or to its end. Only the winner may have moved,
+    /// and there must be one.
     pub(crate) fn update<'k>(&mut self, key_of: impl Fn(usize) -> Option<&'k [u8]>) {
         assert!(self.live_count > 0, "only a winner moves");
         let source = self.nodes[0].source;

@@ -149,7 +149,8 @@ fn each_rule_gives_its_work() {
     }
 }
 
-/// Tables below the output are named when they overlap the inputs, or what the inputs meet in the output level.
+/// Tables below the output are named when they overlap the inputs, or what the inputs meet in the output
+/// level.
 #[test]
 fn older_tables_are_named() {
     let levels: &[&[TableShape<'static>]] = &[
@@ -273,7 +274,8 @@ impl Life {
         output.sort_by(|one: &Items, two: &Items| one.first_key_value().cmp(&two.first_key_value()));
     }
 
-    /// Invariants 1 and 2 of the module: levels are disjoint and ordered, and the newest version is found first.
+    /// Invariants 1 and 2 of the module: levels are disjoint and ordered, and the newest version is found
+    /// first.
     fn check(&self) {
         for tables in &self.shape().levels[1..] {
             assert!(tables.windows(2).all(|pair| pair[0].max < pair[1].min), "a level overlaps itself");
@@ -346,7 +348,8 @@ fn settings() -> impl Strategy<Value = PickSettings> {
     })
 }
 
-/// Writes of many kinds: anywhere, ascending, in one corner; with and without deletes; large and small flushes.
+/// Writes of many kinds: anywhere, ascending, in one corner; with and without deletes; large and small
+/// flushes.
 fn flushes() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
     let flush = (0u16..400, 1u16..400, 0usize..60, 0u8..4).prop_flat_map(|(start, width, count, deletes)| {
         prop::collection::vec((start..start + width, (0u8..4).prop_map(move |n| n < deletes)), 0..count + 1)
@@ -355,9 +358,10 @@ fn flushes() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Levels stay disjoint and ordered, no key is lost or comes back, picks end, and capacities hold once they have.
+    /// Levels stay disjoint and ordered, no key is lost or comes back, picks end, and capacities hold once
+    /// they have.
     #[test]
     fn trees_live_well(settings in settings(), flushes in flushes(), patience in 1usize..6) {
         let mut life = Life::new(settings);
@@ -377,8 +381,8 @@ proptest! {
     }
 }
 
-/// Random overwrites of a fixed set, small flushes beside a large tree: space stays near 1.2 of what lives, each byte
-/// is rewritten a bounded number of times, and the depth follows the data.
+/// Random overwrites of a fixed set, small flushes beside a large tree: space stays near 1.2 of what lives,
+/// each byte is rewritten a bounded number of times, and the depth follows the data.
 #[test]
 fn overwrites_keep_space_and_rewriting_small() {
     let settings = PickSettings { size_ratio: 8, level0_runs: 4, table_bytes: 1000, base_level_bytes: 100 };
