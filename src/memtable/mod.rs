@@ -1,1 +1,214 @@
-//! Memtable generations.
+//! Memtable generations: what was written since the last flush, in memory.
+//!
+//! A generation is an arena in one [`Region`], in it every version of every key written, an ordered index for each tree
+//! (keyspace, partition), found through a small directory, and a Bloom filter over all of them. It is not durable (the
+//! log is), decides no order of writes and no visibility (commit does), and never gives memory back before its end.
+//!
+//! Callers: write (inserts, flushes), read (gets and scans), levels (holds it in views). One thread at a time inserts,
+//! through the [`Inserter`]; any number read, without locks and without writing anything shared.
+//!
+//! Invariants:
+//! 1. A reader takes its sequence bound first, by an acquire load of what commit stored with release after the
+//!    insertions, and reads then. So every entry within the bound was published before its descent began.
+//! 2. Every node that a descent enters was part of its tree at some moment since the descent began, with the range for
+//!    which it was entered. For the root: it was loaded from the directory then. For a child: if the parent was part of
+//!    the tree when the child was loaded, so was the child, and the parent's order word, looked at again, shows that no
+//!    separator was added that would have made the child's range smaller (`index::turn`). If the parent had been
+//!    replaced by then, it is frozen: its children are those of the moment of its replacement, which was after it was entered.
+//! 3. Nodes are replaced by copies (split or grown), never emptied, and a replaced node is never changed again. So a
+//!    node entered holds every key of its range that was published before the descent began: all that the bound
+//!    allows. What it may lack is newer. The exception, a full node at the right edge that stays when the tree is
+//!    appended to, loses no key: what is then right of it is all new.
+//! 4. A version is reachable from every newer one of its key (`older`), so a newer version hides none within the bound.
+//! 5. A position stays valid as long as its generation, for the bound it was made with: its leaf, replaced or not, has
+//!    all keys of the leaf's range that the bound allows, and its neighbours are found from its key.
+//!
+//! Costs, in cache misses that depend on each other: an absent key mostly 1 (filter). A present key about 1 for each
+//! level of the tree that is not in the CPU's caches, and 1 for its entry.
+
+mod arena;
+mod directory;
+mod filter;
+mod index;
+mod inserter;
+mod node;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Bound;
+
+use crate::base::hash::KeyHash;
+use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::region::Region;
+use crate::base::step::Direction;
+use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
+
+use arena::{Arena, Entry, Offset};
+use directory::Directory;
+use filter::Filter;
+use index::Cut;
+pub(crate) use inserter::Inserter;
+
+/// One version of one key. A tombstone is an item too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MemItem<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) sequence: Sequence,
+    pub(crate) kind: ItemKind,
+    pub(crate) value: &'a [u8],
+}
+
+/// An item's place in the generation it was found in: plain numbers, to be used with that one only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Position {
+    leaf: Offset,
+    entry: Offset,
+    slot: u8,
+}
+
+/// A memtable generation, as readers see it.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    arena: Arena,
+    filter: Filter,
+    directory: Directory,
+    tally: Tally,
+}
+
+/// What the inserter counts at each insertion, on cache lines that no lookup reads.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Tally {
+    items: AtomicU64,
+    bytes_used: AtomicUsize,
+    first: AtomicU64,
+    last: AtomicU64,
+}
+
+/// Makes an empty generation of a zeroed region, and its only writer.
+pub(crate) fn generation(region: Region) -> (Arc<Generation>, Inserter) {
+    let (arena, mut bump) = Arena::new(region);
+    let filter = Filter::new(&arena, &mut bump);
+    let directory = Directory::new(&mut bump);
+    let tally = Tally::new(arena.bytes() - bump.free_bytes());
+    let generation = Arc::new(Generation { arena, filter, directory, tally });
+    (Arc::clone(&generation), Inserter::new(generation, bump))
+}
+
+impl Generation {
+    /// The newest version of the key with a sequence of at most `bound`.
+    #[inline]
+    pub(crate) fn get(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        hash: KeyHash,
+        bound: Sequence,
+    ) -> Option<MemItem<'_>> {
+        if !self.may_contain(tree, hash) {
+            return None;
+        }
+        let root = self.directory.find(&self.arena, tree)?.load(Ordering::Acquire);
+        index::get(&self.arena, root, key, bound).map(MemItem::from)
+    }
+
+    /// The first item of the tree in `direction` from `key` that has a version with a sequence of at most `bound`.
+    pub(crate) fn seek(
+        &self,
+        tree: TreeId,
+        key: Bound<&[u8]>,
+        direction: Direction,
+        bound: Sequence,
+    ) -> Option<Position> {
+        let root = self.directory.find(&self.arena, tree)?.load(Ordering::Acquire);
+        index::seek(&self.arena, root, Cut::new(key, direction), direction, bound)
+    }
+
+    /// The neighbour of `position` in `direction`. Tree and bound are those that the position was found with.
+    pub(crate) fn step(
+        &self,
+        tree: TreeId,
+        position: Position,
+        direction: Direction,
+        bound: Sequence,
+    ) -> Option<Position> {
+        index::step_in_leaf(&self.arena, position, direction, bound)
+            .or_else(|| self.seek(tree, Bound::Excluded(self.item(position).key), direction, bound))
+    }
+
+    /// The item at `position`: the version that its bound allowed.
+    #[inline]
+    pub(crate) fn item(&self, position: Position) -> MemItem<'_> {
+        self.arena.entry(position.entry).into()
+    }
+
+    /// `false`: no version of the key is here. One cache miss.
+    #[inline]
+    pub(crate) fn may_contain(&self, tree: TreeId, hash: KeyHash) -> bool {
+        self.filter.may_contain(&self.arena, tree, hash)
+    }
+
+    /// Every tree that has items, by id. Allocates; for flushes.
+    pub(crate) fn trees(&self) -> Vec<TreeId> {
+        let mut trees = self.directory.trees(&self.arena);
+        trees.sort_unstable();
+        trees
+    }
+
+    /// Versions inserted.
+    pub(crate) fn items(&self) -> u64 {
+        self.tally.items.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the region in use: entries, index, filter, directory.
+    pub(crate) fn bytes_used(&self) -> usize {
+        self.tally.bytes_used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn capacity_bytes(&self) -> usize {
+        self.arena.bytes()
+    }
+
+    /// Smallest and largest sequence inserted.
+    pub(crate) fn sequences(&self) -> Option<(Sequence, Sequence)> {
+        let first = self.tally.first.load(Ordering::Acquire);
+        (first != u64::MAX).then(|| (first, self.tally.last.load(Ordering::Relaxed)))
+    }
+
+    /// The region, if this is the last reference and the inserter is gone. The owner zeroes it before it is used again.
+    pub(crate) fn into_region(generation: Arc<Generation>) -> Option<Region> {
+        Arc::into_inner(generation).map(|generation| generation.arena.into_region())
+    }
+}
+
+impl Tally {
+    fn new(bytes_used: usize) -> Tally {
+        Tally {
+            items: AtomicU64::new(0),
+            bytes_used: AtomicUsize::new(bytes_used),
+            first: AtomicU64::new(u64::MAX),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    /// Only the inserter calls this: loads and stores lose nothing.
+    fn add(&self, sequence: Sequence, bytes_used: usize) {
+        self.items.store(self.items.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.bytes_used.store(bytes_used, Ordering::Relaxed);
+        if sequence > self.last.load(Ordering::Relaxed) {
+            self.last.store(sequence, Ordering::Relaxed);
+        }
+        if sequence < self.first.load(Ordering::Relaxed) {
+            // After `last`, so that who sees a first sees a last.
+            self.first.store(sequence, Ordering::Release);
+        }
+    }
+}
+
+impl<'a> From<Entry<'a>> for MemItem<'a> {
+    #[inline]
+    fn from(entry: Entry<'a>) -> MemItem<'a> {
+        MemItem { key: entry.key, sequence: entry.sequence, kind: entry.kind, value: entry.value }
+    }
+}

@@ -1,0 +1,225 @@
+//! The arena: one region, words for the index from its front, entries from its back.
+//!
+//! It is the only file of the memtable that touches raw memory. It is not an allocator: nothing is given back before
+//! the whole region. Callers are the other files of this folder. Reads are lock-free from any thread; allocation and
+//! the writing of entries go through the one [`Bump`], which the inserter owns.
+//!
+//! An entry (8-byte aligned, written once, native byte order: it never leaves memory):
+//! ```text
+//! offset size type name: meaning
+//!      0    8 u64  stamp: sequence << 8 | kind
+//!      8    8 u64  shape: older / 8 << 37 | key bytes << 21 | value bytes
+//!     16    n      key, then value; up to 7 bytes unused
+//! ```
+//!
+//! Invariants:
+//! 1. An offset given to [`Arena::words`] or [`Arena::halves`] comes from [`Bump::words`] (or is the start of what came
+//!    from it plus a field), and one place is always seen in one width.
+//! 2. An offset given to [`Arena::entry`] comes from [`Bump::entry`], and reached the reader through a release store and
+//!    an acquire load of a word that the entry had been stored in. An entry is not written after `Bump::entry` returns.
+//! 3. Words and entries never overlap: front ≤ back.
+//!
+//! These rules bind this folder, which hands no offset out but in a `Position`; every access is also checked to lie
+//! inside the region and to be aligned, so that a broken rule reads wrong bytes and never beyond the region.
+
+#![expect(unsafe_code, reason = "views of a raw region as atomics and as bytes")]
+
+use crate::base::id::{ItemKind, KEY_BYTES_MAX, SEQUENCE_MAX, Sequence, VALUE_BYTES_MAX};
+use crate::base::region::Region;
+use crate::base::sync::{AtomicU32, AtomicU64};
+
+/// Offset of something in the arena, in bytes; 0 is nothing.
+pub(super) type Offset = u32;
+
+/// Largest region: what 25 bits of 8-byte units address.
+pub(super) const REGION_BYTES_MAX: usize = 1 << 28;
+/// Words are handed out in whole cache lines.
+pub(super) const LINE_BYTES: usize = 64;
+/// An entry's bytes beside key and value, padding at its longest included.
+pub(super) const ENTRY_BYTES_MAX: usize = HEADER_BYTES + 7;
+
+const HEADER_BYTES: usize = 16;
+const VALUE_BITS: u32 = 21;
+const KEY_BITS: u32 = 16;
+const _: () = assert!(VALUE_BYTES_MAX < 1 << VALUE_BITS && KEY_BYTES_MAX < 1 << KEY_BITS);
+
+/// One version of one key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
+    pub(super) sequence: Sequence,
+    pub(super) kind: ItemKind,
+    /// The version before this one, or 0.
+    pub(super) older: Offset,
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+}
+
+/// A region seen as words and entries.
+#[derive(Debug)]
+pub(super) struct Arena {
+    region: Region,
+}
+
+/// What is left of an arena, and the only right to fill it: there is one for each.
+#[derive(Debug)]
+pub(super) struct Bump {
+    /// Address of the region, to tell that a bump is used with its own arena.
+    start: usize,
+    front: usize,
+    back: usize,
+}
+
+impl Arena {
+    /// # Panics
+    /// If the region is larger than [`REGION_BYTES_MAX`]: the settings bound a generation.
+    pub(super) fn new(region: Region) -> (Arena, Bump) {
+        assert!(region.bytes() <= REGION_BYTES_MAX, "a generation is at most {REGION_BYTES_MAX} bytes");
+        let bump = Bump { start: region.start().as_ptr() as usize, front: 0, back: region.bytes() & !7 };
+        (Arena { region }, bump)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.region.bytes()
+    }
+
+    pub(super) fn into_region(self) -> Region {
+        self.region
+    }
+
+    /// `count` 64-bit words from `at`.
+    #[inline]
+    pub(super) fn words(&self, at: Offset, count: usize) -> &[AtomicU64] {
+        let start = self.checked(at, count * 8, 8);
+        // SAFETY: `checked`: in the region and aligned (the region is, to 4 KiB). The memory is initialised: the region
+        // was zeroed. Nothing but atomics of this width touches it (invariants 1 and 3).
+        unsafe { std::slice::from_raw_parts(start.cast(), count) }
+    }
+
+    /// `count` 32-bit words from `at`.
+    #[inline]
+    pub(super) fn halves(&self, at: Offset, count: usize) -> &[AtomicU32] {
+        let start = self.checked(at, count * 4, 4);
+        // SAFETY: as in `words`.
+        unsafe { std::slice::from_raw_parts(start.cast(), count) }
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, at: Offset) -> Entry<'_> {
+        let header = self.checked(at, HEADER_BYTES, 8).cast::<u64>();
+        // SAFETY: `checked`: in the region and aligned; written before the caller's acquire load and never again
+        // (invariant 2).
+        let (stamp, shape) = unsafe { (header.read(), header.add(1).read()) };
+        let value_bytes = (shape & ((1 << VALUE_BITS) - 1)) as usize;
+        let key_bytes = (shape >> VALUE_BITS & ((1 << KEY_BITS) - 1)) as usize;
+        let start = self.checked(at + HEADER_BYTES as u32, key_bytes + value_bytes, 8);
+        // SAFETY: as above; the borrow ends before the region does, and an entry is never moved or written again.
+        let bytes = unsafe { std::slice::from_raw_parts(start, key_bytes + value_bytes) };
+        let (key, value) = bytes.split_at(key_bytes);
+        let kind = ItemKind::from_u8(stamp as u8).expect("Bump::entry wrote a kind");
+        let older = (shape >> (VALUE_BITS + KEY_BITS)) as Offset * 8;
+        Entry { sequence: stamp >> 8, kind, older, key, value }
+    }
+
+    /// Hints that the cache line at `at` is wanted soon.
+    #[inline]
+    pub(super) fn prefetch(&self, at: Offset) {
+        let _line = self.checked(at, 1, 1);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a hint; it reads nothing as far as the program can tell. SSE is part of x86-64.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(_line.cast());
+        }
+    }
+
+    /// The address of `at`, of which `bytes` bytes lie in the region.
+    #[inline]
+    fn checked(&self, at: Offset, bytes: usize, alignment: usize) -> *const u8 {
+        let at = at as usize;
+        assert!(at.is_multiple_of(alignment) && at + bytes <= self.region.bytes(), "offset {at} is not ours");
+        // SAFETY: `at` is at most the region's length.
+        unsafe { self.region.start().as_ptr().add(at) }
+    }
+}
+
+impl Bump {
+    /// Bytes not handed out yet.
+    pub(super) fn free_bytes(&self) -> usize {
+        self.back - self.front
+    }
+
+    /// Zeroed words: at least `bytes` bytes, in whole cache lines.
+    ///
+    /// # Panics
+    /// If there is no room: the caller asked before.
+    pub(super) fn words(&mut self, bytes: usize) -> Offset {
+        let bytes = bytes.next_multiple_of(LINE_BYTES);
+        assert!(bytes <= self.free_bytes(), "room was asked for before");
+        let at = self.front;
+        self.front += bytes;
+        at as Offset
+    }
+
+    /// Writes an entry. It is no reader's before its offset is stored with release.
+    ///
+    /// # Panics
+    /// If there is no room, or if key or value are over their limits: the caller asked before.
+    pub(super) fn entry(&mut self, arena: &Arena, entry: &Entry<'_>) -> Offset {
+        let (key_bytes, value_bytes) = (entry.key.len(), entry.value.len());
+        assert!(
+            key_bytes <= KEY_BYTES_MAX && value_bytes <= VALUE_BYTES_MAX,
+            "checked when the batch was made"
+        );
+        assert!(entry.sequence <= SEQUENCE_MAX, "sequences have 56 bits");
+        assert_eq!(self.start, arena.region.start().as_ptr() as usize, "a bump fills its own arena");
+        let bytes = (HEADER_BYTES + key_bytes + value_bytes).next_multiple_of(8);
+        assert!(bytes <= self.free_bytes(), "room was asked for before");
+        self.back -= bytes;
+        let stamp = entry.sequence << 8 | entry.kind as u64;
+        let older = u64::from(entry.older / 8) << (VALUE_BITS + KEY_BITS);
+        let shape = older | (key_bytes as u64) << VALUE_BITS | value_bytes as u64;
+        // SAFETY: `back .. back + bytes` is in this region, aligned to 8, and was free: no reference to it exists, and
+        // this bump, the only one, is borrowed mutably. The sources are outside: the range was never handed out.
+        unsafe {
+            let start = arena.region.start().as_ptr().add(self.back);
+            start.cast::<u64>().write(stamp);
+            start.cast::<u64>().add(1).write(shape);
+            let key = start.add(HEADER_BYTES);
+            std::ptr::copy_nonoverlapping(entry.key.as_ptr(), key, key_bytes);
+            std::ptr::copy_nonoverlapping(entry.value.as_ptr(), key.add(key_bytes), value_bytes);
+        }
+        self.back as Offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Entries come back as written at every extreme of their fields, beside words that stay zero.
+    #[test]
+    fn entries_round_trip() {
+        let (arena, mut bump) = Arena::new(Region::heap(3 << 20).expect("small allocation"));
+        let words = bump.words(1);
+        let (long_key, long_value) = (vec![7; KEY_BYTES_MAX], vec![9; VALUE_BYTES_MAX]);
+        let mut older = 0;
+        for (key, value) in [(&[][..], &[][..]), (b"k", b""), (&long_key, &long_value), (b"", b"value")] {
+            let entry = Entry { sequence: SEQUENCE_MAX, kind: ItemKind::Delete, older, key, value };
+            let at = bump.entry(&arena, &entry);
+            let read = arena.entry(at);
+            assert_eq!((read.sequence, read.kind, read.older), (SEQUENCE_MAX, ItemKind::Delete, older));
+            assert!(read.key == key && read.value == value);
+            older = at;
+        }
+        assert!(
+            arena.words(words, 8).iter().all(|word| word.load(crate::base::sync::Ordering::Relaxed) == 0)
+        );
+    }
+
+    /// What lies outside the region is refused, not read.
+    #[test]
+    #[should_panic(expected = "is not ours")]
+    fn offsets_beyond_the_region_are_refused() {
+        let (arena, _) = Arena::new(Region::heap(4096).expect("small allocation"));
+        arena.words(4096 - 8, 2);
+    }
+}

@@ -1,0 +1,140 @@
+//! The directory: which tree has its root where. Open addressing, linear probing, at most half full.
+//!
+//! It is not ordered, and nothing leaves it. The inserter adds and swings roots; any thread looks up, without a lock.
+//! A full directory is copied to one of twice the size, which is then published; a reader still in the old one finds
+//! the roots of that moment (see the folder's invariant on frozen nodes).
+//!
+//! ```text
+//! offset size type name: meaning                     (one slot; in the arena)
+//!      0    8 u64  id: keyspace << 32 | partition, or 0 for a free slot; stored last, with release
+//!      8    4 u32  root: offset of the tree's root node
+//!     12    4      unused
+//! ```
+
+use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+
+use super::arena::{Arena, Bump, Offset};
+
+const SLOT_BYTES: usize = 16;
+const SLOTS_COUNT_MIN: usize = 8;
+
+/// The published table.
+#[derive(Debug)]
+pub(super) struct Directory {
+    /// Number of slots << 32 | offset of the first.
+    place: AtomicU64,
+}
+
+impl Directory {
+    pub(super) fn new(bump: &mut Bump) -> Directory {
+        let at = bump.words(SLOTS_COUNT_MIN * SLOT_BYTES);
+        Directory { place: AtomicU64::new((SLOTS_COUNT_MIN as u64) << 32 | u64::from(at)) }
+    }
+
+    /// The word that holds the tree's root.
+    #[inline]
+    pub(super) fn find<'a>(&self, arena: &'a Arena, tree: TreeId) -> Option<&'a AtomicU32> {
+        match self.table().probe(arena, id_word(tree)) {
+            Probe::Found(at) => Some(root_word(arena, at)),
+            Probe::Free(_) => None,
+        }
+    }
+
+    /// Every tree, in no order.
+    pub(super) fn trees(&self, arena: &Arena) -> Vec<TreeId> {
+        let ids = self.table().slots().map(|at| arena.words(at, 1)[0].load(Ordering::Acquire));
+        let tree =
+            |id: u64| TreeId { keyspace: KeyspaceId((id >> 32) as u32), partition: PartitionId(id as u32) };
+        ids.filter(|id| *id != 0).map(tree).collect()
+    }
+
+    /// Adds a tree that is not there. Only the inserter calls this, and says how many are.
+    pub(super) fn add(&self, arena: &Arena, bump: &mut Bump, trees_count: usize, tree: TreeId, root: Offset) {
+        let mut table = self.table();
+        if (trees_count + 1) * 2 > table.slots_count {
+            let slots_count = table.slots_count * 2;
+            let larger = Table { at: bump.words(slots_count * SLOT_BYTES), slots_count };
+            for at in table.slots() {
+                let id = arena.words(at, 1)[0].load(Ordering::Relaxed);
+                if id != 0 {
+                    larger.put(arena, id, root_word(arena, at).load(Ordering::Relaxed));
+                }
+            }
+            self.place.store((slots_count as u64) << 32 | u64::from(larger.at), Ordering::Release);
+            table = larger;
+        }
+        table.put(arena, id_word(tree), root);
+    }
+
+    /// Bytes that growing for that many trees takes from the arena at most.
+    pub(super) fn growth_bytes(&self, trees_count: usize) -> usize {
+        let mut slots_count = self.table().slots_count;
+        let mut bytes = 0;
+        while trees_count * 2 > slots_count {
+            slots_count *= 2;
+            bytes += slots_count * SLOT_BYTES;
+        }
+        bytes
+    }
+
+    #[inline]
+    fn table(&self) -> Table {
+        let place = self.place.load(Ordering::Acquire);
+        Table { at: place as Offset, slots_count: (place >> 32) as usize }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Table {
+    at: Offset,
+    /// A power of two.
+    slots_count: usize,
+}
+
+/// Where a probe ended.
+enum Probe {
+    Found(Offset),
+    Free(Offset),
+}
+
+impl Table {
+    #[inline]
+    fn probe(self, arena: &Arena, id: u64) -> Probe {
+        let mask = self.slots_count - 1;
+        let mut index = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+        // Ends: at least half of the slots are free.
+        loop {
+            let at = self.slot(index);
+            match arena.words(at, 1)[0].load(Ordering::Acquire) {
+                0 => return Probe::Free(at),
+                other if other == id => return Probe::Found(at),
+                _ => index = (index + 1) & mask,
+            }
+        }
+    }
+
+    fn put(self, arena: &Arena, id: u64, root: Offset) {
+        let Probe::Free(at) = self.probe(arena, id) else { panic!("a tree is added once") };
+        root_word(arena, at).store(root, Ordering::Relaxed);
+        arena.words(at, 1)[0].store(id, Ordering::Release);
+    }
+
+    fn slots(self) -> impl Iterator<Item = Offset> {
+        (0..self.slots_count).map(move |index| self.slot(index))
+    }
+
+    #[inline]
+    fn slot(self, index: usize) -> Offset {
+        self.at + (index * SLOT_BYTES) as Offset
+    }
+}
+
+#[inline]
+fn root_word(arena: &Arena, slot: Offset) -> &AtomicU32 {
+    &arena.halves(slot + 8, 1)[0]
+}
+
+fn id_word(tree: TreeId) -> u64 {
+    u64::from(tree.keyspace.0) << 32 | u64::from(tree.partition.0)
+}

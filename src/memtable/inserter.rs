@@ -1,0 +1,307 @@
+//! The one writer of a generation: entries, splits, and how much room they may take.
+//!
+//! It is not a commit: order of sequences, log and visibility are the caller's. It may move between threads and is
+//! used by one at a time (`&mut`).
+//!
+//! How a split is published is on the folder's page. The room one may take is bounded like this, with every node
+//! charged when it is made: a split leaves two nodes that are half empty, or (appending, at the right edge) a full
+//! one and one with a single key, so each split, and the one that a full node left behind still owes, is paid for by
+//! 7 insertions that bring no split: at most 2 splits for 7 new keys, beside one for each node that is there already.
+
+use crate::base::hash::KeyHash;
+use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::sync::{Arc, AtomicU32, Ordering};
+
+use super::Generation;
+use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, Offset};
+use super::index::{Turn, open_child, turn_to_key};
+use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, head, node_bytes};
+
+/// Inner levels of the highest tree: nodes but those at the right edge have at least 7 keys, and there are less than
+/// 2^21 leaves in the largest region; 8^7 is 2^21.
+const LEVELS_COUNT_MAX: usize = 12;
+/// Keys of a full node and the one to be added.
+const SPLIT_COUNT: usize = SLOTS_COUNT_MAX + 1;
+/// Where a split cuts that does not append.
+const MIDDLE: usize = SPLIT_COUNT / 2;
+
+const LEAF_SPLIT_BYTES: usize = 2 * node_bytes(0, SLOTS_COUNT_MAX);
+const ROOT_BYTES: usize = node_bytes(1, SLOTS_COUNT_MAX);
+const INNER_SPLIT_BYTES: usize = 2 * ROOT_BYTES;
+/// What one new key is charged for nodes that do not exist yet: 2/7 of a leaf's split, and of that 2/7 for each level
+/// above, together 2/5 of an inner node's at most; a new tree's first leaf, its growth and its first root fit too,
+/// spread over the keys that cause them.
+const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 2 * 2 / (7 * 5) + 24;
+
+const FIRST_LEAF: Shape = Shape { level: 0, slots_count: LEAF_SLOTS_COUNTS[0], skip: 0, link: 0 };
+
+/// What the trees of a generation consist of.
+#[derive(Default, Debug)]
+struct Counts {
+    trees: usize,
+    leaves: usize,
+    inners: usize,
+    /// Inner levels of the highest tree.
+    levels: usize,
+}
+
+/// The only writer of one generation.
+#[derive(Debug)]
+pub(crate) struct Inserter {
+    generation: Arc<Generation>,
+    bump: Bump,
+    counts: Counts,
+}
+
+impl Inserter {
+    pub(super) fn new(generation: Arc<Generation>, bump: Bump) -> Inserter {
+        Inserter { generation, bump, counts: Counts::default() }
+    }
+
+    pub(crate) fn generation(&self) -> &Arc<Generation> {
+        &self.generation
+    }
+
+    /// Whether `items` items with together `key_value_bytes` bytes of keys and values fit, whatever they are.
+    /// Conservative: a batch that has room is inserted whole. O(1).
+    pub(crate) fn room(&self, items: usize, key_value_bytes: usize) -> bool {
+        let counts = &self.counts;
+        let leaf_splits = items.min(counts.leaves + counts.trees);
+        let inner_splits =
+            items.saturating_mul(counts.levels).min(counts.inners + counts.trees * counts.levels);
+        let present = leaf_splits * LEAF_SPLIT_BYTES + inner_splits * INNER_SPLIT_BYTES;
+        let roots = items.min(counts.trees) * ROOT_BYTES;
+        let directory = self.generation.directory.growth_bytes(counts.trees.saturating_add(items));
+        let each = items.saturating_mul(ENTRY_BYTES_MAX + NEW_KEY_BYTES);
+        let need = each.saturating_add(key_value_bytes).saturating_add(present + roots + directory);
+        need <= self.bump.free_bytes()
+    }
+
+    /// Adds a version of a key. Readers see it at once, but for the bound they ask with.
+    ///
+    /// # Panics
+    /// If [`Inserter::room`] was not asked, if key or value are over their limits, if a key's sequence goes back, or if
+    /// the tree's ids are 0.
+    pub(crate) fn insert(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        hash: KeyHash,
+        sequence: Sequence,
+        kind: ItemKind,
+        value: &[u8],
+    ) {
+        assert!(tree.keyspace.0 != 0 || tree.partition.0 != 0, "ids of 0 are never given out");
+        let generation = &*self.generation;
+        let arena = &generation.arena;
+        let mut growth = Growth { arena, bump: &mut self.bump, counts: &mut self.counts };
+        // First: who sees the entry must see its bits.
+        generation.filter.add(arena, tree, hash);
+        let entry = Entry { sequence, kind, older: 0, key, value };
+        match generation.directory.find(arena, tree) {
+            Some(root) => growth.insert(root, entry),
+            None => {
+                let root = growth.plant(&entry);
+                generation.directory.add(arena, growth.bump, growth.counts.trees, tree, root);
+                growth.counts.trees += 1;
+            }
+        }
+        generation.tally.add(sequence, arena.bytes() - self.bump.free_bytes());
+    }
+}
+
+/// What an insertion works with.
+struct Growth<'a> {
+    arena: &'a Arena,
+    bump: &'a mut Bump,
+    counts: &'a mut Counts,
+}
+
+/// The inner nodes from the root to a leaf, and the turn taken in each.
+struct Path<'a> {
+    levels: [Option<(Node<'a>, Turn)>; LEVELS_COUNT_MAX],
+    count: usize,
+}
+
+impl<'a> Path<'a> {
+    fn level(&self, depth: usize) -> &(Node<'a>, Turn) {
+        self.levels[depth].as_ref().expect("filled down to `count`")
+    }
+
+    /// The separators around the node at `depth`; 0 at an edge of the tree.
+    fn fences(&self, depth: usize) -> (Offset, Offset) {
+        let (mut lower, mut upper) = (0, 0);
+        for (node, turn) in self.levels[..depth].iter().flatten() {
+            if turn.index > 0 {
+                lower = node.entry(turn.order.slot(turn.index - 1));
+            }
+            if turn.index < turn.order.count() {
+                upper = node.entry(turn.order.slot(turn.index));
+            }
+        }
+        (lower, upper)
+    }
+}
+
+/// A key for which there is no slot: what it is, where it belongs, and in whose place.
+struct Overflow<'a> {
+    node: Node<'a>,
+    order: Order,
+    rank: usize,
+    item: Item,
+    /// What stands for the child that was split, left of `item`, now; in a leaf 0.
+    left_child: Offset,
+    fences: (Offset, Offset),
+}
+
+/// What took a node's place.
+struct Split {
+    /// The node itself if it could stay.
+    left: Offset,
+    separator: Offset,
+    right: Offset,
+}
+
+impl<'a> Growth<'a> {
+    /// The first leaf of a tree.
+    fn plant(&mut self, entry: &Entry<'_>) -> Offset {
+        let at = self.bump.entry(self.arena, entry);
+        let item = Item { head: head(entry.key, 0), entry: at, child: 0 };
+        self.counts.leaves += 1;
+        Node::build(self.arena, self.bump, FIRST_LEAF, &[item]).at
+    }
+
+    fn insert(&mut self, root: &AtomicU32, mut entry: Entry<'_>) {
+        let mut path = Path { levels: [None; LEVELS_COUNT_MAX], count: 0 };
+        let mut node = Node::open(self.arena, root.load(Ordering::Relaxed));
+        while node.level > 0 {
+            let turn = turn_to_key(&node, entry.key);
+            path.levels[path.count] = Some((node, turn));
+            path.count += 1;
+            node = open_child(self.arena, turn.child);
+        }
+        let order = node.order();
+        let (rank, equal) = node.search(order, entry.key);
+        if equal {
+            let slot = order.slot(rank);
+            entry.older = node.entry(slot);
+            let newest = self.arena.entry(entry.older).sequence;
+            assert!(newest <= entry.sequence, "versions of a key come in the order of their sequences");
+            node.set_entry(slot, self.bump.entry(self.arena, &entry));
+            return;
+        }
+        let at = self.bump.entry(self.arena, &entry);
+        let item = Item { head: head(entry.key, node.skip), entry: at, child: 0 };
+        if order.count() < node.slots_count {
+            node.add(order, rank, &item);
+        } else if node.slots_count < SLOTS_COUNT_MAX {
+            let (items, _) = merged(&node, order, rank, item);
+            let larger = |slots: &usize| *slots > node.slots_count;
+            let slots_count = LEAF_SLOTS_COUNTS.into_iter().find(larger).unwrap_or(SLOTS_COUNT_MAX);
+            let shape = Shape { level: 0, slots_count, skip: node.skip, link: 0 };
+            let larger = Node::build(self.arena, self.bump, shape, &items[..=order.count()]);
+            self.swing(root, &path, path.count, larger.at);
+        } else {
+            let fences = path.fences(path.count);
+            self.split_up(root, &path, Overflow { node, order, rank, item, left_child: 0, fences });
+        }
+    }
+
+    /// Splits a full leaf, and every full node above it.
+    fn split_up(&mut self, root: &AtomicU32, path: &Path<'a>, leaf: Overflow<'a>) {
+        let mut split = self.split(&leaf);
+        let mut old = leaf.node;
+        for depth in (0..path.count).rev() {
+            let (node, turn) = path.level(depth);
+            let key = self.arena.entry(split.separator).key;
+            let item = Item { head: head(key, node.skip), entry: split.separator, child: split.right };
+            if turn.order.count() < node.slots_count {
+                // The separator first, then the left half: a reader between them finds the old child, or the right half.
+                node.add(turn.order, turn.index, &item);
+                if split.left != old.at {
+                    node.set_child(turn.order, turn.index, split.left);
+                }
+                return;
+            }
+            let (order, rank, fences) = (turn.order, turn.index, path.fences(depth));
+            split = self.split(&Overflow { node: *node, order, rank, item, left_child: split.left, fences });
+            old = *node;
+        }
+        let level = old.level + 1;
+        let key = self.arena.entry(split.separator).key;
+        let item = Item { head: head(key, 0), entry: split.separator, child: split.right };
+        let shape = Shape { level, slots_count: SLOTS_COUNT_MAX, skip: 0, link: split.left };
+        let new_root = Node::build(self.arena, self.bump, shape, &[item]);
+        self.counts.inners += 1;
+        self.counts.levels = self.counts.levels.max(usize::from(level));
+        root.store(new_root.at, Ordering::Release);
+    }
+
+    /// Two nodes for a full one and a key more. The old one stays as it is, for readers inside.
+    fn split(&mut self, over: &Overflow<'_>) -> Split {
+        let Overflow { node, order, rank, item, left_child, fences: (lower, upper) } = *over;
+        let is_leaf = node.level == 0;
+        // At the right edge of the tree keys are expected to go on ascending.
+        let appends = rank == SLOTS_COUNT_MAX && upper == 0;
+        let cut = if appends { SLOTS_COUNT_MAX } else { MIDDLE };
+        let (mut items, mut link) = merged(&node, order, rank, item);
+        let mut stays = appends;
+        if !is_leaf {
+            let place = rank.checked_sub(1).map_or(&mut link, |before| &mut items[before].child);
+            stays &= *place == left_child;
+            *place = left_child;
+        }
+        let separator = items[cut];
+        let (left_items, right_items) = items.split_at_mut(cut);
+        // An inner node's separator moves up, and its child becomes the leftmost of the right node.
+        let right_items = if is_leaf { right_items } else { &mut right_items[1..] };
+        let left_skip = self.tighten(node.skip, (lower, separator.entry), left_items);
+        let right_skip = self.tighten(node.skip, (separator.entry, upper), right_items);
+        stays &= left_skip == node.skip;
+        let shape = Shape { level: node.level, slots_count: SLOTS_COUNT_MAX, skip: left_skip, link };
+        let left = if stays { node.at } else { Node::build(self.arena, self.bump, shape, left_items).at };
+        let right_shape = Shape { skip: right_skip, link: separator.child, ..shape };
+        let right = Node::build(self.arena, self.bump, right_shape, right_items).at;
+        *(if is_leaf { &mut self.counts.leaves } else { &mut self.counts.inners }) += 1;
+        Split { left, separator: separator.entry, right }
+    }
+
+    /// How many bytes the heads of a node between two fences skip: more than before if some of them are alike and the
+    /// fences allow it, else as many, which costs no look at the keys.
+    fn tighten(&self, skip: usize, fences: (Offset, Offset), items: &mut [Item]) -> usize {
+        let (lower, upper) = fences;
+        if lower == 0 || upper == 0 || items.windows(2).all(|pair| pair[0].head != pair[1].head) {
+            return skip;
+        }
+        let (lower, upper) = (self.arena.entry(lower).key, self.arena.entry(upper).key);
+        let common = lower.iter().zip(upper).take_while(|(one, other)| one == other).count();
+        if common <= skip {
+            return skip;
+        }
+        for item in items {
+            item.head = head(self.arena.entry(item.entry).key, common);
+        }
+        common
+    }
+
+    /// Puts a node of the same range, with more in it, in the place of the one at `depth`.
+    fn swing(&mut self, root: &AtomicU32, path: &Path<'_>, depth: usize, replacement: Offset) {
+        match depth.checked_sub(1) {
+            None => root.store(replacement, Ordering::Release),
+            Some(parent) => {
+                let (node, turn) = path.level(parent);
+                node.set_child(turn.order, turn.index, replacement);
+            }
+        }
+    }
+}
+
+/// A node's keys with one more at `rank`, and its leftmost child.
+fn merged(node: &Node<'_>, order: Order, rank: usize, item: Item) -> ([Item; SPLIT_COUNT], Offset) {
+    let mut items = [Item::default(); SPLIT_COUNT];
+    for old in 0..order.count() {
+        items[old + usize::from(old >= rank)] = node.item(order, old);
+    }
+    items[rank] = item;
+    (items, if node.level == 0 { 0 } else { node.child(order, 0) })
+}

@@ -1,0 +1,257 @@
+//! The generation against its twin: for each tree a sorted map from keys to their versions.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::*;
+use crate::base::hash::HashSecret;
+use crate::base::id::{KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, VALUE_BYTES_MAX};
+
+type Versions = Vec<(Sequence, ItemKind, Vec<u8>)>;
+
+/// A few bits of pseudo-randomness: the tests are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % sides
+    }
+}
+
+fn tree(keyspace: u32, partition: u32) -> TreeId {
+    TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) }
+}
+
+fn secret() -> HashSecret {
+    HashSecret::expand([7; 16])
+}
+
+fn region(bytes: usize) -> Region {
+    Region::heap(bytes).expect("small allocation")
+}
+
+/// A generation with its twin, filled through [`Pair::insert`] with rising sequences.
+struct Pair {
+    generation: Arc<Generation>,
+    inserter: Inserter,
+    twin: BTreeMap<TreeId, BTreeMap<Vec<u8>, Versions>>,
+    secret: HashSecret,
+    sequence: Sequence,
+}
+
+impl Pair {
+    fn new(bytes: usize) -> Pair {
+        let (generation, inserter) = generation(region(bytes));
+        Pair { generation, inserter, twin: BTreeMap::new(), secret: secret(), sequence: 0 }
+    }
+
+    fn insert(&mut self, tree: TreeId, key: &[u8], kind: ItemKind, value: &[u8]) {
+        assert!(self.inserter.room(1, key.len() + value.len()), "the test's region is large enough");
+        self.sequence += 1;
+        self.inserter.insert(tree, key, self.secret.hash(key), self.sequence, kind, value);
+        let versions = self.twin.entry(tree).or_default().entry(key.to_vec()).or_default();
+        versions.push((self.sequence, kind, value.to_vec()));
+    }
+
+    /// What a reader with `bound` sees of a tree, in order.
+    fn visible(&self, tree: TreeId, bound: Sequence) -> Vec<MemItem<'_>> {
+        fn newest<'a>(key: &'a [u8], versions: &'a Versions, bound: Sequence) -> Option<MemItem<'a>> {
+            let (sequence, kind, value) = versions.iter().rev().find(|version| version.0 <= bound)?;
+            Some(MemItem { key, sequence: *sequence, kind: *kind, value })
+        }
+        let keys = self.twin.get(&tree).into_iter().flatten();
+        keys.filter_map(|(key, versions)| newest(key, versions, bound)).collect()
+    }
+
+    /// Every key by get, and the whole tree in both directions.
+    fn check_tree(&self, tree: TreeId, bound: Sequence) {
+        let expected = self.visible(tree, bound);
+        for key in self.twin.get(&tree).into_iter().flatten().map(|(key, _)| key) {
+            let found = self.generation.get(tree, key, self.secret.hash(key), bound);
+            let index = expected.binary_search_by(|item| item.key.cmp(key));
+            assert!(found == index.ok().map(|index| expected[index]), "get of {:?} at {bound}", head_of(key));
+        }
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut items = self.scan(tree, Bound::Unbounded, direction, bound, usize::MAX);
+            if direction == Direction::Backward {
+                items.reverse();
+            }
+            assert!(items == expected, "{direction:?} scan of {tree:?} at {bound}");
+        }
+    }
+
+    /// Up to `count` items from `from`.
+    fn scan(
+        &self,
+        tree: TreeId,
+        from: Bound<&[u8]>,
+        direction: Direction,
+        bound: Sequence,
+        count: usize,
+    ) -> Vec<MemItem<'_>> {
+        let first = self.generation.seek(tree, from, direction, bound);
+        let next = |position: &Position| self.generation.step(tree, *position, direction, bound);
+        std::iter::successors(first, next).take(count).map(|at| self.generation.item(at)).collect()
+    }
+
+    /// Seeks from every kind of bound at `key`, and a few steps each way, turning round in between.
+    fn check_from(&self, tree: TreeId, key: &[u8], bound: Sequence) {
+        let expected = self.visible(tree, bound);
+        let below = expected.partition_point(|item| item.key < key);
+        let above = expected.partition_point(|item| item.key <= key);
+        for (from, forward, backward) in [
+            (Bound::Included(key), below, above),
+            (Bound::Excluded(key), above, below),
+            (Bound::Unbounded, 0, expected.len()),
+        ] {
+            let ahead = self.scan(tree, from, Direction::Forward, bound, 3);
+            assert!(ahead.iter().eq(expected[forward..].iter().take(3)), "{:?} forward", from.map(head_of));
+            let behind = self.scan(tree, from, Direction::Backward, bound, 3);
+            assert!(
+                behind.iter().eq(expected[..backward].iter().rev().take(3)),
+                "{:?} back",
+                from.map(head_of)
+            );
+        }
+        let Some(at) = self.generation.seek(tree, Bound::Included(key), Direction::Forward, bound) else {
+            return;
+        };
+        let next = self.generation.step(tree, at, Direction::Forward, bound);
+        let back = next.and_then(|next| self.generation.step(tree, next, Direction::Backward, bound));
+        assert!(
+            next.is_none() || back.map(|back| self.generation.item(back)) == Some(self.generation.item(at))
+        );
+    }
+}
+
+fn head_of(key: &[u8]) -> &[u8] {
+    &key[..key.len().min(40)]
+}
+
+/// A key of a small world: few letters, several shared prefixes, lengths around the head's 8 bytes, the empty key.
+fn small_key(dice: &mut Dice) -> Vec<u8> {
+    let prefix: &[u8] =
+        [&b""[..], b"ab", b"common-p", b"common-prefix-of-many-bytes/", b"\0\0\0\0\0\0\0\0"][dice.roll(5)];
+    let tail = (0..dice.roll(6)).map(|_| [b'a', b'b', 0, 0xff][dice.roll(4)]);
+    prefix.iter().copied().chain(tail).collect()
+}
+
+/// Random puts, overwrites and tombstones in a few trees read like the twin, at any bound, from any place.
+#[test]
+fn random_operations_agree_with_the_twin() {
+    let (rounds, operations) = if cfg!(miri) { (1, 150) } else { (12, 3000) };
+    for round in 0..rounds {
+        let mut dice = Dice(round);
+        let mut pair = Pair::new(2 << 20);
+        for _ in 0..operations {
+            let key = small_key(&mut dice);
+            let kind = if dice.roll(5) == 0 { ItemKind::Delete } else { ItemKind::Put };
+            let value = if kind == ItemKind::Put { vec![b'v'; dice.roll(20)] } else { Vec::new() };
+            pair.insert(tree(1, 1 + dice.roll(3) as u32), &key, kind, &value);
+        }
+        for partition in 1..=4 {
+            for bound in [0, 1, pair.sequence / 2, pair.sequence, SEQUENCE_MAX] {
+                pair.check_tree(tree(1, partition), bound);
+            }
+            for _ in 0..30 {
+                let (key, bound) = (small_key(&mut dice), dice.roll(operations + 1) as Sequence);
+                pair.check_from(tree(1, partition), &key, bound);
+            }
+        }
+        assert_eq!(pair.generation.trees(), [tree(1, 1), tree(1, 2), tree(1, 3)]);
+        assert_eq!(pair.generation.items(), operations as u64);
+        assert_eq!(pair.generation.sequences(), Some((1, operations as Sequence)));
+    }
+}
+
+/// Ascending, descending and interleaved numbers, short and with a long common prefix, stand in order.
+#[test]
+fn sequential_insertions_stand_in_order() {
+    let count = if cfg!(miri) { 60 } else { 4000 };
+    let ascending = |number: u32| number;
+    let descending = |number: u32| u32::MAX - number;
+    let interleaved = |number: u32| number % 5 * 1_000_000 + number;
+    for pattern in [&ascending as &dyn Fn(u32) -> u32, &descending, &interleaved] {
+        let mut pair = Pair::new(4 << 20);
+        for number in 0..count {
+            let number = pattern(number);
+            pair.insert(tree(1, 1), &number.to_be_bytes(), ItemKind::Put, b"");
+            pair.insert(tree(1, 2), format!("{number:030}").as_bytes(), ItemKind::Put, b"");
+        }
+        for partition in [1, 2] {
+            pair.check_tree(tree(1, partition), SEQUENCE_MAX);
+            pair.check_tree(tree(1, partition), u64::from(count));
+        }
+    }
+}
+
+/// Ascending keys fill nodes: the index of a sorted load takes less than 24 bytes a key.
+#[test]
+fn appending_fills_nodes() {
+    let count = if cfg!(miri) { 300 } else { 50_000 };
+    let mut pair = Pair::new(8 << 20);
+    let before = pair.generation.bytes_used();
+    for number in 0..count as u64 {
+        pair.insert(tree(1, 1), &number.to_be_bytes(), ItemKind::Put, b"");
+    }
+    let index_bytes = pair.generation.bytes_used() - before - count * (16 + 8);
+    assert!(index_bytes / count < 24, "{index_bytes} for {count} keys");
+}
+
+/// The longest keys, alike but for their ends, and the longest values are kept and ordered.
+#[test]
+fn longest_keys_and_values() {
+    let mut pair = Pair::new(if cfg!(miri) { 4 << 20 } else { 16 << 20 });
+    for number in 0..if cfg!(miri) { 16u8 } else { 60 } {
+        let mut key = vec![b'k'; KEY_BYTES_MAX];
+        key[KEY_BYTES_MAX - 1] = number.wrapping_mul(37);
+        pair.insert(tree(1, 1), &key, ItemKind::Put, b"long key");
+        pair.insert(tree(1, 1), &key[..KEY_BYTES_MAX - usize::from(number)], ItemKind::Put, b"");
+    }
+    pair.insert(tree(1, 1), b"long value", ItemKind::Put, &vec![1; VALUE_BYTES_MAX]);
+    pair.insert(tree(1, 1), b"", ItemKind::Put, &vec![2; VALUE_BYTES_MAX]);
+    pair.check_tree(tree(1, 1), SEQUENCE_MAX);
+    pair.check_tree(tree(1, 1), 5);
+}
+
+/// Many versions of one key: each bound sees its own, and a key hidden by the bound is stepped over.
+#[test]
+fn versions_of_one_key() {
+    let mut pair = Pair::new(1 << 20);
+    for round in 0..if cfg!(miri) { 10u8 } else { 200 } {
+        pair.insert(tree(1, 1), b"hot", ItemKind::Put, &[round]);
+        pair.insert(tree(1, 1), &[b'h', round], ItemKind::Delete, b"");
+    }
+    for bound in 0..=pair.sequence {
+        pair.check_tree(tree(1, 1), bound);
+    }
+}
+
+/// An empty generation has nothing, and a tree nobody wrote to has nothing either.
+#[test]
+fn nothing_is_found_where_nothing_is() {
+    let mut pair = Pair::new(64 << 10);
+    let absent = |pair: &Pair, tree| {
+        assert_eq!(pair.generation.get(tree, b"", pair.secret.hash(b""), SEQUENCE_MAX), None);
+        for direction in [Direction::Forward, Direction::Backward] {
+            assert_eq!(pair.generation.seek(tree, Bound::Unbounded, direction, SEQUENCE_MAX), None);
+        }
+    };
+    absent(&pair, tree(1, 1));
+    assert_eq!((pair.generation.trees(), pair.generation.sequences()), (vec![], None));
+    pair.insert(tree(1, 1), b"", ItemKind::Put, b"");
+    absent(&pair, tree(1, 2));
+    absent(&pair, tree(2, 1));
+    assert!(pair.generation.may_contain(tree(1, 1), pair.secret.hash(b"")));
+}
+
+/// The region comes back once the last reader and the inserter are gone, and not before.
+#[test]
+fn the_region_comes_back() {
+    let (generation, inserter) = generation(region(64 << 10));
+    assert_eq!(generation.capacity_bytes(), 64 << 10);
+    assert!(Generation::into_region(Arc::clone(&generation)).is_none());
+    drop(inserter);
+    assert_eq!(Generation::into_region(generation).map(|region| region.bytes()), Some(64 << 10));
+}
