@@ -1,1 +1,9 @@
-//! Merges between levels.
+//! Merges between the levels of one tree: which one is due (`pick`), and doing it in bounded turns (`job`).
+//!
+//! It installs nothing: what a job made becomes visible by a manifest edit of its caller. It never imports
+//! read or write. Called by the engine's background work. Plain values of one thread; one job a tree at a
+//! time.
+
+mod bounds;
+pub(crate) mod job;
+pub(crate) mod pick;

@@ -1,1 +1,3 @@
 //! Commit and flush.
+
+pub(crate) mod flush;

@@ -1,0 +1,138 @@
+//! Bounds of tables that a merge passes on its way: what may hold an older version, and where to cut.
+//!
+//! Both walk with the merge: keys are asked in ascending order, and each bound is passed once. Called by
+//! `job`.
+//!
+//! Invariant: bounds are inclusive at both ends.
+
+/// Keys that tables outside a merge may hold older versions of, by their bounds.
+#[derive(Debug)]
+pub(crate) struct OlderKeys {
+    /// Least and greatest key; ascending and disjoint.
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    at: usize,
+}
+
+impl OlderKeys {
+    /// From the bounds of tables in any order, overlapping or not.
+    pub(crate) fn new(mut bounds: Vec<(Vec<u8>, Vec<u8>)>) -> OlderKeys {
+        bounds.sort_unstable();
+        let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(bounds.len());
+        for (min, max) in bounds {
+            match ranges.last_mut() {
+                Some((_, last_max)) if min <= *last_max => {
+                    if max > *last_max {
+                        *last_max = max;
+                    }
+                }
+                _ => ranges.push((min, max)),
+            }
+        }
+        OlderKeys { ranges, at: 0 }
+    }
+
+    /// Whether a table may hold `key`; asked with ascending keys.
+    pub(crate) fn may_contain(&mut self, key: &[u8]) -> bool {
+        while let Some((min, max)) = self.ranges.get(self.at) {
+            if key <= max.as_slice() {
+                return key >= min.as_slice();
+            }
+            self.at += 1;
+        }
+        false
+    }
+}
+
+/// Where one output table ends and the next begins: at a length, or where it would overlap too much of the
+/// level below, which would make its own merge dear later.
+#[derive(Debug)]
+pub(crate) struct Cuts {
+    /// Greatest key and bytes of the tables of the level below the output; ascending.
+    below: Vec<(Vec<u8>, u64)>,
+    at: usize,
+    /// Bytes of the tables below that were passed since the last cut.
+    passed_bytes: u64,
+    table_bytes: u64,
+    below_bytes_max: u64,
+}
+
+impl Cuts {
+    pub(crate) fn new(below: Vec<(Vec<u8>, u64)>, table_bytes: u64, below_bytes_max: u64) -> Cuts {
+        Cuts { below, at: 0, passed_bytes: 0, table_bytes, below_bytes_max }
+    }
+
+    /// Whether a table that is `file_bytes` long ends before `key`; asked for each key that is written,
+    /// ascending. `None`: no table is being built, and there is nothing to cut.
+    pub(crate) fn is_due(&mut self, key: &[u8], file_bytes: Option<u64>) -> bool {
+        while let Some((max, bytes)) = self.below.get(self.at) {
+            if key <= max.as_slice() {
+                break;
+            }
+            self.passed_bytes = self.passed_bytes.saturating_add(*bytes);
+            self.at += 1;
+        }
+        let is_due = match file_bytes {
+            None => true,
+            Some(bytes) => bytes >= self.table_bytes || self.passed_bytes > self.below_bytes_max,
+        };
+        if is_due {
+            self.passed_bytes = 0;
+        }
+        is_due && file_bytes.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds(pairs: &[(&str, &str)]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        pairs.iter().map(|(min, max)| (min.as_bytes().to_vec(), max.as_bytes().to_vec())).collect()
+    }
+
+    /// Bounds in any order, nested, touching or apart, are inclusive and asked once each.
+    #[test]
+    fn older_keys_are_those_within_bounds() {
+        let mut older = OlderKeys::new(bounds(&[("m", "p"), ("b", "d"), ("d", "e"), ("n", "o"), ("x", "x")]));
+        let expected = [
+            ("a", false),
+            ("b", true),
+            ("d", true),
+            ("dz", true),
+            ("e", true),
+            ("e0", false),
+            ("m", true),
+            ("oz", true),
+            ("p", true),
+            ("q", false),
+            ("x", true),
+            ("y", false),
+        ];
+        for (key, held) in expected {
+            assert_eq!(older.may_contain(key.as_bytes()), held, "{key}");
+        }
+        assert!(!OlderKeys::new(Vec::new()).may_contain(b"a"));
+    }
+
+    /// A table ends at its length, or once it has passed too much of the level below; then counting starts
+    /// over.
+    #[test]
+    fn tables_are_cut_at_their_length_and_above_many_tables() {
+        let below = [("c", 10), ("f", 10), ("i", 10), ("l", 10)];
+        let below = below.iter().map(|(max, bytes)| (max.as_bytes().to_vec(), *bytes)).collect();
+        let mut cuts = Cuts::new(below, 100, 15);
+        for (key, file_bytes, due) in [
+            ("a", None, false),
+            ("c", Some(50), false),
+            ("d", Some(60), false),
+            ("e", Some(100), true),
+            ("f", None, false),
+            ("g", Some(1), false),
+            ("j", Some(2), true),
+            ("k", None, false),
+            ("z", Some(99), false),
+        ] {
+            assert_eq!(cuts.is_due(key.as_bytes(), file_bytes), due, "{key}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Merges against a naive one.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::error::Error;
+
+/// A source in memory; fails on the step that `fail_in` counts down to.
+struct List {
+    items: Vec<(Vec<u8>, ItemKind, Vec<u8>)>,
+    at: usize,
+    fail_in: Option<usize>,
+}
+
+impl Source for List {
+    fn item(&self) -> Option<Item<'_>> {
+        let (key, kind, value) = self.items.get(self.at)?;
+        Some(Item { key, kind: *kind, value })
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        if let Some(steps) = &mut self.fail_in {
+            if *steps == 0 {
+                return Err(Error::Closed);
+            }
+            *steps -= 1;
+        }
+        self.at += 1;
+        Ok(())
+    }
+}
+
+/// Keys of few bytes, so that sources share many; some behind a long common prefix, some that look like an
+/// end.
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    let short = prop::collection::vec(0u8..3, 0..4);
+    let long = (prop::sample::select(vec![7usize, 8, 9, 30]), prop::collection::vec(0u8..3, 0..3)).prop_map(
+        |(length, tail)| {
+            let mut key = vec![b'p'; length];
+            key.extend(tail);
+            key
+        },
+    );
+    let high = prop::collection::vec(254u8..=255, 6..10);
+    prop_oneof![3 => short, 3 => long, 1 => high]
+}
+
+/// Sources as sorted sets of keys, newest first.
+fn source_keys() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
+    prop::collection::vec(
+        prop::collection::btree_set(keys(), 0..12).prop_map(|set| set.into_iter().collect()),
+        0..40,
+    )
+}
+
+/// Every (key, source) in the order a merge must give it.
+fn naive(sources: &[Vec<Vec<u8>>], direction: Direction) -> Vec<(Vec<u8>, usize)> {
+    let mut all: Vec<(Vec<u8>, usize)> = sources
+        .iter()
+        .enumerate()
+        .flat_map(|(source, keys)| keys.iter().map(move |key| (key.clone(), source)))
+        .collect();
+    all.sort_by(|one, two| match direction {
+        Direction::Forward => one.cmp(two),
+        Direction::Backward => two.0.cmp(&one.0).then(one.1.cmp(&two.1)),
+    });
+    all
+}
+
+fn walk(sources: &[Vec<Vec<u8>>], direction: Direction) -> Vec<(Vec<u8>, usize)> {
+    let mut at = vec![0; sources.len()];
+    let key_at = |at: &[usize], source: usize| -> Option<&[u8]> {
+        let keys: &Vec<Vec<u8>> = &sources[source];
+        let index = match direction {
+            Direction::Forward => at[source],
+            Direction::Backward => keys.len().checked_sub(at[source] + 1)?,
+        };
+        keys.get(index).map(Vec::as_slice)
+    };
+    let mut tree = LoserTree::new(sources.len(), direction);
+    tree.rebuild(|source| key_at(&at, source));
+    let mut seen = Vec::new();
+    while let Some(winner) = tree.winner() {
+        let key = key_at(&at, winner).expect("the winner stands on a key");
+        seen.push((key.to_vec(), winner));
+        at[winner] += 1;
+        let live = (0..sources.len()).filter(|source| key_at(&at, *source).is_some()).count();
+        tree.update(|source| key_at(&at, source));
+        assert_eq!(tree.live_count(), live);
+    }
+    seen
+}
+
+fn lists(sources: &[Vec<Vec<u8>>]) -> Vec<List> {
+    sources
+        .iter()
+        .enumerate()
+        .map(|(source, keys)| {
+            let item = |(index, key): (usize, &Vec<u8>)| {
+                if (source + index) % 3 == 0 {
+                    (key.clone(), ItemKind::Delete, Vec::new())
+                } else {
+                    (key.clone(), ItemKind::Put, format!("{source}.{index}").into_bytes())
+                }
+            };
+            List { items: keys.iter().enumerate().map(item).collect(), at: 0, fail_in: None }
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Both directions give every key of every source in order, the newer of equal keys first.
+    #[test]
+    fn the_tree_orders_like_a_sort(sources in source_keys()) {
+        for direction in [Direction::Forward, Direction::Backward] {
+            prop_assert_eq!(walk(&sources, direction), naive(&sources, direction));
+        }
+    }
+
+    /// A merge gives each key once with its newest version, and counts what it has left behind.
+    #[test]
+    fn a_merge_keeps_the_newest_version(sources in source_keys()) {
+        let mut newest = BTreeMap::new();
+        let mut counted = Consumed::default();
+        for list in lists(&sources) {
+            for (key, kind, value) in list.items {
+                counted.items += 1;
+                counted.key_value_bytes += (key.len() + value.len()) as u64;
+                newest.entry(key).or_insert((kind, value));
+            }
+        }
+        let mut merge = Merge::new(lists(&sources));
+        let mut merged = Vec::new();
+        while let Some(item) = merge.item() {
+            merged.push((item.key.to_vec(), (item.kind, item.value.to_vec())));
+            merge.advance().expect("lists do not fail");
+        }
+        merge.advance().expect("the end stays the end");
+        prop_assert!(merge.item().is_none());
+        prop_assert_eq!(merge.consumed(), counted);
+        prop_assert_eq!(merged, newest.into_iter().collect::<Vec<_>>());
+    }
+}
+
+/// A rebuild after every source moved anywhere forgets what was before.
+#[test]
+fn a_rebuild_starts_over() {
+    let first = [Some(b"b".as_slice()), None, Some(b"a")];
+    let second = [None, Some(b"c".as_slice()), None];
+    let mut tree = LoserTree::new(3, Direction::Forward);
+    assert_eq!(tree.winner(), None);
+    tree.rebuild(|source| first[source]);
+    assert_eq!((tree.winner(), tree.live_count()), (Some(2), 2));
+    tree.rebuild(|source| second[source]);
+    assert_eq!((tree.winner(), tree.live_count()), (Some(1), 1));
+    tree.update(|_| None);
+    assert_eq!((tree.winner(), tree.live_count()), (None, 0));
+}
+
+/// Keys that differ in their first eight bytes are never asked for again: log2(k) matches, no key read but
+/// the mover's.
+#[test]
+fn prefixes_decide_without_keys() {
+    let keys: Vec<[u8; 12]> = (0..16u8).map(|n| [n * 7 % 16; 12]).collect();
+    let asked = Cell::new(0);
+    let key_of = |source: usize| {
+        asked.set(asked.get() + 1);
+        Some(keys[source].as_slice())
+    };
+    let mut tree = LoserTree::new(keys.len(), Direction::Forward);
+    tree.rebuild(key_of);
+    assert_eq!(asked.replace(0), 16);
+    tree.update(key_of);
+    assert_eq!(asked.get(), 1);
+}
+
+/// A source's error comes out of the merge, also when it happens while an older version is skipped.
+#[test]
+fn an_error_of_a_source_ends_the_merge() {
+    let key = vec![b"a".to_vec(), b"b".to_vec()];
+    for failing in 0..2 {
+        let mut sources = lists(&[key.clone(), key.clone()]);
+        sources[failing].fail_in = Some(0);
+        let mut merge = Merge::new(sources);
+        assert!(matches!(merge.advance(), Err(Error::Closed)));
+    }
+}

@@ -1,0 +1,144 @@
+//! The loser tree: which of `k` sorted sources comes next.
+//!
+//! It holds indexes and the first eight bytes of each source's key, no source and no key. Keys are asked for
+//! through a closure, and only when eight bytes do not decide. After the winner has moved, one path from its
+//! leaf to the root is replayed: log2(k) comparisons, half of what a binary heap needs (Knuth, The Art of
+//! Computer Programming, volume 3, section 5.4.1; eight-byte prefixes from AlphaSort, Nyberg et al. 1994).
+//!
+//! Called by [`super::Merge`] and by scans. A plain value of one thread.
+//!
+//! Invariants:
+//! 1. Node `n` (1 to k - 1) holds the loser of the match played there; node 0 the winner of all. The leaf of
+//!    source `i` is position `k + i`, and the parent of position `p` is `p / 2`: a tree for any `k`, not only
+//!    powers of two.
+//! 2. A source at its end loses to every other; of equal keys the lower source wins, in both directions.
+
+use std::cmp::Ordering;
+
+use crate::base::step::Direction;
+
+/// A source in the tree.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The key's first eight bytes, zero padded, as a number that is smaller for what comes first; all ones
+    /// at the end.
+    rank: u64,
+    source: u32,
+}
+
+/// Picks the next of `count` sources that the caller keeps. Allocates when made and at the first rebuild
+/// only.
+#[derive(Debug)]
+pub(crate) struct LoserTree {
+    nodes: Box<[Entry]>,
+    /// Who won below each position, while a rebuild plays; kept for the next rebuild.
+    winners: Vec<Entry>,
+    direction: Direction,
+    live_count: usize,
+}
+
+impl LoserTree {
+    /// A tree over `count` sources that has no winner before [`LoserTree::rebuild`].
+    pub(crate) fn new(count: usize, direction: Direction) -> LoserTree {
+        let source_count = u32::try_from(count).expect("there are fewer sources than files");
+        let nodes = (0..source_count).map(|source| Entry { rank: u64::MAX, source }).collect();
+        LoserTree { nodes, winners: Vec::new(), direction, live_count: 0 }
+    }
+
+    /// Plays every match anew: at the start, and after a seek moved every source. `key_of` gives the key a
+    /// source stands on, `None` at its end. At most `count` comparisons.
+    pub(crate) fn rebuild<'k>(&mut self, key_of: impl Fn(usize) -> Option<&'k [u8]>) {
+        let count = self.nodes.len();
+        if count == 0 {
+            return;
+        }
+        self.live_count = 0;
+        let mut winners = std::mem::take(&mut self.winners);
+        winners.clear();
+        winners.reserve_exact(2 * count);
+        winners.extend_from_slice(&self.nodes);
+        for source in 0..count {
+            let key = key_of(source);
+            self.live_count += usize::from(key.is_some());
+            winners.push(Entry { rank: self.rank(key), source: source as u32 });
+        }
+        for position in (1..count).rev() {
+            let (left, right) = (winners[2 * position], winners[2 * position + 1]);
+            let (winner, loser) =
+                if self.comes_first(left, right, &key_of) { (left, right) } else { (right, left) };
+            winners[position] = winner;
+            self.nodes[position] = loser;
+        }
+        self.nodes[0] = winners[1];
+        self.winners = winners;
+    }
+
+    /// The source whose key comes next; `None` when all are at their end.
+    #[inline]
+    pub(crate) fn winner(&self) -> Option<usize> {
+        if self.live_count == 0 { None } else { Some(self.nodes[0].source as usize) }
+    }
+
+    /// How many sources are not at their end.
+    #[inline]
+    pub(crate) fn live_count(&self) -> usize {
+        self.live_count
+    }
+
+    /// Takes note that the winner has moved, to another key or to its end. Only the winner may have moved,
+    /// and there must be one.
+    pub(crate) fn update<'k>(&mut self, key_of: impl Fn(usize) -> Option<&'k [u8]>) {
+        assert!(self.live_count > 0, "only a winner moves");
+        let source = self.nodes[0].source;
+        let key = key_of(source as usize);
+        if key.is_none() {
+            self.live_count -= 1;
+        }
+        let mut winner = Entry { rank: self.rank(key), source };
+        let mut position = (self.nodes.len() + source as usize) / 2;
+        while position > 0 {
+            let loser = self.nodes[position];
+            if self.comes_first(loser, winner, &key_of) {
+                self.nodes[position] = winner;
+                winner = loser;
+            }
+            position /= 2;
+        }
+        self.nodes[0] = winner;
+    }
+
+    #[inline]
+    fn rank(&self, key: Option<&[u8]>) -> u64 {
+        let Some(key) = key else { return u64::MAX };
+        let prefix = match key.first_chunk::<8>() {
+            Some(bytes) => u64::from_be_bytes(*bytes),
+            None => {
+                let mut bytes = [0; 8];
+                bytes[..key.len()].copy_from_slice(key);
+                u64::from_be_bytes(bytes)
+            }
+        };
+        match self.direction {
+            Direction::Forward => prefix,
+            Direction::Backward => !prefix,
+        }
+    }
+
+    #[inline]
+    fn comes_first<'k>(&self, one: Entry, two: Entry, key_of: &impl Fn(usize) -> Option<&'k [u8]>) -> bool {
+        if one.rank != two.rank {
+            return one.rank < two.rank;
+        }
+        // Equal prefixes, or keys that look like an end: the keys themselves decide.
+        let order = match (key_of(one.source as usize), key_of(two.source as usize)) {
+            (Some(first), Some(second)) => match self.direction {
+                Direction::Forward => first.cmp(second),
+                Direction::Backward => second.cmp(first),
+            },
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => Ordering::Equal,
+        };
+        order.then(one.source.cmp(&two.source)).is_lt()
+    }
+}

@@ -1,0 +1,226 @@
+//! Flush: sealed generations become one table file with a slice for each tree, a bounded piece of work a
+//! turn.
+//!
+//! It keeps the newest version of each key; what snapshots still need of older ones, the generations they
+//! hold keep. It neither seals generations nor installs the file; the file is durable when the flush is done,
+//! and part of the store by its caller's manifest edit. Called by the engine's background work. One thread at
+//! a time.
+//!
+//! Invariants:
+//! 1. Slices come in the order of tree ids, each tree once; a tree of which nothing is kept has none, and a
+//!    file without slices is not made.
+//! 2. Every generation older than the given ones is flushed already, so what is written is newer than all
+//!    tables.
+//! 3. A tombstone is dropped only in a tree that has no table. Everything of a dropped tree is left out.
+//! 4. Dropped before it is done, or failed, a flush removes its file.
+
+use crate::base::error::Result;
+use crate::base::hash::HashSecret;
+use crate::base::id::{ItemKind, SEQUENCE_MAX, Sequence, TreeId};
+use crate::base::step::Direction;
+use crate::base::sync::Arc;
+use crate::io::storage::Storage;
+use crate::memtable::{Generation, Position};
+use crate::merge::{Item, Merge, Progress, Source};
+use crate::table::{SliceShape, TableBuilder, TableIdentity, TableSummary};
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+/// Input that one turn takes, keys and values.
+const TURN_BYTES: u64 = 512 << 10;
+/// Counted for each item on top of its bytes, so that turns over tiny items are bounded too.
+const ITEM_COST_BYTES: u64 = 16;
+
+/// What becomes of a tree's tombstones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tombstones {
+    /// The tree has tables: they may hold what a tombstone hides.
+    Keep,
+    /// The tree has no table.
+    Drop,
+}
+
+/// How a tree is flushed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TreePlan {
+    pub(crate) slice: SliceShape,
+    pub(crate) tombstones: Tombstones,
+}
+
+/// What a flush did.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct FlushCounts {
+    /// Newest versions within each generation; those below them are never looked at.
+    pub(crate) items_in: u64,
+    pub(crate) items_out: u64,
+    pub(crate) tombstones_dropped: u64,
+    pub(crate) bytes_written: u64,
+}
+
+/// What a flush made.
+#[derive(Debug)]
+pub(crate) struct FlushOutput {
+    /// `None` if nothing of the generations is kept.
+    pub(crate) table: Option<TableSummary>,
+    /// First and last sequence number of the generations.
+    pub(crate) sequences: Option<(Sequence, Sequence)>,
+    pub(crate) counts: FlushCounts,
+}
+
+/// A flush under way.
+pub(crate) struct Flush {
+    /// Newest first.
+    generations: Vec<Arc<Generation>>,
+    secret: HashSecret,
+    /// Trees that are still to come, the next one last.
+    trees: Vec<(TreeId, TreePlan)>,
+    current: Option<Current>,
+    output: Output,
+    counts: FlushCounts,
+}
+
+/// The tree being written.
+struct Current {
+    tree: TreeId,
+    plan: TreePlan,
+    merge: Merge<GenerationSource>,
+    slice: Slice,
+}
+
+/// Whether the tree being written has its slice yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Slice {
+    None,
+    Begun,
+}
+
+impl Flush {
+    /// A flush of sealed generations, newest first, into the file `identity`. `plan_of` is asked for each
+    /// tree once, and answers `None` for a dropped one.
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        identity: TableIdentity,
+        secret: HashSecret,
+        generations: Vec<Arc<Generation>>,
+        plan_of: impl FnMut(TreeId) -> Option<TreePlan>,
+    ) -> Flush {
+        let ids: BTreeSet<TreeId> = generations.iter().flat_map(|one| one.trees()).collect();
+        let mut plan_of = plan_of;
+        let trees = ids.into_iter().rev().filter_map(|tree| Some((tree, plan_of(tree)?))).collect();
+        let output = Output { storage, identity, builder: None };
+        Flush { generations, secret, trees, current: None, output, counts: FlushCounts::default() }
+    }
+
+    /// Does the next piece: some hundred KiB of input, or the end of the file.
+    ///
+    /// # Errors
+    /// What writing said. The flush is then only dropped; another one of the same generations may be made.
+    pub(crate) fn turn(&mut self) -> Result<Progress<FlushOutput>> {
+        let mut left_bytes = TURN_BYTES;
+        while left_bytes > 0 {
+            let Some(current) = &mut self.current else {
+                match self.trees.pop() {
+                    Some((tree, plan)) => self.current = Some(self.begin(tree, plan)),
+                    None => return self.finish().map(Progress::Done),
+                }
+                continue;
+            };
+            let Some(item) = current.merge.item() else {
+                self.end_tree()?;
+                continue;
+            };
+            if item.kind == ItemKind::Delete && current.plan.tombstones == Tombstones::Drop {
+                self.counts.tombstones_dropped += 1;
+            } else {
+                let builder = self.output.builder()?;
+                if current.slice == Slice::None {
+                    builder.begin(current.tree, current.plan.slice)?;
+                    current.slice = Slice::Begun;
+                }
+                builder.add(item.key, self.secret.hash(item.key), item.kind, item.value)?;
+                self.counts.items_out += 1;
+            }
+            let cost_bytes = (item.key.len() + item.value.len()) as u64 + ITEM_COST_BYTES;
+            left_bytes = left_bytes.saturating_sub(cost_bytes);
+            current.merge.advance()?;
+        }
+        Ok(Progress::More)
+    }
+
+    fn begin(&self, tree: TreeId, plan: TreePlan) -> Current {
+        let sources =
+            self.generations.iter().map(|one| GenerationSource::new(Arc::clone(one), tree)).collect();
+        Current { tree, plan, merge: Merge::new(sources), slice: Slice::None }
+    }
+
+    fn end_tree(&mut self) -> Result<()> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        self.counts.items_in += current.merge.consumed().items;
+        match current.slice {
+            Slice::Begun => self.output.builder()?.end(),
+            Slice::None => Ok(()),
+        }
+    }
+
+    fn finish(&mut self) -> Result<FlushOutput> {
+        let table = self.output.finish()?;
+        self.counts.bytes_written = table.as_ref().map_or(0, |table| table.bytes);
+        let ranges = self.generations.iter().filter_map(|one| one.sequences());
+        let sequences = ranges.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        Ok(FlushOutput { table, sequences, counts: self.counts })
+    }
+}
+
+/// The file being written, made with its first item. Its builder removes it when dropped before it is
+/// finished.
+struct Output {
+    storage: Arc<dyn Storage>,
+    identity: TableIdentity,
+    builder: Option<TableBuilder>,
+}
+
+impl Output {
+    fn builder(&mut self) -> Result<&mut TableBuilder> {
+        if self.builder.is_none() {
+            self.builder = Some(TableBuilder::new(Arc::clone(&self.storage), self.identity)?);
+        }
+        Ok(self.builder.as_mut().expect("made above if there was none"))
+    }
+
+    fn finish(&mut self) -> Result<Option<TableSummary>> {
+        self.builder.take().map(TableBuilder::finish).transpose()
+    }
+}
+
+/// The newest versions of one tree's keys in one generation.
+struct GenerationSource {
+    generation: Arc<Generation>,
+    tree: TreeId,
+    position: Option<Position>,
+}
+
+impl GenerationSource {
+    fn new(generation: Arc<Generation>, tree: TreeId) -> GenerationSource {
+        let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, SEQUENCE_MAX);
+        GenerationSource { generation, tree, position }
+    }
+}
+
+impl Source for GenerationSource {
+    #[inline]
+    fn item(&self) -> Option<Item<'_>> {
+        let item = self.generation.item(self.position?);
+        Some(Item { key: item.key, kind: item.kind, value: item.value })
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        if let Some(position) = self.position {
+            self.position = self.generation.step(self.tree, position, Direction::Forward, SEQUENCE_MAX);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
