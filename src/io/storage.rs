@@ -95,7 +95,8 @@ pub(crate) trait Storage: Send + Sync {
     /// What the directory is called, for messages.
     fn path(&self) -> String;
 
-    /// Whether tables are read past the page cache; turns false where that was asked for and the file system refuses.
+    /// Whether tables are read past the page cache; turns false where that was asked for and the file system
+    /// refuses.
     fn direct_io(&self) -> bool {
         false
     }

@@ -60,7 +60,8 @@ fn a_directory_is_made_once() {
     });
 }
 
-/// What is written is read, at any offset and alignment, over holes and up to the end of the file, and no further.
+/// What is written is read, at any offset and alignment, over holes and up to the end of the file, and no
+/// further.
 #[test]
 fn reads_see_writes() {
     on_every_storage(|storage, _| {
@@ -97,7 +98,8 @@ fn reads_see_writes() {
     });
 }
 
-/// Aligned reads of a table, which may bypass the page cache, see the bytes just written, also the short last ones.
+/// Aligned reads of a table, which may bypass the page cache, see the bytes just written, also the short last
+/// ones.
 #[test]
 fn aligned_table_reads_see_writes() {
     on_every_storage(|storage, _| {

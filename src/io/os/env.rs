@@ -2,7 +2,8 @@
 //!
 //! They know nothing of the store: a thread drives whatever [`Worker`] it was given. Any thread may call.
 //!
-//! 1. A worker that panics ends its own thread only; whoever waits meanwhile, or joins, panics in turn instead of hanging.
+//! 1. A worker that panics ends its own thread only; whoever waits meanwhile, or joins, panics in turn
+//!    instead of hanging.
 //! 2. `join` returns when every worker but the one calling is dropped.
 
 #![expect(
@@ -194,7 +195,8 @@ mod tests {
     use super::*;
     use crate::base::sync::AtomicU64;
 
-    /// Takes `again` turns at once, then one for each notification of `work`, and ends after `turns` of those.
+    /// Takes `again` turns at once, then one for each notification of `work`, and ends after `turns` of
+    /// those.
     struct Counter {
         work: Arc<Event>,
         done: Arc<Event>,

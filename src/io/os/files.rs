@@ -1,11 +1,13 @@
 //! The open-file table: which descriptors of a store are open, at most so many, by CLOCK.
 //!
-//! It is not a cache of contents and never opens a file itself: the caller hands in how. `storage` is its only user.
-//! Any thread may call; a shard's lock is held for a search among its entries and never across a system call.
+//! It is not a cache of contents and never opens a file itself: the caller hands in how. `storage` is its
+//! only user. Any thread may call; a shard's lock is held for a search among its entries and never across a
+//! system call.
 //!
 //! 1. A descriptor closes when its last user drops it, so a file may be forgotten while it is read.
-//! 2. What is in use, or written since its last sync, is not evicted: a failed write-back is reported to a descriptor
-//!    that was open when it failed, and could be missed by one opened later. The bound may be passed by as many.
+//! 2. What is in use, or written since its last sync, is not evicted: a failed write-back is reported to a
+//!    descriptor that was open when it failed, and could be missed by one opened later. The bound may be
+//!    passed by as many.
 //! 3. A descriptor opened while its name was forgotten or renamed is not kept.
 
 use std::os::fd::OwnedFd;
@@ -37,7 +39,8 @@ pub(super) struct OpenFile {
     writes: AtomicU64,
     /// Value of `writes` before the last successful sync began.
     writes_synced: AtomicU64,
-    /// Held while syncing: the kernel tells of a failure once a descriptor, so of two syncs at once one would not hear of it.
+    /// Held while syncing: the kernel tells of a failure once a descriptor, so of two syncs at once one would
+    /// not hear of it.
     syncing: Mutex<()>,
 }
 

@@ -1,6 +1,7 @@
 //! Memory from the operating system: anonymous mappings, in huge pages where it gives them.
 //!
-//! It is not an allocator: a region is made for an arena or the cache and lives as long as they do. Any thread may call.
+//! It is not an allocator: a region is made for an arena or the cache and lives as long as they do. Any
+//! thread may call.
 
 #![expect(unsafe_code, reason = "maps and unmaps memory")]
 
@@ -24,8 +25,8 @@ pub(crate) struct OsMemory;
 impl Memory for OsMemory {
     fn region(&self, bytes: usize) -> Option<Region> {
         let start = if bytes >= HUGE_PAGE_BYTES { map_huge(bytes)? } else { map(mapped_bytes(bytes)?)? };
-        // SAFETY: a fresh private mapping of at least `bytes` bytes: zeroed, page-aligned, nobody else's. `release`
-        // unmaps all that is left mapped of it, which is `mapped_bytes(bytes)` from `start`.
+        // SAFETY: a fresh private mapping of at least `bytes` bytes: zeroed, page-aligned, nobody else's.
+        // `release` unmaps all that is left mapped of it, which is `mapped_bytes(bytes)` from `start`.
         Some(unsafe { Region::from_raw(start, bytes, release) })
     }
 }
@@ -52,9 +53,9 @@ fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
     let behind = mapped - before - kept;
     // SAFETY: the first huge-page boundary is less than a huge page away, so within the mapping.
     let aligned = unsafe { start.add(before) };
-    // SAFETY: both ranges lie in the mapping just made, outside the `kept` bytes from `aligned`, and nobody uses them.
-    // Their ends are whole pages: a huge-page boundary, and a multiple of every page size from it. A failure would only
-    // leave address space mapped that is never touched.
+    // SAFETY: both ranges lie in the mapping just made, outside the `kept` bytes from `aligned`, and nobody
+    // uses them. Their ends are whole pages: a huge-page boundary, and a multiple of every page size from it.
+    // A failure would only leave address space mapped that is never touched.
     unsafe {
         if before > 0 {
             let _ = munmap(start.as_ptr().cast(), before);
@@ -69,8 +70,8 @@ fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
 
 #[cfg(target_os = "linux")]
 fn advise_huge(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: the range is our own mapping, and the advice changes no content. A kernel without huge pages refuses it,
-    // and small pages do as well.
+    // SAFETY: the range is our own mapping, and the advice changes no content. A kernel without huge pages
+    // refuses it, and small pages do as well.
     let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxHugepage) };
 }
 
@@ -81,8 +82,8 @@ fn advise_huge(_start: NonNull<u8>, _bytes: usize) {}
 /// `start` is of a region of `bytes` bytes made here, and not used again.
 unsafe fn release(start: NonNull<u8>, bytes: usize) {
     let mapped = mapped_bytes(bytes).expect("computed when the region was mapped");
-    // SAFETY: by the caller's promise these bytes are mapped and nobody's any more. It cannot fail on a whole mapping
-    // but for the kernel's limit on mappings, and then the memory stays ours, unused.
+    // SAFETY: by the caller's promise these bytes are mapped and nobody's any more. It cannot fail on a whole
+    // mapping but for the kernel's limit on mappings, and then the memory stays ours, unused.
     let _ = unsafe { munmap(start.as_ptr().cast(), mapped) };
 }
 

@@ -1,7 +1,7 @@
 //! The operating system behind [`Env`]: Linux as promised, any other unix as far as it goes.
 //!
-//! It is not a place for knowledge of formats: it knows names and kinds of files, and no byte in them. The engine makes
-//! one [`Env::os`] a store; everything in it may be used from any thread.
+//! It is not a place for knowledge of formats: it knows names and kinds of files, and no byte in them. The
+//! engine makes one [`Env::os`] a store; everything in it may be used from any thread.
 //!
 //! - `storage`: the store's directory through one descriptor, never by path again.
 //! - `files`: which files are open, and which to close when there are too many.

@@ -1,14 +1,16 @@
 //! A store's directory in the file system.
 //!
-//! It is reached through one descriptor, opened at first use, and names in it are made from ids: no path is ever looked
-//! up again, no symbolic link followed below it, nothing but regular files opened. It knows kinds of files, not contents.
-//! The engine is given it as a [`Storage`]; any thread may call.
+//! It is reached through one descriptor, opened at first use, and names in it are made from ids: no path is
+//! ever looked up again, no symbolic link followed below it, nothing but regular files opened. It knows kinds
+//! of files, not contents. The engine is given it as a [`Storage`]; any thread may call.
 //!
 //! 1. Files are made with mode 0600 and the directory with 0700, whatever the umask.
 //! 2. No lock is held across a system call, but for one: syncs of one file wait for each other (see `files`).
-//! 3. A file whose sync has failed is never synced with success again, also when it is closed, reopened or renamed meanwhile.
-//!    A failed sync is `Io`, never `Full`: what was written may be lost, and freeing space does not bring it back.
-//! 4. Tables are read past the page cache where that was asked for and works; what the file system refuses is remembered.
+//! 3. A file whose sync has failed is never synced with success again, also when it is closed, reopened or
+//!    renamed meanwhile. A failed sync is `Io`, never `Full`: what was written may be lost, and freeing space
+//!    does not bring it back.
+//! 4. Tables are read past the page cache where that was asked for and works; what the file system refuses is
+//!    remembered.
 
 use std::fmt;
 use std::io;
@@ -123,7 +125,8 @@ impl OsStorage {
         }
     }
 
-    /// Calls again while interrupted, and when descriptors are short, after closing a file that is not in use.
+    /// Calls again while interrupted, and when descriptors are short, after closing a file that is not in
+    /// use.
     fn retry<T>(&self, mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         for _ in 0..RETRIES_COUNT_MAX {
             match call() {
@@ -338,7 +341,8 @@ impl Storage for OsStorage {
         drop(directory);
         let held = self.lock.lock().take();
         if let Some(descriptor) = held {
-            // A forked child may hold a copy of the descriptor, and with it the lock. If this fails, closing must do.
+            // A forked child may hold a copy of the descriptor, and with it the lock. If this fails, closing
+            // must do.
             let _ = rustix::fs::flock(&descriptor, FlockOperation::Unlock);
         }
     }

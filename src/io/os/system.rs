@@ -1,7 +1,8 @@
-//! Where unixes differ: how to open past the page cache, how to sync, hints about the cache, the name of a boot.
+//! Where unixes differ: how to open past the page cache, how to sync, hints about the cache, the name of a
+//! boot.
 //!
-//! Linux has all of them; elsewhere a function does the nearest thing or nothing. `storage` is the only user; any thread
-//! may call.
+//! Linux has all of them; elsewhere a function does the nearest thing or nothing. `storage` is the only user;
+//! any thread may call.
 
 use std::os::fd::OwnedFd;
 

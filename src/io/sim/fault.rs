@@ -126,7 +126,8 @@ struct Fault {
     repeat: Repeat,
 }
 
-/// What goes wrong, and when. Counted from the moment it is given to the disk; the end of a crash is the end of it.
+/// What goes wrong, and when. Counted from the moment it is given to the disk; the end of a crash is the end
+/// of it.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Plan {
     faults: Vec<Fault>,
@@ -162,7 +163,8 @@ impl Plan {
         self.failed_sync
     }
 
-    /// Judges the next call. Of several faults that meet in it the first planned decides; the others count it.
+    /// Judges the next call. Of several faults that meet in it the first planned decides; the others count
+    /// it.
     pub(super) fn judge(&mut self, operation: Operation, file: Option<FileName>) -> Verdict {
         let mut verdict = Verdict::Go;
         self.faults.retain_mut(|fault| {

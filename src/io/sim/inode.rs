@@ -1,10 +1,13 @@
 //! One simulated file: what is durable, what a reader sees, and the writes between the two.
 //!
-//! It has no name; a directory of `disk` gives it some. Plain data, no locks; choices come from the generator handed in.
+//! It has no name; a directory of `disk` gives it some. Plain data, no locks; choices come from the generator
+//! handed in.
 //!
-//! 1. `sync` makes what a reader sees durable, but for pages that a failed sync has lost and nobody wrote again.
-//! 2. After a power cut a page with unsynced writes holds its durable bytes, or those with some first writes applied, the
-//!    next perhaps in part. Bytes that no unsynced write touched stay, but past the durable length anything may stand.
+//! 1. `sync` makes what a reader sees durable, but for pages that a failed sync has lost and nobody wrote
+//!    again.
+//! 2. After a power cut a page with unsynced writes holds its durable bytes, or those with some first writes
+//!    applied, the next perhaps in part. Bytes that no unsynced write touched stay, but past the durable
+//!    length anything may stand.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,11 +1,12 @@
 //! A machine that does not exist: disk, threads, clock and randomness from a seed.
 //!
-//! It is for tests of the store: a whole store runs in it on one thread, every step decided by seeds, so that a failure
-//! is replayed from its number. It is not a model of performance, and nothing of it is in a release build without the
-//! feature `sim`. Everything here is deterministic: ordered maps, no address, no real time. One thread drives one
-//! simulated machine; the locks are there for the traits' sake.
+//! It is for tests of the store: a whole store runs in it on one thread, every step decided by seeds, so that
+//! a failure is replayed from its number. It is not a model of performance, and nothing of it is in a release
+//! build without the feature `sim`. Everything here is deterministic: ordered maps, no address, no real time.
+//! One thread drives one simulated machine; the locks are there for the traits' sake.
 //!
-//! - `disk`: a directory with what is durable apart from what is only written, and crashes. `inode`: one file of it.
+//! - `disk`: a directory with what is durable apart from what is only written, and crashes. `state`: what it
+//!   is made of. `inode`: one file of it.
 //!   `pages`: sparse bytes. `fault`: when a call fails or the process stops, and the log of calls.
 //! - `threads`: workers by turns, and the clock they share. `random`: the generator behind all of it.
 //!
@@ -21,6 +22,7 @@ mod fault;
 mod inode;
 mod pages;
 mod random;
+mod state;
 mod threads;
 
 use crate::base::region::Region;
@@ -28,11 +30,12 @@ use crate::base::sync::Arc;
 
 use super::env::{Env, Memory};
 
-#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
-pub(crate) use disk::{Crash, SimDisk};
+pub(crate) use disk::SimDisk;
 #[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
 pub(crate) use fault::{Call, FailedSync, Failure, Operation, Plan, Repeat, Select, Stop};
 pub(crate) use random::{SimRandom, SimRng};
+#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
+pub(crate) use state::Crash;
 #[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
 pub(crate) use threads::{SimClock, SimThreads};
 

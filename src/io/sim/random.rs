@@ -1,7 +1,7 @@
 //! The generator behind every choice of the simulator; tests may use it too. Not for secrets.
 //!
-//! xoshiro256** seeded by SplitMix64 (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021), as
-//! published: small, and the same on every machine.
+//! xoshiro256** seeded by SplitMix64 (Blackman and Vigna, "Scrambled linear pseudorandom number generators",
+//! 2021), as published: small, and the same on every machine.
 
 use crate::base::sync::Mutex;
 

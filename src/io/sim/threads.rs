@@ -1,7 +1,8 @@
 //! The simulated scheduler: workers take turns on the caller's thread, in an order the seed decides.
 //!
-//! It is not for use from several threads at once: a worker in another thread's turn would look like a missing one.
-//! A store in the simulator calls it through [`Threads`]; a test may also run turns itself, between operations.
+//! It is not for use from several threads at once: a worker in another thread's turn would look like a
+//! missing one. A store in the simulator calls it through [`Threads`]; a test may also run turns itself,
+//! between operations.
 //!
 //! 1. Simulated time moves by a little each turn, and leaps to the next timeout when nobody can run.
 //! 2. A worker is out of the list during its turn, so a turn may spawn, wait and join.
@@ -216,7 +217,8 @@ mod tests {
 
     type Trace = Arc<Mutex<Vec<(&'static str, u64)>>>;
 
-    /// Notes its turns and their time; works `again` turns, rests with a timeout, and ends after `rests` rests.
+    /// Notes its turns and their time; works `again` turns, rests with a timeout, and ends after `rests`
+    /// rests.
     struct Tracer {
         name: &'static str,
         again: u64,

@@ -3,9 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use super::*;
+use crate::base::error::Error;
 use crate::base::id::FileKind;
 use crate::io::sim::{
-    Call, Crash, FailedSync, Failure, Operation, Plan, Repeat, Select, SimDisk, Stop, sim_env,
+    Call, Crash, FailedSync, Failure, Operation, Plan, Repeat, Select, SimDisk, SimRng, Stop, sim_env,
 };
 
 const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
@@ -39,8 +40,8 @@ fn some<T>(all: &[T], what: &str, is_so: impl Fn(&T) -> bool) -> usize {
     count
 }
 
-/// What was synced survives every power cut; an overwrite is lost, kept, cut at any byte, or torn by sectors, and what it
-/// did not touch stays.
+/// What was synced survives every power cut; an overwrite is lost, kept, cut at any byte, or torn by sectors,
+/// and what it did not touch stays.
 #[test]
 fn overwrites_are_lost_kept_or_torn() {
     let disk = disk_with_log(1);
@@ -89,7 +90,8 @@ fn pages_are_independent() {
     }
 }
 
-/// Within a page, writes are applied in order: any first ones may be there without the rest, none without those before.
+/// Within a page, writes are applied in order: any first ones may be there without the rest, none without
+/// those before.
 #[test]
 fn writes_within_a_page_keep_their_order() {
     let disk = disk_with_log(1);
@@ -108,8 +110,8 @@ fn writes_within_a_page_keep_their_order() {
     }
 }
 
-/// A file may have grown without its data: then zeros, noise or the bytes of a removed file stand there. What was
-/// durable before the growth stays.
+/// A file may have grown without its data: then zeros, noise or the bytes of a removed file stand there. What
+/// was durable before the growth stays.
 #[test]
 fn growth_may_come_without_data() {
     let disk = disk_with_log(1);
@@ -224,7 +226,8 @@ fn the_process_stops_at_a_call() {
     assert!((9..=18).contains(&length));
 }
 
-/// A planned failure is answered as planned; a failed write may be there in part, and what did not fail goes on.
+/// A planned failure is answered as planned; a failed write may be there in part, and what did not fail goes
+/// on.
 #[test]
 fn planned_failures_are_answered() {
     let writes = Select::operation(Operation::Write);
@@ -251,8 +254,8 @@ fn planned_failures_are_answered() {
     disk.create(TABLE).unwrap();
 }
 
-/// After a failed sync every later one of the process fails. What it lost is readable or not, as planned, but not durable
-/// for the next process either, until it is written again.
+/// After a failed sync every later one of the process fails. What it lost is readable or not, as planned, but
+/// not durable for the next process either, until it is written again.
 #[test]
 fn a_failed_sync_poisons_and_loses() {
     for (variant, is_readable) in [(FailedSync::Readable, true), (FailedSync::Reverted, false)] {
@@ -293,7 +296,8 @@ fn a_failed_sync_poisons_and_loses() {
     disk.sync_directory().unwrap();
 }
 
-/// A full disk takes what fits, goes on overwriting, and has room again when something is removed or it is enlarged.
+/// A full disk takes what fits, goes on overwriting, and has room again when something is removed or it is
+/// enlarged.
 #[test]
 fn a_full_disk_clears() {
     let disk = disk_with_log(1);

@@ -1,0 +1,410 @@
+//! What a simulated disk is made of, and what calls, failures and crashes do to it.
+//!
+//! It is not the [`Storage`](super::super::storage::Storage): `disk` is, and holds one of these under its
+//! lock. Plain data: a copy is a fork. The invariants are those of `disk`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::FileName;
+use crate::base::sync::Arc;
+
+use super::super::storage::{LockMode, StorageCounts};
+use super::fault::{Call, Failure, Operation, Plan, Stop, Verdict};
+use super::inode::Inode;
+use super::pages::Page;
+use super::random::SimRng;
+
+/// Pages of removed files kept, to turn up where a file has grown and its data was lost.
+const STALE_PAGES_COUNT_MAX: usize = 32;
+
+/// The directory's name in errors.
+pub(super) const PATH: &str = "simulated";
+
+/// How the process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Crash {
+    /// Killed: what was written stays in the page cache, still not durable.
+    Process,
+    /// With the machine: what was not synced survives or not.
+    Power,
+}
+
+/// A change of names that no `sync_directory` has made durable.
+#[derive(Clone, Debug)]
+enum Change {
+    Create(FileName, u64),
+    Remove(FileName),
+    Rename(FileName, FileName, u64),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lock {
+    Free,
+    Exclusive,
+    Shared(usize),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) rng: SimRng,
+    pub(super) has_directory: bool,
+    pub(super) has_durable_directory: bool,
+    pub(super) inodes: BTreeMap<u64, Arc<Inode>>,
+    pub(super) inode_next: u64,
+    /// Names as the process sees them, to inodes.
+    pub(super) names: BTreeMap<FileName, u64>,
+    pub(super) durable_names: BTreeMap<FileName, u64>,
+    changes: Vec<Change>,
+    pub(super) foreign_names: BTreeSet<String>,
+    pub(super) is_directory_poisoned: bool,
+    lock: Lock,
+    pub(super) boot_id: u128,
+    pub(super) capacity_bytes: Option<u64>,
+    pub(super) stale: Vec<Page>,
+    pub(super) plan: Plan,
+    pub(super) is_stopped: bool,
+    pub(super) calls_count: u64,
+    pub(super) log: Option<Vec<Call>>,
+    pub(super) counts: StorageCounts,
+}
+
+/// How much of a call is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Extent {
+    Whole,
+    Part,
+}
+
+/// A call before it is judged.
+pub(super) struct Asked<'a> {
+    pub(super) operation: Operation,
+    pub(super) file: Option<FileName>,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) written: &'a [u8],
+}
+
+impl Asked<'_> {
+    pub(super) fn of_directory(operation: Operation) -> Asked<'static> {
+        Asked { operation, file: None, offset: 0, bytes: 0, written: &[] }
+    }
+
+    pub(super) fn of_file(operation: Operation, file: FileName) -> Asked<'static> {
+        Asked { file: Some(file), ..Asked::of_directory(operation) }
+    }
+
+    /// The word in errors.
+    fn word(&self) -> &'static str {
+        match self.operation {
+            Operation::CreateDirectory | Operation::Create => "create",
+            Operation::Exists | Operation::Length => "look up",
+            Operation::Lock => "lock",
+            Operation::List => "list",
+            Operation::Read => "read",
+            Operation::Write | Operation::StartWriteback => "write",
+            Operation::Sync | Operation::SyncDirectory => "sync",
+            Operation::Rename => "rename",
+            Operation::Remove => "remove",
+        }
+    }
+
+    fn name(&self) -> String {
+        self.file.map_or_else(|| PATH.to_owned(), |file| file.to_string())
+    }
+
+    pub(super) fn io(&self, source: impl Into<io::Error>) -> Error {
+        let source = Arc::new(source.into());
+        Error::Io { operation: self.word(), file: self.name(), offset: self.offset, source }
+    }
+
+    pub(super) fn stopped(&self) -> Error {
+        self.io(io::Error::other("the simulated process has stopped"))
+    }
+
+    fn failure(&self, failure: Failure) -> Error {
+        let is_sync = matches!(self.operation, Operation::Sync | Operation::SyncDirectory);
+        match failure {
+            Failure::Io => self.io(io::Error::other("a planned failure of the device")),
+            Failure::Full if is_sync => self.io(io::ErrorKind::StorageFull),
+            Failure::Full => Error::Full { file: self.name() },
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> State {
+        let mut rng = SimRng::new(seed);
+        let boot_id = new_boot_id(&mut rng);
+        State {
+            rng,
+            has_directory: false,
+            has_durable_directory: false,
+            inodes: BTreeMap::new(),
+            inode_next: 0,
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            changes: Vec::new(),
+            foreign_names: BTreeSet::new(),
+            is_directory_poisoned: false,
+            lock: Lock::Free,
+            boot_id,
+            capacity_bytes: None,
+            stale: Vec::new(),
+            plan: Plan::default(),
+            is_stopped: false,
+            calls_count: 0,
+            log: None,
+            counts: StorageCounts::default(),
+        }
+    }
+
+    pub(super) fn act<T>(
+        &mut self,
+        asked: &Asked<'_>,
+        verdict: Verdict,
+        effect: impl FnOnce(&mut State, Extent) -> Result<T>,
+    ) -> (Result<T>, &'static str) {
+        let run = |state: &mut State, extent| {
+            state.check(asked)?;
+            effect(state, extent)
+        };
+        let has_parts = asked.operation == Operation::Write;
+        match verdict {
+            Verdict::Go => match run(self, Extent::Whole) {
+                Ok(value) => (Ok(value), "ok"),
+                Err(error) => (Err(error), "error"),
+            },
+            Verdict::Stop(stop) => {
+                // What comes of the effect nobody is there to hear.
+                let outcome = match stop {
+                    Stop::Before => "stopped before",
+                    Stop::Amid if has_parts => {
+                        let _ = run(self, Extent::Part);
+                        "stopped amid"
+                    }
+                    Stop::Amid if self.rng.one_in(2) => "stopped before",
+                    Stop::Amid | Stop::After => {
+                        let _ = run(self, Extent::Whole);
+                        "stopped after"
+                    }
+                };
+                self.is_stopped = true;
+                (Err(asked.stopped()), outcome)
+            }
+            Verdict::Fail(failure) => {
+                if has_parts {
+                    // The failure that was planned is the one reported.
+                    let _ = run(self, Extent::Part);
+                }
+                self.fail_sync(asked);
+                (Err(asked.failure(failure)), "failed")
+            }
+        }
+    }
+
+    /// What every call needs of its arguments.
+    fn check(&self, asked: &Asked<'_>) -> Result<()> {
+        let needs_directory = !matches!(asked.operation, Operation::CreateDirectory | Operation::Exists);
+        if needs_directory && !self.has_directory {
+            return Err(Error::Missing { path: PATH.to_owned() });
+        }
+        if asked.file.is_some_and(|file| file.path != 0) {
+            return Err(Error::Unsupported { file: asked.name(), what: "a second directory".to_owned() });
+        }
+        let end = asked.offset.checked_add(asked.bytes);
+        if end.is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(asked.io(io::ErrorKind::InvalidInput));
+        }
+        Ok(())
+    }
+
+    fn fail_sync(&mut self, asked: &Asked<'_>) {
+        match asked.operation {
+            Operation::SyncDirectory => self.is_directory_poisoned = true,
+            Operation::Sync => {
+                let variant = self.plan.failed_sync();
+                let inode = asked.file.and_then(|file| self.names.get(&file));
+                if let Some(inode) = inode.and_then(|inode| self.inodes.get_mut(inode)) {
+                    Arc::make_mut(inode).fail_sync(variant, &mut self.rng);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn inode(&self, asked: &Asked<'_>) -> Result<u64> {
+        let inode = asked.file.and_then(|file| self.names.get(&file));
+        inode.copied().ok_or_else(|| asked.io(io::ErrorKind::NotFound))
+    }
+
+    fn inode_mut(&mut self, inode: u64) -> &mut Inode {
+        Arc::make_mut(self.inodes.get_mut(&inode).expect("every name leads to an inode"))
+    }
+
+    pub(super) fn add_inode(&mut self, inode: Inode) -> u64 {
+        let number = self.inode_next;
+        self.inode_next += 1;
+        self.inodes.insert(number, Arc::new(inode));
+        number
+    }
+
+    pub(super) fn create(&mut self, asked: &Asked<'_>, file: FileName) -> Result<()> {
+        if self.names.contains_key(&file) {
+            return Err(asked.io(io::ErrorKind::AlreadyExists));
+        }
+        let inode = self.add_inode(Inode::default());
+        self.names.insert(file, inode);
+        self.changes.push(Change::Create(file, inode));
+        Ok(())
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.names.values().map(|inode| self.inodes[inode].length()).sum()
+    }
+
+    pub(super) fn write(&mut self, asked: &Asked<'_>, bytes: &[u8], extent: Extent) -> Result<()> {
+        let inode = self.inode(asked)?;
+        let length = self.inodes[&inode].length();
+        let mut done_bytes = bytes.len();
+        if let Some(capacity_bytes) = self.capacity_bytes {
+            let free_bytes = capacity_bytes.saturating_sub(self.used_bytes());
+            let room_bytes = (length + free_bytes).saturating_sub(asked.offset);
+            done_bytes = done_bytes.min(usize::try_from(room_bytes).unwrap_or(usize::MAX));
+        }
+        let is_full = done_bytes < bytes.len();
+        if extent == Extent::Part {
+            done_bytes = self.rng.index(done_bytes + 1);
+        }
+        self.inode_mut(inode).write(asked.offset, &bytes[..done_bytes]);
+        self.counts.writes += 1;
+        self.counts.write_bytes += done_bytes as u64;
+        if is_full { Err(Error::Full { file: asked.name() }) } else { Ok(()) }
+    }
+
+    pub(super) fn sync(&mut self, asked: &Asked<'_>) -> Result<()> {
+        let inode = self.inode(asked)?;
+        self.counts.syncs += 1;
+        if self.inodes[&inode].is_poisoned() {
+            return Err(asked.io(io::Error::other("an earlier sync of the file failed")));
+        }
+        self.inode_mut(inode).sync();
+        Ok(())
+    }
+
+    pub(super) fn rename(&mut self, asked: &Asked<'_>, from: FileName, to: FileName) -> Result<()> {
+        if to.path != 0 {
+            return Err(Error::Unsupported { file: to.to_string(), what: "a second directory".to_owned() });
+        }
+        let inode = self.inode(asked)?;
+        if self.names.contains_key(&to) {
+            return Err(asked.io(io::ErrorKind::AlreadyExists));
+        }
+        self.names.remove(&from);
+        self.names.insert(to, inode);
+        self.changes.push(Change::Rename(from, to, inode));
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, file: FileName) {
+        if self.names.remove(&file).is_some() {
+            self.changes.push(Change::Remove(file));
+        }
+    }
+
+    pub(super) fn release_lock(&mut self) {
+        self.lock = match self.lock {
+            lock if self.is_stopped => lock,
+            Lock::Shared(count) if count > 1 => Lock::Shared(count - 1),
+            _ => Lock::Free,
+        };
+    }
+
+    pub(super) fn take_lock(&mut self, asked: &Asked<'_>, mode: LockMode) -> Result<()> {
+        if mode == LockMode::Exclusive && !self.names.contains_key(&FileName::LOCK) {
+            self.create(asked, FileName::LOCK)?;
+        }
+        if !self.names.contains_key(&FileName::LOCK) {
+            return Err(Error::Missing { path: PATH.to_owned() });
+        }
+        self.lock = match (self.lock, mode) {
+            (Lock::Free, LockMode::Exclusive) => Lock::Exclusive,
+            (Lock::Free, LockMode::Shared) => Lock::Shared(1),
+            (Lock::Shared(count), LockMode::Shared) => Lock::Shared(count + 1),
+            _ => return Err(Error::Locked { path: PATH.to_owned() }),
+        };
+        Ok(())
+    }
+
+    /// Makes the names durable as they are, and lets go of files that have none.
+    pub(super) fn sync_names(&mut self) {
+        self.has_durable_directory = self.has_directory;
+        self.durable_names = self.names.clone();
+        self.changes.clear();
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        self.inodes.retain(|number, inode| {
+            let is_named = named.contains(number);
+            if !is_named {
+                self.stale.extend(inode.pages().take(STALE_PAGES_COUNT_MAX).cloned());
+            }
+            is_named
+        });
+        let passed_count = self.stale.len().saturating_sub(STALE_PAGES_COUNT_MAX);
+        self.stale.drain(..passed_count);
+    }
+
+    pub(super) fn crash(&mut self, crash: Crash, seed: u64) {
+        self.plan = Plan::default();
+        self.is_stopped = false;
+        self.lock = Lock::Free;
+        self.is_directory_poisoned = false;
+        for inode in self.inodes.values_mut().filter(|inode| inode.is_poisoned()) {
+            Arc::make_mut(inode).forget_poison();
+        }
+        if crash == Crash::Power {
+            self.cut_power(&mut SimRng::new(seed));
+        }
+    }
+
+    fn cut_power(&mut self, rng: &mut SimRng) {
+        // Added, so that it is new also when a seed is used again.
+        self.boot_id = self.boot_id.wrapping_add(new_boot_id(rng)).max(1);
+        if self.has_directory && !self.has_durable_directory && rng.one_in(2) {
+            self.has_directory = false;
+            self.changes.clear();
+        }
+        self.names = std::mem::take(&mut self.durable_names);
+        // All, none, or each for itself: of many changes, each for itself never is all or none.
+        let fate = rng.below(4);
+        for change in std::mem::take(&mut self.changes) {
+            let is_kept = match fate {
+                0 => false,
+                1 => true,
+                _ => rng.one_in(2),
+            };
+            match change {
+                _ if !is_kept => {}
+                Change::Create(file, inode) => {
+                    self.names.insert(file, inode);
+                }
+                Change::Remove(file) => {
+                    self.names.remove(&file);
+                }
+                Change::Rename(from, to, inode) => {
+                    self.names.remove(&from);
+                    self.names.insert(to, inode);
+                }
+            }
+        }
+        for inode in self.inodes.values_mut() {
+            Arc::make_mut(inode).cut_power(rng, &self.stale);
+        }
+        self.sync_names();
+    }
+}
+
+fn new_boot_id(rng: &mut SimRng) -> u128 {
+    // 0 would say that there is none.
+    (u128::from(rng.u64()) << 64 | u128::from(rng.u64())).max(1)
+}
