@@ -154,7 +154,8 @@ mod tests {
         }
     }
 
-    /// Cut, overlong and overflowing varints, short slices, dirty padding and left-over bytes are all refused.
+    /// Cut, overlong and overflowing varints, short slices, dirty padding and left-over bytes are all
+    /// refused.
     #[test]
     fn malformed_bytes_are_refused() {
         for bad in [

@@ -1,7 +1,7 @@
 //! Epochs: when memory that readers may still look at can be given back. One collector a store.
 //!
-//! A store has a collector of its own, so that what one store retires does not wait for another's readers, and a
-//! simulated store frees things at the same step in every run of a seed.
+//! A store has a collector of its own, so that what one store retires does not wait for another's readers,
+//! and a simulated store frees things at the same step in every run of a seed.
 //!
 //! A pin is bound to its thread and lives inside one call. Pinning takes no lock and writes nothing shared.
 
@@ -111,8 +111,9 @@ impl<T: Send + Sync + 'static> Published<T> {
 
     /// The value, for as long as the pin is held. No lock, no shared write.
     pub(crate) fn load<'p>(&self, _pin: &'p Pin) -> &'p T {
-        // SAFETY: the pointer came from `Arc::into_raw`; `store` gives its count back only through the epoch, so not
-        // before this pin ends. The pin must be of this cell's epoch, as every caller's is: a store has one.
+        // SAFETY: the pointer came from `Arc::into_raw`; `store` gives its count back only through the epoch,
+        // so not before this pin ends. The pin must be of this cell's epoch, as every caller's is: a store
+        // has one.
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 

@@ -1,7 +1,8 @@
 //! The one error type of the store. Its variants are what a caller does about them.
 
 use std::fmt;
-use std::sync::Arc;
+
+use super::sync::Arc;
 
 /// Why an operation failed.
 ///
@@ -171,7 +172,8 @@ impl fmt::Display for Error {
             }
             Error::Mismatch { name, stored, given } => write!(
                 f,
-                "{name} is fixed at creation: the store has {stored}, {given} was asked for. Open it with {stored}"
+                "{name} is fixed at creation: the store has {stored}, {given} was asked for. \
+                 Open it with {stored}"
             ),
             Error::Invalid { faults } => write!(f, "invalid settings: {}", faults.join("; ")),
             Error::Unsupported { file, what } => {

@@ -13,7 +13,8 @@ pub(crate) struct Region {
     release: unsafe fn(NonNull<u8>, usize),
 }
 
-// SAFETY: a region is plain memory with one owner; access to its bytes goes through raw pointers whose users state their own rules.
+// SAFETY: a region is plain memory with one owner; access to its bytes goes through raw pointers whose users
+// state their own rules.
 unsafe impl Send for Region {}
 // SAFETY: as above; `&Region` gives out nothing but an address and a length.
 unsafe impl Sync for Region {}
@@ -22,7 +23,8 @@ impl Region {
     /// Takes ownership of `bytes` bytes at `start`.
     ///
     /// # Safety
-    /// The memory is zeroed, aligned to 4 KiB, valid for reads and writes until `release(start, bytes)` is called, and used by nobody else.
+    /// The memory is zeroed, aligned to 4 KiB, valid for reads and writes until `release(start, bytes)` is
+    /// called, and used by nobody else.
     pub(crate) unsafe fn from_raw(
         start: NonNull<u8>,
         bytes: usize,
@@ -44,7 +46,8 @@ impl Region {
         let layout = heap_layout(bytes)?;
         // SAFETY: the layout has a size over 0.
         let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-        // SAFETY: freshly allocated, zeroed, aligned by the layout; `heap_release` frees with the same layout.
+        // SAFETY: freshly allocated, zeroed, aligned by the layout; `heap_release` frees with the same
+        // layout.
         Some(unsafe { Region::from_raw(start, bytes, heap_release) })
     }
 }
@@ -63,7 +66,8 @@ unsafe fn heap_release(start: NonNull<u8>, bytes: usize) {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: `from_raw` was promised that `release` takes exactly this; nothing uses the region after its drop.
+        // SAFETY: `from_raw` was promised that `release` takes exactly this; nothing uses the region after
+        // its drop.
         unsafe { (self.release)(self.start, self.bytes) }
     }
 }

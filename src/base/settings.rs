@@ -1,4 +1,5 @@
-//! Every setting, in one table: name with unit, default, range, what it does. Docs, parsing, printing and checks come from it.
+//! Every setting, in one table: name with unit, default, range, what it does. Docs, parsing, printing and
+//! checks come from it.
 
 use super::error::{Error, Result};
 
@@ -25,7 +26,8 @@ pub(crate) struct Setting {
 }
 
 macro_rules! settings {
-    ($kind:ident, $scope:ident, $doc:literal: $($field:ident $id:literal = $default:expr, $min:expr, $max:expr, $about:literal;)*) => {
+    ($kind:ident, $scope:ident, $doc:literal:
+        $($field:ident $id:literal = $default:expr, $min:expr, $max:expr, $about:literal;)*) => {
         #[doc = $doc]
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub(crate) struct $kind { $(#[doc = $about] pub(crate) $field: u64,)* }
@@ -36,7 +38,8 @@ macro_rules! settings {
 
         impl $kind {
             pub(crate) const TABLE: &'static [Setting] = &[$(Setting {
-                id: $id, name: stringify!($field), scope: Scope::$scope, default: $default, min: $min, max: $max, about: $about,
+                id: $id, name: stringify!($field), scope: Scope::$scope,
+                default: $default, min: $min, max: $max, about: $about,
             },)*];
 
             /// Name and value of every setting, in the table's order.
@@ -61,7 +64,8 @@ macro_rules! settings {
 
 settings! { StoreSettings, Store, "Settings of one open store.":
     memory_bytes 0 = 256 << 20, 32 << 20, 1 << 44,
-        "Memory for everything: write buffers, cache, filters, indexes, merges. Larger: fewer device reads and merges. Smaller: less memory.";
+        "Memory for everything: write buffers, cache, filters, indexes, merges. \
+         Larger: fewer device reads and merges. Smaller: less memory.";
     sync_every_commit 0 = 0, 0, 1,
         "1: every commit is acknowledged only when it would survive power loss. 0: when the kernel has it.";
     direct_io 0 = 1, 0, 1,
@@ -78,7 +82,8 @@ settings! { KeyspaceSettings, Keyspace, "Settings of one keyspace, stored in the
     table_bytes 1 = 64 << 20, 64 << 10, 1 << 30,
         "Largest table file that a merge writes. Larger: fewer files. Smaller: merges in smaller steps.";
     size_ratio 2 = 8, 2, 64,
-        "How many times larger each level is than the one above. Larger: fewer levels to read, more rewriting.";
+        "How many times larger each level is than the one above. \
+         Larger: fewer levels to read, more rewriting.";
     level0_runs 3 = 4, 1, 64,
         "Flushed runs that start a merge into level 1. Larger: less rewriting, more runs to look into.";
     filter_bits_per_key 4 = 10, 0, 24,
@@ -102,7 +107,8 @@ fn check(values: &[(&'static Setting, u64)]) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Defaults are in range, ids and names are unique, every fault is reported at once, unknown names are refused.
+    /// Defaults are in range, ids and names are unique, every fault is reported at once, unknown names are
+    /// refused.
     #[test]
     fn the_table_is_sound() {
         assert!(StoreSettings::default().validate().is_ok());

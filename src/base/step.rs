@@ -1,7 +1,7 @@
 //! The one protocol for everything that waits: a machine is started and resumed, and says what it needs.
 //!
-//! A machine never reads, locks, sleeps or asks the clock. A driver owns buffers, requests in flight and the order of
-//! completion, and holds no logic of the lookup.
+//! A machine never reads, locks, sleeps or asks the clock. A driver owns buffers, requests in flight and the
+//! order of completion, and holds no logic of the lookup.
 
 use super::id::FileName;
 
@@ -58,7 +58,8 @@ pub(crate) struct Read {
     pub(crate) block: BlockAddress,
 }
 
-/// Asks of one step: plain data, at most [`GET_ASKS_MAX`] or [`SCAN_ASKS_MAX`] in flight. Allocated on a miss only.
+/// Asks of one step: plain data, at most [`GET_ASKS_MAX`] or [`SCAN_ASKS_MAX`] in flight. Allocated on a miss
+/// only.
 pub(crate) type Reads = Vec<Read>;
 
 /// Reads a get may have in flight.

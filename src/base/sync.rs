@@ -1,4 +1,5 @@
-//! The door to atomics and locks: everything else takes them from here, so that a model checker can take their place.
+//! The door to atomics and locks: everything else takes them from here, so that a model checker can take
+//! their place.
 
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
@@ -24,8 +25,9 @@ impl<T> Mutex<T> {
 
 /// Something that happens again and again and can be waited for: a counter of notifications.
 ///
-/// Read [`Event::seen`], check the condition, and if it does not hold, wait until the counter has moved on: no
-/// notification between check and wait is lost. Only `io`'s threads block on it; a simulated scheduler runs other work instead.
+/// Read [`Event::seen`], check the condition, and if it does not hold, wait until the counter has moved on:
+/// no notification between check and wait is lost. Only `io`'s threads block on it; a simulated scheduler
+/// runs other work instead.
 #[derive(Default, Debug)]
 pub(crate) struct Event {
     count: AtomicU64,

@@ -1,12 +1,14 @@
 //! Reads in flight: one device read and one checksum for any number of waiters.
 //!
-//! It is not a driver: it reads nothing and waits for nothing. Whoever claims a block first gets the [`Slot`], reads into
-//! its buffer, verifies, and completes; the others get a [`Waiter`]. Called by the engine's drivers.
-//! Slots and waiters go to any thread.
+//! It is not a driver: it reads nothing and waits for nothing. Whoever claims a block first gets the
+//! [`Slot`], reads into its buffer, verifies, and completes; the others get a [`Waiter`]. Called by the
+//! engine's drivers. Slots and waiters go to any thread.
 //!
-//! 1. A block is in the table from its claim until its slot is completed, failed or dropped; one slot a block.
+//! 1. A block is in the table from its claim until its slot is completed, failed or dropped; one slot a
+//!    block.
 //! 2. The slot alone owns the buffer; it is seen by others only after `complete`.
-//! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one or the other.
+//! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one
+//!    or the other.
 //! 4. Locks are taken in the order table, pool; nothing of anyone else is called under them.
 
 use std::collections::BTreeMap;
@@ -103,8 +105,8 @@ impl Slot {
         &self.address
     }
 
-    /// Where the block is read to: exactly its length, aligned to 4096 if that is 4096, else to 512 at least. It stays
-    /// where it is until the slot ends; what it holds before is left from other blocks.
+    /// Where the block is read to: exactly its length, aligned to 4096 if that is 4096, else to 512 at
+    /// least. It stays where it is until the slot ends; what it holds before is left from other blocks.
     pub(crate) fn buffer(&mut self) -> &mut [u8] {
         match self.buffer.as_mut().expect("a slot has its buffer until it ends") {
             Buffer::Frame(owned) => owned.bytes_mut(),

@@ -1,7 +1,9 @@
-//! The memory of the block cache: frames, their headers, the index's slots, and the rules for looking at them.
+//! The memory of the block cache: frames, their headers, the index's slots, and the rules for looking at
+//! them.
 //!
-//! It is not the policy: which frame is used or evicted is decided by `pool`, under its lock. Called by `pool`, `flight`
-//! and the cache itself. Any thread may find and count; what changes the index says that its caller holds the lock.
+//! It is not the policy: which frame is used or evicted is decided by `pool`, under its lock. Called by
+//! `pool`, `flight` and the cache itself. Any thread may find and count; what changes the index says that
+//! its caller holds the lock.
 //!
 //! A frame's state goes FREE → OWNED → LIVE + count → RETIRED → FREE, or from OWNED back to FREE:
 //! 1. Only its owner writes a frame's bytes and header; they are immutable from LIVE until FREE.
@@ -174,30 +176,37 @@ impl Frames {
         let frame = self.find(key)?;
         self.mark(frame);
         // SAFETY: the frame was in the index after this pin began, so it stays as it is until the pin ends
-        // (invariants 1, 4); `self`, and so the region, outlives `'p`. The pin must be of the cache's epoch, as every
-        // caller's is: a store has one.
+        // (invariants 1, 4); `self`, and so the region, outlives `'p`. The pin must be of the cache's
+        // epoch, as every caller's is: a store has one.
         Some(unsafe { self.bytes(frame) })
     }
 
-    /// Looks a block up, marks it as hit and counts it. Not under the lock, a pin is needed.
+    /// Looks a block up, marks it as hit and counts it. The pin keeps the frame from changing its key
+    /// meanwhile.
     pub(crate) fn lookup_counted(self: &Arc<Frames>, key: Key, _pin: &Pin) -> Option<Counted> {
         self.count(key)
     }
 
-    /// As `lookup_counted`, and a miss is certain. The caller holds the lock, so that no frame changes its key.
+    /// As `lookup_counted`, and a miss is certain. The caller holds the lock, so that no frame changes its
+    /// key.
     pub(crate) fn find_counted(self: &Arc<Frames>, key: Key) -> Option<Counted> {
         self.count(key)
     }
 
     fn count(self: &Arc<Frames>, key: Key) -> Option<Counted> {
-        let frame = self.find(key)?;
-        let taken = self.headers()[frame as usize].state.fetch_update(
-            Ordering::Acquire,
-            Ordering::Relaxed,
-            |state| (state & LIVE != 0 && state & COUNT_MAX < COUNT_MAX).then(|| state + 1),
-        );
-        taken.ok()?;
-        self.mark(frame);
+        let counted = self.count_frame(self.find(key)?)?;
+        self.mark(counted.frame);
+        Some(counted)
+    }
+
+    /// A count on a frame, unless it has been retired since it was found.
+    fn count_frame(self: &Arc<Frames>, frame: u32) -> Option<Counted> {
+        let state = &self.headers()[frame as usize].state;
+        state
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
+                (state & LIVE != 0 && state & COUNT_MAX < COUNT_MAX / 2).then(|| state + 1)
+            })
+            .ok()?;
         Some(Counted { frames: Arc::clone(self), frame })
     }
 
@@ -217,13 +226,14 @@ impl Frames {
 
     /// Takes a free frame to fill it with the block of `key`. The caller holds the lock.
     ///
-    /// # Safety
-    /// `frame` is FREE, and `start_bytes..start_bytes + key.bytes` lies in the slabs and overlaps no other frame that is
-    /// not FREE, now or until this one is FREE again.
+    /// # Safety `frame` is FREE, and `start_bytes..start_bytes + key.bytes` lies in the slabs and overlaps
+    /// no other frame that is not FREE, now or until this one is FREE again.
     pub(crate) unsafe fn own(self: &Arc<Frames>, frame: u32, start_bytes: usize, key: Key) -> Owned {
         let header = &self.headers()[frame as usize];
         assert_eq!(header.state.load(Ordering::Relaxed), FREE, "a frame has one owner");
-        assert!(start_bytes + key.bytes as usize <= self.plan.slots_at && start_bytes % UNIT_BYTES == 0);
+        assert!(
+            start_bytes + key.bytes as usize <= self.plan.slots_at && start_bytes.is_multiple_of(UNIT_BYTES)
+        );
         let units = u8::try_from(key.bytes as usize / UNIT_BYTES).expect("no frame is larger than 128 units");
         header.file.store(key.file, Ordering::Relaxed);
         header.offset.store(key.offset, Ordering::Relaxed);
@@ -248,8 +258,8 @@ impl Frames {
         }
     }
 
-    /// Retires a live frame that nobody counts and takes it out of the index; false if it is anything else. The caller
-    /// holds the lock, and passes the frame on to a [`Retired`].
+    /// Retires a live frame that nobody counts and takes it out of the index; false if it is anything else.
+    /// The caller holds the lock, and passes the frame on to a [`Retired`].
     pub(crate) fn evict(&self, frame: u32) -> bool {
         let header = &self.headers()[frame as usize];
         let turned = header.state.compare_exchange(LIVE, RETIRED, Ordering::Acquire, Ordering::Relaxed);
@@ -268,8 +278,8 @@ impl Frames {
     #[inline]
     fn index(&self) -> Index<'_> {
         let Some(region) = &self.region else { return Index::new(&[]) };
-        // SAFETY: the plan puts these slots inside the region, 4096-aligned, behind the slabs, where only atomics look;
-        // they began zeroed.
+        // SAFETY: the plan puts these slots inside the region, 4096-aligned, behind the slabs, where only
+        // atomics look; they began zeroed.
         Index::new(unsafe {
             let start = region.start().as_ptr().add(self.plan.slots_at).cast::<AtomicU64>();
             std::slice::from_raw_parts(start, self.plan.frame_count * SLOTS_PER_FRAME)
@@ -279,8 +289,8 @@ impl Frames {
     #[inline]
     fn headers(&self) -> &[Header] {
         let Some(region) = &self.region else { return &[] };
-        // SAFETY: as the slots; the place is aligned to 32, since a frame has 16 bytes of slots and a slab an even
-        // number of frames. A header is atomics only and began zeroed.
+        // SAFETY: as the slots; the place is aligned to 32, since a frame has 16 bytes of slots and a slab
+        // an even number of frames. A header is atomics only and began zeroed.
         unsafe {
             let start = region.start().as_ptr().add(self.plan.headers_at).cast::<Header>();
             std::slice::from_raw_parts(start, self.plan.frame_count)
@@ -292,7 +302,8 @@ impl Frames {
     #[inline]
     unsafe fn bytes(&self, frame: u32) -> &[u8] {
         let (start, length) = self.extent(frame);
-        // SAFETY: `own` checked that the extent lies in the slabs; nobody writes it in this state (invariants 1, 5).
+        // SAFETY: `own` checked that the extent lies in the slabs; nobody writes it in this state
+        // (invariants 1, 5).
         unsafe { std::slice::from_raw_parts(start, length) }
     }
 
@@ -325,28 +336,27 @@ pub(crate) struct Owned {
 }
 
 impl Owned {
-    pub(crate) fn frame(&self) -> u32 {
-        self.frame
-    }
-
     pub(crate) fn key(&self) -> Key {
         self.frames.headers()[self.frame as usize].key()
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let (start, length) = self.frames.extent(self.frame);
-        // SAFETY: the frame is OWNED and this is its only owner, borrowed mutably: nobody else looks (invariant 1).
+        // SAFETY: the frame is OWNED and this is its only owner, borrowed mutably: nobody else looks
+        // (invariant 1).
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
-    /// Makes the block findable; the result counts it. The caller holds the lock, and its key is not in the index.
+    /// Makes the block findable; the result counts it. The caller holds the lock, and its key is not in the
+    /// index.
     pub(crate) fn publish(self) -> Counted {
         self.frames.headers()[self.frame as usize].state.store(LIVE | 1, Ordering::Release);
         self.frames.index().insert(self.key().tag(), self.frame);
         Counted { frames: self.frames, frame: self.frame }
     }
 
-    /// Gives the frame up unpublished; nobody else ever saw it. The caller holds the lock. Returns its number.
+    /// Gives the frame up unpublished; nobody else ever saw it. The caller holds the lock. Returns its
+    /// number.
     pub(crate) fn abandon(self) -> u32 {
         self.frames.headers()[self.frame as usize].state.store(FREE, Ordering::Relaxed);
         self.frame
@@ -425,7 +435,8 @@ impl Retired {
 }
 
 impl Stamp {
-    /// Lets the epoch say when nobody can look any more. Never under a lock: deferred calls of others may run here.
+    /// Lets the epoch say when nobody can look any more. Never under a lock: deferred calls of others may
+    /// run here.
     pub(crate) fn defer(self, epoch: &Epoch) {
         let pin = epoch.pin();
         epoch.defer(&pin, move || self.passed.store(true, Ordering::Release));
@@ -464,5 +475,40 @@ impl HeapBlock {
 impl Drop for HeapBlock {
     fn drop(&mut self) {
         self.frames.heap.bytes.fetch_sub(self.region.bytes() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame found under a pin and retired meanwhile gives no count, and its bytes stay until the pin ends;
+    /// a counted frame is not evicted.
+    #[test]
+    fn a_retired_frame_cannot_be_counted() {
+        let (epoch, plan) = (Epoch::new(), Plan::new(64 << 10));
+        let frames = Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)));
+        let key = Key { file: 1, offset: 0, bytes: 4096 };
+        // SAFETY: no frame is in use, and the extent lies in the first slab.
+        let mut owned = unsafe { frames.own(3, 4096, key) };
+        assert!(frames.count_frame(3).is_none(), "not while it is filled");
+        owned.bytes_mut().fill(9);
+        let counted = owned.publish();
+        assert!(!frames.evict(3), "not while it is counted");
+        drop(counted);
+        let pin = epoch.pin();
+        let found = frames.find(key).expect("published");
+        let seen = frames.lookup(key, &pin).expect("published");
+        assert!(frames.evict(found));
+        assert!(frames.count_frame(found).is_none());
+        let (retired, stamp) = Retired::new(&frames, vec![found]);
+        stamp.defer(&epoch);
+        epoch.collect();
+        assert!(!retired.has_passed() && frames.find(key).is_none());
+        assert!(seen.iter().all(|byte| *byte == 9));
+        drop(pin);
+        epoch.collect();
+        assert!(retired.has_passed());
+        assert_eq!(retired.free(&frames), [3]);
     }
 }

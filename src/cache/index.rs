@@ -1,11 +1,14 @@
-//! The index of the block cache: an open-addressed table of atomics, {32 bits of the key's hash | frame number + 1}.
+//! The index of the block cache: an open-addressed table of atomics, {32 bits of the key's hash | frame
+//! number + 1}.
 //!
 //! It is not a map: it knows tags and frame numbers, and the caller compares keys. Called by `frames` only.
 //!
 //! Any number of threads find while one, under the pool's lock, inserts or removes.
-//! 1. An entry stands between its home and the first empty slot after it; no tombstones, so a miss stays short.
+//! 1. An entry stands between its home and the first empty slot after it; no tombstones, so a miss stays
+//!    short.
 //! 2. The home is computed from the entry itself: a removal moves followers without looking at their frames.
-//! 3. A finder that meets a removal may miss an entry that is being moved: a miss is certain under the lock only.
+//! 3. A finder that meets a removal may miss an entry that is being moved: a miss is certain under the lock
+//!    only.
 //! 4. At most half of the slots are taken.
 
 use crate::base::sync::{AtomicU64, Ordering};

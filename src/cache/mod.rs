@@ -1,13 +1,15 @@
 //! The block cache: blocks of tables in memory given once, and the table of reads in flight.
 //!
-//! It is not a reader: drivers read and verify, tables know what is in a block. Machines of `read` look blocks up under
-//! a pin; drivers claim what is missing; merges offer what they wrote.
+//! It is not a reader: drivers read and verify, tables know what is in a block. Machines of `read` look
+//! blocks up under a pin; drivers claim what is missing; merges offer what they wrote.
 //!
-//! Everything is for any thread at any time. A hit takes no lock and writes nothing, but for the CLOCK bit when it is
-//! clear; it touches one line of the index and one of the frame's header. Misses take one short lock.
+//! Everything is for any thread at any time. A hit takes no lock and writes nothing, but for the CLOCK bit
+//! when it is clear; it touches one line of the index and one of the frame's header. Misses take one short
+//! lock.
 //!
-//! 1. Frames, headers, index and bookkeeping together never exceed the bytes given. Blocks that find no frame (too large, or
-//!    every frame counted, or waiting for the epoch) live in heap memory of their own, uncached, counted in the stats.
+//! 1. Frames, headers, index and bookkeeping together never exceed the bytes given. Blocks that find no
+//!    frame (too large, or every frame counted, or waiting for the epoch) live in heap memory of their own,
+//!    uncached, counted in the stats.
 //! 2. A block's bytes never change while anyone can see them, by pin or by count.
 //! 3. A block enters with its CLOCK bit clear: what a scan touches once goes first.
 //! 4. No lock is held while another layer's code runs; the epoch's deferred calls included.
@@ -76,10 +78,11 @@ pub(crate) struct CacheStats {
 }
 
 impl Cache {
-    /// A cache of `bytes` in all, in one region of zeroed memory asked from `memory`: whole huge pages, from 64 MiB on.
+    /// A cache of `bytes` in all, in one region of zeroed memory asked from `memory`: whole huge pages,
+    /// from 64 MiB on.
     ///
-    /// If there is not that much memory it is tried with half, and so on; see `stats`. Pins given to this cache must be
-    /// of `epoch`.
+    /// If there is not that much memory it is tried with half, and so on; see `stats`. Pins given to this
+    /// cache must be of `epoch`.
     pub(crate) fn new(bytes: usize, epoch: Epoch, memory: impl Fn(usize) -> Option<Region>) -> Cache {
         let mut plan = Plan::new(bytes);
         let mut region = None;
@@ -96,8 +99,8 @@ impl Cache {
         Cache { frames, shared: Arc::new(shared) }
     }
 
-    /// The block, for as long as the pin is held, if it is cached. It may be missed while another thread evicts a
-    /// neighbour in the index; [`Cache::claim`] misses nothing.
+    /// The block, for as long as the pin is held, if it is cached. It may be missed while another thread
+    /// evicts a neighbour in the index; [`Cache::claim`] misses nothing.
     #[inline]
     pub(crate) fn lookup<'p>(&'p self, address: &BlockAddress, pin: &'p Pin) -> Option<&'p [u8]> {
         self.frames.lookup(Key::of(address), pin)
@@ -110,8 +113,8 @@ impl Cache {
 
     /// The block, or the duty to read it, or a share in someone else's read.
     ///
-    /// The length must have been checked: a block without a frame is allocated. Better not under a pin, which keeps
-    /// frames from being reused.
+    /// The length must have been checked: a block without a frame is allocated. Better not under a pin,
+    /// which keeps frames from being reused.
     pub(crate) fn claim(&self, address: &BlockAddress) -> Claim {
         flight::claim(&self.shared, address)
     }
@@ -155,7 +158,7 @@ impl Shared {
             if let Some(stamp) = taken.stamp {
                 stamp.defer(&self.epoch);
             }
-            match (taken.owned, taken.is_short) {
+            match (taken.owned, taken.shortage) {
                 (Some(owned), Shortage::No) => return Some(owned),
                 (Some(owned), Shortage::Yes) => {
                     self.epoch.pin().flush();

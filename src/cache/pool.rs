@@ -1,19 +1,21 @@
 //! Which frame is used next: size classes, slabs, CLOCK. All of it under one short lock of the cache's.
 //!
-//! It is not the memory (`frames`) nor the reading of blocks (`flight`). Called by the cache only, never across I/O.
+//! It is not the memory (`frames`) nor the reading of blocks (`flight`). Called by the cache only, never
+//! across I/O.
 //!
-//! The memory is cut into slabs; a slab has frames of one class, and a class any number of slabs. One CLOCK hand goes
-//! round all slabs, whatever their class. A class without a free frame takes a free slab; if there is none, it moves the
-//! hand until it comes to
+//! The memory is cut into slabs; a slab has frames of one class, and a class any number of slabs. One CLOCK
+//! hand goes round all slabs, whatever their class. A class without a free frame takes a free slab; if
+//! there is none, it moves the hand until it comes to
 //! - a slab of its own with frames not hit since the hand's last visit: these are evicted; or
 //! - a slab of another class of which at most a quarter was hit: it is emptied whole and changes over; or
 //! - the end of [`VISITS_MAX`] slabs, all hit more than that: the least hit of them is used in the same way.
 //!
-//! So each class keeps what is hit between two rounds, cold slabs go to whoever misses, and no class can be starved: one
-//! with no slab at all gets one within the visits, unless in every slab a frame is counted or being filled.
+//! So each class keeps what is hit between two rounds, cold slabs go to whoever misses, and no class can be
+//! starved: one with no slab at all gets one within the visits, unless in every slab a frame is counted or
+//! being filled.
 //!
-//! 1. A slab is free, or of a class and in that class's open list exactly if it has free frames, or draining: of a class,
-//!    in no list, waiting for its retired frames, then free.
+//! 1. A slab is free, or of a class and in that class's open list exactly if it has free frames, or
+//!    draining: of a class, in no list, waiting for its retired frames, then free.
 //! 2. A frame is free in its slab's mask exactly if it is FREE in `frames`.
 
 #![expect(unsafe_code, reason = "promises that frames in use do not overlap")]
@@ -31,9 +33,10 @@ const CLASS_BYTES: [usize; 15] =
 const VISITS_MAX: usize = 16;
 /// Frames taken at once from an own slab that is all hit.
 const FORCED_FRAMES_MAX: usize = 8;
-/// Frames of a class that may wait for the epoch before no more are evicted for it: a reader that does not move on
-/// must not empty the cache.
-const WAITING_FRAMES_MAX: usize = 64;
+/// Of all frames, the share that may wait for the epoch on behalf of one class before no more are evicted
+/// for it: a reader that does not move on must not empty the cache.
+const WAITING_SHARE: usize = 64;
+const WAITING_FRAMES_MIN: usize = 8;
 /// Frames of a class kept free or on the way there, so that a miss finds one whose epoch has passed.
 const RESERVE_FRAMES: usize = 16;
 /// Caches with fewer slabs keep no reserve.
@@ -78,7 +81,7 @@ pub(crate) struct Taken {
     pub(crate) owned: Option<Owned>,
     pub(crate) stamp: Option<Stamp>,
     /// Frames wait for the epoch, and few are free.
-    pub(crate) is_short: Shortage,
+    pub(crate) shortage: Shortage,
 }
 
 /// Whether it is worth helping the epoch on.
@@ -123,27 +126,30 @@ impl Pool {
         self.frames.find_counted(key)
     }
 
-    /// A frame to fill with the block of `key`, if one is free or a slab is; evicts ahead, or for the next try.
+    /// A frame to fill with the block of `key`, if one is free or a slab is; evicts ahead, or for the next
+    /// try.
     pub(crate) fn take(&mut self, key: Key) -> Taken {
         let Some(class) = self.class_for(key.bytes as usize) else {
-            return Taken { owned: None, stamp: None, is_short: Shortage::No };
+            return Taken { owned: None, stamp: None, shortage: Shortage::No };
         };
         self.harvest();
         let owned = self.take_free(class).map(|(frame, start_bytes)| {
             self.used_bytes += CLASS_BYTES[class];
-            // SAFETY: it was free in its slab's mask, so FREE (invariant 2) and no longer in the mask; a slab's frames
-            // lie side by side, the block is no larger than its frame, and a slab changes its class only when all its
-            // frames are FREE.
+            // SAFETY: it was free in its slab's mask, so FREE (invariant 2) and no longer in the mask; a
+            // slab's frames lie side by side, the block is no larger than its frame, and a slab changes its
+            // class only when all its frames are FREE.
             unsafe { self.frames.own(frame, start_bytes, key) }
         });
-        let wanted = if owned.is_none() { 1 } else { self.reserve_frames(class) };
+        let (need, wanted) =
+            if owned.is_none() { (Need::Now, 1) } else { (Need::Ahead, self.reserve_frames(class)) };
         let is_short = self.free_slabs.is_empty() && self.classes[class].free_count < wanted;
-        let stamp = if is_short { self.make_room(class, wanted) } else { None };
-        let is_short = if is_short { Shortage::Yes } else { Shortage::No };
-        Taken { owned, stamp, is_short }
+        let stamp = if is_short { self.make_room(class, need) } else { None };
+        let shortage = if is_short { Shortage::Yes } else { Shortage::No };
+        Taken { owned, stamp, shortage }
     }
 
-    /// Makes a filled frame findable and counts it; if its block has become findable meanwhile, counts that one.
+    /// Makes a filled frame findable and counts it; if its block has become findable meanwhile, counts that
+    /// one.
     pub(crate) fn publish(&mut self, owned: Owned) -> Counted {
         if let Some(counted) = self.find(owned.key()) {
             self.abandon(owned);
@@ -164,7 +170,7 @@ impl Pool {
     /// The smallest class that holds a block, if it may be cached at all.
     fn class_for(&self, bytes: usize) -> Option<usize> {
         let slab_bytes = self.frames.plan().slab_bytes;
-        if bytes == 0 || bytes % UNIT_BYTES != 0 || self.slabs.is_empty() {
+        if bytes == 0 || !bytes.is_multiple_of(UNIT_BYTES) || self.slabs.is_empty() {
             return None;
         }
         CLASS_BYTES.iter().position(|class_bytes| bytes <= *class_bytes && *class_bytes <= slab_bytes)
@@ -253,10 +259,11 @@ impl Pool {
     }
 
     /// Evicts for `class`, unless enough is on its way already.
-    fn make_room(&mut self, class: usize, wanted: usize) -> Option<Stamp> {
+    fn make_room(&mut self, class: usize, need: Need) -> Option<Stamp> {
         let waiting_count = self.classes[class].waiting_count;
-        // With a frame wanted at once, more are evicted though some wait: a batch may be held up by one slow reader.
-        let enough = if wanted == 1 { WAITING_FRAMES_MAX } else { wanted };
+        // Wanted now, more are evicted though some wait: readers may hold those up for a while.
+        let waiting_max = (self.frames.plan().frame_count / WAITING_SHARE).max(WAITING_FRAMES_MIN);
+        let enough = if need == Need::Now { waiting_max } else { RESERVE_FRAMES };
         if waiting_count >= enough {
             return None;
         }
@@ -407,6 +414,13 @@ struct Survey {
     cold_count: usize,
     /// The frames that were hit, a bit each.
     hit: u32,
+}
+
+/// When the frames to be evicted are wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Now,
+    Ahead,
 }
 
 /// Which frames of a slab to evict; counted ones stay in any case.

@@ -1,7 +1,8 @@
 //! Clock, randomness, threads and memory as arguments, and [`Env`], which carries all of them.
 //!
-//! Work that runs beside the callers is a [`Worker`]: a value that does one bounded piece at each turn and says when it
-//! wants the next. A thread drives it in production; in the simulator a scheduler picks who goes next, so one thread runs the whole store.
+//! Work that runs beside the callers is a [`Worker`]: a value that does one bounded piece at each turn and
+//! says when it wants the next. A thread drives it in production; in the simulator a scheduler picks who goes
+//! next, so one thread runs the whole store.
 
 use crate::base::region::Region;
 use crate::base::sync::{Arc, Event};

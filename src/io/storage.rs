@@ -1,10 +1,12 @@
 //! The storage trait: files by name, nothing else.
 //!
-//! Callers name files and never hold handles; an implementation keeps as many open as it may. All calls block; a
-//! simulator answers them from memory. Implementations are `Send + Sync` and take no lock across a system call.
+//! Callers name files and never hold handles; an implementation keeps as many open as it may. All calls
+//! block; a simulator answers them from memory. Implementations are `Send + Sync` and take no lock across a
+//! system call.
 //!
 //! Promises every implementation keeps:
-//! 1. `write` then `read` of the same bytes sees them; `sync` returning `Ok` makes everything written to that file before durable.
+//! 1. `write` then `read` of the same bytes sees them; `sync` returning `Ok` makes everything written to that
+//!    file before durable.
 //! 2. A name created, renamed or removed is durable only after `sync_directory`.
 //! 3. An interrupted or short system call is continued; only real failures are errors.
 //! 4. After `sync` of a file has failed once, every later `sync` of it fails too.
@@ -48,8 +50,9 @@ pub(crate) trait Storage: Send + Sync {
     /// Whether the directory exists.
     fn exists(&self) -> Result<bool>;
 
-    /// Takes the lock on LOCK, creating that file if it is missing and `mode` is exclusive; released by `unlock` or the
-    /// end of the process. Errors with `Locked` if another opener, also in this process, stands in the way.
+    /// Takes the lock on LOCK, creating that file if it is missing and `mode` is exclusive; released by
+    /// `unlock` or the end of the process. Errors with `Locked` if another opener, also in this process,
+    /// stands in the way.
     fn lock(&self, mode: LockMode) -> Result<()>;
 
     /// Gives the lock up and closes every file.
@@ -61,8 +64,8 @@ pub(crate) trait Storage: Send + Sync {
     /// Makes an empty file (mode 0600). It must not exist.
     fn create(&self, file: FileName) -> Result<()>;
 
-    /// Fills `buffer` from `offset`. Returns fewer bytes only at the end of the file. Tables bypass the page cache where
-    /// the file system allows and `buffer`, its length and `offset` are aligned to 512 bytes.
+    /// Fills `buffer` from `offset`. Returns fewer bytes only at the end of the file. Tables bypass the page
+    /// cache where the file system allows and `buffer`, its length and `offset` are aligned to 512 bytes.
     fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize>;
 
     /// Writes all of `bytes` at `offset`, extending the file as needed.

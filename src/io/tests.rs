@@ -8,6 +8,7 @@ use crate::base::error::Error;
 use crate::base::id::{FileKind, FileName};
 
 use super::os::{DirectIo, OsStorage};
+use super::sim::SimDisk;
 use super::storage::{Entry, LockMode, Storage};
 
 const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
@@ -21,6 +22,8 @@ fn on_every_storage(test: impl Fn(&dyn Storage, &dyn Storage)) {
         let open = |path: &Path| OsStorage::new(path, direct_io, 16);
         test(&open(&path), &open(&path));
     }
+    let disk = SimDisk::new(1);
+    test(&*disk, &*disk);
 }
 
 fn read_all(storage: &dyn Storage, file: FileName) -> Vec<u8> {

@@ -1,1 +1,208 @@
-//! To be written.
+//! The manifest on disk: a snapshot of the state and the edits since, in a framed file.
+//!
+//! It is not the state (`format::manifest`) nor its order in memory (`levels::version`). Owned by whoever changes the
+//! state; `Send`, not shared.
+//!
+//! Invariants: 1. the first record is a snapshot, and both slots vouch for it from the beginning; 2. edits are numbered from
+//! 1 without gaps; 3. an edit is durable before the call that appended it returns; 4. before anything is appended to a
+//! loaded file, or done on account of what it says, what was read is made durable and what a torn write left is zeroed.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName, Sequence};
+use crate::format::frames::{
+    Expected, FRAMED_BYTES_MAX, Framer, RECORD_HEAD_BYTES, RECORDS_FROM, Tail, record_bytes, scan,
+};
+use crate::format::header::{FileHeader, PAGE_BYTES};
+use crate::format::manifest::{Change, Changes, State, encode_edit};
+use crate::format::store::{Live, ManifestPlace};
+use crate::io::storage::Storage;
+use crate::io::whole::{read_whole, write_zeros};
+
+/// How many times its live content a manifest may hold before it is rewritten.
+const CONTENT_RATIO: u64 = 4;
+/// Below this much used, in bytes, rewriting gains nothing.
+const REWRITE_BYTES_MIN: u64 = 64 << 10;
+
+/// What a new manifest is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ManifestIdentity {
+    pub(crate) number: u64,
+    pub(crate) uid: u64,
+    pub(crate) store_id: u128,
+    /// Smallest length of the file.
+    pub(crate) bytes_min: u64,
+}
+
+/// A manifest, open for appending.
+#[derive(Debug)]
+pub(crate) struct ManifestFile {
+    file: FileName,
+    framer: Framer,
+    next_edit: Sequence,
+    pending: Option<Pending>,
+}
+
+/// What a load found and must be written before anything is appended.
+#[derive(Debug)]
+struct Pending {
+    /// Offset of `bytes`.
+    from: u64,
+    /// Records not known to be durable, then zeros over the remains of a torn write.
+    bytes: Vec<u8>,
+}
+
+impl ManifestFile {
+    /// Writes a new manifest that begins with a snapshot of `state`, and syncs it; the caller syncs the directory and
+    /// switches STORE to it.
+    ///
+    /// # Errors
+    /// `TooLarge` if the state is; `Full` or `Io` of the storage: what was made of the file is removed again.
+    pub(crate) fn create(
+        storage: &dyn Storage,
+        identity: &ManifestIdentity,
+        state: &State,
+    ) -> Result<ManifestFile> {
+        let header = FileHeader { kind: FileKind::Manifest, store_id: identity.store_id, uid: identity.uid };
+        let snapshot = encode_edit(identity.uid, &state.snapshot());
+        let live_bytes = RECORDS_FROM + record_bytes(snapshot.len()) as u64;
+        if live_bytes > FRAMED_BYTES_MAX / CONTENT_RATIO {
+            let limit = FRAMED_BYTES_MAX / CONTENT_RATIO;
+            return Err(Error::TooLarge { what: "manifest", limit, given: live_bytes });
+        }
+        let bytes =
+            (CONTENT_RATIO * live_bytes).max(identity.bytes_min).next_power_of_two().min(FRAMED_BYTES_MAX);
+        let file = FileName::new(FileKind::Manifest, identity.number);
+        let mut framer = Framer::new(header, bytes, storage.boot_id());
+        let mut record = Vec::new();
+        framer.frame(1, &snapshot, &mut record);
+        storage.create(file)?;
+        let written = storage
+            .write(file, 0, &framer.first_pages())
+            .and_then(|()| storage.write(file, RECORDS_FROM, &record))
+            .and_then(|()| write_zeros(storage, file, framer.tail().bytes, bytes))
+            .and_then(|()| storage.sync(file));
+        if let Err(error) = written {
+            // The first failure is the one to report; a file left behind is an orphan that the next open removes.
+            let _ = storage.remove(file);
+            return Err(error);
+        }
+        Ok(ManifestFile { file, framer, next_edit: 2, pending: None })
+    }
+
+    /// Reads the live manifest and writes nothing. A torn last edit is left out.
+    ///
+    /// # Errors
+    /// `Corrupt` if anything below a promise does not read back or does not add up; `Unsupported` for what a newer
+    /// release wrote; `Io` of the storage.
+    pub(crate) fn load(storage: &dyn Storage, live: &Live) -> Result<(State, ManifestFile)> {
+        let place = live.manifest;
+        let file = FileName::new(FileKind::Manifest, place.number);
+        let header = FileHeader { kind: FileKind::Manifest, store_id: live.store_id, uid: place.uid };
+        let boot_id = storage.boot_id();
+        let expected = Expected { file, header, bytes: place.bytes, promise: None, boot_id };
+        expected.check_length()?;
+        let mut bytes = read_whole(storage, file, place.bytes)?;
+        let found = scan(&expected, &bytes)?;
+
+        let mut state = State::default();
+        let mut next_edit: Sequence = 1;
+        for record in found.records() {
+            if record.sequence != next_edit {
+                let what = "the number of an edit";
+                return Err(Error::corrupt(file, record.offset + 8, what, next_edit, record.sequence));
+            }
+            next_edit += 1;
+            for change in Changes::new(file, record.offset + RECORD_HEAD_BYTES as u64, record.payload)? {
+                state.apply(&change?).map_err(|bad| inconsistent(file, record.offset, bad))?;
+            }
+        }
+        if next_edit == 1 {
+            return Err(Error::corrupt(file, RECORDS_FROM, "the snapshot", "a record", "none"));
+        }
+        state.check().map_err(|bad| inconsistent(file, found.end.bytes, bad))?;
+
+        let framer = Framer::resume(header, place.bytes, boot_id, &found);
+        let remains = match found.tail {
+            Tail::Clean => 0,
+            Tail::Torn { discarded_bytes } => discarded_bytes as usize,
+        };
+        let (from, end) = (found.durable_to, found.end.bytes as usize);
+        bytes.truncate(end);
+        bytes.drain(..from as usize);
+        bytes.resize(bytes.len() + remains, 0);
+        let pending = (!bytes.is_empty()).then_some(Pending { from, bytes });
+        Ok((state, ManifestFile { file, framer, next_edit, pending }))
+    }
+
+    pub(crate) fn file(&self) -> FileName {
+        self.file
+    }
+
+    /// What STORE says of this manifest.
+    pub(crate) fn place(&self) -> ManifestPlace {
+        ManifestPlace { number: self.file.number, uid: self.framer.header().uid, bytes: self.framer.bytes() }
+    }
+
+    /// Makes what [`ManifestFile::load`] read durable. Comes before anything that cannot be undone is done on account of
+    /// it, such as the removal of files that it does not name.
+    pub(crate) fn make_durable(&mut self, storage: &dyn Storage) -> Result<()> {
+        let Some(pending) = &self.pending else {
+            return Ok(());
+        };
+        storage.write(self.file, pending.from, &pending.bytes)?;
+        storage.sync(self.file)?;
+        self.pending = None;
+        self.write_slot(storage)
+    }
+
+    /// Whether one more edit of these changes fits.
+    pub(crate) fn has_room(&self, changes: &[Change]) -> bool {
+        encode_edit(0, changes).len() <= self.framer.room_bytes()
+    }
+
+    /// Appends one edit; it is durable when this returns.
+    ///
+    /// # Errors
+    /// Of the storage. The edit may or may not be found at the next open, and nothing may be appended any more.
+    ///
+    /// # Panics
+    /// If there are no changes, or no room: see [`ManifestFile::has_room`].
+    pub(crate) fn append(&mut self, storage: &dyn Storage, changes: &[Change]) -> Result<()> {
+        assert!(!changes.is_empty(), "an edit changes something");
+        self.make_durable(storage)?;
+        let at = self.framer.tail();
+        let mut record = Vec::new();
+        self.framer.frame(self.next_edit, &encode_edit(at.chain, changes), &mut record);
+        self.next_edit += 1;
+        storage.write(self.file, at.bytes, &record)?;
+        storage.sync(self.file)?;
+        self.write_slot(storage)
+    }
+
+    /// Whether it is time for a new file: little room is left, or the file holds far more than the state needs.
+    /// Cost: one walk over the state, once the file is past its first 64 KiB.
+    pub(crate) fn must_rewrite(&self, state: &State) -> bool {
+        let used_bytes = self.framer.tail().bytes;
+        let little_room = self.framer.room_bytes() < PAGE_BYTES.min(self.framer.bytes() as usize / 8);
+        let above_ratio = || used_bytes > CONTENT_RATIO * (RECORDS_FROM + state.snapshot_bytes_max());
+        little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
+    }
+
+    fn write_slot(&mut self, storage: &dyn Storage) -> Result<()> {
+        let (offset, page) = self.framer.synced(self.framer.tail());
+        storage.write(self.file, offset, &page)
+    }
+}
+
+fn inconsistent(file: FileName, offset: u64, bad: crate::format::manifest::Inconsistent) -> Error {
+    Error::corrupt(
+        file,
+        offset,
+        "an edit",
+        "changes that fit the state",
+        format_args!("{} {}", bad.what, bad.number),
+    )
+}
+
+#[cfg(test)]
+mod tests;

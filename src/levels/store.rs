@@ -1,1 +1,114 @@
-//! To be written.
+//! STORE on disk: which manifest is live, and the file numbers given out.
+//!
+//! It is not the choice between slots (`format::store`). Owned by whoever changes the manifest; `Send`, not shared.
+//!
+//! A change is written and synced to slot 0, then the same to slot 1; only when the call has returned may the caller append
+//! to the new manifest or remove the old one.
+//!
+//! Invariants: 1. a file named STORE is whole: it is made under another name and renamed; 2. unequal slots are made
+//! equal before anything else is written. After any error nothing may be appended to any manifest until
+//! [`StoreFile::mend`] has succeeded, as the change may or may not be found at the next open.
+
+use std::ops::Range;
+
+use crate::base::error::Result;
+use crate::base::id::{FileKind, FileName};
+use crate::format::store::{self, Live, ManifestPlace, SLOT_OFFSETS, STORE_BYTES};
+use crate::io::storage::Storage;
+use crate::io::whole::read_whole;
+
+/// STORE before it has its name. Number 0 is given to no manifest, so what a crash leaves of it is known for what it is.
+pub(crate) const UNNAMED_STORE: FileName = FileName { kind: FileKind::Manifest, number: 0, path: 0 };
+
+/// File numbers reserved at a time.
+const NUMBERS_RESERVED: u64 = 1024;
+
+/// STORE, open for reading and changing.
+#[derive(Debug)]
+pub(crate) struct StoreFile {
+    /// Uid of STORE itself.
+    uid: u64,
+    live: Live,
+    /// The slot that `live` is known to stand in, while the other may differ.
+    to_mend: Option<usize>,
+}
+
+impl StoreFile {
+    /// Makes the directory a store: the last step of creating one. The manifest must be written and synced; this makes
+    /// its name durable, then that of STORE.
+    pub(crate) fn create(storage: &dyn Storage, uid: u64, live: Live) -> Result<StoreFile> {
+        storage.remove(UNNAMED_STORE)?;
+        storage.create(UNNAMED_STORE)?;
+        storage.write(UNNAMED_STORE, 0, &store::encode(uid, &live))?;
+        storage.sync(UNNAMED_STORE)?;
+        storage.sync_directory()?;
+        storage.rename(UNNAMED_STORE, FileName::STORE)?;
+        storage.sync_directory()?;
+        Ok(StoreFile { uid, live, to_mend: None })
+    }
+
+    /// Reads STORE and writes nothing; `None` if there is no such file, which makes the directory no store.
+    ///
+    /// # Errors
+    /// As `format::store::decode`; `Io` of the storage.
+    pub(crate) fn load(storage: &dyn Storage) -> Result<Option<StoreFile>> {
+        let Some(length) = storage.length(FileName::STORE)? else {
+            return Ok(None);
+        };
+        // A file of another length may still say in its header that it is foreign or newer.
+        let bytes = read_whole(storage, FileName::STORE, length.min(STORE_BYTES as u64 + 1))?;
+        let found = store::decode(&bytes)?;
+        let to_mend = found.unequal.then_some(found.slot);
+        Ok(Some(StoreFile { uid: found.uid, live: found.live, to_mend }))
+    }
+
+    pub(crate) fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// The slots differ, or may: [`StoreFile::mend`] comes before any other write to the store.
+    pub(crate) fn must_mend(&self) -> bool {
+        self.to_mend.is_some()
+    }
+
+    /// Makes both slots equal to the live one.
+    pub(crate) fn mend(&mut self, storage: &dyn Storage) -> Result<()> {
+        if let Some(slot) = self.to_mend {
+            self.write(storage, 1 - slot, &self.live)?;
+            self.to_mend = None;
+        }
+        Ok(())
+    }
+
+    /// Makes another manifest the live one; it must be written, synced, and its name durable.
+    pub(crate) fn switch_manifest(&mut self, storage: &dyn Storage, manifest: ManifestPlace) -> Result<()> {
+        let live = Live { turn: self.live.turn + 1, manifest, ..self.live.clone() };
+        self.change(storage, live)
+    }
+
+    /// Reserves 1,024 file numbers, which no earlier call returned.
+    pub(crate) fn reserve_file_numbers(&mut self, storage: &dyn Storage) -> Result<Range<u64>> {
+        let from = self.live.next_file_number;
+        let live =
+            Live { turn: self.live.turn + 1, next_file_number: from + NUMBERS_RESERVED, ..self.live.clone() };
+        self.change(storage, live)?;
+        Ok(from..from + NUMBERS_RESERVED)
+    }
+
+    fn change(&mut self, storage: &dyn Storage, live: Live) -> Result<()> {
+        self.mend(storage)?;
+        self.to_mend = Some(1);
+        self.write(storage, 0, &live)?;
+        self.live = live;
+        self.to_mend = Some(0);
+        self.mend(storage)
+    }
+
+    fn write(&self, storage: &dyn Storage, slot: usize, live: &Live) -> Result<()> {
+        storage.write(FileName::STORE, SLOT_OFFSETS[slot], &live.encode(self.uid, slot))?;
+        storage.sync(FileName::STORE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -120,12 +120,12 @@ impl Arena {
         Entry { sequence: stamp >> 8, kind, older, key, value }
     }
 
-    /// Hints that the cache line at `at` is wanted soon.
+    /// Hints that the cache line `bytes` bytes after `at` is wanted soon. It may lie beyond the region.
     #[inline]
-    pub(super) fn prefetch(&self, at: Offset) {
-        let _line = self.checked(at, 1, 1);
+    pub(super) fn prefetch(&self, at: Offset, bytes: usize) {
+        let _line = self.region.start().as_ptr().wrapping_add(at as usize + bytes).cast_const();
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a hint; it reads nothing as far as the program can tell. SSE is part of x86-64.
+        // SAFETY: a hint; it reads nothing as far as the program can tell, so any address will do. SSE is part of x86-64.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(_line.cast());
         }

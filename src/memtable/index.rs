@@ -9,8 +9,11 @@ use crate::base::id::Sequence;
 use crate::base::step::Direction;
 
 use super::Position;
-use super::arena::{Arena, Entry, Offset};
+use super::arena::{Arena, Entry, LINE_BYTES, Offset};
 use super::node::{Node, Order};
+
+/// Entries of its leaf that a scan fetches ahead.
+const ENTRIES_AHEAD: usize = 4;
 
 /// A place between keys.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +71,7 @@ pub(super) struct Turn {
 
 /// The child of an inner node whose range `index` of the node's state picks, both from one moment.
 #[inline]
-fn turn(node: &Node<'_>, index: impl Fn(Order) -> usize) -> Turn {
+fn turn(node: &Node<'_>, mut index: impl FnMut(Order) -> usize) -> Turn {
     loop {
         let order = node.order();
         let index = index(order);
@@ -102,13 +105,14 @@ pub(super) fn get<'a>(arena: &'a Arena, root: Offset, key: &[u8], bound: Sequenc
     if !equal {
         return None;
     }
-    visible(arena, node.entry(order.slot(rank)), bound).map(|(_, entry)| entry)
+    let newest = node.entry(order.slot(rank));
+    visible(arena, newest, bound).map(|(_, entry)| entry)
 }
 
-/// Opens a node whose last line will be wanted soon after the first two.
+/// Opens a child, all of whose lines that a search needs are fetched at once.
 #[inline]
 pub(super) fn open_child(arena: &Arena, at: Offset) -> Node<'_> {
-    arena.prefetch(at + 64);
+    (1..3).for_each(|line| arena.prefetch(at, line * LINE_BYTES));
     Node::open(arena, at)
 }
 
@@ -136,10 +140,7 @@ pub(super) fn seek<'a>(
         }
         let order = node.order();
         let rank = cut.rank(&node, order);
-        let found = match direction {
-            Direction::Forward => walk(arena, &node, order, rank..order.count(), bound),
-            Direction::Backward => walk(arena, &node, order, (0..rank).rev(), bound),
-        };
+        let found = walk(arena, &node, order, rank, direction, bound);
         let fence = if direction == Direction::Forward { upper } else { lower };
         if found.is_some() || fence == 0 {
             return found;
@@ -158,23 +159,32 @@ pub(super) fn step_in_leaf(
     let leaf = Node::open(arena, position.leaf);
     let order = leaf.order();
     let rank = order.rank(usize::from(position.slot));
-    match direction {
-        Direction::Forward => walk(arena, &leaf, order, rank + 1..order.count(), bound),
-        Direction::Backward => walk(arena, &leaf, order, (0..rank).rev(), bound),
-    }
+    let cut = if direction == Direction::Forward { rank + 1 } else { rank };
+    walk(arena, &leaf, order, cut, direction, bound)
 }
 
-/// The first of the ranks with a visible version.
+/// The first key with a visible version in `direction` from between the ranks `cut - 1` and `cut`.
 fn walk(
     arena: &Arena,
     leaf: &Node<'_>,
     order: Order,
-    mut ranks: impl Iterator<Item = usize>,
+    cut: usize,
+    direction: Direction,
     bound: Sequence,
 ) -> Option<Position> {
-    ranks.find_map(|rank| {
-        let slot = order.slot(rank);
+    let count = order.count();
+    let ranks = if direction == Direction::Forward { cut..count } else { 0..cut };
+    // The n-th rank in the direction of the scan.
+    let rank = |n: usize| if direction == Direction::Forward { cut + n } else { cut - 1 - n };
+    (0..ranks.len()).find_map(|n| {
+        let slot = order.slot(rank(n));
         let (entry, _) = visible(arena, leaf.entry(slot), bound)?;
+        // What a scan asks for next; entries lie anywhere.
+        for ahead in n + 1..ranks.len().min(n + 1 + ENTRIES_AHEAD) {
+            let next = leaf.entry(order.slot(rank(ahead)));
+            arena.prefetch(next, 0);
+            arena.prefetch(next, LINE_BYTES);
+        }
         Some(Position { leaf: leaf.at, entry, slot: slot as u8 })
     })
 }
@@ -191,4 +201,47 @@ fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, En
         at = entry.older;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::hash::HashSecret;
+    use crate::base::id::{ItemKind, KeyspaceId, PartitionId, SEQUENCE_MAX, TreeId};
+    use crate::base::region::Region;
+    use crate::base::sync::Ordering;
+    use crate::memtable::generation;
+
+    /// A reader that has looked at an inner node's state when a child is split finds every older key all the same:
+    /// the child it then loads may be the left half, and the state is looked at again.
+    #[test]
+    fn a_split_between_state_and_child_loses_no_key() {
+        let tree = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
+        let secret = HashSecret::expand([1; 16]);
+        let (generation, mut inserter) = generation(Region::heap(256 << 10).expect("small allocation"));
+        let mut insert = |number: u64| {
+            let key = number.to_be_bytes();
+            inserter.insert(tree, &key, secret.hash(&key), number, ItemKind::Put, b"");
+        };
+        // Two leaves under a root; the left one is full, and a key more splits it at 7000.
+        (1..=20).for_each(|thousand| insert(thousand * 1000));
+        let arena = &generation.arena;
+        let root =
+            generation.directory.find(arena, tree).expect("the tree has items").load(Ordering::Acquire);
+        let node = Node::open(arena, root);
+        let before = node.order();
+        assert_eq!(node.level, 1);
+        let key = 7000u64.to_be_bytes();
+        let mut rounds = 0;
+        let turn = turn(&node, |order| {
+            rounds += 1;
+            let index = Cut::Above(&key).rank(&node, order);
+            if rounds == 1 {
+                (1..=999).take_while(|_| node.is_still(before)).for_each(&mut insert);
+            }
+            index
+        });
+        assert_eq!(rounds, 2);
+        assert!(get(arena, turn.child, &key, SEQUENCE_MAX).is_some());
+    }
 }

@@ -58,10 +58,6 @@ impl Inserter {
         Inserter { generation, bump, counts: Counts::default() }
     }
 
-    pub(crate) fn generation(&self) -> &Arc<Generation> {
-        &self.generation
-    }
-
     /// Whether `items` items with together `key_value_bytes` bytes of keys and values fit, whatever they are.
     /// Conservative: a batch that has room is inserted whole. O(1).
     pub(crate) fn room(&self, items: usize, key_value_bytes: usize) -> bool {

@@ -31,7 +31,7 @@ use std::cmp::Ordering as Comparison;
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
-use super::arena::{Arena, Bump, Offset};
+use super::arena::{Arena, Bump, LINE_BYTES, Offset};
 
 /// Slots of a full-sized node.
 pub(super) const SLOTS_COUNT_MAX: usize = 14;
@@ -45,7 +45,7 @@ const HEADS_AT: Offset = 16;
 /// Bytes that a node takes from the arena.
 pub(super) const fn node_bytes(level: u8, slots_count: usize) -> usize {
     let slot_bytes = if level == 0 { 12 } else { 16 };
-    (HEADS_AT as usize + slots_count * slot_bytes).next_multiple_of(super::arena::LINE_BYTES)
+    (HEADS_AT as usize + slots_count * slot_bytes).next_multiple_of(LINE_BYTES)
 }
 
 /// The order word: which slots are used, and in which order their keys stand.
@@ -187,7 +187,11 @@ impl<'a> Node<'a> {
         let (mut start, mut end) = (rank, rank + ties);
         while start < end {
             let middle = (start + end) / 2;
-            let other = self.arena.entry(self.entry(order.slot(middle))).key;
+            let at = self.entry(order.slot(middle));
+            // If it is the one, its value is wanted next.
+            self.arena.prefetch(at, LINE_BYTES);
+            self.arena.prefetch(at, 2 * LINE_BYTES);
+            let other = self.arena.entry(at).key;
             match other.get(self.skip..).unwrap_or_default().cmp(rest) {
                 Comparison::Less => start = middle + 1,
                 Comparison::Equal => return (middle, true),

@@ -255,3 +255,147 @@ fn the_region_comes_back() {
     drop(inserter);
     assert_eq!(Generation::into_region(generation).map(|region| region.bytes()), Some(64 << 10));
 }
+
+/// Fills a generation with batches of `batch` items for as long as `room` allows, and returns how much was used of 100.
+fn fill(bytes: usize, batch: usize, mut item: impl FnMut(u64) -> (TreeId, Vec<u8>, usize)) -> usize {
+    let (generation, mut inserter) = generation(region(bytes));
+    let secret = secret();
+    let value = vec![0; 4096];
+    let mut number = 0;
+    loop {
+        let items: Vec<_> = (0..batch as u64).map(|index| item(number + index)).collect();
+        let key_value_bytes = items.iter().map(|(_, key, value_bytes)| key.len() + value_bytes).sum();
+        if !inserter.room(batch, key_value_bytes) {
+            return generation.bytes_used() * 100 / bytes;
+        }
+        for (tree, key, value_bytes) in items {
+            number += 1;
+            inserter.insert(tree, &key, secret.hash(&key), number, ItemKind::Put, &value[..value_bytes]);
+        }
+    }
+}
+
+/// What `room` allows never runs out half-way, for items of many sizes, orders, and many trees; and for single items
+/// it allows nearly the whole region.
+#[test]
+fn room_is_kept_and_used() {
+    let bytes = if cfg!(miri) { 24 << 10 } else { 512 << 10 };
+    let batches: &[usize] = if cfg!(miri) { &[1, 40] } else { &[1, 7, 100, 1000] };
+    for (value_bytes, trees_count) in
+        [(0, 1), (0, 40), (0, 3000), (20, 1), (20, 500), (100, 1), (100, 3000), (3000, 5)]
+    {
+        for &batch in batches {
+            let mut dice = Dice(batch as u64);
+            let mut random = |_| {
+                let (tree, key) = (tree(1, 1 + dice.roll(trees_count) as u32), dice.roll(1 << 30) as u32);
+                (tree, key.to_be_bytes().to_vec(), value_bytes)
+            };
+            let used = fill(bytes, batch, &mut random);
+            assert!(
+                cfg!(miri) || batch > 1 || used >= 85,
+                "{used} % for {value_bytes} bytes, {trees_count} trees"
+            );
+            fill(bytes, batch, |number| (tree(1, 1), number.to_be_bytes().to_vec(), value_bytes));
+            fill(bytes, batch, |number| {
+                (tree(1, 1), (u64::MAX - number).to_be_bytes().to_vec(), value_bytes)
+            });
+            fill(bytes, batch, |number| (tree(1, 1 + number as u32), Vec::new(), value_bytes));
+        }
+    }
+}
+
+/// The worst orders for splits: full nodes left behind by appending, each split by the next batch; and batches as
+/// large as `room` allows into what is there.
+#[test]
+fn room_holds_for_the_worst_orders() {
+    let bytes = if cfg!(miri) { 24 << 10 } else { 512 << 10 };
+    for stage in [bytes / 64 / 8, bytes / 64 / 4, bytes / 64 / 2] {
+        for trees_count in [1, 10, 100] {
+            let (_generation, mut inserter) = generation(region(bytes));
+            let secret = secret();
+            let mut sequence = 0;
+            let mut insert = |inserter: &mut Inserter, number: u64, low: u8| {
+                let mut key = number.to_be_bytes().to_vec();
+                key.push(low);
+                sequence += 1;
+                let tree = tree(1, 1 + (number % trees_count) as u32);
+                inserter.insert(tree, &key, secret.hash(&key), sequence, ItemKind::Put, b"");
+            };
+            let mut ascending = 0;
+            while ascending < stage as u64 && inserter.room(1, 9) {
+                insert(&mut inserter, ascending, 0);
+                ascending += 1;
+            }
+            // One key into every leaf, then as many as fit.
+            for low in 1..=255 {
+                let largest = (1..=ascending as usize).rev().find(|items| inserter.room(*items, items * 9));
+                let Some(items) = largest else { break };
+                let stride = ascending / items as u64;
+                (0..items as u64).for_each(|index| insert(&mut inserter, index * stride, low));
+            }
+        }
+    }
+}
+
+/// Readers beside the inserter find everything within the bound they read, and order in both directions.
+#[test]
+fn readers_run_beside_the_inserter() {
+    let count: u64 = if cfg!(miri) { 120 } else { 30_000 };
+    for shared_prefix in [&b""[..], b"a long prefix of every key"] {
+        let (generation, mut inserter) = generation(region(16 << 20));
+        let secret = secret();
+        let published = AtomicU64::new(0);
+        // Sequence n writes key (n * 7919 mod m): in no order, and each key twice.
+        let distinct = count / 2 + 1;
+        let key_of = |sequence: u64| {
+            let number = (sequence * 7919 % distinct).to_be_bytes();
+            [shared_prefix, &number].concat()
+        };
+        let place = |sequence: u64| tree(1, 1 + (sequence % distinct % 3) as u32);
+        let reader = |seed: u64| {
+            let mut dice = Dice(seed);
+            loop {
+                for _ in 0..1000 {
+                    let bound = published.load(Ordering::Acquire);
+                    if bound == 0 || cfg!(miri) && dice.roll(100) > 0 {
+                        continue;
+                    }
+                    let sequence = 1 + dice.roll(bound as usize) as u64;
+                    let newest = if sequence + distinct <= bound { sequence + distinct } else { sequence };
+                    let key = key_of(sequence);
+                    let found = generation.get(place(sequence), &key, secret.hash(&key), bound);
+                    assert_eq!(found.map(|item| (item.key, item.sequence)), Some((&key[..], newest)));
+                }
+                let bound = published.load(Ordering::Acquire);
+                let partition = 1 + dice.roll(3) as u64;
+                let tree = tree(1, partition as u32);
+                let direction = [Direction::Forward, Direction::Backward][dice.roll(2)];
+                let mut last: Option<&[u8]> = None;
+                let mut seen = 0;
+                let mut at = generation.seek(tree, Bound::Unbounded, direction, bound);
+                while let Some(position) = at {
+                    let item = generation.item(position);
+                    assert!(item.sequence <= bound);
+                    assert!(last.is_none_or(|last| (last < item.key) == (direction == Direction::Forward)));
+                    (last, seen) = (Some(item.key), seen + 1);
+                    at = generation.step(tree, position, direction, bound);
+                }
+                let expected = (1..=bound.min(distinct)).filter(|sequence| place(*sequence) == tree).count();
+                assert_eq!(seen, expected, "{direction:?} at {bound}");
+                if bound == count {
+                    return;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| reader(1));
+            scope.spawn(|| reader(2));
+            for sequence in 1..=count {
+                let key = key_of(sequence);
+                let value = sequence.to_le_bytes();
+                inserter.insert(place(sequence), &key, secret.hash(&key), sequence, ItemKind::Put, &value);
+                published.store(sequence, Ordering::Release);
+            }
+        });
+    }
+}

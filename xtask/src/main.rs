@@ -1,2 +1,71 @@
-//! Development commands.
-fn main() {}
+//! Development commands of the project: `cargo xtask`, with nothing but std.
+//!
+//! It is not part of the library or of the program `trine`, and is never published. `.ci/run` and developers
+//! call it. One thread; children are started one after another.
+
+mod ci;
+mod docs;
+mod finding;
+mod format;
+mod layers;
+mod paths;
+mod rules;
+mod settings;
+mod source;
+mod text;
+mod tidy;
+mod tree;
+mod wrap;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use text::{Document, Mode};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND [--root DIRECTORY]
+
+  ci                  everything a change must pass, in order; stops at the first failure
+  tidy                the house rules, with file:line and what to do instead
+  format [--check]    writes docs/FORMAT.md from the module docs of src/format and the goldens
+  settings [--check]  writes docs/SETTINGS.md from the table in src/base/settings.rs
+  layers [--check]    writes the import table in docs/ARCHITECTURE.md
+  wrap                breaks comment lines that are too long
+  golden              writes tests/golden anew, by running the tests with TRINE_GOLDEN=write
+
+--check writes nothing and fails if the file is stale.
+--root runs tidy, format, settings or layers over another tree.";
+
+fn main() -> ExitCode {
+    match run(std::env::args().skip(1).collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut arguments: Vec<String>) -> Result<(), String> {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let mut root = here.parent().ok_or("xtask has no parent directory")?.to_path_buf();
+    let mut mode = Mode::Write;
+    if let Some(index) = arguments.iter().position(|argument| argument == "--root") {
+        root = PathBuf::from(arguments.get(index + 1).ok_or("--root needs a directory")?);
+        arguments.drain(index..index + 2);
+    }
+    if let Some(index) = arguments.iter().position(|argument| argument == "--check") {
+        mode = Mode::Check;
+        arguments.remove(index);
+    }
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["ci"] => ci::run(&root),
+        ["tidy"] => tidy::run(&root),
+        ["format"] => text::settle(&root, Document::Format, mode),
+        ["settings"] => text::settle(&root, Document::Settings, mode),
+        ["layers"] => text::settle(&root, Document::Layers, mode),
+        ["wrap"] => wrap::run(&root),
+        ["golden"] => ci::golden(&root),
+        _ => Err(USAGE.to_string()),
+    }
+}

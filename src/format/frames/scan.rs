@@ -27,6 +27,18 @@ pub(crate) struct Expected {
     pub(crate) boot_id: u128,
 }
 
+impl Expected {
+    /// Whether the length could be a framed file's at all; to be asked before memory for it is.
+    pub(crate) fn check_length(&self) -> Result<()> {
+        let possible = RECORDS_FROM..=FRAMED_BYTES_MAX;
+        if possible.contains(&self.bytes) {
+            return Ok(());
+        }
+        let expected = format_args!("{} to {}", possible.start(), possible.end()).to_string();
+        Err(Error::corrupt(self.file, 0, "the recorded length", expected, self.bytes))
+    }
+}
+
 /// What stands behind the last good record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Tail {

@@ -1,0 +1,209 @@
+//! Tests of reads in flight, and of many threads at once.
+
+use super::*;
+use crate::base::error::Error;
+use crate::base::sync::AtomicU64;
+
+/// Any number of claims of one block make one read, and each waiter gets the block, as often as it asks.
+#[test]
+fn one_read_for_all_waiters() {
+    let (cache, epoch) = cache_of(64 << 10);
+    for bytes in [4096, 1 << 20] {
+        let wanted = block(1, bytes);
+        let slot = slot_of(&cache, &wanted);
+        let waiters: Vec<Waiter> = (0..10).map(|_| waiter_of(&cache, &wanted)).collect();
+        let seen: Vec<u64> = waiters.iter().map(|waiter| waiter.event().seen()).collect();
+        assert!(waiters.iter().all(|waiter| waiter.poll().is_none()));
+        assert!(!is_cached(&cache, &epoch, &wanted), "not before it is complete");
+        assert_eq!(cache.stats().in_flight, 1);
+        drop(read(slot));
+        for (waiter, seen) in waiters.iter().zip(seen) {
+            assert_ne!(waiter.event().seen(), seen);
+            for _ in 0..2 {
+                let block = waiter.poll().expect("the read has ended").expect("it went well");
+                assert_right(&wanted, &block);
+            }
+        }
+        assert_eq!(cache.stats().in_flight, 0);
+        drop(waiters);
+        let stats = cache.stats();
+        assert_eq!((stats.counted_frames, stats.heap_bytes), (0, 0));
+        assert_eq!(
+            matches!(cache.claim(&wanted), Claim::Ready(_)),
+            bytes == 4096,
+            "the large one is not kept"
+        );
+    }
+}
+
+/// An error reaches every waiter, nothing is cached, and the next claim reads again.
+#[test]
+fn errors_reach_all_waiters() {
+    let (cache, epoch) = cache_of(64 << 10);
+    let wanted = block(1, 4096);
+    for _ in 0..100 {
+        let mut slot = slot_of(&cache, &wanted);
+        let waiters = [waiter_of(&cache, &wanted), waiter_of(&cache, &wanted)];
+        slot.buffer().fill(1);
+        slot.fail(Error::corrupt(wanted.file, wanted.offset, "a block's checksum", 1, 2));
+        for waiter in &waiters {
+            assert!(matches!(waiter.poll(), Some(Err(Error::Corrupt(_)))));
+        }
+        assert!(!is_cached(&cache, &epoch, &wanted));
+    }
+    assert_eq!((cache.stats().used_bytes, cache.stats().in_flight), (0, 0));
+    assert_right(&wanted, &get(&cache, &wanted));
+}
+
+/// A slot that is dropped fails its waiters with an error that says so.
+#[test]
+fn a_dropped_slot_fails_its_waiters() {
+    let (cache, _) = cache_of(64 << 10);
+    let wanted = block(1, 8192);
+    let slot = slot_of(&cache, &wanted);
+    let waiter = waiter_of(&cache, &wanted);
+    drop(slot);
+    let Some(Err(error)) = waiter.poll() else { panic!("it was given up") };
+    let text = error.to_string();
+    assert!(text.contains("given up") && text.contains(&wanted.file.to_string()), "{text}");
+    assert_eq!(cache.stats().used_bytes, 0);
+    assert_right(&wanted, &get(&cache, &wanted));
+}
+
+/// A block that is offered while it is read, and read while it is offered, is cached once.
+#[test]
+fn offered_while_read_is_cached_once() {
+    let (cache, epoch) = cache_of(64 << 10);
+    let wanted = block(1, 4096);
+    let slot = slot_of(&cache, &wanted);
+    cache.insert(&wanted, &bytes_of(&wanted));
+    cache.insert(&wanted, &bytes_of(&wanted));
+    assert!(is_cached(&cache, &epoch, &wanted));
+    assert_right(&wanted, &read(slot));
+    assert_eq!((cache.stats().used_bytes, cache.stats().inserts), (4096, 1));
+    let counted = cache.lookup_counted(&wanted, &epoch.pin()).expect("cached");
+    assert_eq!(cache.stats().counted_frames, 1);
+    assert_right(&wanted, &counted);
+}
+
+/// One thread's share of the stress: lookups, claims, waits, offers; everything seen is checked.
+fn stress(cache: &Cache, epoch: &Epoch, seed: u64, reads: &AtomicU64) {
+    let mut dice = Dice(seed);
+    let mut held: Vec<(BlockAddress, BlockRef)> = Vec::new();
+    for _ in 0..ROUNDS {
+        let index = dice.below(120).min(dice.below(120));
+        let wanted = block(index, [8, 8, 9, 16, 8, 200][index as usize % 6] * UNIT);
+        let pin = epoch.pin();
+        if let Some(bytes) = cache.lookup(&wanted, &pin) {
+            assert_right(&wanted, bytes);
+            if dice.below(16) == 0 {
+                held.extend(cache.lookup_counted(&wanted, &pin).map(|block| (wanted, block)));
+            }
+            // Once more, after others had the time to evict it.
+            if dice.below(64) == 0 {
+                std::thread::yield_now();
+                assert_right(&wanted, bytes);
+            }
+            continue;
+        }
+        drop(pin);
+        if dice.below(4) == 0 {
+            cache.insert(&wanted, &bytes_of(&wanted));
+            continue;
+        }
+        let block = match cache.claim(&wanted) {
+            Claim::Ready(block) => block,
+            Claim::Read(slot) if dice.below(16) == 0 => {
+                slot.fail(Error::Closed);
+                continue;
+            }
+            Claim::Read(slot) => {
+                reads.fetch_add(1, Ordering::Relaxed);
+                read(slot)
+            }
+            Claim::Wait(waiter) => loop {
+                let seen = waiter.event().seen();
+                match waiter.poll() {
+                    Some(Ok(block)) => break block,
+                    Some(Err(_)) => break get_any(cache, &wanted),
+                    None => waiter.event().block(seen, None),
+                }
+            },
+        };
+        held.push((wanted, block));
+        if held.len() > 3 {
+            let (address, block) = held.swap_remove(dice.below(4) as usize % held.len());
+            assert_right(&address, &block);
+        }
+        held.truncate(4);
+    }
+}
+
+/// A block with others about: whoever is in the way is waited for.
+fn get_any(cache: &Cache, wanted: &BlockAddress) -> BlockRef {
+    loop {
+        match cache.claim(wanted) {
+            Claim::Ready(block) => return block,
+            Claim::Read(slot) => return read(slot),
+            Claim::Wait(waiter) => {
+                let seen = waiter.event().seen();
+                match waiter.poll() {
+                    Some(Ok(block)) => return block,
+                    Some(Err(_)) => {}
+                    None => waiter.event().block(seen, None),
+                }
+            }
+        }
+    }
+}
+
+/// Four threads on a cache much too small: whatever any of them sees is right, and in the end nothing is
+/// left over.
+#[test]
+fn threads_see_only_what_is_right() {
+    for bytes in [40 << 10, 256 << 10] {
+        let (cache, epoch) = cache_of(bytes);
+        let reads = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for seed in 0..4 {
+                let (cache, epoch, reads) = (&cache, &epoch, &reads);
+                scope.spawn(move || stress(cache, epoch, seed, reads));
+            }
+        });
+        assert!(reads.load(Ordering::Relaxed) > 0);
+        let stats = cache.stats();
+        assert_eq!((stats.counted_frames, stats.heap_bytes, stats.in_flight), (0, 0, 0));
+        cache.shared.pool.lock().check();
+        // Every frame can be had again, so none was lost.
+        epoch.collect();
+        let held: Vec<BlockRef> = (0..200).map(|index| get(&cache, &block(10_000 + index, 4096))).collect();
+        epoch.collect();
+        let more: Vec<BlockRef> = (0..200).map(|index| get(&cache, &block(20_000 + index, 4096))).collect();
+        assert_eq!(cache.stats().counted_frames * 4096, stats.capacity_bytes);
+        drop((held, more));
+    }
+}
+
+/// Threads that claim the same new blocks at the same moment read each of them once.
+#[test]
+fn racing_claims_never_read_twice() {
+    let (cache, _) = cache_of(4 << 20);
+    let count = if cfg!(miri) { 10 } else { 500 };
+    let reads = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for index in 0..count {
+                    match cache.claim(&block(index, 4096)) {
+                        Claim::Ready(_) | Claim::Wait(_) => {}
+                        Claim::Read(slot) => {
+                            reads.fetch_add(1, Ordering::Relaxed);
+                            read(slot);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(reads.load(Ordering::Relaxed), count);
+}

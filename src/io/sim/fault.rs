@@ -1,0 +1,231 @@
+//! When a simulated call fails or the process stops, and the log of calls.
+//!
+//! It decides and counts; what a failure does to the disk is the disk's business. Plain data, no locks.
+
+use std::fmt;
+
+use crate::base::id::{FileKind, FileName};
+
+/// A method of the storage trait that reaches the disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Operation {
+    CreateDirectory,
+    Exists,
+    Lock,
+    List,
+    Create,
+    Read,
+    Write,
+    StartWriteback,
+    Sync,
+    Length,
+    Rename,
+    Remove,
+    SyncDirectory,
+}
+
+/// A call that reached the disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Call {
+    /// The first is 0.
+    pub(crate) index: u64,
+    pub(crate) operation: Operation,
+    /// None for those of the directory.
+    pub(crate) file: Option<FileName>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    /// Of what was written, so that two logs are the same only if the bytes are.
+    pub(crate) checksum: u32,
+    /// What came of it: "ok", "error", or where a plan stepped in.
+    pub(crate) outcome: &'static str,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{} {:?}", self.index, self.operation)?;
+        if let Some(file) = self.file {
+            write!(f, " {file}")?;
+        }
+        if matches!(self.operation, Operation::Read | Operation::Write | Operation::StartWriteback) {
+            write!(f, " at {}, {} bytes", self.offset, self.bytes)?;
+        }
+        if self.operation == Operation::Write {
+            write!(f, ", crc {:08x}", self.checksum)?;
+        }
+        write!(f, ": {}", self.outcome)
+    }
+}
+
+/// Where in a call the process stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    Before,
+    /// A write is done in part; what has no parts is done or not.
+    Amid,
+    After,
+}
+
+/// What a failing call answers. A sync answers `Io` also for a full disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    Io,
+    Full,
+}
+
+/// How often a call fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Repeat {
+    Once,
+    Always,
+}
+
+/// What a failed sync leaves of the pages that it lost.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum FailedSync {
+    /// They read as written, and are never durable unless written again (as on ext4).
+    #[default]
+    Readable,
+    /// They read as they were at the last sync (as on Btrfs).
+    Reverted,
+}
+
+/// Which calls are meant: all, but for what is named.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Select {
+    pub(crate) operation: Option<Operation>,
+    pub(crate) kind: Option<FileKind>,
+}
+
+impl Select {
+    pub(crate) const ANY: Select = Select { operation: None, kind: None };
+
+    pub(crate) fn operation(operation: Operation) -> Select {
+        Select { operation: Some(operation), ..Select::ANY }
+    }
+
+    fn takes(self, operation: Operation, file: Option<FileName>) -> bool {
+        self.operation.is_none_or(|wanted| wanted == operation)
+            && self.kind.is_none_or(|wanted| file.is_some_and(|file| file.kind == wanted))
+    }
+}
+
+/// What happens to one call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    Go,
+    Stop(Stop),
+    Fail(Failure),
+}
+
+#[derive(Clone, Debug)]
+struct Fault {
+    select: Select,
+    /// Calls of `select` still let through.
+    left_count: u64,
+    verdict: Verdict,
+    repeat: Repeat,
+}
+
+/// What goes wrong, and when. Counted from the moment it is given to the disk; the end of a crash is the end of it.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Plan {
+    faults: Vec<Fault>,
+    failed_sync: FailedSync,
+}
+
+impl Plan {
+    /// The process stops at call `index` from now, counting from 0.
+    pub(crate) fn stop(stop: Stop, index: u64) -> Plan {
+        Plan::default().and(Select::ANY, index, Verdict::Stop(stop), Repeat::Once)
+    }
+
+    /// Of the calls that `select` takes, the one with this index fails, and with `Always` all after it.
+    pub(crate) fn fail(select: Select, index: u64, failure: Failure, repeat: Repeat) -> Plan {
+        Plan::default().and_fail(select, index, failure, repeat)
+    }
+
+    /// As [`Plan::fail`], beside what is planned already.
+    pub(crate) fn and_fail(self, select: Select, index: u64, failure: Failure, repeat: Repeat) -> Plan {
+        self.and(select, index, Verdict::Fail(failure), repeat)
+    }
+
+    fn and(mut self, select: Select, index: u64, verdict: Verdict, repeat: Repeat) -> Plan {
+        self.faults.push(Fault { select, left_count: index, verdict, repeat });
+        self
+    }
+
+    pub(crate) fn with_failed_sync(self, failed_sync: FailedSync) -> Plan {
+        Plan { failed_sync, ..self }
+    }
+
+    pub(super) fn failed_sync(&self) -> FailedSync {
+        self.failed_sync
+    }
+
+    /// Judges the next call. Of several faults that meet in it the first planned decides; the others count it.
+    pub(super) fn judge(&mut self, operation: Operation, file: Option<FileName>) -> Verdict {
+        let mut verdict = Verdict::Go;
+        self.faults.retain_mut(|fault| {
+            if !fault.select.takes(operation, file) {
+                return true;
+            }
+            if fault.left_count > 0 {
+                fault.left_count -= 1;
+                return true;
+            }
+            if verdict == Verdict::Go {
+                verdict = fault.verdict;
+            }
+            fault.repeat == Repeat::Always
+        });
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Faults count their own calls only, once or for ever.
+    #[test]
+    fn faults_count_what_they_select() {
+        let log = Some(FileName::new(FileKind::Log, 1));
+        let logs = Select { operation: Some(Operation::Write), kind: Some(FileKind::Log) };
+        let mut plan = Plan::fail(logs, 1, Failure::Full, Repeat::Once).and_fail(
+            Select::operation(Operation::SyncDirectory),
+            0,
+            Failure::Io,
+            Repeat::Always,
+        );
+        let mut judge = |operation, file| plan.judge(operation, file);
+        assert_eq!(judge(Operation::Write, log), Verdict::Go);
+        assert_eq!(judge(Operation::Write, Some(FileName::STORE)), Verdict::Go);
+        assert_eq!(judge(Operation::Read, log), Verdict::Go);
+        assert_eq!(judge(Operation::Write, log), Verdict::Fail(Failure::Full));
+        assert_eq!(judge(Operation::Write, log), Verdict::Go);
+        for _ in 0..3 {
+            assert_eq!(judge(Operation::SyncDirectory, None), Verdict::Fail(Failure::Io));
+        }
+        let mut plan = Plan::stop(Stop::Amid, 2);
+        let verdicts: Vec<_> = (0..4).map(|_| plan.judge(Operation::Read, log)).collect();
+        assert_eq!(verdicts, [Verdict::Go, Verdict::Go, Verdict::Stop(Stop::Amid), Verdict::Go]);
+    }
+
+    /// A call prints as one line that says what, where and what came of it.
+    #[test]
+    fn calls_print_as_one_line() {
+        let file = Some(FileName::STORE);
+        let call = Call {
+            index: 3,
+            operation: Operation::Write,
+            file,
+            offset: 4096,
+            bytes: 8,
+            checksum: 0xab,
+            outcome: "ok",
+        };
+        assert_eq!(call.to_string(), "#3 Write STORE at 4096, 8 bytes, crc 000000ab: ok");
+        let call = Call { operation: Operation::List, file: None, ..call };
+        assert_eq!(call.to_string(), "#3 List: ok");
+    }
+}

@@ -1,0 +1,230 @@
+//! One simulated file: what is durable, what a reader sees, and the writes between the two.
+//!
+//! It has no name; a directory of `disk` gives it some. Plain data, no locks; choices come from the generator handed in.
+//!
+//! 1. `sync` makes what a reader sees durable, but for pages that a failed sync has lost and nobody wrote again.
+//! 2. After a power cut a page with unsynced writes holds its durable bytes, or those with some first writes applied, the
+//!    next perhaps in part. Bytes that no unsynced write touched stay, but past the durable length anything may stand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::sync::Arc;
+
+use super::fault::FailedSync;
+use super::pages::{Content, PAGE_BYTES, Page, is_zero, pieces};
+use super::random::SimRng;
+
+/// A device writes at least this much at once, in bytes; though not even that whole, in the worst case.
+const SECTOR_BYTES: usize = 512;
+
+/// A write, or the part of one, within a page.
+#[derive(Clone, Debug)]
+struct PageWrite {
+    start: usize,
+    bytes: WriteBytes,
+}
+
+#[derive(Clone, Debug)]
+enum WriteBytes {
+    Zeros(usize),
+    Some(Arc<[u8]>),
+}
+
+impl PageWrite {
+    fn new(start: usize, bytes: &[u8]) -> PageWrite {
+        let bytes =
+            if is_zero(bytes) { WriteBytes::Zeros(bytes.len()) } else { WriteBytes::Some(bytes.into()) };
+        PageWrite { start, bytes }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        static ZEROS: [u8; PAGE_BYTES] = [0; PAGE_BYTES];
+        match &self.bytes {
+            WriteBytes::Zeros(count) => &ZEROS[..*count],
+            WriteBytes::Some(bytes) => bytes,
+        }
+    }
+}
+
+/// What a power cut does to one page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Lost,
+    Kept,
+    Independent,
+}
+
+/// See the module.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Inode {
+    now: Content,
+    durable: Content,
+    /// By page, in the order written.
+    unsynced: BTreeMap<u64, Vec<PageWrite>>,
+    /// Lengths the file grew to since its last sync.
+    unsynced_lengths: Vec<u64>,
+    /// Pages clean to the simulated kernel that never reached the disk.
+    lost: BTreeSet<u64>,
+    is_poisoned: bool,
+}
+
+impl Inode {
+    /// A file whose bytes are durable.
+    pub(super) fn durable(bytes: &[u8]) -> Inode {
+        let mut inode = Inode::default();
+        inode.write(0, bytes);
+        inode.sync();
+        inode
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.now.length()
+    }
+
+    pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
+        self.now.read(offset, buffer)
+    }
+
+    /// Pages a device might still hold after the file is gone.
+    pub(super) fn pages(&self) -> impl Iterator<Item = &Page> {
+        self.now.pages()
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.is_poisoned
+    }
+
+    /// The process that saw the sync fail is gone.
+    pub(super) fn forget_poison(&mut self) {
+        self.is_poisoned = false;
+    }
+
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        for piece in pieces(offset, bytes.len()) {
+            let bytes = &bytes[piece.range];
+            self.now.write(piece.page, piece.start, bytes);
+            let write = if self.lost.remove(&piece.page) {
+                // The page is dirty again as a whole, with what a failed sync lost.
+                PageWrite::new(0, self.now.page_bytes(piece.page))
+            } else {
+                PageWrite::new(piece.start, bytes)
+            };
+            self.unsynced.entry(piece.page).or_default().push(write);
+        }
+        let end = offset + bytes.len() as u64;
+        if !bytes.is_empty() && end > self.now.length() {
+            self.now.grow(end);
+            self.unsynced_lengths.push(end);
+        }
+    }
+
+    pub(super) fn sync(&mut self) {
+        for page in std::mem::take(&mut self.unsynced).into_keys() {
+            self.durable.copy_page(page, &self.now);
+        }
+        self.durable.grow(self.now.length());
+        self.unsynced_lengths.clear();
+    }
+
+    /// A sync that fails: some pages reach the disk, the others are clean all the same.
+    pub(super) fn fail_sync(&mut self, variant: FailedSync, rng: &mut SimRng) {
+        self.is_poisoned = true;
+        for page in std::mem::take(&mut self.unsynced).into_keys() {
+            match variant {
+                _ if rng.one_in(2) => self.durable.copy_page(page, &self.now),
+                FailedSync::Readable => {
+                    self.lost.insert(page);
+                }
+                FailedSync::Reverted => self.now.copy_page(page, &self.durable),
+            }
+        }
+    }
+
+    /// What a power cut leaves. `stale` are pages of files long gone.
+    pub(super) fn cut_power(&mut self, rng: &mut SimRng, stale: &[Page]) {
+        let length = match rng.below(4) {
+            0 => self.durable.length(),
+            1 if !self.unsynced_lengths.is_empty() => {
+                self.unsynced_lengths[rng.index(self.unsynced_lengths.len())]
+            }
+            _ => self.now.length(),
+        };
+        let grown_from = self.durable.length();
+        let fate = match rng.below(4) {
+            0 => Fate::Lost,
+            1 => Fate::Kept,
+            _ => Fate::Independent,
+        };
+        for (page, writes) in std::mem::take(&mut self.unsynced) {
+            let fate = match (fate, rng.below(4)) {
+                (Fate::Independent, 0) => Fate::Lost,
+                (Fate::Independent, 1) => Fate::Kept,
+                (fate, _) => fate,
+            };
+            // How many writes came through whole, and the one that came through in part.
+            let whole_count = match fate {
+                Fate::Lost => 0,
+                Fate::Kept => writes.len(),
+                Fate::Independent => rng.index(writes.len() + 1),
+            };
+            let torn = writes.get(whole_count).filter(|_| fate == Fate::Independent && rng.one_in(2));
+            if fate == Fate::Lost || torn.is_some() {
+                self.lay_stale(page, grown_from, rng, stale);
+            }
+            for write in &writes[..whole_count] {
+                self.durable.write(page, write.start, write.bytes());
+            }
+            if let Some(write) = torn {
+                tear(&mut self.durable, page, write, rng);
+            }
+        }
+        self.durable.set_length(length);
+        *self = Inode {
+            now: self.durable.clone(),
+            durable: std::mem::take(&mut self.durable),
+            ..Inode::default()
+        };
+    }
+
+    /// Past the old length the length may have grown before the data: zeros, noise or somebody's old bytes.
+    fn lay_stale(&mut self, page: u64, grown_from: u64, rng: &mut SimRng, stale: &[Page]) {
+        let start = grown_from.saturating_sub(page * PAGE_BYTES as u64);
+        if start >= PAGE_BYTES as u64 {
+            return;
+        }
+        let start = start as usize;
+        match rng.below(3) {
+            0 => {
+                let mut noise = [0; PAGE_BYTES];
+                rng.fill(&mut noise);
+                self.durable.write(page, start, &noise[start..]);
+            }
+            1 if !stale.is_empty() => {
+                let old = &stale[rng.index(stale.len())];
+                self.durable.write(page, start, &old[start..]);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Applies a part of one write: its first or last bytes, or some of its sectors.
+fn tear(content: &mut Content, page: u64, write: &PageWrite, rng: &mut SimRng) {
+    let bytes = write.bytes();
+    let cut = rng.index(bytes.len() + 1);
+    match rng.below(3) {
+        0 => content.write(page, write.start, &bytes[..cut]),
+        1 => content.write(page, write.start + cut, &bytes[cut..]),
+        _ => {
+            let mut done_bytes = 0;
+            while done_bytes < bytes.len() {
+                let at = write.start + done_bytes;
+                let sector_bytes = (SECTOR_BYTES - at % SECTOR_BYTES).min(bytes.len() - done_bytes);
+                if rng.one_in(2) {
+                    content.write(page, at, &bytes[done_bytes..done_bytes + sector_bytes]);
+                }
+                done_bytes += sector_bytes;
+            }
+        }
+    }
+}

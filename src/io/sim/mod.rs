@@ -1,0 +1,61 @@
+//! A machine that does not exist: disk, threads, clock and randomness from a seed.
+//!
+//! It is for tests of the store: a whole store runs in it on one thread, every step decided by seeds, so that a failure
+//! is replayed from its number. It is not a model of performance, and nothing of it is in a release build without the
+//! feature `sim`. Everything here is deterministic: ordered maps, no address, no real time. One thread drives one
+//! simulated machine; the locks are there for the traits' sake.
+//!
+//! - `disk`: a directory with what is durable apart from what is only written, and crashes. `inode`: one file of it.
+//!   `pages`: sparse bytes. `fault`: when a call fails or the process stops, and the log of calls.
+//! - `threads`: workers by turns, and the clock they share. `random`: the generator behind all of it.
+//!
+//! ```text
+//! let disk = SimDisk::new(seed);                      run the store on sim_env(&disk, seed)
+//! disk.plan(Plan::stop(Stop::Before, 17));            ... its 18th call and every one after it fails
+//! let after = disk.fork();                            what a crash there leaves, again and again
+//! after.crash(Crash::Power, other_seed);              reopen the store on sim_env(&after, seed)
+//! ```
+
+mod disk;
+mod fault;
+mod inode;
+mod pages;
+mod random;
+mod threads;
+
+use crate::base::region::Region;
+use crate::base::sync::Arc;
+
+use super::env::{Env, Memory};
+
+#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
+pub(crate) use disk::{Crash, SimDisk};
+#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
+pub(crate) use fault::{Call, FailedSync, Failure, Operation, Plan, Repeat, Select, Stop};
+pub(crate) use random::{SimRandom, SimRng};
+#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
+pub(crate) use threads::{SimClock, SimThreads};
+
+/// Memory from the heap.
+#[derive(Debug)]
+pub(crate) struct SimMemory;
+
+impl Memory for SimMemory {
+    fn region(&self, bytes: usize) -> Option<Region> {
+        Region::heap(bytes)
+    }
+}
+
+/// A simulated process on `disk`, and its scheduler.
+pub(crate) fn sim_env(disk: &Arc<SimDisk>, seed: u64) -> (Env, Arc<SimThreads>) {
+    let mut rng = SimRng::new(seed);
+    let threads = Arc::new(SimThreads::new(rng.u64()));
+    let env = Env {
+        storage: disk.clone(),
+        threads: threads.clone(),
+        clock: threads.clock(),
+        random: Arc::new(SimRandom::new(rng.u64())),
+        memory: Arc::new(SimMemory),
+    };
+    (env, threads)
+}

@@ -1,0 +1,130 @@
+//! One log file being written: where the next record goes.
+//!
+//! It does no I/O after creation: commit is a state machine whose driver writes what [`Log::frame`] appends, syncs, and
+//! writes the slot page that [`Log::synced`] hands out. Owned by the one who commits; `Send`, not shared.
+//!
+//! One round: `let at = log.tail()`; frame any number of batches; write them at `at.bytes`; let `up_to = log.tail()`; sync the
+//! file; `log.synced(up_to)`; write that page and do not wait for it. More may be framed while the sync runs.
+//!
+//! Invariants: 1. the file has its full length, durably, before it is named in the manifest; 2. syncs of one log end in the
+//! order of their `up_to`.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName, Sequence};
+use crate::format::frames::{FramePoint, Framer, RECORDS_FROM, record_bytes};
+use crate::format::header::FileHeader;
+use crate::io::storage::Storage;
+use crate::io::whole::write_zeros;
+
+/// What a new log is, as the manifest will name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogIdentity {
+    pub(crate) number: u64,
+    pub(crate) path: u16,
+    pub(crate) uid: u64,
+    pub(crate) store_id: u128,
+    /// Length of the file; a multiple of 8.
+    pub(crate) bytes: u64,
+}
+
+impl LogIdentity {
+    pub(crate) fn file(&self) -> FileName {
+        FileName { kind: FileKind::Log, number: self.number, path: self.path }
+    }
+
+    fn header(&self) -> FileHeader {
+        FileHeader { kind: FileKind::Log, store_id: self.store_id, uid: self.uid }
+    }
+}
+
+/// Bytes of a log that holds `records` records of `payload_bytes` in all.
+pub(crate) fn log_bytes(records: u64, payload_bytes: u64) -> u64 {
+    RECORDS_FROM + payload_bytes.next_multiple_of(8) + records * record_bytes(8) as u64
+}
+
+/// The write side of a log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: FileName,
+    framer: Framer,
+}
+
+impl Log {
+    /// Makes the file, full of zeros, and syncs it; the caller syncs the directory.
+    ///
+    /// # Errors
+    /// `Full` or `Io` of the storage; what was made of the file is removed again.
+    pub(crate) fn create(storage: &dyn Storage, identity: &LogIdentity) -> Result<Log> {
+        let mut log = Log::begin(storage, identity);
+        let file = log.file;
+        storage.create(file)?;
+        let written = storage
+            .write(file, 0, &log.framer.first_pages())
+            .and_then(|()| write_zeros(storage, file, RECORDS_FROM, identity.bytes))
+            .and_then(|()| storage.sync(file));
+        if let Err(error) = written {
+            // The first failure is the one to report; a file left behind is an orphan that the next open removes.
+            let _ = storage.remove(file);
+            return Err(error);
+        }
+        Ok(log)
+    }
+
+    /// Makes the file from `old`, a log of the same length and path that the manifest no longer names; syncs it; the
+    /// caller syncs the directory. Its old records stay and are never good again, as the uid is new.
+    pub(crate) fn recycle(storage: &dyn Storage, old: FileName, identity: &LogIdentity) -> Result<Log> {
+        let mut log = Log::begin(storage, identity);
+        let length = storage.length(old)?.unwrap_or(0);
+        if length != identity.bytes || old.path != identity.path {
+            return Err(Error::corrupt(
+                old,
+                length,
+                "the length of a log to recycle",
+                identity.bytes,
+                length,
+            ));
+        }
+        storage.rename(old, log.file)?;
+        storage.write(log.file, 0, &log.framer.first_pages())?;
+        storage.sync(log.file)?;
+        Ok(log)
+    }
+
+    fn begin(storage: &dyn Storage, identity: &LogIdentity) -> Log {
+        let framer = Framer::new(identity.header(), identity.bytes, storage.boot_id());
+        Log { file: identity.file(), framer }
+    }
+
+    pub(crate) fn file(&self) -> FileName {
+        self.file
+    }
+
+    /// The longest payload that still fits.
+    pub(crate) fn room_bytes(&self) -> usize {
+        self.framer.room_bytes()
+    }
+
+    /// Where the next record goes.
+    pub(crate) fn tail(&self) -> FramePoint {
+        self.framer.tail()
+    }
+
+    /// Bytes framed and not yet known durable.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.framer.unsynced_bytes()
+    }
+
+    /// Appends one framed batch to `out` and advances the tail.
+    ///
+    /// # Panics
+    /// If the payload is empty or longer than [`Log::room_bytes`].
+    pub(crate) fn frame(&mut self, first_sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
+        self.framer.frame(first_sequence, payload, out);
+    }
+
+    /// A sync that began after everything up to `up_to` was written has succeeded. Returns offset and bytes of a slot page to
+    /// write without waiting.
+    pub(crate) fn synced(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
+        self.framer.synced(up_to)
+    }
+}

@@ -1,0 +1,178 @@
+//! Files in memory for unit tests of whoever stands right above the storage: what was synced is kept apart from what was
+//! written, and any call can be made to fail. The simulator is another and larger thing.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::FileName;
+use crate::base::sync::{Arc, Mutex};
+use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
+
+#[derive(Clone, Default)]
+struct File {
+    written: Vec<u8>,
+    synced: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Inner {
+    files: BTreeMap<FileName, File>,
+    /// Calls that change something, so far.
+    changes: u64,
+    /// The first change that fails, and all after it.
+    fail_at: Option<u64>,
+    boot_id: u128,
+}
+
+/// Names are durable at once; contents when they are synced.
+#[derive(Default)]
+pub(crate) struct MemoryStorage {
+    inner: Mutex<Inner>,
+}
+
+impl MemoryStorage {
+    pub(crate) fn new(boot_id: u128) -> MemoryStorage {
+        let storage = MemoryStorage::default();
+        storage.with(|inner| inner.boot_id = boot_id);
+        storage
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        work(&mut self.inner.lock())
+    }
+
+    fn change<T>(&self, file: FileName, work: impl FnOnce(&mut Inner) -> T) -> Result<T> {
+        self.with(|inner| {
+            inner.changes += 1;
+            if inner.fail_at.is_some_and(|at| inner.changes >= at) {
+                let source = Arc::new(ErrorKind::Other.into());
+                return Err(Error::Io { operation: "write", file: file.to_string(), offset: 0, source });
+            }
+            Ok(work(inner))
+        })
+    }
+
+    /// Calls that changed something or tried to.
+    pub(crate) fn changes(&self) -> u64 {
+        self.with(|inner| inner.changes)
+    }
+
+    /// The `count`th change from now fails, and all after it; `None` heals.
+    pub(crate) fn fail_after(&self, count: Option<u64>) {
+        self.with(|inner| inner.fail_at = count.map(|count| inner.changes + count));
+    }
+
+    /// The power goes: only what was synced stays, and the system starts anew.
+    pub(crate) fn power_cut(&self) {
+        self.with(|inner| {
+            inner.files.values_mut().for_each(|file| file.written.clone_from(&file.synced));
+            inner.boot_id += 1;
+            inner.fail_at = None;
+        });
+    }
+
+    /// The system starts anew without losing anything.
+    pub(crate) fn reboot(&self) {
+        self.with(|inner| inner.boot_id += 1);
+    }
+
+    pub(crate) fn bytes(&self, file: FileName) -> Vec<u8> {
+        self.with(|inner| inner.files.get(&file).expect("the file is there").written.clone())
+    }
+
+    /// Replaces a file's contents, durably.
+    pub(crate) fn put(&self, file: FileName, bytes: &[u8]) {
+        let file_now = File { written: bytes.to_vec(), synced: bytes.to_vec() };
+        self.with(|inner| inner.files.insert(file, file_now));
+    }
+
+    pub(crate) fn names(&self) -> Vec<FileName> {
+        self.with(|inner| inner.files.keys().copied().collect())
+    }
+}
+
+impl Storage for MemoryStorage {
+    fn create_directory(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn exists(&self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn lock(&self, _: LockMode) -> Result<()> {
+        Ok(())
+    }
+
+    fn unlock(&self) {}
+
+    fn list(&self) -> Result<Vec<Entry>> {
+        Ok(self.names().into_iter().map(Entry::Ours).collect())
+    }
+
+    fn create(&self, file: FileName) -> Result<()> {
+        self.change(file, |inner| {
+            assert!(inner.files.insert(file, File::default()).is_none(), "{file} is there")
+        })
+    }
+
+    fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let bytes = self.bytes(file);
+        let rest = bytes.get(offset as usize..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.change(file, |inner| {
+            let written = &mut inner.files.get_mut(&file).expect("the file is there").written;
+            let end = offset as usize + bytes.len();
+            written.resize(written.len().max(end), 0);
+            written[offset as usize..end].copy_from_slice(bytes);
+        })
+    }
+
+    fn start_writeback(&self, _: FileName, _: u64, _: u64) {}
+
+    fn sync(&self, file: FileName) -> Result<()> {
+        self.change(file, |inner| {
+            let file = inner.files.get_mut(&file).expect("the file is there");
+            file.synced.clone_from(&file.written);
+        })
+    }
+
+    fn length(&self, file: FileName) -> Result<Option<u64>> {
+        Ok(self.with(|inner| inner.files.get(&file).map(|file| file.written.len() as u64)))
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> Result<()> {
+        self.change(from, |inner| {
+            let file = inner.files.remove(&from).expect("the file is there");
+            assert!(inner.files.insert(to, file).is_none(), "{to} is there");
+        })
+    }
+
+    fn remove(&self, file: FileName) -> Result<()> {
+        self.change(file, |inner| {
+            inner.files.remove(&file);
+        })
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        self.change(FileName::LOCK, |_| ())
+    }
+
+    fn boot_id(&self) -> u128 {
+        self.with(|inner| inner.boot_id)
+    }
+
+    fn path(&self) -> String {
+        "memory".to_owned()
+    }
+
+    fn counts(&self) -> StorageCounts {
+        StorageCounts::default()
+    }
+}

@@ -1,0 +1,130 @@
+//! Reading a log back after the process that wrote it ended.
+//!
+//! [`replay`] reads only: open decides everything before it writes anything. [`make_durable`] comes after that decision.
+//!
+//! Across logs, the end of one does not show whether a record is missing there: a page that never reached the device
+//! reads as zeros. So each log is told which sequence number the one before it ended with, and one that does not go on
+//! from there is not replayed; nor may any later one be.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName, Sequence};
+use crate::format::frames::{Expected, FramePoint, Framer, RECORD_HEAD_BYTES, Tail, scan};
+use crate::format::header::FileHeader;
+use crate::format::log::Items;
+use crate::format::manifest;
+use crate::io::storage::Storage;
+use crate::io::whole::read_whole;
+
+/// Which log to replay, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogEntry {
+    pub(crate) number: u64,
+    pub(crate) log: manifest::Log,
+    pub(crate) store_id: u128,
+    /// The last sequence number of the log before, which this one must go on from; `None` for the oldest log.
+    pub(crate) after: Option<Sequence>,
+}
+
+/// What was replayed.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    pub(crate) end: FramePoint,
+    pub(crate) items: u64,
+    /// Of the last item; that of the log before, or 0, if there was none.
+    pub(crate) last_sequence: Sequence,
+    /// Bytes that are not zero follow the end, which were not used.
+    pub(crate) torn: bool,
+    pub(crate) discarded_bytes: u64,
+    /// Good records were not applied, as they do not go on from the log before. No later log may be applied either.
+    pub(crate) gap: bool,
+    /// Up to here the records were known to be durable.
+    pub(crate) durable_to: u64,
+    file: FileName,
+    framer: Framer,
+    /// The records that were not.
+    unsynced: Vec<u8>,
+}
+
+/// Gives the batches of one log to `apply`, each with the sequence number of its first item. Reads only.
+///
+/// # Errors
+/// `Corrupt` if anything below a promise does not read back, or a record that does is not a batch; `Io` of the storage;
+/// what `apply` answers.
+///
+/// Cost: one read of the whole file into memory, two walks over it.
+pub(crate) fn replay(
+    storage: &dyn Storage,
+    entry: &LogEntry,
+    apply: &mut dyn FnMut(Sequence, Items<'_>) -> Result<()>,
+) -> Result<Replayed> {
+    let file = entry.log.file(entry.number);
+    let header = FileHeader { kind: FileKind::Log, store_id: entry.store_id, uid: entry.log.uid };
+    let boot_id = storage.boot_id();
+    let expected = Expected { file, header, bytes: entry.log.bytes, promise: entry.log.promise, boot_id };
+    expected.check_length()?;
+    let mut bytes = read_whole(storage, file, entry.log.bytes)?;
+    let found = scan(&expected, &bytes)?;
+    let framer = Framer::resume(header, entry.log.bytes, boot_id, &found);
+    let (discarded_bytes, torn) = match found.tail {
+        Tail::Clean => (0, false),
+        Tail::Torn { discarded_bytes } => (discarded_bytes, true),
+    };
+    let mut replayed = Replayed {
+        end: found.end,
+        items: 0,
+        last_sequence: entry.after.unwrap_or(0),
+        torn,
+        discarded_bytes,
+        gap: false,
+        durable_to: found.durable_to,
+        file,
+        framer,
+        unsynced: Vec::new(),
+    };
+    let mut next = entry.after.map(|last| last + 1);
+    for record in found.records() {
+        let first = record.sequence;
+        let base = record.offset + RECORD_HEAD_BYTES as u64;
+        let items = Items::new(record.payload).map_err(|bad| Error::malformed(file, base, bad))?;
+        if next.is_some_and(|next| next != first) || first == 0 {
+            let expected = next.unwrap_or(1);
+            if replayed.items > 0 || first < expected || found.same_boot {
+                let what = "the first sequence of a batch";
+                return Err(Error::corrupt(file, record.offset + 8, what, expected, first));
+            }
+            replayed.gap = true;
+            replayed.discarded_bytes += found.end.bytes - record.offset;
+            break;
+        }
+        let count = items.count_left();
+        apply(first, items)?;
+        replayed.items += count;
+        replayed.last_sequence = first + count - 1;
+        next = Some(first + count);
+    }
+    bytes.truncate(replayed.end.bytes as usize);
+    bytes.drain(..replayed.durable_to as usize);
+    replayed.unsynced = bytes;
+    Ok(replayed)
+}
+
+/// Makes everything that was replayed durable: rewrites in place what was not known to be, syncs, and says so in a slot. A sync
+/// alone would not do: after one that failed, the kernel may hold clean pages that never reached the device.
+///
+/// # Errors
+/// Of the storage; nothing is lost, and the store must not acknowledge anything.
+pub(crate) fn make_durable(storage: &dyn Storage, replayed: &mut Replayed) -> Result<()> {
+    if replayed.unsynced.is_empty() {
+        return Ok(());
+    }
+    storage.write(replayed.file, replayed.durable_to, &replayed.unsynced)?;
+    storage.sync(replayed.file)?;
+    replayed.unsynced = Vec::new();
+    replayed.durable_to = replayed.end.bytes;
+    let (offset, page) = if replayed.torn {
+        replayed.framer.synced_before_remains(replayed.end)
+    } else {
+        replayed.framer.synced(replayed.end)
+    };
+    storage.write(replayed.file, offset, &page)
+}

@@ -1,0 +1,129 @@
+//! `cargo xtask ci`: everything a change must pass, in order, cheapest verdict first and the tests last.
+//!
+//! Each step is named before it runs and timed after. The first failure ends the run. The output of the tests
+//! is passed through as it is and nothing is printed behind it, so that a run ends with the test runner's own
+//! summary.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::text::{Document, Mode, settle};
+use crate::tidy;
+
+/// What a step runs.
+enum Work {
+    /// cargo with these arguments.
+    Cargo(&'static [&'static str]),
+    /// cargo with these arguments and rustdoc's warnings as errors.
+    Docs(&'static [&'static str]),
+    /// The house rules.
+    Tidy,
+    /// Generated pages are what the sources make of them.
+    Pages,
+}
+
+struct Step {
+    name: &'static str,
+    work: Work,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "build", work: Work::Cargo(&["build", "--all-targets"]) },
+    Step { name: "tidy", work: Work::Tidy },
+    Step { name: "generated pages", work: Work::Pages },
+    Step { name: "fmt", work: Work::Cargo(&["fmt", "--all", "--check"]) },
+    Step {
+        name: "clippy",
+        work: Work::Cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    },
+    Step { name: "docs", work: Work::Docs(&["doc", "--no-deps", "--all-features"]) },
+    Step { name: "tests of xtask", work: Work::Cargo(&["test", "--quiet", "--package", "xtask"]) },
+    Step {
+        name: "the library without features",
+        work: Work::Cargo(&[
+            "rustc",
+            "--package",
+            "trine",
+            "--lib",
+            "--no-default-features",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    },
+];
+
+/// The last step, as the README has it.
+const TESTS: &[&str] = &["test"];
+
+/// Runs every step, then the tests.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let begun = Instant::now();
+    for (index, step) in STEPS.iter().enumerate() {
+        println!("ci {}/{}: {}", index + 1, STEPS.len() + 1, step.name);
+        let started = Instant::now();
+        let verdict = work(root, &step.work);
+        let seconds = started.elapsed().as_secs_f64();
+        verdict.map_err(|error| format!("ci failed at {} after {seconds:.1} s: {error}", step.name))?;
+        println!("ci {}/{}: {} passed in {seconds:.1} s", index + 1, STEPS.len() + 1, step.name);
+    }
+    println!(
+        "ci {0}/{0}: cargo test, {1:.1} s from the start",
+        STEPS.len() + 1,
+        begun.elapsed().as_secs_f64()
+    );
+    cargo(root, TESTS, &[]).map_err(|error| format!("ci failed at cargo test: {error}"))
+}
+
+/// Writes the goldens anew: the tests that compare with one write it instead. Then the page that shows them.
+pub(crate) fn golden(root: &Path) -> Result<(), String> {
+    cargo(root, &["test", "--package", "trine", "--lib", "--tests"], &[("TRINE_GOLDEN", "write")])?;
+    settle(root, Document::Format, Mode::Write)
+}
+
+fn work(root: &Path, work: &Work) -> Result<(), String> {
+    match work {
+        Work::Cargo(arguments) => cargo(root, arguments, &[]),
+        Work::Docs(arguments) => cargo(root, arguments, &[("RUSTDOCFLAGS", "-D warnings")]),
+        Work::Tidy => tidy::run(root),
+        Work::Pages => {
+            settle(root, Document::Format, Mode::Check)?;
+            settle(root, Document::Settings, Mode::Check)
+        }
+    }
+}
+
+fn cargo(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(program)
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| format!("could not run cargo: {error}"))?;
+    let shown = arguments.join(" ");
+    if status.success() { Ok(()) } else { Err(format!("`cargo {shown}` ended with {status}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tests run last, and every rule that can be checked without them runs before.
+    #[test]
+    fn steps_are_in_order() {
+        let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        assert_eq!(names[..2], ["build", "tidy"]);
+        assert_eq!(TESTS, ["test"]);
+    }
+}

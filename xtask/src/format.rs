@@ -1,0 +1,153 @@
+//! docs/FORMAT.md: the module docs of `src/format` in reading order, each with the goldens its tests compare
+//! with.
+//!
+//! A module is part of the page if it stands in [`ORDER`]. One that draws bytes and does not stand there is
+//! refused, so no shape can be left out.
+
+use std::collections::BTreeSet;
+
+use crate::docs::{golden_files, names_golden};
+use crate::source::Source;
+use crate::tree::Tree;
+
+/// Modules in reading order; the empty name is `src/format` itself.
+const ORDER: &[&str] = &[
+    "",
+    "header",
+    "store",
+    "frames",
+    "log",
+    "manifest",
+    "table",
+    "table/data",
+    "table/filter",
+    "table/fence",
+    "table/top",
+    "table/footer",
+];
+
+const HEAD: &str = "\
+# The bytes on disk
+
+Written by `cargo xtask format` from the module docs of `src/format` and the goldens in `tests/golden`, with
+which the tests compare what the code writes. Change those, not this page.
+";
+
+/// The whole page.
+pub(crate) fn page(tree: &Tree) -> Result<String, String> {
+    let modules: Vec<(String, &Source)> = tree
+        .sources
+        .iter()
+        .filter(|source| !source.is_test_file())
+        .filter_map(|source| Some((name_of(&source.path)?, source)))
+        .collect();
+    for (name, source) in &modules {
+        let draws = doc(source).iter().any(|line| line.trim_start().starts_with("```"));
+        if draws && !ORDER.contains(&name.as_str()) {
+            let wrong =
+                "draws bytes and is not in the order of the page. Add it to ORDER in xtask/src/format.rs";
+            return Err(format!("{}:1 {wrong}", source.path));
+        }
+    }
+    let mut out = HEAD.to_string();
+    let mut shown = BTreeSet::new();
+    for name in ORDER {
+        if let Some((_, source)) = modules.iter().find(|(have, _)| have == name) {
+            out += &section(name, source, tree, &mut shown);
+        }
+    }
+    Ok(out)
+}
+
+/// The module's name below `src/format`, or `None` for a file elsewhere.
+fn name_of(path: &str) -> Option<String> {
+    let inner = path.strip_prefix("src/format/")?.strip_suffix(".rs")?;
+    Some(inner.strip_suffix("mod").map_or(inner, |folder| folder.trim_end_matches('/')).to_string())
+}
+
+/// Lines of the module doc, without their marks.
+fn doc(source: &Source) -> Vec<&str> {
+    let lines = source.raw.lines().map_while(|line| line.strip_prefix("//!"));
+    lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect()
+}
+
+/// The module's text and its goldens; one that several modules name is shown at the first.
+fn section<'a>(name: &str, source: &Source, tree: &'a Tree, shown: &mut BTreeSet<&'a str>) -> String {
+    let title = if name.is_empty() { "All files".to_string() } else { name.replace('/', ": ") };
+    let mut out = format!("\n## {title}\n\n");
+    let mut inside = false;
+    for line in doc(source) {
+        inside ^= line.trim_start().starts_with("```");
+        // Headings of a module stand below the heading of its section.
+        let heading = if !inside && line.starts_with('#') { "##" } else { "" };
+        let text = if inside { line.to_string() } else { without_rust_links(line) };
+        out += &format!("{heading}{text}\n");
+    }
+    let base = source.path.trim_end_matches(".rs").trim_end_matches("/mod");
+    let tests = format!("{base}/tests.rs");
+    let in_module = |stem: &str| {
+        names_golden(&source.raw, stem) || tree.text(&tests).is_some_and(|text| names_golden(text, stem))
+    };
+    for (path, stem) in golden_files(tree).filter(|(_, stem)| in_module(stem) && shown.insert(stem)) {
+        let golden = tree.text(path).unwrap_or_default();
+        out +=
+            &format!("\n### Golden: {stem}\n\n[{path}](../{path})\n\n```text\n{}\n```\n", golden.trim_end());
+    }
+    out
+}
+
+/// The line with rustdoc's links to items reduced to the items' names.
+fn without_rust_links(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some(start) = rest.find("[`") {
+        out += &rest[..start];
+        rest = &rest[start + 1..];
+        let Some(end) = rest.find("`]") else {
+            out.push('[');
+            break;
+        };
+        out += &rest[..end + 1];
+        rest = &rest[end + 2..];
+        if let Some(target) = rest.strip_prefix('(')
+            && let Some((_, after)) = target.split_once(')')
+        {
+            rest = after;
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "//! The header, see [`Header::check`] and [`X`](crate::y::X).\n//!\n//! ```text\n//! # [`0`]\n//! ```\n\
+                          //! # More\n\nfn f() { Golden::new(\"header\", b) }\n//! not this\n";
+
+    /// Docs come in order with their goldens behind them; links to items become names; drawings stay as they
+    /// are.
+    #[test]
+    fn the_page_is_built() {
+        let tree = Tree::of(&[
+            ("src/format/table/mod.rs", "//! Tables.\n\nfn f() { golden.field(\"header\", 9) }"),
+            ("src/format/table/data_build.rs", "//! No drawing."),
+            ("src/format/header.rs", HEADER),
+            ("src/format/mod.rs", "//! All."),
+            ("tests/golden/header.txt", "00 magic\n"),
+            ("tests/golden/store.txt", "01 slot\n"),
+        ]);
+        let page = page(&tree).expect("every module with a drawing is in the order");
+        let expected = "\n## All files\n\nAll.\n\n## header\n\nThe header, see `Header::check` and `X`.\n\n```text\n# [`0`]\n```\n\
+                        ### More\n\n### Golden: header\n\n[tests/golden/header.txt](../tests/golden/header.txt)\n\n\
+                        ```text\n00 magic\n```\n\n## table\n\nTables.\n";
+        assert_eq!(page, format!("{HEAD}{expected}"));
+    }
+
+    /// A drawing that would be missing from the page is refused.
+    #[test]
+    fn no_drawing_is_left_out() {
+        let tree = Tree::of(&[("src/format/extra.rs", "//! Extra.\n//! ```text\n//! 0\n//! ```\n")]);
+        assert!(page(&tree).is_err_and(|message| message.starts_with("src/format/extra.rs:1")));
+    }
+}

@@ -1,0 +1,147 @@
+//! docs/SETTINGS.md: the settings table, read from the rows of the macro in `src/base/settings.rs`.
+//!
+//! It is not a Rust parser: a row is `name id = default, min, max, "about";` and anything else is refused
+//! with its line.
+
+use crate::source::{Source, Token, closing};
+use crate::tree::Tree;
+
+const PATH: &str = "src/base/settings.rs";
+
+const HEAD: &str = "\
+# Settings
+
+Written by `cargo xtask settings` from the table in `src/base/settings.rs`. Change that, not this page.
+";
+
+/// One row of the table.
+#[derive(PartialEq, Eq, Debug)]
+struct Row {
+    name: String,
+    default: u64,
+    min: u64,
+    max: u64,
+    about: String,
+}
+
+/// The whole page.
+pub(crate) fn page(tree: &Tree) -> Result<String, String> {
+    let source =
+        tree.sources.iter().find(|source| source.path == PATH).ok_or(format!("there is no {PATH}"))?;
+    let mut out = HEAD.to_string();
+    for (title, rows) in tables(source)? {
+        out += &format!(
+            "\n## {title}\n\n| setting | default | from | to | what it does |\n|---|---|---|---|---|\n"
+        );
+        for row in rows {
+            let shown = |value| shown(&row.name, value);
+            let (default, min, max) = (shown(row.default), shown(row.min), shown(row.max));
+            out += &format!("| `{}` | {default} | {min} | {max} | {} |\n", row.name, row.about);
+        }
+    }
+    Ok(out)
+}
+
+/// Title and rows of every `settings! { .. }`.
+fn tables(source: &Source) -> Result<Vec<(String, Vec<Row>)>, String> {
+    let all = source.tokens();
+    let mut out = Vec::new();
+    for index in 0..all.len().saturating_sub(2) {
+        let opens = all[index].text == "settings" && all[index + 1].text == "!" && all[index + 2].text == "{";
+        let Some(colon) = all[index..].iter().position(|token| token.text == ":").map(|at| at + index) else {
+            break;
+        };
+        if !opens {
+            continue;
+        }
+        let end = closing(&all, index + 2);
+        let title = strings(&source.raw[all[index].at..all[colon].at]);
+        let mut rows = Vec::new();
+        for tokens in all[colon + 1..end].split(|token| token.text == ";") {
+            let [first, .., last] = tokens else { continue };
+            let line = source.line_of(first.at);
+            let wrong = || format!("{PATH}:{line} is not `name id = default, min, max, \"about\";`");
+            rows.push(row(tokens, &source.raw[first.at..=last.at]).ok_or_else(wrong)?);
+        }
+        out.push((title.trim_end_matches('.').to_string(), rows));
+    }
+    if out.is_empty() { Err(format!("{PATH} has no settings! {{ .. }}")) } else { Ok(out) }
+}
+
+fn row(row: &[Token<'_>], raw: &str) -> Option<Row> {
+    let [name, id, equals, values @ ..] = row else { return None };
+    if equals.text != "=" || id.text.parse::<u16>().is_err() {
+        return None;
+    }
+    let mut parts = values.split(|token| token.text == ",");
+    let mut value = || parts.next().and_then(number);
+    let (default, min, max) = (value()?, value()?, value()?);
+    Some(Row { name: name.text.to_string(), default, min, max, about: strings(raw) })
+}
+
+/// A number, `a << b` or `a * b`.
+fn number(expression: &[Token<'_>]) -> Option<u64> {
+    let literal = |token: &Token<'_>| token.text.replace('_', "").trim_end_matches("u64").parse::<u64>().ok();
+    match expression {
+        [one] => literal(one),
+        [one, left, right, other] if left.text == "<" && right.text == "<" => {
+            literal(one)?.checked_shl(u32::try_from(literal(other)?).ok()?)
+        }
+        [one, times, other] if times.text == "*" => literal(one)?.checked_mul(literal(other)?),
+        _ => None,
+    }
+}
+
+/// The string literals of `raw`, joined; a line continued with `\` is one line.
+fn strings(raw: &str) -> String {
+    let mut out = String::new();
+    for inside in raw.split('"').skip(1).step_by(2) {
+        for (index, line) in inside.split("\\\n").enumerate() {
+            out += if index == 0 { line } else { line.trim_start() };
+        }
+    }
+    out
+}
+
+/// A value as people read it: bytes with their unit.
+fn shown(name: &str, value: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, shift)| value >= 1 << shift && value.is_multiple_of(1 << shift));
+    match unit {
+        Some((unit, shift)) if name.ends_with("_bytes") => format!("{} {unit}", value >> shift),
+        _ => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(rows: &str) -> Result<String, String> {
+        let text = format!(
+            "macro_rules! settings {{ ($a:ident: $b:ident) => {{ }} }}\n\
+             settings! {{ StoreSettings, Store, \"Of a store.\":\n{rows}\n}}\n"
+        );
+        page(&Tree::of(&[(PATH, &text)]))
+    }
+
+    /// Shifts, products and plain numbers are read; bytes are shown with their unit, counts are not.
+    #[test]
+    fn rows_are_read() {
+        let page = made(
+            "memory_bytes 0 = 256 << 20, 32 * 1_024, 1 << 44, \"Memory; all, of \\\n   it.\";\nfiles 1 = 1024, 1, 2, \"F.\";",
+        );
+        let rows = "\n## Of a store\n\n| setting | default | from | to | what it does |\n|---|---|---|---|---|\n\
+                    | `memory_bytes` | 256 MiB | 32 KiB | 16 TiB | Memory; all, of it. |\n| `files` | 1024 | 1 | 2 | F. |\n";
+        assert_eq!(page, Ok(format!("{HEAD}{rows}")));
+    }
+
+    /// A row of another form is refused with its line.
+    #[test]
+    fn other_forms_are_refused() {
+        for bad in ["a 0 = f(1), 2, 3, \"b\";", "a = 1, 2, 3, \"b\";", "a 0 = 1, 2;"] {
+            assert!(made(bad).is_err_and(|message| message.contains(":3 is not")), "{bad}");
+        }
+        assert!(page(&Tree::of(&[(PATH, "//! none")])).is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! Pages that are written by a command: each is made from the tree, then written, or compared with what is
+//! there.
+
+use std::path::Path;
+
+use crate::tree::Tree;
+use crate::{docs, format, settings};
+
+/// A page that is generated, in whole or in part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Document {
+    Format,
+    Settings,
+    Layers,
+}
+
+/// What to do with a page once it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    Write,
+    /// Write nothing; fail if the file differs.
+    Check,
+}
+
+impl Document {
+    fn path(self) -> &'static str {
+        match self {
+            Document::Format => "docs/FORMAT.md",
+            Document::Settings => "docs/SETTINGS.md",
+            Document::Layers => docs::ARCHITECTURE,
+        }
+    }
+
+    fn command(self) -> &'static str {
+        match self {
+            Document::Format => "cargo xtask format",
+            Document::Settings => "cargo xtask settings",
+            Document::Layers => "cargo xtask layers",
+        }
+    }
+
+    fn make(self, tree: &Tree) -> Result<String, String> {
+        match self {
+            Document::Format => format::page(tree),
+            Document::Settings => settings::page(tree),
+            Document::Layers => {
+                let page = tree.text(docs::ARCHITECTURE).ok_or("there is no docs/ARCHITECTURE.md")?;
+                docs::with_layers(page).ok_or("docs/ARCHITECTURE.md has lost its layers markers".to_string())
+            }
+        }
+    }
+}
+
+/// Makes the page and writes it, or fails if it is stale.
+pub(crate) fn settle(root: &Path, document: Document, mode: Mode) -> Result<(), String> {
+    let tree = Tree::load(root)?;
+    let text = document.make(&tree)?;
+    let path = root.join(document.path());
+    match mode {
+        Mode::Write => std::fs::write(&path, text)
+            .map_err(|error| format!("could not write {}: {error}", path.display())),
+        Mode::Check => is_current(tree.text(document.path()), &text)
+            .map_err(|line| format!("{}:{line} is stale. Run {}", document.path(), document.command())),
+    }
+}
+
+/// Fails with the first line that differs.
+fn is_current(kept: Option<&str>, made: &str) -> Result<(), usize> {
+    let kept = kept.unwrap_or_default();
+    if kept == made {
+        return Ok(());
+    }
+    let same = kept.lines().zip(made.lines()).take_while(|(one, other)| one == other).count();
+    Err(same + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stale page is named with its first wrong line; a missing one is stale from the start.
+    #[test]
+    fn stale_pages_are_refused() {
+        assert_eq!(is_current(Some("a\nb\n"), "a\nb\n"), Ok(()));
+        assert_eq!(is_current(Some("a\nb\n"), "a\nc\n"), Err(2));
+        assert_eq!(is_current(Some("a\n"), "a\nc\n"), Err(2));
+        assert_eq!(is_current(None, "a\n"), Err(1));
+    }
+}
