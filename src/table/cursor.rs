@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
-use crate::base::step::{BlockAddress, BlockKind, Direction};
+use crate::base::step::{BlockAddress, Direction};
 use crate::base::sync::Arc;
 use crate::cache::BlockRef;
 use crate::format::table::data::Layout;

@@ -184,10 +184,8 @@ impl End {
         tag: u8,
         decode: impl FnOnce(&[u8], u32) -> std::result::Result<T, Malformed>,
     ) -> Result<T> {
-        let (file, context) = (
-            self.identity.file,
-            Context { file_uid: self.identity.uid, offset: span.offset, tag },
-        );
+        let (file, context) =
+            (self.identity.file, Context { file_uid: self.identity.uid, offset: span.offset, tag });
         let read;
         let inside = span.offset.checked_sub(self.offset).and_then(|start| {
             let start = start as usize;
@@ -214,7 +212,12 @@ pub(super) fn read_exact(storage: &dyn Storage, file: FileName, span: Span) -> R
 }
 
 /// Fills `buffer` from the file, which must be long enough.
-pub(super) fn fill_exact(storage: &dyn Storage, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<()> {
+pub(super) fn fill_exact(
+    storage: &dyn Storage,
+    file: FileName,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<()> {
     let read = storage.read(file, offset, buffer)?;
     if read == buffer.len() {
         return Ok(());

@@ -52,7 +52,11 @@ impl TableStream {
     ///
     /// # Errors
     /// `Corrupt` or `Io`.
-    pub(crate) fn new(storage: Arc<dyn Storage>, table: Arc<Table>, chunk_bytes: usize) -> Result<TableStream> {
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        table: Arc<Table>,
+        chunk_bytes: usize,
+    ) -> Result<TableStream> {
         TableStream::continuing(storage, table, chunk_bytes, 0)
     }
 

@@ -66,7 +66,13 @@ impl TableFile {
         scrub.gap(contents.footer.offset)?;
         if scrub.checksum != contents.blocks_checksum {
             let (expected, found) = (contents.blocks_checksum, scrub.checksum);
-            return Err(Error::corrupt(self.name(), contents.footer.offset, "blocks checksum", expected, found));
+            return Err(Error::corrupt(
+                self.name(),
+                contents.footer.offset,
+                "blocks checksum",
+                expected,
+                found,
+            ));
         }
         Ok(())
     }
@@ -98,7 +104,7 @@ impl Scrub<'_> {
         if entry.top.bytes > 0 {
             self.gap(entry.top.offset)?;
             let top = read_exact(self.storage.as_ref(), self.file.name(), entry.top)?;
-            let checksum = top.first_chunk().expect("the footer's check makes it whole units");
+            let checksum = top.first_chunk::<4>().expect("the footer's check makes it whole units");
             self.checksum = crc32c::crc32c_append(self.checksum, checksum);
             self.at = entry.top.end();
         }

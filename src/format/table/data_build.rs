@@ -86,11 +86,7 @@ impl Sums {
         let end_bytes = if flags & WIDE != 0 { 4 } else { 2 };
         let ends = usize::from(flags & FIXED_KEYS == 0) + usize::from(flags & FIXED_VALUES == 0);
         let per_item = 1 + usize::from(self.kinds) + ends * end_bytes;
-        HEADER_BYTES
-            + self.items * per_item
-            + self.prefix_bytes
-            + self.suffixes_bytes()
-            + self.value_bytes
+        HEADER_BYTES + self.items * per_item + self.prefix_bytes + self.suffixes_bytes() + self.value_bytes
     }
 }
 
@@ -150,9 +146,7 @@ impl DataBuilder {
             return None;
         }
         let in_target = fit(self.target_bytes);
-        if in_target > 0
-            && self.items[in_target - 1].block_bytes * 100 >= self.target_bytes * FILL_PERCENT
-        {
+        if in_target > 0 && self.items[in_target - 1].block_bytes * 100 >= self.target_bytes * FILL_PERCENT {
             return Some(in_target);
         }
         if self.pending_bytes() <= 2 * self.target_bytes {

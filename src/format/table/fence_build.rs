@@ -102,7 +102,8 @@ impl FenceBuilder {
                 next.tail_bytes = 0;
             }
             next.prefix_bytes = prefix_bytes;
-            next.tail_bytes += (from..=block).map(|block| self.tail(block, prefix_bytes).len()).sum::<usize>();
+            next.tail_bytes +=
+                (from..=block).map(|block| self.tail(block, prefix_bytes).len()).sum::<usize>();
             next.tails = next.tail_bytes > 0;
             if next.bytes() > PAGE_BYTES {
                 break;

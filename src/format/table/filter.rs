@@ -35,8 +35,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Probes for each whole number of bits a key: the fewest within 1 % of the best rate that 512-bit lines allow,
 /// Σ_i Poisson(512 / bits; i) × (1 - (1 - 1/512)^(probes × i))^probes.
-const PROBES: [u8; 25] =
-    [0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 11, 11, 11, 11, 12, 12, 12];
+const PROBES: [u8; 25] = [0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 11, 11, 11, 11, 12, 12, 12];
 
 /// How the filter of a slice is laid out; in the footer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

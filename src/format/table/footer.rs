@@ -162,9 +162,7 @@ impl SliceEntry {
         let length = |key: &[u8]| u16::try_from(key.len()).expect("keys are below 64 KiB").to_le_bytes();
         out.extend_from_slice(&self.tree.keyspace.0.to_le_bytes());
         out.extend_from_slice(&self.tree.partition.0.to_le_bytes());
-        for value in
-            [self.items, self.tombstones, self.key_value_bytes, self.data.offset, self.data.bytes]
-        {
+        for value in [self.items, self.tombstones, self.key_value_bytes, self.data.offset, self.data.bytes] {
             out.extend_from_slice(&value.to_le_bytes());
         }
         out.extend_from_slice(&self.data_blocks.to_le_bytes());
@@ -304,7 +302,8 @@ pub(crate) fn decode_tail(page: &[u8], offset: u64) -> Result<Span, Malformed> {
     reader.zeros(3, "padding of a tail page")?;
     let footer = Span { offset: reader.u64("footer offset")?, bytes: u64::from(reader.u32("footer bytes")?) };
     let whole = footer.offset.is_multiple_of(UNIT_BYTES as u64) && footer.bytes > 0;
-    if !whole || footer.offset < PAGE_BYTES as u64 || footer.offset.checked_add(footer.bytes) != Some(offset) {
+    if !whole || footer.offset < PAGE_BYTES as u64 || footer.offset.checked_add(footer.bytes) != Some(offset)
+    {
         return Err(reader.malformed("footer offset", offset.saturating_sub(footer.bytes), footer.offset));
     }
     reader.zeros(reader.remaining(), "padding of a tail page")?;

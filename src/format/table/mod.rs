@@ -115,9 +115,8 @@ mod tests {
     /// Heads never contradict key order, and common prefixes end at the first difference at every length.
     #[test]
     fn heads_and_prefixes() {
-        let keys: [&[u8]; 9] = [
-            b"", b"\0", b"\0\0", b"a", b"a\0", b"a\0\0\0\0\0\0\0", b"a\0\0\0\0\0\0\0\0", b"a\0\x01", b"b",
-        ];
+        let keys: [&[u8]; 9] =
+            [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\0\0\0\0\0\0\0", b"a\0\0\0\0\0\0\0\0", b"a\0\x01", b"b"];
         for pair in keys.windows(2) {
             assert!(pair[0] < pair[1] && head(pair[0]) <= head(pair[1]), "{pair:?}");
         }

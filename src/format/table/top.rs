@@ -84,8 +84,7 @@ impl Top {
             }
         }
         top.prefix_bytes = common_prefix(top.separator(0), top.separator(top.pages() - 1));
-        top.heads =
-            (0..top.pages()).map(|index| head(&top.separator(index)[top.prefix_bytes..])).collect();
+        top.heads = (0..top.pages()).map(|index| head(&top.separator(index)[top.prefix_bytes..])).collect();
         Ok(top)
     }
 

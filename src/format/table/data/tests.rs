@@ -1,0 +1,286 @@
+//! Data blocks against maps, to the byte, and with every check tripped.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::base::checksum::Context;
+use crate::format::golden::Golden;
+use crate::format::table::data_build::DataBuilder;
+use crate::format::table::{DATA_BLOCK_BYTES_MAX, UNIT_BYTES, check_seal};
+
+const CONTEXT: Context = Context { file_uid: 7, offset: 4096, tag: 1 };
+
+type Model = BTreeMap<Vec<u8>, (ItemKind, Vec<u8>)>;
+
+fn tag(key: &[u8]) -> u8 {
+    key.iter().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(*byte)) % 16
+}
+
+/// One block of everything.
+fn block(model: &Model) -> Vec<u8> {
+    let mut builder = DataBuilder::new(4096);
+    model.iter().for_each(|(key, (kind, value))| builder.add(key, tag(key), *kind, value));
+    let mut out = Vec::new();
+    let used = builder.pending_bytes();
+    let checksum = builder.encode(model.len(), CONTEXT, &mut out);
+    assert_eq!(check_seal(&out, CONTEXT), Ok(checksum));
+    assert_eq!(out.len(), extent_bytes(used));
+    assert_eq!(extent_claimed(&out), Some(out.len()));
+    assert_eq!(builder.items(), 0);
+    out
+}
+
+fn put(value: &[u8]) -> (ItemKind, Vec<u8>) {
+    (ItemKind::Put, value.to_vec())
+}
+
+fn models() -> Vec<Model> {
+    let fixed = (0..30u32).map(|n| (n.to_be_bytes().repeat(4), put(&[n as u8; 100]))).collect();
+    let mixed = (0..200u32)
+        .map(|n| {
+            let key = [&b"common"[..], &n.to_be_bytes()[..2 + n as usize % 2], &[n as u8]].concat();
+            let item = if n % 3 == 0 { (ItemKind::Delete, vec![]) } else { put(&vec![1; n as usize % 9]) };
+            (key, item)
+        })
+        .collect();
+    let zeros = (0..40usize).map(|n| (vec![0; n], put(&[n as u8]))).collect();
+    let wide = (0..20u8).map(|n| (vec![n; 4000 + n as usize], put(&vec![n; 5000]))).collect();
+    let tags = (0..=255u8).map(|n| (vec![n], put(b""))).collect();
+    let empty: Model = [(vec![], (ItemKind::Delete, vec![]))].into();
+    let giant: Model = [(vec![7; KEY_BYTES_MAX], put(&vec![8; VALUE_BYTES_MAX]))].into();
+    vec![fixed, mixed, zeros, wide, tags, empty, giant]
+}
+
+/// Every item is found by key, by index and by both bounds, and nothing else is.
+#[test]
+fn blocks_agree_with_maps() {
+    for model in models() {
+        let block = block(&model);
+        assert!(block.len() <= DATA_BLOCK_BYTES_MAX);
+        let layout = check(&block).expect("built blocks are sound");
+        assert_eq!(layout.items(), model.len());
+        for (index, (key, (kind, value))) in model.iter().enumerate() {
+            assert_eq!([layout.prefix(&block), layout.suffix(&block, index)].concat(), *key);
+            assert_eq!(layout.kind(&block, index), *kind);
+            assert_eq!(&block[layout.value_range(&block, index)], value);
+        }
+        for key in model.keys() {
+            let shorter = key[..key.len().saturating_sub(1)].to_vec();
+            let before = [&shorter[..], b"\0"].concat();
+            let after = [&key[..], b"\0"].concat();
+            for probe in [key.clone(), shorter, before, after, vec![], vec![255; 9]] {
+                let found = find(&block, &probe, tag(&probe));
+                let found = found.map(|found| (found.kind, block[found.value].to_vec()));
+                assert_eq!(found.as_ref(), model.get(&probe));
+                let lower = model.keys().take_while(|key| **key < probe).count();
+                assert_eq!(layout.lower_bound(&block, &probe), lower);
+                assert_eq!(
+                    layout.upper_bound(&block, &probe),
+                    lower + usize::from(model.contains_key(&probe))
+                );
+            }
+        }
+    }
+}
+
+/// A key is looked at only if its tag is the one asked for.
+#[test]
+fn another_tag_finds_nothing() {
+    let model: Model = (0..50u8).map(|n| (vec![n, n], put(b"v"))).collect();
+    let block = block(&model);
+    for key in model.keys() {
+        assert!(find(&block, key, tag(key)).is_some());
+        assert!(find(&block, key, tag(key) ^ 128).is_none());
+    }
+}
+
+/// The word trick finds exactly the zero bytes.
+#[test]
+fn zero_bytes_are_exact() {
+    for word in
+        [0u64, 1, 0x0100, 0x8000_0000_0000_0001, u64::MAX, 0x0080_0001_00ff_7f00, 0x0101_0101_0101_0100]
+    {
+        let slow = (0..8).filter(|byte| (word >> (8 * byte)) as u8 == 0);
+        assert_eq!(zero_bytes(word), slow.map(|byte| 0x80 << (8 * byte)).sum::<u64>(), "{word:x}");
+    }
+}
+
+/// Fixed lengths cost one byte an item and the header a block, beside keys and values.
+#[test]
+fn fixed_lengths_cost_a_byte_an_item() {
+    let mut builder = DataBuilder::new(4096);
+    for n in 0..35u64 {
+        builder.add(&[n.to_be_bytes().as_slice(), &[0; 8]].concat(), 0, ItemKind::Put, &[1; 100]);
+    }
+    // 7 bytes of prefix are kept once in place of 35 times.
+    assert_eq!(builder.pending_bytes(), 35 * (16 + 100 + 1) + HEADER_BYTES - 34 * 7);
+}
+
+/// Where blocks are cut: pages where they fill to 95 %, else the best filled extent up to twice the target.
+#[test]
+fn cuts_follow_the_rule() {
+    let cuts = |value_bytes: &[usize], target_bytes: usize| {
+        let (mut builder, mut cuts) = (DataBuilder::new(target_bytes), Vec::new());
+        let mut out = Vec::new();
+        for (n, bytes) in value_bytes.iter().enumerate() {
+            builder.add(
+                &[&((n as u64) << 56).to_be_bytes()[..], &[0; 8]].concat(),
+                0,
+                ItemKind::Put,
+                &vec![1; *bytes],
+            );
+            while let Some(count) = builder.cut() {
+                out.clear();
+                builder.encode(count, CONTEXT, &mut out);
+                assert!(check(&out).is_ok());
+                cuts.push((count, out.len()));
+            }
+        }
+        (cuts, builder.items())
+    };
+    let (small, _) = cuts(&[100; 200], 4096);
+    assert!(small.iter().all(|(items, bytes)| (34..=36).contains(items) && *bytes == 4096), "{small:?}");
+    let (kilobyte, _) = cuts(&[1008; 29], 4096);
+    assert_eq!(kilobyte, [(7, 7680); 4], "seven in 7.5 KiB");
+    let (scaled, _) = cuts(&[1008; 200], 16_384);
+    assert!(scaled.iter().all(|(items, bytes)| *items >= 15 && *bytes >= 15_872), "{scaled:?}");
+    let (alone, left) = cuts(&[10, 20_000, 10, 10, 9000, 5000, 10], 4096);
+    assert_eq!(alone, [(1, 512), (1, 20_480), (2, 512), (1, 9216)]);
+    assert_eq!(left, 2);
+}
+
+/// Two blocks byte for byte: fixed lengths, and mixed ones with kinds.
+#[test]
+fn golden() {
+    let fixed: Model = [(b"key-1".to_vec(), put(b"one")), (b"key-2".to_vec(), put(b"two"))].into();
+    let mixed: Model = [
+        (b"k".to_vec(), put(b"value")),
+        (b"key".to_vec(), (ItemKind::Delete, vec![])),
+        (b"kez".to_vec(), put(b"w")),
+    ]
+    .into();
+    for (name, model) in [("table_data_fixed", fixed), ("table_data_mixed", mixed)] {
+        let block = block(&model);
+        let mut golden = Golden::new(name, &block);
+        golden.heading("data block at offset 4096 of file uid 7");
+        for (caption, count) in [
+            ("checksum", 4),
+            ("tag", 1),
+            ("flags", 1),
+            ("items", 2),
+            ("used", 4),
+            ("prefix length", 2),
+            ("suffix length", 2),
+            ("value length", 4),
+            ("tags", model.len()),
+        ] {
+            golden.field(caption, count);
+        }
+        if name == "table_data_fixed" {
+            golden.field("prefix", 4);
+            golden.field("suffixes", 2);
+            golden.field("values", 6);
+        } else {
+            golden.field("kinds", 3);
+            golden.field("suffix ends", 6);
+            golden.field("value ends", 6);
+            golden.field("prefix", 1);
+            golden.field("suffixes", 4);
+            golden.field("values", 6);
+        }
+        golden.zeros_to("padding", UNIT_BYTES);
+        golden.check();
+    }
+}
+
+/// Every check has bytes that trip it, whatever the checksum says.
+#[test]
+fn malformed_blocks_are_refused() {
+    let model: Model = [
+        (b"pa".to_vec(), put(b"x")),
+        (b"pbb".to_vec(), (ItemKind::Delete, vec![])),
+        (b"pc".to_vec(), put(b"yz")),
+    ]
+    .into();
+    let good = block(&model);
+    assert!(check(&good).is_ok());
+    // 20 tags, 23 kinds, 26 suffix ends, 32 value ends, 38 prefix, 39 suffixes, 43 values, 46 used.
+    assert_eq!(good[8], 46);
+    for (at, byte, what) in [
+        (5, KINDS | 16, "flags of a data block"),
+        (6, 0, "item count of a data block"),
+        (6, 255, "used bytes of a data block"),
+        (8, 45, "used bytes of a data block"),
+        (9, 255, "used bytes of a data block"),
+        (12, 2, "used bytes of a data block"),
+        (14, 1, "unused suffix length"),
+        (16, 1, "unused value length"),
+        (23, 0, "item kind"),
+        (23, 3, "item kind"),
+        (23, 2, "value length of a delete"),
+        (26, 4, "ends in a data block"),
+        (30, 5, "used bytes of a data block"),
+        (32, 9, "ends in a data block"),
+        (39, b'd', "order of keys in a data block"),
+        (46, 1, "padding of a data block"),
+        (511, 1, "padding of a data block"),
+    ] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        assert_eq!(check(&bad).map(|_| ()).map_err(|bad| bad.what), Err(what), "byte {at} = {byte}");
+    }
+    assert!(check(&good[..19]).is_err(), "short");
+    assert!(check(&[&good[..], &[0; 512]].concat()).is_err(), "a unit too long");
+    let equal = {
+        let mut bad = good.clone();
+        bad[42] = b'a';
+        bad[39] = b'a';
+        bad[40..42].copy_from_slice(b"aa");
+        bad
+    };
+    assert!(check(&equal).is_err());
+}
+
+/// Limits of keys and values hold for crafted blocks too.
+#[test]
+fn oversized_items_are_refused() {
+    let mut header = vec![0u8; 20];
+    header[5] = FIXED_KEYS | FIXED_VALUES;
+    header[6] = 1;
+    let with = |prefix: u16, suffix: u16, value: u32| {
+        let mut bytes = header.clone();
+        let used = 21 + u32::from(prefix) + u32::from(suffix) + value;
+        bytes[8..12].copy_from_slice(&used.to_le_bytes());
+        bytes[12..14].copy_from_slice(&prefix.to_le_bytes());
+        bytes[14..16].copy_from_slice(&suffix.to_le_bytes());
+        bytes[16..20].copy_from_slice(&value.to_le_bytes());
+        bytes.resize(extent_bytes(used as usize), 0);
+        check(&bytes).map(|_| ()).map_err(|bad| bad.what)
+    };
+    assert_eq!(with(65_535, 0, 1 << 20), Ok(()));
+    assert_eq!(with(65_535, 1, 0), Err("key length"));
+    assert_eq!(with(0, 0, (1 << 20) + 1), Err("value length"));
+    assert_eq!(extent_claimed(&[0; 20]), None);
+    assert_eq!(extent_claimed(&[255; 512]), None);
+}
+
+/// No damaged block makes an accessor leave its bytes: what passes the check is walked whole.
+#[test]
+fn damaged_blocks_never_panic() {
+    for model in models().into_iter().take(3) {
+        let good = block(&model);
+        for at in 4..good.len().min(700) {
+            for flip in [1u8, 0x80, 0xff] {
+                let mut bad = good.clone();
+                bad[at] ^= flip;
+                let Ok(layout) = check(&bad) else { continue };
+                for index in 0..layout.items() {
+                    let key = [layout.prefix(&bad), layout.suffix(&bad, index)].concat();
+                    assert_eq!(layout.lower_bound(&bad, &key), index);
+                    assert!(bad.get(layout.value_range(&bad, index)).is_some());
+                    find(&bad, &key, tag(&key));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Fence pages against a linear search, to the byte, and with every check tripped.
+
+use super::*;
+use crate::format::golden::Golden;
+use crate::format::table::fence_build::{FenceBuilder, FencePages};
+use crate::format::table::{extent_bytes, seal};
+
+/// Pages over blocks given by first and last key and length.
+fn pages(blocks: &[(Vec<u8>, Vec<u8>, usize)]) -> (FenceBuilder, FencePages) {
+    let mut builder = FenceBuilder::new(8192);
+    let mut before: Option<&[u8]> = None;
+    for (first, last, bytes) in blocks {
+        builder.add(before, first, *bytes);
+        before = Some(last);
+    }
+    let built = builder.build();
+    (builder, built)
+}
+
+fn block_sets() -> Vec<Vec<(Vec<u8>, Vec<u8>, usize)>> {
+    let pair = |key: Vec<u8>, bytes| (key.clone(), [&key[..], b"0"].concat(), bytes);
+    let uniform = (0..2000u32).map(|n| pair(n.to_be_bytes().to_vec(), 4096)).collect();
+    let mixed = (0..1000u32).map(|n| pair(n.to_be_bytes().to_vec(), 512 * (1 + n as usize % 9))).collect();
+    let tails = (0..900u32)
+        .map(|n| pair([&b"tenant-twelve-"[..], &[(n / 9) as u8; 9], &n.to_be_bytes()].concat(), 4096));
+    let zeros = (0..300usize).map(|n| pair([&b"k"[..], &vec![0; 2 * n]].concat(), 7680)).collect();
+    let long = (0..20u8).map(|n| pair(vec![n; 5000], 512)).collect();
+    let deep = (0..60u8).map(|n| {
+        let mut key = vec![n / 20; 30_000];
+        key[20_000] = n;
+        pair(key, 1024)
+    });
+    let two = vec![pair(b"".to_vec(), 512), pair(b"a".to_vec(), 1024)];
+    vec![uniform, mixed, tails.collect(), zeros, long, deep.collect(), two]
+}
+
+/// For keys at, before and after every separator, the page and the block are those a linear search finds.
+#[test]
+fn search_is_exact() {
+    for blocks in block_sets() {
+        let (builder, built) = pages(&blocks);
+        let mut offset = 8192;
+        let starts: Vec<u64> = blocks
+            .iter()
+            .map(|(_, _, bytes)| {
+                offset += *bytes as u64;
+                offset - *bytes as u64
+            })
+            .collect();
+        let mut end = blocks.len();
+        for (index, page) in built.bytes.chunks(built.page_bytes).enumerate().rev() {
+            let start = built.first_blocks[index];
+            let fences = FencePage::check(page).expect("built pages are sound");
+            assert_eq!(fences.blocks(), end - start);
+            let separators: Vec<&[u8]> = (start..end).map(|block| builder.separator(block)).collect();
+            for block in (start..end).step_by(1 + (end - start) / 60) {
+                let separator = builder.separator(block);
+                let (first, last, bytes) = &blocks[block];
+                assert!(separator <= first.as_slice());
+                assert_eq!(
+                    fences.extent(block - start),
+                    Extent { offset: starts[block], bytes: *bytes as u32 }
+                );
+                let longer = [separator, &b"\0"[..]].concat();
+                let shorter = &separator[..separator.len().saturating_sub(1)];
+                let above = [shorter, &[255u8; 12]].concat();
+                for key in [first, last, separator, &longer, shorter, &above, &[][..], &[255; 70]] {
+                    let expected = separators.partition_point(|one| *one <= key).saturating_sub(1);
+                    assert_eq!(fences.find(key, separators[0]), expected);
+                }
+                assert_eq!(fences.find(first, separators[0]), block - start);
+                assert_eq!(fences.find(last, separators[0]), block - start);
+            }
+            end = start;
+        }
+        assert_eq!(end, 0);
+    }
+}
+
+/// 4096-byte blocks cost ten bytes each, and a slice of one block has no page.
+#[test]
+fn pages_are_small() {
+    let (builder, built) = pages(&block_sets()[0]);
+    assert!(built.first_blocks.len() == 5, "407 blocks a page");
+    assert!(builder.estimated_bytes().abs_diff(built.bytes.len() as u64) < 8192);
+    let (_, none) = pages(&[(b"a".to_vec(), b"b".to_vec(), 512)]);
+    assert!(none.bytes.is_empty() && none.first_blocks.is_empty());
+}
+
+/// A uniform page and one with tails and ends, byte for byte.
+#[test]
+fn golden() {
+    let uniform = [("aa", "ab", 4096), ("ac", "b", 4096), ("ca", "d", 1024)];
+    let tails = [
+        ("tenant-1/0123456789a", "tenant-1/0123456789b", 512),
+        ("tenant-1/0123456789ca", "x", 1024),
+        ("y", "z", 512),
+    ];
+    for (name, blocks) in [("table_fence_uniform", uniform), ("table_fence_tails", tails)] {
+        let blocks =
+            blocks.map(|(first, last, bytes)| (first.as_bytes().to_vec(), last.as_bytes().to_vec(), bytes));
+        let (_, mut built) = pages(&blocks);
+        let context = crate::base::checksum::Context { file_uid: 7, offset: 16_384, tag: 3 };
+        seal(&mut built.bytes, context);
+        let mut golden = Golden::new(name, &built.bytes);
+        golden.heading("fence page at offset 16384 of file uid 7");
+        let is_uniform = name == "table_fence_uniform";
+        let fields: &[(&str, usize)] = &[
+            ("checksum", 4),
+            ("tag", 1),
+            ("flags", 1),
+            ("blocks", 2),
+            ("offset", 8),
+            ("block bytes", 4),
+            ("last bytes", 4),
+            ("prefix length", 2),
+            ("tail bytes", 2),
+            ("zero", 4),
+            ("heads", 16),
+            ("lengths", 4),
+            ("tail ends", if is_uniform { 0 } else { 4 }),
+            ("block ends", if is_uniform { 0 } else { 12 }),
+            ("tails", if is_uniform { 0 } else { 12 }),
+        ];
+        fields
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .for_each(|(caption, count)| golden.field(caption, *count));
+        golden.zeros_to("padding", extent_bytes(golden.at()));
+        golden.check();
+    }
+}
+
+/// Every check has bytes that trip it, whatever the checksum says.
+#[test]
+fn malformed_pages_are_refused() {
+    let pair = |key: &[u8], bytes| (key.to_vec(), key.to_vec(), bytes);
+    let (_, uniform) = pages(&[pair(b"a", 512), pair(b"b", 512), pair(b"c", 512)]);
+    let long = [(vec![], b"01234567w".to_vec(), 512), pair(b"01234567x", 1024), pair(b"01234567y", 512)];
+    let (_, tails) = pages(&long);
+    // Uniform: 32 heads, 48 lengths, 52 end. Tails: 32 heads, 48 lengths, 52 tail ends, 56 block ends, 68 tails.
+    for (page, at, byte, what) in [
+        (&uniform, 5, 5, "flags of a fence page"),
+        (&uniform, 6, 0, "blocks of a fence page"),
+        (&uniform, 6, 200, "columns of a fence page"),
+        (&uniform, 8, 1, "offset in a fence page"),
+        (&uniform, 15, 255, "offset in a fence page"),
+        (&uniform, 16, 1, "block length"),
+        (&uniform, 17, 0, "block length"),
+        (&uniform, 19, 2, "block length"),
+        (&uniform, 21, 0, "block length"),
+        (&uniform, 26, 1, "tails of a fence page"),
+        (&uniform, 27, 255, "tails of a fence page"),
+        (&uniform, 28, 1, "padding of a fence page"),
+        (&uniform, 32, 1, "head of a separator"),
+        (&uniform, 39, b'c', "order of separators"),
+        (&uniform, 48, 9, "tail ends of a fence page"),
+        (&uniform, 48, 0, "head of a separator"),
+        (&uniform, 52, 1, "padding of a fence page"),
+        (&uniform, 511, 1, "padding of a fence page"),
+        (&tails, 16, 1, "unused block length"),
+        (&tails, 20, 1, "unused block length"),
+        (&tails, 26, 1, "tail ends of a fence page"),
+        (&tails, 26, 3, "tails of a fence page"),
+        (&tails, 48, 10, "tail ends of a fence page"),
+        (&tails, 52, 2, "tail ends of a fence page"),
+        (&tails, 56, 0, "block ends of a fence page"),
+        (&tails, 60, 1, "block ends of a fence page"),
+        (&tails, 62, 1, "block ends of a fence page"),
+        (&tails, 68, b'y', "order of separators"),
+        (&tails, 70, 1, "padding of a fence page"),
+    ] {
+        let mut bad = page.bytes.clone();
+        bad[at] = byte;
+        assert_eq!(
+            FencePage::check(&bad).map(|_| ()).map_err(|bad| bad.what),
+            Err(what),
+            "byte {at} = {byte}"
+        );
+    }
+    for length in [0, 511, 8192] {
+        assert!(FencePage::check(&vec![0; length]).is_err(), "{length} bytes");
+    }
+}
+
+/// No damaged page makes search or extents leave its bytes.
+#[test]
+fn damaged_pages_never_panic() {
+    for blocks in block_sets().into_iter().take(4) {
+        let (builder, built) = pages(&blocks);
+        let page = &built.bytes[..built.page_bytes];
+        for at in (4..page.len()).step_by(3) {
+            let mut bad = page.to_vec();
+            bad[at] ^= 0x81;
+            let Ok(fences) = FencePage::check(&bad) else { continue };
+            for key in [&[][..], builder.separator(0), builder.separator(1), &[255; 30]] {
+                for first in [&[][..], builder.separator(0)] {
+                    assert!(fences.find(key, first) < fences.blocks());
+                }
+            }
+            (0..fences.blocks()).for_each(|index| assert!(fences.extent(index).bytes > 0));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Footer and tail: there and back, to the byte, and with every check tripped.
+
+use super::*;
+use crate::base::checksum::Context;
+use crate::format::golden::Golden;
+use crate::format::table::seal;
+
+/// A slice of two blocks with everything, right behind the header.
+fn slice() -> SliceEntry {
+    SliceEntry {
+        tree: TreeId { keyspace: KeyspaceId(3), partition: PartitionId(5) },
+        items: 70,
+        tombstones: 2,
+        key_value_bytes: 8000,
+        data: Span { offset: 4096, bytes: 8192 },
+        data_blocks: 2,
+        filter_offset: 12_288,
+        filter: FilterShape { pages: 1, page_bytes: 512, probes: 6 },
+        fence_offset: 12_800,
+        fence_pages: 1,
+        fence_page_bytes: 512,
+        top: Span { offset: 13_312, bytes: 512 },
+        min: b"aa".to_vec(),
+        max: b"mmm".to_vec(),
+    }
+}
+
+/// A slice of one item behind it.
+fn small() -> SliceEntry {
+    SliceEntry {
+        tree: TreeId { keyspace: KeyspaceId(3), partition: PartitionId(6) },
+        items: 1,
+        tombstones: 0,
+        key_value_bytes: 2,
+        data: Span { offset: 13_824, bytes: 512 },
+        data_blocks: 1,
+        filter_offset: 0,
+        filter: FilterShape::NONE,
+        fence_offset: 0,
+        fence_pages: 0,
+        fence_page_bytes: 0,
+        top: Span::default(),
+        min: b"k".to_vec(),
+        max: b"k".to_vec(),
+    }
+}
+
+const OFFSET: u64 = 14_336;
+
+fn footer() -> Footer {
+    Footer { blocks_checksum: 0x0102_0304, slices: vec![slice(), small()] }
+}
+
+/// A footer and a tail come back as they were.
+#[test]
+fn footers_round_trip() {
+    let footer = footer();
+    assert_eq!(Footer::decode(&footer.encode(), OFFSET), Ok(footer.clone()));
+    assert_eq!(footer.slices[0].span(), Span { offset: 4096, bytes: 9728 });
+    let span = Span { offset: OFFSET, bytes: 512 };
+    assert_eq!(decode_tail(&encode_tail(span), OFFSET + 512), Ok(span));
+}
+
+/// Footer and tail byte for byte.
+#[test]
+fn golden() {
+    let mut block = footer().encode();
+    seal(&mut block, Context { file_uid: 7, offset: OFFSET, tag: FOOTER_TAG });
+    let mut golden = Golden::new("table_footer", &block);
+    golden.heading("footer at offset 14336 of file uid 7");
+    for (caption, count) in [
+        ("checksum", 4),
+        ("tag", 1),
+        ("zero", 3),
+        ("used", 4),
+        ("slices", 4),
+        ("blocks checksum", 4),
+        ("zero", 4),
+    ] {
+        golden.field(caption, count);
+    }
+    for slice in [slice(), small()] {
+        golden.heading("slice");
+        for (caption, count) in [
+            ("keyspace", 4),
+            ("partition", 4),
+            ("items", 8),
+            ("tombstones", 8),
+            ("key and value bytes", 8),
+            ("data offset", 8),
+            ("data bytes", 8),
+            ("data blocks", 4),
+            ("filter pages", 4),
+            ("filter offset", 8),
+            ("filter page bytes", 4),
+            ("filter probes", 1),
+            ("zero", 3),
+            ("fence offset", 8),
+            ("fence pages", 4),
+            ("fence page bytes", 4),
+            ("top offset", 8),
+            ("top bytes", 4),
+            ("length of the first key", 2),
+            ("length of the last key", 2),
+            ("first key", slice.min.len()),
+            ("last key", slice.max.len()),
+        ] {
+            golden.field(caption, count);
+        }
+    }
+    golden.zeros_to("padding", 512);
+    golden.check();
+    let mut page = encode_tail(Span { offset: OFFSET, bytes: 512 });
+    seal(&mut page, Context { file_uid: 7, offset: OFFSET + 512, tag: TAIL_TAG });
+    let mut golden = Golden::new("table_tail", &page);
+    golden.heading("tail page at offset 14848 of file uid 7");
+    for (caption, count) in
+        [("checksum", 4), ("tag", 1), ("zero", 3), ("footer offset", 8), ("footer bytes", 4)]
+    {
+        golden.field(caption, count);
+    }
+    golden.zeros_to("zero", 4096);
+    golden.check();
+}
+
+/// Every check of a slice has one that trips it.
+#[test]
+fn malformed_slices_are_refused() {
+    type Change = fn(&mut SliceEntry);
+    let changes: [(&str, Change); 26] = [
+        ("ids of a slice", |slice| slice.tree.keyspace.0 = 0),
+        ("ids of a slice", |slice| slice.tree.partition.0 = 0),
+        ("items of a slice", |slice| slice.items = 0),
+        ("items of a slice", |slice| slice.tombstones = 71),
+        ("data blocks of a slice", |slice| slice.data_blocks = 0),
+        ("data blocks of a slice", |slice| slice.data_blocks = 71),
+        ("order of the first and last key", |slice| slice.min = b"n".to_vec()),
+        ("order of the first and last key", |slice| slice.min = slice.max.clone()),
+        ("order of the first and last key", |slice| {
+            (slice.items, slice.tombstones, slice.data_blocks) = (1, 0, 1)
+        }),
+        ("filter of a slice", |slice| slice.filter.probes = 13),
+        ("filter of a slice", |slice| slice.filter.page_bytes = 100),
+        ("fence pages of a slice", |slice| slice.data_blocks = 1),
+        ("fence pages of a slice", |slice| slice.fence_pages = 0),
+        ("fence pages of a slice", |slice| slice.fence_pages = 3),
+        ("fence page bytes", |slice| slice.fence_page_bytes = 0),
+        ("fence page bytes", |slice| slice.fence_page_bytes = 100),
+        ("fence page bytes", |slice| slice.fence_pages = 2),
+        ("place of a part of a slice", |slice| slice.data.offset = 0),
+        ("place of a part of a slice", |slice| slice.data.offset = 4100),
+        ("place of a part of a slice", |slice| slice.data.bytes = 8191),
+        ("place of a part of a slice", |slice| slice.filter_offset = 4096),
+        ("place of a part of a slice", |slice| slice.fence_offset = 12_288),
+        ("place of a part of a slice", |slice| slice.top.offset = 12_288 + 4096 + 1024),
+        ("place of a part of a slice", |slice| slice.top.bytes = 0),
+        ("end of a part of a slice", |slice| slice.top.bytes = 1536),
+        ("end of a part of a slice", |slice| slice.data.bytes = u64::MAX - 511),
+    ];
+    for (what, change) in changes {
+        let mut footer = footer();
+        change(&mut footer.slices[0]);
+        let found = Footer::decode(&footer.encode(), OFFSET).map(|_| ()).map_err(|bad| bad.what);
+        assert_eq!(found, Err(what));
+    }
+    let changes: [(&str, Change); 4] = [
+        ("offset of an absent part", |slice| slice.filter_offset = 512),
+        ("offset of an absent part", |slice| slice.top.bytes = 512),
+        ("fence page bytes", |slice| slice.fence_page_bytes = 512),
+        ("data bytes of one block", |slice| slice.data.bytes = 2 << 20),
+    ];
+    for (what, change) in changes {
+        let mut footer = footer();
+        change(&mut footer.slices[1]);
+        let found = Footer::decode(&footer.encode(), OFFSET).map(|_| ()).map_err(|bad| bad.what);
+        assert_eq!(found, Err(what));
+    }
+}
+
+/// Every check of the footer itself, and of the tail, has bytes that trip it.
+#[test]
+fn malformed_footers_are_refused() {
+    let good = footer().encode();
+    for (at, byte, what) in [
+        (5, 1, "padding of a footer"),
+        (8, 1, "used bytes of a footer"),
+        (12, 0, "slices of a footer"),
+        (12, 1, "used bytes of a footer"),
+        (12, 3, "ids of a slice"),
+        (20, 1, "padding of a footer"),
+        (24 + 69, 1, "padding of a slice"),
+        (24 + 100, 255, "order of the first and last key"),
+        (24 + 101, 255, "first key of a slice"),
+        (24 + 103, 255, "last key of a slice"),
+        (511, 1, "padding of a footer"),
+    ] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        let found = Footer::decode(&bad, OFFSET).map(|_| ()).map_err(|bad| bad.what);
+        assert_eq!(found, Err(what), "byte {at} = {byte}");
+    }
+    let mut swapped = footer();
+    swapped.slices[1].tree = swapped.slices[0].tree;
+    assert!(Footer::decode(&swapped.encode(), OFFSET).is_err(), "trees ascend");
+    assert!(Footer::decode(&good[..10], OFFSET).is_err(), "short");
+    let span = Span { offset: OFFSET, bytes: 512 };
+    let tail = encode_tail(span);
+    for at in [5, 8, 9, 16, 20, 4095] {
+        let mut bad = tail.clone();
+        bad[at] ^= 1;
+        assert!(decode_tail(&bad, OFFSET + 512).is_err(), "byte {at}");
+    }
+    assert!(decode_tail(&tail, OFFSET).is_err(), "elsewhere");
+    assert!(decode_tail(&tail[..4000], OFFSET + 512).is_err(), "short");
+    assert!(decode_tail(&[&tail[..], &[0]].concat(), OFFSET + 512).is_err(), "long");
+    let low = encode_tail(Span { offset: 512, bytes: 512 });
+    assert!(decode_tail(&low, 1024).is_err(), "in the header");
+    let none = encode_tail(Span { offset: OFFSET, bytes: 0 });
+    assert!(decode_tail(&none, OFFSET).is_err(), "empty");
+}

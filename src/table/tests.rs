@@ -1,0 +1,344 @@
+//! Tables against maps: every shape of keys and values, resident and paged, one slice and many; space; damage.
+
+use std::ops::Bound;
+
+use super::harness::*;
+use super::*;
+use crate::Error;
+use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
+use crate::base::step::Direction;
+use crate::base::sync::{Arc, Ordering};
+
+/// Models of every shape that blocks, fences and separators treat differently.
+fn shapes() -> Vec<(&'static str, Model)> {
+    let mut dice = Dice(1);
+    let put = |value: Vec<u8>| Some(value);
+    let mut shapes: Vec<(&'static str, Model)> = vec![
+        ("empty key alone", [(vec![], put(vec![]))].into()),
+        ("one tombstone", [(b"k".to_vec(), None)].into()),
+        ("two keys", [(vec![], put(b"v".to_vec())), (b"\0".to_vec(), None)].into()),
+    ];
+    let fixed = (0..3000u64).map(|n| ((n * 7).to_be_bytes().repeat(2), put(vec![n as u8; 100])));
+    shapes.push(("16-byte keys, 100-byte values", fixed.collect()));
+    let random = (0..3000).map(|_| (dice.bytes(16), put(vec![1; 100])));
+    shapes.push(("random keys", random.collect()));
+    let mut dice = Dice(2);
+    let mixed = (0..4000).map(|n| {
+        let key_bytes = dice.roll(30) as usize;
+        let value_bytes = if n % 50 == 0 { 3000 } else { dice.roll(200) as usize };
+        let value = (dice.roll(5) != 0).then(|| dice.bytes(value_bytes));
+        (dice.bytes(key_bytes), value)
+    });
+    shapes.push(("mixed sizes and tombstones", mixed.collect()));
+    let one_byte = (0..=255u8).map(|byte| (vec![byte], put(vec![byte; byte as usize * 20])));
+    shapes.push(("1-byte keys", one_byte.collect()));
+    let shared =
+        (0..500u32).map(|n| ([vec![b'p'; 3000], n.to_be_bytes().to_vec()].concat(), put(vec![3; 40])));
+    shapes.push(("long shared prefixes", shared.collect()));
+    let large = (0..40u8).map(|n| {
+        let mut key = vec![n / 2; 65_535];
+        key[60_000] = n;
+        (key, put(vec![n; 10]))
+    });
+    shapes.push(("64 KiB keys", large.collect()));
+    let mut dice = Dice(3);
+    let values = [0, 1, 511, 512, 4095, 4096, 8100, 8192, 70_000, 1 << 20, 5, 1 << 20, 3];
+    let sizes = values.iter().enumerate().map(|(n, bytes)| (vec![n as u8; 9], put(dice.bytes(*bytes))));
+    shapes.push(("values up to 1 MiB", sizes.collect()));
+    let zeros = (0..2000usize).map(|n| ([&b"k"[..], &vec![0; n]].concat(), put(vec![9; 50])));
+    shapes.push(("prefixes of others with zero bytes", zeros.collect()));
+    let tied =
+        (0..2000u32).map(|n| ([&b"12345678"[..], &n.to_be_bytes(), b"tail"].concat(), put(vec![9; 300])));
+    shapes.push(("tails behind a tenant", tied.collect()));
+    let ties = (0..2000u32).flat_map(|n| {
+        let head = if n < 1000 { b"aaaaaaaaaa" } else { b"baaaaaaaaa" };
+        [([&head[..], &n.to_be_bytes()].concat(), Some(vec![8; 300]))]
+    });
+    shapes.push(("separators whose eight bytes tie", ties.collect()));
+    let tombstones = (0..3000u32).map(|n| (n.to_be_bytes().to_vec(), None));
+    shapes.push(("only tombstones", tombstones.collect()));
+    shapes
+}
+
+/// Keys in, between, before and after those of a model.
+fn probes(model: &Model) -> Vec<Vec<u8>> {
+    let step = model.len().div_ceil(300);
+    let mut probes: Vec<Vec<u8>> = vec![vec![], vec![0], vec![255; 20]];
+    for key in model.keys().step_by(step).chain(model.keys().next_back()) {
+        probes.push(key.clone());
+        probes.push([key, &b"\0"[..]].concat());
+        if let Some((last, rest)) = key.split_last() {
+            probes.push(rest.to_vec());
+            probes.push([rest, &[last.wrapping_sub(1)]].concat());
+            probes.push([rest, &[last.wrapping_add(1)]].concat());
+        }
+    }
+    probes
+}
+
+/// Every shape is found again, in full and by get, resident and paged, and what is not there is not found.
+#[test]
+fn tables_agree_with_maps() {
+    for (name, model) in shapes() {
+        for (budget_bytes, block_bytes) in [(0, 4096), (1 << 30, 4096), (1 << 30, 20_000)] {
+            let bench = Bench::new();
+            let table = bench.table(&model, SliceShape { block_bytes, ..SHAPE });
+            let budget = PageBudget::new(budget_bytes);
+            table.load_pages(bench.storage.as_ref(), &budget).expect("loads");
+            assert_eq!(table.items(), model.len() as u64, "{name}");
+            let tombstones = model.values().filter(|value| value.is_none()).count();
+            assert_eq!(table.tombstones(), tombstones as u64, "{name}");
+            assert_eq!(Some(table.min()), model.keys().next().map(Vec::as_slice), "{name}");
+            assert_eq!(Some(table.max()), model.keys().next_back().map(Vec::as_slice), "{name}");
+            for key in probes(&model) {
+                let found = bench.get(&table, &key).expect("reads");
+                let length = key.len();
+                assert_eq!(found, model.get(&key).map(expected), "{name}, a key of {length} bytes");
+            }
+            stream_agrees(&bench, &table, &model, name);
+            table.file().verify(&bench.storage).expect("a sound file verifies");
+            let used = budget.used_bytes();
+            assert!((used > 0) == (budget_bytes > 0), "{name}: the filter at least is resident if it may");
+            drop(table);
+            assert_eq!(budget.used_bytes(), 0, "{name}: pages are given back");
+        }
+    }
+}
+
+fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
+    for chunk_bytes in [0, 1 << 20] {
+        let storage = Arc::clone(&bench.storage);
+        let mut stream = TableStream::new(storage, Arc::clone(table), chunk_bytes).expect("starts");
+        for (key, value) in model {
+            let (kind, bytes) = expected(value);
+            assert_eq!(stream.item(), Some((key.as_slice(), kind, bytes.as_slice())), "{name}");
+            stream.advance().expect("goes on");
+        }
+        assert_eq!(stream.item(), None, "{name}");
+        stream.advance().expect("stays at the end");
+        assert_eq!(stream.table().tree(), TREE);
+    }
+}
+
+/// A cursor goes both ways from every kind of bound exactly as a map's range does, paged and resident.
+#[test]
+fn cursors_agree_with_maps() {
+    for (name, model) in shapes() {
+        for budget_bytes in [0, 1 << 30] {
+            let bench = Bench::new();
+            let table = bench.table(&model, SHAPE);
+            table.load_pages(bench.storage.as_ref(), &PageBudget::new(budget_bytes)).expect("loads");
+            for direction in [Direction::Forward, Direction::Backward] {
+                let mut cursor = TableCursor::new(Arc::clone(&table), direction);
+                assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "nowhere before a seek");
+                let steps = model.len() + 1;
+                scan_agrees(&bench, &mut cursor, &model, (direction, Bound::Unbounded, steps), name);
+                for key in probes(&model).iter().step_by(7) {
+                    for bound in [Bound::Included(key.as_slice()), Bound::Excluded(key.as_slice())] {
+                        scan_agrees(&bench, &mut cursor, &model, (direction, bound, 40), name);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn scan_agrees(
+    bench: &Bench,
+    cursor: &mut TableCursor,
+    model: &Model,
+    (direction, bound, steps): (Direction, Bound<&[u8]>, usize),
+    name: &str,
+) {
+    let mut range: Box<dyn Iterator<Item = _>> = match direction {
+        Direction::Forward => Box::new(model.range::<[u8], _>((bound, Bound::Unbounded))),
+        Direction::Backward => Box::new(model.range::<[u8], _>((Bound::Unbounded, bound)).rev()),
+    };
+    cursor.seek(bound);
+    for _ in 0..steps {
+        let ready = bench.settle(cursor).expect("reads");
+        let Some((key, value)) = range.next() else {
+            assert!(!ready, "{name}: the end");
+            cursor.advance();
+            assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "{name}: stays at the end");
+            return;
+        };
+        assert!(ready, "{name}: an item");
+        let (kind, bytes) = expected(value);
+        assert_eq!(
+            (cursor.key(), cursor.kind(), cursor.value()),
+            (key.as_slice(), kind, bytes.as_slice()),
+            "{name}"
+        );
+        cursor.advance();
+    }
+}
+
+/// What a cursor says is coming is what it then needs, in order, both ways.
+#[test]
+fn upcoming_blocks_are_what_is_needed_next() {
+    let model: Model = (0..40_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![5; 100]))).collect();
+    for budget_bytes in [0, 1 << 30] {
+        let bench = Bench::new();
+        let table = bench.table(&model, SHAPE);
+        table.load_pages(bench.storage.as_ref(), &PageBudget::new(budget_bytes)).expect("loads");
+        assert!(table.fence_pages() > 2, "the test needs several fence pages");
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut cursor = TableCursor::new(Arc::clone(&table), direction);
+            assert!(cursor.upcoming(4).is_empty(), "nothing before a seek");
+            cursor.seek(Bound::Unbounded);
+            let (mut needed, mut told) = (Vec::new(), Vec::new());
+            let mut block = None;
+            loop {
+                match cursor.poll(block.take()).expect("in order") {
+                    Moved::End => break,
+                    Moved::Ready => {
+                        if told.len() == needed.len() {
+                            told.extend(cursor.upcoming(5));
+                        }
+                        cursor.advance();
+                    }
+                    Moved::Need(address) => {
+                        if address.kind == crate::base::step::BlockKind::Data {
+                            if told.len() == needed.len() {
+                                told.push(address);
+                            }
+                            needed.push(address);
+                        }
+                        block = Some(bench.block(&address).expect("reads"));
+                    }
+                }
+            }
+            assert_eq!(needed, told, "{direction:?}");
+            assert!(needed.len() > 1000);
+        }
+        let mut cursor = TableCursor::new(Arc::clone(&table), Direction::Forward);
+        cursor.seek(Bound::Included(&20_000u32.to_be_bytes()));
+        assert!(bench.settle(&mut cursor).expect("reads"));
+        cursor.set_direction(Direction::Backward);
+        cursor.seek(Bound::Excluded(&20_000u32.to_be_bytes()));
+        assert!(bench.settle(&mut cursor).expect("reads"));
+        assert_eq!(cursor.key(), 19_999u32.to_be_bytes());
+    }
+}
+
+/// Several slices share a file, each with settings of its own; empty ones are left out; the file goes when the last
+/// table of it does.
+#[test]
+fn slices_share_a_file() {
+    let bench = Bench::new();
+    let tree =
+        |keyspace, partition| TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) };
+    let small: Model = [(b"a".to_vec(), Some(b"1".to_vec()))].into();
+    let large: Model = (0..9000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![1; 50]))).collect();
+    let none = SliceShape { filter_bits_per_key: 0, block_bytes: 4096 };
+    let summary = bench.build(&[
+        (tree(1, 1), SHAPE, &small),
+        (tree(1, 2), none, &large),
+        (tree(1, 3), SHAPE, &Model::new()),
+        (tree(2, 4), SHAPE, &large),
+        (tree(2, 5), none, &small),
+    ]);
+    assert_eq!(bench.heap.syncs.load(Ordering::Relaxed), 1);
+    let tables = bench.open(&summary).expect("opens");
+    let trees: Vec<TreeId> = tables.iter().map(|table| table.tree()).collect();
+    assert_eq!(trees, [tree(1, 1), tree(1, 2), tree(2, 4), tree(2, 5)]);
+    assert_eq!(summary.slices.len(), 4);
+    for (index, (table, slice)) in tables.iter().zip(&summary.slices).enumerate() {
+        assert_eq!((table.index(), table.items(), table.min()), (index, slice.items, slice.min.as_slice()));
+        assert_eq!(table.key_value_bytes(), slice.key_value_bytes);
+        let model = if slice.items == 1 { &small } else { &large };
+        stream_agrees_but_for_tree(&bench, table, model);
+        for key in probes(model) {
+            assert_eq!(bench.get(table, &key).expect("reads"), model.get(&key).map(expected));
+        }
+    }
+    assert!(tables[0].slice_bytes() == 1024, "a block and a filter of one unit each");
+    assert!(tables[0].memory_bytes() < 500);
+    tables[0].file().verify(&bench.storage).expect("sound");
+    tables[0].file().mark_obsolete();
+    let (mut tables, last) = (tables, 3);
+    let kept = tables.remove(last);
+    drop(tables);
+    assert!(bench.discarded.take().is_empty(), "one table is left");
+    drop(kept);
+    assert_eq!(bench.discarded.take(), [FILE]);
+}
+
+fn stream_agrees_but_for_tree(bench: &Bench, table: &Arc<Table>, model: &Model) {
+    let storage = Arc::clone(&bench.storage);
+    let mut stream = TableStream::new(storage, Arc::clone(table), 8192).expect("starts");
+    let mut items = 0;
+    while stream.item().is_some() {
+        items += 1;
+        stream.advance().expect("goes on");
+    }
+    assert_eq!(items, model.len());
+}
+
+/// 16-byte keys with 100-byte values take at most 1.06 times their bytes with a 10-bit filter, and 1 KiB items little more.
+#[test]
+fn space_is_bounded() {
+    let mut dice = Dice(4);
+    let model: Model = (0..30_000).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
+    let bench = Bench::new();
+    let summary = bench.build(&[(TREE, SHAPE, &model)]);
+    let ratio = summary.bytes as f64 / summary.slices[0].key_value_bytes as f64;
+    assert!(ratio <= 1.06, "{ratio}");
+    let bench = Bench::new();
+    let model: Model = (0..5000).map(|_| (dice.bytes(16), Some(vec![7; 1008]))).collect();
+    let summary = bench.build(&[(TREE, SHAPE, &model)]);
+    let ratio = summary.bytes as f64 / summary.slices[0].key_value_bytes as f64;
+    assert!(ratio <= 1.08, "seven items in 7.5 KiB, and index: {ratio}");
+}
+
+/// The builder's running size is close to the finished file's, and grows.
+#[test]
+fn file_bytes_foretells() {
+    let bench = Bench::new();
+    let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
+    builder.begin(TREE, SHAPE).expect("begun");
+    let mut before = 0;
+    for n in 0..50_000u32 {
+        let key = n.to_be_bytes();
+        builder.add(&key, bench.secret.hash(&key), ItemKind::Put, &[7; 60]).expect("added");
+        assert!(builder.file_bytes() + 600 > before, "hardly ever shrinks");
+        before = builder.file_bytes();
+    }
+    builder.end().expect("ended");
+    let summary = builder.finish().expect("finished");
+    assert!(summary.bytes.abs_diff(before) < 32 << 10, "{} against {before}", summary.bytes);
+}
+
+/// A builder dropped before its end, or that finds the disk full, leaves no file.
+#[test]
+fn unfinished_files_are_removed() {
+    let bench = Bench::new();
+    let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
+    builder.begin(TREE, SHAPE).expect("begun");
+    assert_eq!(bench.storage.length(FILE).ok(), Some(Some(0)));
+    drop(builder);
+    assert_eq!(bench.storage.length(FILE).ok(), Some(None));
+    bench.heap.full_at_bytes.store(1 << 20, Ordering::Relaxed);
+    let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
+    builder.begin(TREE, SHAPE).expect("begun");
+    let full = (0..100_000u32).try_for_each(|n| {
+        let key = n.to_be_bytes();
+        builder.add(&key, bench.secret.hash(&key), ItemKind::Put, &[7; 60])
+    });
+    assert!(matches!(full, Err(Error::Full { .. })));
+    drop(builder);
+    assert_eq!(bench.storage.length(FILE).ok(), Some(None));
+}
+
+/// Keys out of order are our own fault, not the world's.
+#[test]
+#[should_panic(expected = "strictly ascending")]
+fn keys_out_of_order_panic() {
+    let bench = Bench::new();
+    let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
+    builder.begin(TREE, SHAPE).expect("begun");
+    for key in [b"b", b"a"] {
+        builder.add(key, bench.secret.hash(key), ItemKind::Put, b"").expect("added");
+    }
+}
