@@ -97,6 +97,7 @@ impl MergeJob {
     ) -> Result<MergeJob> {
         let chunk_bytes = (READ_BYTES / plan.runs.len().max(1)).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let bytes_read = plan.runs.iter().flatten().map(|table| table.slice_bytes()).sum();
+        let shared_prefix = shared_prefix(&plan.runs).to_vec();
         let mut sources = Vec::with_capacity(plan.runs.len());
         for tables in plan.runs {
             sources.push(RunStream::new(storage, tables, chunk_bytes)?);
@@ -115,7 +116,7 @@ impl MergeJob {
             tables: Vec::new(),
         };
         Ok(MergeJob {
-            merge: Merge::new(sources),
+            merge: Merge::with_prefix(sources, &shared_prefix),
             older,
             cuts: Cuts::new(below, plan.table_bytes, plan.table_bytes.saturating_mul(BELOW_TABLES_MAX)),
             output,
@@ -158,6 +159,15 @@ impl MergeJob {
         self.counts.bytes_written = tables.iter().map(|table| table.bytes).sum();
         Ok(MergeOutput { tables, counts: self.counts })
     }
+}
+
+/// What every key within the bounds of the inputs begins with.
+fn shared_prefix(runs: &[Vec<Arc<Table>>]) -> &[u8] {
+    let tables = || runs.iter().flatten();
+    let min = tables().map(|table| table.min()).min().unwrap_or_default();
+    let max = tables().map(|table| table.max()).max().unwrap_or_default();
+    let shared_bytes = min.iter().zip(max).take_while(|(one, other)| one == other).count();
+    &min[..shared_bytes]
 }
 
 /// The tables being written. Removes what it made when dropped before [`Output::take`].

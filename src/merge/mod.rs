@@ -83,7 +83,12 @@ pub(crate) struct Merge<S: Source> {
 impl<S: Source> Merge<S> {
     /// A merge of sources given newest first, each standing on its first item.
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
-        let mut tree = LoserTree::new(sources.len(), Direction::Forward);
+        Merge::with_prefix(sources, &[])
+    }
+
+    /// As [`Merge::new`], cheaper for keys that mostly begin with `shared_prefix`.
+    pub(crate) fn with_prefix(sources: Vec<S>, shared_prefix: &[u8]) -> Merge<S> {
+        let mut tree = LoserTree::with_prefix(sources.len(), Direction::Forward, shared_prefix);
         tree.rebuild(|index| key_of(&sources, index));
         Merge { sources, tree, left_key: Vec::new(), consumed: Consumed::default() }
     }
@@ -100,7 +105,7 @@ impl<S: Source> Merge<S> {
     /// What a source said; the merge is then only dropped.
     pub(crate) fn advance(&mut self) -> Result<()> {
         let Some(winner) = self.tree.winner() else { return Ok(()) };
-        if self.tree.live_count() == 1 {
+        if !self.tree.may_be_tied() {
             return self.step(winner);
         }
         let item = self.sources[winner].item().expect("the winner stands on an item");

@@ -20,8 +20,8 @@ use crate::base::step::Direction;
 /// A source in the tree.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The key's first eight bytes, zero padded, as a number that is smaller for what comes first; all ones
-    /// at the end.
+    /// The key's first eight bytes behind the shared prefix, zero padded, as a number that is smaller for
+    /// what comes first; all ones at the end.
     rank: u64,
     source: u32,
 }
@@ -34,15 +34,24 @@ pub(crate) struct LoserTree {
     /// Who won below each position, while a rebuild plays; kept for the next rebuild.
     winners: Vec<Entry>,
     direction: Direction,
+    /// What keys are expected to begin with: a hint.
+    shared_prefix: Box<[u8]>,
     live_count: usize,
 }
 
 impl LoserTree {
     /// A tree over `count` sources that has no winner before [`LoserTree::rebuild`].
     pub(crate) fn new(count: usize, direction: Direction) -> LoserTree {
+        LoserTree::with_prefix(count, direction, &[])
+    }
+
+    /// As [`LoserTree::new`], for keys that mostly begin with `shared_prefix`: the eight bytes that decide
+    /// are those behind it. Other keys cost more comparisons, and are in order all the same.
+    pub(crate) fn with_prefix(count: usize, direction: Direction, shared_prefix: &[u8]) -> LoserTree {
         let source_count = u32::try_from(count).expect("there are fewer sources than files");
         let nodes = (0..source_count).map(|source| Entry { rank: u64::MAX, source }).collect();
-        LoserTree { nodes, winners: Vec::new(), direction, live_count: 0 }
+        let shared_prefix = shared_prefix.into();
+        LoserTree { nodes, winners: Vec::new(), direction, shared_prefix, live_count: 0 }
     }
 
     /// Plays every match anew: at the start, and after a seek moved every source. `key_of` gives the key a
@@ -85,6 +94,20 @@ impl LoserTree {
         self.live_count
     }
 
+    /// Whether another source may stand on the winner's key. A false alarm where eight bytes do not tell.
+    pub(crate) fn may_be_tied(&self) -> bool {
+        let Some(winner) = self.nodes.first() else { return false };
+        // Of the sources of the same rank, at least one lost to the winner itself.
+        let mut position = (self.nodes.len() + winner.source as usize) / 2;
+        while position > 0 {
+            if self.nodes[position].rank == winner.rank {
+                return true;
+            }
+            position /= 2;
+        }
+        false
+    }
+
     /// Takes note that the winner has moved, to another key or to its end. Only the winner may have moved,
     /// and there must be one.
     pub(crate) fn update<'k>(&mut self, key_of: impl Fn(usize) -> Option<&'k [u8]>) {
@@ -110,13 +133,11 @@ impl LoserTree {
     #[inline]
     fn rank(&self, key: Option<&[u8]>) -> u64 {
         let Some(key) = key else { return u64::MAX };
-        let prefix = match key.first_chunk::<8>() {
-            Some(bytes) => u64::from_be_bytes(*bytes),
-            None => {
-                let mut bytes = [0; 8];
-                bytes[..key.len()].copy_from_slice(key);
-                u64::from_be_bytes(bytes)
-            }
+        let prefix = match key.strip_prefix(&*self.shared_prefix) {
+            Some(rest) => first_word(rest),
+            // All below the prefix are equal, and all above: whole keys decide among them.
+            None if key < &*self.shared_prefix => 0,
+            None => u64::MAX,
         };
         match self.direction {
             Direction::Forward => prefix,
@@ -141,4 +162,15 @@ impl LoserTree {
         };
         order.then(one.source.cmp(&two.source)).is_lt()
     }
+}
+
+/// The first eight bytes, zero padded, as a number that compares as they do.
+#[inline]
+fn first_word(bytes: &[u8]) -> u64 {
+    if let Some(word) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*word);
+    }
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_be_bytes(word)
 }

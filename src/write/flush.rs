@@ -149,9 +149,14 @@ impl Flush {
     }
 
     fn begin(&self, tree: TreeId, plan: TreePlan) -> Current {
-        let sources =
+        let sources: Vec<GenerationSource> =
             self.generations.iter().map(|one| GenerationSource::new(Arc::clone(one), tree)).collect();
-        Current { tree, plan, merge: Merge::new(sources), slice: Slice::None }
+        let firsts = sources.iter().filter_map(|source| Some(source.item()?.key));
+        let lasts = sources.iter().filter_map(GenerationSource::last_key);
+        let (min, max) = (firsts.min().unwrap_or_default(), lasts.max().unwrap_or_default());
+        let shared_bytes = min.iter().zip(max).take_while(|(one, other)| one == other).count();
+        let shared_prefix = min[..shared_bytes].to_vec();
+        Current { tree, plan, merge: Merge::with_prefix(sources, &shared_prefix), slice: Slice::None }
     }
 
     fn end_tree(&mut self) -> Result<()> {
@@ -204,6 +209,11 @@ impl GenerationSource {
     fn new(generation: Arc<Generation>, tree: TreeId) -> GenerationSource {
         let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, SEQUENCE_MAX);
         GenerationSource { generation, tree, position }
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        let last = self.generation.seek(self.tree, Bound::Unbounded, Direction::Backward, SEQUENCE_MAX)?;
+        Some(self.generation.item(last).key)
     }
 }
 

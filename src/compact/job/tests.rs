@@ -238,6 +238,23 @@ fn an_abandoned_job_removes_its_files() {
     drop(job);
     assert_eq!(files.file_count(), 1);
 }
-    static N: AtomicU64 = AtomicU64::new(1);
-    N.fetch_add(100_000, Ordering::Relaxed)
+
+/// A damaged input is an error that names its file, and what was made until then goes.
+#[test]
+fn a_damaged_input_fails_the_job() {
+    let files = Files::new();
+    let good = files.table(&items(1, 2, 10_000, 100, 1));
+    let bad = files.table(&items(0, 2, 10_000, 100, 2));
+    let file = bad.file().name();
+    let middle = bad.slice_bytes() / 2;
+    let mut byte = [0];
+    files.storage.read(file, middle, &mut byte).expect("a read");
+    files.storage.write(file, middle, &[byte[0] ^ 1]).expect("a write");
+    let mut job = files.job(&[vec![good], vec![bad]], &[], 300_000);
+    let failed = (0..100).find_map(|_| job.turn().err());
+    let Some(Error::Corrupt(corrupt)) = failed else { panic!("damage is found: {failed:?}") };
+    assert_eq!(corrupt.file, file.to_string());
+    assert!(files.file_count() > 2);
+    drop(job);
+    assert_eq!(files.file_count(), 2);
 }
