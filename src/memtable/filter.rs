@@ -4,7 +4,8 @@
 //! (that one is paged and stored, and lives elsewhere). The inserter adds, any thread asks; all words are
 //! atomics.
 //!
-//! Source: F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), blocked filters; probes by multiplying with the golden ratio again and taking the top bits.
+//! Source: F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters"
+//! (2007), blocked filters; probes by multiplying with the golden ratio again and taking the top bits.
 //!
 //! Invariant: bits are only ever set, and before the entry they stand for is published; so who may see an
 //! entry sees its bits.

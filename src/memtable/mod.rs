@@ -19,10 +19,10 @@
 //!    moment of its replacement, which was after it was entered.
 //! 3. Nodes are replaced by copies (split or grown), never emptied, and a replaced node is never changed
 //!    again. So a node entered holds every key of its range that was published before the descent began: all
-//!    that the bound allows. What it may lack is newer. The exception is a full node
-//!    at the right edge that stays when the tree is appended to: what is then right of it is all new, so it
-//!    lacks nothing; being full, nothing but newest versions changes in it; being at the edge, it skips nothing
-//!    of its keys, so a reader with a key from beyond its new range finds no other key in its place.
+//!    that the bound allows. What it may lack is newer. The exception is a full node at the right edge
+//!    that stays when the tree is appended to: what is then right of it is all new, so it lacks nothing;
+//!    being full, nothing but newest versions changes in it; being at the edge, it skips nothing of its keys,
+//!    so a reader with a key from beyond its new range finds no other key in its place.
 //! 4. A version is reachable from every newer one of its key (`older`), so a newer version hides none within
 //!    the bound.
 //! 5. A position stays valid as long as its generation, for the bound it was made with: its leaf, replaced or
