@@ -1,8 +1,8 @@
 //! The arena: one region, words for the index from its front, entries from its back.
 //!
-//! It is the only file of the memtable that touches raw memory. It is not an allocator: nothing is given back before
-//! the whole region. Callers are the other files of this folder. Reads are lock-free from any thread; allocation and
-//! the writing of entries go through the one [`Bump`], which the inserter owns.
+//! It is the only file of the memtable that touches raw memory. It is not an allocator: nothing is given back
+//! before the whole region. Callers are the other files of this folder. Reads are lock-free from any thread;
+//! allocation and the writing of entries go through the one [`Bump`], which the inserter owns.
 //!
 //! An entry (8-byte aligned, written once, native byte order: it never leaves memory):
 //! ```text
@@ -13,14 +13,16 @@
 //! ```
 //!
 //! Invariants:
-//! 1. An offset given to [`Arena::words`] or [`Arena::halves`] comes from [`Bump::words`] (or is the start of what came
-//!    from it plus a field), and one place is always seen in one width.
-//! 2. An offset given to [`Arena::entry`] comes from [`Bump::entry`], and reached the reader through a release store and
-//!    an acquire load of a word that the entry had been stored in. An entry is not written after `Bump::entry` returns.
+//! 1. An offset given to [`Arena::words`] or [`Arena::halves`] comes from [`Bump::words`] (or is the start of
+//!    what came from it plus a field), and one place is always seen in one width.
+//! 2. An offset given to [`Arena::entry`] comes from [`Bump::entry`], and reached the reader through a
+//!    release store and an acquire load of a word that the entry had been stored in. An entry is not written
+//!    after `Bump::entry` returns.
 //! 3. Words and entries never overlap: front ≤ back.
 //!
-//! These rules bind this folder, which hands no offset out but in a `Position`; every access is also checked to lie
-//! inside the region and to be aligned, so that a broken rule reads wrong bytes and never beyond the region.
+//! These rules bind this folder, which hands no offset out but in a `Position`; every access is also checked
+//! to lie inside the region and to be aligned, so that a broken rule reads wrong bytes and never beyond the
+//! region.
 
 #![expect(unsafe_code, reason = "views of a raw region as atomics and as bytes")]
 
@@ -90,8 +92,8 @@ impl Arena {
     #[inline]
     pub(super) fn words(&self, at: Offset, count: usize) -> &[AtomicU64] {
         let start = self.checked(at, count * 8, 8);
-        // SAFETY: `checked`: in the region and aligned (the region is, to 4 KiB). The memory is initialised: the region
-        // was zeroed. Nothing but atomics of this width touches it (invariants 1 and 3).
+        // SAFETY: `checked`: in the region and aligned (the region is, to 4 KiB). The memory is initialised:
+        // the region was zeroed. Nothing but atomics of this width touches it (invariants 1 and 3).
         unsafe { std::slice::from_raw_parts(start.cast(), count) }
     }
 
@@ -106,13 +108,14 @@ impl Arena {
     #[inline]
     pub(super) fn entry(&self, at: Offset) -> Entry<'_> {
         let header = self.checked(at, HEADER_BYTES, 8).cast::<u64>();
-        // SAFETY: `checked`: in the region and aligned; written before the caller's acquire load and never again
-        // (invariant 2).
+        // SAFETY: `checked`: in the region and aligned; written before the caller's acquire load and never
+        // again (invariant 2).
         let (stamp, shape) = unsafe { (header.read(), header.add(1).read()) };
         let value_bytes = (shape & ((1 << VALUE_BITS) - 1)) as usize;
         let key_bytes = (shape >> VALUE_BITS & ((1 << KEY_BITS) - 1)) as usize;
         let start = self.checked(at + HEADER_BYTES as u32, key_bytes + value_bytes, 8);
-        // SAFETY: as above; the borrow ends before the region does, and an entry is never moved or written again.
+        // SAFETY: as above; the borrow ends before the region does, and an entry is never moved or written
+        // again.
         let bytes = unsafe { std::slice::from_raw_parts(start, key_bytes + value_bytes) };
         let (key, value) = bytes.split_at(key_bytes);
         let kind = ItemKind::from_u8(stamp as u8).expect("Bump::entry wrote a kind");
@@ -125,7 +128,8 @@ impl Arena {
     pub(super) fn prefetch(&self, at: Offset, bytes: usize) {
         let _line = self.region.start().as_ptr().wrapping_add(at as usize + bytes).cast_const();
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a hint; it reads nothing as far as the program can tell, so any address will do. SSE is part of x86-64.
+        // SAFETY: a hint; it reads nothing as far as the program can tell, so any address will do. SSE is
+        // part of x86-64.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(_line.cast());
         }
@@ -177,8 +181,9 @@ impl Bump {
         let stamp = entry.sequence << 8 | entry.kind as u64;
         let older = u64::from(entry.older / 8) << (VALUE_BITS + KEY_BITS);
         let shape = older | (key_bytes as u64) << VALUE_BITS | value_bytes as u64;
-        // SAFETY: `back .. back + bytes` is in this region, aligned to 8, and was free: no reference to it exists, and
-        // this bump, the only one, is borrowed mutably. The sources are outside: the range was never handed out.
+        // SAFETY: `back .. back + bytes` is in this region, aligned to 8, and was free: no reference to it
+        // exists, and this bump, the only one, is borrowed mutably. The sources are outside: the range was
+        // never handed out.
         unsafe {
             let start = arena.region.start().as_ptr().add(self.back);
             start.cast::<u64>().write(stamp);

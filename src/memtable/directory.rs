@@ -1,8 +1,8 @@
 //! The directory: which tree has its root where. Open addressing, linear probing, at most half full.
 //!
-//! It is not ordered, and nothing leaves it. The inserter adds and swings roots; any thread looks up, without a lock.
-//! A full directory is copied to one of twice the size, which is then published; a reader still in the old one finds
-//! the roots of that moment (see the folder's invariant on frozen nodes).
+//! It is not ordered, and nothing leaves it. The inserter adds and swings roots; any thread looks up, without
+//! a lock. A full directory is copied to one of twice the size, which is then published; a reader still in
+//! the old one finds the roots of that moment (see the folder's invariant on frozen nodes).
 //!
 //! ```text
 //! offset size type name: meaning                     (one slot; in the arena)

@@ -1,12 +1,14 @@
 //! The generation's filter: a Bloom filter whose probes of one key lie in one cache line.
 //!
-//! It answers "certainly absent" with one cache miss. It is not exact, and it is not the filter of tables (that one is
-//! paged and stored, and lives elsewhere). The inserter adds, any thread asks; all words are atomics.
+//! It answers "certainly absent" with one cache miss. It is not exact, and it is not the filter of tables
+//! (that one is paged and stored, and lives elsewhere). The inserter adds, any thread asks; all words are
+//! atomics.
 //!
-//! Source: F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007), section 3
-//! (blocked filters); probes by multiplying with the golden ratio again and taking the top bits.
+//! Source: F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters"
+//! (2007), blocked filters; probes by multiplying with the golden ratio again and taking the top bits.
 //!
-//! Invariant: bits are only ever set, and before the entry they stand for is published; so who may see an entry sees its bits.
+//! Invariant: bits are only ever set, and before the entry they stand for is published; so who may see an
+//! entry sees its bits.
 
 use crate::base::hash::KeyHash;
 use crate::base::id::TreeId;
@@ -14,7 +16,8 @@ use crate::base::sync::{AtomicU64, Ordering};
 
 use super::arena::{Arena, Bump, LINE_BYTES, Offset};
 
-/// Bytes of region that one key is expected to take, entry and index together. A filter sized by it is 1 % of the region.
+/// Bytes of region that one key is expected to take, entry and index together. A filter sized by it is 1 % of
+/// the region.
 const REGION_BYTES_PER_KEY: usize = 128;
 const BITS_PER_KEY: usize = 10;
 const PROBES: usize = 6;
@@ -63,7 +66,7 @@ impl Filter {
     fn line(self, arena: &Arena, tree: TreeId, hash: KeyHash) -> (&[AtomicU64; 8], u64) {
         let tree = u64::from(tree.keyspace.0) << 32 | u64::from(tree.partition.0);
         let mixed = (hash.filter() ^ tree.wrapping_mul(TREE_MIX)).wrapping_mul(GOLDEN);
-        let index = (u128::from(mixed) * u128::from(self.lines) >> 64) as u32;
+        let index = ((u128::from(mixed) * u128::from(self.lines)) >> 64) as u32;
         let words = arena.words(self.at + index * LINE_BYTES as u32, 8);
         // The line took the top bits; the probes begin with the others folded in.
         (words.try_into().expect("a line has 8 words"), mixed ^ mixed >> 32)
@@ -84,7 +87,8 @@ mod tests {
     use crate::base::id::{KeyspaceId, PartitionId};
     use crate::base::region::Region;
 
-    /// Every key added is found, and at the expected load few others are; the same key of another tree is another key.
+    /// Every key added is found, and at the expected load few others are; the same key of another tree is
+    /// another key.
     #[test]
     fn few_false_positives_and_no_false_negatives() {
         let region_bytes = if cfg!(miri) { 32 << 10 } else { 1 << 20 };

@@ -1,7 +1,7 @@
 //! Reading a tree of nodes: descent, lookup, and movement without sibling links.
 //!
-//! It changes nothing and remembers nothing. `Generation` calls it for readers, the inserter for its own descent; the
-//! folder's page says why a reader may run beside the inserter.
+//! It changes nothing and remembers nothing. `Generation` calls it for readers, the inserter for its own
+//! descent; the folder's page says why a reader may run beside the inserter.
 
 use std::ops::Bound;
 
@@ -52,7 +52,8 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Which child to go to. Keys equal to a separator are right of it, so only what looks for keys below turns left there.
+    /// Which child to go to. Keys equal to a separator are right of it, so only what looks for keys below
+    /// turns left there.
     fn child_index(self, node: &Node<'_>, order: Order, direction: Direction) -> usize {
         match (self, direction) {
             (Cut::Below(key), Direction::Forward) => Cut::Above(key).rank(node, order),
@@ -76,8 +77,9 @@ fn turn(node: &Node<'_>, mut index: impl FnMut(Order) -> usize) -> Turn {
         let order = node.order();
         let index = index(order);
         let child = node.child(order, index);
-        // A split adds the separator before it swings the child to the left half: an unchanged state after the child
-        // was loaded means that the child covers the range picked. At most one more round for each separator added.
+        // A split adds the separator before it swings the child to the left half: an unchanged state after
+        // the child was loaded means that the child covers the range picked. At most one more round for each
+        // separator added.
         if node.is_still(order) {
             return Turn { order, index, child };
         }
@@ -106,7 +108,9 @@ pub(super) fn get<'a>(arena: &'a Arena, root: Offset, key: &[u8], bound: Sequenc
         return None;
     }
     let newest = node.entry(order.slot(rank));
-    visible(arena, newest, bound).map(|(_, entry)| entry)
+    let (_, entry) = visible(arena, newest, bound)?;
+    debug_assert_eq!(entry.key, key, "a key lies between the fences of every node it is looked for in");
+    Some(entry)
 }
 
 /// Opens a child, all of whose lines that a search needs are fetched at once.
@@ -212,8 +216,8 @@ mod tests {
     use crate::base::sync::Ordering;
     use crate::memtable::generation;
 
-    /// A reader that has looked at an inner node's state when a child is split finds every older key all the same:
-    /// the child it then loads may be the left half, and the state is looked at again.
+    /// A reader that has looked at an inner node's state when a child is split finds every older key all the
+    /// same: the child it then loads may be the left half, and the state is looked at again.
     #[test]
     fn a_split_between_state_and_child_loses_no_key() {
         let tree = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };

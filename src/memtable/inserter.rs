@@ -1,12 +1,13 @@
 //! The one writer of a generation: entries, splits, and how much room they may take.
 //!
-//! It is not a commit: order of sequences, log and visibility are the caller's. It may move between threads and is
-//! used by one at a time (`&mut`).
+//! It is not a commit: order of sequences, log and visibility are the caller's. It may move between threads
+//! and is used by one at a time (`&mut`).
 //!
-//! How a split is published is on the folder's page. The room one may take is bounded like this, with every node
-//! charged when it is made: a split leaves two nodes that are half empty, or (appending, at the right edge) a full
-//! one and one with a single key, so each split, and the one that a full node left behind still owes, is paid for by
-//! 7 insertions that bring no split: at most 2 splits for 7 new keys, beside one for each node that is there already.
+//! How a split is published is on the folder's page. The room one may take is bounded like this, with every
+//! node charged when it is made: a split leaves two nodes that are half empty, or (appending, at the right
+//! edge) a full one and one with a single key, so each split, and the one that a full node left behind still
+//! owes, is paid for by 7 insertions that bring no split: at most 2 splits for 7 new keys, beside one for
+//! each node that is there already.
 
 use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, Sequence, TreeId};
@@ -17,8 +18,8 @@ use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, Offset};
 use super::index::{Turn, open_child, turn_to_key};
 use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, head, node_bytes};
 
-/// Inner levels of the highest tree: nodes but those at the right edge have at least 7 keys, and there are less than
-/// 2^21 leaves in the largest region; 8^7 is 2^21.
+/// Inner levels of the highest tree: nodes but those at the right edge have at least 7 keys, and there are
+/// less than 2^21 leaves in the largest region; 8^7 is 2^21.
 const LEVELS_COUNT_MAX: usize = 12;
 /// Keys of a full node and the one to be added.
 const SPLIT_COUNT: usize = SLOTS_COUNT_MAX + 1;
@@ -28,10 +29,10 @@ const MIDDLE: usize = SPLIT_COUNT / 2;
 const LEAF_SPLIT_BYTES: usize = 2 * node_bytes(0, SLOTS_COUNT_MAX);
 const ROOT_BYTES: usize = node_bytes(1, SLOTS_COUNT_MAX);
 const INNER_SPLIT_BYTES: usize = 2 * ROOT_BYTES;
-/// What one new key is charged for nodes that do not exist yet: 2/7 of a leaf's split, and of that 2/7 for each level
-/// above, together 2/5 of an inner node's at most; a new tree's first leaf, its growth and its first root fit too,
-/// spread over the keys that cause them.
-const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 2 * 2 / (7 * 5) + 24;
+/// What one new key is charged for nodes that do not exist yet: 2/7 of a leaf's split, and of that 2/7 for
+/// each level above, together 4/35 of an inner node's at most; a new tree's first leaf, its growth and its
+/// first root fit too, spread over the keys that cause them.
+const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 4 / 35 + 24;
 
 const FIRST_LEAF: Shape = Shape { level: 0, slots_count: LEAF_SLOTS_COUNTS[0], skip: 0, link: 0 };
 
@@ -75,9 +76,8 @@ impl Inserter {
 
     /// Adds a version of a key. Readers see it at once, but for the bound they ask with.
     ///
-    /// # Panics
-    /// If [`Inserter::room`] was not asked, if key or value are over their limits, if a key's sequence goes back, or if
-    /// the tree's ids are 0.
+    /// # Panics If [`Inserter::room`] was not asked, if key or value are over their limits, if a key's
+    /// sequence goes back, or if the tree's ids are 0.
     pub(crate) fn insert(
         &mut self,
         tree: TreeId,
@@ -212,7 +212,8 @@ impl<'a> Growth<'a> {
             let key = self.arena.entry(split.separator).key;
             let item = Item { head: head(key, node.skip), entry: split.separator, child: split.right };
             if turn.order.count() < node.slots_count {
-                // The separator first, then the left half: a reader between them finds the old child, or the right half.
+                // The separator first, then the left half: a reader between them finds the old child, or the
+                // right half.
                 node.add(turn.order, turn.index, &item);
                 if split.left != old.at {
                     node.set_child(turn.order, turn.index, split.left);
@@ -262,8 +263,8 @@ impl<'a> Growth<'a> {
         Split { left, separator: separator.entry, right }
     }
 
-    /// How many bytes the heads of a node between two fences skip: more than before if some of them are alike and the
-    /// fences allow it, else as many, which costs no look at the keys.
+    /// How many bytes the heads of a node between two fences skip: more than before if some of them are alike
+    /// and the fences allow it, else as many, which costs no look at the keys.
     fn tighten(&self, skip: usize, fences: (Offset, Offset), items: &mut [Item]) -> usize {
         let (lower, upper) = fences;
         if lower == 0 || upper == 0 || items.windows(2).all(|pair| pair[0].head != pair[1].head) {

@@ -1,30 +1,35 @@
 //! Memtable generations: what was written since the last flush, in memory.
 //!
-//! A generation is an arena in one [`Region`], in it every version of every key written, an ordered index for each tree
-//! (keyspace, partition), found through a small directory, and a Bloom filter over all of them. It is not durable (the
-//! log is), decides no order of writes and no visibility (commit does), and never gives memory back before its end.
+//! A generation is an arena in one [`Region`], in it every version of every key written, an ordered index for
+//! each tree (keyspace, partition), found through a small directory, and a Bloom filter over all of them. It
+//! is not durable (the log is), decides no order of writes and no visibility (commit does), and never gives
+//! memory back before its end.
 //!
-//! Callers: write (inserts, flushes), read (gets and scans), levels (holds it in views). One thread at a time inserts,
-//! through the [`Inserter`]; any number read, without locks and without writing anything shared.
+//! Callers: write (inserts, flushes), read (gets and scans), levels (holds it in views). One thread at a time
+//! inserts, through the [`Inserter`]; any number read, without locks and without writing anything shared.
 //!
 //! Invariants:
-//! 1. A reader takes its sequence bound first, by an acquire load of what commit stored with release after the
-//!    insertions, and reads then. So every entry within the bound was published before its descent began.
-//! 2. Every node that a descent enters was part of its tree at some moment since the descent began, with the range for
-//!    which it was entered. For the root: it was loaded from the directory then. For a child: if the parent was part of
-//!    the tree when the child was loaded, so was the child, and the parent's order word, looked at again, shows that no
-//!    separator was added that would have made the child's range smaller (`index::turn`). If the parent had been
-//!    replaced by then, it is frozen: its children are those of the moment of its replacement, which was after it was entered.
-//! 3. Nodes are replaced by copies (split or grown), never emptied, and a replaced node is never changed again. So a
-//!    node entered holds every key of its range that was published before the descent began: all that the bound
-//!    allows. What it may lack is newer. The exception, a full node at the right edge that stays when the tree is
-//!    appended to, loses no key: what is then right of it is all new.
-//! 4. A version is reachable from every newer one of its key (`older`), so a newer version hides none within the bound.
-//! 5. A position stays valid as long as its generation, for the bound it was made with: its leaf, replaced or not, has
-//!    all keys of the leaf's range that the bound allows, and its neighbours are found from its key.
+//! 1. A reader takes its sequence bound first, by an acquire load of what commit stored with release after
+//!    the insertions, and reads then. So every entry within the bound was published before its descent began.
+//! 2. Every node that a descent enters was part of its tree at some moment since the descent began, with the
+//!    range for which it was entered. For the root: it was loaded from the directory then. For a child: if
+//!    the parent was part of the tree when the child was loaded, so was the child, and the parent's order
+//!    word, looked at again, shows that no separator was added that would have made the child's range smaller
+//!    (`index::turn`). If the parent had been replaced by then, it is frozen: its children are those of the
+//!    moment of its replacement, which was after it was entered.
+//! 3. Nodes are replaced by copies (split or grown), never emptied, and a replaced node is never changed
+//!    again. So a node entered holds every key of its range that was published before the descent began: all
+//!    that the bound allows. What it may lack is newer. The exception is a full node at the right edge
+//!    that stays when the tree is appended to: what is then right of it is all new, so it lacks nothing;
+//!    being full, nothing but newest versions changes in it; being at the edge, it skips nothing of its keys,
+//!    so a reader with a key from beyond its new range finds no other key in its place.
+//! 4. A version is reachable from every newer one of its key (`older`), so a newer version hides none within
+//!    the bound.
+//! 5. A position stays valid as long as its generation, for the bound it was made with: its leaf, replaced or
+//!    not, has all keys of the leaf's range that the bound allows, and its neighbours are found from its key.
 //!
-//! Costs, in cache misses that depend on each other: an absent key mostly 1 (filter). A present key about 1 for each
-//! level of the tree that is not in the CPU's caches, and 1 for its entry.
+//! Costs, in cache misses that depend on each other: an absent key mostly 1 (filter). A present key about 1
+//! for each level of the tree that is not in the CPU's caches, and 1 for its entry.
 
 mod arena;
 mod directory;
@@ -113,7 +118,8 @@ impl Generation {
         index::get(&self.arena, root, key, bound).map(MemItem::from)
     }
 
-    /// The first item of the tree in `direction` from `key` that has a version with a sequence of at most `bound`.
+    /// The first item of the tree in `direction` from `key` that has a version with a sequence of at most
+    /// `bound`.
     pub(crate) fn seek(
         &self,
         tree: TreeId,
@@ -176,7 +182,8 @@ impl Generation {
         (first != u64::MAX).then(|| (first, self.tally.last.load(Ordering::Relaxed)))
     }
 
-    /// The region, if this is the last reference and the inserter is gone. The owner zeroes it before it is used again.
+    /// The region, if this is the last reference and the inserter is gone. The owner zeroes it before it is
+    /// used again.
     pub(crate) fn into_region(generation: Arc<Generation>) -> Option<Region> {
         Arc::into_inner(generation).map(|generation| generation.arena.into_region())
     }

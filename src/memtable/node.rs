@@ -1,30 +1,34 @@
 //! Nodes of the ordered index: layout, the order word, search, building.
 //!
-//! A node is not a tree: which node follows which, and what is split when, is `index` and `inserter`. Anyone may read
-//! a node that was published; only the inserter changes one, and only so that each reader sees one of its states whole.
+//! A node is not a tree: which node follows which, and what is split when, is `index` and `inserter`. Anyone
+//! may read a node that was published; only the inserter changes one, and only so that each reader sees one
+//! of its states whole.
 //!
 //! ```text
-//! offset        size type name: meaning                                       (c: the node's slots, s: one of them)
+//! offset        size type name: meaning                         (c: slots that the node has)
 //!      0           8 u64  order: number of keys, then for each rank 4 bits: its slot
 //!      8           4 u32  header: level | c << 8 | skip << 16; fixed
 //!     12           4 u32  link: the leftmost child (inner nodes)
-//!     16          8c u64  heads: the 8 bytes of the key from `skip`, big-endian, zero padded; fixed once used
-//!  16+8c          4c u32  entries of a leaf: newest version. Children of an inner node: right of the separator
-//! 16+12c          4c u32  entries of an inner node: any version of the separator key; fixed once used
+//!     16          8c u64  heads: the 8 bytes of the key from `skip`, big-endian, zero padded; then fixed
+//!  16+8c          4c u32  leaf: entries, each the newest version; inner: children right of separators
+//! 16+12c          4c u32  inner: entries, any version of the separator key; then fixed
 //! ```
-//! A leaf has 4, 9 or 14 slots (1, 2 or 3 cache lines), an inner node 14 (4 lines, of which a descent needs 3).
+//! A leaf has 4, 9 or 14 slots (1, 2 or 3 cache lines), an inner node 14 (4, of which a descent needs 3).
 //!
-//! The order word is that of Masstree's border nodes (Y. Mao, E. Kohler, R. Morris, "Cache Craftiness for Fast Multicore
-//! Key-Value Storage", EuroSys 2012, section 4.6.2: the permutation). Keys are never removed here, so slots are used in
-//! the order of insertion, no slot is used twice, and no version counter is needed.
+//! The order word is that of Masstree's border nodes (Y. Mao, E. Kohler, R. Morris, "Cache Craftiness for
+//! Fast Multicore Key-Value Storage", EuroSys 2012: the permutation). Keys are never removed
+//! here, so slots are used in the order of insertion, no slot is used twice, and no version counter is
+//! needed.
 //!
-//! Heads skip what all keys of a node's range have in common: the common prefix of the separators on both sides (G.
-//! Graefe, "Write-Optimized B-Trees", VLDB 2004, section 3: fence keys). Every key that is routed to the node lies between them, so it
-//! needs no check. At the edges of a tree a fence is missing and nothing is skipped.
+//! Heads skip what all keys of a node's range have in common: the common prefix of the separators on both
+//! sides (G. Graefe, "Write-Optimized B-Trees", VLDB 2004: fence keys). Every key that is routed
+//! to the node lies between them, so it needs no check. At the edges of a tree a fence is missing and nothing
+//! is skipped.
 //!
 //! Invariants:
-//! 1. Header is fixed; head and entry of a slot are written before the order word that first names the slot, which is
-//!    stored with release. A leaf's entry is afterwards only replaced by a newer version of the same key.
+//! 1. Header is fixed; head and entry of a slot are written before the order word that first names the slot,
+//!    which is stored with release. A leaf's entry is afterwards only replaced by a newer version of the same
+//!    key.
 //! 2. The order word's count only grows: two equal words are the same state.
 
 use std::cmp::Ordering as Comparison;

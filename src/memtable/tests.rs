@@ -129,7 +129,8 @@ fn head_of(key: &[u8]) -> &[u8] {
     &key[..key.len().min(40)]
 }
 
-/// A key of a small world: few letters, several shared prefixes, lengths around the head's 8 bytes, the empty key.
+/// A key of a small world: few letters, several shared prefixes, lengths around the head's 8 bytes, the empty
+/// key.
 fn small_key(dice: &mut Dice) -> Vec<u8> {
     let prefix: &[u8] =
         [&b""[..], b"ab", b"common-p", b"common-prefix-of-many-bytes/", b"\0\0\0\0\0\0\0\0"][dice.roll(5)];
@@ -256,7 +257,8 @@ fn the_region_comes_back() {
     assert_eq!(Generation::into_region(generation).map(|region| region.bytes()), Some(64 << 10));
 }
 
-/// Fills a generation with batches of `batch` items for as long as `room` allows, and returns how much was used of 100.
+/// Fills a generation with batches of `batch` items for as long as `room` allows, and returns how much was
+/// used of 100.
 fn fill(bytes: usize, batch: usize, mut item: impl FnMut(u64) -> (TreeId, Vec<u8>, usize)) -> usize {
     let (generation, mut inserter) = generation(region(bytes));
     let secret = secret();
@@ -275,8 +277,8 @@ fn fill(bytes: usize, batch: usize, mut item: impl FnMut(u64) -> (TreeId, Vec<u8
     }
 }
 
-/// What `room` allows never runs out half-way, for items of many sizes, orders, and many trees; and for single items
-/// it allows nearly the whole region.
+/// What `room` allows never runs out half-way, for items of many sizes, orders, and many trees; and for
+/// single items it allows nearly the whole region.
 #[test]
 fn room_is_kept_and_used() {
     let bytes = if cfg!(miri) { 24 << 10 } else { 512 << 10 };
@@ -304,8 +306,8 @@ fn room_is_kept_and_used() {
     }
 }
 
-/// The worst orders for splits: full nodes left behind by appending, each split by the next batch; and batches as
-/// large as `room` allows into what is there.
+/// The worst orders for splits: full nodes left behind by appending, each split by the next batch; and
+/// batches as large as `room` allows into what is there.
 #[test]
 fn room_holds_for_the_worst_orders() {
     let bytes = if cfg!(miri) { 24 << 10 } else { 512 << 10 };
