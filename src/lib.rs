@@ -1,10 +1,10 @@
 //! An embedded key-value store for very many small items, read far more often than written.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the layers come before the engine that uses them"))]
-
 mod base;
 mod cache;
 mod compact;
+mod db;
+mod engine;
 mod format;
 mod io;
 mod levels;
@@ -16,3 +16,8 @@ mod wal;
 mod write;
 
 pub use base::error::{Corrupt, Error, Result};
+pub use db::{
+    Access, Any, BackgroundStats, Batch, Builder, Create, Cursor, Db, Durability, IoStats, Keyspace, KeyspaceAt,
+    KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, Ordered, Range,
+    RecoveryStats, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteStats,
+};

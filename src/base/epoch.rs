@@ -109,22 +109,11 @@ impl<T: Send + Sync + 'static> Published<T> {
         Published { current: AtomicPtr::new(Arc::into_raw(value).cast_mut()), epoch: epoch.clone() }
     }
 
-    /// The value, for as long as the pin is held. No lock, no shared write.
-    pub(crate) fn load<'p>(&self, _pin: &'p Pin) -> &'p T {
-        // SAFETY: the pointer came from `Arc::into_raw`; `store` gives its count back only through the epoch,
-        // so not before this pin ends. The pin must be of this cell's epoch, as every caller's is: a store
-        // has one.
-        unsafe { &*self.current.load(Ordering::Acquire) }
-    }
-
-    /// A counted reference, for what outlives a pin.
-    pub(crate) fn load_arc(&self, pin: &Pin) -> Arc<T> {
-        let current: *const T = self.load(pin);
-        // SAFETY: from `Arc::into_raw`, and alive under the pin (see `load`), so the count is at least 1.
-        unsafe {
-            Arc::increment_strong_count(current);
-            Arc::from_raw(current)
-        }
+    /// The value, for as long as the pin is held. No lock, no shared write. The pin is of this cell's epoch.
+    pub(crate) fn load<'p>(&self, _pin: &'p Pin) -> Loaded<'p, T> {
+        // SAFETY: the pointer came from `Arc::into_raw`; `store` gives its count back only through the epoch, so not
+        // before this pin ends.
+        Loaded(unsafe { &*self.current.load(Ordering::Acquire) })
     }
 
     /// Replaces the value. Readers pinned before may still see the old one.
@@ -134,6 +123,35 @@ impl<T: Send + Sync + 'static> Published<T> {
         // SAFETY: the cell owned one count of `old`, taken out by the swap.
         let old = unsafe { Arc::from_raw(old) };
         self.epoch.defer(&pin, move || drop(old));
+    }
+}
+
+/// A published value under a pin.
+#[derive(Debug)]
+pub(crate) struct Loaded<'p, T>(&'p T);
+
+impl<T> Clone for Loaded<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Loaded<'_, T> {}
+
+impl<'p, T> Loaded<'p, T> {
+    pub(crate) fn get(self) -> &'p T {
+        self.0
+    }
+
+    /// A counted reference to this very value, for what outlives the pin.
+    pub(crate) fn counted(self) -> Arc<T> {
+        let current: *const T = self.0;
+        // SAFETY: only `Published::load` makes a `Loaded`: the pointer is from `Arc::into_raw`, and alive under the pin
+        // that `'p` stands for, so the count is at least 1.
+        unsafe {
+            Arc::increment_strong_count(current);
+            Arc::from_raw(current)
+        }
     }
 }
 
@@ -155,8 +173,8 @@ mod tests {
         let first = Arc::new(1);
         let cell = Published::new(&epoch, Arc::clone(&first));
         let pin = epoch.pin();
-        let seen = cell.load(&pin);
-        let held = cell.load_arc(&pin);
+        let seen = cell.load(&pin).get();
+        let held = cell.load(&pin).counted();
         cell.store(Arc::new(2));
         epoch.collect();
         assert_eq!((*seen, *held, Arc::strong_count(&first)), (1, 1, 3));
@@ -164,7 +182,7 @@ mod tests {
         epoch.collect();
         assert_eq!(epoch.pending(), 0);
         assert_eq!(Arc::strong_count(&first), 1);
-        assert_eq!(*cell.load(&epoch.pin()), 2);
+        assert_eq!(*cell.load(&epoch.pin()).get(), 2);
     }
 
     /// More stores than a thread remembers handles of still pin.

@@ -124,6 +124,13 @@ impl MergeJob {
         })
     }
 
+    /// Memory for reading and writing, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let reading = |run: &RunStream| run.stream.as_ref().map_or(0, TableStream::memory_bytes);
+        let read: usize = self.merge.sources().iter().map(reading).sum();
+        read + self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
+    }
+
     /// Does the next piece: some hundred KiB of input, and at times the end of a table.
     ///
     /// # Errors

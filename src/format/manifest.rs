@@ -166,6 +166,11 @@ mod tag {
 /// Kind of a keyspace placed by hash, which this release does not know.
 const KIND_HASHED: u8 = 2;
 
+/// Bytes of the payload of one edit.
+pub(crate) fn edit_bytes(changes: &[Change]) -> u64 {
+    encode_edit(0, changes).len() as u64
+}
+
 /// The payload of one edit; `chain` is that of all records before it.
 pub(crate) fn encode_edit(chain: u64, changes: &[Change]) -> Vec<u8> {
     let mut out = chain.to_le_bytes().to_vec();

@@ -1,4 +1,8 @@
-//! Versions, edits, manifest, view.
+//! Which tables make up the store: versions, the manifest that records their changes, STORE, and the view a reader pins.
+//!
+//! It is not the place where tables are picked, merged or read. Called by write, read, compact and engine.
 
 pub(crate) mod manifest;
 pub(crate) mod store;
+pub(crate) mod version;
+pub(crate) mod view;

@@ -122,6 +122,11 @@ impl<S: Source> Merge<S> {
         Ok(())
     }
 
+    /// The sources, newest first.
+    pub(crate) fn sources(&self) -> &[S] {
+        &self.sources
+    }
+
     /// What has been left behind so far.
     pub(crate) fn consumed(&self) -> Consumed {
         self.consumed

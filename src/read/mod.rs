@@ -1,1 +1,7 @@
-//! Lookups and scans as state machines.
+//! Lookups and scans as state machines: they say which blocks they need and are resumed with them.
+//!
+//! Nothing here reads a file, takes a lock, asks the clock or waits. Drivers in `engine` do.
+
+pub(crate) mod get;
+pub(crate) mod scan;
+pub(crate) mod trace;

@@ -100,6 +100,12 @@ impl TableBuilder {
         Ok(TableBuilder { out, slice: None, slices: Vec::new(), last_tree: None })
     }
 
+    /// Memory held: what is not written yet, and what is kept of each item until the slice ends.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let slice = self.slice.as_ref().map_or(0, |slice| slice.hashes.capacity() * size_of::<u64>());
+        self.out.buffer.capacity() + slice
+    }
+
     /// Begins the slice of `tree`, which comes after all before it. A slice that gets no item is left out.
     pub(crate) fn begin(&mut self, tree: TreeId, shape: SliceShape) -> Result<()> {
         assert!(self.slice.is_none(), "the slice before was ended");

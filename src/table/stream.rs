@@ -89,6 +89,11 @@ impl TableStream {
         Ok(stream)
     }
 
+    /// Memory for reading.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.chunk.len()
+    }
+
     /// The current item; `None` behind the last.
     pub(crate) fn item(&self) -> Option<(&[u8], ItemKind, &[u8])> {
         let layout = self.layout.as_ref()?;

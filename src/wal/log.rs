@@ -42,6 +42,10 @@ pub(crate) fn log_bytes(records: u64, payload_bytes: u64) -> u64 {
     RECORDS_FROM + payload_bytes.next_multiple_of(8) + records * record_bytes(8) as u64
 }
 
+/// A state of a log to come back to.
+#[derive(Debug)]
+pub(crate) struct Mark(Framer);
+
 /// The write side of a log.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -120,6 +124,21 @@ impl Log {
     /// If the payload is empty or longer than [`Log::room_bytes`].
     pub(crate) fn frame(&mut self, first_sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
         self.framer.frame(first_sequence, payload, out);
+    }
+
+    /// Bytes of the file that one payload takes.
+    pub(crate) fn record_bytes(payload_bytes: usize) -> usize {
+        record_bytes(payload_bytes)
+    }
+
+    /// Where the log is now, to come back to if what is framed next does not reach the file.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.framer.clone())
+    }
+
+    /// Forgets what was framed since the mark.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        self.framer = mark.0;
     }
 
     /// A sync that began after everything up to `up_to` was written has succeeded. Returns offset and bytes of a slot page to

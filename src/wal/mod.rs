@@ -2,9 +2,11 @@
 //!
 //! It is not the order of commits, nor who waits for a sync (`write::commit`), nor which logs exist (the manifest).
 
-pub(crate) mod log;
+mod log;
 #[cfg(test)]
 pub(crate) mod memory;
 pub(crate) mod replay;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use log::{Log, LogIdentity, Mark};

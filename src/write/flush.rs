@@ -112,6 +112,11 @@ impl Flush {
         Flush { generations, secret, trees, current: None, output, counts: FlushCounts::default() }
     }
 
+    /// Memory for writing, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
+    }
+
     /// Does the next piece: some hundred KiB of input, or the end of the file.
     ///
     /// # Errors

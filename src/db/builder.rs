@@ -1,0 +1,162 @@
+//! How a store is opened.
+
+use std::path::{Path, PathBuf};
+
+use crate::base::error::{Error, Result};
+use crate::base::settings::StoreSettings;
+use crate::engine::{Mode, OpenOptions, Store};
+use crate::io::env::Env;
+use crate::io::os::DirectIo;
+use crate::write::commit::Until;
+
+use super::Db;
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Once the kernel has it: it survives the process. Power loss may take the latest writes, never older ones before them.
+    #[default]
+    Buffered,
+    /// Once the device has it: it survives power loss.
+    Sync,
+}
+
+impl Durability {
+    pub(crate) fn until(self) -> Until {
+        match self {
+            Durability::Buffered => Until::Written,
+            Durability::Sync => Until::Synced,
+        }
+    }
+}
+
+/// Whether a store is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Create {
+    /// Made if there is none.
+    #[default]
+    IfMissing,
+    /// Never made: `Missing` if there is none.
+    Never,
+}
+
+/// What the opener may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Access {
+    /// Reads and writes; nobody else has the store open.
+    #[default]
+    ReadWrite,
+    /// Reads. Others may read at the same time, nobody writes; not a byte of the directory is changed.
+    ReadOnly,
+}
+
+/// Settings to choose before a store is opened; every one has a default that was measured.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    path: PathBuf,
+    settings: StoreSettings,
+    create: Create,
+    access: Access,
+    faults: Vec<String>,
+}
+
+impl Builder {
+    pub(crate) fn new(path: &Path) -> Builder {
+        Builder {
+            path: path.to_owned(),
+            settings: StoreSettings::default(),
+            create: Create::default(),
+            access: Access::default(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// Memory for everything the store keeps: write buffers, cache, filters, indexes, merges. In bytes.
+    #[must_use]
+    pub fn memory_bytes(self, bytes: u64) -> Builder {
+        self.set("memory_bytes", bytes)
+    }
+
+    /// When writes are acknowledged that do not say so themselves.
+    #[must_use]
+    pub fn durability(self, durability: Durability) -> Builder {
+        self.set("sync_every_commit", u64::from(durability == Durability::Sync))
+    }
+
+    /// Whether a missing store is made.
+    #[must_use]
+    pub fn create(mut self, create: Create) -> Builder {
+        self.create = create;
+        self
+    }
+
+    /// Whether the store is opened for writing.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// use trine::{Access, Db, Error};
+    /// Db::open(&path)?.ordered("users").open()?;
+    /// let one = Db::builder(&path).access(Access::ReadOnly).open()?;
+    /// let two = Db::builder(&path).access(Access::ReadOnly).open()?;
+    /// assert!(matches!(one.keyspace("users")?.put(b"ann", b"1"), Err(Error::ReadOnly)));
+    /// assert!(!two.keyspace("users")?.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Builder {
+        self.access = access;
+        self
+    }
+
+    /// Sets any store setting by its name in [`Db::settings`]. A wrong name or value is reported by `open`.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: u64) -> Builder {
+        if let Err(Error::Invalid { faults }) = self.settings.set(name, value) {
+            self.faults.extend(faults);
+        }
+        self
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// As [`Db::open`], and `Invalid` with every wrong setting at once.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let wrong = trine::Db::builder(&path).memory_bytes(1).set("no_such_setting", 2).open();
+    /// let Err(trine::Error::Invalid { faults }) = wrong else { panic!() };
+    /// assert_eq!(faults.len(), 2);
+    /// ```
+    pub fn open(self) -> Result<Db> {
+        self.check()?;
+        let direct_io = if self.settings.direct_io == 1 { DirectIo::WhereSupported } else { DirectIo::Off };
+        let env = Env::os(&self.path, direct_io, self.settings.open_files_max as usize)?;
+        self.open_in(env)
+    }
+
+    /// Opens the store in a world of the caller's.
+    pub(crate) fn open_in(self, env: Env) -> Result<Db> {
+        self.check()?;
+        let mode = match (self.access, self.create) {
+            (Access::ReadOnly, _) => Mode::ReadOnly,
+            (Access::ReadWrite, Create::Never) => Mode::Existing,
+            (Access::ReadWrite, Create::IfMissing) => Mode::CreateIfMissing,
+        };
+        Ok(Db::new(Store::open(env, OpenOptions { settings: self.settings, mode })?))
+    }
+
+    fn check(&self) -> Result<()> {
+        let mut faults = self.faults.clone();
+        if let Err(Error::Invalid { faults: more }) = self.settings.validate() {
+            faults.extend(more);
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Error::Invalid { faults }) }
+    }
+}

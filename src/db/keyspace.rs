@@ -1,0 +1,477 @@
+//! Handles of keyspaces.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::ItemKind;
+use crate::base::settings::KeyspaceSettings;
+use crate::base::sync::Arc;
+use crate::engine::catalog;
+use crate::engine::snapshot::Point;
+use crate::engine::stats::KeyspaceStats;
+use crate::read::trace::NoTrace;
+use crate::write::batch::Items;
+
+use super::range::{self, Cursor, Range};
+use super::{Handle, KeyspaceAt, SettingValue, Snapshot, Value};
+
+/// A keyspace whose keys are ordered as unsigned bytes.
+#[derive(Clone, Copy, Debug)]
+pub enum Ordered {}
+
+/// A keyspace of a kind known at run time.
+#[derive(Clone, Copy, Debug)]
+pub enum Any {}
+
+/// The kinds of keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A tree: keys in order.
+    Ordered,
+}
+
+/// One entry of [`Db::keyspaces`](super::Db::keyspaces).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct KeyspaceInfo {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+}
+
+/// What a get did, step by step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Trace {
+    /// All eight steps, in their order.
+    pub steps: Vec<TraceStep>,
+}
+
+/// One step of a get: MtGet, FileFind, FBLoad, FBMatch, IBLoad, IBSeek, DBLoad or DBSeek.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct TraceStep {
+    /// Its name.
+    pub name: &'static str,
+    /// Nanoseconds in it, over all times.
+    pub ns: u64,
+    /// Bytes loaded or looked into.
+    pub bytes: u64,
+    /// Times it was entered.
+    pub count: u64,
+}
+
+/// Opens or makes a keyspace.
+#[derive(Clone, Debug)]
+pub struct KeyspaceBuilder {
+    handle: Arc<Handle>,
+    name: String,
+    given: Vec<(String, u64)>,
+}
+
+impl KeyspaceBuilder {
+    pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> KeyspaceBuilder {
+        KeyspaceBuilder { handle: Arc::clone(handle), name: name.to_owned(), given: Vec::new() }
+    }
+
+    /// Sets a keyspace setting by its name in [`Keyspace::settings`]. For a keyspace that exists it applies to tables
+    /// written from now on.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: u64) -> KeyspaceBuilder {
+        self.given.push((name.to_owned(), value));
+        self
+    }
+
+    /// Opens the keyspace, or makes it.
+    ///
+    /// # Errors
+    /// `Invalid` for a wrong setting or name (1 to 255 bytes); `ReadOnly` if it would have to be made or changed; `Latched`, `Full`, `Io`.
+    ///
+    /// # Cost
+    /// One sync of the manifest if it is made or its settings change.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// assert!(db.ordered("users").set("size_ratio", 1).open().is_err());
+    /// let users = db.ordered("users").set("size_ratio", 10).open()?;
+    /// let ratio = users.settings().into_iter().find(|one| one.name == "size_ratio").unwrap();
+    /// assert_eq!((ratio.value, ratio.default), (10, 8));
+    /// # Ok(()) }
+    /// ```
+    pub fn open(self) -> Result<Keyspace<Ordered>> {
+        let mut faults = Vec::new();
+        let mut check = KeyspaceSettings::default();
+        for (name, value) in &self.given {
+            if let Err(Error::Invalid { faults: more }) = check.set(name, *value) {
+                faults.extend(more);
+            }
+        }
+        if let Err(Error::Invalid { faults: more }) = check.validate() {
+            faults.extend(more);
+        }
+        if self.name.is_empty() || self.name.len() > 255 {
+            faults.push(format!("a keyspace's name has 1 to 255 bytes, not {}", self.name.len()));
+        }
+        if !faults.is_empty() {
+            return Err(Error::Invalid { faults });
+        }
+        let keyspace = self.handle.open_keyspace(&self.name, &self.given)?;
+        Ok(Keyspace::new(&self.handle, keyspace))
+    }
+}
+
+/// A named map of the store. Clones are handles of the same keyspace; threads may share them.
+#[derive(Debug)]
+pub struct Keyspace<K> {
+    handle: Arc<Handle>,
+    keyspace: Arc<catalog::Keyspace>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Clone for Keyspace<K> {
+    fn clone(&self) -> Self {
+        Keyspace::new(&self.handle, Arc::clone(&self.keyspace))
+    }
+}
+
+thread_local! {
+    /// Encoding of a single write: its memory is used again.
+    static ONE: RefCell<Items> = RefCell::default();
+}
+
+impl<K> Keyspace<K> {
+    pub(crate) fn new(handle: &Arc<Handle>, keyspace: Arc<catalog::Keyspace>) -> Keyspace<K> {
+        Keyspace { handle: Arc::clone(handle), keyspace, kind: PhantomData }
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    /// What the engine knows it as; `Dropped` if it was dropped.
+    pub(crate) fn live(&self) -> Result<&catalog::Keyspace> {
+        self.keyspace.check_live()?;
+        Ok(&self.keyspace)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.keyspace.name
+    }
+
+    /// Writes `value` under `key`, in place of what was there.
+    ///
+    /// # Errors
+    /// `TooLarge` for a key over 65,535 bytes or a value over 1 MiB, `Full` while the disk is full, `Dropped`, `ReadOnly`,
+    /// `Latched`, `Io`. Nothing is visible then.
+    ///
+    /// # Cost
+    /// One append to the log, shared with writers at the same moment; a sync too with [`Durability::Sync`](super::Durability).
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// users.put("bob", vec![2])?;
+    /// # Ok(()) }
+    /// ```
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.write_one(ItemKind::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// Removes `key`; no error if it is not there.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// users.delete(b"ann")?;
+    /// assert!(!users.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.write_one(ItemKind::Delete, key.as_ref(), &[])
+    }
+
+    fn write_one(&self, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
+        let tree = self.live()?.tree;
+        ONE.with_borrow_mut(|items| {
+            items.clear();
+            items.push(tree, kind, key, value)?;
+            self.handle.write(items, None)
+        })
+    }
+
+    /// The value under `key`, copied.
+    ///
+    /// # Errors
+    /// `Corrupt` if a block it needs is damaged, `Io` if one cannot be read, `Dropped`.
+    ///
+    /// # Cost
+    /// No device read if memtable or cache has it; else one, and rarely more. No lock, one allocation.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// assert_eq!(users.get(b"ann")?.as_deref(), Some(&b"1"[..]));
+    /// assert_eq!(users.get(b"bob")?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_with(key, Value::copy)
+    }
+
+    /// Hands the value under `key` to `take` where it lies, and returns what that returns.
+    ///
+    /// `take` should be short: the store cannot give memory back while it runs.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// # Cost
+    /// As [`Keyspace::get`], without the allocation.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"12")?;
+    /// assert_eq!(users.get_with(b"ann", |value| value.len())?, Some(2));
+    /// # Ok(()) }
+    /// ```
+    pub fn get_with<R>(&self, key: impl AsRef<[u8]>, take: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.lookup(key.as_ref(), None, |value| value.map(take))
+    }
+
+    /// Puts the value under `key` into `buffer`, in place of what it held; `false` if there is none.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let mut buffer = Vec::new();
+    /// assert!(users.get_into(b"ann", &mut buffer)?);
+    /// assert_eq!(buffer, b"1");
+    /// # Ok(()) }
+    /// ```
+    pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
+        self.lookup(key.as_ref(), None, |value| {
+            buffer.clear();
+            buffer.extend_from_slice(value.unwrap_or_default());
+            value.is_some()
+        })
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// assert!(!users.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.lookup(key.as_ref(), None, |value| value.is_some())
+    }
+
+    pub(crate) fn lookup<R>(
+        &self,
+        key: &[u8],
+        at: Option<&Point>,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let keyspace = if at.is_some() { &*self.keyspace } else { self.live()? };
+        self.handle.get(keyspace, key, at, &mut NoTrace, take)
+    }
+
+    /// As [`Keyspace::get`], with what each of its eight steps took.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let (value, trace) = users.trace(b"ann")?;
+    /// assert!(value.is_some());
+    /// assert_eq!((trace.steps.len(), trace.steps[0].name, trace.steps[0].count), (8, "MtGet", 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn trace(&self, key: impl AsRef<[u8]>) -> Result<(Option<Value>, Trace)> {
+        let mut timer = self.handle.stage_timer();
+        let found = self.handle.get(self.live()?, key.as_ref(), None, &mut timer, |value| value.map(Value::copy))?;
+        let steps = timer.finish().into_iter();
+        let steps = steps.map(|(stage, cost)| TraceStep {
+            name: stage.name(),
+            ns: cost.ns,
+            bytes: cost.bytes,
+            count: cost.count,
+        });
+        Ok((found, Trace { steps: steps.collect() }))
+    }
+
+    /// The same reads as of `snapshot`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let at = db.snapshot();
+    /// users.delete(b"ann")?;
+    /// assert!(users.at(&at).contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn at(&self, snapshot: &Snapshot) -> KeyspaceAt<K> {
+        KeyspaceAt::new(self.clone(), snapshot)
+    }
+
+    /// Every setting of the keyspace, with its default and what it does.
+    pub fn settings(&self) -> Vec<SettingValue> {
+        self.keyspace.settings().values().into_iter().map(SettingValue::new).collect()
+    }
+
+    /// Counters and sizes of this keyspace.
+    ///
+    /// # Errors
+    /// `Dropped`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// assert_eq!(users.stats()?.tables, 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn stats(&self) -> Result<KeyspaceStats> {
+        Ok(self.handle.keyspace_stats(self.live()?))
+    }
+}
+
+impl Keyspace<Any> {
+    /// The same keyspace with ordered reads.
+    ///
+    /// # Errors
+    /// None today: every keyspace is ordered.
+    pub fn ordered(&self) -> Result<Keyspace<Ordered>> {
+        Ok(Keyspace::new(&self.handle, Arc::clone(&self.keyspace)))
+    }
+}
+
+impl Keyspace<Ordered> {
+    /// Items whose keys lie in `range`, in order, from either end. They are those of the moment of the call.
+    ///
+    /// # Cost
+    /// One seek a run; then one block read a block of items, unless cached. An item is two allocations: a
+    /// [`cursor`](Keyspace::cursor) has none.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// for name in ["ann", "bob", "eve"] {
+    ///     users.put(name, b"")?;
+    /// }
+    /// let names: Vec<_> = users.range("b"..).map(|item| item.map(|(key, _)| key)).collect::<Result<_, _>>()?;
+    /// assert_eq!(names, [&b"bob"[..], b"eve"]);
+    /// let (last, _) = users.range("a"..="bob").next_back().unwrap()?;
+    /// assert_eq!(last, b"bob"[..]);
+    /// # Ok(()) }
+    /// ```
+    pub fn range<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Range {
+        Range::new(&self.handle, &self.keyspace, None, range::owned(range))
+    }
+
+    /// Items whose keys begin with `prefix`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("user/ann", b"")?;
+    /// users.put("zone/eu", b"")?;
+    /// assert_eq!(users.prefix("user/").count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        Range::new(&self.handle, &self.keyspace, None, range::of_prefix(prefix.as_ref()))
+    }
+
+    /// All items.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// assert!(users.iter().next().is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn iter(&self) -> Range {
+        Range::new(&self.handle, &self.keyspace, None, range::all())
+    }
+
+    /// A cursor over the items of `range`: it lends keys and values, goes both ways and seeks.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// for name in ["ann", "bob", "eve"] {
+    ///     users.put(name, b"")?;
+    /// }
+    /// let mut cursor = users.cursor::<&str>(..);
+    /// cursor.seek("b")?;
+    /// assert_eq!(cursor.next()?.map(|(key, _)| key), Some(&b"bob"[..]));
+    /// assert_eq!(cursor.next()?.map(|(key, _)| key), Some(&b"eve"[..]));
+    /// assert_eq!(cursor.prev()?.map(|(key, _)| key), Some(&b"bob"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn cursor<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Cursor {
+        Cursor::new(&self.handle, &self.keyspace, None, range::owned(range))
+    }
+
+    pub(crate) fn range_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Range {
+        Range::new(&self.handle, &self.keyspace, Some(at), range)
+    }
+
+    pub(crate) fn cursor_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Cursor {
+        Cursor::new(&self.handle, &self.keyspace, Some(at), range)
+    }
+}

@@ -1,0 +1,343 @@
+//! The public face: handles over the engine. No logic of the store.
+
+mod batch;
+mod builder;
+mod keyspace;
+mod range;
+mod snapshot;
+mod stats;
+mod value;
+
+use std::path::Path;
+
+use crate::base::error::Result;
+use crate::base::sync::Arc;
+use crate::engine::Store;
+
+pub use batch::Batch;
+pub use builder::{Access, Builder, Create, Durability};
+pub use keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind, Ordered, Trace, TraceStep};
+pub use range::{Cursor, Range};
+pub use snapshot::{KeyspaceAt, Snapshot};
+pub use stats::SettingValue;
+pub use value::Value;
+
+pub use crate::engine::stats::{
+    BackgroundStats, IoStats, KeyspaceStats, LevelStats, MemoryRole, MemoryStats, RecoveryStats, SnapshotStats,
+    SpaceStats, Stats, WriteStats,
+};
+
+/// An open store. Clones are handles of the same store.
+///
+/// One process writes a store at a time; any number of its threads share this handle. The store stays open until its
+/// last handle (also keyspaces, snapshots, batches and iterators) is dropped, which waits for background work to stop.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let db = trine::Db::open(&path)?;
+/// let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// assert_eq!(users.get(b"ann")?.as_deref(), Some(&b"1"[..]));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Db {
+    handle: Arc<Handle>,
+}
+
+/// What every handle holds: the store closes with the last of them.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    store: Arc<Store>,
+}
+
+impl std::ops::Deref for Handle {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody is left to be told; `close` tells.
+        if let Err(error) = self.store.close() {
+            log::warn!("closing the store: {error}");
+        }
+    }
+}
+
+impl Db {
+    /// Opens the store in directory `path`, and makes it if there is none.
+    ///
+    /// # Errors
+    /// `Locked` if it is open elsewhere, `Foreign` if the directory holds something else, `Corrupt` if a file is damaged,
+    /// `Unsupported` if a newer release wrote it, `Permission`, `Full` and `Io` as the system says.
+    ///
+    /// # Cost
+    /// Reads the manifest, the end of every table and the logs: what was written since the last flush is replayed.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = trine::Db::open(&path)?;
+    /// assert!(matches!(trine::Db::open(&path), Err(trine::Error::Locked { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Db> {
+        Db::builder(path).open()
+    }
+
+    /// A builder with settings to choose before the store in `path` is opened.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = trine::Db::builder(&path).memory_bytes(64 << 20).durability(trine::Durability::Sync).open()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(path: impl AsRef<Path>) -> Builder {
+        Builder::new(path.as_ref())
+    }
+
+    pub(crate) fn new(store: Arc<Store>) -> Db {
+        Db { handle: Arc::new(Handle { store }) }
+    }
+
+    /// An ordered keyspace: opened if it exists, else made when the returned builder's `open` is called.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").set("size_ratio", 10).open()?;
+    /// assert_eq!(events.name(), "events");
+    /// # Ok(()) }
+    /// ```
+    pub fn ordered(&self, name: &str) -> KeyspaceBuilder {
+        KeyspaceBuilder::new(&self.handle, name)
+    }
+
+    /// A keyspace that exists, of whatever kind.
+    ///
+    /// # Errors
+    /// `NoKeyspace` if there is none of that name.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// assert!(matches!(db.keyspace("users"), Err(trine::Error::NoKeyspace { .. })));
+    /// db.ordered("users").open()?.put(b"ann", b"1")?;
+    /// assert!(db.keyspace("users")?.contains(b"ann")?);
+    /// assert_eq!(db.keyspace("users")?.ordered()?.iter().count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace<Any>> {
+        Ok(Keyspace::new(&self.handle, self.handle.keyspace(name)?))
+    }
+
+    /// Every keyspace, by name.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// db.ordered("users").open()?;
+    /// assert_eq!(db.keyspaces()[0].name, "users");
+    /// # Ok(()) }
+    /// ```
+    pub fn keyspaces(&self) -> Vec<KeyspaceInfo> {
+        let names = self.handle.keyspace_names();
+        names.into_iter().map(|name| KeyspaceInfo { name, kind: Kind::Ordered }).collect()
+    }
+
+    /// Drops a keyspace and everything in it, in one edit of the manifest. Its handles answer `Dropped`; snapshots taken
+    /// before still see it, and its space is given back once they are gone.
+    ///
+    /// # Errors
+    /// `NoKeyspace` if there is none of that name, `ReadOnly`, `Latched`, `Io`.
+    ///
+    /// # Cost
+    /// One sync of the manifest, whatever the size.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let old = db.ordered("old").open()?;
+    /// db.drop_keyspace("old")?;
+    /// assert!(matches!(old.get(b"key"), Err(trine::Error::Dropped { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.handle.drop_keyspace(name)
+    }
+
+    /// An empty batch: its writes become visible, and durable, together or not at all, over all keyspaces.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let (users, names) = (db.ordered("users").open()?, db.ordered("names").open()?);
+    /// let mut batch = db.batch();
+    /// batch.put(&users, b"1", b"ann")?;
+    /// batch.put(&names, b"ann", b"1")?;
+    /// batch.commit()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn batch(&self) -> Batch {
+        Batch::new(&self.handle)
+    }
+
+    /// The store as it is now, to read from as long as the snapshot is kept.
+    ///
+    /// # Cost
+    /// No device access. A snapshot keeps the memory and files of its moment: a long one costs space.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let users = db.ordered("users").open()?;
+    /// let before = db.snapshot();
+    /// users.put(b"ann", b"1")?;
+    /// assert_eq!(users.at(&before).get(b"ann")?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.handle)
+    }
+
+    /// Makes every write acknowledged so far survive power loss.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Latched`; `Io` if the sync fails, after which the store takes no writes until it is reopened.
+    ///
+    /// # Cost
+    /// One sync of the log, none if everything is durable.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// db.ordered("users").open()?.put(b"ann", b"1")?;
+    /// db.sync()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn sync(&self) -> Result<()> {
+        self.handle.sync_log()
+    }
+
+    /// Writes what is in memory to tables, and waits for it.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Latched`, `Full`, `Io`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// db.ordered("users").open()?.put(b"ann", b"1")?;
+    /// db.flush()?;
+    /// assert_eq!(db.stats().keyspaces[0].tables, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn flush(&self) -> Result<()> {
+        self.handle.flush()
+    }
+
+    /// Flushes, and merges every keyspace into one run without overwritten items and tombstones; waits for it.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Latched`, `Full`, `Corrupt`, `Io`.
+    ///
+    /// # Cost
+    /// Reads and writes everything once.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// users.delete(b"ann")?;
+    /// db.compact()?;
+    /// assert_eq!(db.stats().keyspaces[0].tables, 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn compact(&self) -> Result<()> {
+        self.handle.compact()
+    }
+
+    /// Waits until no flush or merge is due; starts none of its own.
+    ///
+    /// # Errors
+    /// What stopped the background work, if something did.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// db.settle()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn settle(&self) -> Result<()> {
+        self.handle.settle()
+    }
+
+    /// Closes the store for all its handles: syncs the log, stops background work, gives up the lock.
+    ///
+    /// # Errors
+    /// What failed meanwhile, also in the background. The store is closed all the same.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = trine::Db::open(&path)?;
+    /// db.close()?;
+    /// trine::Db::open(&path)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn close(self) -> Result<()> {
+        self.handle.close()
+    }
+
+    /// Counters and sizes now.
+    ///
+    /// # Cost
+    /// Walks the tables in memory; no device access.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let memory = db.stats().memory;
+    /// assert!(memory.used_bytes <= memory.budget_bytes);
+    /// # Ok(()) }
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.handle.stats()
+    }
+
+    /// Every setting of the open store, with its default and what it does.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let memory = db.settings().into_iter().find(|one| one.name == "memory_bytes").unwrap();
+    /// assert_eq!(memory.value, memory.default);
+    /// # Ok(()) }
+    /// ```
+    pub fn settings(&self) -> Vec<SettingValue> {
+        self.handle.settings().values().into_iter().map(SettingValue::new).collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! Iterators and cursors over items in order.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+
+use crate::base::error::{Error, Result};
+use crate::base::step::Direction;
+use crate::base::sync::Arc;
+use crate::engine::catalog;
+use crate::engine::snapshot::Point;
+use crate::read::scan::{self, Scan};
+
+use super::{Handle, Value};
+
+/// The bounds of `range`, owned.
+pub(crate) fn owned<B: AsRef<[u8]>>(range: impl RangeBounds<B>) -> scan::Range {
+    let own = |bound: Bound<&B>| bound.map(|key| key.as_ref().to_vec());
+    (own(range.start_bound()), own(range.end_bound()))
+}
+
+pub(crate) fn all() -> scan::Range {
+    (Bound::Unbounded, Bound::Unbounded)
+}
+
+/// Every key that begins with `prefix`.
+pub(crate) fn of_prefix(prefix: &[u8]) -> scan::Range {
+    let mut end = prefix.to_vec();
+    while end.last() == Some(&u8::MAX) {
+        end.pop();
+    }
+    let end = match end.last_mut() {
+        None => Bound::Unbounded,
+        Some(last) => {
+            *last += 1;
+            Bound::Excluded(end)
+        }
+    };
+    (Bound::Included(prefix.to_vec()), end)
+}
+
+/// A scan that is opened when it is first needed.
+struct Side {
+    scan: Option<Scan>,
+    direction: Direction,
+}
+
+/// Items in key order, from either end; each is read when it is asked for. After an error it ends.
+pub struct Range {
+    handle: Arc<Handle>,
+    keyspace: Arc<catalog::Keyspace>,
+    point: Arc<Point>,
+    range: scan::Range,
+    front: Side,
+    back: Side,
+    is_over: bool,
+}
+
+impl Range {
+    pub(crate) fn new(
+        handle: &Arc<Handle>,
+        keyspace: &Arc<catalog::Keyspace>,
+        at: Option<&Arc<Point>>,
+        range: scan::Range,
+    ) -> Range {
+        Range {
+            handle: Arc::clone(handle),
+            keyspace: Arc::clone(keyspace),
+            point: at.map_or_else(|| Arc::new(handle.point()), Arc::clone),
+            range,
+            front: Side { scan: None, direction: Direction::Forward },
+            back: Side { scan: None, direction: Direction::Backward },
+            is_over: false,
+        }
+    }
+
+    fn step(&mut self, direction: Direction) -> Option<Result<(Value, Value)>> {
+        if self.is_over {
+            return None;
+        }
+        let moved = self.advance(direction);
+        match moved {
+            Ok(Some(item)) => Some(Ok(item)),
+            Ok(None) => {
+                self.is_over = true;
+                None
+            }
+            Err(error) => {
+                self.is_over = true;
+                Some(Err(error))
+            }
+        }
+    }
+
+    fn advance(&mut self, direction: Direction) -> Result<Option<(Value, Value)>> {
+        live_at(&self.handle, &self.keyspace, &self.point)?;
+        let (side, other) = match direction {
+            Direction::Forward => (&mut self.front, &self.back),
+            Direction::Backward => (&mut self.back, &self.front),
+        };
+        let scan = side.scan.get_or_insert_with(|| scan(&self.keyspace, &self.point, self.range.clone(), side.direction));
+        if !self.handle.advance(scan)? {
+            return Ok(None);
+        }
+        let key = scan.key();
+        // The two ends must not pass each other.
+        let has_met = other.scan.as_ref().is_some_and(|other| match direction {
+            Direction::Forward => key >= other.key(),
+            Direction::Backward => key <= other.key(),
+        });
+        Ok((!has_met).then(|| (Value::copy(key), Value::copy(scan.value()))))
+    }
+}
+
+fn scan(keyspace: &catalog::Keyspace, point: &Point, range: scan::Range, direction: Direction) -> Scan {
+    Scan::new(Arc::clone(&point.view), keyspace.tree, point.bound, range, direction)
+}
+
+/// A dropped keyspace is seen by views from before the drop, and by no other.
+fn live_at(handle: &Handle, keyspace: &catalog::Keyspace, point: &Point) -> Result<()> {
+    if handle.is_closed() {
+        return Err(Error::Closed);
+    }
+    if keyspace.is_dropped() && point.view.version.tree(keyspace.tree).is_none() {
+        return Err(Error::Dropped { name: keyspace.name.clone() });
+    }
+    Ok(())
+}
+
+impl Iterator for Range {
+    type Item = Result<(Value, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Forward)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Backward)
+    }
+}
+
+impl std::iter::FusedIterator for Range {}
+
+impl fmt::Debug for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range").field("keyspace", &self.keyspace.name).finish_non_exhaustive()
+    }
+}
+
+/// A position among the items of a range: it lends what it stands at, goes both ways, seeks, and allocates nothing an item.
+///
+/// It begins before the first item; `prev` from there goes to the last.
+pub struct Cursor {
+    handle: Arc<Handle>,
+    keyspace: Arc<catalog::Keyspace>,
+    point: Arc<Point>,
+    scan: Scan,
+    place: Place,
+    direction: Direction,
+}
+
+/// Where a cursor stands.
+#[derive(Clone, PartialEq, Eq)]
+enum Place {
+    /// Nowhere yet.
+    Start,
+    /// Between items: the scan, going in this direction, has not been moved since a seek.
+    Before(Vec<u8>),
+    At,
+    /// Past the last item, going in the cursor's direction.
+    End,
+}
+
+impl Cursor {
+    pub(crate) fn new(
+        handle: &Arc<Handle>,
+        keyspace: &Arc<catalog::Keyspace>,
+        at: Option<&Arc<Point>>,
+        range: scan::Range,
+    ) -> Cursor {
+        let point = at.map_or_else(|| Arc::new(handle.point()), Arc::clone);
+        Cursor {
+            handle: Arc::clone(handle),
+            keyspace: Arc::clone(keyspace),
+            scan: scan(keyspace, &point, range, Direction::Forward),
+            point,
+            place: Place::Start,
+            direction: Direction::Forward,
+        }
+    }
+
+    /// Stands before the first item at or after `key`: `next` yields that one, `prev` the one before it.
+    ///
+    /// # Errors
+    /// As [`Cursor::next`].
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        live_at(&self.handle, &self.keyspace, &self.point)?;
+        self.scan.seek(Bound::Included(key.as_ref()), Direction::Forward);
+        self.direction = Direction::Forward;
+        self.place = Place::Before(key.as_ref().to_vec());
+        Ok(())
+    }
+
+    /// The next item; `None` past the last one.
+    ///
+    /// # Errors
+    /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. Seek before going on.
+    #[expect(clippy::should_implement_trait, reason = "it lends, which an Iterator cannot")]
+    pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.step(Direction::Forward)
+    }
+
+    /// The item before; `None` before the first one.
+    ///
+    /// # Errors
+    /// As [`Cursor::next`].
+    pub fn prev(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        self.step(Direction::Backward)
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<Option<(&[u8], &[u8])>> {
+        live_at(&self.handle, &self.keyspace, &self.point)?;
+        if direction != self.direction {
+            self.turn(direction);
+        } else if self.place == Place::End {
+            return Ok(None);
+        }
+        match self.handle.advance(&mut self.scan) {
+            Err(error) => {
+                self.place = Place::End;
+                Err(error)
+            }
+            Ok(false) => {
+                self.place = Place::End;
+                Ok(None)
+            }
+            Ok(true) => {
+                self.place = Place::At;
+                Ok(Some((self.scan.key(), self.scan.value())))
+            }
+        }
+    }
+
+    /// Goes the other way from where it stands.
+    fn turn(&mut self, direction: Direction) {
+        self.direction = direction;
+        match std::mem::replace(&mut self.place, Place::Start) {
+            Place::Start | Place::End => self.scan.seek(Bound::Unbounded, direction),
+            // Only a seek leaves this, and it goes forward: what lies before its key comes next.
+            Place::Before(key) => self.scan.seek(Bound::Excluded(&key), direction),
+            Place::At => {
+                let key = self.scan.key().to_vec();
+                self.scan.seek(Bound::Excluded(&key), direction);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor").field("keyspace", &self.keyspace.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of a prefix is the next key that does not begin with it, also past bytes of 255.
+    #[test]
+    fn prefixes_end_where_they_should() {
+        assert_eq!(of_prefix(b"ab").1, Bound::Excluded(b"ac".to_vec()));
+        assert_eq!(of_prefix(b"a\xff\xff").1, Bound::Excluded(b"b".to_vec()));
+        assert_eq!(of_prefix(b"\xff").1, Bound::Unbounded);
+        assert_eq!(of_prefix(b""), (Bound::Included(Vec::new()), Bound::Unbounded));
+    }
+}

@@ -1,0 +1,71 @@
+//! How the one memory budget is divided. Pure arithmetic on `memory_bytes`.
+
+/// Smallest and largest generation of a store that is not a test's, in bytes.
+const GENERATION_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
+/// Least memory for merges and builds.
+const WORK_BYTES_MIN: u64 = 4 << 20;
+/// Budgets below the least a store may be given are a test's: everything shrinks with them.
+const MEMORY_BYTES_MIN: u64 = 32 << 20;
+/// Generations there may be: one active, two sealed.
+pub(crate) const GENERATION_COUNT: u64 = 3;
+
+/// Parts of the budget, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Budget {
+    pub(crate) memory_bytes: u64,
+    pub(crate) generation_bytes: u64,
+    /// A log holds one generation.
+    pub(crate) log_bytes: u64,
+    pub(crate) work_bytes: u64,
+    pub(crate) cache_bytes: u64,
+    /// Filters and fences kept in memory.
+    pub(crate) pages_bytes: u64,
+}
+
+impl Budget {
+    pub(crate) fn divide(memory_bytes: u64) -> Budget {
+        let is_small = memory_bytes < MEMORY_BYTES_MIN;
+        let generation_bytes = if is_small {
+            (memory_bytes / 8).max(16 << 10)
+        } else {
+            (memory_bytes / 16).clamp(*GENERATION_BYTES.start(), *GENERATION_BYTES.end())
+        } & !4095;
+        let work_bytes = if is_small { memory_bytes / 8 } else { (memory_bytes / 8).max(WORK_BYTES_MIN) };
+        let rest = memory_bytes.saturating_sub(GENERATION_COUNT * generation_bytes + work_bytes);
+        // Items have more overhead in the log than in memory only when they are a few bytes long.
+        let log_bytes = (generation_bytes + generation_bytes / 4 + (16 << 10)).next_multiple_of(4096);
+        let pages_bytes = rest * 2 / 5;
+        Budget { memory_bytes, generation_bytes, log_bytes, work_bytes, cache_bytes: rest - pages_bytes, pages_bytes }
+    }
+
+    /// Largest table a merge writes: building one keeps its filter hashes and fences in work memory.
+    pub(crate) fn table_bytes_max(&self) -> u64 {
+        (self.work_bytes * 4).max(64 << 10)
+    }
+
+    /// Largest batch, in bytes of the log: half a generation.
+    pub(crate) fn batch_bytes_max(&self) -> usize {
+        (self.generation_bytes / 2) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts never exceed the whole, from a test's budget to a large one.
+    #[test]
+    fn parts_fit_the_whole() {
+        for memory_bytes in [1 << 18, 1 << 20, 32 << 20, 128 << 20, 1 << 30, 1 << 40] {
+            let budget = Budget::divide(memory_bytes);
+            let parts = GENERATION_COUNT * budget.generation_bytes
+                + budget.work_bytes
+                + budget.cache_bytes
+                + budget.pages_bytes;
+            assert!(parts <= memory_bytes, "{budget:?}");
+            assert!(budget.cache_bytes > memory_bytes / 5, "{budget:?}");
+            assert!(budget.log_bytes > budget.generation_bytes);
+        }
+        assert_eq!(Budget::divide(1 << 30).generation_bytes, 64 << 20);
+    }
+}

@@ -1,0 +1,291 @@
+//! The catalog: manifest, STORE and keyspaces, changed by one at a time.
+//!
+//! Whoever changes it takes it out of its cell, does its I/O, and puts it back; others wait. No lock is held meanwhile.
+//!
+//! Invariants:
+//! 1. An edit is durable in the manifest before its version is published.
+//! 2. A file is removed only after the edit that forgets it is durable and nobody looks at it any more.
+//! 3. Names and ids given to the log exist in the manifest first; ids are never given out twice.
+
+use std::collections::BTreeMap;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName, KeyspaceId, TreeId};
+use crate::base::settings::KeyspaceSettings;
+use crate::base::sync::{Arc, AtomicU8, AtomicU64, Event, Mutex, MutexGuard, Ordering};
+use crate::compact::job::NewFiles;
+use crate::format::manifest::{Change, State, edit_bytes};
+use crate::io::env::Threads;
+use crate::levels::manifest::{ManifestFile, ManifestIdentity};
+use crate::levels::store::StoreFile;
+use crate::levels::version;
+use crate::memtable::Generation;
+use crate::table::{TableFile, TableIdentity};
+
+use super::Store;
+
+/// A keyspace, as its handles share it.
+#[derive(Debug)]
+pub(crate) struct Keyspace {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    /// Its only partition.
+    pub(crate) tree: TreeId,
+    state: AtomicU8,
+    settings: Mutex<KeyspaceSettings>,
+}
+
+const LIVE: u8 = 0;
+const DROPPED: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Keyspace {
+    pub(crate) fn new(id: KeyspaceId, name: String, tree: TreeId, settings: KeyspaceSettings) -> Keyspace {
+        Keyspace { id, name, tree, state: AtomicU8::new(LIVE), settings: Mutex::new(settings) }
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DROPPED
+    }
+
+    /// Whether it may be read and written now.
+    pub(crate) fn check_live(&self) -> Result<()> {
+        match self.state.load(Ordering::Acquire) {
+            LIVE => Ok(()),
+            DROPPED => Err(Error::Dropped { name: self.name.clone() }),
+            _ => Err(Error::Closed),
+        }
+    }
+
+    pub(super) fn set_dropped(&self) {
+        self.state.store(DROPPED, Ordering::Release);
+    }
+
+    pub(super) fn set_closed(&self) {
+        self.state.store(CLOSED, Ordering::Release);
+    }
+
+    pub(crate) fn settings(&self) -> KeyspaceSettings {
+        self.settings.lock().clone()
+    }
+
+    pub(super) fn set_settings(&self, settings: KeyspaceSettings) {
+        *self.settings.lock() = settings;
+    }
+}
+
+/// What the manifest says, and the files that say it.
+pub(crate) struct Catalog {
+    pub(crate) state: State,
+    pub(crate) manifest: ManifestFile,
+    pub(crate) store_file: StoreFile,
+    /// First ids not given out; those below the state's own counters are reserved.
+    pub(crate) next_keyspace: u32,
+    pub(crate) next_partition: u32,
+}
+
+/// Holds the catalog while nobody changes it.
+pub(crate) struct CatalogCell {
+    free: Mutex<Option<Box<Catalog>>>,
+    freed: Event,
+    pub(super) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
+    /// File numbers below `reserved` are STORE's promise never to be given out again.
+    next_file: AtomicU64,
+    reserved: AtomicU64,
+    pub(super) manifest_bytes: AtomicU64,
+    pub(super) log_count: AtomicU64,
+}
+
+/// The catalog, taken; goes back when dropped.
+pub(crate) struct Taken<'c> {
+    cell: &'c CatalogCell,
+    catalog: Option<Box<Catalog>>,
+}
+
+impl std::ops::Deref for Taken<'_> {
+    type Target = Catalog;
+
+    fn deref(&self) -> &Catalog {
+        self.catalog.as_ref().expect("taken until dropped")
+    }
+}
+
+impl std::ops::DerefMut for Taken<'_> {
+    fn deref_mut(&mut self) -> &mut Catalog {
+        self.catalog.as_mut().expect("taken until dropped")
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let catalog = self.catalog.take();
+        if let Some(catalog) = &catalog {
+            self.cell.manifest_bytes.store(catalog.manifest.place().bytes, Ordering::Relaxed);
+            self.cell.log_count.store(catalog.state.logs.len() as u64, Ordering::Relaxed);
+        }
+        *self.cell.free.lock() = catalog;
+        self.cell.freed.notify();
+    }
+}
+
+impl CatalogCell {
+    /// `next_file` is the first number not given out; STORE has reserved up to what its live record says.
+    pub(crate) fn new(catalog: Catalog, keyspaces: Vec<Arc<Keyspace>>, next_file: u64) -> CatalogCell {
+        let reserved = catalog.store_file.live().next_file_number;
+        let (manifest_bytes, log_count) = (catalog.manifest.place().bytes, catalog.state.logs.len() as u64);
+        let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
+        CatalogCell {
+            free: Mutex::new(Some(Box::new(catalog))),
+            freed: Event::new(),
+            keyspaces: Mutex::new(keyspaces),
+            next_file: AtomicU64::new(next_file),
+            reserved: AtomicU64::new(reserved),
+            manifest_bytes: AtomicU64::new(manifest_bytes),
+            log_count: AtomicU64::new(log_count),
+        }
+    }
+
+    pub(crate) fn take(&self, threads: &dyn Threads) -> Taken<'_> {
+        loop {
+            let seen = self.freed.seen();
+            if let Some(catalog) = self.free.lock().take() {
+                return Taken { cell: self, catalog: Some(catalog) };
+            }
+            threads.wait(&self.freed, seen, None);
+        }
+    }
+
+    pub(super) fn names(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Keyspace>>> {
+        self.keyspaces.lock()
+    }
+}
+
+/// One edit of manifest and version.
+#[derive(Default)]
+pub(crate) struct Edit<'e> {
+    pub(crate) changes: Vec<Change>,
+    pub(crate) version: Vec<version::Change>,
+    /// Generations whose items the new version holds.
+    pub(crate) flushed: &'e [Arc<Generation>],
+}
+
+impl Store {
+    /// Makes an edit durable, then visible.
+    pub(super) fn edit(&self, edit: Edit<'_>) -> Result<()> {
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        self.edit_taken(&mut catalog, edit)
+    }
+
+    pub(super) fn edit_taken(&self, catalog: &mut Catalog, edit: Edit<'_>) -> Result<()> {
+        if let Some(error) = self.writer.latched() {
+            return Err(error.clone());
+        }
+        self.append(catalog, &edit.changes)?;
+        catalog.state.apply_edit(&edit.changes).expect("edits are made from the state they change");
+        if edit.version.is_empty() && edit.flushed.is_empty() {
+            return Ok(());
+        }
+        let before = {
+            let pin = self.epoch.pin();
+            Arc::clone(&self.views.load(&pin).get().version)
+        };
+        let after = Arc::new(before.after(edit.version));
+        for file in table_files(&before) {
+            if !catalog.state.tables.contains_key(&file.name().number) {
+                file.mark_obsolete();
+            }
+        }
+        self.views.publish(after, edit.flushed);
+        drop(before);
+        self.epoch.collect();
+        Ok(())
+    }
+
+    /// Appends to the manifest, rewriting it first if it has no room or is mostly history.
+    fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
+        if catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(changes) {
+            self.rewrite_manifest(catalog, changes)?;
+        }
+        let appended = catalog.manifest.append(&*self.env.storage, changes);
+        if let Err(error) = &appended {
+            // How much of the edit reached the disk is not known.
+            self.writer.latch(error);
+        }
+        appended
+    }
+
+    fn rewrite_manifest(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
+        let storage = &*self.env.storage;
+        let old = catalog.manifest.file();
+        let number = self.next_file_in(catalog)?;
+        let identity = ManifestIdentity {
+            number,
+            uid: self.env.random.u64(),
+            store_id: self.store_id,
+            bytes_min: self.settings.manifest_bytes.max(4 * edit_bytes(changes)),
+        };
+        let manifest = ManifestFile::create(storage, &identity, &catalog.state)?;
+        storage.sync_directory()?;
+        let switched = catalog.store_file.switch_manifest(storage, manifest.place());
+        if let Err(error) = &switched {
+            self.writer.latch(error);
+        }
+        switched?;
+        catalog.manifest = manifest;
+        self.remove_quietly(old);
+        Ok(())
+    }
+
+    /// Removes a file that nothing names any more. What fails is tried again at the next open.
+    pub(super) fn remove_quietly(&self, file: FileName) {
+        if let Err(error) = self.env.storage.remove(file) {
+            log::warn!("{file} is not needed and could not be removed: {error}");
+        }
+    }
+
+    /// A file number that was never given out.
+    pub(super) fn next_file(&self) -> Result<u64> {
+        let next = self.catalog.next_file.load(Ordering::Relaxed);
+        if next < self.catalog.reserved.load(Ordering::Acquire) {
+            let number = self.catalog.next_file.fetch_add(1, Ordering::Relaxed);
+            if number < self.catalog.reserved.load(Ordering::Acquire) {
+                return Ok(number);
+            }
+        }
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        self.next_file_in(&mut catalog)
+    }
+
+    fn next_file_in(&self, catalog: &mut Catalog) -> Result<u64> {
+        let number = self.catalog.next_file.fetch_add(1, Ordering::Relaxed);
+        if number >= self.catalog.reserved.load(Ordering::Acquire) {
+            if let Err(error) = catalog.store_file.reserve_file_numbers(&*self.env.storage) {
+                if !matches!(error, Error::Full { .. }) {
+                    self.writer.latch(&error);
+                }
+                return Err(error);
+            }
+            self.catalog.reserved.store(catalog.store_file.live().next_file_number, Ordering::Release);
+        }
+        Ok(number)
+    }
+
+    /// Name and uid for a new table.
+    pub(super) fn new_table(&self) -> Result<TableIdentity> {
+        let file = FileName::new(FileKind::Table, self.next_file()?);
+        Ok(TableIdentity { file, uid: self.env.random.u64(), store_id: self.store_id })
+    }
+}
+
+/// Gives jobs the names of the files they make.
+pub(super) struct StoreFiles(pub(super) Arc<Store>);
+
+impl NewFiles for StoreFiles {
+    fn next(&self) -> Result<TableIdentity> {
+        self.0.new_table()
+    }
+}
+
+fn table_files(version: &version::Version) -> impl Iterator<Item = &Arc<TableFile>> {
+    version.trees().flat_map(|tree| tree.tables()).map(|(_, placed)| placed.table.file())
+}

@@ -1,0 +1,161 @@
+//! The blocking driver: answers what the machines ask, on the caller's thread.
+//!
+//! It owns requests and their order, and no logic of lookup, scan or commit.
+
+use crate::base::error::{Error, Result};
+use crate::base::step::{Answer, BlockAddress, Step};
+use crate::base::sync::{Arc, Event, Ordering};
+use crate::cache::{BlockRef, Claim};
+use crate::levels::view::View;
+use crate::read::get::{Get, Lookup, Op};
+use crate::read::scan::Scan;
+use crate::read::trace::Tracer;
+use crate::table;
+use crate::write::commit::{Commit, CommitOp, WriteAsk};
+
+use super::Store;
+use super::catalog::Keyspace;
+use super::snapshot::Point;
+
+impl Store {
+    /// Looks `key` up and hands its value to `take`, without copying it. One call under one pin if memory has the answer.
+    pub(crate) fn get<T: Tracer, R>(
+        &self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        at: Option<&Point>,
+        tracer: &mut T,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let hash = self.secret.hash(key);
+        let pin = self.epoch.pin();
+        let (current, view, bound) = match at {
+            Some(point) => (None, &*point.view, point.bound),
+            None => {
+                let current = self.views.load(&pin);
+                // The bound after the view: see `levels::view`.
+                (Some(current), current.get(), self.writer.visible())
+            }
+        };
+        let op = Op { tree: keyspace.tree, key, hash, bound };
+        let (get, step) = Get::start(&op, view, &self.cache, &pin, tracer);
+        let reads = match step {
+            Step::Done(found) => return found.map(|found| take(found.value())),
+            Step::Ask(reads) => reads,
+            Step::Wait => unreachable!("a get that has asked for nothing waits for nothing"),
+        };
+        let held = match (current, at) {
+            (Some(current), _) => current.counted(),
+            (None, point) => Arc::clone(&point.expect("a view is current or a snapshot's").view),
+        };
+        drop(pin);
+        self.get_from_device(&op, &held, get, reads[0].block, tracer, take)
+    }
+
+    /// The rest of a get that found a block missing: each round reads it and pins anew.
+    fn get_from_device<T: Tracer, R>(
+        &self,
+        op: &Op<'_>,
+        view: &View,
+        mut get: Get,
+        mut block: BlockAddress,
+        tracer: &mut T,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        loop {
+            let answer = Answer { ask: 0, result: self.fetch(&block) };
+            let pin = self.epoch.pin();
+            match get.resume(op, view, &self.cache, &pin, tracer, answer) {
+                Step::Done(found) => return found.as_ref().map(Lookup::value).map(take).map_err(Error::clone),
+                Step::Ask(reads) => block = reads[0].block,
+                Step::Wait => unreachable!("a get has one ask in flight, and it was answered"),
+            }
+        }
+    }
+
+    /// Moves a scan to its next item; `false` at its end.
+    pub(crate) fn advance(&self, scan: &mut Scan) -> Result<bool> {
+        let mut step = scan.advance(&self.cache, &self.epoch.pin());
+        loop {
+            let reads = match step {
+                Step::Done(moved) => return moved,
+                Step::Ask(reads) => reads,
+                Step::Wait => unreachable!("every ask of the scan was answered"),
+            };
+            step = Step::Wait;
+            for read in reads {
+                let answer = Answer { ask: read.ask, result: self.fetch(&read.block) };
+                step = scan.resume(&self.cache, &self.epoch.pin(), answer);
+                if let Step::Done(Err(_)) = step {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes a batch through log and memtable.
+    pub(crate) fn commit(&self, op: &CommitOp<'_>) -> Result<()> {
+        let (mut commit, mut step) = Commit::start(op, &self.writer);
+        loop {
+            let answer = match step {
+                Step::Done(result) => return result,
+                Step::Wait => {
+                    let (event, seen) = commit.waits_for().expect("a commit that waits says for what");
+                    self.env.threads.wait(event, seen, None);
+                    Ok(())
+                }
+                Step::Ask(ask) => self.answer(&commit, ask),
+            };
+            step = commit.resume(op, answer);
+        }
+    }
+
+    fn answer(&self, commit: &Commit<'_>, ask: WriteAsk) -> Result<()> {
+        let storage = &self.env.storage;
+        match ask {
+            WriteAsk::Append { file, offset, writeback } => {
+                storage.write(file, offset, commit.bytes())?;
+                if let Some((from, bytes)) = writeback {
+                    storage.start_writeback(file, from, bytes);
+                }
+            }
+            WriteAsk::Sync { file } => storage.sync(file)?,
+            WriteAsk::Room { seen } => self.env.threads.wait(&self.writer.changed, seen, None),
+            WriteAsk::Pause { ns } => {
+                let never = Event::new();
+                self.env.threads.wait(&never, never.seen(), Some(ns));
+            }
+        }
+        Ok(())
+    }
+
+    /// The block, from the cache or the device: one read and one checksum for all who want it at once.
+    fn fetch(&self, address: &BlockAddress) -> Result<BlockRef> {
+        let mut slot = match self.cache.claim(address) {
+            Claim::Ready(block) => return Ok(block),
+            Claim::Wait(waiter) => loop {
+                let seen = waiter.event().seen();
+                match waiter.poll() {
+                    Some(result) => return result,
+                    None => self.env.threads.wait(waiter.event(), seen, None),
+                }
+            },
+            Claim::Read(slot) => slot,
+        };
+        self.counts.block_reads.fetch_add(1, Ordering::Relaxed);
+        self.counts.block_read_bytes.fetch_add(u64::from(address.bytes), Ordering::Relaxed);
+        let read = self.env.storage.read(address.file, address.offset, slot.buffer()).and_then(|bytes| {
+            if bytes == address.bytes as usize {
+                return table::verify_block(address, slot.buffer());
+            }
+            Err(Error::corrupt(address.file, address.offset, "bytes of a block", address.bytes, bytes))
+        });
+        match read {
+            Ok(()) => Ok(slot.complete()),
+            Err(error) => {
+                slot.fail(error.clone());
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The flush worker: keeps a log and a generation ready, and turns sealed generations into tables, oldest first.
+//!
+//! It also removes files that nobody looks at any more. One thread; a turn is one bounded piece of work.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName};
+use crate::base::sync::{Arc, Ordering};
+use crate::format::manifest::Change;
+use crate::io::env::Turn;
+use crate::memtable::{self, Generation};
+use crate::merge::Progress;
+use crate::table::SliceShape;
+use crate::wal::{Log, LogIdentity};
+use crate::write::commit::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
+use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
+
+use super::Store;
+use super::catalog::Edit;
+use super::work::{Job, MemoryPart, RETRY_NS};
+
+const KIND: &str = "flush";
+
+/// What is under way.
+#[derive(Default)]
+pub(super) struct FlushWork {
+    current: Option<(Arc<Sealed>, Flush)>,
+    /// A log that nothing names any more, to be used again under a new uid.
+    old_log: Option<FileName>,
+    memory: MemoryPart,
+}
+
+impl Job for FlushWork {
+    fn turn(&mut self, store: &Arc<Store>) -> Turn {
+        let seen = store.writer.changed.seen();
+        for file in store.discarded.take() {
+            store.remove_quietly(file);
+        }
+        let idle = |timeout_ns| Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns };
+        if store.writer.latched().is_some() {
+            return idle(None);
+        }
+        let step = self.step(store);
+        self.memory.set(&store.work, self.current.as_ref().map_or(0, |(_, flush)| flush.memory_bytes()));
+        match step {
+            Ok(true) => Turn::Again,
+            Ok(false) => idle(None),
+            Err(error) => {
+                self.current = None;
+                store.work.set_flushing(false);
+                store.work.set_error(KIND, Some(error.clone()));
+                store.writer.set_stuck(Some(error));
+                // `set_stuck` moved the event: wait from here.
+                let seen = store.writer.changed.seen();
+                Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns: Some(RETRY_NS) }
+            }
+        }
+    }
+
+    fn stop(&mut self, _store: &Store) {
+        // Its unfinished file is removed; the log has the items.
+        self.current = None;
+    }
+}
+
+impl FlushWork {
+    /// One piece of work; `false` if there is none.
+    fn step(&mut self, store: &Arc<Store>) -> Result<bool> {
+        if !store.writer.has_spare() && store.writer.sealed_count() < SEALED_COUNT_MAX {
+            store.writer.put_spare(self.make_spare(store)?);
+            self.went_well(store);
+            return Ok(true);
+        }
+        if let Some((sealed, flush)) = &mut self.current {
+            if let Progress::Done(output) = flush.turn()? {
+                let sealed = Arc::clone(sealed);
+                self.finish(store, &sealed, output)?;
+                self.current = None;
+                self.went_well(store);
+                store.work.set_flushing(false);
+            }
+            return Ok(true);
+        }
+        let Some(sealed) = store.writer.oldest_sealed() else {
+            return Ok(false);
+        };
+        store.work.set_flushing(true);
+        store.measure_pressure();
+        promise(store, &sealed.logs)?;
+        self.current = Some((Arc::clone(&sealed), begin(store, &sealed)?));
+        Ok(true)
+    }
+
+    fn went_well(&self, store: &Store) {
+        store.work.set_error(KIND, None);
+        store.writer.set_stuck(None);
+    }
+
+    /// A log that the manifest names and an empty generation.
+    fn make_spare(&mut self, store: &Arc<Store>) -> Result<Spare> {
+        let log = match make_log(store, self.old_log.take()) {
+            Ok(log) => log,
+            Err((file, error)) => {
+                store.remove_quietly(file);
+                return Err(error);
+            }
+        };
+        let (generation, inserter) = store.new_generation()?;
+        Ok(Spare { log, generation, inserter })
+    }
+
+    fn finish(&mut self, store: &Arc<Store>, sealed: &Arc<Sealed>, output: FlushOutput) -> Result<()> {
+        let flushed = [Arc::clone(&sealed.generation)];
+        let mut edit = Edit { flushed: &flushed, ..Edit::default() };
+        store.env.storage.sync_directory()?;
+        if let (Some(summary), Some(sequences)) = (&output.table, output.sequences) {
+            let tables = store.open_tables(summary)?;
+            store.add_tables(&mut edit, summary, &tables, 0, sequences);
+        }
+        edit.changes.push(Change::Flushed { sequence: sealed.last_sequence });
+        edit.changes.extend(sealed.logs.iter().map(|log| Change::LogRemoved { number: log.file.number }));
+        store.edit(edit)?;
+        store.writer.flushed(sealed);
+        store.work.flushes.fetch_add(1, Ordering::Relaxed);
+        store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
+        store.measure_pressure();
+        for log in &sealed.logs {
+            match self.old_log {
+                None if log.is_whole => self.old_log = Some(log.file),
+                _ => store.remove_quietly(log.file),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the sealed logs durable and has the manifest promise where they end.
+fn promise(store: &Store, logs: &[Arc<SealedLog>]) -> Result<()> {
+    let mut changes = Vec::new();
+    for log in logs.iter().filter(|log| !log.is_promised.load(Ordering::Acquire)) {
+        if log.is_durable.get().is_none() {
+            store.env.storage.sync(log.file).inspect_err(|error| store.writer.latch(error))?;
+            // A commit may have synced it at the same time: durable twice is durable.
+            let _ = log.is_durable.set(());
+        }
+        changes.push(Change::LogPromised { number: log.file.number, end: log.end });
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    store.edit(Edit { changes, ..Edit::default() })?;
+    logs.iter().for_each(|log| log.is_promised.store(true, Ordering::Release));
+    Ok(())
+}
+
+fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
+    let version = {
+        let pin = store.epoch.pin();
+        Arc::clone(&store.views.load(&pin).get().version)
+    };
+    let plan_of = |tree| {
+        let settings = store.keyspace_of(tree)?.settings();
+        let is_empty = version.tree(tree).is_none_or(|tree| tree.runs().next().is_none());
+        let tombstones = if is_empty { Tombstones::Drop } else { Tombstones::Keep };
+        Some(TreePlan { slice: SliceShape::of(&settings), tombstones })
+    };
+    let generations = vec![Arc::clone(&sealed.generation)];
+    let storage = Arc::clone(&store.env.storage);
+    Ok(Flush::new(storage, store.new_table()?, store.secret.clone(), generations, plan_of))
+}
+
+/// A log, recycled if there is one to recycle, durable and named by the manifest. On failure, the file to remove.
+fn make_log(store: &Store, old: Option<FileName>) -> std::result::Result<Log, (FileName, Error)> {
+    let storage = &*store.env.storage;
+    let number = store.next_file().map_err(|error| (FileName::new(FileKind::Log, 0), error))?;
+    let file = FileName::new(FileKind::Log, number);
+    let failed = |error| (file, error);
+    let bytes = store.budget.log_bytes;
+    let identity =
+        LogIdentity { number, path: 0, uid: store.env.random.u64(), store_id: store.store_id, bytes };
+    let log = match old {
+        Some(old) => Log::recycle(storage, old, &identity),
+        None => Log::create(storage, &identity),
+    };
+    let log = log.map_err(failed)?;
+    storage.sync_directory().map_err(failed)?;
+    let change = Change::Log { number, path: 0, uid: identity.uid, bytes };
+    store.edit(Edit { changes: vec![change], ..Edit::default() }).map_err(failed)?;
+    Ok(log)
+}
+
+impl Store {
+    /// An empty generation in fresh memory.
+    pub(super) fn new_generation(&self) -> Result<(Arc<Generation>, memtable::Inserter)> {
+        let bytes = self.budget.generation_bytes as usize;
+        let region = self.env.memory.region(bytes).ok_or_else(|| Error::Io {
+            operation: "get memory for",
+            file: "a memtable generation".to_owned(),
+            offset: 0,
+            source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
+        })?;
+        let (generation, inserter) = memtable::generation(region);
+        let mut alive = self.generations.lock();
+        alive.retain(|one| one.strong_count() > 0);
+        alive.push(Arc::downgrade(&generation));
+        Ok((generation, inserter))
+    }
+}
+
+impl SliceShape {
+    /// As a keyspace's settings say.
+    pub(super) fn of(settings: &crate::base::settings::KeyspaceSettings) -> SliceShape {
+        SliceShape {
+            filter_bits_per_key: settings.filter_bits_per_key as u32,
+            block_bytes: settings.block_bytes as u32,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Keyspaces made, opened, changed and dropped.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::settings::KeyspaceSettings;
+use crate::base::sync::Arc;
+use crate::format::manifest::{Change, KeyspaceKind, Settings};
+use crate::levels::version;
+
+use super::catalog::{Catalog, Edit, Keyspace};
+use super::{Mode, Store};
+
+/// Ids are reserved this many at a time.
+const IDS_RESERVED: u32 = 1024;
+
+impl Store {
+    pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<Keyspace>> {
+        self.check_open()?;
+        let found = self.catalog.names().get(name).cloned();
+        found.ok_or_else(|| Error::NoKeyspace { name: name.to_owned() })
+    }
+
+    pub(crate) fn keyspace_names(&self) -> Vec<String> {
+        self.catalog.names().keys().cloned().collect()
+    }
+
+    pub(super) fn trees(&self) -> Vec<TreeId> {
+        self.catalog.names().values().map(|keyspace| keyspace.tree).collect()
+    }
+
+    pub(super) fn keyspace_of(&self, tree: TreeId) -> Option<Arc<Keyspace>> {
+        self.catalog.names().values().find(|keyspace| keyspace.tree == tree).cloned()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Opens the keyspace or makes it; settings given replace those it has.
+    pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
+        self.check_open()?;
+        if given.is_empty()
+            && let Some(found) = self.catalog.names().get(name)
+        {
+            return Ok(Arc::clone(found));
+        }
+        if self.mode == Mode::ReadOnly {
+            return match self.catalog.names().get(name) {
+                Some(_) => Err(Error::ReadOnly),
+                None => Err(Error::NoKeyspace { name: name.to_owned() }),
+            };
+        }
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        let found = self.catalog.names().get(name).cloned();
+        match found {
+            Some(keyspace) => self.change_settings(&mut catalog, &keyspace, given).map(|()| keyspace),
+            None => self.create_keyspace(&mut catalog, name, given),
+        }
+    }
+
+    fn change_settings(&self, catalog: &mut Catalog, keyspace: &Keyspace, given: &[(String, u64)]) -> Result<()> {
+        let before = keyspace.settings();
+        let settings = merged(before.clone(), given)?;
+        if settings != before {
+            let change = Change::KeyspaceSettings { id: keyspace.id, settings: stored(&settings) };
+            self.edit_taken(catalog, Edit { changes: vec![change], ..Edit::default() })?;
+            keyspace.set_settings(settings);
+        }
+        Ok(())
+    }
+
+    fn create_keyspace(&self, catalog: &mut Catalog, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
+        let settings = merged(KeyspaceSettings::default(), given)?;
+        let (id, partition) = (KeyspaceId(catalog.next_keyspace), PartitionId(catalog.next_partition));
+        let tree = TreeId { keyspace: id, partition };
+        let mut changes = Vec::new();
+        let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);
+        if id.0 >= next_keyspace || partition.0 >= next_partition {
+            changes.push(Change::Ids {
+                next_keyspace: next_keyspace.max(id.0 + IDS_RESERVED),
+                next_partition: next_partition.max(partition.0 + IDS_RESERVED),
+            });
+        }
+        changes.push(Change::Keyspace {
+            id,
+            kind: KeyspaceKind::Ordered,
+            name: name.to_owned(),
+            settings: stored(&settings),
+        });
+        changes.push(Change::Partition { id: partition, keyspace: id, name: Box::default() });
+        (catalog.next_keyspace, catalog.next_partition) = (id.0 + 1, partition.0 + 1);
+        self.edit_taken(catalog, Edit { changes, version: vec![version::Change::AddTree(tree)], ..Edit::default() })?;
+        let keyspace = Arc::new(Keyspace::new(id, name.to_owned(), tree, settings));
+        self.catalog.names().insert(name.to_owned(), Arc::clone(&keyspace));
+        Ok(keyspace)
+    }
+
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.check_open()?;
+        self.check_writable()?;
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        let keyspace = self.keyspace(name)?;
+        self.edit_taken(
+            &mut catalog,
+            Edit {
+                changes: vec![Change::DropKeyspace { id: keyspace.id }],
+                version: vec![version::Change::DropTree(keyspace.tree)],
+                ..Edit::default()
+            },
+        )?;
+        keyspace.set_dropped();
+        self.catalog.names().remove(name);
+        Ok(())
+    }
+
+    /// After closing, handles of keyspaces answer no more.
+    pub(super) fn close_keyspaces(&self) {
+        for keyspace in self.catalog.names().values() {
+            keyspace.set_closed();
+        }
+    }
+}
+
+fn merged(mut settings: KeyspaceSettings, given: &[(String, u64)]) -> Result<KeyspaceSettings> {
+    for (name, value) in given {
+        settings.set(name, *value)?;
+    }
+    settings.validate()?;
+    Ok(settings)
+}
+
+/// As the manifest keeps them.
+fn stored(settings: &KeyspaceSettings) -> Settings {
+    let mut values: Settings = settings.values().into_iter().map(|(setting, value)| (setting.id, value)).collect();
+    values.sort_unstable();
+    values
+}
+
+/// From the manifest. Settings that this release does not know are left alone; missing ones have their default.
+pub(super) fn restored(values: &Settings) -> KeyspaceSettings {
+    let mut settings = KeyspaceSettings::default();
+    for setting in KeyspaceSettings::TABLE {
+        if let Some((_, value)) = values.iter().find(|(id, _)| *id == setting.id) {
+            let value = (*value).clamp(setting.min, setting.max);
+            settings.set(setting.name, value).expect("the name is the table's own");
+        }
+    }
+    settings
+}

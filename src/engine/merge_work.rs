@@ -1,0 +1,228 @@
+//! A merge worker: picks the tree that is furthest behind, merges a part of it, publishes the result, and looks again.
+
+use crate::base::error::Result;
+use crate::base::id::TreeId;
+use crate::base::sync::{Arc, Ordering};
+use crate::compact::job::{MergeJob, MergeOutput, MergePlan};
+use crate::compact::pick::{self, Pick, Work as PickedWork};
+use crate::format::manifest::Change;
+use crate::io::env::Turn;
+use crate::levels::version::{self, Placed, Tree};
+use crate::merge::Progress;
+use crate::table::SliceShape;
+
+use super::Store;
+use super::catalog::{Edit, StoreFiles};
+use super::work::{Job, MemoryPart, RETRY_NS, shape};
+
+const KIND: &str = "merge";
+
+/// What is under way.
+#[derive(Default)]
+pub(super) struct MergeWork {
+    current: Option<Merging>,
+    memory: MemoryPart,
+}
+
+struct Merging {
+    tree: TreeId,
+    inputs: Vec<(usize, Placed)>,
+    output_level: usize,
+    job: MergeJob,
+}
+
+impl Job for MergeWork {
+    fn turn(&mut self, store: &Arc<Store>) -> Turn {
+        let seen = store.work.moved.seen();
+        let idle = |seen, timeout_ns| Turn::Idle { event: Arc::clone(&store.work.moved), seen, timeout_ns };
+        if store.writer.latched().is_some() {
+            self.stop(store);
+            return idle(seen, None);
+        }
+        let step = self.step(store);
+        self.memory.set(&store.work, self.current.as_ref().map_or(0, |merging| merging.job.memory_bytes()));
+        match step {
+            Ok(true) => {
+                store.work.set_error(KIND, None);
+                Turn::Again
+            }
+            Ok(false) => idle(seen, None),
+            Err(error) => {
+                store.work.set_error(KIND, Some(error));
+                self.stop(store);
+                idle(store.work.moved.seen(), Some(RETRY_NS))
+            }
+        }
+    }
+
+    fn stop(&mut self, store: &Store) {
+        if let Some(merging) = self.current.take() {
+            store.work.end_merge(merging.tree);
+        }
+    }
+}
+
+impl MergeWork {
+    /// One piece of work; `false` if there is none.
+    fn step(&mut self, store: &Arc<Store>) -> Result<bool> {
+        let Some(merging) = &mut self.current else {
+            return self.begin(store);
+        };
+        if let Progress::Done(output) = merging.job.turn()? {
+            let merging = self.current.take().expect("it was turned just now");
+            let published = publish(store, &merging, &output);
+            store.work.end_merge(merging.tree);
+            published?;
+            store.measure_pressure();
+        }
+        Ok(true)
+    }
+
+    fn begin(&mut self, store: &Arc<Store>) -> Result<bool> {
+        let Some((tree, pick)) = choose(store) else {
+            return Ok(false);
+        };
+        let started = self.start(store, &tree, &pick);
+        if !matches!(started, Ok(true)) {
+            store.work.end_merge(tree.id);
+        }
+        started.map(|_| true)
+    }
+
+    /// `true` if a job is under way; a move is done at once.
+    fn start(&mut self, store: &Arc<Store>, tree: &Tree, pick: &Pick) -> Result<bool> {
+        let Some(keyspace) = store.keyspace_of(tree.id) else {
+            return Ok(false);
+        };
+        let level = |level: usize| -> Vec<&Placed> {
+            tree.levels()[level].iter().flat_map(|run| run.tables()).collect()
+        };
+        let upper = level(pick.level);
+        let inputs: Vec<(usize, Placed)> =
+            pick.inputs.clone().map(|index| (pick.level, upper[index].clone())).collect();
+        if pick.work == PickedWork::Move {
+            move_tables(store, tree.id, &inputs, pick.output_level)?;
+            return Ok(false);
+        }
+        // Level 0: every input is a run of its own. A deeper level: the inputs are one run.
+        let tables = |placed: &[(usize, Placed)]| placed.iter().map(|(_, one)| Arc::clone(&one.table)).collect();
+        let mut runs: Vec<Vec<_>> = match pick.level {
+            0 => inputs.iter().map(|one| tables(std::slice::from_ref(one))).collect(),
+            _ => vec![tables(&inputs)],
+        };
+        let mut all = inputs;
+        if !pick.overlapping.is_empty() {
+            let lower = level(pick.output_level);
+            let overlapping: Vec<(usize, Placed)> =
+                pick.overlapping.clone().map(|index| (pick.output_level, lower[index].clone())).collect();
+            runs.push(tables(&overlapping));
+            all.extend(overlapping);
+        }
+        let mut older: Vec<Vec<_>> = Vec::new();
+        for below in pick.output_level + 1..tree.levels().len() {
+            let places = pick.older.iter().filter(|place| place.level == below);
+            older.push(places.map(|place| Arc::clone(&level(below)[place.index].table)).collect());
+        }
+        let slice = SliceShape::of(&keyspace.settings());
+        let plan = MergePlan { tree: tree.id, slice, runs, older, table_bytes: pick.table_bytes };
+        let files = Arc::new(StoreFiles(Arc::clone(store)));
+        let job = MergeJob::new(&store.env.storage, files, store.secret.clone(), plan)?;
+        self.current = Some(Merging { tree: tree.id, inputs: all, output_level: pick.output_level, job });
+        Ok(true)
+    }
+}
+
+/// The tree with the most pressing work, taken for this worker.
+fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
+    let version = {
+        let pin = store.epoch.pin();
+        Arc::clone(&store.views.load(&pin).get().version)
+    };
+    let mut best: Option<(u64, Arc<Tree>, Pick)> = None;
+    for tree in version.trees() {
+        let Some(settings) = store.pick_settings(tree.id) else { continue };
+        let shape = shape(tree);
+        let is_full = store.work.wants_full(tree.id);
+        let found = if is_full { pick::pick_full(&shape, &settings) } else { pick::pick(&shape, &settings) };
+        let Some(found) = found else {
+            if is_full && !store.work.is_merging(tree.id) {
+                store.work.full_done(tree.id);
+            }
+            continue;
+        };
+        let weight = pick::pressure(&shape, &settings).debt_bytes;
+        if !store.work.is_merging(tree.id) && best.as_ref().is_none_or(|(most, ..)| weight > *most) {
+            best = Some((weight, Arc::clone(tree), found));
+        }
+    }
+    let (_, tree, pick) = best?;
+    // Another worker may have been quicker, and have changed the tree since it was looked at.
+    let is_ours = store.work.begin_merge(tree.id);
+    let is_current = is_ours && {
+        let pin = store.epoch.pin();
+        store.views.load(&pin).get().version.tree(tree.id).is_some_and(|now| std::ptr::eq(now, &*tree))
+    };
+    if is_ours && !is_current {
+        store.work.end_merge(tree.id);
+    }
+    is_current.then_some((tree, pick))
+}
+
+fn move_tables(store: &Store, tree: TreeId, inputs: &[(usize, Placed)], level: usize) -> Result<()> {
+    let mut edit = Edit::default();
+    for (_, placed) in inputs {
+        let (table, index) = placed.name();
+        let to = u8::try_from(level).expect("a level fits a byte");
+        edit.changes.push(Change::SliceMoved { table, index, level: to });
+        edit.version.push(version::Change::Move { tree, name: placed.name(), level });
+    }
+    store.edit_tree(tree, edit).map(|_| ())
+}
+
+fn publish(store: &Arc<Store>, merging: &Merging, output: &MergeOutput) -> Result<()> {
+    let mut edit = Edit::default();
+    for (_, placed) in &merging.inputs {
+        let (table, index) = placed.name();
+        edit.changes.push(Change::SliceRemoved { table, index });
+        edit.version.push(version::Change::Remove { tree: merging.tree, name: placed.name() });
+    }
+    let first = merging.inputs.iter().map(|(_, placed)| placed.first_sequence).min().unwrap_or(0);
+    let last = merging.inputs.iter().map(|(_, placed)| placed.last_sequence).max().unwrap_or(0);
+    if !output.tables.is_empty() {
+        store.env.storage.sync_directory()?;
+    }
+    let mut opened = Vec::new();
+    for summary in &output.tables {
+        let tables = store.open_tables(summary)?;
+        store.add_tables(&mut edit, summary, &tables, merging.output_level, (first, last));
+        opened.extend(tables);
+    }
+    if !store.edit_tree(merging.tree, edit)? {
+        opened.iter().for_each(|table| table.file().mark_obsolete());
+        return Ok(());
+    }
+    store.work.merges.fetch_add(1, Ordering::Relaxed);
+    store.work.merge_read_bytes.fetch_add(output.counts.bytes_read, Ordering::Relaxed);
+    store.work.merge_write_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
+    Ok(())
+}
+
+impl Store {
+    /// An edit of one tree; nothing is done, and `false`, if the tree was dropped meanwhile.
+    fn edit_tree(&self, tree: TreeId, edit: Edit<'_>) -> Result<bool> {
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        if !catalog.state.partitions.contains_key(&tree.partition) {
+            return Ok(false);
+        }
+        self.edit_taken(&mut catalog, edit).map(|()| true)
+    }
+
+    /// Whether a merge waits to be begun.
+    pub(super) fn is_merge_due(&self) -> bool {
+        let pin = self.epoch.pin();
+        self.views.load(&pin).get().version.trees().any(|tree| {
+            let settings = self.pick_settings(tree.id);
+            settings.is_some_and(|settings| pick::pick(&shape(tree), &settings).is_some())
+        })
+    }
+}

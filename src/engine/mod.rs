@@ -1,0 +1,192 @@
+//! The engine: one open store. Opens and recovers it, publishes views, drives the machines, runs flushes and merges.
+//!
+//! Threads share a [`Store`] by reference. Readers take no lock; every change of tables and keyspaces goes through the
+//! catalog, one at a time; no lock is held across I/O.
+
+pub(crate) mod budget;
+pub(crate) mod catalog;
+mod drive;
+mod flush_work;
+mod keyspaces;
+mod merge_work;
+mod recover;
+pub(crate) mod snapshot;
+pub(crate) mod stats;
+mod tables;
+mod timer;
+mod work;
+
+use crate::base::epoch::Epoch;
+use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
+use crate::base::id::TreeId;
+use crate::base::settings::StoreSettings;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
+use crate::cache::Cache;
+use crate::io::env::Env;
+use crate::levels::view::Views;
+use crate::memtable::Generation;
+use crate::table::{Discarded, PageBudget};
+use crate::write::batch::Items;
+use crate::write::commit::{CommitOp, Seals, Until, Writer};
+
+use budget::Budget;
+use catalog::CatalogCell;
+use snapshot::SnapshotCounts;
+use stats::Recovery;
+use work::Work;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenOptions {
+    pub(crate) settings: StoreSettings,
+    pub(crate) mode: Mode,
+}
+
+/// What the opener may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// Make it if there is none; read and write.
+    CreateIfMissing,
+    /// Read and write what is there.
+    Existing,
+    /// Change not a byte.
+    ReadOnly,
+}
+
+/// Reads that missed the cache.
+#[derive(Debug, Default)]
+pub(crate) struct ReadCounts {
+    pub(crate) block_reads: AtomicU64,
+    pub(crate) block_read_bytes: AtomicU64,
+}
+
+/// One open store.
+pub(crate) struct Store {
+    env: Env,
+    epoch: Epoch,
+    store_id: u128,
+    secret: HashSecret,
+    settings: StoreSettings,
+    mode: Mode,
+    budget: Budget,
+    views: Arc<Views>,
+    writer: Writer,
+    cache: Cache,
+    pages: Arc<PageBudget>,
+    catalog: CatalogCell,
+    work: Work,
+    counts: ReadCounts,
+    discarded: Arc<Discarded>,
+    snapshots: Arc<SnapshotCounts>,
+    /// Every generation that may still be in memory, for the accounts.
+    generations: Mutex<Vec<Weak<Generation>>>,
+    recovery: Recovery,
+    is_closed: AtomicBool,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.env.storage.path()).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    pub(crate) fn settings(&self) -> &StoreSettings {
+        &self.settings
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Commits a batch, acknowledged as `until` says or as the store's settings do.
+    pub(crate) fn write(&self, items: &Items, until: Option<Until>) -> Result<()> {
+        let limit = self.budget.batch_bytes_max();
+        if items.payload().len() > limit {
+            let given = items.payload().len() as u64;
+            return Err(Error::TooLarge { what: "batch", limit: limit as u64, given });
+        }
+        let default = if self.settings.sync_every_commit == 1 { Until::Synced } else { Until::Written };
+        if items.count() == 0 {
+            return self.check_writable();
+        }
+        self.commit(&CommitOp {
+            payload: items.payload(),
+            items: items.count(),
+            key_value_bytes: items.key_value_bytes(),
+            until: until.unwrap_or(default),
+            seals: Seals::No,
+        })
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        self.writer.latched().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Makes everything acknowledged durable.
+    pub(crate) fn sync_log(&self) -> Result<()> {
+        self.commit(&CommitOp { payload: &[], items: 0, key_value_bytes: 0, until: Until::Synced, seals: Seals::No })
+    }
+
+    fn seal(&self) -> Result<()> {
+        self.commit(&CommitOp { payload: &[], items: 0, key_value_bytes: 0, until: Until::Written, seals: Seals::Yes })
+    }
+
+    /// Seals the present generation and waits until all sealed ones are tables.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.seal()?;
+        self.wait_for(|store| store.writer.sealed_count() == 0)
+    }
+
+    /// Flushes, then merges every tree into one run.
+    pub(crate) fn compact(&self) -> Result<()> {
+        self.flush()?;
+        let trees: Vec<TreeId> = self.trees();
+        self.work.want_full(&trees);
+        self.wait_for(|store| store.work.full_left(&trees) == 0)
+    }
+
+    /// Waits until no background work is due or under way.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.wait_for(|store| store.writer.sealed_count() == 0 && !store.work.is_busy() && !store.is_merge_due())
+    }
+
+    /// Waits for what background work brings about; ends with its error if it cannot go on.
+    fn wait_for(&self, is_done: impl Fn(&Store) -> bool) -> Result<()> {
+        loop {
+            let seen = self.work.moved.seen();
+            if is_done(self) {
+                return Ok(());
+            }
+            if self.mode == Mode::ReadOnly {
+                return Err(Error::ReadOnly);
+            }
+            if let Some(error) = self.work.error() {
+                return Err(error);
+            }
+            if let Some(error) = self.writer.latched() {
+                return Err(error.clone());
+            }
+            self.env.threads.wait(&self.work.moved, seen, None);
+        }
+    }
+
+    /// Stops background work, makes the log durable, gives up the lock. Reports what failed; the second call does nothing.
+    pub(crate) fn close(&self) -> Result<()> {
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let synced = match self.mode {
+            Mode::ReadOnly => Ok(()),
+            _ => self.sync_log(),
+        };
+        self.writer.close(&*self.env.threads);
+        self.work.stop(&self.writer.changed);
+        self.env.threads.join();
+        self.close_keyspaces();
+        self.env.storage.unlock();
+        self.epoch.collect();
+        synced.and(self.work.error().map_or(Ok(()), Err))
+    }
+}

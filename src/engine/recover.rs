@@ -1,0 +1,501 @@
+//! Opening a store: made if it is to be, read back, decided about, and only then changed.
+//!
+//! Invariants:
+//! 1. Until everything has been read and decided, not a byte is written but LOCK (and, for a new store, its first files).
+//! 2. Before the first acknowledgement, every replayed log is durable and the manifest promises where it ends.
+//! 3. Logs behind a torn one are forgotten in the same edit, and what they held is counted.
+
+use std::collections::BTreeSet;
+
+use crate::base::epoch::Epoch;
+use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
+use crate::base::id::{FileKind, FileName, PartitionId, Sequence, TreeId};
+use crate::base::sync::{Arc, AtomicBool, Event, Mutex, OnceLock, Weak};
+use crate::cache::Cache;
+use crate::format::manifest::{Change, State, edit_bytes};
+use crate::format::store::Live;
+use crate::io::env::Env;
+use crate::io::storage::{Entry, LockMode, Storage};
+use crate::levels::manifest::{ManifestFile, ManifestIdentity};
+use crate::levels::store::StoreFile;
+use crate::levels::version::{self, Placed, Version};
+use crate::levels::view::{View, Views};
+use crate::memtable::{self, Generation, Inserter};
+use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
+use crate::wal::replay::{LogEntry, Replayed, make_durable, replay};
+use crate::wal::{Log, LogIdentity};
+use crate::write::commit::{Sealed, SealedLog, Spare, Writer};
+
+use super::budget::Budget;
+use super::catalog::{Catalog, CatalogCell, Keyspace};
+use super::keyspaces::restored;
+use super::snapshot::SnapshotCounts;
+use super::stats::Recovery;
+use super::work::{self, Work};
+use super::{Mode, OpenOptions, ReadCounts, Store};
+
+/// Everything read so far.
+struct Found {
+    state: State,
+    manifest: ManifestFile,
+    store_file: StoreFile,
+    keyspaces: Vec<Arc<Keyspace>>,
+    version: Version,
+    entries: Vec<FileName>,
+}
+
+/// What the logs held.
+struct Logs {
+    /// In order; those behind a torn one are not among them.
+    replayed: Vec<(u64, Replayed)>,
+    /// Logs that were not replayed.
+    forgotten: Vec<u64>,
+    /// Oldest first, each with the numbers of the logs that end in it.
+    generations: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
+    last_sequence: Sequence,
+    recovery: Recovery,
+}
+
+/// What is made before anything is read.
+struct Parts {
+    env: Env,
+    budget: Budget,
+    pages: Arc<PageBudget>,
+    discarded: Arc<Discarded>,
+    changed: Arc<Event>,
+}
+
+impl Store {
+    /// Opens the store of the environment.
+    pub(crate) fn open(env: Env, options: OpenOptions) -> Result<Arc<Store>> {
+        let started_ns = env.clock.now_ns();
+        lock(&env, options.mode)?;
+        let locked = Unlock { env: env.clone(), is_armed: true };
+        let mut store = Store::open_locked(env.clone(), options)?;
+        store.recovery.open_ns = env.clock.now_ns() - started_ns;
+        let store = Arc::new(store);
+        if let Err(error) = work::start(&store) {
+            // Workers that did start end at their next turn.
+            store.work.stop(&store.writer.changed);
+            env.threads.join();
+            return Err(error);
+        }
+        locked.keep();
+        Ok(store)
+    }
+
+    fn open_locked(env: Env, options: OpenOptions) -> Result<Store> {
+        let budget = Budget::divide(options.settings.memory_bytes);
+        let pages = PageBudget::new(budget.pages_bytes);
+        let changed = Arc::new(Event::new());
+        let discarded = Discarded::new(Arc::clone(&changed));
+        let parts = Parts { env, budget, pages, discarded, changed };
+        let found = match read(&parts)? {
+            Some(found) => found,
+            None if options.mode == Mode::CreateIfMissing => {
+                create(&parts, &options)?;
+                read(&parts)?.expect("it was made just now")
+            }
+            None => return Err(Error::Missing { path: parts.env.storage.path() }),
+        };
+        let logs = replay_logs(&parts, &found)?;
+        parts.assemble(found, logs, options)
+    }
+}
+
+/// Gives the lock up again unless the store was opened.
+struct Unlock {
+    env: Env,
+    is_armed: bool,
+}
+
+impl Unlock {
+    fn keep(mut self) {
+        self.is_armed = false;
+    }
+}
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.env.storage.unlock();
+        }
+    }
+}
+
+/// Makes the directory if it is to be made, and locks it. A directory of something else is left as it is.
+fn lock(env: &Env, mode: Mode) -> Result<()> {
+    let storage = &env.storage;
+    if !storage.exists()? {
+        if mode != Mode::CreateIfMissing {
+            return Err(Error::Missing { path: storage.path() });
+        }
+        storage.create_directory()?;
+    }
+    if storage.length(FileName::STORE)?.is_none() {
+        if mode != Mode::CreateIfMissing {
+            return Err(Error::Missing { path: storage.path() });
+        }
+        let foreign = storage.list()?.into_iter().find_map(|entry| match entry {
+            Entry::Foreign(name) => Some(name),
+            // Creation was cut short before a table or log could be made.
+            Entry::Ours(file) if matches!(file.kind, FileKind::Lock | FileKind::Manifest) => None,
+            Entry::Ours(file) => Some(format!("{file} but no STORE")),
+        });
+        if let Some(found) = foreign {
+            return Err(Error::Foreign { path: storage.path(), found });
+        }
+    }
+    storage.lock(if mode == Mode::ReadOnly { LockMode::Shared } else { LockMode::Exclusive })
+}
+
+fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
+    let (storage, random) = (&*parts.env.storage, &parts.env.random);
+    for entry in storage.list()? {
+        if let Entry::Ours(file) = entry
+            && file.kind == FileKind::Manifest
+        {
+            storage.remove(file)?;
+        }
+    }
+    let mut secret = [0; 16];
+    random.fill(&mut secret);
+    let store_id = u128::from(random.u64()) << 64 | u128::from(random.u64());
+    let bytes_min = options.settings.manifest_bytes;
+    let identity = ManifestIdentity { number: 1, uid: random.u64(), store_id, bytes_min };
+    let mut state = State::default();
+    (state.next_keyspace, state.next_partition) = (1, 1);
+    let manifest = ManifestFile::create(storage, &identity, &state)?;
+    let live =
+        Live { turn: 1, store_id, hash_secret: secret, manifest: manifest.place(), next_file_number: 2 };
+    StoreFile::create(storage, random.u64(), live).map(|_| ())
+}
+
+/// Reads STORE, the manifest and the ends of all tables.
+fn read(parts: &Parts) -> Result<Option<Found>> {
+    let storage = &parts.env.storage;
+    let Some(store_file) = StoreFile::load(&**storage)? else {
+        return Ok(None);
+    };
+    let (state, manifest) = ManifestFile::load(&**storage, store_file.live())?;
+    let mut entries = Vec::new();
+    for entry in storage.list()? {
+        match entry {
+            Entry::Ours(file) => entries.push(file),
+            Entry::Foreign(name) => log::info!("{name} in the store's directory is not ours, and left alone"),
+        }
+    }
+    let keyspaces = keyspaces(&state);
+    let version = open_tables(parts, &state, store_file.live().store_id)?;
+    Ok(Some(Found { state, manifest, store_file, keyspaces, version, entries }))
+}
+
+fn keyspaces(state: &State) -> Vec<Arc<Keyspace>> {
+    let partition_of = |id| state.partitions.iter().find(|(_, one)| one.keyspace == id).map(|(id, _)| *id);
+    let keyspace = |(id, one): (&_, &crate::format::manifest::Keyspace)| {
+        let partition: PartitionId = partition_of(*id)?;
+        let tree = TreeId { keyspace: *id, partition };
+        Some(Arc::new(Keyspace::new(*id, one.name.clone(), tree, restored(&one.settings))))
+    };
+    state.keyspaces.iter().filter_map(keyspace).collect()
+}
+
+fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> {
+    let trees = state.partitions.iter().map(|(id, one)| TreeId { keyspace: one.keyspace, partition: *id });
+    let mut changes: Vec<version::Change> = trees.map(version::Change::AddTree).collect();
+    for (number, table) in &state.tables {
+        let identity = TableIdentity { file: table.file(*number), uid: table.uid, store_id };
+        let storage = &parts.env.storage;
+        let opened = TableFile::open(storage, identity, table.bytes, table.checksum, &parts.discarded)?;
+        for (index, slice) in &table.slices {
+            let Some(table) = opened.iter().find(|one| one.index() as u32 == *index) else {
+                return Err(Error::corrupt(identity.file, 0, "a slice of the table", index, opened.len()));
+            };
+            let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
+            if table.tree() != tree || *table.min() != *slice.min_key || *table.max() != *slice.max_key {
+                return Err(Error::corrupt(identity.file, 0, "tree and bounds of a slice", "the manifest's", "others"));
+            }
+            table.load_pages(&**storage, &parts.pages)?;
+            let placed = Placed {
+                table: Arc::clone(table),
+                first_sequence: slice.first_sequence,
+                last_sequence: slice.last_sequence,
+            };
+            changes.push(version::Change::Add { level: usize::from(slice.level), placed });
+        }
+    }
+    Ok(Version::default().after(changes))
+}
+
+/// Replays every log into generations, in order. Reads only.
+fn replay_logs(parts: &Parts, found: &Found) -> Result<Logs> {
+    let storage = &*parts.env.storage;
+    let live = found.store_file.live();
+    let secret = HashSecret::expand(live.hash_secret);
+    let known: BTreeSet<TreeId> = found.keyspaces.iter().map(|keyspace| keyspace.tree).collect();
+    let mut filling = Filling { parts, secret, known, state: &found.state, done: Vec::new(), now: None };
+    let mut logs = Logs {
+        replayed: Vec::new(),
+        forgotten: Vec::new(),
+        generations: Vec::new(),
+        last_sequence: found.state.flushed,
+        recovery: Recovery::default(),
+    };
+    let mut after = None;
+    let mut is_cut = false;
+    for (number, log) in &found.state.logs {
+        if is_cut {
+            logs.forgotten.push(*number);
+            continue;
+        }
+        let entry = LogEntry { number: *number, log: *log, store_id: live.store_id, after };
+        let file = log.file(*number);
+        let replayed = replay(storage, &entry, &mut |first, items| filling.add(file, first, items))?;
+        logs.recovery.replayed_items += replayed.items;
+        logs.recovery.replayed_bytes += replayed.end.bytes;
+        logs.recovery.discarded_bytes += replayed.discarded_bytes;
+        // A sealed log's remains behind its promised end are no sign that the next one is not to be used.
+        is_cut = replayed.gap || (replayed.torn && log.promise.is_none());
+        if replayed.items > 0 {
+            after = Some(replayed.last_sequence);
+            logs.last_sequence = logs.last_sequence.max(replayed.last_sequence);
+        }
+        filling.end_log(*number, replayed.last_sequence);
+        logs.replayed.push((*number, replayed));
+    }
+    logs.generations = filling.finish();
+    Ok(logs)
+}
+
+/// Generations being filled from logs.
+struct Filling<'f> {
+    parts: &'f Parts,
+    secret: HashSecret,
+    known: BTreeSet<TreeId>,
+    state: &'f State,
+    done: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
+    now: Option<(Arc<Generation>, Inserter, Vec<u64>, Sequence)>,
+}
+
+impl Filling<'_> {
+    fn add(&mut self, file: FileName, first: Sequence, items: crate::format::log::Items<'_>) -> Result<()> {
+        let count = items.count_left() as usize;
+        let bytes = items.clone().map(|item| item.key.len() + item.value.len()).sum();
+        if self.now.as_ref().is_some_and(|(_, inserter, ..)| !inserter.room(count, bytes)) {
+            self.seal();
+        }
+        if self.now.is_none() {
+            self.now = Some(self.begin(file, count, bytes)?);
+        }
+        let Some((_, inserter, _, last)) = &mut self.now else { unreachable!("begun above") };
+        for (item, sequence) in items.zip(first..) {
+            *last = sequence;
+            if self.known.contains(&item.tree) {
+                inserter.insert(item.tree, item.key, self.secret.hash(item.key), sequence, item.kind, item.value);
+            } else if item.tree.keyspace.0 >= self.state.next_keyspace {
+                let limit = self.state.next_keyspace;
+                return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty generation that has room for a batch of this size; larger than the budget's if the store was written
+    /// under a larger one.
+    fn begin(&self, file: FileName, count: usize, bytes: usize) -> Result<(Arc<Generation>, Inserter, Vec<u64>, Sequence)> {
+        let mut region_bytes = self.parts.budget.generation_bytes as usize;
+        loop {
+            let region = self.parts.env.memory.region(region_bytes);
+            let region = region.ok_or_else(|| Error::Io {
+                operation: "get memory to replay",
+                file: file.to_string(),
+                offset: 0,
+                source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
+            })?;
+            let (generation, inserter) = memtable::generation(region);
+            if inserter.room(count, bytes) {
+                return Ok((generation, inserter, Vec::new(), 0));
+            }
+            region_bytes *= 2;
+        }
+    }
+
+    fn end_log(&mut self, number: u64, last: Sequence) {
+        match (&mut self.now, self.done.last_mut()) {
+            (Some((_, _, logs, sequence)), _) => {
+                logs.push(number);
+                *sequence = (*sequence).max(last);
+            }
+            (None, Some((_, logs, _))) => logs.push(number),
+            // Nothing was replayed so far: the log is empty and forgotten at once.
+            (None, None) => {}
+        }
+    }
+
+    fn seal(&mut self) {
+        if let Some((generation, _, logs, last)) = self.now.take() {
+            self.done.push((generation, logs, last));
+        }
+    }
+
+    fn finish(mut self) -> Vec<(Arc<Generation>, Vec<u64>, Sequence)> {
+        self.seal();
+        self.done
+    }
+}
+
+impl Parts {
+    fn assemble(self, found: Found, logs: Logs, options: OpenOptions) -> Result<Store> {
+        let epoch = Epoch::new();
+        let live = found.store_file.live().clone();
+        let secret = HashSecret::expand(live.hash_secret);
+        let Found { mut state, mut manifest, mut store_file, keyspaces, version, entries } = found;
+        let mut logs = logs;
+        let mut generations: Vec<Arc<Generation>> = logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
+        let mut next_file = live.next_file_number;
+        let is_writable = options.mode != Mode::ReadOnly;
+        let spare = if is_writable {
+            let files = Files { store: &mut store_file, manifest: &mut manifest, state: &mut state, next: &mut next_file };
+            let spare = self.settle_logs(files, &mut logs, options.settings.manifest_bytes)?;
+            remove_orphans(&*self.env.storage, &state, manifest.file(), &entries);
+            generations.insert(0, Arc::clone(&spare.generation));
+            Some(spare)
+        } else {
+            None
+        };
+        let alive: Vec<Weak<Generation>> = generations.iter().map(Arc::downgrade).collect();
+        let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(version) }));
+        let sealed = sealed(&logs, &state);
+        let last = logs.last_sequence;
+        let writer = match spare {
+            Some(spare) => Writer::new(Arc::clone(&views), secret.clone(), spare, last, sealed, Arc::clone(&self.changed)),
+            None => Writer::read_only(Arc::clone(&views), secret.clone(), last),
+        };
+        let memory = Arc::clone(&self.env.memory);
+        let cache = Cache::new(self.budget.cache_bytes as usize, epoch.clone(), |bytes| memory.region(bytes));
+        let (next_keyspace, next_partition) = (state.next_keyspace, state.next_partition);
+        let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition };
+        Ok(Store {
+            epoch,
+            store_id: live.store_id,
+            secret,
+            settings: options.settings,
+            mode: options.mode,
+            budget: self.budget,
+            views,
+            writer,
+            cache,
+            pages: self.pages,
+            catalog: CatalogCell::new(catalog, keyspaces, next_file),
+            work: Work::default(),
+            counts: ReadCounts::default(),
+            discarded: self.discarded,
+            snapshots: Arc::new(SnapshotCounts::default()),
+            generations: Mutex::new(alive),
+            recovery: logs.recovery,
+            is_closed: AtomicBool::new(false),
+            env: self.env,
+        })
+    }
+
+    /// The decision is made: mends STORE, makes logs durable, promises their ends, and begins a new log.
+    fn settle_logs(&self, files: Files<'_>, logs: &mut Logs, manifest_bytes: u64) -> Result<Spare> {
+        let storage = &*self.env.storage;
+        files.store.mend(storage)?;
+        files.manifest.make_durable(storage)?;
+        for (_, replayed) in &mut logs.replayed {
+            make_durable(storage, replayed)?;
+        }
+        let numbers = files.store.reserve_file_numbers(storage)?;
+        *files.next = numbers.start;
+        let mut take = || {
+            *files.next += 1;
+            *files.next - 1
+        };
+        let uid = self.env.random.u64();
+        let store_id = files.store.live().store_id;
+        let identity = LogIdentity { number: take(), path: 0, uid, store_id, bytes: self.budget.log_bytes };
+        let log = Log::create(storage, &identity)?;
+        storage.sync_directory()?;
+        let mut changes = Vec::new();
+        for (number, replayed) in &logs.replayed {
+            let is_kept = logs.generations.iter().any(|(_, kept, _)| kept.contains(number));
+            if !is_kept {
+                changes.push(Change::LogRemoved { number: *number });
+            } else if files.state.logs.get(number).is_some_and(|log| log.promise.is_none()) {
+                changes.push(Change::LogPromised { number: *number, end: replayed.end });
+            }
+        }
+        changes.extend(logs.forgotten.iter().map(|number| Change::LogRemoved { number: *number }));
+        changes.push(Change::Log { number: identity.number, path: 0, uid, bytes: identity.bytes });
+        if files.manifest.must_rewrite(files.state) || !files.manifest.has_room(&changes) {
+            let old = files.manifest.file();
+            let identity =
+                ManifestIdentity { number: take(), uid: self.env.random.u64(), store_id, bytes_min: manifest_bytes.max(4 * edit_bytes(&changes)) };
+            *files.manifest = ManifestFile::create(storage, &identity, files.state)?;
+            storage.sync_directory()?;
+            files.store.switch_manifest(storage, files.manifest.place())?;
+            storage.remove(old)?;
+        }
+        files.manifest.append(storage, &changes)?;
+        files.state.apply_edit(&changes).expect("edits are made from the state they change");
+        let region = self.env.memory.region(self.budget.generation_bytes as usize);
+        let region = region.ok_or_else(|| Error::Io {
+            operation: "get memory for",
+            file: "a memtable generation".to_owned(),
+            offset: 0,
+            source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
+        })?;
+        let (generation, inserter) = memtable::generation(region);
+        Ok(Spare { log, generation, inserter })
+    }
+}
+
+/// What recovery changes.
+struct Files<'f> {
+    store: &'f mut StoreFile,
+    manifest: &'f mut ManifestFile,
+    state: &'f mut State,
+    next: &'f mut u64,
+}
+
+fn sealed(logs: &Logs, state: &State) -> Vec<Arc<Sealed>> {
+    let end_of = |number: &u64| logs.replayed.iter().find(|(one, _)| one == number).map(|(_, replayed)| replayed.end);
+    let sealed = logs.generations.iter().map(|(generation, numbers, last_sequence)| {
+        let logs = numbers.iter().filter_map(|number| {
+            let log = state.logs.get(number)?;
+            let is_durable = OnceLock::new();
+            is_durable.get_or_init(|| ());
+            let end = end_of(number).expect("kept logs were replayed");
+            Some(Arc::new(SealedLog {
+                file: log.file(*number),
+                end,
+                is_whole: false,
+                is_durable,
+                is_promised: AtomicBool::new(true),
+            }))
+        });
+        let logs = logs.collect();
+        Arc::new(Sealed { generation: Arc::clone(generation), logs, last_sequence: *last_sequence })
+    });
+    sealed.collect()
+}
+
+/// Removes files of ours that the manifest does not name: what a crash left of unfinished work.
+fn remove_orphans(storage: &dyn Storage, state: &State, manifest: FileName, entries: &[FileName]) {
+    for file in entries {
+        let is_named = match file.kind {
+            FileKind::Lock | FileKind::Store => true,
+            FileKind::Manifest => *file == manifest,
+            FileKind::Log => state.logs.contains_key(&file.number),
+            FileKind::Table => state.tables.contains_key(&file.number),
+            // Later releases' files are not ours to judge.
+            FileKind::Cluster | FileKind::Blob => true,
+            FileKind::History => false,
+        };
+        if !is_named && let Err(error) = storage.remove(*file) {
+            log::warn!("{file} is not needed and could not be removed: {error}");
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Statistics: plain numbers, gathered when asked for.
+
+use crate::base::sync::Ordering;
+use crate::levels::version::Tree;
+
+use super::Store;
+use super::budget::GENERATION_COUNT;
+use super::catalog::Keyspace;
+
+/// What opening the store found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recovery {
+    pub(crate) replayed_items: u64,
+    pub(crate) replayed_bytes: u64,
+    pub(crate) discarded_bytes: u64,
+    pub(crate) open_ns: u64,
+}
+
+/// Counters and sizes of an open store. Counters are since it was opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Each keyspace, by name.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// Memory by role, beside the budget.
+    pub memory: MemoryStats,
+    /// What reached the operating system.
+    pub io: IoStats,
+    /// The write path.
+    pub write: WriteStats,
+    /// Space on disk.
+    pub space: SpaceStats,
+    /// What opening the store found.
+    pub recovery: RecoveryStats,
+    /// Snapshots.
+    pub snapshots: SnapshotStats,
+    /// Flushes and merges.
+    pub background: BackgroundStats,
+    /// Largest batch that a commit takes, in bytes of its encoding.
+    pub batch_bytes_max: u64,
+}
+
+/// One keyspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Items in tables: every version and tombstone counts. What is still in memory is not among them.
+    pub items: u64,
+    /// Bytes of their keys and values.
+    pub key_value_bytes: u64,
+    /// Bytes of its tables.
+    pub table_bytes: u64,
+    /// Number of its tables.
+    pub tables: u64,
+    /// Each level that has tables.
+    pub levels: Vec<LevelStats>,
+}
+
+/// One level of a keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Its number; flushes write to level 0.
+    pub level: u64,
+    /// Runs in it: tables with disjoint key ranges, searched as one.
+    pub runs: u64,
+    /// Tables in it.
+    pub tables: u64,
+    /// Items in them, tombstones included.
+    pub items: u64,
+    /// Tombstones in them.
+    pub tombstones: u64,
+    /// Bytes of the tables.
+    pub table_bytes: u64,
+}
+
+/// Memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// What the store may use.
+    pub budget_bytes: u64,
+    /// What it uses now.
+    pub used_bytes: u64,
+    /// By role; limits add up to the budget at most.
+    pub roles: Vec<MemoryRole>,
+}
+
+/// Memory of one role.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct MemoryRole {
+    /// What it is for.
+    pub name: &'static str,
+    /// In use now.
+    pub bytes: u64,
+    /// Its share of the budget.
+    pub limit_bytes: u64,
+}
+
+/// What reached the operating system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct IoStats {
+    /// Blocks that gets and scans read from the device, because no memory held them.
+    pub device_reads: u64,
+    /// Their bytes.
+    pub device_read_bytes: u64,
+    /// All reads of files, those of merges and of opening included.
+    pub reads: u64,
+    /// Their bytes.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Their bytes.
+    pub write_bytes: u64,
+    /// Syncs of files.
+    pub syncs: u64,
+    /// Files open now.
+    pub open_files: u64,
+    /// Tables are read past the kernel's page cache.
+    pub direct_io: bool,
+}
+
+/// The write path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct WriteStats {
+    /// Batches committed; a put is a batch of one.
+    pub commits: u64,
+    /// Items in them.
+    pub items: u64,
+    /// Bytes of their keys and values.
+    pub key_value_bytes: u64,
+    /// Bytes appended to logs.
+    pub log_bytes: u64,
+    /// Bytes written by flushes.
+    pub flush_bytes: u64,
+    /// Bytes read by merges.
+    pub merge_read_bytes: u64,
+    /// Bytes written by merges.
+    pub merge_write_bytes: u64,
+    /// Time writers were slowed because background work was behind, in nanoseconds.
+    pub delayed_ns: u64,
+    /// How far behind it is now: 0 not at all, 1000 as far as it may be.
+    pub pressure: u64,
+}
+
+/// Space on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SpaceStats {
+    /// Tables that hold the store's items.
+    pub table_bytes: u64,
+    /// Logs, of fixed length.
+    pub log_bytes: u64,
+    /// The manifest, of fixed length.
+    pub manifest_bytes: u64,
+}
+
+/// What opening the store found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct RecoveryStats {
+    /// Items replayed from logs.
+    pub replayed_items: u64,
+    /// Bytes of logs that were replayed.
+    pub replayed_bytes: u64,
+    /// Bytes behind a torn write that were not used: never acknowledged as durable.
+    pub discarded_bytes: u64,
+    /// Time to open, in nanoseconds.
+    pub open_ns: u64,
+}
+
+/// Snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SnapshotStats {
+    /// Snapshots alive.
+    pub alive: u64,
+    /// Memtable generations that only snapshots and iterators keep in memory, beyond the budget.
+    pub generations: u64,
+    /// Their bytes.
+    pub generation_bytes: u64,
+}
+
+/// Flushes and merges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct BackgroundStats {
+    /// Generations that wait for their flush.
+    pub sealed: u64,
+    /// Flushes done.
+    pub flushes: u64,
+    /// Merges done.
+    pub merges: u64,
+    /// What keeps background work from going on, if something does.
+    pub error: Option<String>,
+}
+
+impl Store {
+    pub(crate) fn stats(&self) -> Stats {
+        let pin = self.epoch.pin();
+        let view = self.views.load(&pin).get();
+        let keyspaces: Vec<KeyspaceStats> = {
+            let names = self.catalog.names();
+            names.values().map(|one| keyspace_stats(one, view.version.tree(one.tree))).collect()
+        };
+        let in_view = view.generations.len() as u64;
+        let table_bytes = keyspaces.iter().map(|one| one.table_bytes).sum();
+        drop(pin);
+        let (memory, generations) = self.memory_stats();
+        let kept = generations.saturating_sub(in_view + u64::from(self.writer.has_spare()));
+        Stats {
+            keyspaces,
+            memory,
+            io: self.io_stats(),
+            write: self.write_stats(),
+            space: SpaceStats {
+                table_bytes,
+                log_bytes: self.catalog.log_count.load(Ordering::Relaxed) * self.budget.log_bytes,
+                manifest_bytes: self.catalog.manifest_bytes.load(Ordering::Relaxed),
+            },
+            recovery: RecoveryStats {
+                replayed_items: self.recovery.replayed_items,
+                replayed_bytes: self.recovery.replayed_bytes,
+                discarded_bytes: self.recovery.discarded_bytes,
+                open_ns: self.recovery.open_ns,
+            },
+            snapshots: SnapshotStats {
+                alive: self.snapshots.alive.load(Ordering::Relaxed),
+                generations: kept,
+                generation_bytes: kept * self.budget.generation_bytes,
+            },
+            background: BackgroundStats {
+                sealed: self.writer.sealed_count() as u64,
+                flushes: self.work.flushes.load(Ordering::Relaxed),
+                merges: self.work.merges.load(Ordering::Relaxed),
+                error: self.work.error().map(|error| error.to_string()),
+            },
+            batch_bytes_max: self.budget.batch_bytes_max() as u64,
+        }
+    }
+
+    pub(crate) fn keyspace_stats(&self, keyspace: &Keyspace) -> KeyspaceStats {
+        let pin = self.epoch.pin();
+        keyspace_stats(keyspace, self.views.load(&pin).get().version.tree(keyspace.tree))
+    }
+
+    /// Memory by role, and how many generations there are.
+    fn memory_stats(&self) -> (MemoryStats, u64) {
+        let alive: Vec<u64> = {
+            let generations = self.generations.lock();
+            let alive = generations.iter().filter_map(|one| one.upgrade());
+            alive.map(|generation| generation.capacity_bytes() as u64).collect()
+        };
+        let cache = self.cache.stats();
+        let budget = &self.budget;
+        let role = |name, bytes, limit_bytes| MemoryRole { name, bytes, limit_bytes };
+        let roles = vec![
+            role("write buffers", alive.iter().sum(), GENERATION_COUNT * budget.generation_bytes),
+            role("cache", cache.used_bytes + cache.index_bytes + cache.heap_bytes, budget.cache_bytes),
+            role("filters and fences", self.pages.used_bytes(), budget.pages_bytes),
+            role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes),
+        ];
+        let used_bytes = roles.iter().map(|role| role.bytes).sum();
+        (MemoryStats { budget_bytes: budget.memory_bytes, used_bytes, roles }, alive.len() as u64)
+    }
+
+    fn io_stats(&self) -> IoStats {
+        let counts = self.env.storage.counts();
+        IoStats {
+            device_reads: self.counts.block_reads.load(Ordering::Relaxed),
+            device_read_bytes: self.counts.block_read_bytes.load(Ordering::Relaxed),
+            reads: counts.reads,
+            read_bytes: counts.read_bytes,
+            writes: counts.writes,
+            write_bytes: counts.write_bytes,
+            syncs: counts.syncs,
+            open_files: counts.open_files,
+            direct_io: self.env.storage.direct_io(),
+        }
+    }
+
+    fn write_stats(&self) -> WriteStats {
+        let (counts, work) = (&self.writer.counts, &self.work);
+        WriteStats {
+            commits: counts.commits.load(Ordering::Relaxed),
+            items: counts.items.load(Ordering::Relaxed),
+            key_value_bytes: counts.key_value_bytes.load(Ordering::Relaxed),
+            log_bytes: counts.log_bytes.load(Ordering::Relaxed),
+            flush_bytes: work.flush_bytes.load(Ordering::Relaxed),
+            merge_read_bytes: work.merge_read_bytes.load(Ordering::Relaxed),
+            merge_write_bytes: work.merge_write_bytes.load(Ordering::Relaxed),
+            delayed_ns: counts.delayed_ns.load(Ordering::Relaxed),
+            pressure: self.writer.pressure.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>) -> KeyspaceStats {
+    let mut stats = KeyspaceStats {
+        name: keyspace.name.clone(),
+        items: 0,
+        key_value_bytes: 0,
+        table_bytes: 0,
+        tables: 0,
+        levels: Vec::new(),
+    };
+    for (level, runs) in tree.map_or(&[][..], Tree::levels).iter().enumerate() {
+        let mut one = LevelStats { level: level as u64, runs: runs.len() as u64, tables: 0, items: 0, tombstones: 0, table_bytes: 0 };
+        for table in runs.iter().flat_map(|run| run.tables()).map(|placed| &placed.table) {
+            one.tables += 1;
+            one.items += table.items();
+            one.tombstones += table.tombstones();
+            one.table_bytes += table.slice_bytes();
+            stats.key_value_bytes += table.key_value_bytes();
+        }
+        stats.items += one.items;
+        stats.tables += one.tables;
+        stats.table_bytes += one.table_bytes;
+        if one.runs > 0 {
+            stats.levels.push(one);
+        }
+    }
+    stats
+}

@@ -1,0 +1,219 @@
+//! Background work as a whole: what is wanted, what is under way, what went wrong, and how far behind it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::error::{Error, Result};
+use crate::base::id::TreeId;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
+use crate::compact::pick::{PickSettings, TableShape, TreeShape};
+use crate::io::env::{Turn, Worker};
+use crate::levels::version::Tree;
+use crate::write::pace;
+
+use super::flush_work::FlushWork;
+use super::merge_work::MergeWork;
+use super::{Mode, Store};
+
+/// How long a worker rests after a failure that may clear by itself.
+pub(super) const RETRY_NS: u64 = 100_000_000;
+
+/// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
+const LEVEL0_RUNS_HIGH: u64 = 4;
+
+/// Shared by the workers and those who wait for them.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// Moves when work was done, failed, or is wanted.
+    pub(super) moved: Arc<Event>,
+    stops: AtomicBool,
+    state: Mutex<State>,
+    pub(super) flush_bytes: AtomicU64,
+    pub(super) merge_read_bytes: AtomicU64,
+    pub(super) merge_write_bytes: AtomicU64,
+    pub(super) flushes: AtomicU64,
+    pub(super) merges: AtomicU64,
+    /// Memory of flushes and merges under way.
+    pub(super) memory_bytes: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Trees being merged.
+    merging: BTreeSet<TreeId>,
+    is_flushing: bool,
+    /// Trees that someone wants merged into one run.
+    full: BTreeSet<TreeId>,
+    /// What stopped each kind of work, until it goes on.
+    errors: BTreeMap<&'static str, Error>,
+}
+
+impl Work {
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stops.load(Ordering::Acquire)
+    }
+
+    /// Tells every worker to end at its next turn.
+    pub(super) fn stop(&self, changed: &Event) {
+        self.stops.store(true, Ordering::Release);
+        self.moved.notify();
+        changed.notify();
+    }
+
+    pub(super) fn want_full(&self, trees: &[TreeId]) {
+        self.state.lock().full.extend(trees);
+        self.moved.notify();
+    }
+
+    pub(super) fn wants_full(&self, tree: TreeId) -> bool {
+        self.state.lock().full.contains(&tree)
+    }
+
+    pub(super) fn full_done(&self, tree: TreeId) {
+        self.state.lock().full.remove(&tree);
+        self.moved.notify();
+    }
+
+    pub(super) fn full_left(&self, trees: &[TreeId]) -> usize {
+        let state = self.state.lock();
+        trees.iter().filter(|tree| state.full.contains(tree)).count()
+    }
+
+    /// Takes a tree for merging; `false` if another worker has it.
+    pub(super) fn begin_merge(&self, tree: TreeId) -> bool {
+        self.state.lock().merging.insert(tree)
+    }
+
+    pub(super) fn is_merging(&self, tree: TreeId) -> bool {
+        self.state.lock().merging.contains(&tree)
+    }
+
+    pub(super) fn end_merge(&self, tree: TreeId) {
+        self.state.lock().merging.remove(&tree);
+        self.moved.notify();
+    }
+
+    pub(super) fn set_flushing(&self, is_flushing: bool) {
+        self.state.lock().is_flushing = is_flushing;
+        self.moved.notify();
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        let state = self.state.lock();
+        state.is_flushing || !state.merging.is_empty()
+    }
+
+    /// Notes why a kind of work cannot go on, or that it can again.
+    pub(super) fn set_error(&self, kind: &'static str, error: Option<Error>) {
+        let mut state = self.state.lock();
+        let changed = match error {
+            Some(error) => {
+                log::warn!("{kind}: {error}");
+                state.errors.insert(kind, error);
+                true
+            }
+            None => state.errors.remove(kind).is_some(),
+        };
+        drop(state);
+        if changed {
+            self.moved.notify();
+        }
+    }
+
+    pub(super) fn error(&self) -> Option<Error> {
+        self.state.lock().errors.values().next().cloned()
+    }
+}
+
+/// Work under way or waiting, turned by a thread or by the simulated scheduler.
+struct Background<W> {
+    store: Arc<Store>,
+    work: W,
+}
+
+/// A worker's part in [`Work::memory_bytes`].
+#[derive(Debug, Default)]
+pub(super) struct MemoryPart(u64);
+
+impl MemoryPart {
+    pub(super) fn set(&mut self, work: &Work, bytes: usize) {
+        let bytes = bytes as u64;
+        work.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+        work.memory_bytes.fetch_sub(self.0, Ordering::Relaxed);
+        self.0 = bytes;
+    }
+}
+
+/// One kind of background work.
+pub(super) trait Job: Send {
+    fn turn(&mut self, store: &Arc<Store>) -> Turn;
+    /// Gives up what is under way.
+    fn stop(&mut self, store: &Store);
+}
+
+impl<W: Job> Worker for Background<W> {
+    fn turn(&mut self) -> Turn {
+        if self.store.work.is_stopped() {
+            self.work.stop(&self.store);
+            return Turn::Done;
+        }
+        self.work.turn(&self.store)
+    }
+}
+
+/// Starts the workers of a store that may write.
+pub(super) fn start(store: &Arc<Store>) -> Result<()> {
+    if store.mode == Mode::ReadOnly {
+        return Ok(());
+    }
+    let flush = Background { store: Arc::clone(store), work: FlushWork::default() };
+    store.env.threads.spawn("trine-flush", Box::new(flush))?;
+    for _ in 0..store.settings.background_threads.saturating_sub(1).max(1) {
+        let merge = Background { store: Arc::clone(store), work: MergeWork::default() };
+        store.env.threads.spawn("trine-merge", Box::new(merge))?;
+    }
+    Ok(())
+}
+
+/// How picking sees a tree.
+pub(super) fn shape(tree: &Tree) -> TreeShape<'_> {
+    let levels = tree.levels().iter().map(|runs| {
+        let tables = runs.iter().flat_map(|run| run.tables()).map(|placed| &placed.table);
+        let shapes = tables.map(|table| TableShape {
+            min: table.min(),
+            max: table.max(),
+            bytes: table.slice_bytes(),
+            items: table.items(),
+            tombstones: table.tombstones(),
+        });
+        shapes.collect()
+    });
+    TreeShape { levels: levels.collect() }
+}
+
+impl Store {
+    /// What picking is told of a tree; `None` if its keyspace was dropped.
+    pub(super) fn pick_settings(&self, tree: TreeId) -> Option<PickSettings> {
+        let settings = self.keyspace_of(tree)?.settings();
+        Some(PickSettings {
+            size_ratio: settings.size_ratio,
+            level0_runs: settings.level0_runs as usize,
+            table_bytes: settings.table_bytes.min(self.budget.table_bytes_max()),
+            base_level_bytes: settings.level0_runs * self.budget.generation_bytes / 2,
+        })
+    }
+
+    /// Measures how far background work is behind, for writers to be slowed by.
+    pub(super) fn measure_pressure(&self) {
+        let generation = self.budget.generation_bytes;
+        let sealed = self.writer.sealed_count() as u64 * generation;
+        let mut worst = pace::pressure(sealed, generation / 2, 3 * generation);
+        let pin = self.epoch.pin();
+        for tree in self.views.load(&pin).get().version.trees() {
+            let Some(settings) = self.pick_settings(tree.id) else { continue };
+            let runs = tree.levels().first().map_or(0, Vec::len) as u64;
+            let low = settings.level0_runs as u64 + 1;
+            worst = worst.max(pace::pressure(runs, low, low * LEVEL0_RUNS_HIGH));
+        }
+        self.writer.pressure.store(worst, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,251 @@
+//! A version: the immutable map partition → levels → runs → tables. A change makes a new version that shares what did not change.
+//!
+//! It reads nothing and decides nothing. Readers search it under a view; flush, merge and drop make its successors.
+//!
+//! Invariants:
+//! 1. Trees are sorted by id, each once.
+//! 2. Level 0 holds its runs newest first, disjoint in sequence; a deeper level holds at most one run.
+//! 3. Tables of a run are sorted by key and disjoint.
+
+use crate::base::id::{Sequence, TreeId};
+use crate::base::sync::Arc;
+use crate::table::Table;
+
+/// Deepest level; the manifest keeps a level in a byte, a tree never needs this many.
+pub(crate) const LEVEL_MAX: usize = 15;
+
+/// A table in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) table: Arc<Table>,
+    pub(crate) first_sequence: Sequence,
+    pub(crate) last_sequence: Sequence,
+}
+
+impl Placed {
+    /// What the manifest calls it: file number and slice.
+    pub(crate) fn name(&self) -> (u64, u32) {
+        (self.table.file().name().number, self.table.index() as u32)
+    }
+}
+
+/// Tables with disjoint key ranges, searched as one.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    tables: Vec<Placed>,
+    /// Length of the prefix that all keys of the run share.
+    shared_bytes: usize,
+    /// The 8 bytes of each table's largest key after the shared prefix, so that a search touches few lines.
+    max_words: Vec<u64>,
+}
+
+impl Run {
+    /// A run of tables in key order.
+    pub(crate) fn new(tables: Vec<Placed>) -> Run {
+        assert!(!tables.is_empty(), "a run has a table");
+        for pair in tables.windows(2) {
+            assert!(pair[0].table.max() < pair[1].table.min(), "tables of a run are sorted and disjoint");
+        }
+        let (first, last) = (&tables[0].table, &tables[tables.len() - 1].table);
+        let shared_bytes = first.min().iter().zip(last.max()).take_while(|(a, b)| a == b).count();
+        let max_words = tables.iter().map(|placed| word_after(placed.table.max(), shared_bytes)).collect();
+        Run { tables, shared_bytes, max_words }
+    }
+
+    pub(crate) fn tables(&self) -> &[Placed] {
+        &self.tables
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tables.iter().map(|placed| placed.table.slice_bytes()).sum()
+    }
+
+    /// Index of the first table whose largest key is not below `key`; the number of tables if there is none.
+    pub(crate) fn position(&self, key: &[u8]) -> usize {
+        let (first, last) = (&self.tables[0].table, &self.tables[self.tables.len() - 1].table);
+        if key <= first.max() {
+            return 0;
+        }
+        if key > last.max() {
+            return self.tables.len();
+        }
+        // Between the run's ends every key has the shared prefix.
+        let word = word_after(key, self.shared_bytes);
+        let mut index = self.max_words.partition_point(|max| *max < word);
+        while index < self.tables.len() && self.max_words[index] == word && self.tables[index].table.max() < key {
+            index += 1;
+        }
+        index
+    }
+
+    /// The table that holds `key` if the run does: by range only.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
+        if let [only] = self.tables.as_slice() {
+            return only.table.admits(key).then_some(&only.table);
+        }
+        let table = &self.tables.get(self.position(key))?.table;
+        (table.min() <= key).then_some(table)
+    }
+}
+
+/// Eight bytes of `key` after `skip`, zero padded, as a number that compares as the bytes do.
+fn word_after(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    if let Some(word) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*word);
+    }
+    let mut word = [0; 8];
+    word[..rest.len()].copy_from_slice(rest);
+    u64::from_be_bytes(word)
+}
+
+/// One partition of a keyspace: its levels.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    pub(crate) id: TreeId,
+    /// Level 0 first; empty levels at the end are left out.
+    levels: Vec<Vec<Run>>,
+}
+
+impl Tree {
+    pub(crate) fn levels(&self) -> &[Vec<Run>] {
+        &self.levels
+    }
+
+    /// Every run, newest first.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.levels.iter().flatten()
+    }
+
+    /// The run at a place; `None` past the end of its level.
+    pub(crate) fn run(&self, level: usize, run: usize) -> Option<&Run> {
+        self.levels.get(level)?.get(run)
+    }
+
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Placed)> {
+        self.levels
+            .iter()
+            .enumerate()
+            .flat_map(|(level, runs)| runs.iter().flat_map(move |run| run.tables.iter().map(move |placed| (level, placed))))
+    }
+
+    fn from_tables(id: TreeId, placed: Vec<(usize, Placed)>) -> Tree {
+        let level_count = placed.iter().map(|(level, _)| level + 1).max().unwrap_or(0);
+        assert!(level_count <= LEVEL_MAX + 1, "a level fits its range");
+        let mut by_level: Vec<Vec<Placed>> = vec![Vec::new(); level_count];
+        for (level, one) in placed {
+            by_level[level].push(one);
+        }
+        let levels = by_level.into_iter().enumerate().map(|(level, tables)| runs_of(level, tables)).collect();
+        Tree { id, levels }
+    }
+}
+
+fn runs_of(level: usize, mut tables: Vec<Placed>) -> Vec<Run> {
+    if level > 0 {
+        tables.sort_by(|a, b| a.table.min().cmp(b.table.min()));
+        return if tables.is_empty() { Vec::new() } else { vec![Run::new(tables)] };
+    }
+    tables.sort_by_key(|placed| std::cmp::Reverse(placed.last_sequence));
+    for pair in tables.windows(2) {
+        assert!(pair[1].last_sequence < pair[0].first_sequence, "runs of level 0 are disjoint in sequence");
+    }
+    tables.into_iter().map(|placed| Run::new(vec![placed])).collect()
+}
+
+/// One change of a version.
+#[derive(Debug)]
+pub(crate) enum Change {
+    AddTree(TreeId),
+    DropTree(TreeId),
+    Add { level: usize, placed: Placed },
+    /// The table of that name leaves the tree; its file goes once nobody looks at it.
+    Remove { tree: TreeId, name: (u64, u32) },
+    Move { tree: TreeId, name: (u64, u32), level: usize },
+}
+
+/// All trees at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Version {
+    /// Ids of `trees`, apart so that a search touches few lines.
+    ids: Vec<TreeId>,
+    trees: Vec<Arc<Tree>>,
+}
+
+impl Version {
+    pub(crate) fn tree(&self, id: TreeId) -> Option<&Tree> {
+        let index = match self.ids.as_slice() {
+            [only] if *only == id => 0,
+            ids => ids.binary_search(&id).ok()?,
+        };
+        self.trees.get(index).map(Arc::as_ref)
+    }
+
+    pub(crate) fn trees(&self) -> impl Iterator<Item = &Arc<Tree>> {
+        self.trees.iter()
+    }
+
+    /// The version after `changes`; untouched trees are shared.
+    pub(crate) fn after(&self, changes: Vec<Change>) -> Version {
+        let mut touched: Vec<(TreeId, Option<Vec<(usize, Placed)>>)> = Vec::new();
+        for change in changes {
+            let id = change.tree();
+            let index = touched.iter().position(|(tree, _)| *tree == id).unwrap_or_else(|| {
+                let tables = self.tree(id).map(|tree| tree.tables().map(|(l, p)| (l, p.clone())).collect());
+                touched.push((id, tables));
+                touched.len() - 1
+            });
+            apply(&mut touched[index].1, change);
+        }
+        let mut next = self.clone();
+        for (id, tables) in touched {
+            next.replace(id, tables.map(|tables| Arc::new(Tree::from_tables(id, tables))));
+        }
+        next
+    }
+
+    fn replace(&mut self, id: TreeId, tree: Option<Arc<Tree>>) {
+        match (self.ids.binary_search(&id), tree) {
+            (Ok(index), Some(tree)) => self.trees[index] = tree,
+            (Ok(index), None) => {
+                self.ids.remove(index);
+                self.trees.remove(index);
+            }
+            (Err(index), Some(tree)) => {
+                self.ids.insert(index, id);
+                self.trees.insert(index, tree);
+            }
+            (Err(_), None) => {}
+        }
+    }
+}
+
+impl Change {
+    fn tree(&self) -> TreeId {
+        match self {
+            Change::AddTree(tree) | Change::DropTree(tree) => *tree,
+            Change::Remove { tree, .. } | Change::Move { tree, .. } => *tree,
+            Change::Add { placed, .. } => placed.table.tree(),
+        }
+    }
+}
+
+fn apply(tables: &mut Option<Vec<(usize, Placed)>>, change: Change) {
+    match change {
+        Change::AddTree(_) => assert!(tables.replace(Vec::new()).is_none(), "a tree is added once"),
+        Change::DropTree(_) => *tables = None,
+        Change::Add { level, placed } => {
+            tables.as_mut().expect("tables are added to trees that are there").push((level, placed));
+        }
+        Change::Remove { name, .. } => {
+            let tables = tables.as_mut().expect("tables are removed from trees that are there");
+            let index = tables.iter().position(|(_, placed)| placed.name() == name);
+            tables.swap_remove(index.expect("only what is there is removed"));
+        }
+        Change::Move { name, level, .. } => {
+            let tables = tables.as_mut().expect("tables are moved in trees that are there");
+            let moved = tables.iter_mut().find(|(_, placed)| placed.name() == name);
+            moved.expect("only what is there is moved").0 = level;
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A view: what a reader pins. Memtable generations, newest first, and a version; the sequence bound is read after it.
+//!
+//! Readers load the view under a pin and write nothing shared. Changes are made one at a time under a lock without I/O.
+//!
+//! Invariants:
+//! 1. Everything in a newer generation is newer than everything in an older one, and that newer than all tables.
+//! 2. A batch lies wholly in one generation, so a view and a bound at or after it see all of it or none.
+
+use crate::base::epoch::{Epoch, Loaded, Pin, Published};
+use crate::base::sync::{Arc, Mutex};
+use crate::memtable::Generation;
+
+use super::version::Version;
+
+/// Generations and version at one moment.
+#[derive(Clone)]
+pub(crate) struct View {
+    /// The one written now first, then sealed ones, newest first.
+    pub(crate) generations: Vec<Arc<Generation>>,
+    pub(crate) version: Arc<Version>,
+}
+
+/// The current view and its changes.
+pub(crate) struct Views {
+    current: Published<View>,
+    changing: Mutex<Arc<View>>,
+}
+
+impl Views {
+    pub(crate) fn new(epoch: &Epoch, view: View) -> Views {
+        let view = Arc::new(view);
+        Views { current: Published::new(epoch, Arc::clone(&view)), changing: Mutex::new(view) }
+    }
+
+    /// The view, while the pin is held.
+    pub(crate) fn load<'p>(&self, pin: &'p Pin) -> Loaded<'p, View> {
+        self.current.load(pin)
+    }
+
+    /// A new generation takes the writes; the one before it is sealed.
+    pub(crate) fn begin_generation(&self, generation: Arc<Generation>) {
+        self.change(|view| view.generations.insert(0, generation));
+    }
+
+    /// A new version, and the generations whose items it now holds leave.
+    pub(crate) fn publish(&self, version: Arc<Version>, flushed: &[Arc<Generation>]) {
+        self.change(|view| {
+            view.generations.retain(|one| !flushed.iter().any(|gone| Arc::ptr_eq(one, gone)));
+            view.version = version;
+        });
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut View)) {
+        let mut changing = self.changing.lock();
+        let mut next = View::clone(&changing);
+        edit(&mut next);
+        let next = Arc::new(next);
+        self.current.store(Arc::clone(&next));
+        *changing = next;
+    }
+}

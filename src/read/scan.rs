@@ -1,0 +1,433 @@
+//! A scan: every source of a tree merged in key order, newest version of a key first, in one direction.
+//!
+//! Sources are the memtable generations, newest first, then the runs, newest first. The machine holds its view from
+//! the start; between calls it keeps positions and counted blocks. Asks are numbered by source, so the first
+//! blocks of all runs go out together.
+//!
+//! Invariants:
+//! 1. A key is yielded only once every source stands at or past it.
+//! 2. Of equal keys the newest source's is taken, the others are skipped; a tombstone yields nothing.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use crate::base::epoch::Pin;
+use crate::base::error::{Error, Result};
+use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
+use crate::base::sync::Arc;
+use crate::cache::{BlockRef, Cache};
+use crate::levels::version::Run;
+use crate::levels::view::View;
+use crate::memtable::Position;
+use crate::merge::LoserTree;
+use crate::table::{Moved, TableCursor};
+
+/// Where a scan begins and ends, as owned keys.
+pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// One source.
+enum Source {
+    Memory { generation: usize, position: Option<Position> },
+    Run(RunSource),
+}
+
+/// A run, read table by table.
+struct RunSource {
+    level: usize,
+    run: usize,
+    /// The table the cursor is in.
+    table: usize,
+    cursor: Option<TableCursor>,
+}
+
+/// What a source needs before it stands at an item or at its end.
+enum Need {
+    Nothing,
+    Block(BlockAddress),
+}
+
+/// The machine.
+pub(crate) struct Scan {
+    view: Arc<View>,
+    tree: TreeId,
+    bound: Sequence,
+    range: Range,
+    direction: Direction,
+    sources: Vec<Source>,
+    merge: LoserTree,
+    /// Sources not positioned yet, and those of them whose ask is in flight.
+    unready: Vec<Waiting>,
+    /// Everything is positioned and `merge` is built.
+    is_merged: bool,
+    /// The last key looked at: older versions of it are skipped.
+    key: Vec<u8>,
+    has_key: bool,
+    winner: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Waiting {
+    source: usize,
+    /// The number of its ask in flight.
+    ask: Option<u8>,
+}
+
+impl Scan {
+    /// A scan that stands before the first item of `range` in `direction`; nothing is looked at before `advance`.
+    pub(crate) fn new(view: Arc<View>, tree: TreeId, bound: Sequence, range: Range, direction: Direction) -> Scan {
+        let mut scan = Scan {
+            view,
+            tree,
+            bound,
+            range,
+            direction,
+            sources: Vec::new(),
+            merge: LoserTree::new(0, direction),
+            unready: Vec::new(),
+            is_merged: false,
+            key: Vec::new(),
+            has_key: false,
+            winner: None,
+        };
+        scan.position();
+        scan
+    }
+
+    /// Stands anew: before the first item at or after `key` (before it, going backward) that is in the range.
+    pub(crate) fn seek(&mut self, from: Bound<&[u8]>, direction: Direction) {
+        self.direction = direction;
+        self.position_from(from);
+    }
+
+    /// The key of the item the scan stands at.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Its value.
+    pub(crate) fn value(&self) -> &[u8] {
+        let winner = self.winner.expect("the scan stands at an item");
+        match &self.sources[winner] {
+            Source::Memory { generation, position } => {
+                let position = position.expect("the winner stands at an item");
+                self.view.generations[*generation].item(position).value
+            }
+            Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").value(),
+        }
+    }
+
+    /// Goes to the next item; `Done(false)` at the end of the range.
+    pub(crate) fn advance(&mut self, cache: &Cache, pin: &Pin) -> Step<Reads, Result<bool>> {
+        match self.leave_winner(cache, pin) {
+            Ok(()) => self.run(cache, pin),
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+
+    /// Goes on with a block that was asked for.
+    pub(crate) fn resume(
+        &mut self,
+        cache: &Cache,
+        pin: &Pin,
+        answer: Answer<BlockRef, Error>,
+    ) -> Step<Reads, Result<bool>> {
+        match answer.result.and_then(|block| self.supply(answer.ask, block, cache, pin)) {
+            Ok(()) => self.run(cache, pin),
+            Err(error) => {
+                // The driver lets go of the rest; a later call asks again.
+                self.unready.iter_mut().for_each(|waiting| waiting.ask = None);
+                Step::Done(Err(error))
+            }
+        }
+    }
+
+    fn position(&mut self) {
+        let start = match self.direction {
+            Direction::Forward => self.range.0.clone(),
+            Direction::Backward => self.range.1.clone(),
+        };
+        self.position_from(start.as_ref().map(Vec::as_slice));
+    }
+
+    fn position_from(&mut self, from: Bound<&[u8]>) {
+        let from = tighter(from, &self.range, self.direction);
+        self.sources.clear();
+        self.has_key = false;
+        self.winner = None;
+        self.is_merged = false;
+        for (index, generation) in self.view.generations.iter().enumerate() {
+            let position = generation.seek(self.tree, from.as_ref().map(Vec::as_slice), self.direction, self.bound);
+            self.sources.push(Source::Memory { generation: index, position });
+        }
+        let version = Arc::clone(&self.view.version);
+        for (level, runs) in version.tree(self.tree).map_or(&[][..], |tree| tree.levels()).iter().enumerate() {
+            for (index, run) in runs.iter().enumerate() {
+                let from = from.as_ref().map(Vec::as_slice);
+                let source = RunSource::seek(run, (level, index), from, self.direction);
+                self.sources.push(Source::Run(source));
+            }
+        }
+        self.unready = (0..self.sources.len()).map(|source| Waiting { source, ask: None }).collect();
+        self.merge = LoserTree::new(self.sources.len(), self.direction);
+    }
+
+    /// Moves the source that yielded the last item.
+    fn leave_winner(&mut self, cache: &Cache, pin: &Pin) -> Result<()> {
+        let Some(winner) = self.winner.take() else {
+            return Ok(());
+        };
+        match &mut self.sources[winner] {
+            Source::Memory { generation, position } => {
+                let at = position.expect("the winner stands at an item");
+                let generation = &self.view.generations[*generation];
+                *position = generation.step(self.tree, at, self.direction, self.bound);
+                self.merge_again();
+                Ok(())
+            }
+            Source::Run(run) => {
+                run.cursor.as_mut().expect("the winner stands at an item").advance();
+                self.ready(winner, cache, pin)
+            }
+        }
+    }
+
+    /// Brings a source to its next item from cached blocks, or notes that it waits.
+    fn ready(&mut self, source: usize, cache: &Cache, pin: &Pin) -> Result<()> {
+        match self.poll(source, None, cache, pin)? {
+            Need::Nothing => self.merge_again(),
+            Need::Block(_) => self.unready.push(Waiting { source, ask: None }),
+        }
+        Ok(())
+    }
+
+    /// After the winner moved.
+    fn merge_again(&mut self) {
+        if self.is_merged {
+            let (sources, view) = (&self.sources, &self.view);
+            self.merge.update(|index| key_of(&sources[index], view));
+        }
+    }
+
+    fn supply(&mut self, ask: u8, block: BlockRef, cache: &Cache, pin: &Pin) -> Result<()> {
+        let index = self.unready.iter().position(|waiting| waiting.ask == Some(ask));
+        let index = index.expect("answers come to asks");
+        self.unready[index].ask = None;
+        match self.poll(self.unready[index].source, Some(block), cache, pin)? {
+            Need::Block(_) => {}
+            Need::Nothing => {
+                self.unready.swap_remove(index);
+                self.merge_again();
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, cache: &Cache, pin: &Pin) -> Step<Reads, Result<bool>> {
+        loop {
+            match self.settle(cache, pin) {
+                Err(error) => return Step::Done(Err(error)),
+                Ok(Some(step)) => return step,
+                Ok(None) => {}
+            }
+            match self.take_winner() {
+                Taken::Item => return Step::Done(Ok(true)),
+                Taken::End => return Step::Done(Ok(false)),
+                Taken::Skip => {
+                    if let Err(error) = self.leave_winner(cache, pin) {
+                        return Step::Done(Err(error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Positions every source; `None` once all stand at an item or their end.
+    fn settle(&mut self, cache: &Cache, pin: &Pin) -> Result<Option<Step<Reads, Result<bool>>>> {
+        if self.unready.is_empty() && self.is_merged {
+            return Ok(None);
+        }
+        let mut asks = Vec::new();
+        let mut index = 0;
+        while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {
+            let Some(ask) = self.free_ask() else { break };
+            match self.poll(source, None, cache, pin)? {
+                Need::Nothing => {
+                    self.unready.swap_remove(index);
+                    self.merge_again();
+                }
+                Need::Block(block) => {
+                    asks.push(Read { ask, block });
+                    self.unready[index].ask = Some(ask);
+                }
+            }
+        }
+        if !asks.is_empty() {
+            return Ok(Some(Step::Ask(asks)));
+        }
+        if !self.unready.is_empty() {
+            return Ok(Some(Step::Wait));
+        }
+        if !self.is_merged {
+            let (sources, view) = (&self.sources, &self.view);
+            self.merge.rebuild(|index| key_of(&sources[index], view));
+            self.is_merged = true;
+        }
+        Ok(None)
+    }
+
+    /// The first source from `index` on that waits without an ask.
+    fn next_unasked(&self, index: &mut usize) -> Option<Waiting> {
+        while self.unready.get(*index)?.ask.is_some() {
+            *index += 1;
+        }
+        self.unready.get(*index).copied()
+    }
+
+    /// A number that no ask in flight has.
+    fn free_ask(&self) -> Option<u8> {
+        (0..SCAN_ASKS_MAX as u8).find(|ask| self.unready.iter().all(|waiting| waiting.ask != Some(*ask)))
+    }
+
+    fn take_winner(&mut self) -> Taken {
+        let Some(winner) = self.merge.winner() else {
+            return Taken::End;
+        };
+        let Some(key) = key_of(&self.sources[winner], &self.view) else {
+            return Taken::End;
+        };
+        self.winner = Some(winner);
+        if self.has_key && self.key == key {
+            return Taken::Skip;
+        }
+        if is_past(key, &self.range, self.direction) {
+            self.winner = None;
+            return Taken::End;
+        }
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.has_key = true;
+        match self.winner_kind(winner) {
+            ItemKind::Put => Taken::Item,
+            ItemKind::Delete => Taken::Skip,
+        }
+    }
+
+    fn winner_kind(&self, winner: usize) -> ItemKind {
+        match &self.sources[winner] {
+            Source::Memory { generation, position } => {
+                let position = position.expect("the winner stands at an item");
+                self.view.generations[*generation].item(position).kind
+            }
+            Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").kind(),
+        }
+    }
+
+    /// Moves a source on with the block given, or with what the cache has.
+    fn poll(&mut self, source: usize, mut block: Option<BlockRef>, cache: &Cache, pin: &Pin) -> Result<Need> {
+        let Source::Run(run) = &mut self.sources[source] else {
+            return Ok(Need::Nothing);
+        };
+        let version = &self.view.version;
+        let tree = version.tree(self.tree).expect("the view does not change under a scan");
+        let tables = tree.run(run.level, run.run).expect("the view does not change under a scan");
+        while let Some(cursor) = &mut run.cursor {
+            match cursor.poll(block.take())? {
+                Moved::Ready => return Ok(Need::Nothing),
+                Moved::End => run.next_table(tables, self.direction),
+                Moved::Need(address) => match cache.lookup_counted(&address, pin) {
+                    Some(cached) => block = Some(cached),
+                    None => return Ok(Need::Block(address)),
+                },
+            }
+        }
+        Ok(Need::Nothing)
+    }
+}
+
+enum Taken {
+    Item,
+    Skip,
+    End,
+}
+
+impl RunSource {
+    fn seek(run: &Run, (level, index): (usize, usize), from: Bound<&[u8]>, direction: Direction) -> RunSource {
+        let mut source = RunSource { level, run: index, table: 0, cursor: None };
+        let count = run.tables().len();
+        let first = match (from, direction) {
+            (Bound::Unbounded, Direction::Forward) => Some(0),
+            (Bound::Unbounded, Direction::Backward) => Some(count - 1),
+            (Bound::Included(key) | Bound::Excluded(key), Direction::Forward) => Some(run.position(key)),
+            (Bound::Included(key) | Bound::Excluded(key), Direction::Backward) => {
+                // The table whose range the key is in, or else the one before.
+                let at = run.position(key);
+                let is_in = run.tables().get(at).is_some_and(|placed| placed.table.min() <= key);
+                if is_in { Some(at) } else { at.checked_sub(1) }
+            }
+        };
+        if let Some(table) = first.filter(|table| *table < count) {
+            let mut cursor = TableCursor::new(Arc::clone(&run.tables()[table].table), direction);
+            cursor.seek(from);
+            (source.table, source.cursor) = (table, Some(cursor));
+        }
+        source
+    }
+
+    fn next_table(&mut self, run: &Run, direction: Direction) {
+        let next = match direction {
+            Direction::Forward => Some(self.table + 1).filter(|table| *table < run.tables().len()),
+            Direction::Backward => self.table.checked_sub(1),
+        };
+        self.cursor = next.map(|table| {
+            self.table = table;
+            let mut cursor = TableCursor::new(Arc::clone(&run.tables()[table].table), direction);
+            cursor.seek(Bound::Unbounded);
+            cursor
+        });
+    }
+}
+
+fn key_of<'a>(source: &'a Source, view: &'a View) -> Option<&'a [u8]> {
+    match source {
+        Source::Memory { generation, position } => position.map(|at| view.generations[*generation].item(at).key),
+        Source::Run(run) => run.cursor.as_ref().map(TableCursor::key),
+    }
+}
+
+/// `from`, or the range's own start in that direction where `from` lies before it.
+fn tighter(from: Bound<&[u8]>, range: &Range, direction: Direction) -> Bound<Vec<u8>> {
+    let own = match direction {
+        Direction::Forward => range.0.as_ref().map(Vec::as_slice),
+        Direction::Backward => range.1.as_ref().map(Vec::as_slice),
+    };
+    let (Bound::Included(own_key) | Bound::Excluded(own_key)) = own else {
+        return from.map(<[u8]>::to_vec);
+    };
+    let (Bound::Included(key) | Bound::Excluded(key)) = from else {
+        return own.map(<[u8]>::to_vec);
+    };
+    let inside = match direction {
+        Direction::Forward => key.cmp(own_key),
+        Direction::Backward => own_key.cmp(key),
+    };
+    match (inside, own) {
+        (Ordering::Greater, _) | (Ordering::Equal, Bound::Included(_)) => from.map(<[u8]>::to_vec),
+        _ => own.map(<[u8]>::to_vec),
+    }
+}
+
+/// Whether `key` lies past the range's end in that direction.
+fn is_past(key: &[u8], range: &Range, direction: Direction) -> bool {
+    let end = match direction {
+        Direction::Forward => &range.1,
+        Direction::Backward => &range.0,
+    };
+    match (end, direction) {
+        (Bound::Unbounded, _) => false,
+        (Bound::Included(end), Direction::Forward) => key > end.as_slice(),
+        (Bound::Excluded(end), Direction::Forward) => key >= end.as_slice(),
+        (Bound::Included(end), Direction::Backward) => key < end.as_slice(),
+        (Bound::Excluded(end), Direction::Backward) => key <= end.as_slice(),
+    }
+}

@@ -1,0 +1,61 @@
+//! The eight steps of a get, by the names of TridentKV (Lu et al., TPDS 2021, section 2), and who listens to them.
+
+/// A step of a get. Memory first, then for each table that may hold the key: filter, index, data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Search of the memtable generations.
+    MtGet,
+    /// Which table of the next run may hold the key.
+    FileFind,
+    /// Wait for a filter page that is not in memory.
+    FBLoad,
+    /// Look into the filter.
+    FBMatch,
+    /// Wait for a fence page that is not in memory.
+    IBLoad,
+    /// Which block holds the key.
+    IBSeek,
+    /// Wait for a data block that is not in the cache.
+    DBLoad,
+    /// Search of the data block.
+    DBSeek,
+}
+
+impl Stage {
+    pub(crate) const ALL: [Stage; 8] = [
+        Stage::MtGet,
+        Stage::FileFind,
+        Stage::FBLoad,
+        Stage::FBMatch,
+        Stage::IBLoad,
+        Stage::IBSeek,
+        Stage::DBLoad,
+        Stage::DBSeek,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Stage::MtGet => "MtGet",
+            Stage::FileFind => "FileFind",
+            Stage::FBLoad => "FBLoad",
+            Stage::FBMatch => "FBMatch",
+            Stage::IBLoad => "IBLoad",
+            Stage::IBSeek => "IBSeek",
+            Stage::DBLoad => "DBLoad",
+            Stage::DBSeek => "DBSeek",
+        }
+    }
+}
+
+/// Told when a get enters a step, and how many bytes it looks at there.
+pub(crate) trait Tracer {
+    fn enter(&mut self, stage: Stage, bytes: usize);
+}
+
+/// Listens to nothing: the calls compile to nothing.
+pub(crate) struct NoTrace;
+
+impl Tracer for NoTrace {
+    #[inline(always)]
+    fn enter(&mut self, _stage: Stage, _bytes: usize) {}
+}

@@ -1,0 +1,49 @@
+//! Items on their way to the log: encoded as they are added, checked against their limits.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId, VALUE_BYTES_MAX};
+use crate::format::log::put_item;
+
+/// A batch's items as the log holds them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Items {
+    payload: Vec<u8>,
+    count: usize,
+    key_value_bytes: usize,
+}
+
+impl Items {
+    /// Adds an item, or refuses it and stays as it was.
+    pub(crate) fn push(&mut self, tree: TreeId, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
+        check("key", key.len(), KEY_BYTES_MAX)?;
+        check("value", value.len(), VALUE_BYTES_MAX)?;
+        put_item(&mut self.payload, tree, kind, key, value);
+        self.count += 1;
+        self.key_value_bytes += key.len() + value.len();
+        Ok(())
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn key_value_bytes(&self) -> usize {
+        self.key_value_bytes
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.payload.clear();
+        (self.count, self.key_value_bytes) = (0, 0);
+    }
+}
+
+fn check(what: &'static str, given: usize, limit: usize) -> Result<()> {
+    if given > limit {
+        return Err(Error::TooLarge { what, limit: limit as u64, given: given as u64 });
+    }
+    Ok(())
+}

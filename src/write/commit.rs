@@ -1,0 +1,702 @@
+//! Group commit: a state machine that takes batches through the log into the memtable, one order for all keyspaces.
+//!
+//! A commit that finds nobody leading takes the [`Front`] (log, generation, sequence) and leads: it frames its own batch and
+//! those that queued up meanwhile, asks for one append and, if one of them wants it, for a sync, inserts all, moves the
+//! visible sequence, and hands the front to the next in the queue. Others wait for their ticket. The machine never
+//! writes, syncs, locks across either, or sleeps: its driver does.
+//!
+//! Invariants:
+//! 1. There is one front; whoever holds it writes log and memtable.
+//! 2. A batch lies wholly in one record, one log and one generation.
+//! 3. The visible sequence moves only after append (and sync, where asked for) and after every item is in the memtable.
+//! 4. A sync covers every earlier log before it covers this one.
+//! 5. After a failed sync, or a failed append other than on a full disk, the latch is set and nothing is written.
+
+use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
+use crate::base::id::{FileName, Sequence};
+use crate::base::step::Step;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, OnceLock, Ordering};
+use crate::format::frames::FramePoint;
+use crate::format::log::Items;
+use crate::io::env::Threads;
+use crate::levels::view::Views;
+use crate::memtable::{Generation, Inserter};
+use crate::wal::{Log, Mark};
+
+use super::pace;
+
+/// Batches of a group hold at most this many bytes beside the leader's own.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// The log starts writing back what it appended in pieces of this size.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+
+/// Sealed generations that may wait for their flush.
+pub(crate) const SEALED_COUNT_MAX: usize = 2;
+
+/// What a commit asks of its driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteAsk {
+    /// Write [`Commit::bytes`] there; then start writeback of a range, if one is given as offset and length.
+    Append { file: FileName, offset: u64, writeback: Option<(u64, u64)> },
+    /// Make the file durable.
+    Sync { file: FileName },
+    /// Wait until the writer's `changed` event has moved on from `seen`.
+    Room { seen: u64 },
+    /// Wait that long: background work is behind.
+    Pause { ns: u64 },
+}
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// The kernel has it: it survives the process.
+    Written,
+    /// The device has it: it survives power loss.
+    Synced,
+}
+
+/// What is committed. The same value is given to every call of the machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommitOp<'a> {
+    /// Items as the log holds them; empty for a sync or a seal.
+    pub(crate) payload: &'a [u8],
+    pub(crate) items: usize,
+    pub(crate) key_value_bytes: usize,
+    pub(crate) until: Until,
+    /// Begin a new generation first, if the present one holds anything.
+    pub(crate) seals: Seals,
+}
+
+/// Whether a commit seals the present generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seals {
+    No,
+    Yes,
+}
+
+/// A log whose generation is sealed: where it ended.
+#[derive(Debug)]
+pub(crate) struct SealedLog {
+    pub(crate) file: FileName,
+    pub(crate) end: FramePoint,
+    /// Its length is the present one, so that its file can be used again.
+    pub(crate) is_whole: bool,
+    pub(crate) is_durable: OnceLock<()>,
+    /// The manifest says where it ends.
+    pub(crate) is_promised: AtomicBool,
+}
+
+/// A generation that takes no more writes, and the logs that hold its items.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) logs: Vec<Arc<SealedLog>>,
+    /// Last sequence given out when it was sealed.
+    pub(crate) last_sequence: Sequence,
+}
+
+/// A log and a generation made ready in the background.
+pub(crate) struct Spare {
+    pub(crate) log: Log,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) inserter: Inserter,
+}
+
+/// What the leader holds.
+pub(crate) struct Front {
+    spare: Spare,
+    last_sequence: Sequence,
+    /// Earlier logs that may not be durable yet.
+    earlier: Vec<Arc<SealedLog>>,
+    /// Framed records, or a slot page, on their way to the log.
+    buffer: Vec<u8>,
+    written_back: u64,
+    /// A full disk cut an append short: the log ends before it.
+    must_seal: bool,
+}
+
+/// Counters of the write path since open. Written by the leader only.
+#[derive(Debug, Default)]
+pub(crate) struct WriteCounts {
+    pub(crate) commits: AtomicU64,
+    pub(crate) items: AtomicU64,
+    pub(crate) key_value_bytes: AtomicU64,
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) delayed_ns: AtomicU64,
+}
+
+/// What all commits of a store share.
+pub(crate) struct Writer {
+    queue: Mutex<Queue>,
+    visible: AtomicU64,
+    /// Moves when a spare is ready, a generation is sealed or flushed, or background work fails.
+    pub(crate) changed: Arc<Event>,
+    latch: OnceLock<Error>,
+    is_closing: AtomicBool,
+    /// Thousandths; see [`pace`].
+    pub(crate) pressure: AtomicU64,
+    owed_ns: AtomicU64,
+    pub(crate) counts: WriteCounts,
+    views: Arc<Views>,
+    secret: HashSecret,
+}
+
+struct Queue {
+    front: Option<Box<Front>>,
+    waiting: Vec<Arc<Ticket>>,
+    spare: Option<Spare>,
+    sealed: Vec<Arc<Sealed>>,
+    /// Why there is no room to be had, while that lasts.
+    stuck: Option<Error>,
+}
+
+struct Ticket {
+    payload: Vec<u8>,
+    items: usize,
+    key_value_bytes: usize,
+    until: Until,
+    state: Mutex<TicketState>,
+    moved: Event,
+}
+
+enum TicketState {
+    Queued,
+    Leads(Box<Front>),
+    Done(Result<()>),
+}
+
+impl Writer {
+    /// A writer whose front is `spare`; `last_sequence` was given out before, `sealed` waits for its flush.
+    pub(crate) fn new(
+        views: Arc<Views>,
+        secret: HashSecret,
+        spare: Spare,
+        last_sequence: Sequence,
+        sealed: Vec<Arc<Sealed>>,
+        changed: Arc<Event>,
+    ) -> Writer {
+        let front = Box::new(Front::new(spare, last_sequence));
+        let queue = Queue { front: Some(front), waiting: Vec::new(), spare: None, sealed, stuck: None };
+        Writer::with_queue(views, secret, queue, last_sequence, changed)
+    }
+
+    fn with_queue(
+        views: Arc<Views>,
+        secret: HashSecret,
+        queue: Queue,
+        last_sequence: Sequence,
+        changed: Arc<Event>,
+    ) -> Writer {
+        Writer {
+            queue: Mutex::new(queue),
+            visible: AtomicU64::new(last_sequence),
+            changed,
+            latch: OnceLock::new(),
+            is_closing: AtomicBool::new(false),
+            pressure: AtomicU64::new(0),
+            owed_ns: AtomicU64::new(0),
+            counts: WriteCounts::default(),
+            views,
+            secret,
+        }
+    }
+
+    /// A writer of a store that is only read.
+    pub(crate) fn read_only(views: Arc<Views>, secret: HashSecret, last_sequence: Sequence) -> Writer {
+        let queue = Queue { front: None, waiting: Vec::new(), spare: None, sealed: Vec::new(), stuck: None };
+        let writer = Writer::with_queue(views, secret, queue, last_sequence, Arc::new(Event::new()));
+        // Nothing else can have set it yet.
+        let _ = writer.latch.set(Error::ReadOnly);
+        writer
+    }
+
+    /// Takes the front for good, once nobody leads: later commits fail with `Closed`.
+    pub(crate) fn close(&self, threads: &dyn Threads) {
+        // An earlier failure stays the one to tell.
+        let _ = self.latch.set(Error::Closed);
+        self.is_closing.store(true, Ordering::SeqCst);
+        loop {
+            let seen = self.changed.seen();
+            let mut queue = self.queue.lock();
+            if matches!(self.latch.get(), Some(Error::ReadOnly)) || queue.front.take().is_some() {
+                queue.spare = None;
+                return;
+            }
+            drop(queue);
+            threads.wait(&self.changed, seen, None);
+        }
+    }
+
+    /// Everything up to it is visible. Read it after pinning a view.
+    pub(crate) fn visible(&self) -> Sequence {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Sets the latch: writes fail from now on.
+    pub(crate) fn latch(&self, error: &Error) {
+        // The first failure is the one to tell; later ones change nothing.
+        let _ = self.latch.set(error.latched());
+        self.changed.notify();
+    }
+
+    /// The error writes get, if one has latched the store.
+    pub(crate) fn latched(&self) -> Option<&Error> {
+        self.latch.get()
+    }
+
+    /// Whether the next seal has a log and a generation to go on with.
+    pub(crate) fn has_spare(&self) -> bool {
+        self.queue.lock().spare.is_some()
+    }
+
+    /// Gives the next seal its log and generation.
+    pub(crate) fn put_spare(&self, spare: Spare) {
+        self.queue.lock().spare = Some(spare);
+        self.changed.notify();
+    }
+
+    /// The oldest generation that waits for its flush.
+    pub(crate) fn oldest_sealed(&self) -> Option<Arc<Sealed>> {
+        self.queue.lock().sealed.first().cloned()
+    }
+
+    pub(crate) fn sealed_count(&self) -> usize {
+        self.queue.lock().sealed.len()
+    }
+
+    /// A generation's items are in tables.
+    pub(crate) fn flushed(&self, sealed: &Arc<Sealed>) {
+        self.queue.lock().sealed.retain(|one| !Arc::ptr_eq(one, sealed));
+        self.changed.notify();
+    }
+
+    /// Says why no room can be made, or that it can again.
+    pub(crate) fn set_stuck(&self, error: Option<Error>) {
+        let mut queue = self.queue.lock();
+        let is_news = queue.stuck.is_some() || error.is_some();
+        queue.stuck = error;
+        drop(queue);
+        if is_news {
+            self.changed.notify();
+        }
+    }
+
+    fn delay_ns(&self, bytes: usize) -> u64 {
+        let pressure = self.pressure.load(Ordering::Relaxed);
+        if pressure == 0 || bytes == 0 {
+            return 0;
+        }
+        let delay = pace::delay_ns(pressure, bytes as u64);
+        let owed = self.owed_ns.fetch_add(delay, Ordering::Relaxed) + delay;
+        if owed < pace::DELAY_NS_MIN {
+            return 0;
+        }
+        self.owed_ns.store(0, Ordering::Relaxed);
+        let paid = owed.min(pace::DELAY_NS_MAX);
+        self.counts.delayed_ns.fetch_add(paid, Ordering::Relaxed);
+        paid
+    }
+
+    /// Gives the front to the next in the queue, or leaves it for whoever comes.
+    fn hand_over(&self, front: Box<Front>) {
+        let mut queue = self.queue.lock();
+        if queue.waiting.is_empty() {
+            queue.front = Some(front);
+            drop(queue);
+            if self.is_closing.load(Ordering::SeqCst) {
+                self.changed.notify();
+            }
+            return;
+        }
+        let next = queue.waiting.remove(0);
+        drop(queue);
+        next.set(TicketState::Leads(front));
+    }
+}
+
+impl Ticket {
+    fn set(&self, state: TicketState) {
+        *self.state.lock() = state;
+        self.moved.notify();
+    }
+}
+
+impl Front {
+    fn new(spare: Spare, last_sequence: Sequence) -> Front {
+        Front {
+            written_back: spare.log.tail().bytes,
+            spare,
+            last_sequence,
+            earlier: Vec::new(),
+            buffer: Vec::new(),
+            must_seal: false,
+        }
+    }
+
+    fn has_room(&self, items: usize, key_value_bytes: usize, payload_bytes: usize) -> bool {
+        !self.must_seal
+            && self.spare.inserter.room(items, key_value_bytes)
+            && self.spare.log.room_bytes() >= payload_bytes
+    }
+
+    fn is_empty(&self) -> bool {
+        self.spare.generation.items() == 0
+    }
+
+    /// Goes on with `next`; what was written so far waits for its flush.
+    fn seal(&mut self, next: Spare) -> Arc<Sealed> {
+        let old = std::mem::replace(&mut self.spare, next);
+        let log = Arc::new(SealedLog {
+            file: old.log.file(),
+            end: old.log.tail(),
+            is_whole: true,
+            is_durable: OnceLock::new(),
+            is_promised: AtomicBool::new(false),
+        });
+        self.earlier.retain(|log| log.is_durable.get().is_none());
+        self.earlier.push(Arc::clone(&log));
+        self.written_back = self.spare.log.tail().bytes;
+        self.must_seal = false;
+        Arc::new(Sealed { generation: old.generation, logs: vec![log], last_sequence: self.last_sequence })
+    }
+}
+
+/// Where a leader is.
+enum Stage {
+    /// It waits for a new log and generation.
+    Room,
+    /// Records are on their way; the log goes back to the mark if the disk is full.
+    Append { mark: Mark, last_sequence: Sequence },
+    /// Earlier logs first, then its own.
+    Sync,
+    /// The slot page is on its way.
+    Slot,
+}
+
+struct Lead {
+    front: Box<Front>,
+    group: Vec<Arc<Ticket>>,
+    stage: Stage,
+}
+
+/// The machine.
+pub(crate) struct Commit<'w> {
+    writer: &'w Writer,
+    role: Role,
+}
+
+enum Role {
+    /// Nothing done yet but perhaps a pause.
+    Fresh,
+    /// Waits for a ticket; `u64` is what was seen of its event.
+    Follows(Arc<Ticket>, u64),
+    Leads(Lead),
+    Over,
+}
+
+impl<'w> Commit<'w> {
+    /// Starts a commit.
+    pub(crate) fn start(op: &CommitOp<'_>, writer: &'w Writer) -> (Commit<'w>, Step<WriteAsk, Result<()>>) {
+        let mut commit = Commit { writer, role: Role::Fresh };
+        if let Some(error) = writer.latched() {
+            return (commit, Step::Done(Err(error.clone())));
+        }
+        let delay = writer.delay_ns(op.key_value_bytes);
+        if delay > 0 {
+            return (commit, Step::Ask(WriteAsk::Pause { ns: delay }));
+        }
+        let step = commit.begin(op);
+        (commit, step)
+    }
+
+    /// Goes on after an ask was answered, or after a wait.
+    pub(crate) fn resume(&mut self, op: &CommitOp<'_>, answer: Result<()>) -> Step<WriteAsk, Result<()>> {
+        match std::mem::replace(&mut self.role, Role::Over) {
+            Role::Fresh => self.begin(op),
+            Role::Follows(ticket, _) => self.follow(op, ticket),
+            Role::Leads(lead) => self.lead(op, lead, answer),
+            Role::Over => unreachable!("a finished commit is not resumed"),
+        }
+    }
+
+    /// What an append writes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match &self.role {
+            Role::Leads(lead) => &lead.front.buffer,
+            _ => &[],
+        }
+    }
+
+    /// The event that ends a wait, and the count at which it has not.
+    pub(crate) fn waits_for(&self) -> Option<(&Event, u64)> {
+        match &self.role {
+            Role::Follows(ticket, seen) => Some((&ticket.moved, *seen)),
+            _ => None,
+        }
+    }
+
+    fn begin(&mut self, op: &CommitOp<'_>) -> Step<WriteAsk, Result<()>> {
+        let mut queue = self.writer.queue.lock();
+        if let Some(front) = queue.front.take() {
+            drop(queue);
+            return self.make_room(op, front);
+        }
+        let ticket = Arc::new(Ticket {
+            payload: op.payload.to_vec(),
+            items: op.items,
+            key_value_bytes: op.key_value_bytes,
+            until: op.until,
+            state: Mutex::new(TicketState::Queued),
+            moved: Event::new(),
+        });
+        let seen = ticket.moved.seen();
+        queue.waiting.push(Arc::clone(&ticket));
+        self.role = Role::Follows(ticket, seen);
+        Step::Wait
+    }
+
+    fn follow(&mut self, op: &CommitOp<'_>, ticket: Arc<Ticket>) -> Step<WriteAsk, Result<()>> {
+        let seen = ticket.moved.seen();
+        let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued);
+        match state {
+            TicketState::Queued => {
+                self.role = Role::Follows(ticket, seen);
+                Step::Wait
+            }
+            TicketState::Done(result) => Step::Done(result),
+            TicketState::Leads(front) => self.make_room(op, front),
+        }
+    }
+
+    /// Seals until the batch fits, then frames the group.
+    fn make_room(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> Step<WriteAsk, Result<()>> {
+        if let Some(error) = self.writer.latched() {
+            return self.give_up(front, Vec::new(), error.clone());
+        }
+        let fits = front.has_room(op.items, op.key_value_bytes, op.payload.len());
+        if fits && (op.seals == Seals::No || front.is_empty()) {
+            return self.append(op, front);
+        }
+        let seen = self.writer.changed.seen();
+        let mut queue = self.writer.queue.lock();
+        if queue.sealed.len() < SEALED_COUNT_MAX
+            && let Some(spare) = queue.spare.take()
+        {
+            let next = Arc::clone(&spare.generation);
+            queue.sealed.push(front.seal(spare));
+            drop(queue);
+            self.writer.views.begin_generation(next);
+            self.writer.changed.notify();
+            let is_done = op.seals == Seals::Yes && op.payload.is_empty();
+            return if is_done { self.append(op, front) } else { self.make_room_again(op, front) };
+        }
+        let stuck = queue.stuck.clone();
+        drop(queue);
+        match stuck {
+            Some(error) => self.give_up(front, Vec::new(), error),
+            None => {
+                self.role = Role::Leads(Lead { front, group: Vec::new(), stage: Stage::Room });
+                Step::Ask(WriteAsk::Room { seen })
+            }
+        }
+    }
+
+    /// After a seal: the new generation is empty, so the batch fits now.
+    fn make_room_again(&mut self, op: &CommitOp<'_>, front: Box<Front>) -> Step<WriteAsk, Result<()>> {
+        let fits = front.has_room(op.items, op.key_value_bytes, op.payload.len());
+        assert!(fits, "a batch is at most half a generation, and its log holds one generation");
+        self.append(op, front)
+    }
+
+    fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> Step<WriteAsk, Result<()>> {
+        let group = self.gather(op, &front);
+        let (mark, last_sequence) = (front.spare.log.mark(), front.last_sequence);
+        let offset = front.spare.log.tail().bytes;
+        front.buffer.clear();
+        let own = (op.payload, op.items);
+        let members = std::iter::once(own).chain(group.iter().map(|ticket| (ticket.payload.as_slice(), ticket.items)));
+        for (payload, count) in members.filter(|(payload, _)| !payload.is_empty()) {
+            let front = &mut *front;
+            front.spare.log.frame(front.last_sequence + 1, payload, &mut front.buffer);
+            front.last_sequence += count as u64;
+        }
+        if front.buffer.is_empty() {
+            return self.appended(op, Lead { front, group, stage: Stage::Append { mark, last_sequence } });
+        }
+        let file = front.spare.log.file();
+        let writeback = front.next_writeback();
+        self.writer.counts.log_bytes.fetch_add(front.buffer.len() as u64, Ordering::Relaxed);
+        self.role = Role::Leads(Lead { front, group, stage: Stage::Append { mark, last_sequence } });
+        Step::Ask(WriteAsk::Append { file, offset, writeback })
+    }
+
+    /// Takes from the queue what fits beside the leader's own batch.
+    fn gather(&self, op: &CommitOp<'_>, front: &Front) -> Vec<Arc<Ticket>> {
+        let mut queue = self.writer.queue.lock();
+        if queue.waiting.is_empty() {
+            return Vec::new();
+        }
+        let (mut items, mut bytes) = (op.items, op.key_value_bytes);
+        let mut records = Log::record_bytes(op.payload.len());
+        let mut count = 0;
+        for ticket in &queue.waiting {
+            items += ticket.items;
+            bytes += ticket.key_value_bytes;
+            records += Log::record_bytes(ticket.payload.len());
+            let has_room = front.spare.inserter.room(items, bytes) && front.spare.log.room_bytes() >= records;
+            if !has_room || bytes > op.key_value_bytes + GROUP_BYTES_MAX {
+                break;
+            }
+            count += 1;
+        }
+        queue.waiting.drain(..count).collect()
+    }
+
+    fn lead(&mut self, op: &CommitOp<'_>, mut lead: Lead, answer: Result<()>) -> Step<WriteAsk, Result<()>> {
+        if let Err(error) = answer {
+            return self.fail(lead, error);
+        }
+        match lead.stage {
+            Stage::Room => self.make_room(op, lead.front),
+            Stage::Append { .. } => self.appended(op, lead),
+            Stage::Sync if lead.front.synced_earlier() => self.sync(op, lead),
+            Stage::Sync => {
+                let log = &mut lead.front.spare.log;
+                let (offset, page) = log.synced(log.tail());
+                lead.front.buffer.clear();
+                lead.front.buffer.extend_from_slice(&page);
+                let file = lead.front.spare.log.file();
+                lead.stage = Stage::Slot;
+                self.role = Role::Leads(lead);
+                Step::Ask(WriteAsk::Append { file, offset, writeback: None })
+            }
+            Stage::Slot => self.finish(op, lead),
+        }
+    }
+
+    fn appended(&mut self, op: &CommitOp<'_>, lead: Lead) -> Step<WriteAsk, Result<()>> {
+        let wants_sync = op.until == Until::Synced || lead.group.iter().any(|ticket| ticket.until == Until::Synced);
+        if wants_sync { self.sync(op, lead) } else { self.finish(op, lead) }
+    }
+
+    fn sync(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> Step<WriteAsk, Result<()>> {
+        lead.front.earlier.retain(|log| log.is_durable.get().is_none());
+        let file = match lead.front.earlier.first() {
+            Some(log) => log.file,
+            None if lead.front.spare.log.unsynced_bytes() == 0 => return self.finish(op, lead),
+            None => lead.front.spare.log.file(),
+        };
+        lead.stage = Stage::Sync;
+        self.role = Role::Leads(lead);
+        Step::Ask(WriteAsk::Sync { file })
+    }
+
+    /// Makes the group visible, answers it and leaves.
+    fn finish(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> Step<WriteAsk, Result<()>> {
+        let front = &mut *lead.front;
+        let own = (op.payload, op.items, op.key_value_bytes);
+        let others = lead.group.iter().map(|ticket| (&*ticket.payload, ticket.items, ticket.key_value_bytes));
+        let total: u64 = op.items as u64 + lead.group.iter().map(|ticket| ticket.items as u64).sum::<u64>();
+        let mut sequence = front.last_sequence - total;
+        let mut bytes = 0;
+        for (payload, _, key_value_bytes) in std::iter::once(own).chain(others) {
+            bytes += key_value_bytes as u64;
+            if payload.is_empty() {
+                continue;
+            }
+            for item in Items::new(payload).expect("a batch is made by the encoder") {
+                sequence += 1;
+                let hash = self.writer.secret.hash(item.key);
+                front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
+            }
+        }
+        assert!(sequence == front.last_sequence, "a batch holds the items it was announced with");
+        self.writer.visible.store(sequence, Ordering::Release);
+        self.writer.counts.add(1 + lead.group.len() as u64, total, bytes);
+        for ticket in lead.group {
+            ticket.set(TicketState::Done(Ok(())));
+        }
+        self.writer.hand_over(lead.front);
+        Step::Done(Ok(()))
+    }
+
+    fn fail(&mut self, lead: Lead, error: Error) -> Step<WriteAsk, Result<()>> {
+        let Lead { mut front, group, stage } = lead;
+        match (stage, &error) {
+            (Stage::Room, _) => {}
+            (Stage::Append { mark, last_sequence }, Error::Full { .. }) => {
+                front.spare.log.rewind(mark);
+                front.last_sequence = last_sequence;
+                front.must_seal = true;
+            }
+            _ => self.writer.latch(&error),
+        }
+        self.give_up(front, group, error)
+    }
+
+    fn give_up(&mut self, front: Box<Front>, group: Vec<Arc<Ticket>>, error: Error) -> Step<WriteAsk, Result<()>> {
+        for ticket in group {
+            ticket.set(TicketState::Done(Err(error.clone())));
+        }
+        self.writer.hand_over(front);
+        Step::Done(Err(error))
+    }
+}
+
+impl Front {
+    /// Notes that the first earlier log is durable; `false` if it was the present log that was synced.
+    fn synced_earlier(&mut self) -> bool {
+        if self.earlier.is_empty() {
+            return false;
+        }
+        let log = self.earlier.remove(0);
+        // A flush may have synced it at the same time: durable twice is durable.
+        let _ = log.is_durable.set(());
+        true
+    }
+
+    /// What has been appended since the last writeback, once it is worth a call.
+    fn next_writeback(&mut self) -> Option<(u64, u64)> {
+        let (from, tail) = (self.written_back, self.spare.log.tail().bytes);
+        if tail - from < WRITEBACK_BYTES {
+            return None;
+        }
+        self.written_back = tail;
+        Some((from, tail - from))
+    }
+}
+
+impl WriteCounts {
+    fn add(&self, commits: u64, items: u64, key_value_bytes: u64) {
+        // One leader at a time writes these.
+        let add = |count: &AtomicU64, more| count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        add(&self.commits, commits);
+        add(&self.items, items);
+        add(&self.key_value_bytes, key_value_bytes);
+    }
+}
+
+impl Drop for Commit<'_> {
+    /// A commit given up half-way: the front must not be lost with it.
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.role, Role::Over) {
+            Role::Fresh | Role::Over => {}
+            Role::Leads(lead) => {
+                // Nobody knows how much of the record reached the log.
+                let error = Error::Closed;
+                self.writer.latch(&error);
+                self.give_up(lead.front, lead.group, error);
+            }
+            Role::Follows(ticket, _) => {
+                let mut queue = self.writer.queue.lock();
+                queue.waiting.retain(|one| !Arc::ptr_eq(one, &ticket));
+                drop(queue);
+                if let TicketState::Leads(front) = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued) {
+                    self.writer.hand_over(front);
+                }
+            }
+        }
+    }
+}
