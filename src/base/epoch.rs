@@ -123,6 +123,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         // SAFETY: the cell owned one count of `old`, taken out by the swap.
         let old = unsafe { Arc::from_raw(old) };
         self.epoch.defer(&pin, move || drop(old));
+        // What is replaced whole may hold much memory: it must not wait in this thread for more to join it.
+        pin.flush();
     }
 }
 
