@@ -213,10 +213,6 @@ impl TableCursor {
         &held.bytes[held.layout.value_range(&held.bytes, self.item)]
     }
 
-    pub(crate) fn table(&self) -> &Arc<Table> {
-        &self.table
-    }
-
     /// Up to `count` data blocks that come after the one at hand, or the one needed, as far as is known without reading.
     pub(crate) fn upcoming(&self, count: usize) -> Vec<BlockAddress> {
         let mut addresses = Vec::new();

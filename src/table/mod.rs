@@ -18,6 +18,8 @@ mod stream;
 mod verify;
 
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod tests;

@@ -109,8 +109,6 @@ pub(crate) struct Footer {
     pub(crate) slices: Vec<SliceEntry>,
 }
 
-const HEADER_BYTES: usize = 24;
-
 impl Footer {
     /// The footer, not sealed.
     pub(crate) fn encode(&self) -> Vec<u8> {
