@@ -73,7 +73,8 @@ fn every_flip_is_detected_or_harmless() {
             match read_all(&bench, &summary, &models) {
                 Ok(()) => harmless += 1,
                 Err(Error::Corrupt(at)) => assert!(at.file.starts_with("table-")),
-                // The version and feature fields of the header, with a right checksum, cannot come from a flip.
+                // The version and feature fields of the header, with a right checksum, cannot come from a
+                // flip.
                 Err(other) => panic!("byte {at}: {other}"),
             }
             if bit == at % 8 && at % 2 == 0 {
@@ -176,7 +177,8 @@ fn craft(bench: &Bench, summary: &TableSummary, change: impl FnOnce(&mut Footer)
     TableSummary { checksum, ..summary.clone() }
 }
 
-/// Counts and keys that do not fit the blocks are found by whoever reads everything, though all checksums hold.
+/// Counts and keys that do not fit the blocks are found by whoever reads everything, though all checksums
+/// hold.
 #[test]
 fn crafted_footers_are_found_by_reading() {
     type Change = fn(&mut Footer);
@@ -201,7 +203,8 @@ fn crafted_footers_are_found_by_reading() {
     }
 }
 
-/// Blocks that are sound each by itself, but not in order, end a scan and a stream with an error, never a wrong order.
+/// Blocks that are sound each by itself, but not in order, end a scan and a stream with an error, never a
+/// wrong order.
 #[test]
 fn blocks_out_of_order_are_found() {
     let bench = Bench::new();

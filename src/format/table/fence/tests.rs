@@ -141,7 +141,8 @@ fn malformed_pages_are_refused() {
     let (_, uniform) = pages(&[pair(b"a", 512), pair(b"b", 512), pair(b"c", 512)]);
     let long = [(vec![], b"01234567w".to_vec(), 512), pair(b"01234567x", 1024), pair(b"01234567y", 512)];
     let (_, tails) = pages(&long);
-    // Uniform: 32 heads, 48 lengths, 52 end. Tails: 32 heads, 48 lengths, 52 tail ends, 56 block ends, 68 tails.
+    // Uniform: 32 heads, 48 lengths, 52 end. Tails: 32 heads, 48 lengths, 52 tail ends, 56 block ends, 68
+    // tails.
     for (page, at, byte, what) in [
         (&uniform, 5, 5, "flags of a fence page"),
         (&uniform, 6, 0, "blocks of a fence page"),
