@@ -1,7 +1,8 @@
 //! Building a table file: items in key order, slice after slice, in; one finished, synced file out.
 //!
-//! `write` (flush) and `compact` (merge) drive it. It does not choose where files end, and does not sync the directory.
-//! One thread. Memory: the block being filled, 8 bytes an item for the filter, a separator a block, one 1 MiB buffer.
+//! `write` (flush) and `compact` (merge) drive it. It does not choose where files end, and does not sync the
+//! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter, a separator a
+//! block, one 1 MiB buffer.
 
 use crate::base::checksum::Context;
 use crate::base::error::Result;

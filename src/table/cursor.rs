@@ -1,7 +1,7 @@
 //! A position in a slice for scans, in either direction. It never reads: it says which block it needs.
 //!
-//! `read` polls it after `seek` or `advance` until it is ready, bringing blocks in between. It keeps numbers and counted
-//! blocks only, so it may wait as long as its owner likes. One thread at a time.
+//! `read` polls it after `seek` or `advance` until it is ready, bringing blocks in between. It keeps numbers
+//! and counted blocks only, so it may wait as long as its owner likes. One thread at a time.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -213,11 +213,8 @@ impl TableCursor {
         &held.bytes[held.layout.value_range(&held.bytes, self.item)]
     }
 
-    pub(crate) fn table(&self) -> &Arc<Table> {
-        &self.table
-    }
-
-    /// Up to `count` data blocks that come after the one at hand, or the one needed, as far as is known without reading.
+    /// Up to `count` data blocks that come after the one at hand, or the one needed, as far as is known
+    /// without reading.
     pub(crate) fn upcoming(&self, count: usize) -> Vec<BlockAddress> {
         let mut addresses = Vec::new();
         if self.state == State::Ended {

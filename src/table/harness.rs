@@ -28,7 +28,7 @@ pub(super) struct Heap {
     pub(super) files: Mutex<BTreeMap<FileName, Vec<u8>>>,
     pub(super) reads: AtomicU64,
     pub(super) syncs: AtomicU64,
-    /// Every read at or beyond this offset fails, when not zero.
+    /// Writes beyond this offset find the disk full, when not zero.
     pub(super) full_at_bytes: AtomicU64,
 }
 

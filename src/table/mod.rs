@@ -1,11 +1,13 @@
-//! Table files: built once by a flush or a merge, opened, searched, read through, and given up when no longer named.
+//! Table files: built once by a flush or a merge, opened, searched, read through, and given up when no longer
+//! named.
 //!
-//! It is not where bytes are defined (`format::table`), nor what decides which table to look into (`levels`), nor a cache.
-//! `write` and `compact` build and stream; `read` searches and scans, and never reads a device: what a search lacks it
-//! names as a [`BlockAddress`], and the driver brings it. A [`Table`] is immutable and shared freely between threads.
+//! It is not where bytes are defined (`format::table`), nor what decides which table to look into (`levels`),
+//! nor a cache. `write` and `compact` build and stream; `read` searches and scans, and never reads a device:
+//! what a search lacks it names as a [`BlockAddress`], and the driver brings it. A [`Table`] is immutable and
+//! shared freely between threads.
 //!
-//! 1. Whatever search, cursor and stream look into has passed [`verify_block`] (or the same checks): a damaged or crafted
-//!    block is an error where it is read, never a panic later.
+//! 1. Whatever search, cursor and stream look into has passed [`verify_block`] (or the same checks): a
+//!    damaged or crafted block is an error where it is read, never a panic later.
 //! 2. A table's items are strictly ascending by key; a table holds at most one item of a key.
 //! 3. Nothing here keeps a reference into a cache; cursors hold counted blocks.
 
@@ -17,6 +19,8 @@ mod search;
 mod stream;
 mod verify;
 
+#[cfg(test)]
+mod damage;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Opening a table file: header, tail, footer and top blocks are checked; everything else when it is read.
 //!
-//! The engine opens what the manifest names. A [`TableFile`] is shared by the tables (slices) in it; when the last of
-//! them goes after it was marked obsolete, its name is handed to whoever removes files.
+//! The engine opens what the manifest names. A [`TableFile`] is shared by the tables (slices) in it; when the
+//! last of them goes after it was marked obsolete, its name is handed to whoever removes files.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Malformed;
@@ -58,7 +58,8 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the file that the manifest says has this identity, length and table checksum: one table a slice, in order.
+    /// Opens the file that the manifest says has this identity, length and table checksum: one table a slice,
+    /// in order.
     ///
     /// # Errors
     /// `Corrupt` where the file is not that one or its header, tail, footer or a top block is damaged.

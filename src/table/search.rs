@@ -1,7 +1,7 @@
 //! One slice of a table file: what it spans, and how to find a key in it.
 //!
-//! `read` asks; nothing here reads a device after `load_pages`, which whoever publishes a table calls once. Immutable
-//! but for that, and shared freely.
+//! `read` asks; nothing here reads a device after `load_pages`, which whoever publishes a table calls once.
+//! Immutable but for that, and shared freely.
 
 use std::fmt;
 
@@ -116,7 +116,8 @@ impl Table {
         size_of::<Table>() + keys + self.top.as_ref().map_or(0, Top::memory_bytes)
     }
 
-    /// Makes fence and filter pages resident, as far as the budget grants them; the rest stay to be asked for.
+    /// Makes fence and filter pages resident, as far as the budget grants them; the rest stay to be asked
+    /// for.
     ///
     /// # Errors
     /// `Corrupt` or `Io`; what is loaded by then stays.
@@ -214,7 +215,8 @@ impl Table {
         self.top.as_ref().map_or(&self.entry.min, |top| top.separator(page))
     }
 
-    /// A fence page: the resident one, else `page`, else where it is to be read; `None` if the slice has one block.
+    /// A fence page: the resident one, else `page`, else where it is to be read; `None` if the slice has one
+    /// block.
     pub(super) fn fence_page<'a>(
         &'a self,
         number: usize,

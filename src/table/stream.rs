@@ -1,7 +1,7 @@
 //! Reading a whole slice from its first item to its last, past the cache, for merges and for `verify`.
 //!
-//! Blocking, one thread. It does not need the index: a data block says its own extent. Every block is checked, and so are
-//! the order of keys across blocks and, at the end, everything the footer counts.
+//! Blocking, one thread. It does not need the index: a data block says its own extent. Every block is
+//! checked, and so are the order of keys across blocks and, at the end, everything the footer counts.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
@@ -48,7 +48,8 @@ struct Seen {
 }
 
 impl TableStream {
-    /// Stands on the first item. Requests are of `chunk_bytes`, or 1 MiB if that is less, or one block if that is more.
+    /// Stands on the first item. Requests are of `chunk_bytes`, or 1 MiB if that is less, or one block if
+    /// that is more.
     ///
     /// # Errors
     /// `Corrupt` or `Io`.
@@ -178,7 +179,8 @@ impl TableStream {
         self.seen.key_value_bytes += (self.key.len() + layout.value_range(block, self.index).len()) as u64;
     }
 
-    /// Makes `bytes` from the start of the current block available, in a chunk that begins with it if need be.
+    /// Makes `bytes` from the start of the current block available, in a chunk that begins with it if need
+    /// be.
     fn fill(&mut self, bytes: usize) -> Result<()> {
         let start = self.block.start;
         if self.chunk_filled - start >= bytes {

@@ -1,4 +1,5 @@
-//! Tables against maps: every shape of keys and values, resident and paged, one slice and many; space; damage.
+//! Tables against maps: every shape of keys and values, resident and paged, one slice and many; space;
+//! damage.
 
 use std::ops::Bound;
 
@@ -222,8 +223,8 @@ fn upcoming_blocks_are_what_is_needed_next() {
     }
 }
 
-/// Several slices share a file, each with settings of its own; empty ones are left out; the file goes when the last
-/// table of it does.
+/// Several slices share a file, each with settings of its own; empty ones are left out; the file goes when
+/// the last table of it does.
 #[test]
 fn slices_share_a_file() {
     let bench = Bench::new();
@@ -276,7 +277,8 @@ fn stream_agrees_but_for_tree(bench: &Bench, table: &Arc<Table>, model: &Model) 
     assert_eq!(items, model.len());
 }
 
-/// 16-byte keys with 100-byte values take at most 1.06 times their bytes with a 10-bit filter, and 1 KiB items little more.
+/// 16-byte keys with 100-byte values take at most 1.06 times their bytes with a 10-bit filter, and 1 KiB
+/// items little more.
 #[test]
 fn space_is_bounded() {
     let mut dice = Dice(4);

@@ -1,7 +1,7 @@
 //! The check that every block read from a device passes once, and the check of a whole file.
 //!
-//! Drivers and the loading of pages call [`verify_block`], which is pure; tools call [`TableFile::verify`], which reads
-//! everything, past the cache.
+//! Drivers and the loading of pages call [`verify_block`], which is pure; tools call [`TableFile::verify`],
+//! which reads everything, past the cache.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Malformed;
@@ -49,8 +49,9 @@ fn check_block(address: &BlockAddress, bytes: &[u8]) -> std::result::Result<u32,
 }
 
 impl TableFile {
-    /// Reads the whole file and checks everything that can be checked without the keys' hashes: every checksum, all
-    /// structure, order, the footer's counts, that fences lead to each block, that gaps are zero, the table checksum.
+    /// Reads the whole file and checks everything that can be checked without the keys' hashes: every
+    /// checksum, all structure, order, the footer's counts, that fences lead to each block, that gaps are
+    /// zero, the table checksum.
     ///
     /// # Errors
     /// `Corrupt` at the first damage, or `Io`.

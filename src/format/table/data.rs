@@ -1,16 +1,16 @@
 //! Data block, reading side: items of one key range, in columns.
 //!
-//! A point lookup touches the header and the tags, one key and one value. Writing is `data_build`.
-//! `table` checks a block once, when it comes from the device; everything else here takes checked blocks only.
+//! A point lookup touches the header and the tags, one key and one value. Writing is `data_build`. `table`
+//! checks a block once, when it comes from the device; everything else here takes checked blocks only.
 //!
 //! ```text
 //! offset size         type name: meaning
 //! 0      4            u32  checksum
 //! 4      1            u8   tag: 1
-//! 5      1            u8   flags: 1 every suffix has one length, 2 every value has one length, 4 kinds are present,
-//!                          8 ends are u32; others zero
+//! 5      1            u8   flags: 1 every suffix has one length, 2 every value has one length, 4 kinds are
+//!                          present, 8 ends are u32; others zero
 //! 6      2            u16  items: at least 1
-//! 8      4            u32  used: bytes to the end of the values; zeros from there to the end of the extent, < 512
+//! 8      4            u32  used: bytes to the end of the values; then zeros to the end of the extent, < 512
 //! 12     2            u16  prefix length: bytes that all keys begin with
 //! 14     2            u16  suffix length: of every key, with flag 1; else zero
 //! 16     4            u32  value length: of every value, with flag 2; else zero

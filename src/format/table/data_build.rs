@@ -2,8 +2,9 @@
 //!
 //! `table::build` feeds it items in key order and asks after each whether a block can be cut. One thread.
 //!
-//! The cut: a block of the target size (4096 bytes by default) where items fill it to 95 %; else, of the extents of whole
-//! units from the target to twice the target, the one that is filled best. An item that fits none has a block of its own.
+//! The cut: a block of the target size (4096 bytes by default) where items fill it to 95 %; else, of the
+//! extents of whole units from the target to twice the target, the one that is filled best. An item that fits
+//! none has a block of its own.
 //!
 //! Invariants:
 //! 1. The bytes a block takes grow with every item, so "how many fit" has one answer.
@@ -168,7 +169,8 @@ impl DataBuilder {
         best.0
     }
 
-    /// Appends the block of the first `count` pending items to `out`, sealed, and forgets them. Returns its checksum.
+    /// Appends the block of the first `count` pending items to `out`, sealed, and forgets them. Returns its
+    /// checksum.
     pub(crate) fn encode(&mut self, count: usize, context: Context, out: &mut Vec<u8>) -> u32 {
         let start = out.len();
         let items = &self.items[..count];

@@ -1,25 +1,25 @@
 //! Fence pages, reading side: which data block must hold a key. Writing is `fence_build`.
 //!
-//! A fence page lists some hundred neighbouring data blocks of a slice by their separators: separator(b) is the shortest
-//! string with last key of block b-1 < separator(b) ≤ first key of block b. The page's first separator is not in it but,
-//! whole, in the top block, and the page's prefix is the beginning of that. Search is binary, on numbers; only where
-//! eight bytes tie are more bytes compared. Always exact.
+//! A fence page lists some hundred neighbouring data blocks of a slice by their separators: separator(b) is
+//! the shortest string with last key of block b-1 < separator(b) ≤ first key of block b. The page's first
+//! separator is not in it but, whole, in the top block, and the page's prefix is the beginning of that.
+//! Search is binary, on numbers; only where eight bytes tie are more bytes compared. Always exact.
 //!
 //! ```text
 //! offset size          type name: meaning
 //! 0      4             u32  checksum
 //! 4      1             u8   tag: 3
-//! 5      1             u8   flags: 1 all blocks of the page but the last have one length, 2 some separator has more than
-//!                           eight bytes behind the prefix
+//! 5      1             u8   flags: 1 all blocks of the page but the last have one length, 2 some separator has
+//!                           more than eight bytes behind the prefix
 //! 6      2             u16  blocks: n, at least 1
 //! 8      8             u64  offset: of the page's first block
 //! 16     4             u32  block bytes: with flag 1, of every block but the last; else zero
 //! 20     4             u32  last bytes: with flag 1, of the last block; else zero
-//! 24     2             u16  prefix length: bytes of the page's first separator that all its separators begin with
+//! 24     2             u16  prefix length: bytes of the page's first separator that all separators begin with
 //! 26     2             u16  tail bytes: of the tails at the end
 //! 28     4                  zero
-//! 32     (n-1) × 8     u64  heads: of separators 1 to n-1, the eight bytes behind the prefix as a big-endian number
-//!                           (kept little-endian), zeros behind shorter ones
+//! 32     (n-1) × 8     u64  heads: of separators 1 to n-1, the eight bytes behind the prefix as a big-endian
+//!                           number (kept little-endian), zeros behind shorter ones
 //!        (n-1) × 2     u16  lengths: of separators 1 to n-1 behind the prefix
 //!        (n-1) × 2     u16  tail ends: with flag 2
 //!        n × 4         u32  block ends: without flag 1, in units from the first block's offset
@@ -86,7 +86,8 @@ impl<'a> FencePage<'a> {
         self.blocks
     }
 
-    /// The block of this page that must hold `key` if the slice does. `first`: the page's separator in the top block.
+    /// The block of this page that must hold `key` if the slice does. `first`: the page's separator in the
+    /// top block.
     pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> usize {
         let prefix = &first[..self.prefix_bytes.min(first.len())];
         let shared = key.len().min(prefix.len());

@@ -1,6 +1,8 @@
-//! Fence pages, writing side: gathers separators and extents of a slice's blocks, packs them into pages when it ends.
+//! Fence pages, writing side: gathers separators and extents of a slice's blocks, packs them into pages when
+//! it ends.
 //!
-//! `table::build` feeds it one block after another. One thread. Holds a head, an end and the separator's bytes a block.
+//! `table::build` feeds it one block after another. One thread. Holds a head, an end and the separator's
+//! bytes a block.
 
 use crate::base::step::BlockKind;
 
@@ -33,8 +35,8 @@ impl FenceBuilder {
         FenceBuilder { first_offset, ..FenceBuilder::default() }
     }
 
-    /// Takes the next block: the last key before it, its first key, the length of its extent. The separator of the
-    /// slice's first block is its first key.
+    /// Takes the next block: the last key before it, its first key, the length of its extent. The separator
+    /// of the slice's first block is its first key.
     pub(crate) fn add(&mut self, last_before: Option<&[u8]>, first: &[u8], bytes: usize) {
         let length = last_before.map_or(first.len(), |last| common_prefix(last, first) + 1);
         self.separators.extend_from_slice(&first[..length]);

@@ -1,6 +1,7 @@
 //! Filter pages: a Bloom filter in which a key's bits share one cache line of one page.
 //!
-//! Built from key hashes alone when a slice ends. A query touches one cache line. Checked pages only, as everywhere.
+//! Built from key hashes alone when a slice ends. A query touches one cache line. Checked pages only, as
+//! everywhere.
 //!
 //! ```text
 //! offset size type name: meaning
@@ -15,11 +16,12 @@
 //! ```
 //! A page is 4096 bytes: 63 lines. The only page of a slice is as many units as it needs.
 //!
-//! Where a key's bits are, from the 44 bits of the hash's filter field, left-aligned in h: page = (h × pages) >> 64;
-//! m = mix(h); line = (m × lines) >> 64; for each probe m := m × 0x9e3779b97f4a7c15, bit = m >> 55. mix is one round of
-//! xor-shift 33 and multiplication by 0xff51afd7ed558ccd between. The remix by the golden ratio in place of double hashing: with few
-//! bits double hashing repeats pairs (Kirsch and Mitzenmacher, "Less hashing, same performance", 2006, is asymptotic).
-//! Lines of one cache line: Putze, Sanders, Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
+//! Where a key's bits are, from the 44 bits of the hash's filter field, left-aligned in h: page = (h × pages)
+//! >> 64; m = mix(h); line = (m × lines) >> 64; for each probe m := m × 0x9e3779b97f4a7c15, bit = m >> 55.
+//! mix is xor-shift right by 33, multiplication by 0xff51afd7ed558ccd, xor-shift right by 33. The remix by
+//! the golden ratio in place of double hashing: with few bits double hashing repeats pairs (Kirsch and
+//! Mitzenmacher, "Less hashing, same performance", 2006, is asymptotic). Lines of one cache line: Putze,
+//! Sanders, Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
 
 use crate::base::codec::{Malformed, Reader};
 use crate::base::hash::KeyHash;
@@ -33,8 +35,8 @@ const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
 pub(crate) const PROBES_MAX: u8 = 12;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Probes for each whole number of bits a key: the fewest within 1 % of the best rate that 512-bit lines allow,
-/// Σ_i Poisson(512 / bits; i) × (1 - (1 - 1/512)^(probes × i))^probes.
+/// Probes for each whole number of bits a key: the fewest within 1 % of the best rate that 512-bit lines
+/// allow, Σ_i Poisson(512 / bits; i) × (1 - (1 - 1/512)^(probes × i))^probes.
 const PROBES: [u8; 25] = [0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 11, 11, 11, 11, 12, 12, 12];
 
 /// How the filter of a slice is laid out; in the footer.
@@ -182,7 +184,8 @@ mod tests {
         may_contain(&pages[at..at + shape.page_bytes as usize], hash, shape.probes)
     }
 
-    /// The false positive rate that 512-bit lines with so many items a line allow, by the formula at `PROBES`.
+    /// The false positive rate that 512-bit lines with so many items a line allow, by the formula at
+    /// `PROBES`.
     fn allowed(items_per_line: f64, probes: u8) -> f64 {
         let mut weight = (-items_per_line).exp();
         let mut rate = 0.0;
@@ -194,8 +197,8 @@ mod tests {
         rate
     }
 
-    /// No false negative, and at 5, 8, 10 and 16 bits a key at most 1.15 times the false positives that 512-bit lines
-    /// allow: 9.29 %, 2.31 %, 0.958 % and 0.0826 %.
+    /// No false negative, and at 5, 8, 10 and 16 bits a key at most 1.15 times the false positives that
+    /// 512-bit lines allow: 9.29 %, 2.31 %, 0.958 % and 0.0826 %.
     #[test]
     fn false_positives_are_what_lines_allow() {
         let inside = hashes(0..200_000);

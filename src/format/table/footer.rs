@@ -109,8 +109,6 @@ pub(crate) struct Footer {
     pub(crate) slices: Vec<SliceEntry>,
 }
 
-const HEADER_BYTES: usize = 24;
-
 impl Footer {
     /// The footer, not sealed.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -126,7 +124,8 @@ impl Footer {
         out
     }
 
-    /// Decodes the footer at `offset` of its file, with every span inside the file. The checksum is the caller's.
+    /// Decodes the footer at `offset` of its file, with every span inside the file. The checksum is the
+    /// caller's.
     pub(crate) fn decode(block: &[u8], offset: u64) -> Result<Footer, Malformed> {
         let mut reader = Reader::new(block);
         reader.bytes(5, "footer")?;

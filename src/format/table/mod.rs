@@ -1,7 +1,7 @@
 //! The bytes of a table file: what a flush or a merge writes once and nobody changes.
 //!
-//! It is not a reader of files: everything here is bytes to values and back. `crate::table` builds, opens and searches.
-//! Pure functions and plain values; no sharing.
+//! It is not a reader of files: everything here is bytes to values and back. `crate::table` builds, opens and
+//! searches. Pure functions and plain values; no sharing.
 //!
 //! ```text
 //! offset size     what
@@ -14,17 +14,17 @@
 //!                 footer (`footer`): whole units
 //! -4096  4096     tail page (`footer`): where the footer is
 //! ```
-//! Everything starts at a multiple of 512 bytes (a unit); between the parts of a slice there are zeros where a part that
-//! is made of 4096-byte pages is aligned to 4096. Integers are little-endian.
+//! Everything starts at a multiple of 512 bytes (a unit); between the parts of a slice there are zeros where
+//! a part that is made of 4096-byte pages is aligned to 4096. Integers are little-endian.
 //!
 //! Every block, page, footer and tail begins with the same five bytes:
 //! ```text
 //! offset size type name: meaning
-//! 0      4    u32  checksum: of everything after it to the end of the extent, started from (file uid, offset, tag)
+//! 0      4    u32  checksum: of the rest of the extent, started from (file uid, offset, tag)
 //! 4      1    u8   tag: 1 data, 2 filter, 3 fence, 4 top, 5 footer, 6 tail
 //! ```
-//! The table checksum, which the manifest keeps, is CRC32C over the checksums (4 bytes each) of all data blocks, filter
-//! pages, fence pages and top blocks in file order, then of the footer.
+//! The table checksum, which the manifest keeps, is CRC32C over the checksums (4 bytes each) of all data
+//! blocks, filter pages, fence pages and top blocks in file order, then of the footer.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Malformed;

@@ -1,6 +1,7 @@
 //! Top block: the first separator of every fence page of a slice, whole. Read at open, always in memory.
 //!
-//! `table::build` encodes it, `table::open` decodes it into [`Top`], which searches. Immutable and shared freely.
+//! `table::build` encodes it, `table::open` decodes it into [`Top`], which searches. Immutable and shared
+//! freely.
 //!
 //! ```text
 //! offset size      type name: meaning

@@ -5,8 +5,11 @@ use crate::format::golden::Golden;
 use crate::format::table::fence_build::{FenceBuilder, FencePages};
 use crate::format::table::{extent_bytes, seal};
 
+/// First key, last key, length.
+type Block = (Vec<u8>, Vec<u8>, usize);
+
 /// Pages over blocks given by first and last key and length.
-fn pages(blocks: &[(Vec<u8>, Vec<u8>, usize)]) -> (FenceBuilder, FencePages) {
+fn pages(blocks: &[Block]) -> (FenceBuilder, FencePages) {
     let mut builder = FenceBuilder::new(8192);
     let mut before: Option<&[u8]> = None;
     for (first, last, bytes) in blocks {
@@ -17,8 +20,8 @@ fn pages(blocks: &[(Vec<u8>, Vec<u8>, usize)]) -> (FenceBuilder, FencePages) {
     (builder, built)
 }
 
-fn block_sets() -> Vec<Vec<(Vec<u8>, Vec<u8>, usize)>> {
-    let pair = |key: Vec<u8>, bytes| (key.clone(), [&key[..], b"0"].concat(), bytes);
+fn block_sets() -> Vec<Vec<Block>> {
+    let pair = |key: Vec<u8>, bytes| (key.clone(), [&key[..], b"\0"].concat(), bytes);
     let uniform = (0..2000u32).map(|n| pair(n.to_be_bytes().to_vec(), 4096)).collect();
     let mixed = (0..1000u32).map(|n| pair(n.to_be_bytes().to_vec(), 512 * (1 + n as usize % 9))).collect();
     let tails = (0..900u32)
@@ -138,7 +141,8 @@ fn malformed_pages_are_refused() {
     let (_, uniform) = pages(&[pair(b"a", 512), pair(b"b", 512), pair(b"c", 512)]);
     let long = [(vec![], b"01234567w".to_vec(), 512), pair(b"01234567x", 1024), pair(b"01234567y", 512)];
     let (_, tails) = pages(&long);
-    // Uniform: 32 heads, 48 lengths, 52 end. Tails: 32 heads, 48 lengths, 52 tail ends, 56 block ends, 68 tails.
+    // Uniform: 32 heads, 48 lengths, 52 end. Tails: 32 heads, 48 lengths, 52 tail ends, 56 block ends, 68
+    // tails.
     for (page, at, byte, what) in [
         (&uniform, 5, 5, "flags of a fence page"),
         (&uniform, 6, 0, "blocks of a fence page"),

@@ -1,0 +1,262 @@
+//! Tests of damage: flips, cuts, swaps, foreign and stale parts, and crafted counts with right checksums.
+
+use super::harness::*;
+use super::open::read_exact;
+use super::*;
+use crate::Error;
+use crate::base::checksum::Context;
+use crate::base::error::Result;
+use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::step::{BlockAddress, Direction};
+use crate::base::sync::Arc;
+use crate::format::table::data;
+use crate::format::table::footer::Span;
+use crate::format::table::footer::{Footer, decode_tail, encode_tail};
+use crate::format::table::{FOOTER_TAG, PAGE_BYTES, TAIL_TAG, seal};
+
+/// A file with every part: two slices, one of several blocks.
+fn small_file(bench: &Bench, items: u32) -> (TableSummary, Vec<Model>) {
+    let many: Model =
+        (0..items).map(|n| (n.to_be_bytes().to_vec(), (n % 7 != 0).then(|| vec![n as u8; 100]))).collect();
+    let one: Model = [(b"k".to_vec(), Some(b"v".to_vec()))].into();
+    let other = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
+    let models = vec![many, one];
+    (bench.build(&[(TREE, SHAPE, &models[0]), (other, SHAPE, &models[1])]), models)
+}
+
+/// Opens the file and reads everything; all that is read must be right.
+fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<()> {
+    let tables = bench.open(summary)?;
+    let budget = PageBudget::new(1 << 20);
+    for (table, model) in tables.iter().zip(models) {
+        table.load_pages(bench.storage.as_ref(), &budget)?;
+        let mut stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(table), 8192)?;
+        let mut items = model.iter();
+        while let Some((key, kind, value)) = stream.item() {
+            let (model_key, model_value) = items.next().expect("no more items than were written");
+            assert_eq!((key, (kind, value.to_vec())), (model_key.as_slice(), expected(model_value)));
+            stream.advance()?;
+        }
+        assert_eq!(items.next(), None, "no fewer items than were written");
+        for (key, value) in model.iter().step_by(5) {
+            let hash = bench.secret.hash(key);
+            assert!(table.admits(key) && table.filter(hash, None) == Filtered::Maybe);
+            let Fenced::Block(address) = table.fence(key, None) else { panic!("pages are resident") };
+            let span = Span { offset: address.offset, bytes: u64::from(address.bytes) };
+            let block = read_exact(bench.storage.as_ref(), FILE, span)?;
+            verify_block(&address, &block)?;
+            let found = data::find(&block, key, hash.block_tag()).expect("the item is there");
+            assert_eq!((found.kind, block[found.value].to_vec()), expected(value));
+        }
+    }
+    Ok(())
+}
+
+/// Every single-bit flip is an error or changes nothing that is read, and `verify` finds every one of them.
+#[test]
+fn every_flip_is_detected_or_harmless() {
+    let bench = Bench::new();
+    let (summary, models) = small_file(&bench, 60);
+    read_all(&bench, &summary, &models).expect("sound");
+    let good = bench.heap.files.lock()[&FILE].clone();
+    let tables = bench.open(&summary).expect("opens");
+    let (mut harmless, mut verified) = (0, 0);
+    for at in 0..good.len() {
+        // Every bit where bytes mean something; in runs of zeros one bit a byte in turn.
+        let zeros = good[at.saturating_sub(4)..(at + 4).min(good.len())].iter().all(|byte| *byte == 0);
+        let bits = if zeros { at % 8..at % 8 + 1 } else { 0..8 };
+        if zeros && at % 5 != 0 {
+            continue;
+        }
+        for bit in bits {
+            bench.heap.files.lock().get_mut(&FILE).expect("there")[at] ^= 1 << bit;
+            match read_all(&bench, &summary, &models) {
+                Ok(()) => harmless += 1,
+                Err(Error::Corrupt(at)) => assert!(at.file.starts_with("table-")),
+                // The version and feature fields of the header, with a right checksum, cannot come from a
+                // flip.
+                Err(other) => panic!("byte {at}: {other}"),
+            }
+            if bit == at % 8 && at % 2 == 0 {
+                verified += 1;
+                tables[0].file().verify(&bench.storage).expect_err("verify finds every flip");
+            }
+            bench.heap.files.lock().get_mut(&FILE).expect("there")[at] ^= 1 << bit;
+        }
+    }
+    tables[0].file().verify(&bench.storage).expect("sound again");
+    assert!(verified > 1500, "{verified}");
+    let gaps = good.len() as u64 - summary_parts(&bench, &summary);
+    assert!(harmless <= gaps, "{harmless} harmless flips, {gaps} bytes of gaps");
+}
+
+/// Bytes of the file that belong to a part.
+fn summary_parts(bench: &Bench, summary: &TableSummary) -> u64 {
+    let tables = bench.open(summary).expect("opens");
+    let slices: u64 = tables
+        .iter()
+        .map(|table| {
+            let entry = table.entry();
+            entry.data.bytes + entry.filter_span().bytes + entry.fence_span().bytes + entry.top.bytes
+        })
+        .sum();
+    slices + 2 * PAGE_BYTES as u64 + 512
+}
+
+/// A file cut, grown or missing is refused at open; one that shrinks later fails the reads beyond its end.
+#[test]
+fn cut_files_are_refused() {
+    let bench = Bench::new();
+    let (summary, models) = small_file(&bench, 120);
+    let tables = bench.open(&summary).expect("opens");
+    let good = bench.heap.files.lock()[&FILE].clone();
+    for length in (0..good.len()).step_by(509) {
+        bench.heap.files.lock().insert(FILE, good[..length].to_vec());
+        assert!(matches!(bench.open(&summary), Err(Error::Corrupt(_))), "{length}");
+        let claimed = TableSummary { bytes: length as u64, ..summary.clone() };
+        assert!(matches!(bench.open(&claimed), Err(Error::Corrupt(_))), "{length}, and the manifest agrees");
+    }
+    bench.heap.files.lock().insert(FILE, good[..5000].to_vec());
+    let stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 8192);
+    assert!(matches!(stream.map(|_| ()), Err(Error::Corrupt(_))));
+    assert!(matches!(
+        tables[0].load_pages(bench.storage.as_ref(), &PageBudget::new(1 << 20)),
+        Err(Error::Corrupt(_))
+    ));
+    bench.heap.files.lock().insert(FILE, [&good[..], &[0; 512]].concat());
+    assert!(matches!(bench.open(&summary), Err(Error::Corrupt(_))));
+    bench.heap.files.lock().remove(&FILE);
+    assert!(matches!(bench.open(&summary), Err(Error::Corrupt(_))));
+    bench.heap.files.lock().insert(FILE, good);
+    read_all(&bench, &summary, &models).expect("whole again");
+}
+
+/// Two blocks swapped, a block moved, and parts of another file with another uid are all refused.
+#[test]
+fn misplaced_blocks_are_refused() {
+    let bench = Bench::new();
+    let (summary, models) = small_file(&bench, 120);
+    let good = bench.heap.files.lock()[&FILE].clone();
+    let page = |number: usize| number * PAGE_BYTES..(number + 1) * PAGE_BYTES;
+    let mut swapped = good.clone();
+    swapped[page(1)].copy_from_slice(&good[page(2)]);
+    swapped[page(2)].copy_from_slice(&good[page(1)]);
+    let mut doubled = good.clone();
+    doubled[page(2)].copy_from_slice(&good[page(1)]);
+    for bytes in [swapped, doubled] {
+        bench.heap.files.lock().insert(FILE, bytes);
+        assert!(matches!(read_all(&bench, &summary, &models), Err(Error::Corrupt(_))));
+    }
+    // The whole file of another life: same name, length and table checksum asked for, another uid.
+    bench.heap.files.lock().insert(FILE, good);
+    let identity = TableIdentity { uid: 1, ..IDENTITY };
+    assert!(matches!(bench.open(&TableSummary { identity, ..summary.clone() }), Err(Error::Corrupt(_))));
+    let identity = TableIdentity { store_id: 1, ..IDENTITY };
+    assert!(matches!(bench.open(&TableSummary { identity, ..summary.clone() }), Err(Error::Corrupt(_))));
+    let checksum = summary.checksum ^ 1;
+    assert!(matches!(bench.open(&TableSummary { checksum, ..summary }), Err(Error::Corrupt(_))));
+}
+
+/// Rewrites the footer of the file with right checksums; returns what the manifest would then say.
+fn craft(bench: &Bench, summary: &TableSummary, change: impl FnOnce(&mut Footer)) -> TableSummary {
+    let mut files = bench.heap.files.lock();
+    let bytes = files.get_mut(&FILE).expect("there");
+    let tail_at = bytes.len() - PAGE_BYTES;
+    let span = decode_tail(&bytes[tail_at..], tail_at as u64).expect("sound");
+    let place = span.offset as usize..tail_at;
+    let mut footer = Footer::decode(&bytes[place.clone()], span.offset).expect("sound");
+    change(&mut footer);
+    let mut block = footer.encode();
+    let checksum = seal(&mut block, Context { file_uid: IDENTITY.uid, offset: span.offset, tag: FOOTER_TAG });
+    assert_eq!(block.len(), place.len());
+    bytes[place].copy_from_slice(&block);
+    let mut tail = encode_tail(span);
+    seal(&mut tail, Context { file_uid: IDENTITY.uid, offset: tail_at as u64, tag: TAIL_TAG });
+    bytes[tail_at..].copy_from_slice(&tail);
+    let checksum = crc32c::crc32c_append(footer.blocks_checksum, &checksum.to_le_bytes());
+    TableSummary { checksum, ..summary.clone() }
+}
+
+/// Counts and keys that do not fit the blocks are found by whoever reads everything, though all checksums
+/// hold.
+#[test]
+fn crafted_footers_are_found_by_reading() {
+    type Change = fn(&mut Footer);
+    let changes: [(&str, Change); 7] = [
+        ("data blocks of a slice", |footer| footer.slices[0].data_blocks += 1),
+        ("items of a slice", |footer| footer.slices[0].items += 1),
+        ("tombstones of a slice", |footer| footer.slices[0].tombstones += 1),
+        ("key and value bytes of a slice", |footer| footer.slices[0].key_value_bytes += 1),
+        ("first key of a slice", |footer| footer.slices[0].min = vec![0, 0, 0, 1]),
+        ("last key of a slice", |footer| footer.slices[0].max = vec![1, 0, 0, 1]),
+        ("blocks checksum", |footer| footer.blocks_checksum ^= 1),
+    ];
+    for (what, change) in changes {
+        let bench = Bench::new();
+        let (summary, _) = small_file(&bench, 120);
+        let crafted = craft(&bench, &summary, change);
+        let tables = bench.open(&crafted).expect("opens: nothing is wrong by itself");
+        match tables[0].file().verify(&bench.storage) {
+            Err(Error::Corrupt(found)) => assert_eq!(found.what, what),
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
+
+/// Blocks that are sound each by itself, but not in order, end a scan and a stream with an error, never a
+/// wrong order.
+#[test]
+fn blocks_out_of_order_are_found() {
+    let bench = Bench::new();
+    let (summary, _) = small_file(&bench, 120);
+    {
+        let mut files = bench.heap.files.lock();
+        let bytes = files.get_mut(&FILE).expect("there");
+        let first = bytes[PAGE_BYTES..2 * PAGE_BYTES].to_vec();
+        bytes[2 * PAGE_BYTES..3 * PAGE_BYTES].copy_from_slice(&first);
+        let context = Context { file_uid: IDENTITY.uid, offset: 2 * PAGE_BYTES as u64, tag: 1 };
+        seal(&mut bytes[2 * PAGE_BYTES..3 * PAGE_BYTES], context);
+    }
+    let tables = bench.open(&summary).expect("opens");
+    let mut stream =
+        TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 1 << 20).expect("starts");
+    let error = loop {
+        if let Err(error) = stream.advance() {
+            break error;
+        }
+    };
+    assert!(error.to_string().contains("order of keys between blocks"), "{error}");
+    let mut cursor = TableCursor::new(Arc::clone(&tables[0]), Direction::Forward);
+    cursor.seek(std::ops::Bound::Unbounded);
+    let error = loop {
+        match bench.settle(&mut cursor) {
+            Ok(true) => cursor.advance(),
+            Ok(false) => panic!("the disorder was passed over"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("order of keys between blocks"), "{error}");
+    assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "a cursor that failed is at its end");
+}
+
+/// The one check of a block read: length, checksum in its place, structure; the error names file and offset.
+#[test]
+fn verify_block_checks_length_place_and_structure() {
+    let bench = Bench::new();
+    let (summary, _) = small_file(&bench, 120);
+    let tables = bench.open(&summary).expect("opens");
+    let Fenced::Need(page) = tables[0].fence(b"", None) else { panic!("paged") };
+    let bytes = bench.block(&page).expect("reads").to_vec();
+    verify_block(&page, &bytes).expect("sound");
+    let Fenced::Block(data) = tables[0].fence(b"", Some(&bytes)) else { panic!("a page was given") };
+    let bytes = bench.block(&data).expect("reads").to_vec();
+    verify_block(&data, &bytes).expect("sound");
+    assert!(verify_block(&data, &bytes[..512]).is_err());
+    assert!(verify_block(&BlockAddress { offset: data.offset + 512, ..data }, &bytes).is_err());
+    let mut crafted = bytes.clone();
+    crafted[6] = 0;
+    crafted[7] = 0;
+    seal(&mut crafted, Context { file_uid: data.file_uid, offset: data.offset, tag: 1 });
+    let Err(Error::Corrupt(found)) = verify_block(&data, &crafted) else { panic!("no items") };
+    assert_eq!((found.file.as_str(), found.offset), (FILE.to_string().as_str(), data.offset + 6));
+}
