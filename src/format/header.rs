@@ -63,6 +63,14 @@ impl FileHeader {
     /// else `Corrupt`.
     pub(crate) fn decode(file: FileName, bytes: &[u8], kind: FileKind) -> Result<FileHeader> {
         let malformed = |bad| Error::malformed(file, 0, bad);
+        let foreign =
+            || Error::Foreign { path: file.to_string(), found: "a file of another program".to_owned() };
+        if kind == FileKind::Store
+            && bytes.len() < PAGE_BYTES
+            && bytes.iter().zip(MAGIC).any(|(a, b)| *a != b)
+        {
+            return Err(foreign());
+        }
         let page = Reader::new(bytes).bytes(PAGE_BYTES, "the file header").map_err(malformed)?;
         let mut reader = Reader::new(page);
         let magic = reader.bytes(MAGIC.len(), "the magic").map_err(malformed)?;
@@ -233,6 +241,9 @@ mod tests {
     fn foreign_is_told_from_damaged() {
         let decode = |page: &[u8]| FileHeader::decode(FileName::STORE, page, FileKind::Store);
         assert!(matches!(decode(&[b'x'; 4096]), Err(Error::Foreign { .. })));
+        assert!(matches!(decode(b"hello"), Err(Error::Foreign { .. })));
+        assert_eq!(corrupt_what(decode(&MAGIC)), "the file header");
+        assert_eq!(corrupt_what(decode(&[])), "the file header");
         assert_eq!(corrupt_what(decode(&[0; 4096])), "the header checksum");
     }
 

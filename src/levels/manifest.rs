@@ -42,7 +42,7 @@ pub(crate) struct ManifestFile {
     pending: Option<Pending>,
 }
 
-/// What a load found and must be written before anything is appended.
+/// What a load or a failed append left to be written before anything is appended.
 #[derive(Debug)]
 struct Pending {
     /// Offset of `bytes`.
@@ -163,18 +163,26 @@ impl ManifestFile {
     /// Appends one edit; it is durable when this returns.
     ///
     /// # Errors
-    /// Of the storage. The edit may or may not be found at the next open, and nothing may be appended any more.
+    /// Of the storage. The edit may or may not be found at the next open. After `Full` of the write the next
+    /// [`ManifestFile::make_durable`] or append takes it back; after any other, nothing may be appended any more.
     ///
     /// # Panics
     /// If there are no changes, or no room: see [`ManifestFile::has_room`].
     pub(crate) fn append(&mut self, storage: &dyn Storage, changes: &[Change]) -> Result<()> {
         assert!(!changes.is_empty(), "an edit changes something");
         self.make_durable(storage)?;
-        let at = self.framer.tail();
+        let before = self.framer.clone();
+        let at = before.tail();
         let mut record = Vec::new();
         self.framer.frame(self.next_edit, &encode_edit(at.chain, changes), &mut record);
+        if let Err(error) = storage.write(self.file, at.bytes, &record) {
+            if matches!(error, Error::Full { .. }) {
+                self.framer = before;
+                self.pending = Some(Pending { from: at.bytes, bytes: vec![0; record.len()] });
+            }
+            return Err(error);
+        }
         self.next_edit += 1;
-        storage.write(self.file, at.bytes, &record)?;
         storage.sync(self.file)?;
         self.write_slot(storage)
     }

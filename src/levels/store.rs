@@ -15,7 +15,6 @@ use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName};
 use crate::format::store::{self, Live, ManifestPlace, SLOT_OFFSETS, STORE_BYTES};
 use crate::io::storage::Storage;
-use crate::io::whole::read_whole;
 
 /// STORE before it has its name. Number 0 is given to no manifest, so what a crash leaves of it is known for what it is.
 pub(crate) const UNNAMED_STORE: FileName = FileName { kind: FileKind::Manifest, number: 0, path: 0 };
@@ -56,7 +55,9 @@ impl StoreFile {
             return Ok(None);
         };
         // A file of another length may still say in its header that it is foreign or newer.
-        let bytes = read_whole(storage, FileName::STORE, length.min(STORE_BYTES as u64 + 1))?;
+        let mut bytes = vec![0; length.min(STORE_BYTES as u64 + 1) as usize];
+        let read = storage.read(FileName::STORE, 0, &mut bytes)?;
+        bytes.truncate(read);
         let found = store::decode(&bytes)?;
         let to_mend = found.unequal.then_some(found.slot);
         Ok(Some(StoreFile { uid: found.uid, live: found.live, to_mend }))

@@ -145,7 +145,8 @@ struct Scanner<'a> {
 /// Cost: linear in the file. Allocates at most 1/256 of its length.
 pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>> {
     let file = expected.file;
-    if bytes.len() as u64 != expected.bytes || !(RECORDS_FROM..=FRAMED_BYTES_MAX).contains(&expected.bytes) {
+    expected.check_length()?;
+    if bytes.len() as u64 != expected.bytes {
         return Err(Error::corrupt(
             file,
             bytes.len() as u64,
