@@ -5,9 +5,11 @@
 //! A change is written and synced to slot 0, then the same to slot 1; only when the call has returned may the caller append
 //! to the new manifest or remove the old one.
 //!
-//! Invariants: 1. a file named STORE is whole: it is made under another name and renamed; 2. unequal slots are made
-//! equal before anything else is written. After any error nothing may be appended to any manifest until
-//! [`StoreFile::mend`] has succeeded, as the change may or may not be found at the next open.
+//! Invariants: 1. a file named STORE is whole: it is made under another name and renamed; 2. one slot is durable at all
+//! times: a slot is written only when the other is known to be. What a load reads may stand in the page cache alone, after
+//! a process that died before its sync or whose sync failed, so nothing is known until [`StoreFile::mend`] has written and synced
+//! again whatever may be in doubt; 3. after any error nothing may be appended to any manifest until `mend` has
+//! succeeded, as the change may or may not be found at the next open.
 
 use std::ops::Range;
 
@@ -28,8 +30,18 @@ pub(crate) struct StoreFile {
     /// Uid of STORE itself.
     uid: u64,
     live: Live,
-    /// The slot that `live` is known to stand in, while the other may differ.
-    to_mend: Option<usize>,
+    doubt: Doubt,
+}
+
+/// Which slots may not durably hold the live one. As slot 0 is always written first, it is slot 1 that is durable while
+/// the slots differ, and slot 0 once they look equal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doubt {
+    None,
+    /// Slot 1: a change may have ended before its second sync.
+    Second,
+    /// Slot 0, and so slot 1, which must not be touched before it.
+    Both,
 }
 
 impl StoreFile {
@@ -43,7 +55,7 @@ impl StoreFile {
         storage.sync_directory()?;
         storage.rename(UNNAMED_STORE, FileName::STORE)?;
         storage.sync_directory()?;
-        Ok(StoreFile { uid, live, to_mend: None })
+        Ok(StoreFile { uid, live, doubt: Doubt::None })
     }
 
     /// Reads STORE and writes nothing; `None` if there is no such file, which makes the directory no store.
@@ -59,24 +71,29 @@ impl StoreFile {
         let read = storage.read(FileName::STORE, 0, &mut bytes)?;
         bytes.truncate(read);
         let found = store::decode(&bytes)?;
-        let to_mend = found.unequal.then_some(found.slot);
-        Ok(Some(StoreFile { uid: found.uid, live: found.live, to_mend }))
+        let doubt = if found.unequal { Doubt::Both } else { Doubt::Second };
+        Ok(Some(StoreFile { uid: found.uid, live: found.live, doubt }))
     }
 
     pub(crate) fn live(&self) -> &Live {
         &self.live
     }
 
-    /// The slots differ, or may: [`StoreFile::mend`] comes before any other write to the store.
+    /// [`StoreFile::mend`] comes before any other write to the store: always so after a load.
     pub(crate) fn must_mend(&self) -> bool {
-        self.to_mend.is_some()
+        self.doubt != Doubt::None
     }
 
-    /// Makes both slots equal to the live one.
+    /// Makes both slots durably equal to the live one. Cost: one sync after a load of equal slots, two of unequal ones,
+    /// none when there is no doubt.
     pub(crate) fn mend(&mut self, storage: &dyn Storage) -> Result<()> {
-        if let Some(slot) = self.to_mend {
-            self.write(storage, 1 - slot, &self.live)?;
-            self.to_mend = None;
+        if self.doubt == Doubt::Both {
+            self.write(storage, 0, &self.live)?;
+            self.doubt = Doubt::Second;
+        }
+        if self.doubt == Doubt::Second {
+            self.write(storage, 1, &self.live)?;
+            self.doubt = Doubt::None;
         }
         Ok(())
     }
@@ -98,10 +115,10 @@ impl StoreFile {
 
     fn change(&mut self, storage: &dyn Storage, live: Live) -> Result<()> {
         self.mend(storage)?;
-        self.to_mend = Some(1);
+        self.doubt = Doubt::Both;
         self.write(storage, 0, &live)?;
         self.live = live;
-        self.to_mend = Some(0);
+        self.doubt = Doubt::Second;
         self.mend(storage)
     }
 
