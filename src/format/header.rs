@@ -1,7 +1,8 @@
 //! The header that every file but LOCK begins with: one page that says what the file is and whose.
 //!
-//! It is not a description of what follows; each kind has its own module for that. Writers of files encode one, whoever
-//! opens a file decodes it first and compares it with where the file was named ([`FileHeader::check`]). Pure.
+//! It is not a description of what follows; each kind has its own module for that. Writers of files encode
+//! one, whoever opens a file decodes it first and compares it with where the file was named
+//! ([`FileHeader::check`]). Pure.
 //!
 //! ```text
 //! offset size type  name: meaning (little-endian)
@@ -15,8 +16,9 @@
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
 //! 52     4044       reserved, zero
 //! ```
-//! Invariants: 1. bytes 0..52 mean the same in every version, so that a newer one can be refused by name; 2. the checksum is
-//! looked at before anything is believed, and computed over the right magic, which tells a damaged magic from a foreign file.
+//! Invariants: 1. bytes 0..52 mean the same in every version, so that a newer one can be refused by name; 2.
+//! the checksum is looked at before anything is believed, and computed over the right magic, which tells a
+//! damaged magic from a foreign file.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Reader;
@@ -59,8 +61,8 @@ impl FileHeader {
     /// Decodes the first page of `file`; `bytes` may be longer.
     ///
     /// # Errors
-    /// `Unsupported` for a newer version or an unknown feature, `Foreign` for a file named STORE that is none of ours,
-    /// else `Corrupt`.
+    /// `Unsupported` for a newer version or an unknown feature, `Foreign` for a file named STORE that is none
+    /// of ours, else `Corrupt`.
     pub(crate) fn decode(file: FileName, bytes: &[u8], kind: FileKind) -> Result<FileHeader> {
         let malformed = |bad| Error::malformed(file, 0, bad);
         let foreign =

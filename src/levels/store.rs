@@ -1,15 +1,17 @@
 //! STORE on disk: which manifest is live, and the file numbers given out.
 //!
-//! It is not the choice between slots (`format::store`). Owned by whoever changes the manifest; `Send`, not shared.
+//! It is not the choice between slots (`format::store`). Owned by whoever changes the manifest; `Send`, not
+//! shared.
 //!
-//! A change is written and synced to slot 0, then the same to slot 1; only when the call has returned may the caller append
-//! to the new manifest or remove the old one.
+//! A change is written and synced to slot 0, then the same to slot 1; only when the call has returned may the
+//! caller append to the new manifest or remove the old one.
 //!
-//! Invariants: 1. a file named STORE is whole: it is made under another name and renamed; 2. one slot is durable at all
-//! times: a slot is written only when the other is known to be. What a load reads may stand in the page cache alone, after
-//! a process that died before its sync or whose sync failed, so nothing is known until [`StoreFile::mend`] has written and synced
-//! again whatever may be in doubt; 3. after any error nothing may be appended to any manifest until `mend` has
-//! succeeded, as the change may or may not be found at the next open.
+//! Invariants: 1. a file named STORE is whole: it is made under another name and renamed; 2. one slot is
+//! durable at all times: a slot is written only when the other is known to be. What a load reads may stand in
+//! the page cache alone, after a process that died before its sync or whose sync failed, so nothing is known
+//! until [`StoreFile::mend`] has written and synced again whatever may be in doubt; 3. after any error
+//! nothing may be appended to any manifest until `mend` has succeeded, as the change may or may not be found
+//! at the next open.
 
 use std::ops::Range;
 
@@ -18,7 +20,8 @@ use crate::base::id::{FileKind, FileName};
 use crate::format::store::{self, Live, ManifestPlace, SLOT_OFFSETS, STORE_BYTES};
 use crate::io::storage::Storage;
 
-/// STORE before it has its name. Number 0 is given to no manifest, so what a crash leaves of it is known for what it is.
+/// STORE before it has its name. Number 0 is given to no manifest, so what a crash leaves of it is known for
+/// what it is.
 pub(crate) const UNNAMED_STORE: FileName = FileName { kind: FileKind::Manifest, number: 0, path: 0 };
 
 /// File numbers reserved at a time.
@@ -33,8 +36,8 @@ pub(crate) struct StoreFile {
     doubt: Doubt,
 }
 
-/// Which slots may not durably hold the live one. As slot 0 is always written first, it is slot 1 that is durable while
-/// the slots differ, and slot 0 once they look equal.
+/// Which slots may not durably hold the live one. As slot 0 is always written first, it is slot 1 that is
+/// durable while the slots differ, and slot 0 once they look equal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Doubt {
     None,
@@ -45,8 +48,8 @@ enum Doubt {
 }
 
 impl StoreFile {
-    /// Makes the directory a store: the last step of creating one. The manifest must be written and synced; this makes
-    /// its name durable, then that of STORE.
+    /// Makes the directory a store: the last step of creating one. The manifest must be written and synced;
+    /// this makes its name durable, then that of STORE.
     pub(crate) fn create(storage: &dyn Storage, uid: u64, live: Live) -> Result<StoreFile> {
         storage.remove(UNNAMED_STORE)?;
         storage.create(UNNAMED_STORE)?;
@@ -84,8 +87,8 @@ impl StoreFile {
         self.doubt != Doubt::None
     }
 
-    /// Makes both slots durably equal to the live one. Cost: one sync after a load of equal slots, two of unequal ones,
-    /// none when there is no doubt.
+    /// Makes both slots durably equal to the live one. Cost: one sync after a load of equal slots, two of
+    /// unequal ones, none when there is no doubt.
     pub(crate) fn mend(&mut self, storage: &dyn Storage) -> Result<()> {
         if self.doubt == Doubt::Both {
             self.write(storage, 0, &self.live)?;

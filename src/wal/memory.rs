@@ -1,5 +1,5 @@
-//! Files in memory for unit tests of whoever stands right above the storage: what was synced is kept apart from what was
-//! written, and any call can be made to fail. The simulator is another and larger thing.
+//! Files in memory for unit tests of whoever stands right above the storage: what was synced is kept apart
+//! from what was written, and any call can be made to fail. The simulator is another and larger thing.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

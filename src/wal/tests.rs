@@ -1,4 +1,5 @@
-//! A log written and read back through storage: crashes of the process and of the system, recycling, gaps, damage.
+//! A log written and read back through storage: crashes of the process and of the system, recycling, gaps,
+//! damage.
 
 use super::log::{Log, LogIdentity, log_bytes};
 use super::memory::MemoryStorage;
@@ -98,7 +99,8 @@ fn a_process_crash_loses_nothing() {
     assert!(replayed.durable_to < replayed.end.bytes);
 }
 
-/// Several batches framed at once, one write, and more framed while the sync runs: the slot vouches for what it covered only.
+/// Several batches framed at once, one write, and more framed while the sync runs: the slot vouches for what
+/// it covered only.
 #[test]
 fn framing_goes_on_during_a_sync() {
     let storage = MemoryStorage::new(5);
@@ -128,7 +130,8 @@ fn a_power_cut_loses_the_unsynced_tail() {
     assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
 }
 
-/// What was replayed survives a power cut once made durable, also over the remains of a torn write, and twice over.
+/// What was replayed survives a power cut once made durable, also over the remains of a torn write, and twice
+/// over.
 #[test]
 fn replayed_records_are_made_durable() {
     let storage = MemoryStorage::new(5);
@@ -168,7 +171,8 @@ fn replay_writes_nothing() {
     assert_eq!(storage.changes(), changes);
 }
 
-/// A recycled log begins empty under its new name, and nothing of its old life is read, whether it is shorter or empty.
+/// A recycled log begins empty under its new name, and nothing of its old life is read, whether it is shorter
+/// or empty.
 #[test]
 fn recycling_forgets() {
     let storage = MemoryStorage::new(5);
@@ -189,8 +193,8 @@ fn recycling_forgets() {
     );
 }
 
-/// A log must go on where the one before it ended: after a power cut what does not is left out, after a process crash
-/// it is corruption.
+/// A log must go on where the one before it ended: after a power cut what does not is left out, after a
+/// process crash it is corruption.
 #[test]
 fn logs_go_on_from_each_other() {
     let storage = MemoryStorage::new(5);
@@ -204,7 +208,8 @@ fn logs_go_on_from_each_other() {
     assert_eq!(corrupt_what(read(&storage, &entry(1, None, Some(11)))), "the first sequence of a batch");
 }
 
-/// Sequence numbers that jump inside a log, and batches that do not decode, are corruption: the bytes are what was written.
+/// Sequence numbers that jump inside a log, and batches that do not decode, are corruption: the bytes are
+/// what was written.
 #[test]
 fn good_records_must_make_sense() {
     let storage = MemoryStorage::new(5);

@@ -1,5 +1,6 @@
 //! Frames: their bytes, and what a scan makes of every kind of damage.
 
+use super::scan::Record;
 use super::*;
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
@@ -113,7 +114,8 @@ fn golden() {
     golden.check();
 }
 
-/// What is framed is read again, with offsets, sequences and the end; also when the file is full to its last byte.
+/// What is framed is read again, with offsets, sequences and the end; also when the file is full to its last
+/// byte.
 #[test]
 fn round_trip() {
     let mut file = Written::new();
@@ -177,7 +179,8 @@ fn below_a_slot_is_corruption() {
     }
 }
 
-/// The larger of two slots counts; when it is damaged the other does, and without any a torn tail is all that shows.
+/// The larger of two slots counts; when it is damaged the other does, and without any a torn tail is all that
+/// shows.
 #[test]
 fn both_slots_are_looked_at() {
     let mut file = Written::new();
@@ -230,7 +233,8 @@ fn a_slot_must_fit_the_records() {
     assert_eq!(Slot::decode(&wrong_place, UID, 0).map_err(|bad| bad.what), Err("the slot's turn"));
 }
 
-/// A good record behind the damage that was written after a sync proves the damage, whatever the boot and the slots.
+/// A good record behind the damage that was written after a sync proves the damage, whatever the boot and the
+/// slots.
 #[test]
 fn a_later_record_vouches_for_earlier_ones() {
     let mut file = Written::new();
@@ -250,8 +254,8 @@ fn a_later_record_vouches_for_earlier_ones() {
     assert_eq!(payloads(&found), vec![b"one".to_vec()]);
 }
 
-/// A damaged record before a good one: a torn tail after a start of the system, corruption when only the process died. A
-/// boot id of 0 is never the same.
+/// A damaged record before a good one: a torn tail after a start of the system, corruption when only the
+/// process died. A boot id of 0 is never the same.
 #[test]
 fn the_boot_decides_above_the_promises() {
     let mut file = Written::new();
@@ -271,7 +275,8 @@ fn the_boot_decides_above_the_promises() {
     }
 }
 
-/// A sealed log ends exactly where the manifest says: not before, not with other records, and what follows is not read.
+/// A sealed log ends exactly where the manifest says: not before, not with other records, and what follows is
+/// not read.
 #[test]
 fn the_manifest_decides_where_a_sealed_log_ends() {
     let mut file = Written::new();
@@ -358,7 +363,8 @@ fn a_good_record_is_good_in_every_field() {
     assert_eq!(records(&long, good, RECORDS_FROM), 0);
 }
 
-/// Every bit of a small log, flipped: an error, or the same records, or the loss of no more than the last, unsynced one.
+/// Every bit of a small log, flipped: an error, or the same records, or the loss of no more than the last,
+/// unsynced one.
 #[test]
 fn every_flip_is_detected_or_harmless() {
     let mut file = Written::new();
@@ -379,8 +385,8 @@ fn every_flip_is_detected_or_harmless() {
     }
 }
 
-/// A file cut off at any byte and filled up with zeros, as a power cut may leave it: what the slots vouch for is there, or
-/// the cut is reported; never a record that was not written.
+/// A file cut off at any byte and filled up with zeros, as a power cut may leave it: what the slots vouch for
+/// is there, or the cut is reported; never a record that was not written.
 #[test]
 fn every_cut_is_detected_or_a_prefix() {
     let mut file = Written::new();
@@ -402,8 +408,8 @@ fn every_cut_is_detected_or_a_prefix() {
     }
 }
 
-/// Bytes crafted so that every step looks like a record to the end of the file do not take quadratic time: the same file a
-/// few hundred kilobytes long would otherwise sum tens of gigabytes here.
+/// Bytes crafted so that every step looks like a record to the end of the file do not take quadratic time:
+/// the same file a few hundred kilobytes long would otherwise sum tens of gigabytes here.
 #[test]
 fn crafted_remains_cost_linear_time() {
     let length = RECORDS_FROM as usize + (512 << 10);
@@ -422,7 +428,8 @@ fn crafted_remains_cost_linear_time() {
     assert_eq!(found.records().count(), 0);
 }
 
-/// In a manifest a record that does not continue the chain is not the next edit, however good its checksum is.
+/// In a manifest a record that does not continue the chain is not the next edit, however good its checksum
+/// is.
 #[test]
 fn an_edit_continues_the_chain() {
     let mut framer = Framer::new(header(FileKind::Manifest), FILE_BYTES as u64, BOOT);

@@ -83,8 +83,11 @@ fn decoded(payload: &[u8]) -> Result<Vec<Change>> {
     Changes::new(FILE, 0, payload)?.collect()
 }
 
+/// Caption and length of each field.
+type Fields = Vec<(&'static str, usize)>;
+
 /// One of each change, with the captions of its fields.
-fn each_change() -> Vec<(Change, &'static str, Vec<(&'static str, usize)>)> {
+fn each_change() -> Vec<(Change, &'static str, Fields)> {
     let settings = [("settings", 1), ("setting id", 2), ("value", 1), ("setting id", 2), ("value", 2)];
     let settings_change = Change::KeyspaceSettings { id: KeyspaceId(1), settings: vec![(1, 64), (4, 300)] };
     let mut keyspace_fields = vec![("id", 4), ("kind: ordered", 1), ("name bytes", 1), ("name", 3)];
@@ -109,7 +112,7 @@ fn each_change() -> Vec<(Change, &'static str, Vec<(&'static str, usize)>)> {
     ];
     let place = vec![("table", 8), ("slice", 4)];
     let file = vec![("number", 8), ("path", 2), ("uid", 8), ("bytes", 8)];
-    let with_last = |mut fields: Vec<(&'static str, usize)>, last| {
+    let with_last = |mut fields: Fields, last| {
         fields.push(last);
         fields
     };
@@ -175,7 +178,8 @@ fn round_trip_and_every_cut() {
     }
 }
 
-/// Any flipped bit decodes to an error or to something else than before, never panics, and what decodes is encoded so.
+/// Any flipped bit decodes to an error or to something else than before, never panics, and what decodes is
+/// encoded so.
 #[test]
 fn flips_decode_to_what_they_say() {
     let changes: Vec<Change> = each_change().into_iter().map(|(change, ..)| change).collect();
@@ -211,9 +215,8 @@ fn checks_of_the_decoder() {
     assert_eq!(what(&edited(&one, 1, &[0])), "a keyspace's id");
     assert_eq!(what(&edited(&one, 5, &[0])), "the kind of keyspace");
     assert_eq!(what(&edited(&one, 5, &[3])), "the kind of keyspace");
-    assert!(
-        matches!(decoded(&edited(&one, 5, &[2])), Err(Error::Unsupported { what, .. }) if what.contains("hashed"))
-    );
+    let hashed = decoded(&edited(&one, 5, &[2]));
+    assert!(matches!(hashed, Err(Error::Unsupported { what, .. }) if what.contains("hashed")));
     assert_eq!(what(&edited(&one, 6, &[0])), "the keyspace's name length");
     assert_eq!(what(&edited(&one, 7, &[0xff])), "the keyspace's name");
     assert_eq!(what(&edited(&one, 10, &[0xff, 0xff, 0x7f])), "the number of settings");
@@ -282,6 +285,7 @@ fn a_snapshot_does_not_remember() {
     assert_eq!(changed.slices(PartitionId(1)).count(), 3);
     changed.apply_edit(&[Change::DropKeyspace { id: KeyspaceId(3) }]).expect("consistent");
     assert_eq!(changed.tables[&20].slices.len(), 1);
+    assert_eq!(changed.tables[&20].file(20), FileName { kind: FileKind::Table, number: 20, path: 2 });
     changed.apply_edit(&[Change::SliceRemoved { table: 20, index: 1 }]).expect("consistent");
     assert_eq!(changed, state(&base()));
     assert_eq!(changed.snapshot(), state(&base()).snapshot());

@@ -77,7 +77,8 @@ fn edits_survive() {
         kept.reload();
         assert_eq!(kept.state, expected, "edit {id}");
     }
-    assert_eq!(kept.load().expect("sound").1.next_edit, 21);
+    let (_, manifest) = kept.load().expect("sound");
+    assert_eq!((manifest.file(), manifest.next_edit), (FILE, 21));
 }
 
 /// Loading writes nothing.
@@ -90,7 +91,8 @@ fn load_writes_nothing() {
     assert_eq!(kept.storage.changes(), changes);
 }
 
-/// An append cut at any step is found whole or not at all, under both kinds of crash, and its room is used again.
+/// An append cut at any step is found whole or not at all, under both kinds of crash, and its room is used
+/// again.
 #[test]
 fn a_cut_append_is_whole_or_absent() {
     for power_cut in 0..2 {
@@ -117,8 +119,8 @@ fn a_cut_append_is_whole_or_absent() {
     }
 }
 
-/// A torn edit is left out after a power cut; its remains are zeroed before its room is used, so that neither the same boot
-/// nor another can take them for anything.
+/// A torn edit is left out after a power cut; its remains are zeroed before its room is used, so that neither
+/// the same boot nor another can take them for anything.
 #[test]
 fn remains_of_a_torn_edit_are_zeroed() {
     let mut kept = Kept::new();
@@ -197,7 +199,8 @@ fn every_cut_is_detected() {
     }
 }
 
-/// Another file in its place, a missing number, an edit that does not fit, and a manifest without a snapshot are refused.
+/// Another file in its place, a missing number, an edit that does not fit, and a manifest without a snapshot
+/// are refused.
 #[test]
 fn checks() {
     let mut kept = Kept::new();

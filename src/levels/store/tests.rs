@@ -121,8 +121,8 @@ fn a_failed_change_can_be_tried_again() {
     }
 }
 
-/// A slot that is not known to be durable is never the only other one while a slot is written: after a change cut at any
-/// step, no page that the next process leaves unsynced is one of two.
+/// A slot that is not known to be durable is never the only other one while a slot is written: after a change
+/// cut at any step, no page that the next process leaves unsynced is one of two.
 #[test]
 fn one_slot_is_durable_at_all_times() {
     for first_cut in 1..=5 {
