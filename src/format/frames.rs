@@ -1,7 +1,7 @@
 //! What log and manifest share: a file of fixed length with two slots and a chain of records.
 //!
-//! It is not what the records say (`log`, `manifest`), and it reads and writes no file: `wal` and `levels::manifest` hold
-//! a [`Framer`] to write, and give whole files to [`scan`] to read. Pure.
+//! It is not what the records say (`log`, `manifest`), and it reads and writes no file: `wal` and
+//! `levels::manifest` hold a [`Framer`] to write, and give whole files to [`scan`] to read. Pure.
 //!
 //! ```text
 //! offset size  name: meaning (little-endian)
@@ -27,9 +27,9 @@
 //! ```
 //! Chain: chain_0 = uid; chain_n = XXH3-64 of (chain_{n-1}, checksum of record n).
 //!
-//! Invariants: 1. a slot is written only after a sync that made true what it says; slots are written in turn, so at
-//! most one is torn; 2. `synced to` is at most the record's own offset; 3. bytes behind the last record are zeros, remains
-//! of a torn write, or, in a recycled log, of another life under another uid.
+//! Invariants: 1. a slot is written only after a sync that made true what it says; slots are written in turn,
+//! so at most one is torn; 2. `synced to` is at most the record's own offset; 3. bytes behind the last record
+//! are zeros, remains of a torn write, or, in a recycled log, of another life under another uid.
 
 mod evidence;
 mod scan;
@@ -42,7 +42,7 @@ use crate::base::id::{FileKind, SEQUENCE_MAX, Sequence};
 
 use super::header::{FileHeader, PAGE_BYTES};
 
-pub(crate) use scan::{Expected, Record, Scan, Tail, scan};
+pub(crate) use scan::{Expected, Scan, Tail, scan};
 
 /// Offset of the first record.
 pub(crate) const RECORDS_FROM: u64 = 3 * PAGE_BYTES as u64;
@@ -204,8 +204,8 @@ impl Framer {
         Framer { header, bytes, boot_id, tail: scan.end, synced_to, next_turn }
     }
 
-    /// Header and both slots, which say that the file is durable up to the tail: what a new file begins with. They
-    /// are to be synced, with all before the tail, before the file is named anywhere.
+    /// Header and both slots, which say that the file is durable up to the tail: what a new file begins with.
+    /// They are to be synced, with all before the tail, before the file is named anywhere.
     pub(crate) fn first_pages(&mut self) -> Vec<u8> {
         let mut pages = self.header.encode();
         for _ in 0..2 {
@@ -251,14 +251,14 @@ impl Framer {
         self.tail = self.tail.after(record_bytes(payload.len()) as u64, checksum);
     }
 
-    /// A sync has made everything up to `up_to` durable. Returns offset and bytes of the slot page that says so, to be
-    /// written without waiting for it; later records say so too.
+    /// A sync has made everything up to `up_to` durable. Returns offset and bytes of the slot page that says
+    /// so, to be written without waiting for it; later records say so too.
     pub(crate) fn synced(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
         self.synced_under(up_to, self.boot_id)
     }
 
-    /// As [`Framer::synced`], for a file that keeps remains of a torn write behind its tail: a slot of no known boot, so
-    /// that those remains are never taken for damage done since.
+    /// As [`Framer::synced`], for a file that keeps remains of a torn write behind its tail: a slot of no
+    /// known boot, so that those remains are never taken for damage done since.
     pub(crate) fn synced_before_remains(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
         self.synced_under(up_to, 0)
     }

@@ -1,14 +1,15 @@
-//! Captioned goldens: the bytes of a shape as text, a line a field, kept under `tests/golden/` and compared by unit tests.
+//! Captioned goldens: the bytes of a shape as text, a line a field, kept under `tests/golden/` and compared
+//! by unit tests.
 //!
 //! ```text
 //! # header page
 //! 00000000  89 54 72 69 6e 65 0d 0a                          magic
 //! ```
-//! It is not a decoder: captions are given by the test, in the order of the bytes, and [`Golden::check`] refuses bytes
-//! that no caption covers. A field of zeros longer than a line is written `00 x count`.
+//! It is not a decoder: captions are given by the test, in the order of the bytes, and [`Golden::check`]
+//! refuses bytes that no caption covers. A field of zeros longer than a line is written `00 x count`.
 //!
-//! A format is changed knowingly: run the tests with `TRINE_GOLDEN=write` and the files are written anew instead of
-//! compared; the difference then shows in review.
+//! A format is changed knowingly: run the tests with `TRINE_GOLDEN=write` and the files are written anew
+//! instead of compared; the difference then shows in review.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -70,6 +71,7 @@ impl<'a> Golden<'a> {
     ///
     /// # Panics
     /// If a byte has no caption, the file is missing, or it differs.
+    #[expect(clippy::disallowed_methods, reason = "goldens lie in the source tree, not in a store")]
     pub(crate) fn check(self) {
         assert_eq!(self.at, self.bytes.len(), "{}: the bytes from {} have no caption", self.name, self.at);
         let path: PathBuf =

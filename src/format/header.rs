@@ -1,7 +1,8 @@
 //! The header that every file but LOCK begins with: one page that says what the file is and whose.
 //!
-//! It is not a description of what follows; each kind has its own module for that. Writers of files encode one, whoever
-//! opens a file decodes it first and compares it with where the file was named ([`FileHeader::check`]). Pure.
+//! It is not a description of what follows; each kind has its own module for that. Writers of files encode
+//! one, whoever opens a file decodes it first and compares it with where the file was named
+//! ([`FileHeader::check`]). Pure.
 //!
 //! ```text
 //! offset size type  name: meaning (little-endian)
@@ -15,8 +16,9 @@
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
 //! 52     4044       reserved, zero
 //! ```
-//! Invariants: 1. bytes 0..52 mean the same in every version, so that a newer one can be refused by name; 2. the checksum is
-//! looked at before anything is believed, and computed over the right magic, which tells a damaged magic from a foreign file.
+//! Invariants: 1. bytes 0..52 mean the same in every version, so that a newer one can be refused by name; 2.
+//! the checksum is looked at before anything is believed, and computed over the right magic, which tells a
+//! damaged magic from a foreign file.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Reader;
@@ -59,10 +61,18 @@ impl FileHeader {
     /// Decodes the first page of `file`; `bytes` may be longer.
     ///
     /// # Errors
-    /// `Unsupported` for a newer version or an unknown feature, `Foreign` for a file named STORE that is none of ours,
-    /// else `Corrupt`.
+    /// `Unsupported` for a newer version or an unknown feature, `Foreign` for a file named STORE that is none
+    /// of ours, else `Corrupt`.
     pub(crate) fn decode(file: FileName, bytes: &[u8], kind: FileKind) -> Result<FileHeader> {
         let malformed = |bad| Error::malformed(file, 0, bad);
+        let foreign =
+            || Error::Foreign { path: file.to_string(), found: "a file of another program".to_owned() };
+        if kind == FileKind::Store
+            && bytes.len() < PAGE_BYTES
+            && bytes.iter().zip(MAGIC).any(|(a, b)| *a != b)
+        {
+            return Err(foreign());
+        }
         let page = Reader::new(bytes).bytes(PAGE_BYTES, "the file header").map_err(malformed)?;
         let mut reader = Reader::new(page);
         let magic = reader.bytes(MAGIC.len(), "the magic").map_err(malformed)?;
@@ -233,6 +243,9 @@ mod tests {
     fn foreign_is_told_from_damaged() {
         let decode = |page: &[u8]| FileHeader::decode(FileName::STORE, page, FileKind::Store);
         assert!(matches!(decode(&[b'x'; 4096]), Err(Error::Foreign { .. })));
+        assert!(matches!(decode(b"hello"), Err(Error::Foreign { .. })));
+        assert_eq!(corrupt_what(decode(&MAGIC)), "the file header");
+        assert_eq!(corrupt_what(decode(&[])), "the file header");
         assert_eq!(corrupt_what(decode(&[0; 4096])), "the header checksum");
     }
 

@@ -1,4 +1,5 @@
-//! The payload of a manifest record: an edit, as a run of changes; the state itself is in `manifest/state.rs`.
+//! The payload of a manifest record: an edit, as a run of changes; the state itself is in
+//! `manifest/state.rs`.
 //!
 //! It is not the file (`levels::manifest`) nor what readers use (`levels::version`). Pure.
 //!
@@ -17,20 +18,20 @@
 //! 7 LogPromised      u64 number, u64 durable to, u64 chain
 //! 8 LogRemoved       u64 number
 //! 9 Table            u64 number, u16 path, u64 uid, u64 bytes, u32 checksum
-//! 10 Slice           u64 table, u32 slice, u32 keyspace, u32 partition, u8 level, varint items, varint tombstones,
-//!                    varint key and value bytes, varint first sequence, varint last sequence,
-//!                    varint min key bytes, varint max key bytes, min key, max key
+//! 10 Slice           u64 table, u32 slice, u32 keyspace, u32 partition, u8 level, varint items,
+//!                    varint tombstones, varint key and value bytes, varint first sequence,
+//!                    varint last sequence, varint min key bytes, varint max key bytes, min key, max key
 //! 11 SliceMoved      u64 table, u32 slice, u8 level
 //! 12 SliceRemoved    u64 table, u32 slice
 //! 13 Ids             u32 next keyspace, u32 next partition
 //! 14 Flushed         varint sequence
-//! 15..63             reserved for kinds of later releases, which come with a feature bit in the file's header
+//! 15..63             reserved for later releases, which set a feature bit in the file's header
 //! settings: varint count, then u16 id, varint value of each, ids ascending
 //! ```
-//! Invariants: 1. an edit is whole or absent: it is one record; 2. one encoding of a change, so that equal states have
-//! equal snapshots.
+//! Invariants: 1. an edit is whole or absent: it is one record; 2. one encoding of a change, so that equal
+//! states have equal snapshots.
 
-mod state;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
@@ -38,7 +39,7 @@ use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
 
-pub(crate) use state::{Inconsistent, Keyspace, Log, Partition, State, Table};
+pub(crate) use state::{Inconsistent, Log, State};
 
 use super::frames::FramePoint;
 
@@ -256,7 +257,8 @@ pub(crate) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// `payload` stands at offset `base` of the manifest `file`. The chain was compared by whoever found the record.
+    /// `payload` stands at offset `base` of the manifest `file`. The chain was compared by whoever found the
+    /// record.
     pub(crate) fn new(file: FileName, base: u64, payload: &'a [u8]) -> Result<Changes<'a>> {
         let mut reader = Reader::new(payload);
         reader

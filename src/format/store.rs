@@ -19,8 +19,8 @@
 //! 72     4    u32   checksum: of bytes 0..72 under (uid of STORE, offset of the slot, SLOT_TAG)
 //! 76     4020       reserved, zero
 //! ```
-//! Invariants: 1. a slot that does not decode is not believed, and one believed slot is enough, as a change is durable in one
-//! before the other is touched; 2. two believed slots of one turn are equal.
+//! Invariants: 1. a slot that does not decode is not believed, and one believed slot is enough, as a change
+//! is durable in one before the other is touched; 2. two believed slots of one turn are equal.
 
 use crate::base::checksum::Context;
 use crate::base::codec::{Malformed, Reader};
@@ -138,7 +138,8 @@ pub(crate) fn encode(uid: u64, live: &Live) -> Vec<u8> {
 /// Reads the whole of STORE and chooses the live slot.
 ///
 /// # Errors
-/// `Corrupt` if no slot is right or the slots contradict each other; `Foreign` and `Unsupported` as the header says.
+/// `Corrupt` if no slot is right or the slots contradict each other; `Foreign` and `Unsupported` as the
+/// header says.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Found> {
     let file = FileName::STORE;
     let header = FileHeader::decode(file, bytes, FileKind::Store)?;

@@ -1,11 +1,12 @@
 //! The manifest on disk: a snapshot of the state and the edits since, in a framed file.
 //!
-//! It is not the state (`format::manifest`) nor its order in memory (`levels::version`). Owned by whoever changes the
-//! state; `Send`, not shared.
+//! It is not the state (`format::manifest`) nor its order in memory (`levels::version`). Owned by whoever
+//! changes the state; `Send`, not shared.
 //!
-//! Invariants: 1. the first record is a snapshot, and both slots vouch for it from the beginning; 2. edits are numbered from
-//! 1 without gaps; 3. an edit is durable before the call that appended it returns; 4. before anything is appended to a
-//! loaded file, or done on account of what it says, what was read is made durable and what a torn write left is zeroed.
+//! Invariants: 1. the first record is a snapshot, and both slots vouch for it from the beginning; 2. edits
+//! are numbered from 1 without gaps; 3. an edit is durable before the call that appended it returns; 4.
+//! before anything is appended to a loaded file, or done on account of what it says, what was read is made
+//! durable and what a torn write left is zeroed.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
@@ -42,7 +43,7 @@ pub(crate) struct ManifestFile {
     pending: Option<Pending>,
 }
 
-/// What a load found and must be written before anything is appended.
+/// What a load or a failed append left to be written before anything is appended.
 #[derive(Debug)]
 struct Pending {
     /// Offset of `bytes`.
@@ -52,8 +53,8 @@ struct Pending {
 }
 
 impl ManifestFile {
-    /// Writes a new manifest that begins with a snapshot of `state`, and syncs it; the caller syncs the directory and
-    /// switches STORE to it.
+    /// Writes a new manifest that begins with a snapshot of `state`, and syncs it; the caller syncs the
+    /// directory and switches STORE to it.
     ///
     /// # Errors
     /// `TooLarge` if the state is; `Full` or `Io` of the storage: what was made of the file is removed again.
@@ -82,7 +83,8 @@ impl ManifestFile {
             .and_then(|()| write_zeros(storage, file, framer.tail().bytes, bytes))
             .and_then(|()| storage.sync(file));
         if let Err(error) = written {
-            // The first failure is the one to report; a file left behind is an orphan that the next open removes.
+            // The first failure is the one to report; a file left behind is an orphan that the next open
+            // removes.
             let _ = storage.remove(file);
             return Err(error);
         }
@@ -92,8 +94,8 @@ impl ManifestFile {
     /// Reads the live manifest and writes nothing. A torn last edit is left out.
     ///
     /// # Errors
-    /// `Corrupt` if anything below a promise does not read back or does not add up; `Unsupported` for what a newer
-    /// release wrote; `Io` of the storage.
+    /// `Corrupt` if anything below a promise does not read back or does not add up; `Unsupported` for what a
+    /// newer release wrote; `Io` of the storage.
     pub(crate) fn load(storage: &dyn Storage, live: &Live) -> Result<(State, ManifestFile)> {
         let place = live.manifest;
         let file = FileName::new(FileKind::Manifest, place.number);
@@ -143,8 +145,8 @@ impl ManifestFile {
         ManifestPlace { number: self.file.number, uid: self.framer.header().uid, bytes: self.framer.bytes() }
     }
 
-    /// Makes what [`ManifestFile::load`] read durable. Comes before anything that cannot be undone is done on account of
-    /// it, such as the removal of files that it does not name.
+    /// Makes what [`ManifestFile::load`] read durable. Comes before anything that cannot be undone is done on
+    /// account of it, such as the removal of files that it does not name.
     pub(crate) fn make_durable(&mut self, storage: &dyn Storage) -> Result<()> {
         let Some(pending) = &self.pending else {
             return Ok(());
@@ -163,24 +165,33 @@ impl ManifestFile {
     /// Appends one edit; it is durable when this returns.
     ///
     /// # Errors
-    /// Of the storage. The edit may or may not be found at the next open, and nothing may be appended any more.
+    /// Of the storage. The edit may or may not be found at the next open. After `Full` of the write the next
+    /// [`ManifestFile::make_durable`] or append takes it back; after any other, nothing may be appended any
+    /// more.
     ///
     /// # Panics
     /// If there are no changes, or no room: see [`ManifestFile::has_room`].
     pub(crate) fn append(&mut self, storage: &dyn Storage, changes: &[Change]) -> Result<()> {
         assert!(!changes.is_empty(), "an edit changes something");
         self.make_durable(storage)?;
-        let at = self.framer.tail();
+        let before = self.framer.clone();
+        let at = before.tail();
         let mut record = Vec::new();
         self.framer.frame(self.next_edit, &encode_edit(at.chain, changes), &mut record);
+        if let Err(error) = storage.write(self.file, at.bytes, &record) {
+            if matches!(error, Error::Full { .. }) {
+                self.framer = before;
+                self.pending = Some(Pending { from: at.bytes, bytes: vec![0; record.len()] });
+            }
+            return Err(error);
+        }
         self.next_edit += 1;
-        storage.write(self.file, at.bytes, &record)?;
         storage.sync(self.file)?;
         self.write_slot(storage)
     }
 
-    /// Whether it is time for a new file: little room is left, or the file holds far more than the state needs.
-    /// Cost: one walk over the state, once the file is past its first 64 KiB.
+    /// Whether it is time for a new file: little room is left, or the file holds far more than the state
+    /// needs. Cost: one walk over the state, once the file is past its first 64 KiB.
     pub(crate) fn must_rewrite(&self, state: &State) -> bool {
         let used_bytes = self.framer.tail().bytes;
         let little_room = self.framer.room_bytes() < PAGE_BYTES.min(self.framer.bytes() as usize / 8);

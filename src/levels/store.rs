@@ -1,13 +1,17 @@
 //! STORE on disk: which manifest is live, and the file numbers given out.
 //!
-//! It is not the choice between slots (`format::store`). Owned by whoever changes the manifest; `Send`, not shared.
+//! It is not the choice between slots (`format::store`). Owned by whoever changes the manifest; `Send`, not
+//! shared.
 //!
-//! A change is written and synced to slot 0, then the same to slot 1; only when the call has returned may the caller append
-//! to the new manifest or remove the old one.
+//! A change is written and synced to slot 0, then the same to slot 1; only when the call has returned may the
+//! caller append to the new manifest or remove the old one.
 //!
-//! Invariants: 1. a file named STORE is whole: it is made under another name and renamed; 2. unequal slots are made
-//! equal before anything else is written. After any error nothing may be appended to any manifest until
-//! [`StoreFile::mend`] has succeeded, as the change may or may not be found at the next open.
+//! Invariants: 1. a file named STORE is whole: it is made under another name and renamed; 2. one slot is
+//! durable at all times: a slot is written only when the other is known to be. What a load reads may stand in
+//! the page cache alone, after a process that died before its sync or whose sync failed, so nothing is known
+//! until [`StoreFile::mend`] has written and synced again whatever may be in doubt; 3. after any error
+//! nothing may be appended to any manifest until `mend` has succeeded, as the change may or may not be found
+//! at the next open.
 
 use std::ops::Range;
 
@@ -15,9 +19,9 @@ use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName};
 use crate::format::store::{self, Live, ManifestPlace, SLOT_OFFSETS, STORE_BYTES};
 use crate::io::storage::Storage;
-use crate::io::whole::read_whole;
 
-/// STORE before it has its name. Number 0 is given to no manifest, so what a crash leaves of it is known for what it is.
+/// STORE before it has its name. Number 0 is given to no manifest, so what a crash leaves of it is known for
+/// what it is.
 pub(crate) const UNNAMED_STORE: FileName = FileName { kind: FileKind::Manifest, number: 0, path: 0 };
 
 /// File numbers reserved at a time.
@@ -29,13 +33,23 @@ pub(crate) struct StoreFile {
     /// Uid of STORE itself.
     uid: u64,
     live: Live,
-    /// The slot that `live` is known to stand in, while the other may differ.
-    to_mend: Option<usize>,
+    doubt: Doubt,
+}
+
+/// Which slots may not durably hold the live one. As slot 0 is always written first, it is slot 1 that is
+/// durable while the slots differ, and slot 0 once they look equal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doubt {
+    None,
+    /// Slot 1: a change may have ended before its second sync.
+    Second,
+    /// Slot 0, and so slot 1, which must not be touched before it.
+    Both,
 }
 
 impl StoreFile {
-    /// Makes the directory a store: the last step of creating one. The manifest must be written and synced; this makes
-    /// its name durable, then that of STORE.
+    /// Makes the directory a store: the last step of creating one. The manifest must be written and synced;
+    /// this makes its name durable, then that of STORE.
     pub(crate) fn create(storage: &dyn Storage, uid: u64, live: Live) -> Result<StoreFile> {
         storage.remove(UNNAMED_STORE)?;
         storage.create(UNNAMED_STORE)?;
@@ -44,7 +58,7 @@ impl StoreFile {
         storage.sync_directory()?;
         storage.rename(UNNAMED_STORE, FileName::STORE)?;
         storage.sync_directory()?;
-        Ok(StoreFile { uid, live, to_mend: None })
+        Ok(StoreFile { uid, live, doubt: Doubt::None })
     }
 
     /// Reads STORE and writes nothing; `None` if there is no such file, which makes the directory no store.
@@ -56,26 +70,33 @@ impl StoreFile {
             return Ok(None);
         };
         // A file of another length may still say in its header that it is foreign or newer.
-        let bytes = read_whole(storage, FileName::STORE, length.min(STORE_BYTES as u64 + 1))?;
+        let mut bytes = vec![0; length.min(STORE_BYTES as u64 + 1) as usize];
+        let read = storage.read(FileName::STORE, 0, &mut bytes)?;
+        bytes.truncate(read);
         let found = store::decode(&bytes)?;
-        let to_mend = found.unequal.then_some(found.slot);
-        Ok(Some(StoreFile { uid: found.uid, live: found.live, to_mend }))
+        let doubt = if found.unequal { Doubt::Both } else { Doubt::Second };
+        Ok(Some(StoreFile { uid: found.uid, live: found.live, doubt }))
     }
 
     pub(crate) fn live(&self) -> &Live {
         &self.live
     }
 
-    /// The slots differ, or may: [`StoreFile::mend`] comes before any other write to the store.
+    /// [`StoreFile::mend`] comes before any other write to the store: always so after a load.
     pub(crate) fn must_mend(&self) -> bool {
-        self.to_mend.is_some()
+        self.doubt != Doubt::None
     }
 
-    /// Makes both slots equal to the live one.
+    /// Makes both slots durably equal to the live one. Cost: one sync after a load of equal slots, two of
+    /// unequal ones, none when there is no doubt.
     pub(crate) fn mend(&mut self, storage: &dyn Storage) -> Result<()> {
-        if let Some(slot) = self.to_mend {
-            self.write(storage, 1 - slot, &self.live)?;
-            self.to_mend = None;
+        if self.doubt == Doubt::Both {
+            self.write(storage, 0, &self.live)?;
+            self.doubt = Doubt::Second;
+        }
+        if self.doubt == Doubt::Second {
+            self.write(storage, 1, &self.live)?;
+            self.doubt = Doubt::None;
         }
         Ok(())
     }
@@ -97,10 +118,10 @@ impl StoreFile {
 
     fn change(&mut self, storage: &dyn Storage, live: Live) -> Result<()> {
         self.mend(storage)?;
-        self.to_mend = Some(1);
+        self.doubt = Doubt::Both;
         self.write(storage, 0, &live)?;
         self.live = live;
-        self.to_mend = Some(0);
+        self.doubt = Doubt::Second;
         self.mend(storage)
     }
 

@@ -1,13 +1,15 @@
 //! One log file being written: where the next record goes.
 //!
-//! It does no I/O after creation: commit is a state machine whose driver writes what [`Log::frame`] appends, syncs, and
-//! writes the slot page that [`Log::synced`] hands out. Owned by the one who commits; `Send`, not shared.
+//! It does no I/O after creation: commit is a state machine whose driver writes what [`Log::frame`] appends,
+//! syncs, and writes the slot page that [`Log::synced`] hands out. Owned by the one who commits; `Send`, not
+//! shared.
 //!
-//! One round: `let at = log.tail()`; frame any number of batches; write them at `at.bytes`; let `up_to = log.tail()`; sync the
-//! file; `log.synced(up_to)`; write that page and do not wait for it. More may be framed while the sync runs.
+//! One round: `let at = log.tail()`; frame any number of batches; write them at `at.bytes`; let `up_to =
+//! log.tail()`; sync the file; `log.synced(up_to)`; write that page and do not wait for it. More may be
+//! framed while the sync runs.
 //!
-//! Invariants: 1. the file has its full length, durably, before it is named in the manifest; 2. syncs of one log end in the
-//! order of their `up_to`.
+//! Invariants: 1. the file has its full length, durably, before it is named in the manifest; 2. syncs of one
+//! log end in the order of their `up_to`.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
@@ -67,15 +69,16 @@ impl Log {
             .and_then(|()| write_zeros(storage, file, RECORDS_FROM, identity.bytes))
             .and_then(|()| storage.sync(file));
         if let Err(error) = written {
-            // The first failure is the one to report; a file left behind is an orphan that the next open removes.
+            // The first failure is the one to report; a file left behind is an orphan that the next open
+            // removes.
             let _ = storage.remove(file);
             return Err(error);
         }
         Ok(log)
     }
 
-    /// Makes the file from `old`, a log of the same length and path that the manifest no longer names; syncs it; the
-    /// caller syncs the directory. Its old records stay and are never good again, as the uid is new.
+    /// Makes the file from `old`, a log of the same length and path that the manifest no longer names; syncs
+    /// it; the caller syncs the directory. Its old records stay and are never good again, as the uid is new.
     pub(crate) fn recycle(storage: &dyn Storage, old: FileName, identity: &LogIdentity) -> Result<Log> {
         let mut log = Log::begin(storage, identity);
         let length = storage.length(old)?.unwrap_or(0);
@@ -141,8 +144,8 @@ impl Log {
         self.framer = mark.0;
     }
 
-    /// A sync that began after everything up to `up_to` was written has succeeded. Returns offset and bytes of a slot page to
-    /// write without waiting.
+    /// A sync that began after everything up to `up_to` was written has succeeded. Returns offset and bytes
+    /// of a slot page to write without waiting.
     pub(crate) fn synced(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
         self.framer.synced(up_to)
     }

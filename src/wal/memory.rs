@@ -1,5 +1,5 @@
-//! Files in memory for unit tests of whoever stands right above the storage: what was synced is kept apart from what was
-//! written, and any call can be made to fail. The simulator is another and larger thing.
+//! Files in memory for unit tests of whoever stands right above the storage: what was synced is kept apart
+//! from what was written, and any call can be made to fail. The simulator is another and larger thing.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -22,6 +22,8 @@ struct Inner {
     changes: u64,
     /// The first change that fails, and all after it.
     fail_at: Option<u64>,
+    /// They fail as a full disk does, and yet are done: the worst of a short write.
+    full: bool,
     boot_id: u128,
 }
 
@@ -46,6 +48,10 @@ impl MemoryStorage {
         self.with(|inner| {
             inner.changes += 1;
             if inner.fail_at.is_some_and(|at| inner.changes >= at) {
+                if inner.full {
+                    work(inner);
+                    return Err(Error::Full { file: file.to_string() });
+                }
                 let source = Arc::new(ErrorKind::Other.into());
                 return Err(Error::Io { operation: "write", file: file.to_string(), offset: 0, source });
             }
@@ -60,7 +66,16 @@ impl MemoryStorage {
 
     /// The `count`th change from now fails, and all after it; `None` heals.
     pub(crate) fn fail_after(&self, count: Option<u64>) {
-        self.with(|inner| inner.fail_at = count.map(|count| inner.changes + count));
+        self.with(|inner| {
+            inner.fail_at = count.map(|count| inner.changes + count);
+            inner.full = false;
+        });
+    }
+
+    /// As [`MemoryStorage::fail_after`], for want of room.
+    pub(crate) fn fill_after(&self, count: u64) {
+        self.fail_after(Some(count));
+        self.with(|inner| inner.full = true);
     }
 
     /// The power goes: only what was synced stays, and the system starts anew.
@@ -69,6 +84,21 @@ impl MemoryStorage {
             inner.files.values_mut().for_each(|file| file.written.clone_from(&file.synced));
             inner.boot_id += 1;
             inner.fail_at = None;
+        });
+    }
+
+    /// The power goes in the middle of writing back: every page that was not synced is garbage.
+    pub(crate) fn tear_unsynced(&self) {
+        self.with(|inner| {
+            for file in inner.files.values_mut() {
+                for (page, synced) in file.written.chunks_mut(4096).zip(file.synced.chunks(4096)) {
+                    if page != synced {
+                        page.fill(0xee);
+                    }
+                }
+                file.synced.clone_from(&file.written);
+            }
+            inner.boot_id += 1;
         });
     }
 

@@ -1,6 +1,7 @@
 //! The log: one file a memtable generation, written through [`log::Log`], read back by [`replay::replay`].
 //!
-//! It is not the order of commits, nor who waits for a sync (`write::commit`), nor which logs exist (the manifest).
+//! It is not the order of commits, nor who waits for a sync (`write::commit`), nor which logs exist (the
+//! manifest).
 
 mod log;
 #[cfg(test)]

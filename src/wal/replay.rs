@@ -1,10 +1,11 @@
 //! Reading a log back after the process that wrote it ended.
 //!
-//! [`replay`] reads only: open decides everything before it writes anything. [`make_durable`] comes after that decision.
+//! [`replay`] reads only: open decides everything before it writes anything. [`make_durable`] comes after
+//! that decision.
 //!
-//! Across logs, the end of one does not show whether a record is missing there: a page that never reached the device
-//! reads as zeros. So each log is told which sequence number the one before it ended with, and one that does not go on
-//! from there is not replayed; nor may any later one be.
+//! Across logs, the end of one does not show whether a record is missing there: a page that never reached the
+//! device reads as zeros. So each log is told which sequence number the one before it ended with, and one
+//! that does not go on from there is not replayed; nor may any later one be.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
@@ -35,7 +36,8 @@ pub(crate) struct Replayed {
     /// Bytes that are not zero follow the end, which were not used.
     pub(crate) torn: bool,
     pub(crate) discarded_bytes: u64,
-    /// Good records were not applied, as they do not go on from the log before. No later log may be applied either.
+    /// Good records were not applied, as they do not go on from the log before. No later log may be applied
+    /// either.
     pub(crate) gap: bool,
     /// Up to here the records were known to be durable.
     pub(crate) durable_to: u64,
@@ -48,8 +50,8 @@ pub(crate) struct Replayed {
 /// Gives the batches of one log to `apply`, each with the sequence number of its first item. Reads only.
 ///
 /// # Errors
-/// `Corrupt` if anything below a promise does not read back, or a record that does is not a batch; `Io` of the storage;
-/// what `apply` answers.
+/// `Corrupt` if anything below a promise does not read back, or a record that does is not a batch; `Io` of
+/// the storage; what `apply` answers.
 ///
 /// Cost: one read of the whole file into memory, two walks over it.
 pub(crate) fn replay(
@@ -108,8 +110,9 @@ pub(crate) fn replay(
     Ok(replayed)
 }
 
-/// Makes everything that was replayed durable: rewrites in place what was not known to be, syncs, and says so in a slot. A sync
-/// alone would not do: after one that failed, the kernel may hold clean pages that never reached the device.
+/// Makes everything that was replayed durable: rewrites in place what was not known to be, syncs, and says so
+/// in a slot. A sync alone would not do: after one that failed, the kernel may hold clean pages that never
+/// reached the device.
 ///
 /// # Errors
 /// Of the storage; nothing is lost, and the store must not acknowledge anything.

@@ -1,1 +1,300 @@
+//! A log written and read back through storage: crashes of the process and of the system, recycling, gaps,
+//! damage.
 
+use super::log::{Log, LogIdentity, log_bytes};
+use super::memory::MemoryStorage;
+use super::replay::{LogEntry, Replayed, make_durable, replay};
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::format::frames::{FramePoint, RECORDS_FROM};
+use crate::format::log::put_item;
+use crate::format::manifest;
+use crate::io::storage::Storage;
+
+const BYTES: u64 = RECORDS_FROM + 4096;
+
+fn identity(number: u64) -> LogIdentity {
+    LogIdentity { number, path: 0, uid: 1000 + number, store_id: 77, bytes: BYTES }
+}
+
+fn entry(number: u64, promise: Option<FramePoint>, after: Option<Sequence>) -> LogEntry {
+    let log = manifest::Log { path: 0, uid: 1000 + number, bytes: BYTES, promise };
+    LogEntry { number, log, store_id: 77, after }
+}
+
+fn batch(keys: &[&str]) -> Vec<u8> {
+    let tree = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
+    let mut out = Vec::new();
+    for key in keys {
+        put_item(&mut out, tree, ItemKind::Put, key.as_bytes(), b"value");
+    }
+    out
+}
+
+/// A log and the sequence number it goes on with.
+struct Writer<'a> {
+    storage: &'a MemoryStorage,
+    log: Log,
+    next: Sequence,
+}
+
+impl<'a> Writer<'a> {
+    fn new(storage: &'a MemoryStorage, number: u64, next: Sequence) -> Writer<'a> {
+        Writer { storage, log: Log::create(storage, &identity(number)).expect("room"), next }
+    }
+
+    fn write(&mut self, keys: &[&str]) -> &mut Self {
+        let (at, mut out) = (self.log.tail().bytes, Vec::new());
+        self.log.frame(self.next, &batch(keys), &mut out);
+        self.next += keys.len() as u64;
+        self.storage.write(self.log.file(), at, &out).expect("no fault");
+        self
+    }
+
+    fn sync(&mut self) -> &mut Self {
+        let up_to = self.log.tail();
+        self.storage.sync(self.log.file()).expect("no fault");
+        let (offset, page) = self.log.synced(up_to);
+        self.storage.write(self.log.file(), offset, &page).expect("no fault");
+        self
+    }
+}
+
+fn read(storage: &dyn Storage, entry: &LogEntry) -> Result<(Vec<(Sequence, String)>, Replayed)> {
+    let mut found = Vec::new();
+    let replayed = replay(storage, entry, &mut |first, items| {
+        let keys = items.map(|item| String::from_utf8_lossy(item.key).into_owned());
+        found.extend((first..).zip(keys));
+        Ok(())
+    })?;
+    Ok((found, replayed))
+}
+
+fn keys(storage: &dyn Storage, entry: &LogEntry) -> String {
+    let (found, replayed) = read(storage, entry).expect("sound");
+    assert_eq!(replayed.items, found.len() as u64);
+    assert_eq!(replayed.last_sequence, found.last().map_or(entry.after.unwrap_or(0), |(last, _)| *last));
+    found.into_iter().map(|(_, key)| key).collect()
+}
+
+fn corrupt_what<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
+    match result {
+        Err(Error::Corrupt(at)) => at.what,
+        other => panic!("not corrupt: {other:?}"),
+    }
+}
+
+/// What was written is replayed with its sequence numbers, synced or not, as long as the system runs.
+#[test]
+fn a_process_crash_loses_nothing() {
+    let storage = MemoryStorage::new(5);
+    let mut writer = Writer::new(&storage, 1, 10);
+    assert_eq!(storage.length(writer.log.file()).expect("no fault"), Some(BYTES));
+    writer.write(&["a", "b"]).sync().write(&["c"]);
+    assert!(writer.log.unsynced_bytes() > 0);
+    let (found, replayed) = read(&storage, &entry(1, None, None)).expect("sound");
+    let expected = [(10, "a".to_owned()), (11, "b".to_owned()), (12, "c".to_owned())];
+    assert_eq!(found, expected);
+    assert_eq!((replayed.end, replayed.torn, replayed.gap), (writer.log.tail(), false, false));
+    assert!(replayed.durable_to < replayed.end.bytes);
+}
+
+/// Several batches framed at once, one write, and more framed while the sync runs: the slot vouches for what
+/// it covered only.
+#[test]
+fn framing_goes_on_during_a_sync() {
+    let storage = MemoryStorage::new(5);
+    let mut writer = Writer::new(&storage, 1, 1);
+    let (at, mut out) = (writer.log.tail().bytes, Vec::new());
+    writer.log.frame(1, &batch(&["a"]), &mut out);
+    writer.log.frame(2, &batch(&["b"]), &mut out);
+    storage.write(writer.log.file(), at, &out).expect("no fault");
+    let up_to = writer.log.tail();
+    storage.sync(writer.log.file()).expect("no fault");
+    writer.next = 3;
+    writer.write(&["c"]);
+    let (offset, page) = writer.log.synced(up_to);
+    storage.write(writer.log.file(), offset, &page).expect("no fault");
+    let (found, replayed) = read(&storage, &entry(1, None, None)).expect("sound");
+    assert_eq!((found.len(), replayed.durable_to), (3, up_to.bytes));
+    storage.power_cut();
+    assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
+}
+
+/// A power cut loses what was not synced and nothing else.
+#[test]
+fn a_power_cut_loses_the_unsynced_tail() {
+    let storage = MemoryStorage::new(5);
+    Writer::new(&storage, 1, 1).write(&["a"]).sync().write(&["b"]).sync().write(&["c"]);
+    storage.power_cut();
+    assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
+}
+
+/// What was replayed survives a power cut once made durable, also over the remains of a torn write, and twice
+/// over.
+#[test]
+fn replayed_records_are_made_durable() {
+    let storage = MemoryStorage::new(5);
+    let mut writer = Writer::new(&storage, 1, 1);
+    writer.write(&["a"]).sync().write(&["b"]);
+    let torn_at = writer.log.tail().bytes;
+    writer.write(&["c"]).write(&["d"]);
+    let mut bytes = storage.bytes(writer.log.file());
+    bytes[torn_at as usize + 30] ^= 1;
+    storage.write(writer.log.file(), 0, &bytes).expect("no fault");
+    storage.reboot();
+    for _ in 0..2 {
+        let (found, mut replayed) = read(&storage, &entry(1, None, None)).expect("a torn tail");
+        assert_eq!((found.len(), replayed.torn), (2, true));
+        assert!(replayed.discarded_bytes > 0);
+        make_durable(&storage, &mut replayed).expect("no fault");
+        assert_eq!(replayed.durable_to, torn_at);
+        // The slot that says so must not make the remains look like damage of this boot.
+        assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
+    }
+    let changes = storage.changes();
+    let (_, mut replayed) = read(&storage, &entry(1, None, None)).expect("a torn tail");
+    make_durable(&storage, &mut replayed).expect("nothing to do");
+    assert_eq!(storage.changes(), changes);
+    storage.power_cut();
+    assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
+}
+
+/// Replay writes nothing, whatever it finds.
+#[test]
+fn replay_writes_nothing() {
+    let storage = MemoryStorage::new(5);
+    Writer::new(&storage, 1, 1).write(&["a"]).sync().write(&["b"]);
+    let changes = storage.changes();
+    storage.fail_after(Some(1));
+    assert_eq!(keys(&storage, &entry(1, None, None)), "ab");
+    assert_eq!(storage.changes(), changes);
+}
+
+/// A recycled log begins empty under its new name, and nothing of its old life is read, whether it is shorter
+/// or empty.
+#[test]
+fn recycling_forgets() {
+    let storage = MemoryStorage::new(5);
+    let mut old = Writer::new(&storage, 1, 1);
+    old.write(&["old one"]).write(&["old two"]).write(&["old three"]).sync();
+    let log = Log::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
+    assert_eq!(storage.names(), [FileName::new(FileKind::Log, 2)]);
+    storage.power_cut();
+    let (found, replayed) = read(&storage, &entry(2, None, None)).expect("sound");
+    assert_eq!((found.len(), replayed.end), (0, log.tail()));
+    let mut writer = Writer { storage: &storage, log, next: 4 };
+    writer.write(&["new one"]);
+    assert_eq!(keys(&storage, &entry(2, None, None)), "new one");
+    let longer = LogIdentity { bytes: BYTES + 8, ..identity(3) };
+    assert_eq!(
+        corrupt_what(Log::recycle(&storage, writer.log.file(), &longer)),
+        "the length of a log to recycle"
+    );
+}
+
+/// A log must go on where the one before it ended: after a power cut what does not is left out, after a
+/// process crash it is corruption.
+#[test]
+fn logs_go_on_from_each_other() {
+    let storage = MemoryStorage::new(5);
+    Writer::new(&storage, 1, 11).write(&["a"]).write(&["b"]).sync();
+    assert_eq!(keys(&storage, &entry(1, None, Some(10))), "ab");
+    assert_eq!(corrupt_what(read(&storage, &entry(1, None, Some(9)))), "the first sequence of a batch");
+    storage.reboot();
+    let (found, replayed) = read(&storage, &entry(1, None, Some(9))).expect("a gap");
+    assert_eq!((found.len(), replayed.items, replayed.last_sequence, replayed.gap), (0, 0, 9, true));
+    assert_eq!(replayed.discarded_bytes, replayed.end.bytes - RECORDS_FROM);
+    assert_eq!(corrupt_what(read(&storage, &entry(1, None, Some(11)))), "the first sequence of a batch");
+}
+
+/// Sequence numbers that jump inside a log, and batches that do not decode, are corruption: the bytes are
+/// what was written.
+#[test]
+fn good_records_must_make_sense() {
+    let storage = MemoryStorage::new(5);
+    let mut writer = Writer::new(&storage, 1, 1);
+    writer.write(&["a"]);
+    writer.next = 3;
+    writer.write(&["b"]);
+    storage.reboot();
+    assert_eq!(corrupt_what(read(&storage, &entry(1, None, None))), "the first sequence of a batch");
+    let mut writer = Writer::new(&storage, 2, 0);
+    writer.write(&["a"]);
+    assert_eq!(corrupt_what(read(&storage, &entry(2, None, None))), "the first sequence of a batch");
+    let mut writer = Writer::new(&storage, 3, 1);
+    let (at, mut out) = (writer.log.tail().bytes, Vec::new());
+    writer.log.frame(1, b"not a batch", &mut out);
+    storage.write(writer.log.file(), at, &out).expect("no fault");
+    assert_eq!(corrupt_what(read(&storage, &entry(3, None, None))), "the kind of item");
+}
+
+/// A sealed log ends where the manifest says, and a missing, shorter or longer file is named.
+#[test]
+fn promises_and_lengths() {
+    let storage = MemoryStorage::new(5);
+    let mut writer = Writer::new(&storage, 1, 1);
+    writer.write(&["a"]).write(&["b"]).sync();
+    let end = writer.log.tail();
+    let (_, replayed) = read(&storage, &entry(1, Some(end), None)).expect("sound");
+    assert_eq!((replayed.end, replayed.durable_to), (end, end.bytes));
+    let beyond = FramePoint { bytes: end.bytes + 8, ..end };
+    assert!(read(&storage, &entry(1, Some(beyond), None)).is_err());
+    let bytes = storage.bytes(writer.log.file());
+    for bytes in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
+        storage.put(writer.log.file(), bytes);
+        assert_eq!(corrupt_what(read(&storage, &entry(1, None, None))), "the file's length");
+    }
+    assert_eq!(corrupt_what(read(&storage, &entry(9, None, None))), "the file");
+    let mut endless = entry(1, None, None);
+    endless.log.bytes = u64::MAX;
+    assert_eq!(corrupt_what(read(&storage, &endless)), "the recorded length");
+}
+
+/// A log that cannot be made leaves no file behind; one that can holds what `log_bytes` promises.
+#[test]
+fn creation_is_all_or_nothing() {
+    let storage = MemoryStorage::new(5);
+    let mut step = 1;
+    loop {
+        storage.fail_after(Some(step));
+        let made = Log::create(&storage, &identity(1));
+        storage.fail_after(None);
+        if made.is_ok() {
+            break;
+        }
+        // In this storage the removal fails too, as every later change does.
+        storage.remove(identity(1).file()).expect("healed");
+        step += 1;
+    }
+    assert_eq!(step, 5);
+    for (records, payload_bytes) in [(1u64, 1000u64), (1000, 1), (3, 7)] {
+        let bytes = log_bytes(records, records * payload_bytes);
+        let identity = LogIdentity { number: 100 + records, bytes, ..identity(1) };
+        let mut log = Log::create(&storage, &identity).expect("room");
+        for record in 0..records {
+            assert!(log.room_bytes() as u64 >= payload_bytes, "record {record} of {records}");
+            log.frame(record + 1, &vec![1; payload_bytes as usize], &mut Vec::new());
+        }
+    }
+}
+
+/// Every bit of a small log, flipped, with every record under a slot: an error, or the same items.
+#[test]
+fn every_flip_is_detected_or_harmless() {
+    let storage = MemoryStorage::new(5);
+    let mut writer = Writer::new(&storage, 1, 1);
+    writer.write(&["a"]).sync().write(&["b"]).sync();
+    let file = writer.log.file();
+    let mut bytes = storage.bytes(file);
+    let all = read(&storage, &entry(1, None, None)).expect("sound").0;
+    // The room behind the records is alike everywhere: a part of it is enough.
+    for bit in (0..RECORDS_FROM as usize * 8 + 2048).filter(|bit| bit % 3 == 0 || *bit > 12_288 * 8) {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        storage.put(file, &bytes);
+        if let Ok((found, _)) = read(&storage, &entry(1, None, None)) {
+            assert_eq!(found, all, "bit {bit}");
+        }
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+}

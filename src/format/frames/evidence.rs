@@ -1,8 +1,9 @@
 //! The search for good records behind a damaged one.
 //!
-//! Every 8-byte step may begin a record, and bytes may be crafted so that each looks like one that reaches to the end of
-//! the file. So the checksum of a long range is not computed from its bytes but from checksums of prefixes: CRCs are
-//! linear, and `crc(a ‖ b) = crc(a) * x^(8 len b) + crc(b)` over GF(2). Cost: linear in the file, whatever its bytes.
+//! Every 8-byte step may begin a record, and bytes may be crafted so that each looks like one that reaches to
+//! the end of the file. So the checksum of a long range is not computed from its bytes but from checksums of
+//! prefixes: CRCs are linear, and `crc(a ‖ b) = crc(a) * x^(8 len b) + crc(b)` over GF(2). Cost: linear in
+//! the file, whatever its bytes.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Reader;

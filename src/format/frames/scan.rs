@@ -1,9 +1,10 @@
 //! Reading a whole log or manifest: which records are good, where they end, and whether that end is damage.
 //!
-//! The rule (design, "Bytes"): bytes below a promise must read back, and the promises are the slots that are right, the
-//! `synced to` of any good record, also one behind a damaged one, and what the manifest says of a sealed log. Above
-//! them, if only the process died since the file was written, a damaged record before a good one is damage too: the kernel
-//! keeps what it was given. Else the end is a torn tail: nothing behind it is used.
+//! The rule (design, "Bytes"): bytes below a promise must read back, and the promises are the slots that are
+//! right, the `synced to` of any good record, also one behind a damaged one, and what the manifest says of a
+//! sealed log. Above them, if only the process died since the file was written, a damaged record before a
+//! good one is damage too: the kernel keeps what it was given. Else the end is a torn tail: nothing behind it
+//! is used.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Reader;
@@ -108,7 +109,7 @@ impl<'a> Shape<'a> {
         let sequence_and_kind = reader.u64("a record").ok()?;
         let synced_to = reader.u64("a record").ok()?;
         let plausible = length > 0
-            && synced_to % 8 == 0
+            && synced_to.is_multiple_of(8)
             && (RECORDS_FROM..=at as u64).contains(&synced_to)
             && length <= reader.remaining();
         if !plausible {
@@ -139,13 +140,14 @@ struct Scanner<'a> {
 /// Reads a whole file.
 ///
 /// # Errors
-/// `Corrupt` as the module says, for a file that is not the expected one, and for another length than expected;
-/// `Unsupported` as the header says.
+/// `Corrupt` as the module says, for a file that is not the expected one, and for another length than
+/// expected; `Unsupported` as the header says.
 ///
 /// Cost: linear in the file. Allocates at most 1/256 of its length.
 pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>> {
     let file = expected.file;
-    if bytes.len() as u64 != expected.bytes || !(RECORDS_FROM..=FRAMED_BYTES_MAX).contains(&expected.bytes) {
+    expected.check_length()?;
+    if bytes.len() as u64 != expected.bytes {
         return Err(Error::corrupt(
             file,
             bytes.len() as u64,
@@ -189,8 +191,8 @@ pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>>
 }
 
 impl<'a> Scanner<'a> {
-    /// Goes from record to record while they are good and no further than promised. Returns the end and the largest
-    /// `synced to` on the way.
+    /// Goes from record to record while they are good and no further than promised. Returns the end and the
+    /// largest `synced to` on the way.
     fn walk(&mut self) -> Result<(FramePoint, u64)> {
         let mut point = FramePoint::start(self.expected.header.uid);
         let mut synced_to = RECORDS_FROM;

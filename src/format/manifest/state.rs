@@ -1,9 +1,10 @@
 //! What all edits of a manifest add up to.
 //!
-//! Invariants, kept by [`State::apply`] change by change and by [`State::check`] edit by edit: 1. everything named is
-//! there, and nothing is added twice; 2. no id at or above the reserved ones; 3. names of keyspaces, and of partitions
-//! in a keyspace, are unique; 4. every table has a slice; 5. in a partition, slices of level 0 have disjoint ranges of
-//! sequence numbers, and slices of any one deeper level have disjoint ranges of keys.
+//! Invariants, kept by [`State::apply`] change by change and by [`State::check`] edit by edit: 1. everything
+//! named is there, and nothing is added twice; 2. no id at or above the reserved ones; 3. names of keyspaces,
+//! and of partitions in a keyspace, are unique; 4. every table has a slice; 5. in a partition, slices of
+//! level 0 have disjoint ranges of sequence numbers, and slices of any one deeper level have disjoint ranges
+//! of keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,7 +160,8 @@ impl State {
         }
     }
 
-    /// What must hold between edits; called after each. Cost: the slices of the partitions that the edit changed.
+    /// What must hold between edits; called after each. Cost: the slices of the partitions that the edit
+    /// changed.
     pub(crate) fn check(&mut self) -> Applied {
         for number in std::mem::take(&mut self.unchecked_tables) {
             if self.tables.get(&number).is_some_and(|table| table.slices.is_empty()) {
@@ -222,7 +224,8 @@ impl State {
         changes
     }
 
-    /// At least the bytes of the snapshot's encoding, and at most about twice as many. Cost: one walk over the state.
+    /// At least the bytes of the snapshot's encoding, and at most about twice as many. Cost: one walk over
+    /// the state.
     pub(crate) fn snapshot_bytes_max(&self) -> u64 {
         let settings = |keyspace: &Keyspace| 12 * keyspace.settings.len();
         let keyspaces: usize = self.keyspaces.values().map(|one| 16 + one.name.len() + settings(one)).sum();
@@ -301,7 +304,7 @@ impl State {
         let Some(log) = self.logs.get_mut(&number) else {
             return broken("a promise for an unknown log", number);
         };
-        if end.bytes < RECORDS_FROM || end.bytes > log.bytes || end.bytes % 8 != 0 {
+        if end.bytes < RECORDS_FROM || end.bytes > log.bytes || !end.bytes.is_multiple_of(8) {
             return broken("a promise outside of the log", number);
         }
         if log.promise.is_some_and(|promise| promise != end) {

@@ -1,1 +1,270 @@
+//! The manifest through storage: edits under crashes, damage at every bit and cut.
 
+use super::*;
+use crate::base::id::{KeyspaceId, PartitionId};
+use crate::format::manifest::KeyspaceKind;
+use crate::wal::memory::MemoryStorage;
+
+const IDENTITY: ManifestIdentity = ManifestIdentity { number: 1, uid: 11, store_id: 77, bytes_min: 16 << 10 };
+const FILE: FileName = FileName { kind: FileKind::Manifest, number: 1, path: 0 };
+
+fn live(manifest: ManifestPlace) -> Live {
+    Live { turn: 1, store_id: 77, hash_secret: [3; 16], manifest, next_file_number: 1025 }
+}
+
+fn base() -> State {
+    let mut state = State::default();
+    let name = "one".to_owned();
+    let changes = [
+        Change::Ids { next_keyspace: 1024, next_partition: 1024 },
+        Change::Keyspace { id: KeyspaceId(1), kind: KeyspaceKind::Ordered, name, settings: Vec::new() },
+    ];
+    state.apply_edit(&changes).expect("consistent");
+    state
+}
+
+fn partition(id: u32) -> Change {
+    let name = format!("partition {id}").into_bytes().into();
+    Change::Partition { id: PartitionId(id), keyspace: KeyspaceId(1), name }
+}
+
+/// A manifest with its state, kept in step.
+struct Kept {
+    storage: MemoryStorage,
+    manifest: ManifestFile,
+    state: State,
+}
+
+impl Kept {
+    fn new() -> Kept {
+        let (storage, state) = (MemoryStorage::new(5), base());
+        let manifest = ManifestFile::create(&storage, &IDENTITY, &state).expect("no fault");
+        Kept { storage, manifest, state }
+    }
+
+    fn append(&mut self, id: u32) {
+        let changes = [partition(id)];
+        self.state.apply_edit(&changes).expect("consistent");
+        self.manifest.append(&self.storage, &changes).expect("no fault");
+    }
+
+    fn load(&self) -> Result<(State, ManifestFile)> {
+        ManifestFile::load(&self.storage, &live(self.manifest.place()))
+    }
+
+    fn reload(&mut self) {
+        let (state, manifest) = self.load().expect("sound");
+        (self.state, self.manifest) = (state, manifest);
+    }
+}
+
+fn corrupt_what<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
+    match result {
+        Err(Error::Corrupt(at)) => at.what,
+        other => panic!("not corrupt: {other:?}"),
+    }
+}
+
+/// Snapshot and edits are read back after a power cut, and appending goes on across loads.
+#[test]
+fn edits_survive() {
+    let mut kept = Kept::new();
+    assert_eq!(kept.manifest.place(), ManifestPlace { number: 1, uid: 11, bytes: 64 << 10 });
+    for id in 1..20 {
+        kept.append(id);
+        kept.storage.power_cut();
+        let expected = kept.state.clone();
+        kept.reload();
+        assert_eq!(kept.state, expected, "edit {id}");
+    }
+    let (_, manifest) = kept.load().expect("sound");
+    assert_eq!((manifest.file(), manifest.next_edit), (FILE, 21));
+}
+
+/// Loading writes nothing.
+#[test]
+fn load_writes_nothing() {
+    let mut kept = Kept::new();
+    kept.append(1);
+    let changes = kept.storage.changes();
+    kept.load().expect("sound");
+    assert_eq!(kept.storage.changes(), changes);
+}
+
+/// An append cut at any step is found whole or not at all, under both kinds of crash, and its room is used
+/// again.
+#[test]
+fn a_cut_append_is_whole_or_absent() {
+    for power_cut in 0..2 {
+        for step in 1..=3 {
+            let mut kept = Kept::new();
+            kept.append(1);
+            kept.storage.fail_after(Some(step));
+            kept.manifest.append(&kept.storage, &[partition(2)]).expect_err("cut");
+            kept.storage.fail_after(None);
+            if power_cut == 1 {
+                kept.storage.power_cut();
+            }
+            let before = kept.state.clone();
+            kept.reload();
+            let found = kept.state.partitions.len();
+            assert_eq!(found, if step == 3 || (step == 2 && power_cut == 0) { 2 } else { 1 }, "step {step}");
+            assert!(found == 2 || kept.state == before);
+            kept.append(3);
+            kept.storage.power_cut();
+            let expected = kept.state.clone();
+            kept.reload();
+            assert_eq!(kept.state, expected, "step {step}");
+        }
+    }
+}
+
+/// A torn edit is left out after a power cut; its remains are zeroed before its room is used, so that neither
+/// the same boot nor another can take them for anything.
+#[test]
+fn remains_of_a_torn_edit_are_zeroed() {
+    let mut kept = Kept::new();
+    kept.append(1);
+    let at = kept.manifest.framer.tail().bytes as usize;
+    let long: Vec<Change> = (100..120).map(partition).collect();
+    let slots = kept.storage.bytes(FILE)[PAGE_BYTES..RECORDS_FROM as usize].to_vec();
+    kept.manifest.append(&kept.storage, &long).expect("no fault");
+    let mut bytes = kept.storage.bytes(FILE);
+    bytes[PAGE_BYTES..RECORDS_FROM as usize].copy_from_slice(&slots);
+    bytes[at + 100] ^= 1;
+    kept.storage.put(FILE, &bytes);
+    kept.storage.reboot();
+    let expected = kept.state.clone();
+    kept.reload();
+    assert_eq!(kept.state, expected);
+    kept.append(2);
+    let tail = kept.manifest.framer.tail().bytes as usize;
+    assert!(tail < at + 200);
+    assert!(kept.storage.bytes(FILE)[tail..].iter().all(|byte| *byte == 0));
+    assert_eq!(kept.load().expect("sound").0, kept.state);
+}
+
+/// What was read but not synced is durable after `make_durable`, which does nothing the second time.
+#[test]
+fn what_was_read_is_made_durable() {
+    let mut kept = Kept::new();
+    kept.storage.fail_after(Some(2));
+    kept.manifest.append(&kept.storage, &[partition(1)]).expect_err("the sync fails");
+    kept.storage.fail_after(None);
+    kept.reload();
+    assert_eq!(kept.state.partitions.len(), 1, "the kernel still has it");
+    kept.manifest.make_durable(&kept.storage).expect("no fault");
+    let changes = kept.storage.changes();
+    kept.manifest.make_durable(&kept.storage).expect("no fault");
+    assert_eq!(kept.storage.changes(), changes);
+    kept.storage.power_cut();
+    kept.reload();
+    assert_eq!(kept.state.partitions.len(), 1);
+}
+
+/// Every bit of a small manifest, flipped: an error or the same state.
+#[test]
+fn every_flip_is_detected_or_harmless() {
+    let mut kept = Kept::new();
+    kept.append(1);
+    kept.append(2);
+    let mut bytes = kept.storage.bytes(FILE);
+    let end = kept.manifest.framer.tail().bytes as usize;
+    for bit in (0..(end + 64) * 8).filter(|bit| bit % 5 == 0 || *bit / 8 >= RECORDS_FROM as usize) {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        kept.storage.put(FILE, &bytes);
+        if let Ok((state, _)) = kept.load() {
+            assert_eq!(state, kept.state, "bit {bit}");
+        }
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// A manifest cut at any byte is refused; with its tail turned to zeros it is refused or the same.
+#[test]
+fn every_cut_is_detected() {
+    let mut kept = Kept::new();
+    kept.append(1);
+    let bytes = kept.storage.bytes(FILE);
+    let end = kept.manifest.framer.tail().bytes as usize;
+    for cut in (0..bytes.len()).filter(|cut| cut % 64 == 0 || (end - 300..end + 8).contains(cut)) {
+        kept.storage.put(FILE, &bytes[..cut]);
+        assert_eq!(corrupt_what(kept.load()), "the file's length");
+        let mut zeroed = bytes.clone();
+        zeroed[cut..].fill(0);
+        kept.storage.put(FILE, &zeroed);
+        if let Ok((state, _)) = kept.load() {
+            assert_eq!(state, kept.state, "cut {cut}");
+        }
+    }
+}
+
+/// Another file in its place, a missing number, an edit that does not fit, and a manifest without a snapshot
+/// are refused.
+#[test]
+fn checks() {
+    let mut kept = Kept::new();
+    let place = kept.manifest.place();
+    let load = |kept: &Kept, place| ManifestFile::load(&kept.storage, &live(place));
+    assert_eq!(corrupt_what(load(&kept, ManifestPlace { uid: 12, ..place })), "the file uid");
+    assert_eq!(corrupt_what(load(&kept, ManifestPlace { bytes: 1 << 15, ..place })), "the file's length");
+    assert_eq!(corrupt_what(load(&kept, ManifestPlace { bytes: 1 << 40, ..place })), "the recorded length");
+    assert_eq!(corrupt_what(load(&kept, ManifestPlace { number: 2, ..place })), "the file");
+    kept.append(1);
+    kept.manifest.append(&kept.storage, &[partition(1)]).expect("the file does not know the state");
+    assert_eq!(corrupt_what(kept.load()), "an edit");
+    let mut kept = Kept::new();
+    kept.manifest.next_edit = 3;
+    kept.append(1);
+    assert_eq!(corrupt_what(kept.load()), "the number of an edit");
+    let kept = Kept::new();
+    let header = *kept.manifest.framer.header();
+    let mut bytes = Framer::new(header, place.bytes, 5).first_pages();
+    bytes.resize(place.bytes as usize, 0);
+    kept.storage.put(FILE, &bytes);
+    assert_eq!(corrupt_what(kept.load()), "the snapshot");
+}
+
+/// A disk that is full for one append leaves the manifest usable, and the edit that failed is taken back.
+#[test]
+fn a_full_disk_is_survived() {
+    let mut kept = Kept::new();
+    kept.storage.fill_after(1);
+    let error = kept.manifest.append(&kept.storage, &[partition(7)]).expect_err("full");
+    assert!(matches!(error, Error::Full { .. }));
+    kept.storage.fail_after(None);
+    kept.append(8);
+    kept.append(9);
+    kept.storage.power_cut();
+    let expected = kept.state.clone();
+    kept.reload();
+    assert_eq!(kept.state, expected);
+    assert_eq!(kept.state.partitions.len(), 2);
+}
+
+/// The file says when it is full, or holds far more than the state needs; a new one holds the same state.
+#[test]
+fn rewriting() {
+    let mut kept = Kept::new();
+    let mut id = 0;
+    while !kept.manifest.must_rewrite(&kept.state) {
+        id += 1;
+        assert!(kept.manifest.has_room(&[partition(id)]));
+        kept.append(id);
+    }
+    assert!(id > 100, "{id} edits fit");
+    let huge: Vec<Change> = (0..2000).map(partition).collect();
+    assert!(!kept.manifest.has_room(&huge));
+    let identity = ManifestIdentity { number: 2, uid: 22, bytes_min: 1 << 20, ..IDENTITY };
+    kept.manifest = ManifestFile::create(&kept.storage, &identity, &kept.state).expect("no fault");
+    assert_eq!(kept.manifest.place().bytes, 1 << 20);
+    assert_eq!(kept.load().expect("sound").0, kept.state);
+    assert!(!kept.manifest.must_rewrite(&kept.state));
+    let mut edits = 0;
+    while !kept.manifest.must_rewrite(&State::default()) {
+        kept.manifest.append(&kept.storage, &[Change::Flushed { sequence: 1 }]).expect("no fault");
+        edits += 1;
+    }
+    assert!(edits > 100, "a small file is not rewritten at once");
+    assert!(!kept.manifest.must_rewrite(&kept.state), "a large state needs it");
+}

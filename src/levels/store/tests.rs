@@ -1,1 +1,171 @@
+//! STORE through storage: the protocol under a crash at every step.
 
+use super::*;
+use crate::base::error::Error;
+use crate::wal::memory::MemoryStorage;
+
+fn live() -> Live {
+    let manifest = ManifestPlace { number: 1, uid: 11, bytes: 1 << 16 };
+    Live { turn: 1, store_id: 77, hash_secret: [3; 16], manifest, next_file_number: 1025 }
+}
+
+const SECOND: ManifestPlace = ManifestPlace { number: 2, uid: 22, bytes: 1 << 17 };
+
+fn created() -> (MemoryStorage, StoreFile) {
+    let storage = MemoryStorage::new(5);
+    let store = StoreFile::create(&storage, 99, live()).expect("no fault");
+    (storage, store)
+}
+
+fn loaded(storage: &MemoryStorage) -> StoreFile {
+    StoreFile::load(storage).expect("sound").expect("there is a STORE")
+}
+
+fn unequal(storage: &MemoryStorage) -> bool {
+    store::decode(&storage.bytes(FileName::STORE)).expect("sound").unequal
+}
+
+/// A new STORE is read back, with equal slots.
+#[test]
+fn create_and_load() {
+    let (storage, store) = created();
+    storage.power_cut();
+    let found = loaded(&storage);
+    assert_eq!(found.live(), &live());
+    assert_eq!(store.live(), found.live());
+    assert!(found.must_mend() && !store.must_mend());
+    assert!(!unequal(&storage));
+    assert_eq!(storage.names(), [FileName::STORE]);
+    assert!(StoreFile::load(&MemoryStorage::new(5)).expect("no fault").is_none());
+}
+
+/// Creation cut at any step leaves no file named STORE, or a whole one, and can be done again.
+#[test]
+fn a_cut_creation_leaves_no_store() {
+    let mut step = 1;
+    loop {
+        let storage = MemoryStorage::new(5);
+        storage.fail_after(Some(step));
+        let made = StoreFile::create(&storage, 99, live());
+        storage.power_cut();
+        match StoreFile::load(&storage).expect("sound") {
+            None => {
+                assert!(made.is_err(), "step {step}");
+                StoreFile::create(&storage, 98, live()).expect("again");
+                assert_eq!(loaded(&storage).live(), &live());
+            }
+            Some(found) => assert_eq!(found.live(), &live(), "step {step}"),
+        }
+        if made.is_ok() {
+            break;
+        }
+        step += 1;
+    }
+    assert_eq!(step, 8);
+}
+
+/// A change cut at any step is found done or not done, never half, and is mended before the next.
+#[test]
+fn a_change_is_whole_or_absent() {
+    for cut in [Cut::Power, Cut::Process] {
+        let (mut step, mut done_after_error) = (1, 0);
+        loop {
+            let (storage, mut store) = created();
+            storage.fail_after(Some(step));
+            let changed = store.switch_manifest(&storage, SECOND);
+            storage.fail_after(None);
+            if cut == Cut::Power {
+                storage.power_cut();
+            }
+            let mut found = loaded(&storage);
+            let is_new = found.live().manifest == SECOND;
+            assert!(is_new || found.live() == &live());
+            assert!(is_new || changed.is_err());
+            done_after_error += u64::from(is_new && changed.is_err());
+            found.mend(&storage).expect("no fault");
+            storage.power_cut();
+            assert_eq!(loaded(&storage).live(), found.live(), "step {step}");
+            assert!(!unequal(&storage), "step {step}");
+            if changed.is_ok() {
+                break;
+            }
+            step += 1;
+        }
+        assert_eq!(step, 5);
+        assert!(done_after_error > 0);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Cut {
+    Power,
+    Process,
+}
+
+/// The same process can try again after a failure: it first makes sure of what stands in the slots.
+#[test]
+fn a_failed_change_can_be_tried_again() {
+    for step in 1..=4 {
+        let (storage, mut store) = created();
+        storage.fail_after(Some(step));
+        store.reserve_file_numbers(&storage).expect_err("cut");
+        assert!(store.must_mend());
+        storage.fail_after(None);
+        let before = store.live().clone();
+        let numbers = store.reserve_file_numbers(&storage).expect("healed");
+        assert_eq!(numbers, before.next_file_number..before.next_file_number + 1024);
+        assert!(!store.must_mend());
+        storage.power_cut();
+        assert_eq!(loaded(&storage).live(), store.live());
+        assert!(!unequal(&storage));
+    }
+}
+
+/// A slot that is not known to be durable is never the only other one while a slot is written: after a change
+/// cut at any step, no page that the next process leaves unsynced is one of two.
+#[test]
+fn one_slot_is_durable_at_all_times() {
+    for first_cut in 1..=5 {
+        for second_cut in 1..=8 {
+            let (storage, mut store) = created();
+            storage.fail_after(Some(first_cut));
+            let first = store.switch_manifest(&storage, SECOND);
+            storage.fail_after(Some(second_cut));
+            let mut next = loaded(&storage);
+            let second = next.reserve_file_numbers(&storage);
+            storage.fail_after(None);
+            storage.tear_unsynced();
+            let found = loaded(&storage);
+            let is_second = found.live().manifest == SECOND;
+            assert!(is_second || first.is_err(), "{first_cut} {second_cut}");
+            assert!(second.is_err() || found.live() == next.live(), "{first_cut} {second_cut}");
+        }
+    }
+}
+
+/// Numbers are given out once.
+#[test]
+fn numbers_are_reserved_once() {
+    let (storage, mut store) = created();
+    assert_eq!(store.reserve_file_numbers(&storage).expect("no fault"), 1025..2049);
+    assert_eq!(store.reserve_file_numbers(&storage).expect("no fault"), 2049..3073);
+    assert_eq!(loaded(&storage).live().next_file_number, 3073);
+    assert_eq!(loaded(&storage).live().turn, 3);
+}
+
+/// A STORE cut short or grown, empty, or of another program, is told apart.
+#[test]
+fn damaged_and_foreign_stores() {
+    let (storage, _) = created();
+    let bytes = storage.bytes(FileName::STORE);
+    for length in (0..bytes.len()).step_by(100).chain([STORE_BYTES - 1]) {
+        storage.put(FileName::STORE, &bytes[..length]);
+        assert!(matches!(StoreFile::load(&storage), Err(Error::Corrupt(_))), "{length} bytes");
+    }
+    storage.put(FileName::STORE, &[&bytes[..], &[0; 5000]].concat());
+    assert!(matches!(StoreFile::load(&storage), Err(Error::Corrupt(_))));
+    for foreign in [&b"hello"[..], &[b'x'; 100_000]] {
+        storage.put(FileName::STORE, foreign);
+        assert!(matches!(StoreFile::load(&storage), Err(Error::Foreign { .. })));
+    }
+}
