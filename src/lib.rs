@@ -17,7 +17,8 @@ mod write;
 
 pub use base::error::{Corrupt, Error, Result};
 pub use db::{
-    Access, Any, BackgroundStats, Batch, Builder, Create, Cursor, Db, Durability, IoStats, Keyspace, KeyspaceAt,
-    KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, Ordered, Range,
-    RecoveryStats, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteStats,
+    Access, Any, BackgroundStats, Batch, Builder, Create, Cursor, Db, Durability, IoStats, Keyspace,
+    KeyspaceAt, KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats,
+    Ordered, Range, RecoveryStats, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace,
+    TraceStep, Value, WriteStats,
 };

@@ -111,8 +111,8 @@ impl<T: Send + Sync + 'static> Published<T> {
 
     /// The value, for as long as the pin is held. No lock, no shared write. The pin is of this cell's epoch.
     pub(crate) fn load<'p>(&self, _pin: &'p Pin) -> Loaded<'p, T> {
-        // SAFETY: the pointer came from `Arc::into_raw`; `store` gives its count back only through the epoch, so not
-        // before this pin ends.
+        // SAFETY: the pointer came from `Arc::into_raw`; `store` gives its count back only through the epoch,
+        // so not before this pin ends.
         Loaded(unsafe { &*self.current.load(Ordering::Acquire) })
     }
 
@@ -148,8 +148,8 @@ impl<'p, T> Loaded<'p, T> {
     /// A counted reference to this very value, for what outlives the pin.
     pub(crate) fn counted(self) -> Arc<T> {
         let current: *const T = self.0;
-        // SAFETY: only `Published::load` makes a `Loaded`: the pointer is from `Arc::into_raw`, and alive under the pin
-        // that `'p` stands for, so the count is at least 1.
+        // SAFETY: only `Published::load` makes a `Loaded`: the pointer is from `Arc::into_raw`, and alive
+        // under the pin that `'p` stands for, so the count is at least 1.
         unsafe {
             Arc::increment_strong_count(current);
             Arc::from_raw(current)

@@ -28,8 +28,8 @@ use crate::base::region::Region;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex};
 
+pub(crate) use flight::Claim;
 use flight::FlightTable;
-pub(crate) use flight::{Claim, Slot, Waiter};
 use frames::{Counted, Frames, HeapBlock, Key, Owned, Plan};
 use pool::{Pool, Shortage};
 

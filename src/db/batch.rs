@@ -24,9 +24,14 @@ impl Batch {
     /// Adds a write of `value` under `key`.
     ///
     /// # Errors
-    /// `TooLarge` for a key over 65,535 bytes or a value over 1 MiB; `Dropped`; `Invalid` for a keyspace of another store.
-    /// The batch is as before.
-    pub fn put<K>(&mut self, keyspace: &Keyspace<K>, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+    /// `TooLarge` for a key over 65,535 bytes or a value over 1 MiB; `Dropped`; `Invalid` for a keyspace of
+    /// another store. The batch is as before.
+    pub fn put<K>(
+        &mut self,
+        keyspace: &Keyspace<K>,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
         self.push(keyspace, ItemKind::Put, key.as_ref(), value.as_ref())
     }
 
@@ -40,7 +45,8 @@ impl Batch {
 
     fn push<K>(&mut self, keyspace: &Keyspace<K>, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
         if !Arc::ptr_eq(&self.handle, keyspace.handle()) {
-            let fault = format!("keyspace {:?} belongs to another open store than the batch", keyspace.name());
+            let fault =
+                format!("keyspace {:?} belongs to another open store than the batch", keyspace.name());
             return Err(Error::Invalid { faults: vec![fault] });
         }
         self.items.push(keyspace.live()?.tree, kind, key, value)
@@ -69,8 +75,8 @@ impl Batch {
     /// Writes the batch, with the store's durability.
     ///
     /// # Errors
-    /// `TooLarge` if it is over its limit ([`Stats::batch_bytes_max`](crate::Stats)), `Full` while the disk is full, `ReadOnly`,
-    /// `Latched`, `Io`. Nothing of it is visible then.
+    /// `TooLarge` if it is over its limit ([`Stats::batch_bytes_max`](crate::Stats)), `Full` while the disk
+    /// is full, `ReadOnly`, `Latched`, `Io`. Nothing of it is visible then.
     pub fn commit(self) -> Result<()> {
         self.handle.write(&self.items, None)
     }

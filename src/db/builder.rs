@@ -15,7 +15,8 @@ use super::Db;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Once the kernel has it: it survives the process. Power loss may take the latest writes, never older ones before them.
+    /// Once the kernel has it: it survives the process. Power loss may take the latest writes, never older
+    /// ones before them.
     #[default]
     Buffered,
     /// Once the device has it: it survives power loss.

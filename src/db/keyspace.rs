@@ -78,8 +78,8 @@ impl KeyspaceBuilder {
         KeyspaceBuilder { handle: Arc::clone(handle), name: name.to_owned(), given: Vec::new() }
     }
 
-    /// Sets a keyspace setting by its name in [`Keyspace::settings`]. For a keyspace that exists it applies to tables
-    /// written from now on.
+    /// Sets a keyspace setting by its name in [`Keyspace::settings`]. For a keyspace that exists it applies
+    /// to tables written from now on.
     #[must_use]
     pub fn set(mut self, name: &str, value: u64) -> KeyspaceBuilder {
         self.given.push((name.to_owned(), value));
@@ -89,7 +89,8 @@ impl KeyspaceBuilder {
     /// Opens the keyspace, or makes it.
     ///
     /// # Errors
-    /// `Invalid` for a wrong setting or name (1 to 255 bytes); `ReadOnly` if it would have to be made or changed; `Latched`, `Full`, `Io`.
+    /// `Invalid` for a wrong setting or name (1 to 255 bytes); `ReadOnly` if it would have to be made or
+    /// changed; `Latched`, `Full`, `Io`.
     ///
     /// # Cost
     /// One sync of the manifest if it is made or its settings change.
@@ -168,11 +169,12 @@ impl<K> Keyspace<K> {
     /// Writes `value` under `key`, in place of what was there.
     ///
     /// # Errors
-    /// `TooLarge` for a key over 65,535 bytes or a value over 1 MiB, `Full` while the disk is full, `Dropped`, `ReadOnly`,
-    /// `Latched`, `Io`. Nothing is visible then.
+    /// `TooLarge` for a key over 65,535 bytes or a value over 1 MiB, `Full` while the disk is full,
+    /// `Dropped`, `ReadOnly`, `Latched`, `Io`. Nothing is visible then.
     ///
     /// # Cost
-    /// One append to the log, shared with writers at the same moment; a sync too with [`Durability::Sync`](super::Durability).
+    /// One append to the log, shared with writers at the same moment; a sync too with
+    /// [`Durability::Sync`](super::Durability).
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -329,7 +331,8 @@ impl<K> Keyspace<K> {
     /// ```
     pub fn trace(&self, key: impl AsRef<[u8]>) -> Result<(Option<Value>, Trace)> {
         let mut timer = self.handle.stage_timer();
-        let found = self.handle.get(self.live()?, key.as_ref(), None, &mut timer, |value| value.map(Value::copy))?;
+        let found =
+            self.handle.get(self.live()?, key.as_ref(), None, &mut timer, |value| value.map(Value::copy))?;
         let steps = timer.finish().into_iter();
         let steps = steps.map(|(stage, cost)| TraceStep {
             name: stage.name(),

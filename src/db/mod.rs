@@ -23,14 +23,15 @@ pub use stats::SettingValue;
 pub use value::Value;
 
 pub use crate::engine::stats::{
-    BackgroundStats, IoStats, KeyspaceStats, LevelStats, MemoryRole, MemoryStats, RecoveryStats, SnapshotStats,
-    SpaceStats, Stats, WriteStats,
+    BackgroundStats, IoStats, KeyspaceStats, LevelStats, MemoryRole, MemoryStats, RecoveryStats,
+    SnapshotStats, SpaceStats, Stats, WriteStats,
 };
 
 /// An open store. Clones are handles of the same store.
 ///
-/// One process writes a store at a time; any number of its threads share this handle. The store stays open until its
-/// last handle (also keyspaces, snapshots, batches and iterators) is dropped, which waits for background work to stop.
+/// One process writes a store at a time; any number of its threads share this handle. The store stays open
+/// until its last handle (also keyspaces, snapshots, batches and iterators) is dropped, which waits for
+/// background work to stop.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -74,11 +75,13 @@ impl Db {
     /// Opens the store in directory `path`, and makes it if there is none.
     ///
     /// # Errors
-    /// `Locked` if it is open elsewhere, `Foreign` if the directory holds something else, `Corrupt` if a file is damaged,
-    /// `Unsupported` if a newer release wrote it, `Permission`, `Full` and `Io` as the system says.
+    /// `Locked` if it is open elsewhere, `Foreign` if the directory holds something else, `Corrupt` if a file
+    /// is damaged, `Unsupported` if a newer release wrote it, `Permission`, `Full` and `Io` as the system
+    /// says.
     ///
     /// # Cost
-    /// Reads the manifest, the end of every table and the logs: what was written since the last flush is replayed.
+    /// Reads the manifest, the end of every table and the logs: what was written since the last flush is
+    /// replayed.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -157,8 +160,8 @@ impl Db {
         names.into_iter().map(|name| KeyspaceInfo { name, kind: Kind::Ordered }).collect()
     }
 
-    /// Drops a keyspace and everything in it, in one edit of the manifest. Its handles answer `Dropped`; snapshots taken
-    /// before still see it, and its space is given back once they are gone.
+    /// Drops a keyspace and everything in it, in one edit of the manifest. Its handles answer `Dropped`;
+    /// snapshots taken before still see it, and its space is given back once they are gone.
     ///
     /// # Errors
     /// `NoKeyspace` if there is none of that name, `ReadOnly`, `Latched`, `Io`.
@@ -218,7 +221,8 @@ impl Db {
     /// Makes every write acknowledged so far survive power loss.
     ///
     /// # Errors
-    /// `ReadOnly`, `Latched`; `Io` if the sync fails, after which the store takes no writes until it is reopened.
+    /// `ReadOnly`, `Latched`; `Io` if the sync fails, after which the store takes no writes until it is
+    /// reopened.
     ///
     /// # Cost
     /// One sync of the log, none if everything is durable.
@@ -253,7 +257,8 @@ impl Db {
         self.handle.flush()
     }
 
-    /// Flushes, and merges every keyspace into one run without overwritten items and tombstones; waits for it.
+    /// Flushes, and merges every keyspace into one run without overwritten items and tombstones; waits for
+    /// it.
     ///
     /// # Errors
     /// `ReadOnly`, `Latched`, `Full`, `Corrupt`, `Io`.

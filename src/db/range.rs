@@ -97,7 +97,9 @@ impl Range {
             Direction::Forward => (&mut self.front, &self.back),
             Direction::Backward => (&mut self.back, &self.front),
         };
-        let scan = side.scan.get_or_insert_with(|| scan(&self.keyspace, &self.point, self.range.clone(), side.direction));
+        let scan = side
+            .scan
+            .get_or_insert_with(|| scan(&self.keyspace, &self.point, self.range.clone(), side.direction));
         if !self.handle.advance(scan)? {
             return Ok(None);
         }
@@ -148,7 +150,8 @@ impl fmt::Debug for Range {
     }
 }
 
-/// A position among the items of a range: it lends what it stands at, goes both ways, seeks, and allocates nothing an item.
+/// A position among the items of a range: it lends what it stands at, goes both ways, seeks, and allocates
+/// nothing an item.
 ///
 /// It begins before the first item; `prev` from there goes to the last.
 pub struct Cursor {
@@ -205,7 +208,8 @@ impl Cursor {
     /// The next item; `None` past the last one.
     ///
     /// # Errors
-    /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. Seek before going on.
+    /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. Seek before going
+    /// on.
     #[expect(clippy::should_implement_trait, reason = "it lends, which an Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.step(Direction::Forward)

@@ -35,7 +35,14 @@ impl Budget {
         // Items have more overhead in the log than in memory only when they are a few bytes long.
         let log_bytes = (generation_bytes + generation_bytes / 4 + (16 << 10)).next_multiple_of(4096);
         let pages_bytes = rest * 2 / 5;
-        Budget { memory_bytes, generation_bytes, log_bytes, work_bytes, cache_bytes: rest - pages_bytes, pages_bytes }
+        Budget {
+            memory_bytes,
+            generation_bytes,
+            log_bytes,
+            work_bytes,
+            cache_bytes: rest - pages_bytes,
+            pages_bytes,
+        }
     }
 
     /// Largest table a merge writes: building one keeps its filter hashes and fences in work memory.

@@ -1,6 +1,7 @@
 //! The catalog: manifest, STORE and keyspaces, changed by one at a time.
 //!
-//! Whoever changes it takes it out of its cell, does its I/O, and puts it back; others wait. No lock is held meanwhile.
+//! Whoever changes it takes it out of its cell, does its I/O, and puts it back; others wait. No lock is held
+//! meanwhile.
 //!
 //! Invariants:
 //! 1. An edit is durable in the manifest before its version is published.

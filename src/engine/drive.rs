@@ -18,7 +18,8 @@ use super::catalog::Keyspace;
 use super::snapshot::Point;
 
 impl Store {
-    /// Looks `key` up and hands its value to `take`, without copying it. One call under one pin if memory has the answer.
+    /// Looks `key` up and hands its value to `take`, without copying it. One call under one pin if memory has
+    /// the answer.
     pub(crate) fn get<T: Tracer, R>(
         &self,
         keyspace: &Keyspace,
@@ -66,7 +67,9 @@ impl Store {
             let answer = Answer { ask: 0, result: self.fetch(&block) };
             let pin = self.epoch.pin();
             match get.resume(op, view, &self.cache, &pin, tracer, answer) {
-                Step::Done(found) => return found.as_ref().map(Lookup::value).map(take).map_err(Error::clone),
+                Step::Done(found) => {
+                    return found.as_ref().map(Lookup::value).map(take).map_err(Error::clone);
+                }
                 Step::Ask(reads) => block = reads[0].block,
                 Step::Wait => unreachable!("a get has one ask in flight, and it was answered"),
             }

@@ -1,4 +1,5 @@
-//! The flush worker: keeps a log and a generation ready, and turns sealed generations into tables, oldest first.
+//! The flush worker: keeps a log and a generation ready, and turns sealed generations into tables, oldest
+//! first.
 //!
 //! It also removes files that nobody looks at any more. One thread; a turn is one bounded piece of work.
 
@@ -168,7 +169,8 @@ fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
     Ok(Flush::new(storage, store.new_table()?, store.secret.clone(), generations, plan_of))
 }
 
-/// A log, recycled if there is one to recycle, durable and named by the manifest. On failure, the file to remove.
+/// A log, recycled if there is one to recycle, durable and named by the manifest. On failure, the file to
+/// remove.
 fn make_log(store: &Store, old: Option<FileName>) -> std::result::Result<Log, (FileName, Error)> {
     let storage = &*store.env.storage;
     let number = store.next_file().map_err(|error| (FileName::new(FileKind::Log, 0), error))?;

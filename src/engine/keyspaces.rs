@@ -58,7 +58,12 @@ impl Store {
         }
     }
 
-    fn change_settings(&self, catalog: &mut Catalog, keyspace: &Keyspace, given: &[(String, u64)]) -> Result<()> {
+    fn change_settings(
+        &self,
+        catalog: &mut Catalog,
+        keyspace: &Keyspace,
+        given: &[(String, u64)],
+    ) -> Result<()> {
         let before = keyspace.settings();
         let settings = merged(before.clone(), given)?;
         if settings != before {
@@ -69,7 +74,12 @@ impl Store {
         Ok(())
     }
 
-    fn create_keyspace(&self, catalog: &mut Catalog, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
+    fn create_keyspace(
+        &self,
+        catalog: &mut Catalog,
+        name: &str,
+        given: &[(String, u64)],
+    ) -> Result<Arc<Keyspace>> {
         let settings = merged(KeyspaceSettings::default(), given)?;
         let (id, partition) = (KeyspaceId(catalog.next_keyspace), PartitionId(catalog.next_partition));
         let tree = TreeId { keyspace: id, partition };
@@ -89,7 +99,10 @@ impl Store {
         });
         changes.push(Change::Partition { id: partition, keyspace: id, name: Box::default() });
         (catalog.next_keyspace, catalog.next_partition) = (id.0 + 1, partition.0 + 1);
-        self.edit_taken(catalog, Edit { changes, version: vec![version::Change::AddTree(tree)], ..Edit::default() })?;
+        self.edit_taken(
+            catalog,
+            Edit { changes, version: vec![version::Change::AddTree(tree)], ..Edit::default() },
+        )?;
         let keyspace = Arc::new(Keyspace::new(id, name.to_owned(), tree, settings));
         self.catalog.names().insert(name.to_owned(), Arc::clone(&keyspace));
         Ok(keyspace)
@@ -131,12 +144,14 @@ fn merged(mut settings: KeyspaceSettings, given: &[(String, u64)]) -> Result<Key
 
 /// As the manifest keeps them.
 fn stored(settings: &KeyspaceSettings) -> Settings {
-    let mut values: Settings = settings.values().into_iter().map(|(setting, value)| (setting.id, value)).collect();
+    let mut values: Settings =
+        settings.values().into_iter().map(|(setting, value)| (setting.id, value)).collect();
     values.sort_unstable();
     values
 }
 
-/// From the manifest. Settings that this release does not know are left alone; missing ones have their default.
+/// From the manifest. Settings that this release does not know are left alone; missing ones have their
+/// default.
 pub(super) fn restored(values: &Settings) -> KeyspaceSettings {
     let mut settings = KeyspaceSettings::default();
     for setting in KeyspaceSettings::TABLE {

@@ -1,4 +1,5 @@
-//! A merge worker: picks the tree that is furthest behind, merges a part of it, publishes the result, and looks again.
+//! A merge worker: picks the tree that is furthest behind, merges a part of it, publishes the result, and
+//! looks again.
 
 use crate::base::error::Result;
 use crate::base::id::TreeId;
@@ -105,7 +106,8 @@ impl MergeWork {
             return Ok(false);
         }
         // Level 0: every input is a run of its own. A deeper level: the inputs are one run.
-        let tables = |placed: &[(usize, Placed)]| placed.iter().map(|(_, one)| Arc::clone(&one.table)).collect();
+        let tables =
+            |placed: &[(usize, Placed)]| placed.iter().map(|(_, one)| Arc::clone(&one.table)).collect();
         let mut runs: Vec<Vec<_>> = match pick.level {
             0 => inputs.iter().map(|one| tables(std::slice::from_ref(one))).collect(),
             _ => vec![tables(&inputs)],

@@ -1,7 +1,8 @@
-//! The engine: one open store. Opens and recovers it, publishes views, drives the machines, runs flushes and merges.
+//! The engine: one open store. Opens and recovers it, publishes views, drives the machines, runs flushes and
+//! merges.
 //!
-//! Threads share a [`Store`] by reference. Readers take no lock; every change of tables and keyspaces goes through the
-//! catalog, one at a time; no lock is held across I/O.
+//! Threads share a [`Store`] by reference. Readers take no lock; every change of tables and keyspaces goes
+//! through the catalog, one at a time; no lock is held across I/O.
 
 pub(crate) mod budget;
 pub(crate) mod catalog;
@@ -126,11 +127,23 @@ impl Store {
 
     /// Makes everything acknowledged durable.
     pub(crate) fn sync_log(&self) -> Result<()> {
-        self.commit(&CommitOp { payload: &[], items: 0, key_value_bytes: 0, until: Until::Synced, seals: Seals::No })
+        self.commit(&CommitOp {
+            payload: &[],
+            items: 0,
+            key_value_bytes: 0,
+            until: Until::Synced,
+            seals: Seals::No,
+        })
     }
 
     fn seal(&self) -> Result<()> {
-        self.commit(&CommitOp { payload: &[], items: 0, key_value_bytes: 0, until: Until::Written, seals: Seals::Yes })
+        self.commit(&CommitOp {
+            payload: &[],
+            items: 0,
+            key_value_bytes: 0,
+            until: Until::Written,
+            seals: Seals::Yes,
+        })
     }
 
     /// Seals the present generation and waits until all sealed ones are tables.
@@ -149,7 +162,9 @@ impl Store {
 
     /// Waits until no background work is due or under way.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.wait_for(|store| store.writer.sealed_count() == 0 && !store.work.is_busy() && !store.is_merge_due())
+        self.wait_for(|store| {
+            store.writer.sealed_count() == 0 && !store.work.is_busy() && !store.is_merge_due()
+        })
     }
 
     /// Waits for what background work brings about; ends with its error if it cannot go on.
@@ -172,7 +187,8 @@ impl Store {
         }
     }
 
-    /// Stops background work, makes the log durable, gives up the lock. Reports what failed; the second call does nothing.
+    /// Stops background work, makes the log durable, gives up the lock. Reports what failed; the second call
+    /// does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());

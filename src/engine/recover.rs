@@ -1,8 +1,10 @@
 //! Opening a store: made if it is to be, read back, decided about, and only then changed.
 //!
 //! Invariants:
-//! 1. Until everything has been read and decided, not a byte is written but LOCK (and, for a new store, its first files).
-//! 2. Before the first acknowledgement, every replayed log is durable and the manifest promises where it ends.
+//! 1. Until everything has been read and decided, not a byte is written but LOCK (and, for a new store, its
+//!    first files).
+//! 2. Before the first acknowledgement, every replayed log is durable and the manifest promises where it
+//!    ends.
 //! 3. Logs behind a torn one are forgotten in the same edit, and what they held is counted.
 
 use std::collections::BTreeSet;
@@ -214,7 +216,13 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
             };
             let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
             if table.tree() != tree || *table.min() != *slice.min_key || *table.max() != *slice.max_key {
-                return Err(Error::corrupt(identity.file, 0, "tree and bounds of a slice", "the manifest's", "others"));
+                return Err(Error::corrupt(
+                    identity.file,
+                    0,
+                    "tree and bounds of a slice",
+                    "the manifest's",
+                    "others",
+                ));
             }
             table.load_pages(&**storage, &parts.pages)?;
             let placed = Placed {
@@ -292,7 +300,14 @@ impl Filling<'_> {
         for (item, sequence) in items.zip(first..) {
             *last = sequence;
             if self.known.contains(&item.tree) {
-                inserter.insert(item.tree, item.key, self.secret.hash(item.key), sequence, item.kind, item.value);
+                inserter.insert(
+                    item.tree,
+                    item.key,
+                    self.secret.hash(item.key),
+                    sequence,
+                    item.kind,
+                    item.value,
+                );
             } else if item.tree.keyspace.0 >= self.state.next_keyspace {
                 let limit = self.state.next_keyspace;
                 return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
@@ -301,9 +316,14 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// An empty generation that has room for a batch of this size; larger than the budget's if the store was written
-    /// under a larger one.
-    fn begin(&self, file: FileName, count: usize, bytes: usize) -> Result<(Arc<Generation>, Inserter, Vec<u64>, Sequence)> {
+    /// An empty generation that has room for a batch of this size; larger than the budget's if the store was
+    /// written under a larger one.
+    fn begin(
+        &self,
+        file: FileName,
+        count: usize,
+        bytes: usize,
+    ) -> Result<(Arc<Generation>, Inserter, Vec<u64>, Sequence)> {
         let mut region_bytes = self.parts.budget.generation_bytes as usize;
         loop {
             let region = self.parts.env.memory.region(region_bytes);
@@ -352,11 +372,17 @@ impl Parts {
         let secret = HashSecret::expand(live.hash_secret);
         let Found { mut state, mut manifest, mut store_file, keyspaces, version, entries } = found;
         let mut logs = logs;
-        let mut generations: Vec<Arc<Generation>> = logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
+        let mut generations: Vec<Arc<Generation>> =
+            logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
         let mut next_file = live.next_file_number;
         let is_writable = options.mode != Mode::ReadOnly;
         let spare = if is_writable {
-            let files = Files { store: &mut store_file, manifest: &mut manifest, state: &mut state, next: &mut next_file };
+            let files = Files {
+                store: &mut store_file,
+                manifest: &mut manifest,
+                state: &mut state,
+                next: &mut next_file,
+            };
             let spare = self.settle_logs(files, &mut logs, options.settings.manifest_bytes)?;
             remove_orphans(&*self.env.storage, &state, manifest.file(), &entries);
             generations.insert(0, Arc::clone(&spare.generation));
@@ -369,7 +395,14 @@ impl Parts {
         let sealed = sealed(&logs, &state);
         let last = logs.last_sequence;
         let writer = match spare {
-            Some(spare) => Writer::new(Arc::clone(&views), secret.clone(), spare, last, sealed, Arc::clone(&self.changed)),
+            Some(spare) => Writer::new(
+                Arc::clone(&views),
+                secret.clone(),
+                spare,
+                last,
+                sealed,
+                Arc::clone(&self.changed),
+            ),
             None => Writer::read_only(Arc::clone(&views), secret.clone(), last),
         };
         let memory = Arc::clone(&self.env.memory);
@@ -431,8 +464,12 @@ impl Parts {
         changes.push(Change::Log { number: identity.number, path: 0, uid, bytes: identity.bytes });
         if files.manifest.must_rewrite(files.state) || !files.manifest.has_room(&changes) {
             let old = files.manifest.file();
-            let identity =
-                ManifestIdentity { number: take(), uid: self.env.random.u64(), store_id, bytes_min: manifest_bytes.max(4 * edit_bytes(&changes)) };
+            let identity = ManifestIdentity {
+                number: take(),
+                uid: self.env.random.u64(),
+                store_id,
+                bytes_min: manifest_bytes.max(4 * edit_bytes(&changes)),
+            };
             *files.manifest = ManifestFile::create(storage, &identity, files.state)?;
             storage.sync_directory()?;
             files.store.switch_manifest(storage, files.manifest.place())?;
@@ -461,7 +498,8 @@ struct Files<'f> {
 }
 
 fn sealed(logs: &Logs, state: &State) -> Vec<Arc<Sealed>> {
-    let end_of = |number: &u64| logs.replayed.iter().find(|(one, _)| one == number).map(|(_, replayed)| replayed.end);
+    let end_of =
+        |number: &u64| logs.replayed.iter().find(|(one, _)| one == number).map(|(_, replayed)| replayed.end);
     let sealed = logs.generations.iter().map(|(generation, numbers, last_sequence)| {
         let logs = numbers.iter().filter_map(|number| {
             let log = state.logs.get(number)?;

@@ -310,7 +310,14 @@ fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>) -> KeyspaceStats {
         levels: Vec::new(),
     };
     for (level, runs) in tree.map_or(&[][..], Tree::levels).iter().enumerate() {
-        let mut one = LevelStats { level: level as u64, runs: runs.len() as u64, tables: 0, items: 0, tombstones: 0, table_bytes: 0 };
+        let mut one = LevelStats {
+            level: level as u64,
+            runs: runs.len() as u64,
+            tables: 0,
+            items: 0,
+            tombstones: 0,
+            table_bytes: 0,
+        };
         for table in runs.iter().flat_map(|run| run.tables()).map(|placed| &placed.table) {
             one.tables += 1;
             one.items += table.items();

@@ -14,14 +14,16 @@ impl Store {
     /// Opens finished tables, with as much of filters and fences in memory as the budget allows.
     pub(super) fn open_tables(&self, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
         let storage = &self.env.storage;
-        let tables = TableFile::open(storage, summary.identity, summary.bytes, summary.checksum, &self.discarded)?;
+        let tables =
+            TableFile::open(storage, summary.identity, summary.bytes, summary.checksum, &self.discarded)?;
         for table in &tables {
             table.load_pages(&**storage, &self.pages)?;
         }
         Ok(tables)
     }
 
-    /// Adds to `edit` what puts a new table's slices on `level`. Slices of trees dropped meanwhile are left out.
+    /// Adds to `edit` what puts a new table's slices on `level`. Slices of trees dropped meanwhile are left
+    /// out.
     pub(super) fn add_tables(
         &self,
         edit: &mut Edit<'_>,
@@ -31,7 +33,8 @@ impl Store {
         (first_sequence, last_sequence): (Sequence, Sequence),
     ) {
         let FileName { number, path, .. } = summary.identity.file;
-        let live: Vec<&Arc<Table>> = tables.iter().filter(|table| self.keyspace_of(table.tree()).is_some()).collect();
+        let live: Vec<&Arc<Table>> =
+            tables.iter().filter(|table| self.keyspace_of(table.tree()).is_some()).collect();
         if live.is_empty() {
             tables.iter().for_each(|table| table.file().mark_obsolete());
             return;

@@ -39,7 +39,7 @@ use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
 
-pub(crate) use state::{Inconsistent, Log, State};
+pub(crate) use state::{Inconsistent, Keyspace, Log, State};
 
 use super::frames::FramePoint;
 

@@ -1,4 +1,5 @@
-//! Which tables make up the store: versions, the manifest that records their changes, STORE, and the view a reader pins.
+//! Which tables make up the store: versions, the manifest that records their changes, STORE, and the view a
+//! reader pins.
 //!
 //! It is not the place where tables are picked, merged or read. Called by write, read, compact and engine.
 

@@ -1,6 +1,8 @@
-//! A version: the immutable map partition → levels → runs → tables. A change makes a new version that shares what did not change.
+//! A version: the immutable map partition → levels → runs → tables. A change makes a new version that shares
+//! what did not change.
 //!
-//! It reads nothing and decides nothing. Readers search it under a view; flush, merge and drop make its successors.
+//! It reads nothing and decides nothing. Readers search it under a view; flush, merge and drop make its
+//! successors.
 //!
 //! Invariants:
 //! 1. Trees are sorted by id, each once.
@@ -72,7 +74,10 @@ impl Run {
         // Between the run's ends every key has the shared prefix.
         let word = word_after(key, self.shared_bytes);
         let mut index = self.max_words.partition_point(|max| *max < word);
-        while index < self.tables.len() && self.max_words[index] == word && self.tables[index].table.max() < key {
+        while index < self.tables.len()
+            && self.max_words[index] == word
+            && self.tables[index].table.max() < key
+        {
             index += 1;
         }
         index
@@ -123,10 +128,9 @@ impl Tree {
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Placed)> {
-        self.levels
-            .iter()
-            .enumerate()
-            .flat_map(|(level, runs)| runs.iter().flat_map(move |run| run.tables.iter().map(move |placed| (level, placed))))
+        self.levels.iter().enumerate().flat_map(|(level, runs)| {
+            runs.iter().flat_map(move |run| run.tables.iter().map(move |placed| (level, placed)))
+        })
     }
 
     fn from_tables(id: TreeId, placed: Vec<(usize, Placed)>) -> Tree {
@@ -158,10 +162,20 @@ fn runs_of(level: usize, mut tables: Vec<Placed>) -> Vec<Run> {
 pub(crate) enum Change {
     AddTree(TreeId),
     DropTree(TreeId),
-    Add { level: usize, placed: Placed },
+    Add {
+        level: usize,
+        placed: Placed,
+    },
     /// The table of that name leaves the tree; its file goes once nobody looks at it.
-    Remove { tree: TreeId, name: (u64, u32) },
-    Move { tree: TreeId, name: (u64, u32), level: usize },
+    Remove {
+        tree: TreeId,
+        name: (u64, u32),
+    },
+    Move {
+        tree: TreeId,
+        name: (u64, u32),
+        level: usize,
+    },
 }
 
 /// All trees at one moment.

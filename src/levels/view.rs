@@ -1,9 +1,12 @@
-//! A view: what a reader pins. Memtable generations, newest first, and a version; the sequence bound is read after it.
+//! A view: what a reader pins. Memtable generations, newest first, and a version; the sequence bound is read
+//! after it.
 //!
-//! Readers load the view under a pin and write nothing shared. Changes are made one at a time under a lock without I/O.
+//! Readers load the view under a pin and write nothing shared. Changes are made one at a time under a lock
+//! without I/O.
 //!
 //! Invariants:
-//! 1. Everything in a newer generation is newer than everything in an older one, and that newer than all tables.
+//! 1. Everything in a newer generation is newer than everything in an older one, and that newer than all
+//!    tables.
 //! 2. A batch lies wholly in one generation, so a view and a bound at or after it see all of it or none.
 
 use crate::base::epoch::{Epoch, Loaded, Pin, Published};

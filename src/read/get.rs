@@ -1,6 +1,8 @@
-//! A point lookup: memtable generations, then the runs of the tree, newest first; the first version found decides.
+//! A point lookup: memtable generations, then the runs of the tree, newest first; the first version found
+//! decides.
 //!
-//! One machine for every driver. Between calls it keeps numbers only, never a reference into view, memtable or cache.
+//! One machine for every driver. Between calls it keeps numbers only, never a reference into view, memtable
+//! or cache.
 //!
 //! Invariants:
 //! 1. A run is looked into only after every newer one has said no.
@@ -137,7 +139,11 @@ impl Get {
         }
     }
 
-    fn search<'p, T: Tracer>(&mut self, view: &'p View, mut call: Call<'_, 'p, T>) -> Step<Reads, Result<Lookup<'p>>> {
+    fn search<'p, T: Tracer>(
+        &mut self,
+        view: &'p View,
+        mut call: Call<'_, 'p, T>,
+    ) -> Step<Reads, Result<Lookup<'p>>> {
         let Some(tree) = view.version.tree(call.op.tree) else {
             return Step::Done(Ok(Lookup::Absent));
         };

@@ -1,8 +1,8 @@
 //! A scan: every source of a tree merged in key order, newest version of a key first, in one direction.
 //!
-//! Sources are the memtable generations, newest first, then the runs, newest first. The machine holds its view from
-//! the start; between calls it keeps positions and counted blocks. Asks are numbered by source, so the first
-//! blocks of all runs go out together.
+//! Sources are the memtable generations, newest first, then the runs, newest first. The machine holds its
+//! view from the start; between calls it keeps positions and counted blocks. Asks are numbered by source, so
+//! the first blocks of all runs go out together.
 //!
 //! Invariants:
 //! 1. A key is yielded only once every source stands at or past it.
@@ -74,8 +74,15 @@ struct Waiting {
 }
 
 impl Scan {
-    /// A scan that stands before the first item of `range` in `direction`; nothing is looked at before `advance`.
-    pub(crate) fn new(view: Arc<View>, tree: TreeId, bound: Sequence, range: Range, direction: Direction) -> Scan {
+    /// A scan that stands before the first item of `range` in `direction`; nothing is looked at before
+    /// `advance`.
+    pub(crate) fn new(
+        view: Arc<View>,
+        tree: TreeId,
+        bound: Sequence,
+        range: Range,
+        direction: Direction,
+    ) -> Scan {
         let mut scan = Scan {
             view,
             tree,
@@ -157,11 +164,13 @@ impl Scan {
         self.winner = None;
         self.is_merged = false;
         for (index, generation) in self.view.generations.iter().enumerate() {
-            let position = generation.seek(self.tree, from.as_ref().map(Vec::as_slice), self.direction, self.bound);
+            let position =
+                generation.seek(self.tree, from.as_ref().map(Vec::as_slice), self.direction, self.bound);
             self.sources.push(Source::Memory { generation: index, position });
         }
         let version = Arc::clone(&self.view.version);
-        for (level, runs) in version.tree(self.tree).map_or(&[][..], |tree| tree.levels()).iter().enumerate() {
+        for (level, runs) in version.tree(self.tree).map_or(&[][..], |tree| tree.levels()).iter().enumerate()
+        {
             for (index, run) in runs.iter().enumerate() {
                 let from = from.as_ref().map(Vec::as_slice);
                 let source = RunSource::seek(run, (level, index), from, self.direction);
@@ -352,7 +361,12 @@ enum Taken {
 }
 
 impl RunSource {
-    fn seek(run: &Run, (level, index): (usize, usize), from: Bound<&[u8]>, direction: Direction) -> RunSource {
+    fn seek(
+        run: &Run,
+        (level, index): (usize, usize),
+        from: Bound<&[u8]>,
+        direction: Direction,
+    ) -> RunSource {
         let mut source = RunSource { level, run: index, table: 0, cursor: None };
         let count = run.tables().len();
         let first = match (from, direction) {
@@ -390,7 +404,9 @@ impl RunSource {
 
 fn key_of<'a>(source: &'a Source, view: &'a View) -> Option<&'a [u8]> {
     match source {
-        Source::Memory { generation, position } => position.map(|at| view.generations[*generation].item(at).key),
+        Source::Memory { generation, position } => {
+            position.map(|at| view.generations[*generation].item(at).key)
+        }
         Source::Run(run) => run.cursor.as_ref().map(TableCursor::key),
     }
 }

@@ -1,4 +1,5 @@
-//! The eight steps of a get, by the names of TridentKV (Lu et al., TPDS 2021, section 2), and who listens to them.
+//! The eight steps of a get, by the names of TridentKV (Lu et al., TPDS 2021, section 2), and who listens to
+//! them.
 
 /// A step of a get. Memory first, then for each table that may hold the key: filter, index, data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,16 +1,19 @@
-//! Group commit: a state machine that takes batches through the log into the memtable, one order for all keyspaces.
+//! Group commit: a state machine that takes batches through the log into the memtable, one order for all
+//! keyspaces.
 //!
-//! A commit that finds nobody leading takes the [`Front`] (log, generation, sequence) and leads: it frames its own batch and
-//! those that queued up meanwhile, asks for one append and, if one of them wants it, for a sync, inserts all, moves the
-//! visible sequence, and hands the front to the next in the queue. Others wait for their ticket. The machine never
-//! writes, syncs, locks across either, or sleeps: its driver does.
+//! A commit that finds nobody leading takes the [`Front`] (log, generation, sequence) and leads: it frames
+//! its own batch and those that queued up meanwhile, asks for one append and, if one of them wants it, for a
+//! sync, inserts all, moves the visible sequence, and hands the front to the next in the queue. Others wait
+//! for their ticket. The machine never writes, syncs, locks across either, or sleeps: its driver does.
 //!
 //! Invariants:
 //! 1. There is one front; whoever holds it writes log and memtable.
 //! 2. A batch lies wholly in one record, one log and one generation.
-//! 3. The visible sequence moves only after append (and sync, where asked for) and after every item is in the memtable.
+//! 3. The visible sequence moves only after append (and sync, where asked for) and after every item is in the
+//!    memtable.
 //! 4. A sync covers every earlier log before it covers this one.
-//! 5. After a failed sync, or a failed append other than on a full disk, the latch is set and nothing is written.
+//! 5. After a failed sync, or a failed append other than on a full disk, the latch is set and nothing is
+//!    written.
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
@@ -516,7 +519,8 @@ impl<'w> Commit<'w> {
         let offset = front.spare.log.tail().bytes;
         front.buffer.clear();
         let own = (op.payload, op.items);
-        let members = std::iter::once(own).chain(group.iter().map(|ticket| (ticket.payload.as_slice(), ticket.items)));
+        let members =
+            std::iter::once(own).chain(group.iter().map(|ticket| (ticket.payload.as_slice(), ticket.items)));
         for (payload, count) in members.filter(|(payload, _)| !payload.is_empty()) {
             let front = &mut *front;
             front.spare.log.frame(front.last_sequence + 1, payload, &mut front.buffer);
@@ -577,7 +581,8 @@ impl<'w> Commit<'w> {
     }
 
     fn appended(&mut self, op: &CommitOp<'_>, lead: Lead) -> Step<WriteAsk, Result<()>> {
-        let wants_sync = op.until == Until::Synced || lead.group.iter().any(|ticket| ticket.until == Until::Synced);
+        let wants_sync =
+            op.until == Until::Synced || lead.group.iter().any(|ticket| ticket.until == Until::Synced);
         if wants_sync { self.sync(op, lead) } else { self.finish(op, lead) }
     }
 
@@ -636,7 +641,12 @@ impl<'w> Commit<'w> {
         self.give_up(front, group, error)
     }
 
-    fn give_up(&mut self, front: Box<Front>, group: Vec<Arc<Ticket>>, error: Error) -> Step<WriteAsk, Result<()>> {
+    fn give_up(
+        &mut self,
+        front: Box<Front>,
+        group: Vec<Arc<Ticket>>,
+        error: Error,
+    ) -> Step<WriteAsk, Result<()>> {
         for ticket in group {
             ticket.set(TicketState::Done(Err(error.clone())));
         }
@@ -671,7 +681,8 @@ impl Front {
 impl WriteCounts {
     fn add(&self, commits: u64, items: u64, key_value_bytes: u64) {
         // One leader at a time writes these.
-        let add = |count: &AtomicU64, more| count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        let add =
+            |count: &AtomicU64, more| count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         add(&self.commits, commits);
         add(&self.items, items);
         add(&self.key_value_bytes, key_value_bytes);
@@ -693,7 +704,9 @@ impl Drop for Commit<'_> {
                 let mut queue = self.writer.queue.lock();
                 queue.waiting.retain(|one| !Arc::ptr_eq(one, &ticket));
                 drop(queue);
-                if let TicketState::Leads(front) = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued) {
+                if let TicketState::Leads(front) =
+                    std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued)
+                {
                     self.writer.hand_over(front);
                 }
             }

@@ -1,6 +1,7 @@
 //! Commit and flush: how a batch becomes durable and visible, and how a full generation becomes tables.
 //!
-//! Commit is a state machine like the lookups; flush does a bounded piece of work a turn. Neither waits or has a thread.
+//! Commit is a state machine like the lookups; flush does a bounded piece of work a turn. Neither waits or
+//! has a thread.
 
 pub(crate) mod batch;
 pub(crate) mod commit;
