@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::text::parse_bytes;
 
@@ -17,9 +17,12 @@ Examples:
   trine scan data users --prefix 4 --limit 10 list items in key order
   trine stats data                            what the store holds and what it costs
 
-Exit codes: 0 done, 1 key not found or a check failed, 2 wrong usage, 3 the store or a file failed, 130 interrupted.
-An error is one line `trine: ...` on standard error; with --json it is {\"error\":{\"kind\":..,\"message\":..}}.
-A store is a directory; one process writes it at a time. Commands that only read never change or create it.";
+Exit codes: 0 done, 1 key not found or a check failed, 2 wrong usage,
+3 the store or a file failed, 130 interrupted.
+An error is one line `trine: ...` on standard error, and with --json
+{\"error\":{\"kind\":..,\"message\":..}}.
+A store is a directory; one process writes it at a time. Commands that only
+read never change or create it.";
 
 /// Imports, exports, looks into and tries Trine stores.
 ///
@@ -68,7 +71,8 @@ pub(crate) enum Command {
 /// Prints the value of a key; exit code 1 if there is none.
 ///
 /// Text is printed as it is. A value that is not text is printed escaped (\xff); --raw gives its exact bytes,
-/// --hex hexadecimal digits. With --json: {"key":..,"value":..}, with "value_hex" where the value is not UTF-8.
+/// --hex hexadecimal digits. With --json: {"key":..,"value":..}, with "value_hex" where the value is not
+/// UTF-8.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  trine get data users 42\n  trine get data images logo --raw > logo.png\n  \
@@ -137,10 +141,9 @@ pub(crate) struct Delete {
 /// Tabs, newlines, backslashes and bytes that are not text are escaped (\t, \n, \\, \xff), so that a line is
 /// always one item. With --json one JSON object a line, as `trine export --format jsonl` writes them.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  trine scan data users --limit 10\n  trine scan data users --prefix ann --keys-only\n  \
-                        trine scan data events --from 2024-05-01 --to 2024-06-01 --reverse"
-)]
+#[command(after_help = "Examples:\n  trine scan data users --limit 10\n  \
+                        trine scan data users --prefix ann --keys-only\n  \
+                        trine scan data events --from 2024-05-01 --to 2024-06-01 --reverse")]
 pub(crate) struct Scan {
     /// The store's directory.
     pub(crate) store: PathBuf,
@@ -171,24 +174,23 @@ pub(crate) struct Scan {
 
 /// Loads rows of a file into a keyspace, creating store and keyspace if need be.
 ///
-/// Each row becomes one item. The key is the column named by --key (a number where there is no header), else the
-/// column `key`, else the first. The value is the column named by --value, or the whole row as JSON; without
-/// --key and --value a column `value` is taken, so that what `trine export` wrote comes back as it was.
+/// Each row becomes one item. The key is the column named by --key (a number where there is no header), else
+/// the column `key`, else the first. The value is the column named by --value, or the whole row as JSON;
+/// without --key and --value a column `value` is taken, so that what `trine export` wrote comes back as it
+/// was.
 ///
-/// csv: RFC 4180, quotes and newlines in fields. tsv: fields as they are, with \t \n \r \\ for those bytes, no
-/// quotes. jsonl: one JSON object a line; a string gives its text, anything else its JSON.
+/// csv: RFC 4180, quotes and newlines in fields. tsv: fields as they are, with \t \n \r \\ for those bytes,
+/// no quotes. jsonl: one JSON object a line; a string gives its text, anything else its JSON.
 ///
-/// The position in the file is committed with the rows (keyspace `.import`). An import that was killed goes on
-/// where it was when the same command is given again; a file that has changed since is refused. Standard input
-/// (FILE -) has no position and starts anew. A bad row stops the import, after the rows before it are in.
+/// The position in the file is committed with the rows (keyspace `.import`). An import that was killed goes
+/// on where it was when the same command is given again; a file that has changed since is refused. Standard
+/// input (FILE -) has no position and starts anew. A bad row stops the import, after the rows before it are
+/// in.
 #[derive(Args)]
-#[command(
-    verbatim_doc_comment,
-    after_help = "Examples:\n  trine import data users users.csv --key id\n  \
+#[command(after_help = "Examples:\n  trine import data users users.csv --key id\n  \
                   trine import data names people.jsonl --key email --value name --skip-bad\n  \
                   trine import data pairs pairs.tsv --no-header --key 1 --value 2\n  \
-                  zcat big.csv.gz | trine import data users - --format csv --key id"
-)]
+                  zcat big.csv.gz | trine import data users - --format csv --key id")]
 pub(crate) struct Import {
     /// The store's directory.
     pub(crate) store: PathBuf,
@@ -218,7 +220,8 @@ pub(crate) struct Import {
     #[arg(long)]
     pub(crate) skip_bad: bool,
     /// Rows committed together.
-    #[arg(long, value_name = "ROWS", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "ROWS", default_value_t = 1000)]
+    #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(crate) batch: u32,
     /// Print a line after each commit: the rows now in.
     #[arg(long, hide = true)]
@@ -227,9 +230,9 @@ pub(crate) struct Import {
 
 /// Writes a keyspace's items, in key order, to a file or to standard output.
 ///
-/// What it writes, `trine import` reads back byte for byte. csv and tsv have the columns key, value and hex; hex
-/// says which of them (k, v or kv) are in hexadecimal because they are not UTF-8. jsonl has "key" and "value", or
-/// "key_hex" and "value_hex". A FILE appears complete or not at all.
+/// What it writes, `trine import` reads back byte for byte. csv and tsv have the columns key, value and hex;
+/// hex says which of them (k, v or kv) are in hexadecimal because they are not UTF-8. jsonl has "key" and
+/// "value", or "key_hex" and "value_hex". A FILE appears complete or not at all.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine export data users users.jsonl\n  \
                         trine export data users --format csv | gzip > users.csv.gz")]
@@ -247,8 +250,8 @@ pub(crate) struct Export {
 
 /// Shows what a store holds and costs: keyspaces, levels, memory, device traffic, space.
 ///
-/// Counts of items are upper bounds: versions and deletions not yet merged away are counted. Traffic is counted
-/// since this command opened the store.
+/// Counts of items are upper bounds: versions and deletions not yet merged away are counted. Traffic is
+/// counted since this command opened the store.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine stats data\n  trine stats data --json | jq .space")]
 pub(crate) struct Stats {
@@ -260,24 +263,27 @@ pub(crate) struct Stats {
 ///
 /// Records are made from the sources of Rust packages found here (cargo's registry, or the toolchain's own);
 /// where there are none they are generated, and the report says so. The demo loads them in a process that it
-/// kills in the middle, reopens the store, checks that nothing acknowledged is missing, finishes the load, reopens
-/// with little memory, reads (present keys, absent keys, ranges, a snapshot) and prints what each cost. Exit
-/// code 1 if any answer was wrong.
+/// kills in the middle, reopens the store, checks that nothing acknowledged is missing, finishes the load,
+/// reopens with little memory, reads (present keys, absent keys, ranges, a snapshot) and prints what each
+/// cost. Exit code 1 if any answer was wrong.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine demo\n  trine demo --records 50000 --seconds 5 --json\n  \
                         trine demo --dir /mnt/ssd/try && trine stats /mnt/ssd/try/store")]
 pub(crate) struct Demo {
-    /// Work here and keep the store; the directory must be empty or new. Otherwise a temporary one is removed.
+    /// Work here and keep the store; the directory must be empty or new. Otherwise a temporary one is
+    /// removed.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Keep the temporary directory and say where it is.
     #[arg(long)]
     pub(crate) keep: bool,
     /// Time for the reads, in all.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(value_parser = value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
     /// Records to make; fewer if the sources hold fewer.
-    #[arg(long, value_name = "N", default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 400_000)]
+    #[arg(value_parser = value_parser!(u64).range(1000..=100_000_000))]
     pub(crate) records: u64,
     /// Seed of every random choice.
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -1,4 +1,5 @@
-//! Everything that can end a command early, with its exit code, its kind for machines and its line for people.
+//! Everything that can end a command early, with its exit code, its kind for machines and its line for
+//! people.
 
 use std::fmt;
 use std::io;

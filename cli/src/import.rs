@@ -1,10 +1,11 @@
 //! The command import: rows of a file into a keyspace, in batches that carry their own position.
 //!
-//! 1. The position of the rows and the rows are one batch: after any end of the process, what is in the keyspace and
-//!    what the keyspace `.import` says are the same prefix of the file.
-//! 2. A position is only gone on from if the file's length, the bytes before the position and the way rows are read
-//!    are the same as when it was written.
-//! 3. The position is deleted by the batch that holds the last rows, so that the next import of the file is a new one.
+//! 1. The position of the rows and the rows are one batch: after any end of the process, what is in the
+//!    keyspace and what the keyspace `.import` says are the same prefix of the file.
+//! 2. A position is only gone on from if the file's length, the bytes before the position and the way rows
+//!    are read are the same as when it was written.
+//! 3. The position is deleted by the batch that holds the last rows, so that the next import of the file is a
+//!    new one.
 
 mod position;
 

@@ -193,7 +193,10 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
 }
 
 pub(crate) fn memory_to_json(memory: &trine::MemoryStats) -> Value {
-    let role = |role: &trine::MemoryRole| json!({"name": role.name, "bytes": role.bytes, "limit_bytes": role.limit_bytes});
+    let role = |role: &trine::MemoryRole| {
+        let (name, limit_bytes) = (role.name, role.limit_bytes);
+        json!({"name": name, "bytes": role.bytes, "limit_bytes": limit_bytes})
+    };
     json!({
         "budget_bytes": memory.budget_bytes,
         "used_bytes": memory.used_bytes,

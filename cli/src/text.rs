@@ -56,7 +56,8 @@ pub(crate) fn parse_hex(digits: &[u8]) -> Result<Vec<u8>, String> {
     bytes.ok_or_else(|| "it has other characters than 0-9 and a-f".to_string())
 }
 
-/// Text on one line from which the bytes can be told again: \t, \n, \r, \\ and \xNN for what is not printable.
+/// Text on one line from which the bytes can be told again: \t, \n, \r, \\ and \xNN for what is not
+/// printable.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut line = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -90,7 +91,8 @@ pub(crate) fn readable(bytes: &[u8]) -> String {
     }
 }
 
-/// Adds `name` with the text, or `name`_hex with digits where the bytes are not UTF-8 or digits are asked for.
+/// Adds `name` with the text, or `name`_hex with digits where the bytes are not UTF-8 or digits are asked
+/// for.
 pub(crate) fn add_field(object: &mut Map<String, Value>, name: &str, bytes: &[u8], spelling: Spelling) {
     match (spelling, std::str::from_utf8(bytes)) {
         (Spelling::Text, Ok(text)) => object.insert(name.to_string(), json!(text)),

@@ -1,4 +1,5 @@
-//! The demo's load: a child process that is killed, a reopened store that is checked, a second child that goes on.
+//! The demo's load: a child process that is killed, a reopened store that is checked, a second child that
+//! goes on.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -88,7 +89,8 @@ fn interrupted_or(message: String) -> Failure {
     if interrupt::asked() { Failure::Interrupted("stopped".to_string()) } else { Failure::Other(message) }
 }
 
-/// The store must hold a prefix of the records: all that were acknowledged, whole batches, nothing after them.
+/// The store must hold a prefix of the records: all that were acknowledged, whole batches, nothing after
+/// them.
 fn check_prefix(
     run: &Run<'_>,
     db: &Db,
@@ -111,7 +113,7 @@ fn check_prefix(
         } else {
             unacknowledged.verify(is_right.is_none(), || format!("record {index}: {}", name()));
         }
-        if index % 4096 == 0 {
+        if index.is_multiple_of(4096) {
             bar.set_position(index);
             run.stop_if_asked()?;
         }

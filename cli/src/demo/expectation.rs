@@ -1,7 +1,8 @@
 //! What the store must answer, kept small: hashes of every key and value, and a sample of whole keys.
 //!
-//! It is made from the records anew, never from the store. The order of the keys is learned from a scan that has been
-//! checked: as many items as records, each of them a record, strictly ascending; there is only one such order.
+//! It is made from the records anew, never from the store. The order of the keys is learned from a scan that
+//! has been checked: as many items as records, each of them a record, strictly ascending; there is only one
+//! such order.
 
 use std::collections::HashMap;
 
@@ -48,7 +49,7 @@ impl Expectation {
         let mut words: HashMap<Vec<u8>, u64> = HashMap::new();
         let stride = records_max.div_ceil(SAMPLE);
         for record in sources.records(seed, records_max) {
-            if pairs.len() % 4096 == 0 && interrupt::asked() {
+            if pairs.len().is_multiple_of(4096) && interrupt::asked() {
                 return Err(Failure::Interrupted("stopped".to_string()));
             }
             let hash = record.key_hash();
@@ -58,7 +59,7 @@ impl Expectation {
             key_value_bytes += (record.key.len() + record.value.len()) as u64;
             if record.keyspace == WORDS {
                 count_word(&record, &mut words);
-                if hash % stride == 0 {
+                if hash.is_multiple_of(stride) {
                     sample.push(Sample { key: record.key, value_hash });
                 }
             }
@@ -115,7 +116,7 @@ impl Expectation {
 fn count_word(record: &Record, words: &mut HashMap<Vec<u8>, u64>) {
     let end = record.key.iter().position(|byte| *byte == SEPARATOR as u8).map_or(0, |index| index + 1);
     let word = &record.key[..end];
-    if xxh3_64(word) % 61 != 0 {
+    if !xxh3_64(word).is_multiple_of(61) {
         return;
     }
     if let Some(count) = words.get_mut(word) {

@@ -1,8 +1,8 @@
 //! The process that loads the demo's records, and that the demo kills.
 //!
-//! It tells on standard output what has been acknowledged, one word and its object a line: `acknowledged 4000` after a
-//! commit, `written {..}` the bytes written so far, `done {..}` at the end. Each batch carries how many records are in,
-//! so that the next such process goes on there.
+//! It tells on standard output what has been acknowledged, one word and its object a line: `acknowledged
+//! 4000` after a commit, `written {..}` the bytes written so far, `done {..}` at the end. Each batch carries
+//! how many records are in, so that the next such process goes on there.
 
 use serde::{Deserialize, Serialize};
 use trine::{Db, Keyspace, Ordered};

@@ -1,7 +1,8 @@
 //! The command demo: the store tried on real records, with a kill, and every answer checked.
 //!
-//! The order of things: make the expectation; load in a child that is killed, reopen and check, load the rest;
-//! reopen with little memory; scan, get, miss, range, prefix, snapshot, trace; report. Exit code 1 if any check failed.
+//! The order of things: make the expectation; load in a child that is killed, reopen and check, load the
+//! rest; reopen with little memory; scan, get, miss, range, prefix, snapshot, trace; report. Exit code 1 if
+//! any check failed.
 
 mod check;
 mod crash;

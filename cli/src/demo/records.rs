@@ -1,7 +1,8 @@
 //! The demo's records: made from sources that are on this machine, or from a seed, the same each time.
 //!
-//! Keyspace `files`: path → size, XXH3 of the text and its first line. Keyspace `words`: word ␟ path ␟ line:column →
-//! the line. The loading process and the checks each make them anew, so that nothing is taken on trust.
+//! Keyspace `files`: path → size, XXH3 of the text and its first line. Keyspace `words`: word ␟ path ␟
+//! line:column → the line. The loading process and the checks each make them anew, so that nothing is taken
+//! on trust.
 //!
 //! 1. Two iterations with the same sources and seed give the same records in the same order.
 //! 2. No two records of a keyspace have one key.

@@ -81,11 +81,12 @@ impl Report<'_> {
         let size = bytes(self.data_bytes());
         match &self.run.sources {
             Sources::Generated => page.conclusion(format_args!(
-                "{size} of keys and values, generated from seed {}: no sources were found (or --generate was given).",
+                "{size} of keys and values, generated from seed {} (no sources found, or --generate given).",
                 self.run.arguments.seed
             )),
             Sources::Files(files) => {
-                let roots: Vec<String> = self.run.roots.iter().map(|root| root.display().to_string()).collect();
+                let roots = self.run.roots.iter().map(|root| root.display().to_string());
+                let roots: Vec<String> = roots.collect();
                 page.conclusion(format_args!(
                     "{size} of keys and values, made from {} of the {} sources in {}.",
                     count(expectation.counts[FILES]),
@@ -212,7 +213,7 @@ impl Report<'_> {
         ))?;
         if let (Some(resident), Some(growth)) = (self.reads.resident_bytes, self.resident_growth_bytes()) {
             page.conclusion(format_args!(
-                "Resident: {} in all, {} more than before the store was opened; the demo's own expectation is {}.",
+                "Resident: {} in all, {} more than before the open; what the demo expects takes {}.",
                 bytes(resident),
                 bytes(growth),
                 bytes(self.run.expectation.memory_bytes()),

@@ -1,8 +1,8 @@
 //! Comma-separated values (RFC 4180), fed line by line.
 //!
-//! A field may be quoted; in quotes a comma, a line break and a doubled quote stand for themselves. A quote inside a
-//! field that does not begin with one is text, as every spreadsheet reads it. Text after a closing quote is refused:
-//! it means that the file was not written as CSV.
+//! A field may be quoted; in quotes a comma, a line break and a doubled quote stand for themselves. A quote
+//! inside a field that does not begin with one is text, as every spreadsheet reads it. Text after a closing
+//! quote is refused: it means that the file was not written as CSV.
 
 /// What a line did to the row.
 #[derive(PartialEq, Eq, Debug)]

@@ -1,4 +1,5 @@
-//! Rows of a file as items: CSV, tab-separated values and JSON lines, read in bounded memory with exact positions.
+//! Rows of a file as items: CSV, tab-separated values and JSON lines, read in bounded memory with exact
+//! positions.
 //!
 //! What it is not: a table reader; a row's only use here is a key and a value. Used by the import; the export
 //! writes the same formats through [`write`].
@@ -81,6 +82,9 @@ struct Columns {
     key: usize,
     value: Source,
 }
+
+/// A row of csv or tsv, or why it is bad.
+type Fields = Result<Vec<Vec<u8>>, String>;
 
 enum Source {
     Column(usize),
@@ -182,7 +186,7 @@ impl Rows {
     }
 
     /// The next row's fields; none for a blank line.
-    fn next_fields(&mut self) -> Result<Option<Result<Vec<Vec<u8>>, String>>, Failure> {
+    fn next_fields(&mut self) -> Result<Option<Fields>, Failure> {
         match self.shape.format {
             Format::Csv => self.next_csv_fields(),
             Format::Tsv | Format::Jsonl => {
@@ -191,7 +195,7 @@ impl Rows {
         }
     }
 
-    fn next_csv_fields(&mut self) -> Result<Option<Result<Vec<Vec<u8>>, String>>, Failure> {
+    fn next_csv_fields(&mut self) -> Result<Option<Fields>, Failure> {
         self.machine.clear();
         let mut second_line = None;
         let mut row_bytes = 0;

@@ -50,7 +50,8 @@ fn columns_are_chosen_by_name_or_default() {
     assert!(error.contains("no column \"mail\"; there are id, name"), "{error}");
 }
 
-/// CSV's corners: quotes, line breaks in fields, CRLF, blank lines, a mark at the start, no line break at the end.
+/// CSV's corners: quotes, line breaks in fields, CRLF, blank lines, a mark at the start, no line break at the
+/// end.
 #[test]
 fn csv_corners() {
     let csv = shape(Format::Csv);
@@ -81,7 +82,8 @@ fn tsv_has_escapes_and_no_quotes() {
     assert_eq!(pairs(text, shape(Format::Tsv)), owned(&[("a\tb", "\"x\ny"), ("n", "\\N\\")]));
 }
 
-/// JSON lines: strings are text, numbers keep their digits, whole rows keep their bytes; the faults are named.
+/// JSON lines: strings are text, numbers keep their digits, whole rows keep their bytes; the faults are
+/// named.
 #[test]
 fn json_lines() {
     let lines = shape(Format::Jsonl);

@@ -1,7 +1,7 @@
 //! Tab-separated values: fields as they are, with \t, \n, \r and \\ for the bytes that would end one.
 //!
-//! As databases write them (PostgreSQL's COPY, MySQL's OUTFILE). There are no quotes, and a backslash before anything
-//! else stands for itself.
+//! As databases write them (PostgreSQL's COPY, MySQL's OUTFILE). There are no quotes, and a backslash before
+//! anything else stands for itself.
 
 /// The fields of a line; none for a blank one.
 pub(crate) fn fields(line: &[u8]) -> Vec<Vec<u8>> {

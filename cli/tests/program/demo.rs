@@ -25,7 +25,8 @@ fn a_small_demo_passes() {
     assert!(again.contains("is not empty"), "{again}");
 }
 
-/// On whatever sources this machine has: the report for people ends with its verdict, and no directory is left.
+/// On whatever sources this machine has: the report for people ends with its verdict, and no directory is
+/// left.
 #[test]
 fn the_report_is_for_people() {
     let place = Place::new();

@@ -1,4 +1,5 @@
-//! The built program, run as its users run it: arguments in, standard output, standard error and exit code out.
+//! The built program, run as its users run it: arguments in, standard output, standard error and exit code
+//! out.
 
 mod demo;
 mod items;

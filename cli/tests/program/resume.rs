@@ -32,7 +32,7 @@ fn killed_import(place: &Place, file: &str) -> u64 {
         acknowledged = line.parse().unwrap_or(acknowledged).max(acknowledged);
     }
     assert!(!child.wait().expect("it ends").success());
-    assert!(acknowledged >= 50 && acknowledged < ROWS);
+    assert!((50..ROWS).contains(&acknowledged));
     acknowledged
 }
 
@@ -48,7 +48,8 @@ fn position(place: &Place) -> Option<Value> {
     Some(serde_json::from_str(&value).expect("the position is JSON"))
 }
 
-/// A killed import keeps every acknowledged row, goes on exactly where it was, and ends as an unbroken one does.
+/// A killed import keeps every acknowledged row, goes on exactly where it was, and ends as an unbroken one
+/// does.
 #[test]
 fn a_killed_import_goes_on_where_it_was() {
     let (place, file, acknowledged) = half_imported();
@@ -81,7 +82,8 @@ fn a_changed_file_is_refused() {
     assert_eq!(place.all("k").len() as u64, ROWS);
 }
 
-/// Other options read rows differently, so they cannot go on from the position; other keyspaces have their own.
+/// Other options read rows differently, so they cannot go on from the position; other keyspaces have their
+/// own.
 #[test]
 fn other_options_are_refused() {
     let (place, file, _) = half_imported();

@@ -29,7 +29,8 @@ fn as_hex_lines(items: &[(Vec<u8>, Vec<u8>)]) -> String {
         .collect()
 }
 
-/// Every format brings every item back, through a file and through a pipe, and nothing else is in the directory.
+/// Every format brings every item back, through a file and through a pipe, and nothing else is in the
+/// directory.
 #[test]
 fn every_format_is_reversible() {
     let place = Place::new();
@@ -95,7 +96,8 @@ fn standard_input() {
     assert_eq!(place.run("scan", ["k"]).ok(), "1\t{\"id\":1,\"x\":[2]}\nb\t{\"id\":\"b\"}\n");
 }
 
-/// A bad row stops the import with its line and its fault; the rows before it are in; --skip-bad goes on from there.
+/// A bad row stops the import with its line and its fault; the rows before it are in; --skip-bad goes on from
+/// there.
 #[test]
 fn bad_rows_are_told_and_skipped() {
     let place = Place::new();
