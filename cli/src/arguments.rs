@@ -250,8 +250,8 @@ pub(crate) struct Export {
 
 /// Shows what a store holds and costs: keyspaces, levels, memory, device traffic, space.
 ///
-/// Counts of items are upper bounds: versions and deletions not yet merged away are counted. Traffic is
-/// counted since this command opened the store.
+/// Items are counted as they are in tables: versions and deletions that are not merged away yet count, what
+/// is only in the log and in memory does not. Traffic is counted since this command opened the store.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine stats data\n  trine stats data --json | jq .space")]
 pub(crate) struct Stats {

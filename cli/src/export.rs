@@ -40,9 +40,9 @@ pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), F
             out.flush().map_err(failed)?;
         }
         Some(file) => {
-            let items_at_most =
+            let items =
                 db.stats().keyspaces.iter().find(|one| one.name == arguments.keyspace).map(|one| one.items);
-            let bar = progress::over_items(items_at_most.unwrap_or(0), "exporting");
+            let bar = progress::over_items(items.unwrap_or(0), "exporting");
             let items = write_file(&keyspace, format, file, &bar)?;
             bar.finish_and_clear();
             let mut screen = Screen::new();

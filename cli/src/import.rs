@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 use serde_json::json;
-use trine::{Db, Keyspace, Ordered};
+use trine::{Batch, Db, Keyspace, Ordered};
 
 use crate::arguments::{self, Format, Global};
 use crate::failure::Failure;
@@ -24,8 +24,11 @@ use crate::screen::Screen;
 use crate::{interrupt, progress, text};
 use position::Positions;
 
-/// A batch is also committed when its items take this much.
+/// A batch is also committed before its items take more than this, or than half of what the store takes.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// At least what the store adds to a key and value in its log.
+const ITEM_OVERHEAD_BYTES: usize = 32;
 
 /// Bad rows that are told one by one; the rest are only counted.
 const TOLD_BAD_ROWS: u64 = 10;
@@ -39,11 +42,11 @@ pub(crate) fn run(global: &Global, arguments: arguments::Import) -> Result<(), F
     let from_file = arguments.file != Path::new("-");
     let mut import = Import {
         positions: if from_file { Some(Positions::open(&db, &arguments, shape)?) } else { None },
+        batch: db.batch(),
+        batch_bytes_max: batch_bytes_max(&db),
         db,
         keyspace,
         rows,
-        pending: Vec::new(),
-        pending_bytes: 0,
         tally: Tally::default(),
         bar: ProgressBar::hidden(),
         screen: Screen::new(),
@@ -57,6 +60,11 @@ pub(crate) fn run(global: &Global, arguments: arguments::Import) -> Result<(), F
     import.find_start()?;
     import.load()?;
     import.finish()
+}
+
+fn batch_bytes_max(db: &Db) -> usize {
+    let half = db.stats().batch_bytes_max / 2;
+    usize::try_from(half).unwrap_or(usize::MAX).min(BATCH_BYTES)
 }
 
 fn shape_of(arguments: &arguments::Import) -> Result<Shape, Failure> {
@@ -89,8 +97,8 @@ struct Import<'a> {
     /// None for standard input, which has no position.
     positions: Option<Positions>,
     rows: Rows,
-    pending: Vec<Item>,
-    pending_bytes: usize,
+    batch: Batch,
+    batch_bytes_max: usize,
     tally: Tally,
     bar: ProgressBar,
     screen: Screen,
@@ -134,30 +142,47 @@ impl Import<'_> {
             let before = self.rows.position();
             match self.rows.next()? {
                 None => return self.commit(before, Part::Last),
-                Some(Row::Item(item)) => {
-                    self.pending_bytes += item.key.len() + item.value.len();
-                    self.pending.push(item);
-                }
-                Some(Row::Bad { line, reason }) if self.arguments.skip_bad => self.skip(line, &reason),
-                Some(Row::Bad { line, reason }) => {
-                    self.commit(before, Part::More)?;
-                    self.db.sync()?;
-                    return Err(Failure::BadRow { file: self.rows.name().to_string(), line, reason });
-                }
+                Some(Row::Item(item)) => self.add(&item)?,
+                Some(Row::Bad { line, reason }) => self.refuse(before, line, reason)?,
             }
-            if self.pending.len() >= self.arguments.batch as usize || self.pending_bytes >= BATCH_BYTES {
+            if self.batch.len() >= self.arguments.batch as usize {
                 self.commit(self.rows.position(), Part::More)?;
                 self.stop_if_asked()?;
             }
         }
     }
 
-    fn skip(&mut self, line: u64, reason: &str) {
+    /// Adds an item to the batch, after committing it if it would grow too large. An item over a limit is a
+    /// bad row.
+    fn add(&mut self, item: &Item) -> Result<(), Failure> {
+        let item_bytes = item.key.len() + item.value.len() + ITEM_OVERHEAD_BYTES;
+        let batch_bytes = self.batch.bytes() + self.batch.len() * ITEM_OVERHEAD_BYTES;
+        if !self.batch.is_empty() && batch_bytes + item_bytes > self.batch_bytes_max {
+            self.commit(item.at, Part::More)?;
+            self.stop_if_asked()?;
+        }
+        match self.batch.put(&self.keyspace, &item.key, &item.value) {
+            Err(trine::Error::TooLarge { what, limit, given }) => {
+                let reason = format!("the {what} of {given} bytes is over the limit of {limit}");
+                self.refuse(item.at, item.at.lines + 1, reason)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Leaves out the bad row that begins at `at`, or stops before it.
+    fn refuse(&mut self, at: Position, line: u64, reason: String) -> Result<(), Failure> {
+        if !self.arguments.skip_bad {
+            self.commit(at, Part::More)?;
+            self.db.sync()?;
+            return Err(Failure::BadRow { file: self.rows.name().to_string(), line, reason });
+        }
         self.tally.skipped += 1;
         if self.tally.skipped <= TOLD_BAD_ROWS {
-            let (name, bar) = (self.rows.name(), &self.bar);
-            bar.suspend(|| note(self.global, format_args!("{name}, line {line}: {reason}; left out")));
+            let name = self.rows.name();
+            self.bar.suspend(|| note(self.global, format_args!("{name}, line {line}: {reason}; left out")));
         }
+        Ok(())
     }
 
     fn stop_if_asked(&self) -> Result<(), Failure> {
@@ -171,77 +196,21 @@ impl Import<'_> {
         Err(Failure::Interrupted(message))
     }
 
-    /// Commits the pending items and the position after them. An item over a limit is a bad row.
+    /// Commits the batch and the position after its rows.
     fn commit(&mut self, end: Position, part: Part) -> Result<(), Failure> {
-        loop {
-            let (what, limit) = match self.try_commit(end, part) {
-                Err(Failure::Store(trine::Error::TooLarge { what, limit, .. })) => (what, limit),
-                other => return other,
-            };
-            let too_large = |item: &Item| match what {
-                "key" => item.key.len() as u64 > limit,
-                "value" => item.value.len() as u64 > limit,
-                _ => false,
-            };
-            match self.pending.iter().position(too_large) {
-                None if self.pending.len() > 1 => self.commit_first_half()?,
-                found => self.leave_out(found.unwrap_or(0), what, limit)?,
-            }
-        }
-    }
-
-    /// For a batch that is too large as a whole.
-    fn commit_first_half(&mut self) -> Result<(), Failure> {
-        let rest = self.pending.split_off(self.pending.len() / 2);
-        let middle = rest.first().expect("half of two or more is one or more").at;
-        self.commit(middle, Part::More)?;
-        self.pending = rest;
-        Ok(())
-    }
-
-    /// Takes an oversized item out, or stops before it.
-    fn leave_out(&mut self, index: usize, what: &str, limit: u64) -> Result<(), Failure> {
-        let Some(item) = self.pending.get(index) else {
-            return Err(Failure::Other(format!(
-                "the import's position is over the limit of {limit} bytes for a {what}"
-            )));
-        };
-        let (at, line) = (item.at, item.at.lines + 1);
-        let given = if what == "key" { item.key.len() } else { item.value.len() };
-        let reason = format!("the {what} of {given} bytes is over the limit of {limit}");
-        if self.arguments.skip_bad {
-            self.pending.remove(index);
-            self.skip(line, &reason);
-            return Ok(());
-        }
-        self.pending.truncate(index);
-        self.commit(at, Part::More)?;
-        self.db.sync()?;
-        Err(Failure::BadRow { file: self.rows.name().to_string(), line, reason })
-    }
-
-    fn try_commit(&mut self, end: Position, part: Part) -> Result<(), Failure> {
-        let mut batch = self.db.batch();
+        let mut batch = std::mem::replace(&mut self.batch, self.db.batch());
         let mut tally = self.tally;
-        for item in &self.pending {
-            batch.put(&self.keyspace, &item.key, &item.value);
-            tally.key_value_bytes_now += (item.key.len() + item.value.len()) as u64;
-        }
-        tally.items += self.pending.len() as u64;
-        tally.items_now += self.pending.len() as u64;
+        tally.items += batch.len() as u64;
+        tally.items_now += batch.len() as u64;
+        tally.key_value_bytes_now += batch.bytes() as u64;
         if let Some(positions) = &mut self.positions {
             match part {
-                Part::Last => positions.delete(&mut batch),
+                Part::Last => positions.delete(&mut batch)?,
                 Part::More => positions.put(&mut batch, end, tally.items, tally.skipped)?,
             }
         }
         batch.commit()?;
-        if let Some(positions) = &mut self.positions {
-            positions.committed();
-        }
         self.tally = tally;
-        self.pending.clear();
-        self.pending_bytes = 0;
         self.bar.set_position(end.offset);
         self.bar.set_message(progress::rate(tally.items_now, self.started.elapsed()));
         if self.arguments.acknowledge {

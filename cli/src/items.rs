@@ -77,7 +77,7 @@ pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
     let db = open_to_write(global, &put.store)?;
     let keyspace = db.ordered(&put.keyspace).open()?;
     let mut batch = db.batch();
-    batch.put(&keyspace, &key, &value);
+    batch.put(&keyspace, &key, &value)?;
     batch.commit_with(durability(put.sync))?;
     db.close()?;
     done(global, json!({"put": 1}))
@@ -92,7 +92,7 @@ pub(crate) fn delete(global: &Global, delete: Delete) -> Result<(), Failure> {
     let db = with_memory(Db::builder(&delete.store).create(Create::Never), global).open()?;
     let keyspace = db.keyspace(&delete.keyspace)?;
     let mut batch = db.batch();
-    batch.delete(&keyspace, &key);
+    batch.delete(&keyspace, &key)?;
     batch.commit_with(durability(delete.sync))?;
     db.close()?;
     done(global, json!({"deleted": 1}))

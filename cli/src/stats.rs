@@ -46,7 +46,8 @@ fn tables(stats: &trine::Stats) -> Vec<(&'static str, Table)> {
 }
 
 fn keyspaces(stats: &trine::Stats) -> Table {
-    let mut table = table(["keyspace", "items, at most", "keys and values", "in tables", "tables", "levels"]);
+    let mut table =
+        table(["keyspace", "items in tables", "keys and values", "in tables", "tables", "levels"]);
     for keyspace in &stats.keyspaces {
         table.add_row([
             crate::text::escaped(keyspace.name.as_bytes()),
@@ -184,7 +185,7 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
     };
     json!({
         "name": keyspace.name,
-        "items_at_most": keyspace.items,
+        "items": keyspace.items,
         "key_value_bytes": keyspace.key_value_bytes,
         "table_bytes": keyspace.table_bytes,
         "tables": keyspace.tables,

@@ -106,10 +106,10 @@ impl Loader {
     fn commit(&mut self, pending: &mut Vec<Record>) -> Result<(), Failure> {
         let mut batch = self.db.batch();
         for record in pending.iter() {
-            batch.put(&self.keyspaces[record.keyspace], &record.key, &record.value);
+            batch.put(&self.keyspaces[record.keyspace], &record.key, &record.value)?;
         }
         let loaded = self.loaded + pending.len() as u64;
-        batch.put(&self.own, POSITION_KEY, loaded.to_string());
+        batch.put(&self.own, POSITION_KEY, loaded.to_string())?;
         batch.commit()?;
         pending.clear();
         self.loaded = loaded;

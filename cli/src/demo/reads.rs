@@ -219,7 +219,7 @@ impl<'a> Reads<'a> {
             match index % 4 {
                 0 => batch.delete(&self.words, &sample.key),
                 _ => batch.put(&self.words, &sample.key, format!("overwritten {index}")),
-            }
+            }?;
         }
         batch.commit()?;
         let mut batch = self.db.batch();
@@ -231,7 +231,7 @@ impl<'a> Reads<'a> {
             new.verify(now.as_deref() == expected.as_deref().map(str::as_bytes), name);
             old.verify(before.as_ref().is_some_and(|value| xxh3_64(value) == sample.value_hash), name);
             if let Some(value) = before {
-                batch.put(&self.words, &sample.key, value);
+                batch.put(&self.words, &sample.key, value)?;
             }
         }
         batch.commit()?;

@@ -39,12 +39,10 @@ pub(crate) struct Positions {
     path: PathBuf,
     file: File,
     file_bytes: u64,
-    committed: Prefix,
-    submitted: Prefix,
+    prefix: Prefix,
 }
 
 /// A hashed beginning of the file.
-#[derive(Clone)]
 struct Prefix {
     bytes: u64,
     hash: Xxh3,
@@ -60,18 +58,9 @@ impl Positions {
         let mut key = arguments.keyspace.clone().into_bytes();
         key.push(SEPARATOR);
         key.extend_from_slice(absolute.as_os_str().as_encoded_bytes());
-        let start = Prefix { bytes: 0, hash: Xxh3::new() };
+        let prefix = Prefix { bytes: 0, hash: Xxh3::new() };
         let keyspace = db.ordered(KEYSPACE).open()?;
-        Ok(Positions {
-            keyspace,
-            key,
-            shape,
-            path,
-            file,
-            file_bytes,
-            committed: start.clone(),
-            submitted: start,
-        })
+        Ok(Positions { keyspace, key, shape, path, file, file_bytes, prefix })
     }
 
     pub(crate) fn file_bytes(&self) -> u64 {
@@ -99,13 +88,12 @@ impl Positions {
             return Err(refused(format!("the file had {then} bytes then and has {now} now")));
         }
         self.advance(mark.position.offset)?;
-        if self.submitted.digest() != mark.hash {
+        if self.prefix.digest() != mark.hash {
             let lines = count(mark.position.lines);
             return Err(refused(format!(
                 "the first {lines} lines of the file, which are in, have changed since"
             )));
         }
-        self.committed = self.submitted.clone();
         Ok(Some(mark))
     }
 
@@ -123,28 +111,21 @@ impl Positions {
         skipped: u64,
     ) -> Result<(), Failure> {
         self.advance(position.offset)?;
-        let hash = self.submitted.digest();
+        let hash = self.prefix.digest();
         let mark =
             Mark { position, items, skipped, file_bytes: self.file_bytes, hash, shape: self.shape.clone() };
         let value = serde_json::to_vec(&mark).map_err(|error| Failure::Other(error.to_string()))?;
-        batch.put(&self.keyspace, &self.key, &value);
-        Ok(())
+        Ok(batch.put(&self.keyspace, &self.key, &value)?)
     }
 
     /// Deletes the position with a batch that holds the last rows.
-    pub(crate) fn delete(&self, batch: &mut Batch) {
-        batch.delete(&self.keyspace, &self.key);
+    pub(crate) fn delete(&self, batch: &mut Batch) -> Result<(), Failure> {
+        Ok(batch.delete(&self.keyspace, &self.key)?)
     }
 
-    /// The batch is in.
-    pub(crate) fn committed(&mut self) {
-        self.committed = self.submitted.clone();
-    }
-
-    /// Hashes the file from the last committed position to `offset`.
+    /// Hashes the file from where the last call ended to `offset`.
     fn advance(&mut self, offset: u64) -> Result<(), Failure> {
-        self.submitted = self.committed.clone();
-        let advanced = self.submitted.advance(&self.file, offset);
+        let advanced = self.prefix.advance(&self.file, offset);
         advanced.map_err(|source| Failure::file("read", Path::new(&self.path), source))
     }
 }
