@@ -1,2 +1,62 @@
-//! The program `trine`.
-fn main() {}
+//! The program `trine`: import, export, look into and try a Trine store.
+//!
+//! What it is: a thin face over the library's public API for shells and scripts. What it is not: a part of
+//! the store; it knows no bytes on disk and nothing that an embedding program could not know.
+//!
+//! Exit codes: 0 done, 1 key not found or a check of `demo` failed, 2 wrong usage, 3 the store or a file
+//! failed, 130 interrupted. An error is one line `trine: ...` on standard error, or one JSON object with
+//! `--json`. A reader that goes away (`| head`) ends the program quietly.
+
+mod arguments;
+mod demo;
+mod export;
+mod failure;
+mod import;
+mod interrupt;
+mod items;
+mod progress;
+mod rows;
+mod screen;
+mod stats;
+mod text;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let words = arguments::with_store_first(std::env::args_os().collect());
+    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    let outcome = match Arguments::try_parse_from(words) {
+        Ok(arguments) => run(arguments),
+        Err(error) if error.use_stderr() && json => Err(Failure::Usage(error.to_string())),
+        Err(error) => error.exit(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell(json);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Failure> {
+    let global = arguments.global;
+    if global.store.is_some() {
+        return Err(Failure::Usage("this command takes no --store".to_string()));
+    }
+    match arguments.command {
+        Command::Get(get) => items::get(&global, get),
+        Command::Put(put) => items::put(&global, put),
+        Command::Delete(delete) => items::delete(&global, delete),
+        Command::Scan(scan) => items::scan(&global, scan),
+        Command::Import(import) => import::run(&global, import),
+        Command::Export(export) => export::run(&global, export),
+        Command::Stats(stats) => stats::run(&global, stats),
+        Command::Demo(demo) => demo::run(&global, demo),
+        Command::DemoLoad(load) => demo::load::run(load),
+    }
+}

@@ -1,0 +1,141 @@
+//! Everything that can end a command early, with its exit code, its kind for machines and its line for
+//! people.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use serde_json::json;
+
+/// Why a command ended without doing what was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The key is not there.
+    NotFound(String),
+    /// Checks of the demo that failed; the report has said which.
+    Check(usize),
+    /// The command line asks for something that cannot be.
+    Usage(String),
+    /// The store's own error.
+    Store(trine::Error),
+    /// A file other than the store's.
+    File { operation: &'static str, name: String, source: io::Error },
+    /// A row that cannot be an item.
+    BadRow { file: String, line: u64, reason: String },
+    /// An unfinished import does not fit what is asked now.
+    Changed(String),
+    /// Something else the program needs, such as its own child, went wrong.
+    Other(String),
+    /// Stopped by a signal, at a point the message names.
+    Interrupted(String),
+    /// The reader of standard output went away.
+    BrokenPipe,
+}
+
+impl Failure {
+    pub(crate) fn file(operation: &'static str, path: &Path, source: io::Error) -> Failure {
+        Failure::File { operation, name: path.display().to_string(), source }
+    }
+
+    /// A failed write to standard output.
+    pub(crate) fn output(source: io::Error) -> Failure {
+        match source.kind() {
+            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => Failure::File { operation: "write", name: "standard output".to_string(), source },
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Failure::BrokenPipe => 0,
+            Failure::NotFound(_) | Failure::Check(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Store(_)
+            | Failure::File { .. }
+            | Failure::BadRow { .. }
+            | Failure::Changed(_)
+            | Failure::Other(_) => 3,
+            Failure::Interrupted(_) => 130,
+        }
+    }
+
+    /// The word a script compares.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Failure::BrokenPipe => "broken_pipe",
+            Failure::NotFound(_) => "not_found",
+            Failure::Check(_) => "check_failed",
+            Failure::Usage(_) => "usage",
+            Failure::Store(error) => kind_of_store_error(error),
+            Failure::File { .. } => "file",
+            Failure::BadRow { .. } => "bad_row",
+            Failure::Changed(_) => "changed_import",
+            Failure::Other(_) => "other",
+            Failure::Interrupted(_) => "interrupted",
+        }
+    }
+
+    /// One line, or one JSON object, on standard error; nothing for a reader that went away.
+    pub(crate) fn tell(&self, json: bool) {
+        match self {
+            Failure::BrokenPipe => {}
+            _ if json => {
+                eprintln!("{}", json!({"error": {"kind": self.kind(), "message": self.to_string()}}));
+            }
+            _ => eprintln!("trine: {self}"),
+        }
+    }
+}
+
+fn kind_of_store_error(error: &trine::Error) -> &'static str {
+    use trine::Error;
+    match error {
+        Error::Corrupt(_) => "corrupt",
+        Error::Io { .. } => "io",
+        Error::Full { .. } => "full",
+        Error::TooLarge { .. } => "too_large",
+        Error::Mismatch { .. } => "mismatch",
+        Error::Invalid { .. } => "invalid",
+        Error::Unsupported { .. } => "unsupported",
+        Error::Missing { .. } => "missing",
+        Error::Foreign { .. } => "foreign",
+        Error::Locked { .. } => "locked",
+        Error::Permission { .. } => "permission",
+        Error::NoKeyspace { .. } => "no_keyspace",
+        Error::Dropped { .. } => "dropped",
+        Error::ReadOnly => "read_only",
+        Error::Latched { .. } => "latched",
+        Error::Closed => "closed",
+        _ => "store",
+    }
+}
+
+impl From<trine::Error> for Failure {
+    fn from(error: trine::Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::NotFound(what) => write!(f, "{what}"),
+            Failure::Check(1) => write!(f, "one check failed; the report says which"),
+            Failure::Check(count) => write!(f, "{count} checks failed; the report says which"),
+            Failure::Usage(message) => {
+                write!(f, "{}", message.trim_end().trim_start_matches("error: "))
+            }
+            Failure::Store(error) => write!(f, "{error}"),
+            Failure::File { operation, name, source } => write!(f, "could not {operation} {name}: {source}"),
+            Failure::BadRow { file, line, reason } => write!(
+                f,
+                "{file}, line {line}: {reason}. The rows before it are in; \
+                 --skip-bad leaves such rows out and goes on"
+            ),
+            Failure::Changed(message) | Failure::Other(message) | Failure::Interrupted(message) => {
+                write!(f, "{message}")
+            }
+            Failure::BrokenPipe => write!(f, "the reader of the output went away"),
+        }
+    }
+}

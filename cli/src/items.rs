@@ -1,0 +1,184 @@
+//! The commands on single items and ranges: get, put, delete, scan. Also how every command opens a store.
+
+use std::io::Write;
+use std::ops::Bound;
+use std::path::Path;
+
+use serde_json::{Map, json};
+use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
+
+use crate::arguments::{Delete, Get, Global, Put, Scan};
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::text::{Spelling, add_field, readable};
+
+/// Opens what exists, for reading only.
+pub(crate) fn open_to_read(global: &Global, store: &Path) -> Result<Db, Failure> {
+    let builder = Db::builder(store).create(Create::Never).access(Access::ReadOnly);
+    Ok(with_memory(builder, global).open()?)
+}
+
+/// Opens for writing, creating what does not exist yet.
+pub(crate) fn open_to_write(global: &Global, store: &Path) -> Result<Db, Failure> {
+    if global.read_only {
+        return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
+    }
+    Ok(with_memory(Db::builder(store), global).open()?)
+}
+
+fn with_memory(builder: trine::Builder, global: &Global) -> trine::Builder {
+    match global.memory {
+        Some(memory_bytes) => builder.memory_bytes(memory_bytes),
+        None => builder,
+    }
+}
+
+/// Refuses names that the program keeps for itself, before they are written to.
+pub(crate) fn check_writable(keyspace: &str) -> Result<(), Failure> {
+    if keyspace.starts_with('.') {
+        let message = format!(
+            "the keyspace {keyspace:?} is the program's own: names with a leading dot are kept for it"
+        );
+        return Err(Failure::Usage(message));
+    }
+    Ok(())
+}
+
+pub(crate) fn get(global: &Global, get: Get) -> Result<(), Failure> {
+    let spelling = Spelling::of_flag(get.hex);
+    let key = spelling.parse("key", &get.key)?;
+    let db = open_to_read(global, &get.store)?;
+    let value = db.keyspace(&get.keyspace)?.get(&key)?;
+    db.close()?;
+    let Some(value) = value else {
+        return Err(Failure::NotFound(format!("there is no key {:?} in {:?}", get.key, get.keyspace)));
+    };
+    let mut screen = Screen::new();
+    if global.json {
+        let mut object = Map::new();
+        add_field(&mut object, "key", &key, spelling);
+        add_field(&mut object, "value", &value, spelling);
+        screen.line(serde_json::Value::Object(object))?;
+    } else if get.raw {
+        screen.bytes(&value)?;
+    } else if get.hex {
+        screen.line(spelling.line(&value))?;
+    } else {
+        screen.line(readable(&value))?;
+    }
+    screen.finish()
+}
+
+pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
+    check_writable(&put.keyspace)?;
+    let spelling = Spelling::of_flag(put.hex);
+    let key = spelling.parse("key", &put.key)?;
+    let value = spelling.parse("value", &put.value)?;
+    let db = open_to_write(global, &put.store)?;
+    let keyspace = db.ordered(&put.keyspace).open()?;
+    let mut batch = db.batch();
+    batch.put(&keyspace, &key, &value)?;
+    batch.commit_with(durability(put.sync))?;
+    db.close()?;
+    done(global, json!({"put": 1}))
+}
+
+pub(crate) fn delete(global: &Global, delete: Delete) -> Result<(), Failure> {
+    check_writable(&delete.keyspace)?;
+    let key = Spelling::of_flag(delete.hex).parse("key", &delete.key)?;
+    if global.read_only {
+        return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
+    }
+    let db = with_memory(Db::builder(&delete.store).create(Create::Never), global).open()?;
+    let keyspace = db.keyspace(&delete.keyspace)?;
+    let mut batch = db.batch();
+    batch.delete(&keyspace, &key)?;
+    batch.commit_with(durability(delete.sync))?;
+    db.close()?;
+    done(global, json!({"deleted": 1}))
+}
+
+fn durability(sync: bool) -> Durability {
+    if sync { Durability::Sync } else { Durability::Buffered }
+}
+
+/// Silence is success for people; machines get an object.
+fn done(global: &Global, answer: serde_json::Value) -> Result<(), Failure> {
+    let mut screen = Screen::new();
+    if global.json {
+        screen.line(answer)?;
+    }
+    screen.finish()
+}
+
+pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
+    let spelling = Spelling::of_flag(scan.hex);
+    let bounds = Bounds::parse(&scan, spelling)?;
+    let db = open_to_read(global, &scan.store)?;
+    let keyspace = db.keyspace(&scan.keyspace)?.ordered()?;
+    let mut items = bounds.range(&keyspace);
+    let mut screen = Screen::new();
+    let mut left = scan.limit.unwrap_or(u64::MAX);
+    while left > 0 {
+        let next = if scan.reverse { items.next_back() } else { items.next() };
+        let Some(item) = next else { break };
+        let (key, value) = item?;
+        if global.json {
+            let mut object = Map::new();
+            add_field(&mut object, "key", &key, spelling);
+            if !scan.keys_only {
+                add_field(&mut object, "value", &value, spelling);
+            }
+            screen.line(serde_json::Value::Object(object))?;
+        } else if scan.keys_only {
+            screen.line(spelling.line(&key))?;
+        } else {
+            screen.line(format_args!("{}\t{}", spelling.line(&key), spelling.line(&value)))?;
+        }
+        left -= 1;
+    }
+    screen.finish()?;
+    drop(items);
+    Ok(db.close()?)
+}
+
+/// Which keys a scan visits.
+struct Bounds {
+    prefix: Option<Vec<u8>>,
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+}
+
+impl Bounds {
+    fn parse(scan: &Scan, spelling: Spelling) -> Result<Bounds, Failure> {
+        let parse =
+            |what, word: &Option<String>| word.as_ref().map(|word| spelling.parse(what, word)).transpose();
+        let from = parse("bound --from", &scan.from)?;
+        let to = parse("bound --to", &scan.to)?;
+        if let (Some(from), Some(to)) = (&from, &to)
+            && from > to
+        {
+            return Err(Failure::Usage("--from is after --to; add --reverse to list backwards".to_string()));
+        }
+        Ok(Bounds {
+            prefix: parse("prefix", &scan.prefix)?,
+            from: from.map_or(Bound::Unbounded, Bound::Included),
+            to: to.map_or(Bound::Unbounded, Bound::Excluded),
+        })
+    }
+
+    fn range(self, keyspace: &Keyspace<Ordered>) -> trine::Range {
+        match self.prefix {
+            Some(prefix) => keyspace.prefix(&prefix),
+            None => keyspace.range((self.from, self.to)),
+        }
+    }
+}
+
+/// A line on standard error that is no error, for people only.
+pub(crate) fn note(global: &Global, line: std::fmt::Arguments<'_>) {
+    if !global.json {
+        // A note nobody can read is lost; the command goes on.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}

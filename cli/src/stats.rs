@@ -1,0 +1,230 @@
+//! The command stats: everything the store tells about itself, as tables or as JSON.
+
+use comfy_table::Table;
+use serde_json::{Value, json};
+
+use crate::arguments::{self, Global};
+use crate::failure::Failure;
+use crate::items::open_to_read;
+use crate::screen::{Screen, table};
+use crate::text::{bytes, count, nanoseconds, ratio};
+
+pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Failure> {
+    let db = open_to_read(global, &arguments.store)?;
+    let stats = db.stats();
+    let mut screen = Screen::new();
+    if global.json {
+        let mut all = to_json(&stats);
+        all["settings"] = db.settings().iter().map(setting_to_json).collect();
+        screen.json(&all)?;
+    } else {
+        for (title, table) in tables(&stats) {
+            screen.line(title)?;
+            screen.line(format_args!("{table}\n"))?;
+        }
+        screen.line(
+            "Device traffic and write amplification are counted since this command opened the store.",
+        )?;
+    }
+    screen.finish()?;
+    Ok(db.close()?)
+}
+
+fn setting_to_json(setting: &trine::SettingValue) -> Value {
+    json!({"name": setting.name, "value": setting.value, "default": setting.default, "about": setting.about})
+}
+
+fn tables(stats: &trine::Stats) -> Vec<(&'static str, Table)> {
+    vec![
+        ("Keyspaces", keyspaces(stats)),
+        ("Levels", levels(stats)),
+        ("Memory", memory(&stats.memory)),
+        ("Space", space(&stats.space)),
+        ("Device", device(stats)),
+        ("Recovery at open", recovery(&stats.recovery)),
+    ]
+}
+
+fn keyspaces(stats: &trine::Stats) -> Table {
+    let mut table =
+        table(["keyspace", "items in tables", "keys and values", "in tables", "tables", "levels"]);
+    for keyspace in &stats.keyspaces {
+        table.add_row([
+            crate::text::escaped(keyspace.name.as_bytes()),
+            count(keyspace.items),
+            bytes(keyspace.key_value_bytes),
+            bytes(keyspace.table_bytes),
+            count(keyspace.tables),
+            keyspace.levels.len().to_string(),
+        ]);
+    }
+    table
+}
+
+fn levels(stats: &trine::Stats) -> Table {
+    let mut table = table(["keyspace", "level", "runs", "tables", "items", "deletions", "bytes"]);
+    for keyspace in &stats.keyspaces {
+        for level in &keyspace.levels {
+            table.add_row([
+                crate::text::escaped(keyspace.name.as_bytes()),
+                level.level.to_string(),
+                count(level.runs),
+                count(level.tables),
+                count(level.items),
+                count(level.tombstones),
+                bytes(level.table_bytes),
+            ]);
+        }
+    }
+    table
+}
+
+/// Memory by role beside the budget.
+pub(crate) fn memory(memory: &trine::MemoryStats) -> Table {
+    let mut table = table(["memory", "used", "limit"]);
+    for role in &memory.roles {
+        table.add_row([role.name.to_string(), bytes(role.bytes), bytes(role.limit_bytes)]);
+    }
+    table.add_row(["all, of the budget".to_string(), bytes(memory.used_bytes), bytes(memory.budget_bytes)]);
+    table
+}
+
+fn space(space: &trine::SpaceStats) -> Table {
+    let mut table = table(["files", "bytes"]);
+    let rows = [("tables", space.table_bytes), ("logs", space.log_bytes), ("manifest", space.manifest_bytes)];
+    for (name, size) in rows {
+        table.add_row([name.to_string(), bytes(size)]);
+    }
+    table
+}
+
+fn device(stats: &trine::Stats) -> Table {
+    let (io, write) = (&stats.io, &stats.write);
+    let mut table = table(["device", "value"]);
+    let rows = [
+        ("reads", count(io.device_reads)),
+        ("bytes read", bytes(io.device_read_bytes)),
+        ("writes", count(io.writes)),
+        ("bytes written", bytes(io.write_bytes)),
+        ("syncs", count(io.syncs)),
+        ("open files", count(io.open_files)),
+        ("tables read past the page cache", if io.direct_io { "yes" } else { "no" }.to_string()),
+        ("commits", count(write.commits)),
+        ("items written", count(write.items)),
+        ("write amplification, with log", format!("{:.2}", amplification(write, Log::Counted))),
+        ("write amplification, without log", format!("{:.2}", amplification(write, Log::Left))),
+        ("writers slowed for", nanoseconds(write.delayed_ns)),
+    ];
+    for (name, value) in rows {
+        table.add_row([name.to_string(), value]);
+    }
+    table
+}
+
+fn recovery(recovery: &trine::RecoveryStats) -> Table {
+    let mut table = table(["recovery", "value"]);
+    let rows = [
+        ("items replayed from the log", count(recovery.replayed_items)),
+        ("log replayed", bytes(recovery.replayed_bytes)),
+        ("log discarded", bytes(recovery.discarded_bytes)),
+        ("time to open", nanoseconds(recovery.open_ns)),
+    ];
+    for (name, value) in rows {
+        table.add_row([name.to_string(), value]);
+    }
+    table
+}
+
+/// Whether the log's bytes count as writing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Log {
+    Counted,
+    Left,
+}
+
+/// Bytes written to the device for each byte of keys and values given.
+pub(crate) fn amplification(write: &trine::WriteStats, log: Log) -> f64 {
+    let log_bytes = if log == Log::Counted { write.log_bytes } else { 0 };
+    ratio(log_bytes + write.flush_bytes + write.merge_write_bytes, write.key_value_bytes)
+}
+
+/// Everything, for machines.
+pub(crate) fn to_json(stats: &trine::Stats) -> Value {
+    json!({
+        "keyspaces": stats.keyspaces.iter().map(keyspace_to_json).collect::<Vec<Value>>(),
+        "memory": memory_to_json(&stats.memory),
+        "io": {
+            "device_reads": stats.io.device_reads,
+            "device_read_bytes": stats.io.device_read_bytes,
+            "writes": stats.io.writes,
+            "write_bytes": stats.io.write_bytes,
+            "syncs": stats.io.syncs,
+            "open_files": stats.io.open_files,
+            "direct_io": stats.io.direct_io,
+        },
+        "write": write_to_json(&stats.write),
+        "space": {
+            "table_bytes": stats.space.table_bytes,
+            "log_bytes": stats.space.log_bytes,
+            "manifest_bytes": stats.space.manifest_bytes,
+        },
+        "recovery": recovery_to_json(&stats.recovery),
+    })
+}
+
+fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
+    let level = |level: &trine::LevelStats| {
+        json!({
+            "level": level.level,
+            "runs": level.runs,
+            "tables": level.tables,
+            "items": level.items,
+            "tombstones": level.tombstones,
+            "table_bytes": level.table_bytes,
+        })
+    };
+    json!({
+        "name": keyspace.name,
+        "items": keyspace.items,
+        "key_value_bytes": keyspace.key_value_bytes,
+        "table_bytes": keyspace.table_bytes,
+        "tables": keyspace.tables,
+        "levels": keyspace.levels.iter().map(level).collect::<Vec<Value>>(),
+    })
+}
+
+pub(crate) fn memory_to_json(memory: &trine::MemoryStats) -> Value {
+    let role = |role: &trine::MemoryRole| {
+        let (name, limit_bytes) = (role.name, role.limit_bytes);
+        json!({"name": name, "bytes": role.bytes, "limit_bytes": limit_bytes})
+    };
+    json!({
+        "budget_bytes": memory.budget_bytes,
+        "used_bytes": memory.used_bytes,
+        "roles": memory.roles.iter().map(role).collect::<Vec<Value>>(),
+    })
+}
+
+fn write_to_json(write: &trine::WriteStats) -> Value {
+    json!({
+        "commits": write.commits,
+        "items": write.items,
+        "key_value_bytes": write.key_value_bytes,
+        "log_bytes": write.log_bytes,
+        "flush_bytes": write.flush_bytes,
+        "merge_read_bytes": write.merge_read_bytes,
+        "merge_write_bytes": write.merge_write_bytes,
+        "delayed_ns": write.delayed_ns,
+        "write_amplification_with_log": amplification(write, Log::Counted),
+        "write_amplification_without_log": amplification(write, Log::Left),
+    })
+}
+
+pub(crate) fn recovery_to_json(recovery: &trine::RecoveryStats) -> Value {
+    json!({
+        "replayed_items": recovery.replayed_items,
+        "replayed_bytes": recovery.replayed_bytes,
+        "discarded_bytes": recovery.discarded_bytes,
+        "open_ns": recovery.open_ns,
+    })
+}

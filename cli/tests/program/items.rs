@@ -1,0 +1,163 @@
+//! get, put, delete, scan and stats; errors and exit codes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{Place, of_output, ran, trine, words};
+
+/// What is put is got; what is deleted is gone; exit codes tell apart what was not found and what failed.
+#[test]
+fn put_get_delete() {
+    let place = Place::new();
+    assert_eq!(place.run("put", ["users", "ann", "one\ntwo", "--sync"]).ok(), "");
+    assert_eq!(place.run("get", ["users", "ann"]).ok(), "one\ntwo\n");
+    assert_eq!(place.run("get", ["users", "ann", "--raw"]).ok(), "one\ntwo");
+    let object = json!({"key": "ann", "value": "one\ntwo"});
+    assert_eq!(
+        serde_json::from_str::<Value>(&place.run("get", ["users", "ann", "--json"]).ok()).ok(),
+        Some(object)
+    );
+    assert_eq!(place.run("put", ["users", "minus", "-5"]).ok(), "");
+    assert_eq!(place.run("get", ["users", "minus"]).ok(), "-5\n");
+    assert_eq!(place.run("delete", ["users", "ann"]).ok(), "");
+    assert_eq!(place.run("get", ["users", "ann"]).failed(1), "there is no key \"ann\" in \"users\"");
+    assert_eq!(place.run("get", ["users", "ann", "--json"]).failed_json(1), "not_found");
+}
+
+/// Binary keys and values go in and out as digits; without --hex they are escaped, in JSON they are marked.
+#[test]
+fn binary_items() {
+    let place = Place::new();
+    place.run("put", ["index", "00ff", "cafe0a", "--hex"]).ok();
+    assert_eq!(place.run("get", ["index", "00ff", "--hex"]).ok(), "cafe0a\n");
+    assert_eq!(place.run("scan", ["index"]).ok(), "\\x00\\xff\t\\xca\\xfe\\n\n");
+    assert_eq!(place.all("index"), [json!({"key_hex": "00ff", "value_hex": "cafe0a"})]);
+    let error = place.run("get", ["index", "0g", "--hex"]).failed(2);
+    assert!(error.contains("not hexadecimal"), "{error}");
+}
+
+/// Ranges, prefixes, limits and directions list what they say, in key order.
+#[test]
+fn scans() {
+    let place = Place::new();
+    let csv: String = ["a", "ab", "abc", "b", "c"].map(|key| format!("{key},{key}{key}\n")).concat();
+    let file = place.with_file("items.csv", csv);
+    place.run("import", ["letters", words(&file), "--no-header"]).ok();
+    let keys = |options: &[&str]| {
+        let options = ["letters", "--keys-only"].iter().chain(options);
+        place.run("scan", options).ok().lines().map(str::to_string).collect::<Vec<String>>().join(" ")
+    };
+    assert_eq!(keys(&[]), "a ab abc b c");
+    assert_eq!(keys(&["--reverse"]), "c b abc ab a");
+    assert_eq!(keys(&["--prefix", "ab"]), "ab abc");
+    assert_eq!(keys(&["--prefix", "ab", "--reverse", "--limit", "1"]), "abc");
+    assert_eq!(keys(&["--from", "ab", "--to", "b"]), "ab abc");
+    assert_eq!(keys(&["--from", "abd", "--limit", "1"]), "b");
+    assert_eq!(keys(&["--from", "b", "--to", "b"]), "");
+    assert_eq!(keys(&["--limit", "0"]), "");
+    assert_eq!(place.run("scan", ["letters", "--limit", "1"]).ok(), "a\taa\n");
+    assert!(place.run("scan", ["letters", "--from", "b", "--to", "a"]).failed(2).contains("--reverse"));
+}
+
+/// The store may be named by --store, before or after the command.
+#[test]
+fn store_as_an_option() {
+    let place = Place::new();
+    let store = place.store();
+    ran(trine().arg("--store").arg(&store).args(["put", "k", "a", "1"])).ok();
+    assert_eq!(ran(trine().args(["get", "k", "a", "--store"]).arg(&store)).ok(), "1\n");
+}
+
+/// Each fault has its line, its kind and its exit code, and nothing is created by a command that reads.
+#[test]
+fn faults_are_told() {
+    let place = Place::new();
+    assert_eq!(place.run("get", ["k", "a", "--json"]).failed_json(3), "missing");
+    assert!(!place.store().exists());
+    assert_eq!(place.run("delete", ["k", "a", "--json"]).failed_json(3), "missing");
+    assert!(!place.store().exists());
+    place.run("put", ["k", "a", "1"]).ok();
+    assert_eq!(place.run("scan", ["other", "--json"]).failed_json(3), "no_keyspace");
+    assert!(place.run("get", ["other", "a"]).failed(3).contains("other"));
+    assert!(place.run("put", [".import", "a", "1"]).failed(2).contains("the program's own"));
+    assert_eq!(place.run("put", ["k", "a", "2", "--read-only", "--json"]).failed_json(2), "usage");
+    let large = "x".repeat(100_000);
+    assert_eq!(place.run("put", ["k", &large, "1", "--json"]).failed_json(3), "too_large");
+    assert_eq!(place.run("get", ["k", "a", "--memory", "1K", "--json"]).failed_json(3), "invalid");
+    assert_eq!(place.run("get", ["k", "a"]).ok(), "1\n");
+    let foreign = place.with_file("letter.txt", "dear");
+    let opened =
+        ran(trine().args(["put", words(foreign.parent().expect("it is in a directory")), "k", "a", "1"]));
+    let error = opened.failed(3);
+    assert!(error.contains("not a store"), "{error}");
+}
+
+/// Wrong usage is exit code 2, for people and for machines; help and version are no faults.
+#[test]
+fn usage() {
+    let wrong = ran(trine().args(["get", "only-a-store"]));
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.error.contains("Usage"), "{wrong:?}");
+    assert_eq!(ran(trine().args(["--json", "no-such-command"])).failed_json(2), "usage");
+    assert_eq!(ran(trine().args(["scan", "s", "k", "--memory", "much", "--json"])).failed_json(2), "usage");
+    for command in ["get", "put", "delete", "scan", "import", "export", "stats", "demo"] {
+        assert!(ran(trine().args(["help", command])).ok().contains("Example"), "{command}");
+    }
+    assert!(ran(trine().arg("--version")).ok().starts_with("trine "));
+}
+
+/// A second writer is refused with a reason while the first one lives, and loses nothing.
+#[test]
+fn a_second_writer_is_refused() {
+    let place = Place::new();
+    let mut command = place
+        .command("import", ["k", "-", "--format", "tsv", "--batch", "1", "--acknowledge", "--no-header"]);
+    let mut first = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut input = first.stdin.take().expect("a pipe");
+    let mut output = BufReader::new(first.stdout.take().expect("a pipe"));
+    input.write_all(b"a\t1\n").expect("it reads");
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it acknowledges");
+    assert_eq!(line, "1\n");
+    assert_eq!(place.run("put", ["k", "b", "2", "--json"]).failed_json(3), "locked");
+    drop(input);
+    output.read_to_string(&mut line).expect("it ends");
+    assert!(first.wait().expect("it ends").success());
+    assert_eq!(place.run("get", ["k", "a"]).ok(), "1\n");
+}
+
+/// A reader that goes away ends a listing quietly.
+#[test]
+fn a_broken_pipe_is_quiet() {
+    let place = Place::new();
+    let tsv: String = (0..20_000).map(|number| format!("key {number:08}\tsome value\n")).collect();
+    let file = place.with_file("many.tsv", tsv);
+    place.run("import", ["k", words(&file), "--no-header"]).ok();
+    for command in ["scan", "export"] {
+        let mut command = place.command(command, ["k"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut first = [0; 8];
+        child.stdout.take().expect("a pipe").read_exact(&mut first).expect("it writes");
+        let ended = of_output(child.wait_with_output().expect("it ends"));
+        assert_eq!((ended.code, ended.error.as_str()), (Some(0), ""));
+    }
+}
+
+/// Statistics are tables for people and one JSON document for machines.
+#[test]
+fn stats() {
+    let place = Place::new();
+    place.run("put", ["users", "a", "1"]).ok();
+    let text = place.run("stats", [] as [&str; 0]).ok();
+    for word in ["Keyspaces", "users", "Memory", "write amplification, without log"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let all: Value = serde_json::from_str(&place.run("stats", ["--json"]).ok()).expect("it is JSON");
+    let users = &all["keyspaces"].as_array().expect("an array")[0];
+    assert_eq!(users["name"].as_str(), Some("users"));
+    assert!(users["items"].is_u64() && users["levels"].is_array());
+    assert!(all["memory"]["budget_bytes"].as_u64().is_some_and(|bytes| bytes >= 1 << 20));
+    assert!(all["settings"].as_array().is_some_and(|settings| !settings.is_empty()));
+}

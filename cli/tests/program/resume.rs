@@ -1,0 +1,96 @@
+//! An import that is killed, and what the next one makes of it.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::{Place, words};
+
+const ROWS: u64 = 20_000;
+
+/// Far more acknowledgements than a pipe holds: the program cannot be done before it is killed.
+const BATCH_ROWS: &str = "2";
+
+fn csv(first_name: &str) -> String {
+    let rows = (1..ROWS).map(|number| format!("{number},\"name\n{number}\"\n"));
+    std::iter::once(format!("id,name\n0,{first_name}\n")).chain(rows).collect()
+}
+
+/// Starts an import and kills it after some commits; the rows it acknowledged.
+fn killed_import(place: &Place, file: &str) -> u64 {
+    let arguments = ["k", file, "--key", "id", "--value", "name", "--batch", BATCH_ROWS, "--acknowledge"];
+    let mut child = place.command("import", arguments).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut acknowledged = 0;
+    for line in lines.by_ref().take(50) {
+        acknowledged = line.expect("it acknowledges").parse().expect("a number");
+    }
+    child.kill().expect("it can be killed");
+    for line in lines.map_while(Result::ok) {
+        acknowledged = line.parse().unwrap_or(acknowledged).max(acknowledged);
+    }
+    assert!(!child.wait().expect("it ends").success());
+    assert!((50..ROWS).contains(&acknowledged));
+    acknowledged
+}
+
+fn half_imported() -> (Place, PathBuf, u64) {
+    let place = Place::new();
+    let file = place.with_file("rows.csv", csv("zero"));
+    let acknowledged = killed_import(&place, words(&file));
+    (place, file, acknowledged)
+}
+
+fn position(place: &Place) -> Option<Value> {
+    let value = place.all(".import").first()?["value"].as_str().expect("text").to_string();
+    Some(serde_json::from_str(&value).expect("the position is JSON"))
+}
+
+/// A killed import keeps every acknowledged row, goes on exactly where it was, and ends as an unbroken one
+/// does.
+#[test]
+fn a_killed_import_goes_on_where_it_was() {
+    let (place, file, acknowledged) = half_imported();
+    let in_before = place.all("k").len() as u64;
+    assert!(in_before >= acknowledged);
+    assert_eq!(position(&place).expect("a position")["items"].as_u64(), Some(in_before));
+    let report = place.run("import", ["k", words(&file), "--key", "id", "--value", "name", "--json"]).ok();
+    let report: Value = serde_json::from_str(&report).expect("it is JSON");
+    assert_eq!(report["imported"].as_u64(), Some(ROWS - in_before));
+    assert_eq!(report["imported_in_all"].as_u64(), Some(ROWS));
+    place.run("import", ["unbroken", words(&file), "--key", "id", "--value", "name"]).ok();
+    assert_eq!(place.run("scan", ["k"]).ok(), place.run("scan", ["unbroken"]).ok());
+    assert_eq!(position(&place), None);
+}
+
+/// A file that changed, in length or in rows that are in, is refused; --restart takes it from the beginning.
+#[test]
+fn a_changed_file_is_refused() {
+    let (place, file, _) = half_imported();
+    let import = ["k", words(&file), "--key", "id", "--value", "name"];
+    place.with_file("rows.csv", csv("zer0"));
+    let error = place.run("import", import).failed(3);
+    assert!(error.contains("have changed since") && error.contains("--restart"), "{error}");
+    place.with_file("rows.csv", csv("nought"));
+    let error = place.run("import", import).failed(3);
+    assert!(error.contains("bytes then and has") && error.contains("--restart"), "{error}");
+    assert_eq!(place.run("import", import.iter().chain(&["--json"])).failed_json(3), "changed_import");
+    place.run("import", import.iter().chain(&["--restart"])).ok();
+    assert_eq!(place.run("get", ["k", "0"]).ok(), "nought\n");
+    assert_eq!(place.all("k").len() as u64, ROWS);
+}
+
+/// Other options read rows differently, so they cannot go on from the position; other keyspaces have their
+/// own.
+#[test]
+fn other_options_are_refused() {
+    let (place, file, _) = half_imported();
+    let error = place.run("import", ["k", words(&file), "--key", "name"]).failed(3);
+    assert!(error.contains("it was begun with --format csv --key \"id\" --value \"name\""), "{error}");
+    let report = place.run("import", ["other", words(&file), "--key", "id", "--json"]).ok();
+    let report: Value = serde_json::from_str(&report).expect("it is JSON");
+    assert_eq!(report["imported"].as_u64(), Some(ROWS));
+    assert!(position(&place).is_some());
+}

@@ -1,0 +1,129 @@
+//! import and export: what goes in comes out, in every format, and bad rows are told.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::{Place, of_output, words};
+
+/// Items with everything that could break a format.
+fn awkward_items() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut items: Vec<(Vec<u8>, Vec<u8>)> =
+        (0..=255_u8).map(|byte| (vec![b'k', byte], vec![byte, b'"', byte, b','])).collect();
+    items.extend([
+        (b"quote \"q\", tab\t, newline\r\n, \\n".to_vec(), "grün 🦀 \u{1f}\u{0}".as_bytes().to_vec()),
+        (b" padded ".to_vec(), b"".to_vec()),
+        (b"long".to_vec(), vec![b'x'; 50_000]),
+    ]);
+    items.sort();
+    items
+}
+
+/// As a file of JSON lines, every byte in digits.
+fn as_hex_lines(items: &[(Vec<u8>, Vec<u8>)]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    items
+        .iter()
+        .map(|(key, value)| json!({"key_hex": hex(key), "value_hex": hex(value)}).to_string() + "\n")
+        .collect()
+}
+
+/// Every format brings every item back, through a file and through a pipe, and nothing else is in the
+/// directory.
+#[test]
+fn every_format_is_reversible() {
+    let place = Place::new();
+    let items = awkward_items();
+    let file = place.with_file("items.jsonl", as_hex_lines(&items));
+    let report = place.run("import", ["first", words(&file)]).ok();
+    assert!(report.starts_with(&format!("imported {} items", items.len())), "{report}");
+    let expected = place.run("scan", ["first", "--hex"]).ok();
+    assert_eq!(expected.lines().count(), items.len());
+    for format in ["csv", "tsv", "jsonl"] {
+        let file = place.file(&format!("out.{format}"));
+        let exported = place.run("export", ["first", words(&file), "--json"]).ok();
+        let exported: Value = serde_json::from_str(&exported).expect("it is JSON");
+        assert_eq!(exported["exported"].as_u64(), Some(items.len() as u64));
+        place.run("import", [format, words(&file)]).ok();
+        assert_eq!(place.run("scan", [format, "--hex"]).ok(), expected, "{format}");
+        let piped = place.run("export", ["first", "--format", format]).ok();
+        assert_eq!(piped.as_bytes(), std::fs::read(&file).expect("it is there"), "{format}");
+    }
+    let left = std::fs::read_dir(place.directory.path()).expect("it is there");
+    let hidden =
+        left.filter(|entry| entry.as_ref().is_ok_and(|entry| words(&entry.path()).contains("export")));
+    assert_eq!(hidden.count(), 0);
+}
+
+/// What the export writes as CSV, an independent reader reads as the same text.
+#[test]
+fn csv_is_what_others_read() {
+    let place = Place::new();
+    let value = "say \"hi\",\nthen\r\ngo; grün";
+    place.run("put", ["k", "a,b", value]).ok();
+    let text = place.run("export", ["k", "--format", "csv"]).ok();
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let rows: Vec<csv::StringRecord> = reader.records().map(|row| row.expect("it is good CSV")).collect();
+    assert_eq!(rows, [vec!["a,b", value, ""]]);
+}
+
+/// A table of columns becomes rows as JSON under the key column, or one column of it.
+#[test]
+fn columns_of_a_table() {
+    let place = Place::new();
+    let file = place.with_file("people.csv", "id,name,city\r\n7,Ann,\"Ulm, DE\"\r\n8,Bo,\"two\nlines\"\r\n");
+    place.run("import", ["people", words(&file), "--key", "id"]).ok();
+    let row: Value = serde_json::from_str(&place.run("get", ["people", "8"]).ok()).expect("it is JSON");
+    assert_eq!(row, json!({"id": "8", "name": "Bo", "city": "two\nlines"}));
+    place.run("import", ["cities", words(&file), "--key", "name", "--value", "city"]).ok();
+    assert_eq!(place.run("scan", ["cities"]).ok(), "Ann\tUlm, DE\nBo\ttwo\\nlines\n");
+    let error = place.run("import", ["people", words(&file), "--key", "mail"]).failed(3);
+    assert!(error.contains("no column \"mail\"; there are id, name, city"), "{error}");
+}
+
+/// Rows come in through a pipe, where the format must be said.
+#[test]
+fn standard_input() {
+    let place = Place::new();
+    assert!(place.run("import", ["k", "-"]).failed(2).contains("--format"));
+    let mut command = place.command("import", ["k", "-", "--format", "jsonl", "--key", "id", "--json"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(b"{\"id\":1,\"x\":[2]}\n{\"id\":\"b\"}").expect("it reads");
+    let report = of_output(child.wait_with_output().expect("it ends")).ok();
+    let report: Value = serde_json::from_str(&report).expect("it is JSON");
+    assert_eq!((report["imported"].as_u64(), report["skipped"].as_u64()), (Some(2), Some(0)));
+    assert_eq!(place.run("scan", ["k"]).ok(), "1\t{\"id\":1,\"x\":[2]}\nb\t{\"id\":\"b\"}\n");
+}
+
+/// A bad row stops the import with its line and its fault; the rows before it are in; --skip-bad goes on from
+/// there.
+#[test]
+fn bad_rows_are_told_and_skipped() {
+    let place = Place::new();
+    let large = "x".repeat(100_000);
+    let text = format!("key,value\na,1\nb\nc,3\n{large},4\nd,5\n");
+    let file = place.with_file("bad.csv", text);
+    let error = place.run("import", ["k", words(&file)]).failed(3);
+    assert!(error.contains("bad.csv, line 3: 1 fields, where 2 are expected"), "{error}");
+    assert_eq!(place.run("import", ["k", words(&file), "--json"]).failed_json(3), "bad_row");
+    assert_eq!(place.run("scan", ["k"]).ok(), "a\t1\n");
+    let went_on = place.run("import", ["k", words(&file), "--skip-bad"]);
+    assert!(went_on.error.contains("line 3: ") && went_on.error.contains("line 5: the key of 100000 bytes"));
+    let report = went_on.ok();
+    assert!(report.contains("2 bad rows left out") && report.contains("1 earlier"), "{report}");
+    assert_eq!(place.run("scan", ["k"]).ok(), "a\t1\nc\t3\nd\t5\n");
+    let error = place.run("import", ["again", words(&file.with_file_name("no.csv"))]).failed(3);
+    assert!(error.contains("could not open"), "{error}");
+}
+
+/// An oversized item is told by its line, after the rows before it are in.
+#[test]
+fn oversized_items_are_told_by_line() {
+    let place = Place::new();
+    let large = "x".repeat(100_000);
+    let file = place.with_file("big.tsv", format!("key\tvalue\na\t1\n{large}\t2\nb\t3\n"));
+    let error = place.run("import", ["k", words(&file)]).failed(3);
+    assert!(error.contains("big.tsv, line 3: the key of 100000 bytes is over the limit of"), "{error}");
+    assert_eq!(place.run("scan", ["k"]).ok(), "a\t1\n");
+}
