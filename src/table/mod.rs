@@ -26,7 +26,7 @@ mod harness;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use build::{SliceShape, SliceSummary, TableBuilder, TableIdentity, TableSummary};
+pub(crate) use build::{SliceShape, TableBuilder, TableIdentity, TableSummary};
 pub(crate) use cursor::{Moved, TableCursor};
 pub(crate) use memory::PageBudget;
 pub(crate) use open::{Discarded, TableFile};
