@@ -103,7 +103,10 @@ impl TableBuilder {
 
     /// Memory held: what is not written yet, and what is kept of each item until the slice ends.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let slice = self.slice.as_ref().map_or(0, |slice| slice.hashes.capacity() * size_of::<u64>());
+        let slice = self.slice.as_ref().map_or(0, |slice| {
+            let hashes = slice.hashes.capacity() * size_of::<u64>();
+            hashes + slice.data.memory_bytes() + slice.fences.memory_bytes()
+        });
         self.out.buffer.capacity() + slice
     }
 

@@ -129,6 +129,11 @@ impl DataBuilder {
         self.items.last().map_or(0, |item| item.block_bytes)
     }
 
+    /// Memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.items.capacity() * size_of::<Pending>()
+    }
+
     /// The key of pending item `index`.
     pub(crate) fn key(&self, index: usize) -> &[u8] {
         let item = &self.items[index];

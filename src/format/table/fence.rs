@@ -9,13 +9,13 @@
 //! offset size          type name: meaning
 //! 0      4             u32  checksum
 //! 4      1             u8   tag: 3
-//! 5      1             u8   flags: 1 all blocks of the page but the last have one length, 2 some separator has
-//!                           more than eight bytes behind the prefix
+//! 5      1             u8   flags: 1 all blocks of the page but the last have one length, 2 some separator
+//!                           has more than eight bytes behind the prefix
 //! 6      2             u16  blocks: n, at least 1
 //! 8      8             u64  offset: of the page's first block
 //! 16     4             u32  block bytes: with flag 1, of every block but the last; else zero
 //! 20     4             u32  last bytes: with flag 1, of the last block; else zero
-//! 24     2             u16  prefix length: bytes of the page's first separator that all separators begin with
+//! 24     2             u16  prefix length: bytes of the first separator that all separators begin with
 //! 26     2             u16  tail bytes: of the tails at the end
 //! 28     4                  zero
 //! 32     (n-1) × 8     u64  heads: of separators 1 to n-1, the eight bytes behind the prefix as a big-endian

@@ -59,6 +59,12 @@ impl FenceBuilder {
         &self.separators[start..self.separator_ends[block]]
     }
 
+    /// Memory held.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let numbers = self.separator_ends.capacity() + self.block_ends.capacity();
+        self.separators.capacity() + numbers * size_of::<u64>()
+    }
+
     /// About how many bytes the pages will have.
     pub(crate) fn estimated_bytes(&self) -> u64 {
         self.blocks() as u64 * 12
