@@ -197,9 +197,10 @@ impl Store {
             Mode::ReadOnly => Ok(()),
             _ => self.sync_log(),
         };
-        self.writer.close(&*self.env.threads);
+        // Workers first: an edit of theirs must not meet a closed writer.
         self.work.stop(&self.writer.changed);
         self.env.threads.join();
+        self.writer.close(&*self.env.threads);
         self.close_keyspaces();
         self.env.storage.unlock();
         self.epoch.collect();

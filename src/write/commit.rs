@@ -220,6 +220,7 @@ impl Writer {
         // An earlier failure stays the one to tell.
         let _ = self.latch.set(Error::Closed);
         self.is_closing.store(true, Ordering::SeqCst);
+        self.changed.notify();
         loop {
             let seen = self.changed.seen();
             let mut queue = self.queue.lock();
