@@ -82,13 +82,8 @@ impl StoreFile {
         &self.live
     }
 
-    /// [`StoreFile::mend`] comes before any other write to the store: always so after a load.
-    pub(crate) fn must_mend(&self) -> bool {
-        self.doubt != Doubt::None
-    }
-
-    /// Makes both slots durably equal to the live one. Cost: one sync after a load of equal slots, two of
-    /// unequal ones, none when there is no doubt.
+    /// Makes both slots durably equal to the live one: after a load, before any other write to the store.
+    /// Cost: one sync after a load of equal slots, two of unequal ones, none when there is no doubt.
     pub(crate) fn mend(&mut self, storage: &dyn Storage) -> Result<()> {
         if self.doubt == Doubt::Both {
             self.write(storage, 0, &self.live)?;

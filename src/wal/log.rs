@@ -39,11 +39,6 @@ impl LogIdentity {
     }
 }
 
-/// Bytes of a log that holds `records` records of `payload_bytes` in all.
-pub(crate) fn log_bytes(records: u64, payload_bytes: u64) -> u64 {
-    RECORDS_FROM + payload_bytes.next_multiple_of(8) + records * record_bytes(8) as u64
-}
-
 /// A state of a log to come back to.
 #[derive(Debug)]
 pub(crate) struct Mark(Framer);
@@ -139,7 +134,9 @@ impl Log {
         Mark(self.framer.clone())
     }
 
-    /// Forgets what was framed since the mark.
+    /// Forgets what was framed since the mark. What of it reached the file must be overwritten, or the log's
+    /// end promised by the manifest, before anything later is acknowledged: a replay would take it for
+    /// committed.
     pub(crate) fn rewind(&mut self, mark: Mark) {
         self.framer = mark.0;
     }

@@ -33,7 +33,8 @@ pub(crate) struct Replayed {
     pub(crate) items: u64,
     /// Of the last item; that of the log before, or 0, if there was none.
     pub(crate) last_sequence: Sequence,
-    /// Bytes that are not zero follow the end, which were not used.
+    /// Bytes that are not zero follow the end, which were not used: what a torn write left, or in a recycled
+    /// log its earlier life. So it does not show that a record is missing; `gap` of the next log does.
     pub(crate) torn: bool,
     pub(crate) discarded_bytes: u64,
     /// Good records were not applied, as they do not go on from the log before. No later log may be applied
@@ -104,9 +105,11 @@ pub(crate) fn replay(
         replayed.last_sequence = first + count - 1;
         next = Some(first + count);
     }
-    bytes.truncate(replayed.end.bytes as usize);
-    bytes.drain(..replayed.durable_to as usize);
-    replayed.unsynced = bytes;
+    if !replayed.gap {
+        bytes.truncate(replayed.end.bytes as usize);
+        bytes.drain(..replayed.durable_to as usize);
+        replayed.unsynced = bytes;
+    }
     Ok(replayed)
 }
 

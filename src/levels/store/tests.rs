@@ -33,7 +33,7 @@ fn create_and_load() {
     let found = loaded(&storage);
     assert_eq!(found.live(), &live());
     assert_eq!(store.live(), found.live());
-    assert!(found.must_mend() && !store.must_mend());
+    assert_eq!((found.doubt, store.doubt), (Doubt::Second, Doubt::None));
     assert!(!unequal(&storage));
     assert_eq!(storage.names(), [FileName::STORE]);
     assert!(StoreFile::load(&MemoryStorage::new(5)).expect("no fault").is_none());
@@ -109,12 +109,12 @@ fn a_failed_change_can_be_tried_again() {
         let (storage, mut store) = created();
         storage.fail_after(Some(step));
         store.reserve_file_numbers(&storage).expect_err("cut");
-        assert!(store.must_mend());
+        assert_ne!(store.doubt, Doubt::None);
         storage.fail_after(None);
         let before = store.live().clone();
         let numbers = store.reserve_file_numbers(&storage).expect("healed");
         assert_eq!(numbers, before.next_file_number..before.next_file_number + 1024);
-        assert!(!store.must_mend());
+        assert_eq!(store.doubt, Doubt::None);
         storage.power_cut();
         assert_eq!(loaded(&storage).live(), store.live());
         assert!(!unequal(&storage));
