@@ -29,9 +29,9 @@ use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex};
 
 pub(crate) use flight::Claim;
+use flight::FlightTable;
 #[cfg(test)]
 pub(crate) use flight::{Slot, Waiter};
-use flight::FlightTable;
 use frames::{Counted, Frames, HeapBlock, Key, Owned, Plan};
 use pool::{Pool, Shortage};
 

@@ -25,7 +25,7 @@ use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::{self, Generation, Inserter};
 use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
-use crate::wal::replay::{LogEntry, Replayed, make_durable, replay};
+use crate::wal::replay::{After, LogEntry, Replayed, make_durable, replay};
 use crate::wal::{Log, LogIdentity};
 use crate::write::commit::{Sealed, SealedLog, Spare, Writer};
 
@@ -250,7 +250,7 @@ fn replay_logs(parts: &Parts, found: &Found) -> Result<Logs> {
         last_sequence: found.state.flushed,
         recovery: Recovery::default(),
     };
-    let mut after = None;
+    let mut after = After::AtLeast(found.state.flushed);
     let mut is_cut = false;
     for (number, log) in &found.state.logs {
         if is_cut {
@@ -263,10 +263,15 @@ fn replay_logs(parts: &Parts, found: &Found) -> Result<Logs> {
         logs.recovery.replayed_items += replayed.items;
         logs.recovery.replayed_bytes += replayed.end.bytes;
         logs.recovery.discarded_bytes += replayed.discarded_bytes;
-        // A sealed log's remains behind its promised end are no sign that the next one is not to be used.
-        is_cut = replayed.gap || (replayed.torn && log.promise.is_none());
+        // A torn end alone says nothing: a recycled log ends in remains of its earlier life. What is missing of it
+        // shows in the next one, which does not go on from here.
+        is_cut = replayed.gap;
+        if is_cut {
+            logs.forgotten.push(*number);
+            continue;
+        }
         if replayed.items > 0 {
-            after = Some(replayed.last_sequence);
+            after = After::Exactly(replayed.last_sequence);
             logs.last_sequence = logs.last_sequence.max(replayed.last_sequence);
         }
         filling.end_log(*number, replayed.last_sequence);
@@ -299,6 +304,9 @@ impl Filling<'_> {
         let Some((_, inserter, _, last)) = &mut self.now else { unreachable!("begun above") };
         for (item, sequence) in items.zip(first..) {
             *last = sequence;
+            if sequence <= self.state.flushed {
+                continue;
+            }
             if self.known.contains(&item.tree) {
                 inserter.insert(
                     item.tree,

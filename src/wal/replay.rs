@@ -22,8 +22,32 @@ pub(crate) struct LogEntry {
     pub(crate) number: u64,
     pub(crate) log: manifest::Log,
     pub(crate) store_id: u128,
-    /// The last sequence number of the log before, which this one must go on from; `None` for the oldest log.
-    pub(crate) after: Option<Sequence>,
+    /// What was written before it: its first batch must go on from there.
+    pub(crate) after: After,
+}
+
+/// What is known of the writes before a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum After {
+    /// They end with this one.
+    Exactly(Sequence),
+    /// They go up to this one at least, and the log may hold some of them again.
+    AtLeast(Sequence),
+}
+
+impl After {
+    pub(crate) fn last(self) -> Sequence {
+        match self {
+            After::Exactly(last) | After::AtLeast(last) => last,
+        }
+    }
+
+    fn admits(self, first: Sequence) -> bool {
+        match self {
+            After::Exactly(last) => first == last + 1,
+            After::AtLeast(last) => (1..=last + 1).contains(&first),
+        }
+    }
 }
 
 /// What was replayed.
@@ -75,7 +99,7 @@ pub(crate) fn replay(
     let mut replayed = Replayed {
         end: found.end,
         items: 0,
-        last_sequence: entry.after.unwrap_or(0),
+        last_sequence: entry.after.last(),
         torn,
         discarded_bytes,
         gap: false,
@@ -84,13 +108,13 @@ pub(crate) fn replay(
         framer,
         unsynced: Vec::new(),
     };
-    let mut next = entry.after.map(|last| last + 1);
+    let mut after = entry.after;
     for record in found.records() {
         let first = record.sequence;
         let base = record.offset + RECORD_HEAD_BYTES as u64;
         let items = Items::new(record.payload).map_err(|bad| Error::malformed(file, base, bad))?;
-        if next.is_some_and(|next| next != first) || first == 0 {
-            let expected = next.unwrap_or(1);
+        if !after.admits(first) {
+            let expected = after.last() + 1;
             if replayed.items > 0 || first < expected || found.same_boot {
                 let what = "the first sequence of a batch";
                 return Err(Error::corrupt(file, record.offset + 8, what, expected, first));
@@ -102,8 +126,8 @@ pub(crate) fn replay(
         let count = items.count_left();
         apply(first, items)?;
         replayed.items += count;
-        replayed.last_sequence = first + count - 1;
-        next = Some(first + count);
+        replayed.last_sequence = first + (count - 1);
+        after = After::Exactly(replayed.last_sequence);
     }
     if !replayed.gap {
         bytes.truncate(replayed.end.bytes as usize);

@@ -3,7 +3,7 @@
 
 use super::log::{Log, LogIdentity};
 use super::memory::MemoryStorage;
-use super::replay::{LogEntry, Replayed, make_durable, replay};
+use super::replay::{After, LogEntry, Replayed, make_durable, replay};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::format::frames::{FramePoint, RECORDS_FROM};
@@ -19,7 +19,7 @@ fn identity(number: u64) -> LogIdentity {
 
 fn entry(number: u64, promise: Option<FramePoint>, after: Option<Sequence>) -> LogEntry {
     let log = manifest::Log { path: 0, uid: 1000 + number, bytes: BYTES, promise };
-    LogEntry { number, log, store_id: 77, after }
+    LogEntry { number, log, store_id: 77, after: after.map_or(After::AtLeast(1000), After::Exactly) }
 }
 
 fn batch(keys: &[&str]) -> Vec<u8> {
@@ -73,7 +73,7 @@ fn read(storage: &dyn Storage, entry: &LogEntry) -> Result<(Vec<(Sequence, Strin
 fn keys(storage: &dyn Storage, entry: &LogEntry) -> String {
     let (found, replayed) = read(storage, entry).expect("sound");
     assert_eq!(replayed.items, found.len() as u64);
-    assert_eq!(replayed.last_sequence, found.last().map_or(entry.after.unwrap_or(0), |(last, _)| *last));
+    assert_eq!(replayed.last_sequence, found.last().map_or(entry.after.last(), |(last, _)| *last));
     found.into_iter().map(|(_, key)| key).collect()
 }
 
@@ -209,6 +209,10 @@ fn logs_go_on_from_each_other() {
     make_durable(&storage, &mut replayed).expect("nothing to do");
     assert_eq!(storage.changes(), changes, "what is not used is left as it is");
     assert_eq!(corrupt_what(read(&storage, &entry(1, None, Some(11)))), "the first sequence of a batch");
+    let oldest = |last| LogEntry { after: After::AtLeast(last), ..entry(1, None, None) };
+    assert_eq!(keys(&storage, &oldest(10)), "ab");
+    assert_eq!(keys(&storage, &oldest(12)), "ab", "what is in tables already may stand in the log too");
+    assert!(read(&storage, &oldest(9)).expect("a gap").1.gap, "what came before it was lost");
 }
 
 /// A recycled log ends in remains of its earlier life, which looks torn and is not: the next log goes on from it.

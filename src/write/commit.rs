@@ -116,8 +116,6 @@ pub(crate) struct Front {
     /// Framed records, or a slot page, on their way to the log.
     buffer: Vec<u8>,
     written_back: u64,
-    /// A full disk cut an append short: the log ends before it.
-    must_seal: bool,
 }
 
 /// Counters of the write path since open. Written by the leader only.
@@ -335,14 +333,11 @@ impl Front {
             last_sequence,
             earlier: Vec::new(),
             buffer: Vec::new(),
-            must_seal: false,
         }
     }
 
     fn has_room(&self, items: usize, key_value_bytes: usize, payload_bytes: usize) -> bool {
-        !self.must_seal
-            && self.spare.inserter.room(items, key_value_bytes)
-            && self.spare.log.room_bytes() >= payload_bytes
+        self.spare.inserter.room(items, key_value_bytes) && self.spare.log.room_bytes() >= payload_bytes
     }
 
     fn is_empty(&self) -> bool {
@@ -362,7 +357,6 @@ impl Front {
         self.earlier.retain(|log| log.is_durable.get().is_none());
         self.earlier.push(Arc::clone(&log));
         self.written_back = self.spare.log.tail().bytes;
-        self.must_seal = false;
         Arc::new(Sealed { generation: old.generation, logs: vec![log], last_sequence: self.last_sequence })
     }
 }
@@ -377,6 +371,8 @@ enum Stage {
     Sync,
     /// The slot page is on its way.
     Slot,
+    /// A full disk cut an append short: zeros in its place, so that nothing of it is ever replayed.
+    Erase(Error),
 }
 
 struct Lead {
@@ -578,6 +574,7 @@ impl<'w> Commit<'w> {
                 Step::Ask(WriteAsk::Append { file, offset, writeback: None })
             }
             Stage::Slot => self.finish(op, lead),
+            Stage::Erase(error) => self.give_up(lead.front, lead.group, error),
         }
     }
 
@@ -635,7 +632,10 @@ impl<'w> Commit<'w> {
             (Stage::Append { mark, last_sequence }, Error::Full { .. }) => {
                 front.spare.log.rewind(mark);
                 front.last_sequence = last_sequence;
-                front.must_seal = true;
+                front.buffer.fill(0);
+                let (file, offset) = (front.spare.log.file(), front.spare.log.tail().bytes);
+                self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(error) });
+                return Step::Ask(WriteAsk::Append { file, offset, writeback: None });
             }
             _ => self.writer.latch(&error),
         }
