@@ -116,6 +116,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Everything has been read.
+    #[cfg(test)]
     pub(crate) fn finish(&self, what: &'static str) -> Result<(), Malformed> {
         if self.remaining() == 0 { Ok(()) } else { Err(self.malformed(what, 0, self.remaining() as u64)) }
     }
@@ -131,6 +132,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Bytes that `put_varint` appends.
+#[cfg(test)]
 pub(crate) fn varint_bytes(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }

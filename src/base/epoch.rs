@@ -92,6 +92,7 @@ impl Epoch {
     }
 
     /// Deferred calls not run yet.
+    #[cfg(test)]
     pub(crate) fn pending(&self) -> u64 {
         self.shared.pending.load(Ordering::Relaxed)
     }

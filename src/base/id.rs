@@ -51,10 +51,6 @@ impl FileKind {
         FileKind::History,
     ];
 
-    pub(crate) fn from_u8(byte: u8) -> Option<FileKind> {
-        FileKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
-    }
-
     /// The word a file name begins with.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -160,7 +156,6 @@ mod tests {
             let number = if kind.is_numbered() { 0xabcdef } else { 0 };
             let name = FileName::new(kind, number);
             assert_eq!(FileName::parse(&name.to_string(), 0), Some(name));
-            assert_eq!(FileKind::from_u8(kind as u8), Some(kind));
         }
         for foreign in [
             "",
@@ -176,7 +171,6 @@ mod tests {
         ] {
             assert_eq!(FileName::parse(foreign, 0), None, "{foreign}");
         }
-        assert_eq!(FileKind::from_u8(0), None);
         assert_eq!(ItemKind::from_u8(0), None);
         assert_eq!(ItemKind::from_u8(3), None);
     }

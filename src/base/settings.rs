@@ -3,22 +3,12 @@
 
 use super::error::{Error, Result};
 
-/// Whose setting it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
-    /// Given to the builder at each open.
-    Store,
-    /// Given when a keyspace is created; changed on a later open for tables written from then on.
-    Keyspace,
-}
-
 /// One row of the table.
 #[derive(Debug)]
 pub(crate) struct Setting {
     /// Its number in the manifest; never reused. 0 for what is not stored.
     pub(crate) id: u16,
     pub(crate) name: &'static str,
-    pub(crate) scope: Scope,
     pub(crate) default: u64,
     pub(crate) min: u64,
     pub(crate) max: u64,
@@ -26,7 +16,7 @@ pub(crate) struct Setting {
 }
 
 macro_rules! settings {
-    ($kind:ident, $scope:ident, $doc:literal:
+    ($kind:ident, $doc:literal:
         $($field:ident $id:literal = $default:expr, $min:expr, $max:expr, $about:literal;)*) => {
         #[doc = $doc]
         #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,7 +28,7 @@ macro_rules! settings {
 
         impl $kind {
             pub(crate) const TABLE: &'static [Setting] = &[$(Setting {
-                id: $id, name: stringify!($field), scope: Scope::$scope,
+                id: $id, name: stringify!($field),
                 default: $default, min: $min, max: $max, about: $about,
             },)*];
 
@@ -62,7 +52,7 @@ macro_rules! settings {
     };
 }
 
-settings! { StoreSettings, Store, "Settings of one open store.":
+settings! { StoreSettings, "Settings of one open store.":
     memory_bytes 0 = 256 << 20, 32 << 20, 1 << 44,
         "Memory for everything: write buffers, cache, filters, indexes, merges. \
          Larger: fewer device reads and merges. Smaller: less memory.";
@@ -78,7 +68,7 @@ settings! { StoreSettings, Store, "Settings of one open store.":
         "Smallest length of a manifest file. Smaller: rewritten more often.";
 }
 
-settings! { KeyspaceSettings, Keyspace, "Settings of one keyspace, stored in the manifest.":
+settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.":
     table_bytes 1 = 64 << 20, 64 << 10, 1 << 30,
         "Largest table file that a merge writes. Larger: fewer files. Smaller: merges in smaller steps.";
     size_ratio 2 = 8, 2, 64,
@@ -120,7 +110,6 @@ mod tests {
                     .iter()
                     .all(|other| other.name != one.name && (one.id == 0 || other.id != one.id))
             );
-            assert_eq!(one.scope == Scope::Keyspace, one.id != 0);
         }
         let mut settings = KeyspaceSettings::default();
         settings.set("size_ratio", 1).expect("known name");

@@ -58,11 +58,9 @@ pub(crate) struct Read {
     pub(crate) block: BlockAddress,
 }
 
-/// Asks of one step: plain data, at most [`GET_ASKS_MAX`] or [`SCAN_ASKS_MAX`] in flight. Allocated on a miss
+/// Asks of one step: plain data, at most [`SCAN_ASKS_MAX`] in flight. Allocated on a miss
 /// only.
 pub(crate) type Reads = Vec<Read>;
 
-/// Reads a get may have in flight.
-pub(crate) const GET_ASKS_MAX: usize = 8;
 /// Reads a scan may have in flight.
 pub(crate) const SCAN_ASKS_MAX: usize = 32;

@@ -101,6 +101,7 @@ pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
 }
 
 impl Slot {
+    #[cfg(test)]
     pub(crate) fn address(&self) -> &BlockAddress {
         &self.address
     }

@@ -122,6 +122,7 @@ impl Cache {
     }
 
     /// Offers a verified block: kept if it is not here yet and a frame can be had. Better not under a pin.
+    #[cfg(test)]
     pub(crate) fn insert(&self, address: &BlockAddress, bytes: &[u8]) {
         let key = Key::of(address);
         assert_eq!(bytes.len(), address.bytes as usize, "a block is as long as its address says");

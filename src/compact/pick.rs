@@ -112,6 +112,7 @@ pub(crate) struct Pick {
 
 impl Pick {
     /// Whether nothing older overlaps the inputs: every tombstone may be dropped.
+    #[cfg(test)]
     pub(crate) fn is_bottommost(&self) -> bool {
         self.older.is_empty()
     }

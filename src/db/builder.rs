@@ -4,10 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
 use crate::base::settings::StoreSettings;
-use crate::engine::{Mode, OpenOptions, Store};
-use crate::io::env::Env;
-use crate::io::os::DirectIo;
-use crate::write::commit::Until;
+use crate::engine::{Env, Mode, OpenOptions, Store, Until};
 
 use super::Db;
 
@@ -137,8 +134,7 @@ impl Builder {
     /// ```
     pub fn open(self) -> Result<Db> {
         self.check()?;
-        let direct_io = if self.settings.direct_io == 1 { DirectIo::WhereSupported } else { DirectIo::Off };
-        let env = Env::os(&self.path, direct_io, self.settings.open_files_max as usize)?;
+        let env = self.settings.env(&self.path)?;
         self.open_in(env)
     }
 

@@ -17,6 +17,8 @@ mod tables;
 mod timer;
 mod work;
 
+use std::path::Path;
+
 use crate::base::epoch::Epoch;
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
@@ -24,12 +26,16 @@ use crate::base::id::TreeId;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
-use crate::io::env::Env;
+use crate::io::os::DirectIo;
 use crate::levels::view::Views;
 use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget};
 use crate::write::batch::Items;
-use crate::write::commit::{CommitOp, Seals, Until, Writer};
+use crate::write::commit::{CommitOp, Seals, Writer};
+
+pub(crate) use crate::io::env::Env;
+pub(crate) use crate::read::trace::NoTrace;
+pub(crate) use crate::write::commit::Until;
 
 use budget::Budget;
 use catalog::CatalogCell;
@@ -89,6 +95,14 @@ pub(crate) struct Store {
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store").field("path", &self.env.storage.path()).finish_non_exhaustive()
+    }
+}
+
+impl StoreSettings {
+    /// The operating system as these settings want it, for a store in `path`.
+    pub(crate) fn env(&self, path: &Path) -> Result<Env> {
+        let direct_io = if self.direct_io == 1 { DirectIo::WhereSupported } else { DirectIo::Off };
+        Env::os(path, direct_io, self.open_files_max as usize)
     }
 }
 
@@ -200,7 +214,14 @@ impl Store {
         // Workers first: an edit of theirs must not meet a closed writer.
         self.work.stop(&self.writer.changed);
         self.env.threads.join();
-        self.writer.close(&*self.env.threads);
+        self.writer.begin_close();
+        loop {
+            let seen = self.writer.changed.seen();
+            if self.writer.try_close() {
+                break;
+            }
+            self.env.threads.wait(&self.writer.changed, seen, None);
+        }
         self.close_keyspaces();
         self.env.storage.unlock();
         self.epoch.collect();

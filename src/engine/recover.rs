@@ -263,8 +263,8 @@ fn replay_logs(parts: &Parts, found: &Found) -> Result<Logs> {
         logs.recovery.replayed_items += replayed.items;
         logs.recovery.replayed_bytes += replayed.end.bytes;
         logs.recovery.discarded_bytes += replayed.discarded_bytes;
-        // A torn end alone says nothing: a recycled log ends in remains of its earlier life. What is missing of it
-        // shows in the next one, which does not go on from here.
+        // A torn end alone says nothing: a recycled log ends in remains of its earlier life. What is missing
+        // of it shows in the next one, which does not go on from here.
         is_cut = replayed.gap;
         if is_cut {
             logs.forgotten.push(*number);

@@ -1,7 +1,9 @@
 //! Statistics: plain numbers, gathered when asked for.
 
+use std::collections::BTreeMap;
+
 use crate::base::sync::Ordering;
-use crate::levels::version::Tree;
+use crate::levels::version::{Placed, Tree, Version};
 
 use super::Store;
 use super::budget::GENERATION_COUNT;
@@ -209,9 +211,10 @@ impl Store {
             names.values().map(|one| keyspace_stats(one, view.version.tree(one.tree))).collect()
         };
         let in_view = view.generations.len() as u64;
-        let table_bytes = keyspaces.iter().map(|one| one.table_bytes).sum();
+        let files: BTreeMap<u64, u64> = placed(&view.version).map(file_bytes).collect();
+        let handles: u64 = placed(&view.version).map(|one| one.table.memory_bytes() as u64).sum();
         drop(pin);
-        let (memory, generations) = self.memory_stats();
+        let (memory, generations) = self.memory_stats(handles);
         let kept = generations.saturating_sub(in_view + u64::from(self.writer.has_spare()));
         Stats {
             keyspaces,
@@ -219,7 +222,7 @@ impl Store {
             io: self.io_stats(),
             write: self.write_stats(),
             space: SpaceStats {
-                table_bytes,
+                table_bytes: files.values().sum(),
                 log_bytes: self.catalog.log_count.load(Ordering::Relaxed) * self.budget.log_bytes,
                 manifest_bytes: self.catalog.manifest_bytes.load(Ordering::Relaxed),
             },
@@ -250,7 +253,7 @@ impl Store {
     }
 
     /// Memory by role, and how many generations there are.
-    fn memory_stats(&self) -> (MemoryStats, u64) {
+    fn memory_stats(&self, handle_bytes: u64) -> (MemoryStats, u64) {
         let alive: Vec<u64> = {
             let generations = self.generations.lock();
             let alive = generations.iter().filter_map(|one| one.upgrade());
@@ -262,7 +265,7 @@ impl Store {
         let roles = vec![
             role("write buffers", alive.iter().sum(), GENERATION_COUNT * budget.generation_bytes),
             role("cache", cache.used_bytes + cache.index_bytes + cache.heap_bytes, budget.cache_bytes),
-            role("filters and fences", self.pages.used_bytes(), budget.pages_bytes),
+            role("filters and fences", self.pages.used_bytes() + handle_bytes, budget.pages_bytes),
             role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes),
         ];
         let used_bytes = roles.iter().map(|role| role.bytes).sum();
@@ -298,6 +301,15 @@ impl Store {
             pressure: self.writer.pressure.load(Ordering::Relaxed),
         }
     }
+}
+
+fn placed(version: &Version) -> impl Iterator<Item = &Placed> {
+    version.trees().flat_map(|tree| tree.tables()).map(|(_, placed)| placed)
+}
+
+/// Number and length of the file that a table lies in.
+fn file_bytes(placed: &Placed) -> (u64, u64) {
+    (placed.name().0, placed.table.file().bytes())
 }
 
 fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>) -> KeyspaceStats {

@@ -9,7 +9,6 @@ pub(crate) mod os;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;
 pub(crate) mod storage;
-pub(crate) mod whole;
 
 #[cfg(test)]
 mod tests;

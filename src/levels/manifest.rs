@@ -16,8 +16,7 @@ use crate::format::frames::{
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::manifest::{Change, Changes, State, encode_edit};
 use crate::format::store::{Live, ManifestPlace};
-use crate::io::storage::Storage;
-use crate::io::whole::{read_whole, write_zeros};
+use crate::io::storage::{Storage, read_whole, write_zeros};
 
 /// How many times its live content a manifest may hold before it is rewritten.
 const CONTENT_RATIO: u64 = 4;

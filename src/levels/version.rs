@@ -58,10 +58,6 @@ impl Run {
         &self.tables
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
-        self.tables.iter().map(|placed| placed.table.slice_bytes()).sum()
-    }
-
     /// Index of the first table whose largest key is not below `key`; the number of tables if there is none.
     pub(crate) fn position(&self, key: &[u8]) -> usize {
         let (first, last) = (&self.tables[0].table, &self.tables[self.tables.len() - 1].table);

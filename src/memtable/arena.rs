@@ -84,6 +84,7 @@ impl Arena {
         self.region.bytes()
     }
 
+    #[cfg(test)]
     pub(super) fn into_region(self) -> Region {
         self.region
     }

@@ -168,6 +168,7 @@ impl Generation {
     }
 
     /// Bytes of the region in use: entries, index, filter, directory.
+    #[cfg(test)]
     pub(crate) fn bytes_used(&self) -> usize {
         self.tally.bytes_used.load(Ordering::Relaxed)
     }
@@ -184,6 +185,7 @@ impl Generation {
 
     /// The region, if this is the last reference and the inserter is gone. The owner zeroes it before it is
     /// used again.
+    #[cfg(test)]
     pub(crate) fn into_region(generation: Arc<Generation>) -> Option<Region> {
         Arc::into_inner(generation).map(|generation| generation.arena.into_region())
     }

@@ -82,6 +82,7 @@ pub(crate) struct Merge<S: Source> {
 
 impl<S: Source> Merge<S> {
     /// A merge of sources given newest first, each standing on its first item.
+    #[cfg(test)]
     pub(crate) fn new(sources: Vec<S>) -> Merge<S> {
         Merge::with_prefix(sources, &[])
     }

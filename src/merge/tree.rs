@@ -90,6 +90,7 @@ impl LoserTree {
 
     /// How many sources are not at their end.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn live_count(&self) -> usize {
         self.live_count
     }

@@ -133,6 +133,7 @@ impl TableCursor {
     }
 
     /// Turns the cursor round: `seek` next.
+    #[cfg(test)]
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         self.direction = direction;
         self.state = State::Ended;
@@ -215,6 +216,7 @@ impl TableCursor {
 
     /// Up to `count` data blocks that come after the one at hand, or the one needed, as far as is known
     /// without reading.
+    #[cfg(test)]
     pub(crate) fn upcoming(&self, count: usize) -> Vec<BlockAddress> {
         let mut addresses = Vec::new();
         if self.state == State::Ended {

@@ -24,6 +24,8 @@ mod damage;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
+mod scrub;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use build::{SliceShape, TableBuilder, TableIdentity, TableSummary};

@@ -52,6 +52,7 @@ impl Discarded {
 pub(crate) struct TableFile {
     identity: TableIdentity,
     bytes: u64,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the check of a whole file reads it"))]
     checksum: u32,
     obsolete: AtomicBool,
     discarded: Arc<Discarded>,
@@ -94,6 +95,7 @@ impl TableFile {
         self.bytes
     }
 
+    #[cfg(test)]
     pub(crate) fn checksum(&self) -> u32 {
         self.checksum
     }
@@ -114,7 +116,9 @@ impl Drop for TableFile {
 
 /// What opening reads.
 pub(super) struct Contents {
+    #[cfg_attr(not(test), expect(dead_code, reason = "the check of a whole file reads it"))]
     pub(super) blocks_checksum: u32,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the check of a whole file reads it"))]
     pub(super) footer: Span,
     pub(super) slices: Vec<(SliceEntry, Option<Top>)>,
 }

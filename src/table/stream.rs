@@ -119,6 +119,7 @@ impl TableStream {
         Ok(())
     }
 
+    #[cfg(test)]
     pub(crate) fn table(&self) -> &Arc<Table> {
         &self.table
     }
@@ -130,6 +131,7 @@ impl TableStream {
     }
 
     /// Over the checksums of all blocks so far.
+    #[cfg(test)]
     pub(super) fn checksum(&self) -> u32 {
         self.seen.checksum
     }

@@ -15,8 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
 use crate::format::frames::{FramePoint, Framer, RECORDS_FROM, record_bytes};
 use crate::format::header::FileHeader;
-use crate::io::storage::Storage;
-use crate::io::whole::write_zeros;
+use crate::io::storage::{Storage, write_zeros};
 
 /// What a new log is, as the manifest will name it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,8 +13,7 @@ use crate::format::frames::{Expected, FramePoint, Framer, RECORD_HEAD_BYTES, Tai
 use crate::format::header::FileHeader;
 use crate::format::log::Items;
 use crate::format::manifest;
-use crate::io::storage::Storage;
-use crate::io::whole::read_whole;
+use crate::io::storage::{Storage, read_whole};
 
 /// Which log to replay, and what is known of it.
 #[derive(Clone, Copy, Debug)]

@@ -215,7 +215,8 @@ fn logs_go_on_from_each_other() {
     assert!(read(&storage, &oldest(9)).expect("a gap").1.gap, "what came before it was lost");
 }
 
-/// A recycled log ends in remains of its earlier life, which looks torn and is not: the next log goes on from it.
+/// A recycled log ends in remains of its earlier life, which looks torn and is not: the next log goes on from
+/// it.
 #[test]
 fn remains_of_an_earlier_life_are_no_gap() {
     let storage = MemoryStorage::new(5);

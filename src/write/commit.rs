@@ -22,7 +22,6 @@ use crate::base::step::Step;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, OnceLock, Ordering};
 use crate::format::frames::FramePoint;
 use crate::format::log::Items;
-use crate::io::env::Threads;
 use crate::levels::view::Views;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::{Log, Mark};
@@ -213,22 +212,23 @@ impl Writer {
         writer
     }
 
-    /// Takes the front for good, once nobody leads: later commits fail with `Closed`.
-    pub(crate) fn close(&self, threads: &dyn Threads) {
+    /// Closes the writer: later commits fail with `Closed`.
+    pub(crate) fn begin_close(&self) {
         // An earlier failure stays the one to tell.
         let _ = self.latch.set(Error::Closed);
         self.is_closing.store(true, Ordering::SeqCst);
         self.changed.notify();
-        loop {
-            let seen = self.changed.seen();
-            let mut queue = self.queue.lock();
-            if matches!(self.latch.get(), Some(Error::ReadOnly)) || queue.front.take().is_some() {
-                queue.spare = None;
-                return;
-            }
-            drop(queue);
-            threads.wait(&self.changed, seen, None);
+    }
+
+    /// Takes the front for good; `false` while a commit still leads. `changed` moves when it no longer does.
+    pub(crate) fn try_close(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let is_read_only = matches!(self.latch.get(), Some(Error::ReadOnly));
+        let is_closed = is_read_only || queue.front.take().is_some();
+        if is_closed {
+            queue.spare = None;
         }
+        is_closed
     }
 
     /// Everything up to it is visible. Read it after pinning a view.

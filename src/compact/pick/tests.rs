@@ -50,14 +50,28 @@ fn bounds_are_inclusive() {
     }
 }
 
-/// One rule a row: the tree and the work it gives.
+type Row<'r> = (&'r str, &'r [&'r [TableShape<'static>]], Option<Brief>);
+
+fn check(rows: &[Row<'_>]) {
+    for (what, levels, expected) in rows {
+        assert_eq!(picked(levels).as_ref().map(brief), *expected, "{what}");
+    }
+}
+
+fn big(min: &'static str, max: &'static str) -> TableShape<'static> {
+    table(min, max, 100)
+}
+
+fn full() -> [TableShape<'static>; 4] {
+    [big("a", "c"), big("d", "f"), big("g", "i"), big("j", "l")]
+}
+
+/// One rule a row: the tree and the work its level 0 gives.
 #[test]
-fn each_rule_gives_its_work() {
+fn each_rule_of_level_0_gives_its_work() {
     let run = |min, max| table(min, max, 10);
-    let big = |min, max| table(min, max, 100);
-    let full = [big("a", "c"), big("d", "f"), big("g", "i"), big("j", "l")];
-    type Row<'r> = (&'r str, &'r [&'r [TableShape<'static>]], Option<Brief>);
-    let rows: &[Row<'_>] = &[
+    let full = full();
+    check(&[
         ("an empty tree is settled", &[], None),
         ("too few runs", &[&[run("a", "c")]], None),
         (
@@ -101,6 +115,14 @@ fn each_rule_gives_its_work() {
             &[&[run("a", "c"), run("b", "d")], &full],
             Some((Work::Move, 1, 0..4, 2, 0..0)),
         ),
+    ]);
+}
+
+/// One rule a row: the tree and the work its deeper levels give.
+#[test]
+fn each_rule_of_deeper_levels_gives_its_work() {
+    let full = full();
+    check(&[
         ("the last level has no bound", &[&[], &full], None),
         (
             "over capacity: the table with the least overlap a byte",
@@ -143,10 +165,7 @@ fn each_rule_gives_its_work() {
             &[&[], &[big("a", "b"), with_tombstones(big("c", "d"), 10)]],
             Some((Work::Merge, 1, 1..2, 1, 0..0)),
         ),
-    ];
-    for (what, levels, expected) in rows {
-        assert_eq!(picked(levels).as_ref().map(brief), *expected, "{what}");
-    }
+    ]);
 }
 
 /// Tables below the output are named when they overlap the inputs, or what the inputs meet in the output

@@ -16,8 +16,11 @@
 //! ```
 //! A page is 4096 bytes: 63 lines. The only page of a slice is as many units as it needs.
 //!
-//! Where a key's bits are, from the 44 bits of the hash's filter field, left-aligned in h: page = (h × pages)
-//! >> 64; m = mix(h); line = (m × lines) >> 64; for each probe m := m × 0x9e3779b97f4a7c15, bit = m >> 55.
+//! Where a key's bits are, from the 44 bits of the hash's filter field, left-aligned in h:
+//! ```text
+//! page = (h × pages) >> 64;  m = mix(h);  line = (m × lines) >> 64;
+//! for each probe: m := m × 0x9e3779b97f4a7c15, bit = m >> 55
+//! ```
 //! mix is xor-shift right by 33, multiplication by 0xff51afd7ed558ccd, xor-shift right by 33. The remix by
 //! the golden ratio in place of double hashing: with few bits double hashing repeats pairs (Kirsch and
 //! Mitzenmacher, "Less hashing, same performance", 2006, is asymptotic). Lines of one cache line: Putze,

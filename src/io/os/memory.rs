@@ -58,9 +58,11 @@ fn map_huge(bytes: usize) -> Option<NonNull<u8>> {
     // A failure would only leave address space mapped that is never touched.
     unsafe {
         if before > 0 {
+            // Address space that stays mapped is never touched.
             let _ = munmap(start.as_ptr().cast(), before);
         }
         if behind > 0 {
+            // As above.
             let _ = munmap(aligned.add(kept).as_ptr().cast(), behind);
         }
     }

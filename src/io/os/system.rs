@@ -74,12 +74,14 @@ pub(super) mod advice {
 
     /// No read-ahead: blocks are read one by one.
     pub(in crate::io::os) fn will_read_anywhere(descriptor: &OwnedFd) {
+        // A hint: reads work without it.
         let _ = fadvise(descriptor, 0, None, Advice::Random);
     }
 
     /// Drops what is clean of the range, and starts to write the rest without waiting for it, as
     /// `sync_file_range(SYNC_FILE_RANGE_WRITE)` would. 0 bytes: to the end of the file.
     pub(in crate::io::os) fn will_not_read(descriptor: &OwnedFd, offset: u64, bytes: u64) {
+        // A hint: the kernel writes in its own time without it.
         let _ = fadvise(descriptor, offset, NonZeroU64::new(bytes), Advice::DontNeed);
     }
 }

@@ -181,11 +181,13 @@ impl State {
                 let outcome = match stop {
                     Stop::Before => "stopped before",
                     Stop::Amid if has_parts => {
+                        // The process is gone: nobody hears the outcome.
                         let _ = run(self, Extent::Part);
                         "stopped amid"
                     }
                     Stop::Amid if self.rng.one_in(2) => "stopped before",
                     Stop::Amid | Stop::After => {
+                        // As above.
                         let _ = run(self, Extent::Whole);
                         "stopped after"
                     }
