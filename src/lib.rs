@@ -16,6 +16,8 @@ mod wal;
 mod write;
 
 pub use base::error::{Corrupt, Error, Result};
+#[cfg(any(test, feature = "sim"))]
+pub use db::sim;
 pub use db::{
     Access, Any, BackgroundStats, Batch, Builder, Create, Cursor, Db, Durability, IoStats, Keyspace,
     KeyspaceAt, KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats,

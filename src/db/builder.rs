@@ -141,12 +141,24 @@ impl Builder {
     /// Opens the store in a world of the caller's.
     pub(crate) fn open_in(self, env: Env) -> Result<Db> {
         self.check()?;
+        self.open_checked(env)
+    }
+
+    fn open_checked(self, env: Env) -> Result<Db> {
         let mode = match (self.access, self.create) {
             (Access::ReadOnly, _) => Mode::ReadOnly,
             (Access::ReadWrite, Create::Never) => Mode::Existing,
             (Access::ReadWrite, Create::IfMissing) => Mode::CreateIfMissing,
         };
         Ok(Db::new(Store::open(env, OpenOptions { settings: self.settings, mode })?))
+    }
+
+    /// Opens the store in a world of the caller's, with a budget that may be below the smallest of a real store.
+    #[cfg(any(test, feature = "sim"))]
+    pub(super) fn open_with_memory(mut self, env: Env, memory_bytes: u64) -> Result<Db> {
+        self.check()?;
+        self.settings.memory_bytes = memory_bytes;
+        self.open_checked(env)
     }
 
     fn check(&self) -> Result<()> {

@@ -4,6 +4,8 @@ mod batch;
 mod builder;
 mod keyspace;
 mod range;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 mod snapshot;
 mod stats;
 mod value;

@@ -3,7 +3,7 @@
 //! It owns requests and their order, and no logic of lookup, scan or commit.
 
 use crate::base::error::{Error, Result};
-use crate::base::step::{Answer, BlockAddress, Step};
+use crate::base::step::{Answer, BlockAddress, Reads, Step};
 use crate::base::sync::{Arc, Event, Ordering};
 use crate::cache::{BlockRef, Claim};
 use crate::levels::view::View;
@@ -79,20 +79,18 @@ impl Store {
     /// Moves a scan to its next item; `false` at its end.
     pub(crate) fn advance(&self, scan: &mut Scan) -> Result<bool> {
         let mut step = scan.advance(&self.cache, &self.epoch.pin());
+        // Answering one ask may bring new ones while others of its round are still to be answered.
+        let mut asked = Reads::new();
         loop {
-            let reads = match step {
+            match step {
                 Step::Done(moved) => return moved,
-                Step::Ask(reads) => reads,
-                Step::Wait => unreachable!("every ask of the scan was answered"),
-            };
-            step = Step::Wait;
-            for read in reads {
-                let answer = Answer { ask: read.ask, result: self.fetch(&read.block) };
-                step = scan.resume(&self.cache, &self.epoch.pin(), answer);
-                if let Step::Done(Err(_)) = step {
-                    break;
-                }
+                Step::Ask(reads) => asked.extend(reads),
+                Step::Wait => {}
             }
+            assert!(!asked.is_empty(), "a scan that waits has an ask that was not answered");
+            let read = asked.remove(0);
+            let answer = Answer { ask: read.ask, result: self.fetch(&read.block) };
+            step = scan.resume(&self.cache, &self.epoch.pin(), answer);
         }
     }
 

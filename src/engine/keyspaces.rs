@@ -70,6 +70,8 @@ impl Store {
             let change = Change::KeyspaceSettings { id: keyspace.id, settings: stored(&settings) };
             self.edit_taken(catalog, Edit { changes: vec![change], ..Edit::default() })?;
             keyspace.set_settings(settings);
+            // A merge may be due by the new ones that was not by the old.
+            self.work.moved.notify();
         }
         Ok(())
     }
@@ -123,6 +125,8 @@ impl Store {
         )?;
         keyspace.set_dropped();
         self.catalog.names().remove(name);
+        // Whoever waits for it to be merged waits no more.
+        self.work.full_done(keyspace.tree);
         Ok(())
     }
 

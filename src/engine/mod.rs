@@ -171,7 +171,10 @@ impl Store {
         self.flush()?;
         let trees: Vec<TreeId> = self.trees();
         self.work.want_full(&trees);
-        self.wait_for(|store| store.work.full_left(&trees) == 0)
+        self.wait_for(|store| {
+            let is_left = |tree: &TreeId| store.work.wants_full(*tree) && store.keyspace_of(*tree).is_some();
+            !trees.iter().any(is_left)
+        })
     }
 
     /// Waits until no background work is due or under way.

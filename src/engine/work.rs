@@ -73,11 +73,6 @@ impl Work {
         self.moved.notify();
     }
 
-    pub(super) fn full_left(&self, trees: &[TreeId]) -> usize {
-        let state = self.state.lock();
-        trees.iter().filter(|tree| state.full.contains(tree)).count()
-    }
-
     /// Takes a tree for merging; `false` if another worker has it.
     pub(super) fn begin_merge(&self, tree: TreeId) -> bool {
         self.state.lock().merging.insert(tree)

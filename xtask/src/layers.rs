@@ -106,7 +106,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "db",
-        imports: &["base", "write::batch", "read::scan", "engine", "inspect"],
+        imports: &["base", "write::batch", "read::scan", "engine", "inspect", "io::sim"],
         holds: "the public face",
     },
     Layer {

@@ -6,21 +6,35 @@ use std::fmt;
 
 use crate::base::id::{FileKind, FileName};
 
-/// A method of the storage trait that reaches the disk.
+/// What a store does with a disk: a call that may be made to fail, or be the last one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Operation {
+#[non_exhaustive]
+pub enum Operation {
+    /// Makes the store's directory.
     CreateDirectory,
+    /// Asks whether the directory exists.
     Exists,
+    /// Takes the lock.
     Lock,
+    /// Lists the directory.
     List,
+    /// Makes a file.
     Create,
+    /// Reads from a file.
     Read,
+    /// Writes to a file.
     Write,
+    /// Starts writing back, and does not wait.
     StartWriteback,
+    /// Makes a file's bytes durable.
     Sync,
+    /// Asks for a file's length.
     Length,
+    /// Gives a file another name.
     Rename,
+    /// Removes a file.
     Remove,
+    /// Makes the directory's names durable.
     SyncDirectory,
 }
 
@@ -58,30 +72,36 @@ impl fmt::Display for Call {
 
 /// Where in a call the process stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
+pub enum Stop {
+    /// Nothing of the call is done.
     Before,
     /// A write is done in part; what has no parts is done or not.
     Amid,
+    /// All of it is done, and nobody hears of it.
     After,
 }
 
 /// What a failing call answers. A sync answers `Io` also for a full disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
+    /// The device fails.
     Io,
+    /// The disk is full.
     Full,
 }
 
 /// How often a call fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Repeat {
+pub enum Repeat {
+    /// This call, and none after it.
     Once,
+    /// This call and every one after it.
     Always,
 }
 
 /// What a failed sync leaves of the pages that it lost.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) enum FailedSync {
+pub enum FailedSync {
     /// They read as written, and are never durable unless written again (as on ext4).
     #[default]
     Readable,

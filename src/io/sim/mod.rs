@@ -31,13 +31,15 @@ use crate::base::sync::Arc;
 use super::env::{Env, Memory};
 
 pub(crate) use disk::SimDisk;
-#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
-pub(crate) use fault::{Call, FailedSync, Failure, Operation, Plan, Repeat, Select, Stop};
+#[cfg(test)]
+pub(crate) use fault::Call;
+pub use fault::{FailedSync, Failure, Operation, Repeat, Stop};
+pub(crate) use fault::{Plan, Select};
 pub(crate) use random::{SimRandom, SimRng};
-#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
-pub(crate) use state::Crash;
-#[cfg_attr(not(test), expect(unused_imports, reason = "only tests use them yet"))]
-pub(crate) use threads::{SimClock, SimThreads};
+pub use state::Crash;
+#[cfg(test)]
+pub(crate) use threads::SimClock;
+pub(crate) use threads::SimThreads;
 
 /// Memory from the heap.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ pub(super) const PATH: &str = "simulated";
 
 /// How the process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Crash {
+pub enum Crash {
     /// Killed: what was written stays in the page cache, still not durable.
     Process,
     /// With the machine: what was not synced survives or not.

@@ -1,0 +1,334 @@
+//! A machine that does not exist, for tests: a whole store runs in it on one thread, every step decided by a seed.
+//!
+//! It is for the store's own tests and for those of programs that embed it; with the feature `sim` only. It says
+//! nothing about speed. One thread drives a world: a store opened in one is not to be used by several.
+//!
+//! A [`World`] is a disk that keeps what is durable apart from what is only written, a clock that stands still unless
+//! something waits, a scheduler that gives the store's background work its turns, and a stream of random numbers.
+//! The same calls on a world of the same seed do the same, to the byte. So a test can stop the store at any of its
+//! calls of the disk, cut the power, and look at what the next process finds; and a failure is replayed from its seed.
+//!
+//! ```
+//! use trine::sim::{Crash, Stop, World};
+//! # fn main() -> trine::Result<()> {
+//! let world = World::new(7);
+//! let db = world.builder().memory_bytes(256 << 10).open()?;
+//! let users = db.ordered("users").open()?;
+//! users.put("ann", "1")?;
+//! db.sync()?;
+//! world.stop(Stop::Amid, 0);
+//! assert!(users.put("bob", "2").is_err(), "the process stopped amid the write");
+//!
+//! // What a power cut leaves, in a world of its own; another seed loses other pages.
+//! let after = world.crash(Crash::Power, 1);
+//! let db = after.builder().memory_bytes(256 << 10).open()?;
+//! let users = db.ordered("users").open()?;
+//! assert_eq!(users.get("ann")?.as_deref(), Some(&b"1"[..]));
+//! # Ok(()) }
+//! ```
+
+use std::path::Path;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName};
+use crate::base::sync::{Arc, Mutex};
+use crate::io::sim::{Plan, Select, SimDisk, SimRng, SimThreads, sim_env};
+use crate::io::storage::{Entry, Storage};
+
+use super::builder::{Access, Builder, Create, Durability};
+use super::Db;
+
+pub use crate::io::sim::{Crash, FailedSync, Failure, Operation, Repeat, Stop};
+
+/// Least memory of a simulated store, in bytes: its write buffers are 16 KiB.
+const MEMORY_BYTES_MIN: u64 = 128 << 10;
+
+/// A simulated machine. See the module.
+#[derive(Debug)]
+pub struct World {
+    disk: Arc<SimDisk>,
+    process: Mutex<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    seed: u64,
+    rng: SimRng,
+    /// Scheduler of the store opened last.
+    threads: Option<Arc<SimThreads>>,
+}
+
+impl World {
+    /// A machine with an empty disk.
+    pub fn new(seed: u64) -> World {
+        World::on(SimDisk::new(seed), seed)
+    }
+
+    fn on(disk: Arc<SimDisk>, seed: u64) -> World {
+        let process = Process { seed, rng: SimRng::new(seed), threads: None };
+        World { disk, process: Mutex::new(process) }
+    }
+
+    /// A builder of the store on this machine's disk.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// let world = trine::sim::World::new(1);
+    /// let db = world.builder().set("manifest_bytes", 16 << 10).open()?;
+    /// assert!(matches!(world.builder().open(), Err(trine::Error::Locked { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(&self) -> WorldBuilder<'_> {
+        WorldBuilder { world: self, builder: Builder::new(Path::new("simulated")), memory_bytes: None }
+    }
+
+    /// Gives background work of the store opened last one turn. `false` if none of it has anything to do.
+    ///
+    /// Calls that wait (`flush`, `settle`, a write that needs room) give turns by themselves. Between such calls nothing
+    /// moves but by this.
+    pub fn run_one(&self) -> bool {
+        let threads = self.process.lock().threads.clone();
+        threads.is_some_and(|threads| threads.run_one())
+    }
+
+    /// Gives background work turns until it has nothing to do.
+    ///
+    /// # Panics
+    /// If it never comes to rest.
+    pub fn run_until_idle(&self) {
+        let threads = self.process.lock().threads.clone();
+        if let Some(threads) = threads {
+            threads.run_until_idle();
+        }
+    }
+
+    /// Lets time pass for the store opened last.
+    pub fn advance_ns(&self, ns: u64) {
+        let threads = self.process.lock().threads.clone();
+        if let Some(threads) = threads {
+            threads.clock().advance(ns);
+        }
+    }
+
+    /// A machine of its own with the same disk, as it is now. No store is open there, though the lock is as it was:
+    /// a [`crash`](World::crash) is what opens it again.
+    #[must_use]
+    pub fn fork(&self) -> World {
+        World::on(self.disk.fork(), self.process.lock().seed)
+    }
+
+    /// A machine with the disk as the next process finds it, were this one to end here. This one goes on.
+    ///
+    /// The seed decides what of the unsynced writes and names a power cut leaves, and what the next process does.
+    #[must_use]
+    pub fn crash(&self, crash: Crash, seed: u64) -> World {
+        let disk = self.disk.fork();
+        disk.crash(crash, seed);
+        World::on(disk, seed)
+    }
+
+    /// The process stops at call `index` of the disk from now, counting from 0: that call and all after it fail.
+    /// Replaces what was planned before.
+    pub fn stop(&self, stop: Stop, index: u64) {
+        self.disk.plan(Plan::stop(stop, index));
+    }
+
+    /// From now on calls of the disk fail as the faults say. Replaces what was planned before; none: all is well again.
+    pub fn fail(&self, faults: &[Fault]) {
+        let plan = faults.iter().fold(Plan::default(), |plan, fault| {
+            let plan = plan.and_fail(fault.select, fault.index, fault.failure, fault.repeat);
+            plan.with_failed_sync(fault.failed_sync)
+        });
+        self.disk.plan(plan);
+    }
+
+    /// Whether the process was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.disk.is_stopped()
+    }
+
+    /// Calls of the disk so far.
+    pub fn calls(&self) -> u64 {
+        self.disk.calls()
+    }
+
+    /// Keeps a log of calls from now on.
+    pub fn start_log(&self) {
+        self.disk.start_log();
+    }
+
+    /// The log so far, a line a call, with a checksum of what was written.
+    pub fn log(&self) -> Vec<String> {
+        self.disk.log().iter().map(ToString::to_string).collect()
+    }
+
+    /// How large all files together may grow; `None`: without limit.
+    pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
+        self.disk.set_capacity_bytes(capacity_bytes);
+    }
+
+    /// How large all files together are.
+    pub fn used_bytes(&self) -> u64 {
+        self.disk.used_bytes()
+    }
+
+    /// Names of the store's files, in order.
+    ///
+    /// # Errors
+    /// `Missing` while there is no directory.
+    pub fn files(&self) -> Result<Vec<String>> {
+        let files = self.disk.fork().list()?.into_iter().filter_map(|entry| match entry {
+            Entry::Ours(file) => Some(file.to_string()),
+            Entry::Foreign(_) => None,
+        });
+        let mut names: Vec<String> = files.collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The bytes of a file; `None` if there is none of that name.
+    pub fn contents(&self, file: &str) -> Option<Vec<u8>> {
+        self.disk.contents(FileName::parse(file, 0)?)
+    }
+
+    /// Makes, replaces or (with `None`) removes a file, durably: for damage.
+    ///
+    /// # Panics
+    /// If no file of a store has such a name.
+    pub fn set_contents(&self, file: &str, bytes: Option<&[u8]>) {
+        let file = FileName::parse(file, 0).expect("the name of a store's file");
+        self.disk.set_contents(file, bytes);
+    }
+}
+
+/// Settings to choose before a simulated store is opened.
+#[derive(Debug)]
+pub struct WorldBuilder<'w> {
+    world: &'w World,
+    builder: Builder,
+    memory_bytes: Option<u64>,
+}
+
+impl WorldBuilder<'_> {
+    /// As [`Builder::memory_bytes`], from 128 KiB on: write buffers are then 16 KiB, and flushes and merges come after a
+    /// few hundred items.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: u64) -> Self {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`Builder::durability`].
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.builder = self.builder.durability(durability);
+        self
+    }
+
+    /// As [`Builder::create`].
+    #[must_use]
+    pub fn create(mut self, create: Create) -> Self {
+        self.builder = self.builder.create(create);
+        self
+    }
+
+    /// As [`Builder::access`].
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.builder = self.builder.access(access);
+        self
+    }
+
+    /// As [`Builder::set`].
+    #[must_use]
+    pub fn set(mut self, name: &str, value: u64) -> Self {
+        self.builder = self.builder.set(name, value);
+        self
+    }
+
+    /// Opens the store; its background work is then what the world's scheduler runs.
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(self) -> Result<Db> {
+        let mut process = self.world.process.lock();
+        let (env, threads) = sim_env(&self.world.disk, process.rng.u64());
+        process.threads = Some(threads);
+        drop(process);
+        match self.memory_bytes {
+            None => self.builder.open_in(env),
+            Some(bytes) if bytes < MEMORY_BYTES_MIN => {
+                let fault = format!("memory_bytes is {bytes}, and must be at least {MEMORY_BYTES_MIN}");
+                Err(Error::Invalid { faults: vec![fault] })
+            }
+            Some(bytes) => self.builder.open_with_memory(env, bytes),
+        }
+    }
+}
+
+/// Calls of the disk that fail.
+///
+/// ```
+/// use trine::sim::{Failure, Fault, Operation, World};
+/// # fn main() -> trine::Result<()> {
+/// let world = World::new(1);
+/// let db = world.builder().open()?;
+/// let users = db.ordered("users").open()?;
+/// world.fail(&[Fault::of(Operation::Write, Failure::Full).in_files("log")]);
+/// assert!(matches!(users.put("ann", "1"), Err(trine::Error::Full { .. })));
+/// users.put("ann", "1")?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fault {
+    select: Select,
+    index: u64,
+    failure: Failure,
+    repeat: Repeat,
+    failed_sync: FailedSync,
+}
+
+impl Fault {
+    /// The next call of that kind fails, once.
+    pub fn of(operation: Operation, failure: Failure) -> Fault {
+        Fault {
+            select: Select::operation(operation),
+            index: 0,
+            failure,
+            repeat: Repeat::Once,
+            failed_sync: FailedSync::default(),
+        }
+    }
+
+    /// Only calls on files of a kind are meant: "STORE", "manifest", "log" or "table".
+    ///
+    /// # Panics
+    /// If there is no such kind.
+    #[must_use]
+    pub fn in_files(mut self, kind: &str) -> Fault {
+        let found = FileKind::ALL.into_iter().find(|one| one.word() == kind);
+        self.select.kind = Some(found.expect("a kind of file"));
+        self
+    }
+
+    /// So many of those calls are let through first.
+    #[must_use]
+    pub fn after(mut self, count: u64) -> Fault {
+        self.index = count;
+        self
+    }
+
+    /// Once, or from then on.
+    #[must_use]
+    pub fn repeat(mut self, repeat: Repeat) -> Fault {
+        self.repeat = repeat;
+        self
+    }
+
+    /// What a failed sync leaves. It holds for all faults planned together: the last one's counts.
+    #[must_use]
+    pub fn leaves(mut self, failed_sync: FailedSync) -> Fault {
+        self.failed_sync = failed_sync;
+        self
+    }
+}

@@ -1,0 +1,388 @@
+//! A BTreeMap a keyspace beside the store: whatever is asked, both answer the same.
+
+mod keys;
+mod reads;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use trine::sim::World;
+use trine::{Db, Durability, Error, Keyspace, Ordered, Range, Result, Snapshot, Value};
+
+use crate::rng::{Rng, with_seeds};
+use keys::Keys;
+use reads::Reads;
+
+pub(crate) type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
+
+/// Where the store lives.
+enum Place {
+    World(World),
+    Directory(PathBuf),
+}
+
+/// A keyspace and what must be in it.
+#[derive(Clone)]
+struct Space {
+    keyspace: Keyspace<Ordered>,
+    map: Map,
+    keys: Keys,
+}
+
+/// A snapshot and what it must show.
+struct Moment {
+    snapshot: Snapshot,
+    spaces: Vec<Space>,
+}
+
+/// An iterator half-way, and what it must still yield.
+struct Walk {
+    range: Range,
+    left: Vec<(Vec<u8>, Arc<[u8]>)>,
+}
+
+struct Twin {
+    rng: Rng,
+    place: Place,
+    memory_bytes: u64,
+    db: Db,
+    spaces: BTreeMap<String, Space>,
+    moments: Vec<Moment>,
+    walks: Vec<Walk>,
+    /// Every write has a value of its own.
+    writes: u64,
+    batch_bytes_max: u64,
+}
+
+const NAMES: [&str; 4] = ["a", "b", "users", "z"];
+const VALUE_BYTES_MAX: usize = 1 << 20;
+/// What an item adds to its key and value in a batch, at most.
+const ITEM_BYTES_MAX: usize = 24;
+
+fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
+    let durability = if rng.one_in(4) { Durability::Sync } else { Durability::Buffered };
+    let threads = 1 + rng.below(3) as u64;
+    match place {
+        Place::World(world) => world
+            .builder()
+            .memory_bytes(memory_bytes)
+            .durability(durability)
+            .set("manifest_bytes", 16 << 10)
+            .set("background_threads", threads)
+            .open(),
+        Place::Directory(path) => Db::builder(path)
+            .memory_bytes(memory_bytes)
+            .durability(durability)
+            .set("direct_io", rng.below(2) as u64)
+            .set("open_files_max", 16 + rng.below(20) as u64)
+            .set("manifest_bytes", 16 << 10)
+            .set("background_threads", threads)
+            .open(),
+    }
+}
+
+impl Twin {
+    fn new(mut rng: Rng, place: Place, memory_bytes: u64) -> Twin {
+        let db = open(&place, &mut rng, memory_bytes).unwrap();
+        let batch_bytes_max = db.stats().batch_bytes_max;
+        let mut twin = Twin {
+            rng,
+            place,
+            memory_bytes,
+            db,
+            spaces: BTreeMap::new(),
+            moments: Vec::new(),
+            walks: Vec::new(),
+            writes: 0,
+            batch_bytes_max,
+        };
+        twin.open_keyspace();
+        twin
+    }
+
+    /// Opens a keyspace that is there or not, with settings or without.
+    fn open_keyspace(&mut self) {
+        let name = *self.rng.choose(&NAMES);
+        let mut builder = self.db.ordered(name);
+        let settings: [(&str, &[u64]); 5] = [
+            ("table_bytes", &[64 << 10, 100_000, 1 << 20]),
+            ("size_ratio", &[2, 3, 8]),
+            ("level0_runs", &[1, 2, 4]),
+            ("filter_bits_per_key", &[0, 3, 10, 24]),
+            ("block_bytes", &[4096, 5000, 16 << 10, 64 << 10]),
+        ];
+        for (setting, values) in settings {
+            if self.rng.one_in(2) {
+                builder = builder.set(setting, *self.rng.choose(values));
+            }
+        }
+        let keyspace = builder.open().unwrap();
+        assert_eq!(keyspace.name(), name);
+        let keys = Keys::any(&mut self.rng);
+        match self.spaces.get_mut(name) {
+            Some(space) => space.keyspace = keyspace,
+            None => {
+                let space = Space { keyspace, map: Map::new(), keys };
+                assert!(space.keyspace.iter().next().is_none(), "what was dropped is gone");
+                self.spaces.insert(name.to_owned(), space);
+            }
+        }
+    }
+
+    fn some_name(&mut self) -> String {
+        let names: Vec<&String> = self.spaces.keys().collect();
+        (*self.rng.choose(&names)).clone()
+    }
+
+    fn drop_keyspace(&mut self) {
+        if self.spaces.len() < 2 {
+            return;
+        }
+        let name = self.some_name();
+        let space = self.spaces.remove(&name).unwrap();
+        self.db.drop_keyspace(&name).unwrap();
+        let dropped = |result: Result<()>| assert!(matches!(result, Err(Error::Dropped { .. })));
+        dropped(space.keyspace.get("a").map(|_| ()));
+        dropped(space.keyspace.put("a", "b"));
+        dropped(space.keyspace.iter().next().unwrap().map(|_| ()));
+        let now = self.db.snapshot();
+        dropped(space.keyspace.at(&now).iter().next().unwrap().map(|_| ()));
+        assert!(matches!(self.db.keyspace(&name), Err(Error::NoKeyspace { .. })));
+    }
+
+    /// A value nobody wrote before; seldom a long one.
+    fn value(&mut self) -> Arc<[u8]> {
+        self.writes += 1;
+        let bytes = match self.rng.below(1000) {
+            0 => self.rng.below(VALUE_BYTES_MAX + 1),
+            1..=10 => self.rng.below(9000),
+            11..=300 => self.rng.below(400),
+            301..=400 => 0,
+            _ => 8 + self.rng.below(24),
+        };
+        let mark = self.writes.to_le_bytes();
+        (0..bytes).map(|index| mark[index % 8] ^ (index >> 3) as u8).collect()
+    }
+
+    fn write(&mut self) {
+        let name = self.some_name();
+        let deletes = self.rng.one_in(4);
+        let key = self.spaces[&name].keys.one(&mut self.rng);
+        let value = self.value();
+        let space = self.spaces.get_mut(&name).unwrap();
+        let written = if deletes { space.keyspace.delete(&key) } else { space.keyspace.put(&key, &value) };
+        let bytes = key.len() + if deletes { 0 } else { value.len() };
+        match written {
+            Ok(()) if deletes => drop(space.map.remove(&key)),
+            Ok(()) => drop(space.map.insert(key, value)),
+            Err(Error::TooLarge { what, .. }) => {
+                assert!(what == "batch" && bytes + ITEM_BYTES_MAX > self.batch_bytes_max as usize, "{what}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn write_batch(&mut self) {
+        let mut batch = self.db.batch();
+        let mut after = self.spaces.clone();
+        let count = 1 + self.rng.below(30);
+        for _ in 0..count {
+            let name = self.some_name();
+            let space = after.get_mut(&name).unwrap();
+            let key = space.keys.one(&mut self.rng);
+            if self.rng.one_in(3) {
+                batch.delete(&space.keyspace, &key).unwrap();
+                space.map.remove(&key);
+            } else {
+                let value = self.value();
+                batch.put(&space.keyspace, &key, &value).unwrap();
+                space.map.insert(key, value);
+            }
+        }
+        let bytes = batch.bytes() + count * ITEM_BYTES_MAX;
+        match batch.commit() {
+            Ok(()) => self.spaces = after,
+            Err(Error::TooLarge { what, .. }) => {
+                assert!(what == "batch" && bytes > self.batch_bytes_max as usize);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn read(&mut self) {
+        let name = self.some_name();
+        let space = &self.spaces[&name];
+        let key = space.keys.one(&mut self.rng);
+        let expected = space.map.get(&key).map(|value| &value[..]);
+        let keyspace = &space.keyspace;
+        assert_eq!(keyspace.get(&key).unwrap().as_deref(), expected);
+        assert_eq!(keyspace.contains(&key).unwrap(), expected.is_some());
+        assert_eq!(keyspace.get_with(&key, <[u8]>::len).unwrap(), expected.map(<[u8]>::len));
+        let mut buffer = b"before".to_vec();
+        assert_eq!(keyspace.get_into(&key, &mut buffer).unwrap(), expected.is_some());
+        assert_eq!(buffer, expected.unwrap_or_default());
+        assert_eq!(keyspace.trace(&key).unwrap().0.as_deref(), expected);
+    }
+
+    fn scan(&mut self) {
+        let name = self.some_name();
+        let space = &self.spaces[&name];
+        Reads::Now(&space.keyspace).check_some(&mut self.rng, &space.map, &space.keys);
+    }
+
+    fn take_snapshot(&mut self) {
+        let spaces = self.spaces.values().cloned().collect();
+        self.moments.push(Moment { snapshot: self.db.snapshot(), spaces });
+        if self.moments.len() > 4 {
+            let index = self.rng.below(self.moments.len());
+            let moment = self.moments.swap_remove(index);
+            moment.check_all();
+        }
+    }
+
+    fn read_snapshot(&mut self) {
+        if self.moments.is_empty() {
+            return;
+        }
+        let moment = &self.moments[self.rng.below(self.moments.len())];
+        let space = self.rng.choose(&moment.spaces);
+        let at = space.keyspace.at(&moment.snapshot);
+        for _ in 0..5 {
+            let key = space.keys.one(&mut self.rng);
+            let expected = space.map.get(&key).map(|value| &value[..]);
+            assert_eq!(at.get(&key).unwrap().as_deref(), expected);
+            assert_eq!(at.contains(&key).unwrap(), expected.is_some());
+        }
+        Reads::At(at).check_some(&mut self.rng, &space.map, &space.keys);
+    }
+
+    /// Iterators live on beside writes, flushes, merges and drops of other keyspaces.
+    fn walk(&mut self) {
+        if self.walks.len() < 3 {
+            let name = self.some_name();
+            let space = &self.spaces[&name];
+            let left = space.map.iter().map(|(key, value)| (key.clone(), Arc::clone(value))).collect();
+            // Through a snapshot, so that a drop of the keyspace does not end it.
+            let range = space.keyspace.at(&self.db.snapshot()).iter();
+            self.walks.push(Walk { range, left });
+        }
+        let index = self.rng.below(self.walks.len());
+        let walk = &mut self.walks[index];
+        for _ in 0..1 + self.rng.below(20) {
+            let (found, expected) = if self.rng.one_in(2) {
+                let expected = (!walk.left.is_empty()).then(|| walk.left.remove(0));
+                (walk.range.next(), expected)
+            } else {
+                (walk.range.next_back(), walk.left.pop())
+            };
+            let is_over = expected.is_none();
+            assert_eq!(found.map(Result::unwrap).map(own), expected);
+            if is_over {
+                self.walks.swap_remove(index);
+                return;
+            }
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.moments.drain(..).for_each(|moment| moment.check_all());
+        self.walks.clear();
+        let old = self.spaces.values().next().unwrap().keyspace.clone();
+        self.db.clone().close().unwrap();
+        assert!(matches!(old.get("a"), Err(Error::Closed)));
+        assert!(matches!(old.put("a", "b"), Err(Error::Closed)));
+        assert!(matches!(self.db.ordered("new").open(), Err(Error::Closed)));
+        drop(old);
+        self.db = open(&self.place, &mut self.rng, self.memory_bytes).unwrap();
+        let names: Vec<String> = self.db.keyspaces().into_iter().map(|info| info.name).collect();
+        assert!(names.iter().eq(self.spaces.keys()), "{names:?}");
+        for (name, space) in &mut self.spaces {
+            space.keyspace = self.db.ordered(name).open().unwrap();
+        }
+        self.check_all();
+    }
+
+    fn check_all(&self) {
+        for space in self.spaces.values() {
+            Reads::Now(&space.keyspace).check_all(&space.map);
+        }
+        let memory = self.db.stats().memory;
+        let snapshots = self.moments.len() + self.walks.len();
+        assert!(memory.used_bytes <= memory.budget_bytes || snapshots > 0, "{memory:?}");
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(1000) {
+            0..500 => self.write(),
+            500..540 => self.write_batch(),
+            540..800 => self.read(),
+            800..880 => self.scan(),
+            880..900 => self.take_snapshot(),
+            900..930 => self.read_snapshot(),
+            930..960 => self.walk(),
+            960..970 => self.db.flush().unwrap(),
+            970..973 => self.db.compact().unwrap(),
+            973..978 => self.db.settle().unwrap(),
+            978..983 => self.db.sync().unwrap(),
+            983..987 => self.open_keyspace(),
+            987..990 => self.drop_keyspace(),
+            990..993 => self.reopen(),
+            993..995 => self.check_all(),
+            _ => {}
+        }
+        if let Place::World(world) = &self.place {
+            for _ in 0..self.rng.below(8) {
+                world.run_one();
+            }
+        }
+    }
+}
+
+impl Moment {
+    fn check_all(&self) {
+        for space in &self.spaces {
+            Reads::At(space.keyspace.at(&self.snapshot)).check_all(&space.map);
+        }
+    }
+}
+
+fn own((key, value): (Value, Value)) -> (Vec<u8>, Arc<[u8]>) {
+    (key.into(), Arc::from(&value[..]))
+}
+
+/// A run of `steps` operations of each seed on the simulated machine, with a budget that makes every few hundred items a
+/// flush.
+fn in_a_world(name: &str, seeds: u64, steps: usize, memory_bytes: &[u64]) {
+    with_seeds(name, seeds, |seed| {
+        let mut rng = Rng::new(seed);
+        let memory_bytes = *rng.choose(memory_bytes);
+        let mut twin = Twin::new(rng, Place::World(World::new(seed)), memory_bytes);
+        (0..steps).for_each(|_| twin.step());
+        twin.reopen();
+    });
+}
+
+/// Store and model agree over random operations, many seeds, on the simulated machine.
+#[test]
+fn agrees_in_a_world() {
+    in_a_world("agrees_in_a_world", 100, 1500, &[128 << 10, 256 << 10, 512 << 10, 1 << 20]);
+}
+
+/// So they do with room for the largest values.
+#[test]
+fn agrees_with_large_values() {
+    in_a_world("agrees_with_large_values", 4, 3000, &[24 << 20]);
+}
+
+/// So they do on real files with real threads.
+#[test]
+fn agrees_on_files() {
+    with_seeds("agrees_on_files", 3, |seed| {
+        let parent = tempfile::tempdir().unwrap();
+        let place = Place::Directory(parent.path().join("store"));
+        let mut twin = Twin::new(Rng::new(seed), place, 32 << 20);
+        (0..3000).for_each(|_| twin.step());
+        twin.reopen();
+    });
+}

@@ -1,0 +1,174 @@
+//! Ordered reads compared with those of the map: ranges from both ends, prefixes, cursors.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use trine::{Cursor, Keyspace, KeyspaceAt, Ordered, Range};
+
+use super::keys::Keys;
+use super::{Map, own};
+use crate::rng::Rng;
+
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+type Item = (Vec<u8>, Arc<[u8]>);
+
+/// A keyspace now, or as of a snapshot.
+pub(crate) enum Reads<'k> {
+    Now(&'k Keyspace<Ordered>),
+    At(KeyspaceAt<Ordered>),
+}
+
+impl Reads<'_> {
+    fn iter(&self) -> Range {
+        match self {
+            Reads::Now(keyspace) => keyspace.iter(),
+            Reads::At(keyspace) => keyspace.iter(),
+        }
+    }
+
+    fn range(&self, bounds: &Bounds) -> Range {
+        match self {
+            Reads::Now(keyspace) => keyspace.range(bounds.clone()),
+            Reads::At(keyspace) => keyspace.range(bounds.clone()),
+        }
+    }
+
+    fn prefix(&self, prefix: &[u8]) -> Range {
+        match self {
+            Reads::Now(keyspace) => keyspace.prefix(prefix),
+            Reads::At(keyspace) => keyspace.prefix(prefix),
+        }
+    }
+
+    fn cursor(&self, bounds: &Bounds) -> Cursor {
+        match self {
+            Reads::Now(keyspace) => keyspace.cursor(bounds.clone()),
+            Reads::At(keyspace) => keyspace.cursor(bounds.clone()),
+        }
+    }
+
+    /// Everything, forward and backward, is the map.
+    pub(crate) fn check_all(&self, map: &Map) {
+        let expected = || map.iter().map(|(key, value)| (key.clone(), Arc::clone(value)));
+        assert!(self.iter().map(|item| own(item.unwrap())).eq(expected()), "forward");
+        assert!(self.iter().rev().map(|item| own(item.unwrap())).eq(expected().rev()), "backward");
+    }
+
+    /// Some range, some prefix, some walk of a cursor.
+    pub(crate) fn check_some(&self, rng: &mut Rng, map: &Map, keys: &Keys) {
+        match rng.below(4) {
+            0 => {
+                let mut prefix = keys.one(rng);
+                prefix.truncate(rng.below(prefix.len() + 1));
+                let expected = items(map, |key| key.starts_with(&prefix));
+                check_both_ends(rng, self.prefix(&prefix), expected);
+            }
+            1 | 2 => {
+                let bounds = some_bounds(rng, keys);
+                let expected = items(map, |key| contains(&bounds, key));
+                check_both_ends(rng, self.range(&bounds), expected);
+            }
+            _ => {
+                let bounds = some_bounds(rng, keys);
+                let expected = items(map, |key| contains(&bounds, key));
+                check_cursor(rng, self.cursor(&bounds), &expected, keys);
+            }
+        }
+    }
+}
+
+fn items(map: &Map, takes: impl Fn(&[u8]) -> bool) -> Vec<Item> {
+    let taken = map.iter().filter(|(key, _)| takes(key));
+    taken.map(|(key, value)| (key.clone(), Arc::clone(value))).collect()
+}
+
+fn some_bounds(rng: &mut Rng, keys: &Keys) -> Bounds {
+    let mut bound = || {
+        let key = keys.one(rng);
+        match rng.below(5) {
+            0 => Bound::Unbounded,
+            1 | 2 => Bound::Included(key),
+            _ => Bound::Excluded(key),
+        }
+    };
+    (bound(), bound())
+}
+
+/// Also for bounds the wrong way round, which hold nothing.
+fn contains((from, to): &Bounds, key: &[u8]) -> bool {
+    let is_after = match from {
+        Bound::Unbounded => true,
+        Bound::Included(from) => key >= &from[..],
+        Bound::Excluded(from) => key > &from[..],
+    };
+    let is_before = match to {
+        Bound::Unbounded => true,
+        Bound::Included(to) => key <= &to[..],
+        Bound::Excluded(to) => key < &to[..],
+    };
+    is_after && is_before
+}
+
+/// Takes from both ends in any mix, to the end and past it.
+fn check_both_ends(rng: &mut Rng, mut range: Range, expected: Vec<Item>) {
+    let ends = rng.below(3);
+    let mut expected = expected.into_iter();
+    loop {
+        let from_front = ends == 0 || (ends == 1 && rng.one_in(2));
+        let (found, wanted) = if from_front {
+            (range.next(), expected.next())
+        } else {
+            (range.next_back(), expected.next_back())
+        };
+        assert_eq!(found.map(|item| own(item.unwrap())), wanted);
+        if wanted.is_none() {
+            assert!(range.next().is_none() && range.next_back().is_none(), "it stays over");
+            return;
+        }
+    }
+}
+
+/// Where the model of a cursor stands among the items: indices of those before and after it.
+enum Stand {
+    /// Nowhere: forward is the first item, backward the last.
+    Start,
+    /// Before this index.
+    Before(usize),
+    At(usize),
+    PastLast,
+    BeforeFirst,
+}
+
+/// Seeks and steps of a cursor in any mix.
+fn check_cursor(rng: &mut Rng, mut cursor: Cursor, items: &[Item], keys: &Keys) {
+    let mut stand = Stand::Start;
+    for _ in 0..rng.below(40) {
+        let moved = rng.below(10);
+        if moved == 0 {
+            let key = keys.one(rng);
+            cursor.seek(&key).unwrap();
+            stand = Stand::Before(items.partition_point(|(one, _)| *one < key));
+            continue;
+        }
+        let (found, next) = if moved < 6 {
+            let next = match stand {
+                Stand::Start | Stand::BeforeFirst => Some(0),
+                Stand::Before(index) => Some(index),
+                Stand::At(index) => Some(index + 1),
+                Stand::PastLast => None,
+            };
+            stand = next.filter(|index| *index < items.len()).map_or(Stand::PastLast, Stand::At);
+            (cursor.next().unwrap(), next)
+        } else {
+            let next = match stand {
+                Stand::Start | Stand::PastLast => items.len().checked_sub(1),
+                Stand::Before(index) | Stand::At(index) => index.checked_sub(1),
+                Stand::BeforeFirst => None,
+            };
+            stand = next.map_or(Stand::BeforeFirst, Stand::At);
+            (cursor.prev().unwrap(), next)
+        };
+        let expected = next.and_then(|index| items.get(index)).map(|(key, value)| (&key[..], &value[..]));
+        assert_eq!(found, expected);
+    }
+}
