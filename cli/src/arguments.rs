@@ -259,7 +259,7 @@ pub(crate) struct Stats {
     pub(crate) store: PathBuf,
 }
 
-/// Tries the store on this machine, with real records, a kill and a check of every answer.
+/// Tries the store on this machine, about a minute, with real records, a kill and a check of every answer.
 ///
 /// Records are made from the sources of Rust packages found here (cargo's registry, or the toolchain's own);
 /// where there are none they are generated, and the report says so. The demo loads them in a process that it
@@ -278,7 +278,7 @@ pub(crate) struct Demo {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Time for the reads, in all.
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 60)]
     #[arg(value_parser = value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
     /// Records to make; fewer if the sources hold fewer.
