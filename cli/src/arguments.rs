@@ -24,6 +24,9 @@ An error is one line `trine: ...` on standard error, and with --json
 A store is a directory; one process writes it at a time. Commands that only
 read never change or create it.";
 
+/// The heading of the options that every command takes.
+const EVERYWHERE: &str = "For every command";
+
 /// Imports, exports, looks into and tries Trine stores.
 ///
 /// Trine is an embedded key-value store for very many small items, read far more often than written.
@@ -41,16 +44,16 @@ pub(crate) struct Arguments {
 #[derive(Args)]
 pub(crate) struct Global {
     /// Answer in JSON, for machines; errors too.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) json: bool,
     /// The store's directory, instead of the first argument STORE.
-    #[arg(id = "store_option", long = "store", global = true, value_name = "DIR")]
+    #[arg(id = "store_option", long = "store", global = true, help_heading = EVERYWHERE, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
     /// Memory for the whole store: buffers, cache, filters. K, M, G are powers of 1024 (`--memory 512M`).
-    #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) memory: Option<u64>,
     /// Open for reading only. get, scan, export and stats always do.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) read_only: bool,
 }
 
@@ -251,7 +254,7 @@ pub(crate) struct Export {
 /// Shows what a store holds and costs: keyspaces, levels, memory, device traffic, space.
 ///
 /// Items are counted as they are in tables: versions and deletions that are not merged away yet count, what
-/// is only in the log and in memory does not. Traffic is counted since this command opened the store.
+/// is only in the log and in memory does not. Reads are counted since this command opened the store.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine stats data\n  trine stats data --json | jq .space")]
 pub(crate) struct Stats {
@@ -259,7 +262,7 @@ pub(crate) struct Stats {
     pub(crate) store: PathBuf,
 }
 
-/// Tries the store on this machine, with real records, a kill and a check of every answer.
+/// Tries the store on this machine, about a minute, with real records, a kill and a check of every answer.
 ///
 /// Records are made from the sources of Rust packages found here (cargo's registry, or the toolchain's own);
 /// where there are none they are generated, and the report says so. The demo loads them in a process that it
@@ -278,7 +281,7 @@ pub(crate) struct Demo {
     #[arg(long)]
     pub(crate) keep: bool,
     /// Time for the reads, in all.
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 60)]
     #[arg(value_parser = value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
     /// Records to make; fewer if the sources hold fewer.

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::items::{check_writable, note, open_to_write};
 use crate::rows::{Item, Position, Row, Rows, Shape};
 use crate::screen::Screen;
-use crate::{interrupt, progress, text};
+use crate::{interrupt, progress, stats, text};
 use position::Positions;
 
 /// A batch is also committed before its items take more than this, or than half of what the store takes.
@@ -223,6 +223,7 @@ impl Import<'_> {
     fn finish(self) -> Result<(), Failure> {
         let Import { db, bar, mut screen, tally, started, .. } = self;
         db.sync()?;
+        let written = db.stats().write;
         db.close()?;
         bar.finish_and_clear();
         let seconds = started.elapsed().as_secs_f64();
@@ -235,6 +236,7 @@ impl Import<'_> {
                 "key_value_bytes": tally.key_value_bytes_now,
                 "seconds": seconds,
                 "items_per_second": a_second,
+                "write": stats::write_to_json(&written),
             }))?;
             return screen.finish();
         }
@@ -251,6 +253,14 @@ impl Import<'_> {
             text::count(tally.items_now),
             text::bytes(tally.key_value_bytes_now),
             text::count(a_second),
+        ))?;
+        screen.line(format_args!(
+            "written so far: log {}, flushes {}, merges {}; {:.2} bytes for each byte imported, {:.2} without the log",
+            text::bytes(written.log_bytes),
+            text::bytes(written.flush_bytes),
+            text::bytes(written.merge_write_bytes),
+            stats::amplification(&written, stats::Log::Counted),
+            stats::amplification(&written, stats::Log::Left),
         ))?;
         screen.finish()
     }

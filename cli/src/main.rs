@@ -7,6 +7,8 @@
 //! failed, 130 interrupted. An error is one line `trine: ...` on standard error, or one JSON object with
 //! `--json`. A reader that goes away (`| head`) ends the program quietly.
 
+#![expect(clippy::disallowed_methods, reason = "the program, not the library")]
+
 mod arguments;
 mod demo;
 mod export;

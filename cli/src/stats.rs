@@ -1,4 +1,5 @@
-//! The command stats: everything the store tells about itself, as tables or as JSON.
+//! The command stats: everything the store tells about itself, as tables or as JSON; also for import and
+//! demo.
 
 use comfy_table::Table;
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ fn tables(stats: &trine::Stats) -> Vec<(&'static str, Table)> {
         ("Levels", levels(stats)),
         ("Memory", memory(&stats.memory)),
         ("Space", space(&stats.space)),
-        ("Device", device(stats)),
+        ("Device", device(&stats.io)),
         ("Recovery at open", recovery(&stats.recovery)),
     ]
 }
@@ -98,22 +99,16 @@ fn space(space: &trine::SpaceStats) -> Table {
     table
 }
 
-fn device(stats: &trine::Stats) -> Table {
-    let (io, write) = (&stats.io, &stats.write);
+/// What opening and reading took; a store opened for reading writes nothing.
+fn device(io: &trine::IoStats) -> Table {
     let mut table = table(["device", "value"]);
     let rows = [
-        ("reads", count(io.device_reads)),
-        ("bytes read", bytes(io.device_read_bytes)),
-        ("writes", count(io.writes)),
-        ("bytes written", bytes(io.write_bytes)),
-        ("syncs", count(io.syncs)),
+        ("reads of blocks", count(io.device_reads)),
+        ("their bytes", bytes(io.device_read_bytes)),
+        ("all reads, opening included", count(io.reads)),
+        ("their bytes", bytes(io.read_bytes)),
         ("open files", count(io.open_files)),
         ("tables read past the page cache", if io.direct_io { "yes" } else { "no" }.to_string()),
-        ("commits", count(write.commits)),
-        ("items written", count(write.items)),
-        ("write amplification, with log", format!("{:.2}", amplification(write, Log::Counted))),
-        ("write amplification, without log", format!("{:.2}", amplification(write, Log::Left))),
-        ("writers slowed for", nanoseconds(write.delayed_ns)),
     ];
     for (name, value) in rows {
         table.add_row([name.to_string(), value]);
@@ -156,6 +151,8 @@ pub(crate) fn to_json(stats: &trine::Stats) -> Value {
         "io": {
             "device_reads": stats.io.device_reads,
             "device_read_bytes": stats.io.device_read_bytes,
+            "reads": stats.io.reads,
+            "read_bytes": stats.io.read_bytes,
             "writes": stats.io.writes,
             "write_bytes": stats.io.write_bytes,
             "syncs": stats.io.syncs,
@@ -169,6 +166,18 @@ pub(crate) fn to_json(stats: &trine::Stats) -> Value {
             "manifest_bytes": stats.space.manifest_bytes,
         },
         "recovery": recovery_to_json(&stats.recovery),
+        "snapshots": {
+            "alive": stats.snapshots.alive,
+            "generations": stats.snapshots.generations,
+            "generation_bytes": stats.snapshots.generation_bytes,
+        },
+        "background": {
+            "sealed": stats.background.sealed,
+            "flushes": stats.background.flushes,
+            "merges": stats.background.merges,
+            "error": stats.background.error,
+        },
+        "batch_bytes_max": stats.batch_bytes_max,
     })
 }
 
@@ -205,7 +214,8 @@ pub(crate) fn memory_to_json(memory: &trine::MemoryStats) -> Value {
     })
 }
 
-fn write_to_json(write: &trine::WriteStats) -> Value {
+/// What writing cost, with write amplification.
+pub(crate) fn write_to_json(write: &trine::WriteStats) -> Value {
     json!({
         "commits": write.commits,
         "items": write.items,
@@ -215,6 +225,7 @@ fn write_to_json(write: &trine::WriteStats) -> Value {
         "merge_read_bytes": write.merge_read_bytes,
         "merge_write_bytes": write.merge_write_bytes,
         "delayed_ns": write.delayed_ns,
+        "pressure": write.pressure,
         "write_amplification_with_log": amplification(write, Log::Counted),
         "write_amplification_without_log": amplification(write, Log::Left),
     })

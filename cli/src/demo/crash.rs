@@ -173,6 +173,9 @@ impl Told {
                 _ => {}
             }
             bar.set_position(told.acknowledged);
+            if interrupt::asked() {
+                return Err(Failure::Interrupted("stopped".to_string()));
+            }
             if !is_killed && told.acknowledged >= kill_at {
                 child.kill().map_err(|error| lost(&error))?;
                 is_killed = true;

@@ -25,6 +25,7 @@ const OVERWRITTEN: usize = 2000;
 const GETS_PERCENT: u64 = 40;
 const MISSES_PERCENT: u64 = 20;
 const RANGES_PERCENT: u64 = 25;
+const WARM_GETS_PERCENT: u64 = 15;
 
 /// A scan of everything.
 #[derive(Serialize)]
@@ -60,11 +61,11 @@ impl<'a> Reads<'a> {
         Meter::new(self.db, time, self.run.arguments.records * 2)
     }
 
-    /// A key of the sample and its rank in the order.
+    /// A key of the sample and its index there.
     fn any_sample(&mut self) -> (&'a Sample, usize) {
         let samples = &self.expectation.sample;
         let index = self.dice.below(samples.len() as u64) as usize;
-        (&samples[index], self.order.ranks[index])
+        (&samples[index], index)
     }
 
     /// Reads all keyspaces forward, and `words` backward; learns the order of its keys.
@@ -128,8 +129,22 @@ impl<'a> Reads<'a> {
     }
 
     pub(crate) fn gets(&mut self) -> Result<(), Failure> {
-        let mut check = Check::new("get of a present key: its value");
-        let mut meter = self.meter(GETS_PERCENT)?;
+        let check = Check::new("get of a present key: its value");
+        self.timed_gets("get, present", check, GETS_PERCENT)
+    }
+
+    /// Gets of keys that have all been read before, so that memory holds what it can.
+    pub(crate) fn warm_gets(&mut self) -> Result<(), Failure> {
+        let mut check = Check::new("get with much memory: its value");
+        for sample in &self.expectation.sample {
+            let hash = self.words.get_with(&sample.key, xxh3_64)?;
+            check.verify(hash == Some(sample.value_hash), || text::escaped(&sample.key));
+        }
+        self.timed_gets("get, much memory", check, WARM_GETS_PERCENT)
+    }
+
+    fn timed_gets(&mut self, name: &'static str, mut check: Check, percent: u64) -> Result<(), Failure> {
+        let mut meter = self.meter(percent)?;
         while meter.goes_on() {
             let (sample, _) = self.any_sample();
             let value = meter.time(|| self.words.get(&sample.key), |value| u64::from(value.is_some()))?;
@@ -137,7 +152,7 @@ impl<'a> Reads<'a> {
             check.verify(is_right, || text::escaped(&sample.key));
             self.run.stop_if_asked()?;
         }
-        self.costs.push(meter.finish("get, present"));
+        self.costs.push(meter.finish(name));
         self.checks.push(check);
         Ok(())
     }
@@ -163,7 +178,8 @@ impl<'a> Reads<'a> {
         let mut check = Check::new("short ranges, both ways: the items of the checked order");
         let mut meter = self.meter(RANGES_PERCENT)?;
         while meter.goes_on() {
-            let (sample, rank) = self.any_sample();
+            let (sample, index) = self.any_sample();
+            let rank = self.order.ranks[index];
             let forward = self.dice.below(2) == 0;
             let items: Vec<(Value, Value)> = meter.time(
                 || match forward {

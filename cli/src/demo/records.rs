@@ -187,7 +187,11 @@ fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 fn cut(line: &str) -> &str {
-    &line[..line.floor_char_boundary(LINE_BYTES_MAX)]
+    let mut end = line.len().min(LINE_BYTES_MAX);
+    while !line.is_char_boundary(end) {
+        end -= 1;
+    }
+    &line[..end]
 }
 
 /// Lines of made-up words, frequent ones more often than rare ones.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::check::Check;
 use super::crash::{Killed, Load};
 use super::records::{FILES, Sources, WORDS};
-use super::{ReadReport, Run};
+use super::{ReadReport, Run, WARM_MEMORY_BYTES};
 use crate::failure::Failure;
 use crate::screen::{Screen, table};
 use crate::stats::{memory, memory_to_json};
@@ -198,6 +198,11 @@ impl Report<'_> {
         page.conclusion(format_args!(
             "One thread, data : memory {:.1} : 1 ({cold}), tables read {path} the kernel's page cache.",
             self.data_to_memory()
+        ))?;
+        page.conclusion(format_args!(
+            "The last row is with {} of memory, data : memory {:.1} : 1, after each key was read once.",
+            bytes(WARM_MEMORY_BYTES),
+            ratio(self.data_bytes(), WARM_MEMORY_BYTES)
         ))
     }
 
@@ -313,6 +318,7 @@ impl Report<'_> {
             },
             "reads": {
                 "memory_bytes": run.read_memory_bytes,
+                "much_memory_bytes": WARM_MEMORY_BYTES,
                 "data_to_memory": self.data_to_memory(),
                 "direct_io": reads.stats.io.direct_io,
                 "operations": reads.costs,

@@ -151,7 +151,7 @@ fn stats() {
     let place = Place::new();
     place.run("put", ["users", "a", "1"]).ok();
     let text = place.run("stats", [] as [&str; 0]).ok();
-    for word in ["Keyspaces", "users", "Memory", "write amplification, without log"] {
+    for word in ["Keyspaces", "users", "Memory", "tables read past the page cache"] {
         assert!(text.contains(word), "{word} in {text}");
     }
     let all: Value = serde_json::from_str(&place.run("stats", ["--json"]).ok()).expect("it is JSON");

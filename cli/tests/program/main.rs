@@ -1,6 +1,8 @@
 //! The built program, run as its users run it: arguments in, standard output, standard error and exit code
 //! out.
 
+#![expect(clippy::disallowed_methods, reason = "tests of the program, not of the library")]
+
 mod demo;
 mod items;
 mod resume;
