@@ -1,13 +1,22 @@
 //! The store from outside: everything here uses only what a program that embeds it could.
 //!
+//! One binary, a module a subject. Tests of one module of the library stand beside their code. Every test has a
+//! directory or a simulated world of its own and may run beside any other; bounded by counts, never by time.
+//!
 //! - `twin`: a model beside the store, over random operations and settings.
-//! - `world`: what the simulated machine promises, and that a seed decides everything.
-//! - `limits`: few open files, many tables.
-//! - `threads`: real threads at once.
+//! - `bad_input`, `damage`, `limits`: what is refused, found and promised, on real files.
+//! - `fixture`: a store written by an earlier build still opens.
 //!
 //! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+#![expect(clippy::disallowed_methods, reason = "tests damage files, and run outside the simulator")]
 
+mod bad_input;
+mod child;
+mod damage;
+mod fixture;
+mod limits;
 mod rng;
+mod support;
 mod twin;

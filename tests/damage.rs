@@ -1,0 +1,366 @@
+//! Damage: one change to one file of a closed store, for each kind of file. The store refuses it by file and offset, or
+//! answers right all the same; never with a wrong value, never with a panic, and never by changing what it cannot read.
+
+use std::fs;
+use std::path::Path;
+
+use trine::{Builder, Db, Error, Keyspace, Ordered, Value};
+
+use super::support::{
+    Files, Model, Scratch, contents, files_but_lock, reader, says_what_to_do, small, write_files,
+};
+
+const NAMES: [&str; 2] = ["left", "right"];
+
+/// A closed store and what it holds.
+struct Whole {
+    files: Files,
+    models: [Model; 2],
+}
+
+fn value(name: &str, index: u32, version: u32) -> Vec<u8> {
+    let length = if index % 97 == 5 { 3000 } else { 20 + (index % 50) as usize };
+    let seed = format!("{name} {index} {version} ");
+    seed.into_bytes().into_iter().cycle().take(length).collect()
+}
+
+impl Whole {
+    /// Two keyspaces with items in a deeper level, in a run of level 0 that they share, and in the log.
+    fn make() -> Whole {
+        let scratch = Scratch::new();
+        let db = small(&scratch.data()).open().expect("a new store");
+        let keyspaces = NAMES.map(|name| db.ordered(name).open().expect("a new keyspace"));
+        for (version, step) in [(0, 1), (1, 3), (2, 7)] {
+            for (name, keyspace) in NAMES.iter().zip(&keyspaces) {
+                for index in (0..700).step_by(step) {
+                    let key = format!("{index:05}");
+                    match (index + version) % 11 {
+                        0 => keyspace.delete(key).expect("a write"),
+                        _ => keyspace.put(key, value(name, index, version)).expect("a write"),
+                    }
+                }
+            }
+            match version {
+                0 => db.compact().expect("a merge"),
+                1 => db.flush().expect("a flush"),
+                _ => {}
+            }
+        }
+        let models = [contents(&keyspaces[0]), contents(&keyspaces[1])];
+        drop(keyspaces);
+        db.close().expect("closes");
+        Whole { files: files_but_lock(&scratch.data()), models }
+    }
+
+    fn names(&self, kind: &str) -> Vec<String> {
+        self.files.keys().filter(|name| name.starts_with(kind)).cloned().collect()
+    }
+
+    fn write(&self, data: &Path) {
+        write_files(data, &self.files);
+        fs::write(data.join("LOCK"), b"").expect("writes");
+    }
+}
+
+/// One change to a file.
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(usize, u8),
+    /// 4 KiB of zeros.
+    Zero(usize),
+    Cut(usize),
+    Extend(&'static [u8]),
+    Missing,
+    /// The bytes of another file of the store.
+    Swap(String),
+}
+
+impl Damage {
+    fn bytes(&self, whole: &Whole, name: &str) -> Option<Vec<u8>> {
+        let mut bytes = whole.files[name].clone();
+        match self {
+            Damage::Flip(offset, mask) => bytes[*offset] ^= mask,
+            Damage::Zero(offset) => {
+                let end = bytes.len().min(offset + 4096);
+                bytes[*offset..end].fill(0);
+            }
+            Damage::Cut(length) => bytes.truncate(*length),
+            Damage::Extend(more) => bytes.extend_from_slice(more),
+            Damage::Missing => return None,
+            Damage::Swap(other) => bytes.clone_from(&whole.files[other]),
+        }
+        Some(bytes)
+    }
+}
+
+fn put_file(data: &Path, name: &str, bytes: Option<&[u8]>) {
+    match bytes {
+        Some(bytes) => fs::write(data.join(name), bytes).expect("writes"),
+        None => fs::remove_file(data.join(name)).expect("removes"),
+    }
+}
+
+/// Spread over the whole file, denser at its beginning, where headers, slots and the first records are, and at its end.
+fn offsets(bytes: &[u8], count: usize) -> Vec<usize> {
+    let used = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
+    let mut offsets: Vec<usize> = (0..count).map(|index| index * used / count).collect();
+    offsets.extend([0, 7, 8, 11, 12, 16, 24, 40, 48, 52, 4095, 4096, 4104, 4120, 4136, 8192, 8200, 8232]);
+    offsets.extend([
+        12_288,
+        12_292,
+        12_296,
+        12_304,
+        12_312,
+        12_320,
+        used - 1,
+        used,
+        used + 8,
+        bytes.len() - 1,
+    ]);
+    offsets.retain(|offset| *offset < bytes.len());
+    offsets.sort_unstable();
+    offsets.dedup();
+    offsets
+}
+
+fn damages(whole: &Whole, name: &str, count: usize) -> Vec<Damage> {
+    let bytes = &whole.files[name];
+    let offsets = offsets(bytes, count);
+    let mut all: Vec<Damage> =
+        offsets.iter().enumerate().map(|(index, offset)| Damage::Flip(*offset, 1 << (index % 8))).collect();
+    let mut zeroed: Vec<usize> = offsets.iter().step_by(3).map(|offset| offset / 4096 * 4096).collect();
+    zeroed.dedup();
+    all.extend(zeroed.into_iter().map(Damage::Zero));
+    let length = bytes.len();
+    all.extend([0, 1, 4095, 4096, 8192, 12_288, length / 2, length - 512, length - 1].map(Damage::Cut));
+    all.extend([&[0][..], &[0; 4096], &[0xff; 512]].map(Damage::Extend));
+    all.push(Damage::Missing);
+    let kind = name.split('-').next().expect("a name has a first part");
+    all.extend(whole.names(kind).into_iter().filter(|other| other != name).map(Damage::Swap));
+    all.extend(whole.files.keys().find(|other| !other.starts_with(kind)).cloned().map(Damage::Swap));
+    all
+}
+
+/// What became of a damaged store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Refused,
+    /// Opened; reads of some keys are refused.
+    Partly,
+    Harmless,
+}
+
+/// The error is about the damaged file, and a place in it or just past it.
+fn names_the_damage(error: Error, damaged: &str, whole: &Whole) {
+    match says_what_to_do(error) {
+        Error::Corrupt(at) => {
+            assert_eq!(at.file, damaged, "{at:?}");
+            let longest = whole.files.values().map(Vec::len).max().expect("files") + 4096;
+            assert!(at.offset <= longest as u64, "{at:?}");
+        }
+        other => panic!("not told as damage: {other:?}"),
+    }
+}
+
+/// Reads every key by get, and all items both ways. True if anything was refused; what was answered is right.
+fn read(keyspace: &Keyspace<Ordered>, model: &Model, damaged: &str, whole: &Whole) -> bool {
+    let mut refused = false;
+    let mut refuse = |error| {
+        names_the_damage(error, damaged, whole);
+        refused = true;
+    };
+    for index in 0..710 {
+        let key = format!("{index:05}").into_bytes();
+        match keyspace.get(&key) {
+            Ok(found) => assert_eq!(found.as_deref(), model.get(&key).map(Vec::as_slice), "{key:?}"),
+            Err(error) => refuse(error),
+        }
+    }
+    let mut walk = |items: &mut dyn Iterator<Item = trine::Result<(Value, Value)>>,
+                    expected: &mut dyn Iterator<Item = (&Vec<u8>, &Vec<u8>)>| {
+        for item in items {
+            match item {
+                Ok((key, value)) => {
+                    let (right_key, right_value) = expected.next().expect("an item too many");
+                    assert_eq!((&*key, &*value), (&**right_key, &**right_value));
+                }
+                Err(error) => return refuse(error),
+            }
+        }
+        assert_eq!(expected.next(), None, "an item is missing");
+    };
+    walk(&mut keyspace.iter(), &mut model.iter());
+    walk(&mut keyspace.iter().rev(), &mut model.iter().rev());
+    refused
+}
+
+/// Opens, and reads everything there is.
+fn look(builder: Builder, damaged: &str, whole: &Whole) -> (Outcome, Option<Db>) {
+    let db = match builder.open() {
+        Ok(db) => db,
+        Err(error) => {
+            names_the_damage(error, damaged, whole);
+            return (Outcome::Refused, None);
+        }
+    };
+    let refused = [0, 1].map(|index| {
+        let keyspace = db.ordered(NAMES[index]).open().expect("the manifest was read");
+        read(&keyspace, &whole.models[index], damaged, whole)
+    });
+    match refused {
+        [false, false] => (Outcome::Harmless, Some(db)),
+        [true, true] if !damaged.starts_with("table") => panic!("{damaged}: damage elsewhere shows at open"),
+        _ => (Outcome::Partly, Some(db)),
+    }
+}
+
+/// One file's damage, each looked at by a reader; counts by outcome.
+fn census(kind: &str, count: usize) -> [usize; 3] {
+    let whole = Whole::make();
+    let scratch = Scratch::new();
+    let data = scratch.data();
+    whole.write(&data);
+    let mut outcomes = [0; 3];
+    for name in whole.names(kind) {
+        for damage in damages(&whole, &name, count) {
+            let bytes = damage.bytes(&whole, &name);
+            if bytes.as_ref() == Some(&whole.files[&name]) {
+                continue;
+            }
+            put_file(&data, &name, bytes.as_deref());
+            let (outcome, _) = look(reader(&data), &name, &whole);
+            outcomes[outcome as usize] += 1;
+            if kind != "log" && matches!(damage, Damage::Cut(_) | Damage::Missing | Damage::Swap(_)) {
+                assert_eq!(outcome, Outcome::Refused, "{name}: {damage:?}");
+            }
+            assert!(outcome != Outcome::Partly || kind == "table", "{name}: {damage:?}");
+            if bytes.is_none() {
+                assert!(!data.join(&name).exists(), "a reader made {name}");
+            }
+            put_file(&data, &name, Some(&whole.files[&name]));
+        }
+    }
+    println!("{kind}: refused {}, partly {}, harmless {}", outcomes[0], outcomes[1], outcomes[2]);
+    outcomes
+}
+
+/// Any damage to STORE is refused, or is in one of its two slots and harmless.
+#[test]
+fn damaged_store_file() {
+    let [refused, _, harmless] = census("STORE", 40);
+    assert!(refused > 20 && harmless > 5);
+}
+
+/// Any damage to the manifest is refused, or is where nothing has been written yet, or in one of its slots.
+#[test]
+fn damaged_manifest() {
+    let [refused, _, harmless] = census("manifest", 100);
+    assert!(refused > 80 && harmless > 3);
+}
+
+/// Any damage to a log is refused, or is behind its last record.
+#[test]
+fn damaged_log() {
+    let [refused, _, harmless] = census("log", 60);
+    assert!(refused > 60 && harmless > 10);
+}
+
+/// Any damage to a table is refused when it is opened, or by the reads that need it and no others, or is in bytes that
+/// nothing needs.
+#[test]
+fn damaged_table() {
+    let [refused, partly, _] = census("table", 60);
+    assert!(refused > 60 && partly > 20);
+}
+
+/// A flipped byte in one keyspace's data blocks leaves the other keyspaces, and most of its own keys, readable.
+#[test]
+fn damage_to_a_block_stays_there() {
+    let whole = Whole::make();
+    let scratch = Scratch::new();
+    whole.write(&scratch.data());
+    let mut sides = [0; 2];
+    for name in whole.names("table") {
+        let bytes = &whole.files[&name];
+        for offset in (4096..bytes.len()).step_by(1111) {
+            let damaged = Damage::Flip(offset, 0x10).bytes(&whole, &name);
+            put_file(&scratch.data(), &name, damaged.as_deref());
+            if let Ok(db) = reader(&scratch.data()).open() {
+                let refused = [0, 1].map(|index| {
+                    let keyspace = db.ordered(NAMES[index]).open().expect("the manifest was read");
+                    let keys = whole.models[index].keys();
+                    keys.filter(|key| keyspace.get(key).is_err()).count()
+                });
+                assert!(refused.contains(&0), "{name} {offset}: both keyspaces suffer, {refused:?}");
+                for (side, count) in refused.into_iter().enumerate() {
+                    assert!(count * 2 < whole.models[side].len(), "{name} {offset}: {count} keys refused");
+                    sides[side] += usize::from(count > 0);
+                }
+            }
+        }
+        put_file(&scratch.data(), &name, Some(&whole.files[&name]));
+    }
+    assert!(sides[0] > 3 && sides[1] > 3, "{sides:?}");
+}
+
+/// Whoever opens a damaged store for writing loses nothing by it: refused, it leaves every file as it was; opened, what can
+/// be read is right after writes, a flush, a merge that may fail, and a reopen.
+#[test]
+fn writers_lose_nothing_to_damage() {
+    let whole = Whole::make();
+    let mut count = 0;
+    let mut opened = 0;
+    for name in whole.files.keys() {
+        let all = damages(&whole, name, 12);
+        for damage in all.iter().skip(count % 5).step_by(5) {
+            count += 1;
+            let bytes = damage.bytes(&whole, name);
+            let scratch = Scratch::new();
+            let data = scratch.data();
+            whole.write(&data);
+            put_file(&data, name, bytes.as_deref());
+            let before = files_but_lock(&data);
+            let (outcome, db) = look_as_writer(&data, name, &whole);
+            let Some(db) = db else {
+                assert!(
+                    files_but_lock(&data) == before,
+                    "{name}, {damage:?}: a refused opening changed a file"
+                );
+                continue;
+            };
+            opened += 1;
+            write_more(db, outcome, name, &whole);
+            let (after, _) = look_as_writer(&data, name, &whole);
+            assert!(outcome != Outcome::Harmless || after == Outcome::Harmless, "{name}: {damage:?}");
+        }
+    }
+    assert!(count > 60 && opened > 15, "{count} {opened}");
+}
+
+fn look_as_writer(data: &Path, name: &str, whole: &Whole) -> (Outcome, Option<Db>) {
+    if name == "STORE" && !data.join(name).exists() {
+        let error = small(data).open().map(|_| ()).expect_err("the rest is there");
+        assert!(matches!(says_what_to_do(error), Error::Foreign { .. }));
+        return (Outcome::Refused, None);
+    }
+    look(small(data), name, whole)
+}
+
+/// Writes that do not change what `look` looks at, and work that reads all there is.
+fn write_more(db: Db, outcome: Outcome, name: &str, whole: &Whole) {
+    let results = || -> trine::Result<()> {
+        let more = db.ordered("more").open()?;
+        more.put(b"a", b"1")?;
+        db.flush()?;
+        more.put(b"b", b"2")?;
+        db.compact()
+    };
+    let results = [results(), db.close()];
+    for result in results {
+        match result {
+            Ok(()) => {}
+            Err(error) if outcome == Outcome::Partly => names_the_damage(error, name, whole),
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}

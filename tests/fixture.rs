@@ -1,0 +1,1 @@
+//! Stores that earlier code wrote.

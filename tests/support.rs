@@ -1,0 +1,119 @@
+//! What the tests share: directories, a model beside the store, patched files. No tests of its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use trine::{Access, Builder, Db, Error, Keyspace, Ordered};
+
+/// Smallest budget that a user may give.
+pub(crate) const MEMORY_BYTES_MIN: u64 = 32 << 20;
+
+/// A directory that goes with the test; the store is in `data` in it.
+pub(crate) struct Scratch {
+    directory: tempfile::TempDir,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch { directory: tempfile::tempdir().expect("a temporary directory") }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where the store is, or will be.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+}
+
+/// A builder of a small store.
+pub(crate) fn small(path: &Path) -> Builder {
+    Db::builder(path).memory_bytes(MEMORY_BYTES_MIN).set("manifest_bytes", 16 << 10)
+}
+
+/// A builder that changes nothing.
+pub(crate) fn reader(path: &Path) -> Builder {
+    small(path).access(Access::ReadOnly)
+}
+
+/// Keys and values that a keyspace must hold.
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Everything in the keyspace.
+pub(crate) fn contents(keyspace: &Keyspace<Ordered>) -> Model {
+    keyspace
+        .iter()
+        .map(|item| {
+            let (key, value) = item.expect("an undamaged store is read to its end");
+            (key.into(), value.into())
+        })
+        .collect()
+}
+
+/// Every file of the directory with its bytes.
+pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+
+pub(crate) fn files(directory: &Path) -> Files {
+    let entries = fs::read_dir(directory).expect("the directory is there");
+    entries
+        .map(|entry| {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().into_string().expect("names are text");
+            (name, fs::read(entry.path()).expect("a file of ours"))
+        })
+        .collect()
+}
+
+/// As [`files`], without LOCK: who opens for writing may make it.
+pub(crate) fn files_but_lock(directory: &Path) -> Files {
+    let mut files = files(directory);
+    files.remove("LOCK");
+    files
+}
+
+pub(crate) fn write_files(directory: &Path, files: &Files) {
+    fs::create_dir_all(directory).expect("a directory to write to");
+    for (name, bytes) in files {
+        fs::write(directory.join(name), bytes).expect("a file of ours");
+    }
+}
+
+/// Offsets of the header's fields, as docs/FORMAT.md has them.
+pub(crate) mod header {
+    pub(crate) const KIND: usize = 8;
+    pub(crate) const VERSION: usize = 12;
+    pub(crate) const FEATURES: usize = 16;
+    pub(crate) const UID: usize = 40;
+    pub(crate) const CHECKSUM: usize = 48;
+}
+
+/// Makes the checksum of a changed header right again.
+pub(crate) fn seal_header(page: &mut [u8]) {
+    let uid = page[header::UID..header::CHECKSUM].to_vec();
+    let place = crc32c::crc32c_append(crc32c::crc32c(&uid), &[0; 8]);
+    let place = crc32c::crc32c_append(place, &page[header::KIND..=header::KIND]);
+    let checksum = crc32c::crc32c_append(place, &page[..header::CHECKSUM]);
+    page[header::CHECKSUM..header::CHECKSUM + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// The error of an opening that must fail.
+pub(crate) fn refused(builder: Builder) -> Error {
+    match builder.open() {
+        Ok(_) => panic!("it opened"),
+        Err(error) => says_what_to_do(error),
+    }
+}
+
+/// Checks the form of an error's message: one text of whole sentences that name what is concerned, no debug output.
+pub(crate) fn says_what_to_do(error: Error) -> Error {
+    let text = error.to_string();
+    assert!(text.len() > 20 && text.contains(' '), "too short: {text}");
+    assert!(!text.ends_with('.') && !text.contains('\n'), "one line without a full stop: {text}");
+    for debug in ["Some(", "None", "Error {", "Os {", "{ "] {
+        assert!(!text.contains(debug), "debug output in: {text}");
+    }
+    error
+}
