@@ -255,7 +255,7 @@ impl Import<'_> {
             text::count(a_second),
         ))?;
         screen.line(format_args!(
-            "written so far: log {}, flushes {}, merges {}; {:.2} bytes for each byte imported, {:.2} without the log",
+            "written: log {}, flushes {}, merges {}; {:.2} bytes a byte imported, {:.2} without the log",
             text::bytes(written.log_bytes),
             text::bytes(written.flush_bytes),
             text::bytes(written.merge_write_bytes),

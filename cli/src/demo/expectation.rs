@@ -104,6 +104,11 @@ impl Expectation {
         order.hashes.get(rank) == Some(&hash) && self.value_hash_of(hash) == Some(xxh3_64(value))
     }
 
+    /// Bytes that the order takes once it is learned.
+    pub(crate) fn order_bytes(&self) -> u64 {
+        self.counts[WORDS] * size_of::<u64>() as u64
+    }
+
     /// Bytes that this and the order take, which the process has beside the store.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let sample: usize = self.sample.iter().map(|one| one.key.capacity() + size_of::<Sample>()).sum();

@@ -54,9 +54,10 @@ impl Report<'_> {
         (self.run.expectation.records() as f64 / self.load.seconds.max(1e-9)) as u64
     }
 
-    /// Resident memory that came with the store: after the reads less before the open.
+    /// Resident memory that came with the store: after the reads, less before the open and what was learned.
     fn resident_growth_bytes(&self) -> Option<u64> {
-        Some(self.reads.resident_bytes?.saturating_sub(self.reads.resident_before_bytes?))
+        let before = self.reads.resident_before_bytes? + self.run.expectation.order_bytes();
+        Some(self.reads.resident_bytes?.saturating_sub(before))
     }
 
     pub(crate) fn print(&self) -> Result<(), Failure> {
@@ -218,7 +219,7 @@ impl Report<'_> {
         ))?;
         if let (Some(resident), Some(growth)) = (self.reads.resident_bytes, self.resident_growth_bytes()) {
             page.conclusion(format_args!(
-                "Resident: {} in all, {} more than before the open; what the demo expects takes {}.",
+                "Resident: {} in all; the store's part is {}, what the demo expects takes {}.",
                 bytes(resident),
                 bytes(growth),
                 bytes(self.run.expectation.memory_bytes()),
