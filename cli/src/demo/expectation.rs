@@ -112,8 +112,7 @@ impl Expectation {
     /// Bytes that this and the order take, which the process has beside the store.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let sample: usize = self.sample.iter().map(|one| one.key.capacity() + size_of::<Sample>()).sum();
-        (self.pairs.capacity() * size_of::<(u64, u64)>() + sample) as u64
-            + self.records() * size_of::<u64>() as u64
+        (self.pairs.capacity() * size_of::<(u64, u64)>() + sample) as u64 + self.order_bytes()
     }
 }
 
