@@ -117,11 +117,7 @@ impl Store {
 
     /// Commits a batch, acknowledged as `until` says or as the store's settings do.
     pub(crate) fn write(&self, items: &Items, until: Option<Until>) -> Result<()> {
-        let limit = self.budget.batch_bytes_max();
-        if items.payload().len() > limit {
-            let given = items.payload().len() as u64;
-            return Err(Error::TooLarge { what: "batch", limit: limit as u64, given });
-        }
+        self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())?;
         let default = if self.settings.sync_every_commit == 1 { Until::Synced } else { Until::Written };
         if items.count() == 0 {
             return self.check_writable();
