@@ -75,8 +75,9 @@ impl Batch {
     /// Writes the batch, with the store's durability.
     ///
     /// # Errors
-    /// `TooLarge` if it is over its limit ([`Stats::batch_bytes_max`](crate::Stats)), `Full` while the disk
-    /// is full, `ReadOnly`, `Latched`, `Io`. Nothing of it is visible then.
+    /// `TooLarge` if it is over its limit ([`Stats::batch_bytes_max`](crate::Stats)), or has so many tiny
+    /// items that a write buffer may not hold them (each takes up to some 340 bytes beside its own), `Full`
+    /// while the disk is full, `ReadOnly`, `Latched`, `Io`. Nothing of it is visible then.
     pub fn commit(self) -> Result<()> {
         self.handle.write(&self.items, None)
     }

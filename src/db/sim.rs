@@ -35,8 +35,8 @@ use crate::base::sync::{Arc, Mutex};
 use crate::io::sim::{Plan, Select, SimDisk, SimRng, SimThreads, sim_env};
 use crate::io::storage::{Entry, Storage};
 
-use super::builder::{Access, Builder, Create, Durability};
 use super::Db;
+use super::builder::{Access, Builder, Create, Durability};
 
 pub use crate::io::sim::{Crash, FailedSync, Failure, Operation, Repeat, Stop};
 

@@ -1,5 +1,8 @@
 //! How the one memory budget is divided. Pure arithmetic on `memory_bytes`.
 
+use crate::base::error::{Error, Result};
+use crate::memtable;
+
 /// Smallest and largest generation of a store that is not a test's, in bytes.
 const GENERATION_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
 /// Least memory for merges and builds.
@@ -54,11 +57,33 @@ impl Budget {
     pub(crate) fn batch_bytes_max(&self) -> usize {
         (self.generation_bytes / 2) as usize
     }
+
+    /// Whether an empty generation, and an empty log, are sure to have room for a batch.
+    pub(crate) fn check_batch(
+        &self,
+        payload_bytes: usize,
+        items: usize,
+        key_value_bytes: usize,
+    ) -> Result<()> {
+        let in_log = (payload_bytes, self.batch_bytes_max());
+        let in_memory = (
+            memtable::batch_bytes(items, key_value_bytes),
+            memtable::batch_bytes_max(self.generation_bytes as usize),
+        );
+        match [in_log, in_memory].into_iter().find(|(given, limit)| given > limit) {
+            None => Ok(()),
+            Some((given, limit)) => {
+                Err(Error::TooLarge { what: "batch", limit: limit as u64, given: given as u64 })
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::storage::Storage;
+    use crate::wal::{Log, LogIdentity};
 
     /// The parts never exceed the whole, from a test's budget to a large one.
     #[test]
@@ -74,5 +99,36 @@ mod tests {
             assert!(budget.log_bytes > budget.generation_bytes);
         }
         assert_eq!(Budget::divide(1 << 30).generation_bytes, 64 << 20);
+    }
+
+    /// A batch within the limits has room in an empty generation and an empty log, however tiny its items: many
+    /// of a few bytes are refused although their bytes are few.
+    #[test]
+    fn batches_within_the_limits_have_room() {
+        for memory_bytes in [1 << 18, 1 << 20, 32 << 20] {
+            let budget = Budget::divide(memory_bytes);
+            let region = crate::base::region::Region::heap(budget.generation_bytes as usize).expect("small");
+            let (_, inserter) = memtable::generation(region);
+            let identity = LogIdentity { number: 1, path: 0, uid: 1, store_id: 1, bytes: budget.log_bytes };
+            let storage = crate::io::sim::SimDisk::new(1);
+            storage.create_directory().expect("no fault");
+            let log = Log::create(&*storage, &identity).expect("no fault");
+            for item_bytes in [10, 11, 40, 300, 5000] {
+                let (mut fits, mut refused) = (0, budget.batch_bytes_max() / item_bytes + 1);
+                while fits + 1 < refused {
+                    let items = (fits + refused) / 2;
+                    match budget.check_batch(items * item_bytes, items, items * (item_bytes - 10)) {
+                        Ok(()) => fits = items,
+                        Err(_) => refused = items,
+                    }
+                }
+                assert!(inserter.room(fits, fits * (item_bytes - 10)), "{fits} items of {item_bytes}");
+                assert!(log.room_bytes() >= fits * item_bytes);
+                assert!(fits > 0 || item_bytes > 300);
+            }
+            let tiny = budget.batch_bytes_max() / 10;
+            let refused = budget.check_batch(tiny * 10, tiny, 0);
+            assert!(matches!(refused, Err(Error::TooLarge { what: "batch", .. })));
+        }
     }
 }

@@ -85,11 +85,19 @@ pub(crate) struct Catalog {
     pub(crate) next_partition: u32,
 }
 
+impl Catalog {
+    pub(super) fn has_tree(&self, tree: TreeId) -> bool {
+        self.state.partitions.get(&tree.partition).is_some_and(|one| one.keyspace == tree.keyspace)
+    }
+}
+
 /// Holds the catalog while nobody changes it.
 pub(crate) struct CatalogCell {
     free: Mutex<Option<Box<Catalog>>>,
     freed: Event,
     pub(super) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
+    /// The same ones: background work asks for each tree.
+    pub(super) by_tree: Mutex<BTreeMap<TreeId, Arc<Keyspace>>>,
     /// File numbers below `reserved` are STORE's promise never to be given out again.
     next_file: AtomicU64,
     reserved: AtomicU64,
@@ -134,11 +142,13 @@ impl CatalogCell {
     pub(crate) fn new(catalog: Catalog, keyspaces: Vec<Arc<Keyspace>>, next_file: u64) -> CatalogCell {
         let reserved = catalog.store_file.live().next_file_number;
         let (manifest_bytes, log_count) = (catalog.manifest.place().bytes, catalog.state.logs.len() as u64);
+        let by_tree = keyspaces.iter().map(|one| (one.tree, Arc::clone(one))).collect();
         let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
         CatalogCell {
             free: Mutex::new(Some(Box::new(catalog))),
             freed: Event::new(),
             keyspaces: Mutex::new(keyspaces),
+            by_tree: Mutex::new(by_tree),
             next_file: AtomicU64::new(next_file),
             reserved: AtomicU64::new(reserved),
             manifest_bytes: AtomicU64::new(manifest_bytes),
@@ -181,8 +191,10 @@ impl Store {
         if let Some(error) = self.writer.latched() {
             return Err(error.clone());
         }
-        self.append(catalog, &edit.changes)?;
+        self.make_manifest_room(catalog, &edit.changes)?;
+        // Before the manifest: an edit that does not fit the state must never get to the disk.
         catalog.state.apply_edit(&edit.changes).expect("edits are made from the state they change");
+        self.append(catalog, &edit.changes)?;
         if edit.version.is_empty() && edit.flushed.is_empty() {
             return Ok(());
         }
@@ -202,11 +214,19 @@ impl Store {
         Ok(())
     }
 
-    /// Appends to the manifest, rewriting it first if it has no room or is mostly history.
-    fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
+    /// Rewrites the manifest if it has no room or is mostly history.
+    fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
         if catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(changes) {
             self.rewrite_manifest(catalog, changes)?;
         }
+        if !catalog.manifest.has_room(changes) {
+            let limit = catalog.manifest.place().bytes;
+            return Err(Error::TooLarge { what: "manifest", limit, given: edit_bytes(changes) });
+        }
+        Ok(())
+    }
+
+    fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
         let appended = catalog.manifest.append(&*self.env.storage, changes);
         if let Err(error) = &appended {
             // How much of the edit reached the disk is not known.
@@ -226,7 +246,7 @@ impl Store {
             bytes_min: self.settings.manifest_bytes.max(4 * edit_bytes(changes)),
         };
         let manifest = ManifestFile::create(storage, &identity, &catalog.state)?;
-        storage.sync_directory()?;
+        self.sync_directory()?;
         let switched = catalog.store_file.switch_manifest(storage, manifest.place());
         if let Err(error) = &switched {
             self.writer.latch(error);
@@ -235,6 +255,19 @@ impl Store {
         catalog.manifest = manifest;
         self.remove_quietly(old);
         Ok(())
+    }
+
+    /// Makes new names durable. One that failed may never be known to have succeeded: it latches.
+    pub(super) fn sync_directory(&self) -> Result<()> {
+        self.env.storage.sync_directory().inspect_err(|error| self.writer.latch(error))
+    }
+
+    /// Removes new files of an edit that failed, unless the manifest may name them all the same: how much of an
+    /// edit reached the disk is not known when it latched the store.
+    pub(super) fn remove_unnamed(&self, files: impl IntoIterator<Item = FileName>) {
+        if self.writer.latched().is_none() {
+            files.into_iter().for_each(|file| self.remove_quietly(file));
+        }
     }
 
     /// Removes a file that nothing names any more. What fails is tried again at the next open.

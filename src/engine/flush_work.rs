@@ -17,9 +17,7 @@ use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
 
 use super::Store;
 use super::catalog::Edit;
-use super::work::{Job, MemoryPart, RETRY_NS};
-
-const KIND: &str = "flush";
+use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 
 /// What is under way.
 #[derive(Default)]
@@ -38,6 +36,8 @@ impl Job for FlushWork {
         }
         let idle = |timeout_ns| Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns };
         if store.writer.latched().is_some() {
+            // Whoever waits for work to be done must hear that none will be.
+            store.work.moved.notify();
             return idle(None);
         }
         let step = self.step(store);
@@ -48,7 +48,7 @@ impl Job for FlushWork {
             Err(error) => {
                 self.current = None;
                 store.work.set_flushing(false);
-                store.work.set_error(KIND, Some(error.clone()));
+                store.work.set_error(Kind::Flush, Some(error.clone()));
                 store.writer.set_stuck(Some(error));
                 // `set_stuck` moved the event: wait from here.
                 let seen = store.writer.changed.seen();
@@ -92,34 +92,25 @@ impl FlushWork {
     }
 
     fn went_well(&self, store: &Store) {
-        store.work.set_error(KIND, None);
+        store.work.set_error(Kind::Flush, None);
         store.writer.set_stuck(None);
     }
 
     /// A log that the manifest names and an empty generation.
     fn make_spare(&mut self, store: &Arc<Store>) -> Result<Spare> {
-        let log = match make_log(store, self.old_log.take()) {
-            Ok(log) => log,
-            Err((file, error)) => {
-                store.remove_quietly(file);
-                return Err(error);
-            }
-        };
+        // Memory first: a log that the manifest names must not be left over when there is none.
         let (generation, inserter) = store.new_generation()?;
+        let log = make_log(store, self.old_log.take())?;
         Ok(Spare { log, generation, inserter })
     }
 
     fn finish(&mut self, store: &Arc<Store>, sealed: &Arc<Sealed>, output: FlushOutput) -> Result<()> {
         let flushed = [Arc::clone(&sealed.generation)];
         let mut edit = Edit { flushed: &flushed, ..Edit::default() };
-        store.env.storage.sync_directory()?;
-        if let (Some(summary), Some(sequences)) = (&output.table, output.sequences) {
-            let tables = store.open_tables(summary)?;
-            store.add_tables(&mut edit, summary, &tables, 0, sequences);
-        }
         edit.changes.push(Change::Flushed { sequence: sealed.last_sequence });
         edit.changes.extend(sealed.logs.iter().map(|log| Change::LogRemoved { number: log.file.number }));
-        store.edit(edit)?;
+        let files = output.table.iter().map(|summary| summary.identity.file);
+        install(store, &output, edit).inspect_err(|_| store.remove_unnamed(files))?;
         store.writer.flushed(sealed);
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
@@ -132,6 +123,21 @@ impl FlushWork {
         }
         Ok(())
     }
+}
+
+/// Brings what a flush made into the store.
+fn install(store: &Store, output: &FlushOutput, mut edit: Edit<'_>) -> Result<()> {
+    store.sync_directory()?;
+    let opened = match (&output.table, output.sequences) {
+        (Some(summary), Some(sequences)) => Some((summary, store.open_tables(summary)?, sequences)),
+        _ => None,
+    };
+    // Taken before it is asked which trees are there: one dropped after that must not be in the edit.
+    let mut catalog = store.catalog.take(&*store.env.threads);
+    if let Some((summary, tables, sequences)) = &opened {
+        store.add_tables(&catalog, &mut edit, summary, tables, 0, *sequences);
+    }
+    store.edit_taken(&mut catalog, edit)
 }
 
 /// Makes the sealed logs durable and has the manifest promise where they end.
@@ -169,25 +175,26 @@ fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
     Ok(Flush::new(storage, store.new_table()?, store.secret.clone(), generations, plan_of))
 }
 
-/// A log, recycled if there is one to recycle, durable and named by the manifest. On failure, the file to
-/// remove.
-fn make_log(store: &Store, old: Option<FileName>) -> std::result::Result<Log, (FileName, Error)> {
+/// A log, recycled if there is one to recycle, durable and named by the manifest. Nothing is left of either
+/// on failure.
+fn make_log(store: &Store, old: Option<FileName>) -> Result<Log> {
     let storage = &*store.env.storage;
-    let number = store.next_file().map_err(|error| (FileName::new(FileKind::Log, 0), error))?;
-    let file = FileName::new(FileKind::Log, number);
-    let failed = |error| (file, error);
+    let number = store.next_file().inspect_err(|_| store.remove_unnamed(old))?;
     let bytes = store.budget.log_bytes;
     let identity =
         LogIdentity { number, path: 0, uid: store.env.random.u64(), store_id: store.store_id, bytes };
-    let log = match old {
+    let made = match old {
         Some(old) => Log::recycle(storage, old, &identity),
         None => Log::create(storage, &identity),
     };
-    let log = log.map_err(failed)?;
-    storage.sync_directory().map_err(failed)?;
-    let change = Change::Log { number, path: 0, uid: identity.uid, bytes };
-    store.edit(Edit { changes: vec![change], ..Edit::default() }).map_err(failed)?;
-    Ok(log)
+    let named = made.and_then(|log| {
+        store.sync_directory()?;
+        let change = Change::Log { number, path: 0, uid: identity.uid, bytes };
+        store.edit(Edit { changes: vec![change], ..Edit::default() })?;
+        Ok(log)
+    });
+    let files = old.into_iter().chain([FileName::new(FileKind::Log, number)]);
+    named.inspect_err(|_| store.remove_unnamed(files))
 }
 
 impl Store {

@@ -29,7 +29,7 @@ impl Store {
     }
 
     pub(super) fn keyspace_of(&self, tree: TreeId) -> Option<Arc<Keyspace>> {
-        self.catalog.names().values().find(|keyspace| keyspace.tree == tree).cloned()
+        self.catalog.by_tree.lock().get(&tree).cloned()
     }
 
     fn check_open(&self) -> Result<()> {
@@ -85,6 +85,11 @@ impl Store {
         let settings = merged(KeyspaceSettings::default(), given)?;
         let (id, partition) = (KeyspaceId(catalog.next_keyspace), PartitionId(catalog.next_partition));
         let tree = TreeId { keyspace: id, partition };
+        let limit = u32::MAX - IDS_RESERVED;
+        if id.0 > limit || partition.0 > limit {
+            let given = u64::from(id.0.max(partition.0));
+            return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });
+        }
         let mut changes = Vec::new();
         let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);
         if id.0 >= next_keyspace || partition.0 >= next_partition {
@@ -106,6 +111,7 @@ impl Store {
             Edit { changes, version: vec![version::Change::AddTree(tree)], ..Edit::default() },
         )?;
         let keyspace = Arc::new(Keyspace::new(id, name.to_owned(), tree, settings));
+        self.catalog.by_tree.lock().insert(tree, Arc::clone(&keyspace));
         self.catalog.names().insert(name.to_owned(), Arc::clone(&keyspace));
         Ok(keyspace)
     }
@@ -125,8 +131,8 @@ impl Store {
         )?;
         keyspace.set_dropped();
         self.catalog.names().remove(name);
-        // Whoever waits for it to be merged waits no more.
-        self.work.full_done(keyspace.tree);
+        self.catalog.by_tree.lock().remove(&keyspace.tree);
+        self.work.forget(keyspace.tree);
         Ok(())
     }
 

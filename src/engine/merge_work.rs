@@ -1,7 +1,7 @@
 //! A merge worker: picks the tree that is furthest behind, merges a part of it, publishes the result, and
 //! looks again.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::job::{MergeJob, MergeOutput, MergePlan};
@@ -10,18 +10,18 @@ use crate::format::manifest::Change;
 use crate::io::env::Turn;
 use crate::levels::version::{self, Placed, Tree};
 use crate::merge::Progress;
-use crate::table::SliceShape;
+use crate::table::{SliceShape, Table};
 
 use super::Store;
 use super::catalog::{Edit, StoreFiles};
-use super::work::{Job, MemoryPart, RETRY_NS, shape};
-
-const KIND: &str = "merge";
+use super::work::{Job, Kind, MemoryPart, RETRY_NS, shape};
 
 /// What is under way.
 #[derive(Default)]
 pub(super) struct MergeWork {
     current: Option<Merging>,
+    /// The tree that was chosen last.
+    tree: Option<TreeId>,
     memory: MemoryPart,
 }
 
@@ -43,13 +43,12 @@ impl Job for MergeWork {
         let step = self.step(store);
         self.memory.set(&store.work, self.current.as_ref().map_or(0, |merging| merging.job.memory_bytes()));
         match step {
-            Ok(true) => {
-                store.work.set_error(KIND, None);
-                Turn::Again
-            }
+            Ok(true) => Turn::Again,
             Ok(false) => idle(seen, None),
             Err(error) => {
-                store.work.set_error(KIND, Some(error));
+                if let Some(tree) = self.tree {
+                    store.work.set_error(Kind::Merge(tree), Some(error));
+                }
                 self.stop(store);
                 idle(store.work.moved.seen(), Some(RETRY_NS))
             }
@@ -74,6 +73,7 @@ impl MergeWork {
             let published = publish(store, &merging, &output);
             store.work.end_merge(merging.tree);
             published?;
+            store.work.set_error(Kind::Merge(merging.tree), None);
             store.measure_pressure();
         }
         Ok(true)
@@ -83,6 +83,7 @@ impl MergeWork {
         let Some((tree, pick)) = choose(store) else {
             return Ok(false);
         };
+        self.tree = Some(tree.id);
         let started = self.start(store, &tree, &pick);
         if !matches!(started, Ok(true)) {
             store.work.end_merge(tree.id);
@@ -103,6 +104,7 @@ impl MergeWork {
             pick.inputs.clone().map(|index| (pick.level, upper[index].clone())).collect();
         if pick.work == PickedWork::Move {
             move_tables(store, tree.id, &inputs, pick.output_level)?;
+            store.work.set_error(Kind::Merge(tree.id), None);
             return Ok(false);
         }
         // Level 0: every input is a run of its own. A deeper level: the inputs are one run.
@@ -134,13 +136,14 @@ impl MergeWork {
     }
 }
 
-/// The tree with the most pressing work, taken for this worker.
+/// The tree with the most pressing work, taken for this worker. One that failed comes after all others, and one
+/// with a damaged table not at all: it would fail again, and keep the others from being merged.
 fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
     let version = {
         let pin = store.epoch.pin();
         Arc::clone(&store.views.load(&pin).get().version)
     };
-    let mut best: Option<(u64, Arc<Tree>, Pick)> = None;
+    let mut best: Option<((bool, u64), Arc<Tree>, Pick)> = None;
     for tree in version.trees() {
         let Some(settings) = store.pick_settings(tree.id) else { continue };
         let shape = shape(tree);
@@ -152,7 +155,11 @@ fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
             }
             continue;
         };
-        let weight = pick::pressure(&shape, &settings).debt_bytes;
+        let error = store.work.error_of(Kind::Merge(tree.id));
+        if matches!(error, Some(Error::Corrupt(_))) {
+            continue;
+        }
+        let weight = (error.is_none(), pick::pressure(&shape, &settings).debt_bytes);
         if !store.work.is_merging(tree.id) && best.as_ref().is_none_or(|(most, ..)| weight > *most) {
             best = Some((weight, Arc::clone(tree), found));
         }
@@ -182,6 +189,17 @@ fn move_tables(store: &Store, tree: TreeId, inputs: &[(usize, Placed)], level: u
 }
 
 fn publish(store: &Arc<Store>, merging: &Merging, output: &MergeOutput) -> Result<()> {
+    let files = output.tables.iter().map(|summary| summary.identity.file);
+    if install(store, merging, output).inspect_err(|_| store.remove_unnamed(files))? {
+        store.work.merges.fetch_add(1, Ordering::Relaxed);
+        store.work.merge_read_bytes.fetch_add(output.counts.bytes_read, Ordering::Relaxed);
+        store.work.merge_write_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Puts the new tables in the place of the inputs; `false` if the tree was dropped meanwhile.
+fn install(store: &Store, merging: &Merging, output: &MergeOutput) -> Result<bool> {
     let mut edit = Edit::default();
     for (_, placed) in &merging.inputs {
         let (table, index) = placed.name();
@@ -191,29 +209,26 @@ fn publish(store: &Arc<Store>, merging: &Merging, output: &MergeOutput) -> Resul
     let first = merging.inputs.iter().map(|(_, placed)| placed.first_sequence).min().unwrap_or(0);
     let last = merging.inputs.iter().map(|(_, placed)| placed.last_sequence).max().unwrap_or(0);
     if !output.tables.is_empty() {
-        store.env.storage.sync_directory()?;
+        store.sync_directory()?;
     }
-    let mut opened = Vec::new();
-    for summary in &output.tables {
-        let tables = store.open_tables(summary)?;
-        store.add_tables(&mut edit, summary, &tables, merging.output_level, (first, last));
-        opened.extend(tables);
+    let opened: Vec<Vec<Arc<Table>>> =
+        output.tables.iter().map(|summary| store.open_tables(summary)).collect::<Result<_>>()?;
+    let mut catalog = store.catalog.take(&*store.env.threads);
+    if !catalog.has_tree(merging.tree) {
+        opened.iter().flatten().for_each(|table| table.file().mark_obsolete());
+        return Ok(false);
     }
-    if !store.edit_tree(merging.tree, edit)? {
-        opened.iter().for_each(|table| table.file().mark_obsolete());
-        return Ok(());
+    for (summary, tables) in output.tables.iter().zip(&opened) {
+        store.add_tables(&catalog, &mut edit, summary, tables, merging.output_level, (first, last));
     }
-    store.work.merges.fetch_add(1, Ordering::Relaxed);
-    store.work.merge_read_bytes.fetch_add(output.counts.bytes_read, Ordering::Relaxed);
-    store.work.merge_write_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
-    Ok(())
+    store.edit_taken(&mut catalog, edit).map(|()| true)
 }
 
 impl Store {
     /// An edit of one tree; nothing is done, and `false`, if the tree was dropped meanwhile.
     fn edit_tree(&self, tree: TreeId, edit: Edit<'_>) -> Result<bool> {
         let mut catalog = self.catalog.take(&*self.env.threads);
-        if !catalog.state.partitions.contains_key(&tree.partition) {
+        if !catalog.has_tree(tree) {
             return Ok(false);
         }
         self.edit_taken(&mut catalog, edit).map(|()| true)

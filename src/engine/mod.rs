@@ -41,7 +41,7 @@ use budget::Budget;
 use catalog::CatalogCell;
 use snapshot::SnapshotCounts;
 use stats::Recovery;
-use work::Work;
+use work::{Kind, Work};
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -117,11 +117,7 @@ impl Store {
 
     /// Commits a batch, acknowledged as `until` says or as the store's settings do.
     pub(crate) fn write(&self, items: &Items, until: Option<Until>) -> Result<()> {
-        let limit = self.budget.batch_bytes_max();
-        if items.payload().len() > limit {
-            let given = items.payload().len() as u64;
-            return Err(Error::TooLarge { what: "batch", limit: limit as u64, given });
-        }
+        self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())?;
         let default = if self.settings.sync_every_commit == 1 { Until::Synced } else { Until::Written };
         if items.count() == 0 {
             return self.check_writable();
@@ -163,7 +159,7 @@ impl Store {
     /// Seals the present generation and waits until all sealed ones are tables.
     pub(crate) fn flush(&self) -> Result<()> {
         self.seal()?;
-        self.wait_for(|store| store.writer.sealed_count() == 0)
+        self.wait_for(|store| store.writer.sealed_count() == 0, |kind| kind == Kind::Flush)
     }
 
     /// Flushes, then merges every tree into one run.
@@ -171,21 +167,26 @@ impl Store {
         self.flush()?;
         let trees: Vec<TreeId> = self.trees();
         self.work.want_full(&trees);
-        self.wait_for(|store| {
-            let is_left = |tree: &TreeId| store.work.wants_full(*tree) && store.keyspace_of(*tree).is_some();
-            !trees.iter().any(is_left)
-        })
+        let is_left = |store: &Store, tree| store.work.wants_full(tree) && store.keyspace_of(tree).is_some();
+        self.wait_for(
+            |store| !trees.iter().any(|tree| is_left(store, *tree)),
+            |kind| matches!(kind, Kind::Merge(tree) if is_left(self, tree) && trees.contains(&tree)),
+        )
     }
 
     /// Waits until no background work is due or under way.
     pub(crate) fn settle(&self) -> Result<()> {
-        self.wait_for(|store| {
+        if self.mode == Mode::ReadOnly {
+            return Ok(());
+        }
+        let is_settled = |store: &Store| {
             store.writer.sealed_count() == 0 && !store.work.is_busy() && !store.is_merge_due()
-        })
+        };
+        self.wait_for(is_settled, |_| true)
     }
 
-    /// Waits for what background work brings about; ends with its error if it cannot go on.
-    fn wait_for(&self, is_done: impl Fn(&Store) -> bool) -> Result<()> {
+    /// Waits for what background work brings about; ends with its error if what concerns it cannot go on.
+    fn wait_for(&self, is_done: impl Fn(&Store) -> bool, concerns: impl Fn(Kind) -> bool) -> Result<()> {
         loop {
             let seen = self.work.moved.seen();
             if is_done(self) {
@@ -194,7 +195,7 @@ impl Store {
             if self.mode == Mode::ReadOnly {
                 return Err(Error::ReadOnly);
             }
-            if let Some(error) = self.work.error() {
+            if let Some(error) = self.work.error(&concerns) {
                 return Err(error);
             }
             if let Some(error) = self.writer.latched() {
@@ -225,9 +226,12 @@ impl Store {
             }
             self.env.threads.wait(&self.writer.changed, seen, None);
         }
+        // Whoever waits for work must hear that none will be done; whoever changes the catalog goes first.
+        self.work.moved.notify();
+        drop(self.catalog.take(&*self.env.threads));
         self.close_keyspaces();
         self.env.storage.unlock();
         self.epoch.collect();
-        synced.and(self.work.error().map_or(Ok(()), Err))
+        synced.and(self.work.error(|_| true).map_or(Ok(()), Err))
     }
 }

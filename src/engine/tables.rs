@@ -8,7 +8,7 @@ use crate::levels::version::{self, Placed};
 use crate::table::{Table, TableFile, TableSummary};
 
 use super::Store;
-use super::catalog::Edit;
+use super::catalog::{Catalog, Edit};
 
 impl Store {
     /// Opens finished tables, with as much of filters and fences in memory as the budget allows.
@@ -22,10 +22,11 @@ impl Store {
         Ok(tables)
     }
 
-    /// Adds to `edit` what puts a new table's slices on `level`. Slices of trees dropped meanwhile are left
+    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices on `level`. Slices of trees dropped meanwhile are left
     /// out.
     pub(super) fn add_tables(
         &self,
+        catalog: &Catalog,
         edit: &mut Edit<'_>,
         summary: &TableSummary,
         tables: &[Arc<Table>],
@@ -33,8 +34,7 @@ impl Store {
         (first_sequence, last_sequence): (Sequence, Sequence),
     ) {
         let FileName { number, path, .. } = summary.identity.file;
-        let live: Vec<&Arc<Table>> =
-            tables.iter().filter(|table| self.keyspace_of(table.tree()).is_some()).collect();
+        let live: Vec<&Arc<Table>> = tables.iter().filter(|table| catalog.has_tree(table.tree())).collect();
         if live.is_empty() {
             tables.iter().for_each(|table| table.file().mark_obsolete());
             return;

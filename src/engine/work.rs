@@ -20,6 +20,13 @@ pub(super) const RETRY_NS: u64 = 100_000_000;
 /// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
 const LEVEL0_RUNS_HIGH: u64 = 4;
 
+/// What background work is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Kind {
+    Flush,
+    Merge(TreeId),
+}
+
 /// Shared by the workers and those who wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Work {
@@ -44,7 +51,7 @@ struct State {
     /// Trees that someone wants merged into one run.
     full: BTreeSet<TreeId>,
     /// What stopped each kind of work, until it goes on.
-    errors: BTreeMap<&'static str, Error>,
+    errors: BTreeMap<Kind, Error>,
 }
 
 impl Work {
@@ -73,6 +80,15 @@ impl Work {
         self.moved.notify();
     }
 
+    /// A tree was dropped: nothing is wanted of it any more, and nothing of it has failed.
+    pub(super) fn forget(&self, tree: TreeId) {
+        let mut state = self.state.lock();
+        state.full.remove(&tree);
+        state.errors.remove(&Kind::Merge(tree));
+        drop(state);
+        self.moved.notify();
+    }
+
     /// Takes a tree for merging; `false` if another worker has it.
     pub(super) fn begin_merge(&self, tree: TreeId) -> bool {
         self.state.lock().merging.insert(tree)
@@ -98,15 +114,15 @@ impl Work {
     }
 
     /// Notes why a kind of work cannot go on, or that it can again.
-    pub(super) fn set_error(&self, kind: &'static str, error: Option<Error>) {
+    pub(super) fn set_error(&self, kind: Kind, error: Option<Error>) {
         let mut state = self.state.lock();
         let changed = match error {
             Some(error) => {
-                log::warn!("{kind}: {error}");
+                log::warn!("{kind:?}: {error}");
                 state.errors.insert(kind, error);
                 true
             }
-            None => state.errors.remove(kind).is_some(),
+            None => state.errors.remove(&kind).is_some(),
         };
         drop(state);
         if changed {
@@ -114,8 +130,15 @@ impl Work {
         }
     }
 
-    pub(super) fn error(&self) -> Option<Error> {
-        self.state.lock().errors.values().next().cloned()
+    /// What stopped work of one of the kinds.
+    pub(super) fn error(&self, concerns: impl Fn(Kind) -> bool) -> Option<Error> {
+        // Not asked under the lock: it may look here again.
+        let errors = self.state.lock().errors.clone();
+        errors.into_iter().find(|(kind, _)| concerns(*kind)).map(|(_, error)| error)
+    }
+
+    pub(super) fn error_of(&self, kind: Kind) -> Option<Error> {
+        self.state.lock().errors.get(&kind).cloned()
     }
 }
 

@@ -9,6 +9,8 @@
 //! 2. Level 0 holds its runs newest first, disjoint in sequence; a deeper level holds at most one run.
 //! 3. Tables of a run are sorted by key and disjoint.
 
+use std::collections::BTreeMap;
+
 use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::Arc;
 use crate::table::Table;
@@ -69,14 +71,9 @@ impl Run {
         }
         // Between the run's ends every key has the shared prefix.
         let word = word_after(key, self.shared_bytes);
-        let mut index = self.max_words.partition_point(|max| *max < word);
-        while index < self.tables.len()
-            && self.max_words[index] == word
-            && self.tables[index].table.max() < key
-        {
-            index += 1;
-        }
-        index
+        let start = self.max_words.partition_point(|max| *max < word);
+        let equal = self.max_words[start..].partition_point(|max| *max == word);
+        start + self.tables[start..start + equal].partition_point(|placed| placed.table.max() < key)
     }
 
     /// The table that holds `key` if the run does: by range only.
@@ -197,15 +194,13 @@ impl Version {
 
     /// The version after `changes`; untouched trees are shared.
     pub(crate) fn after(&self, changes: Vec<Change>) -> Version {
-        let mut touched: Vec<(TreeId, Option<Vec<(usize, Placed)>>)> = Vec::new();
+        let mut touched: BTreeMap<TreeId, Option<Vec<(usize, Placed)>>> = BTreeMap::new();
         for change in changes {
             let id = change.tree();
-            let index = touched.iter().position(|(tree, _)| *tree == id).unwrap_or_else(|| {
-                let tables = self.tree(id).map(|tree| tree.tables().map(|(l, p)| (l, p.clone())).collect());
-                touched.push((id, tables));
-                touched.len() - 1
+            let tables = touched.entry(id).or_insert_with(|| {
+                self.tree(id).map(|tree| tree.tables().map(|(level, one)| (level, one.clone())).collect())
             });
-            apply(&mut touched[index].1, change);
+            apply(tables, change);
         }
         let mut next = self.clone();
         for (id, tables) in touched {

@@ -36,9 +36,14 @@ pub(super) struct Filter {
 impl Filter {
     /// Takes the filter's lines from the arena.
     pub(super) fn new(arena: &Arena, bump: &mut Bump) -> Filter {
-        let bits = arena.bytes() / REGION_BYTES_PER_KEY * BITS_PER_KEY;
-        let lines = bits.div_ceil(LINE_BITS).max(1);
+        let lines = Filter::bytes(arena.bytes()) / LINE_BYTES;
         Filter { at: bump.words(lines * LINE_BYTES), lines: lines as u32 }
+    }
+
+    /// Bytes that the filter of a region takes.
+    pub(super) fn bytes(region_bytes: usize) -> usize {
+        let bits = region_bytes / REGION_BYTES_PER_KEY * BITS_PER_KEY;
+        bits.div_ceil(LINE_BITS).max(1) * LINE_BYTES
     }
 
     /// Only the inserter calls this.

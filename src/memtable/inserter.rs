@@ -34,6 +34,11 @@ const INNER_SPLIT_BYTES: usize = 2 * ROOT_BYTES;
 /// first root fit too, spread over the keys that cause them.
 const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 4 / 35 + 24;
 
+/// What items take at most beside what trees that are there, and the directory, grow by.
+pub(super) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
+    items.saturating_mul(ENTRY_BYTES_MAX + NEW_KEY_BYTES).saturating_add(key_value_bytes)
+}
+
 const FIRST_LEAF: Shape = Shape { level: 0, slots_count: LEAF_SLOTS_COUNTS[0], skip: 0, link: 0 };
 
 /// What the trees of a generation consist of.
@@ -69,8 +74,7 @@ impl Inserter {
         let present = leaf_splits * LEAF_SPLIT_BYTES + inner_splits * INNER_SPLIT_BYTES;
         let roots = items.min(counts.trees) * ROOT_BYTES;
         let directory = self.generation.directory.growth_bytes(counts.trees.saturating_add(items));
-        let each = items.saturating_mul(ENTRY_BYTES_MAX + NEW_KEY_BYTES);
-        let need = each.saturating_add(key_value_bytes).saturating_add(present + roots + directory);
+        let need = batch_bytes(items, key_value_bytes).saturating_add(present + roots + directory);
         need <= self.bump.free_bytes()
     }
 

@@ -101,6 +101,19 @@ pub(crate) fn generation(region: Region) -> (Arc<Generation>, Inserter) {
     (Arc::clone(&generation), Inserter::new(generation, bump))
 }
 
+/// Bytes that a batch takes at most of an empty generation, whatever its items are: many times their own when
+/// they are tiny.
+pub(crate) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
+    let (_, growth) = Directory::new_bytes(items);
+    inserter::batch_bytes(items, key_value_bytes).saturating_add(growth)
+}
+
+/// Bytes that an empty generation in a region has for a batch.
+pub(crate) fn batch_bytes_max(region_bytes: usize) -> usize {
+    let (directory, _) = Directory::new_bytes(0);
+    (region_bytes & !7).saturating_sub(Filter::bytes(region_bytes) + directory)
+}
+
 impl Generation {
     /// The newest version of the key with a sequence of at most `bound`.
     #[inline]

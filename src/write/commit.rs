@@ -157,6 +157,7 @@ struct Ticket {
     items: usize,
     key_value_bytes: usize,
     until: Until,
+    seals: Seals,
     state: Mutex<TicketState>,
     moved: Event,
 }
@@ -313,8 +314,10 @@ impl Writer {
             return;
         }
         let next = queue.waiting.remove(0);
+        // Under the lock: whoever gives its ticket up finds it in the queue, or the front in it.
+        *next.state.lock() = TicketState::Leads(front);
         drop(queue);
-        next.set(TicketState::Leads(front));
+        next.moved.notify();
     }
 }
 
@@ -443,11 +446,16 @@ impl<'w> Commit<'w> {
             drop(queue);
             return self.make_room(op, front);
         }
+        // Under the lock: once `close` has taken the front for good, nobody would ever lead this one.
+        if let Some(error) = self.writer.latched() {
+            return Step::Done(Err(error.clone()));
+        }
         let ticket = Arc::new(Ticket {
             payload: op.payload.to_vec(),
             items: op.items,
             key_value_bytes: op.key_value_bytes,
             until: op.until,
+            seals: op.seals,
             state: Mutex::new(TicketState::Queued),
             moved: Event::new(),
         });
@@ -542,7 +550,8 @@ impl<'w> Commit<'w> {
         let (mut items, mut bytes) = (op.items, op.key_value_bytes);
         let mut records = Log::record_bytes(op.payload.len());
         let mut count = 0;
-        for ticket in &queue.waiting {
+        // A seal is no part of a group: it leads when its turn comes.
+        for ticket in queue.waiting.iter().take_while(|ticket| ticket.seals == Seals::No) {
             items += ticket.items;
             bytes += ticket.key_value_bytes;
             records += Log::record_bytes(ticket.payload.len());
@@ -556,7 +565,12 @@ impl<'w> Commit<'w> {
     }
 
     fn lead(&mut self, op: &CommitOp<'_>, mut lead: Lead, answer: Result<()>) -> Step<WriteAsk, Result<()>> {
-        if let Err(error) = answer {
+        // A flush may have synced an earlier log at the same time, and even have removed it since.
+        let is_earlier_durable = matches!(lead.stage, Stage::Sync)
+            && lead.front.earlier.first().is_some_and(|log| log.is_durable.get().is_some());
+        if let Err(error) = answer
+            && !is_earlier_durable
+        {
             return self.fail(lead, error);
         }
         match lead.stage {
@@ -616,6 +630,7 @@ impl<'w> Commit<'w> {
             }
         }
         assert!(sequence == front.last_sequence, "a batch holds the items it was announced with");
+        front.buffer.shrink_to(GROUP_BYTES_MAX);
         self.writer.visible.store(sequence, Ordering::Release);
         self.writer.counts.add(1 + lead.group.len() as u64, total, bytes);
         for ticket in lead.group {
@@ -632,6 +647,7 @@ impl<'w> Commit<'w> {
             (Stage::Append { mark, last_sequence }, Error::Full { .. }) => {
                 front.spare.log.rewind(mark);
                 front.last_sequence = last_sequence;
+                front.written_back = front.written_back.min(front.spare.log.tail().bytes);
                 front.buffer.fill(0);
                 let (file, offset) = (front.spare.log.file(), front.spare.log.tail().bytes);
                 self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(error) });
@@ -695,6 +711,7 @@ impl Drop for Commit<'_> {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.role, Role::Over) {
             Role::Fresh | Role::Over => {}
+            Role::Leads(Lead { front, stage: Stage::Room, .. }) => self.writer.hand_over(front),
             Role::Leads(lead) => {
                 // Nobody knows how much of the record reached the log.
                 let error = Error::Closed;
@@ -704,13 +721,15 @@ impl Drop for Commit<'_> {
             Role::Follows(ticket, _) => {
                 let mut queue = self.writer.queue.lock();
                 queue.waiting.retain(|one| !Arc::ptr_eq(one, &ticket));
+                let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued);
                 drop(queue);
-                if let TicketState::Leads(front) =
-                    std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued)
-                {
+                if let TicketState::Leads(front) = state {
                     self.writer.hand_over(front);
                 }
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,374 @@
+//! Commits driven step by step, several at once: who leads, what is written and synced, what fails with what.
+
+use super::*;
+use crate::base::epoch::Epoch;
+use crate::base::id::{FileKind, ItemKind, KeyspaceId, PartitionId, TreeId};
+use crate::base::region::Region;
+use crate::format::frames::RECORDS_FROM;
+use crate::io::sim::SimDisk;
+use crate::io::storage::Storage;
+use crate::levels::version::Version;
+use crate::levels::view::View;
+use crate::memtable;
+use crate::wal::LogIdentity;
+use crate::write::batch::Items as Batch;
+
+const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
+const GENERATION_BYTES: usize = 64 << 10;
+
+/// A writer over simulated files, driven by hand.
+struct World {
+    disk: Arc<SimDisk>,
+    writer: Writer,
+    views: Arc<Views>,
+    epoch: Epoch,
+}
+
+fn spare(disk: &SimDisk, number: u64) -> Spare {
+    let identity =
+        LogIdentity { number, path: 0, uid: number + 100, store_id: 7, bytes: RECORDS_FROM + (128 << 10) };
+    let log = Log::create(disk, &identity).expect("room");
+    let (generation, inserter) = memtable::generation(Region::heap(GENERATION_BYTES).expect("small"));
+    Spare { log, generation, inserter }
+}
+
+impl World {
+    fn new() -> World {
+        let disk = SimDisk::new(1);
+        disk.create_directory().expect("no fault");
+        let first = spare(&disk, 1);
+        let epoch = Epoch::new();
+        let generations = vec![Arc::clone(&first.generation)];
+        let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(Version::default()) }));
+        let secret = HashSecret::expand([1; 16]);
+        let writer = Writer::new(Arc::clone(&views), secret, first, 0, Vec::new(), Arc::new(Event::new()));
+        World { disk, writer, views, epoch }
+    }
+
+    fn start<'w>(&'w self, op: &'w Op) -> Driven<'w> {
+        let (commit, step) = Commit::start(&op.get(), &self.writer);
+        Driven { world: self, op, commit, step }
+    }
+
+    /// Commits alone, to the end.
+    fn run(&self, op: &Op) -> Result<()> {
+        self.start(op).run()
+    }
+
+    fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let pin = self.epoch.pin();
+        let view = self.views.load(&pin).get();
+        let bound = self.writer.visible();
+        let hash = self.writer.secret.hash(key);
+        let found = view.generations.iter().find_map(|one| one.get(TREE, key, hash, bound));
+        found.map(|item| item.value.to_vec())
+    }
+
+    fn put_spare(&self, number: u64) {
+        self.writer.put_spare(spare(&self.disk, number));
+    }
+}
+
+/// What is committed, kept for as long as its machine.
+struct Op {
+    items: Batch,
+    until: Until,
+    seals: Seals,
+}
+
+impl Op {
+    fn get(&self) -> CommitOp<'_> {
+        CommitOp {
+            payload: self.items.payload(),
+            items: self.items.count(),
+            key_value_bytes: self.items.key_value_bytes(),
+            until: self.until,
+            seals: self.seals,
+        }
+    }
+}
+
+fn put(key: &[u8], value: &[u8], until: Until) -> Op {
+    let mut items = Batch::default();
+    items.push(TREE, ItemKind::Put, key, value).expect("small");
+    Op { items, until, seals: Seals::No }
+}
+
+fn seal() -> Op {
+    Op { items: Batch::default(), until: Until::Written, seals: Seals::Yes }
+}
+
+/// One machine and its last step.
+struct Driven<'w> {
+    world: &'w World,
+    op: &'w Op,
+    commit: Commit<'w>,
+    step: Step<WriteAsk, Result<()>>,
+}
+
+impl Driven<'_> {
+    fn ask(&self) -> WriteAsk {
+        match &self.step {
+            Step::Ask(ask) => *ask,
+            other => panic!("it asks for nothing: {other:?}"),
+        }
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.step, Step::Wait)
+    }
+
+    fn result(&self) -> Option<&Result<()>> {
+        match &self.step {
+            Step::Done(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    fn answer(&mut self, answer: Result<()>) {
+        self.step = self.commit.resume(&self.op.get(), answer);
+    }
+
+    /// Does what is asked for.
+    fn obey(&mut self) {
+        let answer = match self.ask() {
+            WriteAsk::Append { file, offset, .. } => self.world.disk.write(file, offset, self.commit.bytes()),
+            WriteAsk::Sync { file } => self.world.disk.sync(file),
+            WriteAsk::Room { .. } | WriteAsk::Pause { .. } => Ok(()),
+        };
+        self.answer(answer);
+    }
+
+    /// To the end, if only it decides.
+    fn run(mut self) -> Result<()> {
+        for _ in 0..100 {
+            match &self.step {
+                Step::Done(result) => return result.clone(),
+                Step::Ask(WriteAsk::Room { .. }) => panic!("there is no room"),
+                Step::Ask(_) => self.obey(),
+                Step::Wait => self.answer(Ok(())),
+            }
+        }
+        panic!("it never ends");
+    }
+}
+
+fn full() -> Error {
+    Error::Full { file: "log".to_owned() }
+}
+
+fn failed() -> Error {
+    let source = Arc::new(std::io::Error::other("told to"));
+    Error::Io { operation: "sync", file: "log".to_owned(), offset: 0, source }
+}
+
+fn log(number: u64) -> FileName {
+    FileName::new(FileKind::Log, number)
+}
+
+/// A leader takes those that queued up before its append, one append for all; who comes later leads next, with
+/// those behind it. Nothing is visible before its append is answered.
+#[test]
+fn a_group_is_written_at_once() {
+    let world = World::new();
+    let ops: Vec<Op> = [b"a", b"b", b"c", b"d"].iter().map(|key| put(*key, b"1", Until::Written)).collect();
+    let mut one = world.start(&ops[0]);
+    let mut two = world.start(&ops[1]);
+    let mut three = world.start(&ops[2]);
+    assert!(matches!(one.ask(), WriteAsk::Append { .. }) && two.waits() && three.waits());
+    assert_eq!(world.value(b"a"), None);
+    one.obey();
+    assert!(one.result().is_some_and(Result::is_ok) && world.value(b"a").is_some());
+    // `two` leads now, and takes `three` along once it goes on.
+    let mut four = world.start(&ops[3]);
+    two.answer(Ok(()));
+    assert!(matches!(two.ask(), WriteAsk::Append { .. }));
+    three.answer(Ok(()));
+    assert!(three.waits() && world.value(b"c").is_none());
+    two.obey();
+    for driven in [&mut three, &mut four] {
+        driven.answer(Ok(()));
+        assert!(driven.result().is_some_and(Result::is_ok));
+    }
+    assert_eq!((world.writer.visible(), world.value(b"d")), (4, Some(b"1".to_vec())));
+}
+
+/// A seal that queues up behind a leader seals: it was swallowed by the leader's group, so that a flush beside
+/// writers flushed nothing.
+#[test]
+fn a_seal_is_no_part_of_a_group() {
+    let world = World::new();
+    world.put_spare(2);
+    let (first, second, third) = (put(b"a", b"1", Until::Written), seal(), put(b"b", b"2", Until::Written));
+    let mut one = world.start(&first);
+    let (two, three) = (world.start(&second), world.start(&third));
+    one.obey();
+    assert_eq!(world.writer.sealed_count(), 0);
+    two.run().expect("sealed");
+    assert_eq!(world.writer.sealed_count(), 1);
+    three.run().expect("written");
+    let pin = world.epoch.pin();
+    let generations = &world.views.load(&pin).get().generations;
+    assert_eq!(generations.iter().map(|one| one.items()).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!((world.value(b"a"), world.value(b"b")), (Some(b"1".to_vec()), Some(b"2".to_vec())));
+}
+
+/// A sync covers earlier logs before its own, and is followed by the slot page; a second one has nothing to do.
+#[test]
+fn earlier_logs_are_synced_first() {
+    let world = World::new();
+    world.put_spare(2);
+    world.run(&put(b"a", b"1", Until::Written)).expect("written");
+    world.run(&seal()).expect("sealed");
+    let op = put(b"b", b"2", Until::Synced);
+    let mut commit = world.start(&op);
+    let mut asks = Vec::new();
+    while commit.result().is_none() {
+        asks.push(commit.ask());
+        commit.obey();
+    }
+    assert!(matches!(asks[0], WriteAsk::Append { file, .. } if file == log(2)), "{asks:?}");
+    assert_eq!(asks[1..3], [WriteAsk::Sync { file: log(1) }, WriteAsk::Sync { file: log(2) }]);
+    assert_eq!(asks[3], WriteAsk::Append { file: log(2), offset: 4096, writeback: None });
+    let sync = Op { items: Batch::default(), until: Until::Synced, seals: Seals::No };
+    assert!(world.start(&sync).result().is_some_and(Result::is_ok));
+}
+
+/// An earlier log that a flush has synced and removed meanwhile is durable, whatever the sync of its name says.
+#[test]
+fn an_earlier_log_may_be_gone() {
+    let world = World::new();
+    world.put_spare(2);
+    world.run(&put(b"a", b"1", Until::Written)).expect("written");
+    world.run(&seal()).expect("sealed");
+    let op = put(b"b", b"2", Until::Synced);
+    let mut commit = world.start(&op);
+    commit.obey();
+    assert_eq!(commit.ask(), WriteAsk::Sync { file: log(1) });
+    let sealed = world.writer.oldest_sealed().expect("one is sealed");
+    assert!(sealed.logs[0].is_durable.set(()).is_ok());
+    world.writer.flushed(&sealed);
+    commit.answer(Err(failed()));
+    assert_eq!(commit.ask(), WriteAsk::Sync { file: log(2) });
+    commit.run().expect("durable");
+    assert!(world.writer.latched().is_none());
+}
+
+/// A full disk fails the group, leaves the sequence where it was, and clears by itself; also past the point
+/// where writeback was asked for.
+#[test]
+fn a_full_disk_clears() {
+    let world = World::new();
+    let (first, second) = (put(b"a", b"1", Until::Written), put(b"b", b"1", Until::Written));
+    let mut one = world.start(&first);
+    let mut two = world.start(&second);
+    let Role::Leads(lead) = &mut one.commit.role else { panic!("it leads") };
+    lead.front.written_back = lead.front.spare.log.tail().bytes;
+    one.answer(Err(full()));
+    // What may have been written is erased.
+    assert!(one.commit.bytes().iter().all(|byte| *byte == 0));
+    one.obey();
+    assert!(matches!(one.result(), Some(Err(Error::Full { .. }))));
+    two.answer(Ok(()));
+    two.obey();
+    assert!(two.result().is_some_and(Result::is_ok));
+    assert_eq!((world.writer.visible(), world.value(b"a")), (1, None));
+    let mut front = world.writer.queue.lock().front.take().expect("nobody leads");
+    let tail = front.spare.log.tail().bytes;
+    assert!(front.next_writeback().is_none() && front.written_back <= tail);
+}
+
+/// A failed sync latches: its group, those that wait, and those that come get an error, nothing becomes
+/// visible, and the front is not lost.
+#[test]
+fn a_failed_sync_latches() {
+    let world = World::new();
+    let ops: Vec<Op> = [b"a", b"b", b"c"].iter().map(|key| put(*key, b"1", Until::Synced)).collect();
+    let mut one = world.start(&ops[0]);
+    let mut two = world.start(&ops[1]);
+    one.obey();
+    assert!(matches!(one.ask(), WriteAsk::Sync { .. }));
+    one.answer(Err(failed()));
+    assert!(matches!(one.result(), Some(Err(Error::Io { .. }))));
+    two.answer(Ok(()));
+    assert!(matches!(two.result(), Some(Err(Error::Latched { .. }))));
+    assert!(matches!(world.run(&ops[2]), Err(Error::Latched { .. })));
+    assert_eq!(world.writer.visible(), 0);
+    assert!(world.writer.queue.lock().front.is_some());
+}
+
+/// Without room a leader waits for it, fails with what keeps room from being made, and goes on when there is.
+#[test]
+fn room_is_waited_for() {
+    let world = World::new();
+    let big: Vec<Op> = (0u8..4).map(|key| put(&[key], &[7; GENERATION_BYTES / 3], Until::Written)).collect();
+    world.run(&big[0]).expect("room");
+    world.run(&big[1]).expect("room");
+    let mut one = world.start(&big[2]);
+    let mut two = world.start(&big[3]);
+    assert!(matches!(one.ask(), WriteAsk::Room { .. }));
+    let seen = world.writer.changed.seen();
+    world.writer.set_stuck(Some(full()));
+    assert_ne!(world.writer.changed.seen(), seen);
+    one.obey();
+    two.answer(Ok(()));
+    for driven in [&one, &two] {
+        assert!(matches!(driven.result(), Some(Err(Error::Full { .. }))));
+    }
+    world.writer.set_stuck(None);
+    let mut three = world.start(&big[2]);
+    assert!(matches!(three.ask(), WriteAsk::Room { .. }));
+    world.put_spare(2);
+    three.obey();
+    three.run().expect("room now");
+    assert_eq!(world.value(&[2]).map(|value| value.len()), Some(GENERATION_BYTES / 3));
+}
+
+/// Whoever is dropped half-way gives the front back: queued, chosen to lead, waiting for room, or writing. Only
+/// the last latches, since nobody knows what it wrote.
+#[test]
+fn dropped_machines_lose_no_front() {
+    let world = World::new();
+    let ops: Vec<Op> = [b"a", b"b", b"c"].iter().map(|key| put(*key, b"1", Until::Written)).collect();
+    let mut one = world.start(&ops[0]);
+    let (two, mut three) = (world.start(&ops[1]), world.start(&ops[2]));
+    one.obey();
+    // `two` was chosen and does not know.
+    drop(two);
+    three.answer(Ok(()));
+    three.run().expect("it leads now");
+
+    let mut writes = world.start(&ops[0]);
+    drop(world.start(&ops[1]));
+    writes.obey();
+    assert_eq!(world.writer.visible(), 3);
+
+    let wide = put(b"w", &[7; GENERATION_BYTES / 3], Until::Written);
+    world.run(&wide).expect("room");
+    world.run(&wide).expect("room");
+    let waits = world.start(&wide);
+    assert!(matches!(waits.ask(), WriteAsk::Room { .. }));
+    drop(waits);
+    assert!(world.writer.latched().is_none());
+
+    drop(world.start(&ops[0]));
+    assert!(matches!(world.run(&ops[1]), Err(Error::Latched { .. })));
+    assert!(world.writer.queue.lock().front.is_some());
+}
+
+/// Closing takes the front for good; a commit that was under way then, or had paused, ends with an error and
+/// does not wait for a leader that never comes.
+#[test]
+fn closing_strands_nobody() {
+    let world = World::new();
+    let ops: Vec<Op> = [b"a", b"b"].iter().map(|key| put(*key, b"1", Until::Written)).collect();
+    world.writer.pressure.store(pace::PRESSURE_MAX, Ordering::Relaxed);
+    world.writer.owed_ns.store(pace::DELAY_NS_MIN, Ordering::Relaxed);
+    let mut pauses = world.start(&ops[0]);
+    assert!(matches!(pauses.ask(), WriteAsk::Pause { .. }));
+    world.writer.begin_close();
+    assert!(world.writer.try_close());
+    pauses.obey();
+    assert!(matches!(pauses.result(), Some(Err(Error::Closed))));
+    assert!(matches!(world.run(&ops[1]), Err(Error::Closed)));
+}
