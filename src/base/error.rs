@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// A key, value or batch is over its limit. Nothing was written.
     TooLarge {
-        /// "key", "value" or "batch".
+        /// "key", "value", "batch", or "batch in memory": with the index that its items need at most.
         what: &'static str,
         /// Largest allowed size, in bytes.
         limit: u64,

@@ -75,8 +75,9 @@ impl Batch {
     /// Writes the batch, with the store's durability.
     ///
     /// # Errors
-    /// `TooLarge` if it is over its limit ([`Stats::batch_bytes_max`](crate::Stats)), `Full` while the disk
-    /// is full, `ReadOnly`, `Latched`, `Io`. Nothing of it is visible then.
+    /// `TooLarge` if it is over its limit ([`Stats::batch_bytes_max`](crate::Stats)), or has so many items that
+    /// they and their index do not fit a write buffer; `Full` while the disk is full, `ReadOnly`, `Latched`,
+    /// `Io`. Nothing of it is visible then.
     pub fn commit(self) -> Result<()> {
         self.handle.write(&self.items, None)
     }

@@ -69,13 +69,12 @@ impl Directory {
 
     /// Bytes that growing for that many trees takes from the arena at most.
     pub(super) fn growth_bytes(&self, trees_count: usize) -> usize {
-        let mut slots_count = self.table().slots_count;
-        let mut bytes = 0;
-        while trees_count * 2 > slots_count {
-            slots_count *= 2;
-            bytes += slots_count * SLOT_BYTES;
-        }
-        bytes
+        growth_bytes(self.table().slots_count, trees_count)
+    }
+
+    /// As [`Directory::growth_bytes`] of an empty one.
+    pub(super) fn growth_bytes_when_empty(trees_count: usize) -> usize {
+        growth_bytes(SLOTS_COUNT_MIN, trees_count)
     }
 
     #[inline]
@@ -83,6 +82,15 @@ impl Directory {
         let place = self.place.load(Ordering::Acquire);
         Table { at: place as Offset, slots_count: (place >> 32) as usize }
     }
+}
+
+fn growth_bytes(mut slots_count: usize, trees_count: usize) -> usize {
+    let mut bytes = 0;
+    while trees_count * 2 > slots_count {
+        slots_count *= 2;
+        bytes += slots_count * SLOT_BYTES;
+    }
+    bytes
 }
 
 #[derive(Clone, Copy)]

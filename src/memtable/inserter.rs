@@ -15,6 +15,7 @@ use crate::base::sync::{Arc, AtomicU32, Ordering};
 
 use super::Generation;
 use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, Offset};
+use super::directory::Directory;
 use super::index::{Turn, open_child, turn_to_key};
 use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, head, node_bytes};
 
@@ -46,17 +47,32 @@ struct Counts {
     levels: usize,
 }
 
+/// Memory that a batch needs at most, and memory there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    pub(crate) need_bytes: usize,
+    pub(crate) free_bytes: usize,
+}
+
+/// What items need beside what is there already, if each is a new key.
+fn new_bytes(items: usize, key_value_bytes: usize) -> usize {
+    items.saturating_mul(ENTRY_BYTES_MAX + NEW_KEY_BYTES).saturating_add(key_value_bytes)
+}
+
 /// The only writer of one generation.
 #[derive(Debug)]
 pub(crate) struct Inserter {
     generation: Arc<Generation>,
     bump: Bump,
     counts: Counts,
+    /// Free bytes before the first insertion.
+    empty_bytes: usize,
 }
 
 impl Inserter {
     pub(super) fn new(generation: Arc<Generation>, bump: Bump) -> Inserter {
-        Inserter { generation, bump, counts: Counts::default() }
+        let empty_bytes = bump.free_bytes();
+        Inserter { generation, bump, counts: Counts::default(), empty_bytes }
     }
 
     /// Whether `items` items with together `key_value_bytes` bytes of keys and values fit, whatever they are.
@@ -69,9 +85,16 @@ impl Inserter {
         let present = leaf_splits * LEAF_SPLIT_BYTES + inner_splits * INNER_SPLIT_BYTES;
         let roots = items.min(counts.trees) * ROOT_BYTES;
         let directory = self.generation.directory.growth_bytes(counts.trees.saturating_add(items));
-        let each = items.saturating_mul(ENTRY_BYTES_MAX + NEW_KEY_BYTES);
-        let need = each.saturating_add(key_value_bytes).saturating_add(present + roots + directory);
+        let need = new_bytes(items, key_value_bytes).saturating_add(present + roots + directory);
         need <= self.bump.free_bytes()
+    }
+
+    /// What [`Inserter::room`] asks for in a generation of this size that is empty, and what that has: a batch
+    /// that needs more has no room in any.
+    pub(crate) fn room_when_empty(&self, items: usize, key_value_bytes: usize) -> Room {
+        let directory = Directory::growth_bytes_when_empty(items);
+        let need_bytes = new_bytes(items, key_value_bytes).saturating_add(directory);
+        Room { need_bytes, free_bytes: self.empty_bytes }
     }
 
     /// Adds a version of a key. Readers see it at once, but for the bound they ask with.

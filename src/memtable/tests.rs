@@ -401,3 +401,20 @@ fn readers_run_beside_the_inserter() {
         });
     }
 }
+
+/// An empty generation has room for exactly the batches that `room_when_empty` says it has, also when it is asked of a full
+/// one: one that needs more is refused before anything is sealed for it.
+#[test]
+fn room_of_an_empty_generation_is_known() {
+    let (_fresh, fresh) = generation(region(1 << 20));
+    let mut filled = Pair::new(1 << 20);
+    for number in 0..1000u32 {
+        filled.insert(tree(1, 1), &number.to_be_bytes(), ItemKind::Put, b"value");
+    }
+    for items in (0..20_000).step_by(37) {
+        for key_value_bytes in [0, items * 4, 900_000] {
+            let room = filled.inserter.room_when_empty(items, key_value_bytes);
+            assert_eq!(room.need_bytes <= room.free_bytes, fresh.room(items, key_value_bytes));
+        }
+    }
+}
