@@ -115,6 +115,8 @@ pub(crate) struct Front {
     /// Framed records, or a slot page, on their way to the log.
     buffer: Vec<u8>,
     written_back: u64,
+    /// Up to here, if past the log's tail, the file may hold records that a full disk cut short and that were refused.
+    remains_to: u64,
 }
 
 /// Counters of the write path since open. Written by the leader only.
@@ -333,6 +335,7 @@ impl Front {
             last_sequence,
             earlier: Vec::new(),
             buffer: Vec::new(),
+            remains_to: 0,
         }
     }
 
@@ -371,8 +374,10 @@ enum Stage {
     Sync,
     /// The slot page is on its way.
     Slot,
-    /// A full disk cut an append short: zeros in its place, so that nothing of it is ever replayed.
-    Erase(Error),
+    /// A full disk cut an append short: zeros in its place, so that nothing of it is ever replayed. With the error to
+    /// answer; without one the front is to be sealed, which must not leave remains: the next log has their sequence
+    /// numbers.
+    Erase(Option<Error>),
 }
 
 struct Lead {
@@ -479,6 +484,19 @@ impl<'w> Commit<'w> {
         if fits && (op.seals == Seals::No || front.is_empty()) {
             return self.append(op, front);
         }
+        // Many small items need more memory than log: see `Inserter::room`.
+        let room = front.spare.inserter.room_when_empty(op.items, op.key_value_bytes);
+        if room.need_bytes > room.free_bytes {
+            let (limit, given) = (room.free_bytes as u64, room.need_bytes as u64);
+            return self.give_up(
+                front,
+                Vec::new(),
+                Error::TooLarge { what: "batch in memory", limit, given },
+            );
+        }
+        if front.remains_to > 0 {
+            return self.erase(front, Vec::new(), None);
+        }
         let seen = self.writer.changed.seen();
         let mut queue = self.writer.queue.lock();
         if queue.sealed.len() < SEALED_COUNT_MAX
@@ -506,7 +524,7 @@ impl<'w> Commit<'w> {
     /// After a seal: the new generation is empty, so the batch fits now.
     fn make_room_again(&mut self, op: &CommitOp<'_>, front: Box<Front>) -> Step<WriteAsk, Result<()>> {
         let fits = front.has_room(op.items, op.key_value_bytes, op.payload.len());
-        assert!(fits, "a batch is at most half a generation, and its log holds one generation");
+        assert!(fits, "an empty generation has room for it, and a log holds what half a generation does");
         self.append(op, front)
     }
 
@@ -523,6 +541,7 @@ impl<'w> Commit<'w> {
             front.spare.log.frame(front.last_sequence + 1, payload, &mut front.buffer);
             front.last_sequence += count as u64;
         }
+        front.cover_remains();
         if front.buffer.is_empty() {
             return self.appended(op, Lead { front, group, stage: Stage::Append { mark, last_sequence } });
         }
@@ -561,7 +580,10 @@ impl<'w> Commit<'w> {
         }
         match lead.stage {
             Stage::Room => self.make_room(op, lead.front),
-            Stage::Append { .. } => self.appended(op, lead),
+            Stage::Append { .. } => {
+                lead.front.remains_to = 0;
+                self.appended(op, lead)
+            }
             Stage::Sync if lead.front.synced_earlier() => self.sync(op, lead),
             Stage::Sync => {
                 let log = &mut lead.front.spare.log;
@@ -574,7 +596,13 @@ impl<'w> Commit<'w> {
                 Step::Ask(WriteAsk::Append { file, offset, writeback: None })
             }
             Stage::Slot => self.finish(op, lead),
-            Stage::Erase(error) => self.give_up(lead.front, lead.group, error),
+            Stage::Erase(refused) => {
+                lead.front.remains_to = 0;
+                match refused {
+                    Some(error) => self.give_up(lead.front, lead.group, error),
+                    None => self.make_room(op, lead.front),
+                }
+            }
         }
     }
 
@@ -630,16 +658,33 @@ impl<'w> Commit<'w> {
         match (stage, &error) {
             (Stage::Room, _) => {}
             (Stage::Append { mark, last_sequence }, Error::Full { .. }) => {
+                let end = front.spare.log.tail().bytes;
                 front.spare.log.rewind(mark);
                 front.last_sequence = last_sequence;
-                front.buffer.fill(0);
-                let (file, offset) = (front.spare.log.file(), front.spare.log.tail().bytes);
-                self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(error) });
-                return Step::Ask(WriteAsk::Append { file, offset, writeback: None });
+                front.remains_to = front.remains_to.max(end);
+                return self.erase(front, group, Some(error));
+            }
+            // They stay for the next append to cover: there may be no space for zeros either.
+            (Stage::Erase(refused), Error::Full { .. }) => {
+                return self.give_up(front, group, refused.unwrap_or(error));
             }
             _ => self.writer.latch(&error),
         }
         self.give_up(front, group, error)
+    }
+
+    /// Asks for zeros over what refused records left behind the log's tail.
+    fn erase(
+        &mut self,
+        mut front: Box<Front>,
+        group: Vec<Arc<Ticket>>,
+        refused: Option<Error>,
+    ) -> Step<WriteAsk, Result<()>> {
+        front.buffer.clear();
+        front.cover_remains();
+        let (file, offset) = (front.spare.log.file(), front.spare.log.tail().bytes);
+        self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(refused) });
+        Step::Ask(WriteAsk::Append { file, offset, writeback: None })
     }
 
     fn give_up(
@@ -666,6 +711,12 @@ impl Front {
         // A flush may have synced it at the same time: durable twice is durable.
         let _ = log.is_durable.set(());
         true
+    }
+
+    /// Makes the buffer, whose bytes end at the log's tail, reach over the remains with zeros.
+    fn cover_remains(&mut self) {
+        let behind = self.remains_to.saturating_sub(self.spare.log.tail().bytes);
+        self.buffer.resize(self.buffer.len() + behind as usize, 0);
     }
 
     /// What has been appended since the last writeback, once it is worth a call.
