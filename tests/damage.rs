@@ -255,7 +255,7 @@ fn damaged_store_file() {
 #[test]
 fn damaged_manifest() {
     let [refused, _, harmless] = census("manifest", 100);
-    assert!(refused > 80 && harmless > 3);
+    assert!(refused > 60 && harmless > 30);
 }
 
 /// Any damage to a log is refused, or is behind its last record.
@@ -320,7 +320,7 @@ fn writers_lose_nothing_to_damage() {
             whole.write(&data);
             put_file(&data, name, bytes.as_deref());
             let before = files_but_lock(&data);
-            let (outcome, db) = look_as_writer(&data, name, &whole);
+            let (outcome, db) = look(small(&data), name, &whole);
             let Some(db) = db else {
                 assert!(
                     files_but_lock(&data) == before,
@@ -330,20 +330,11 @@ fn writers_lose_nothing_to_damage() {
             };
             opened += 1;
             write_more(db, outcome, name, &whole);
-            let (after, _) = look_as_writer(&data, name, &whole);
+            let (after, _) = look(small(&data), name, &whole);
             assert!(outcome != Outcome::Harmless || after == Outcome::Harmless, "{name}: {damage:?}");
         }
     }
     assert!(count > 60 && opened > 15, "{count} {opened}");
-}
-
-fn look_as_writer(data: &Path, name: &str, whole: &Whole) -> (Outcome, Option<Db>) {
-    if name == "STORE" && !data.join(name).exists() {
-        let error = small(data).open().map(|_| ()).expect_err("the rest is there");
-        assert!(matches!(says_what_to_do(error), Error::Foreign { .. }));
-        return (Outcome::Refused, None);
-    }
-    look(small(data), name, whole)
 }
 
 /// Writes that do not change what `look` looks at, and work that reads all there is.

@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// A key, value or batch is over its limit. Nothing was written.
     TooLarge {
-        /// "key", "value" or "batch".
+        /// "key", "value", "batch", or "batch in memory": with the index that its items need at most.
         what: &'static str,
         /// Largest allowed size, in bytes.
         limit: u64,
@@ -161,28 +161,46 @@ impl fmt::Display for Error {
                 "{} is damaged at offset {}: {} should be {} and is {}. Restore the file from a backup",
                 at.file, at.offset, at.what, at.expected, at.found
             ),
-            Error::Io { operation, file, offset, source } => {
-                write!(f, "could not {operation} {file} at offset {offset}: {source}")
+            Error::Io { operation: operation @ ("read" | "write"), file, offset, source } => write!(
+                f,
+                "could not {operation} {file} at offset {offset}: {source}. Check the device and its file system"
+            ),
+            Error::Io { operation, file, source, .. } => {
+                write!(
+                    f,
+                    "could not {operation} {file}: {source}. Check the path, the device and its file system"
+                )
             }
             Error::Full { file } => {
                 write!(f, "no space left for {file}. Free space and try again; nothing acknowledged was lost")
             }
             Error::TooLarge { what, limit, given } => {
-                write!(f, "a {what} of {given} bytes is over the limit of {limit}; nothing was written")
+                write!(
+                    f,
+                    "a {what} of {given} bytes is over the limit of {limit}; nothing was written. Make it smaller, or split it"
+                )
             }
             Error::Mismatch { name, stored, given } => write!(
                 f,
                 "{name} is fixed at creation: the store has {stored}, {given} was asked for. \
                  Open it with {stored}"
             ),
-            Error::Invalid { faults } => write!(f, "invalid settings: {}", faults.join("; ")),
+            Error::Invalid { faults } => {
+                write!(
+                    f,
+                    "invalid settings, nothing was done: {}. Correct them and try again",
+                    faults.join("; ")
+                )
+            }
             Error::Unsupported { file, what } => {
                 write!(
                     f,
                     "{file} needs {what}, which this release does not support. Open it with a newer release"
                 )
             }
-            Error::Missing { path } => write!(f, "there is no store at {path}"),
+            Error::Missing { path } => {
+                write!(f, "there is no store at {path}. Check the path, or let opening make one")
+            }
             Error::Foreign { path, found } => {
                 write!(f, "{path} is not a store: it holds {found}. Choose an empty or new directory")
             }
@@ -192,7 +210,12 @@ impl fmt::Display for Error {
             Error::Permission { operation, file } => {
                 write!(f, "no permission to {operation} {file}. Check its owner and mode")
             }
-            Error::NoKeyspace { name } => write!(f, "there is no keyspace named {name:?}"),
+            Error::NoKeyspace { name } => {
+                write!(
+                    f,
+                    "there is no keyspace named {name:?}. Check the name, or open it with its kind to make it"
+                )
+            }
             Error::Dropped { name } => write!(f, "keyspace {name:?} was dropped; open it anew"),
             Error::ReadOnly => f.write_str("the store was opened read-only; open it for writing"),
             Error::Latched { cause } => {
@@ -213,5 +236,70 @@ impl std::error::Error for Error {
             Error::Latched { cause } => Some(cause.as_ref()),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_of_each() -> Vec<Error> {
+        let text = || "this".to_owned();
+        let source = || Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        let full = Error::Full { file: text() };
+        vec![
+            Error::corrupt("table-0000000000000001", 4096, "the checksum", 1, 2),
+            Error::Io { operation: "read", file: text(), offset: 8, source: source() },
+            Error::Io { operation: "create", file: text(), offset: 0, source: source() },
+            full.clone(),
+            Error::TooLarge { what: "key", limit: 1, given: 2 },
+            Error::Mismatch { name: "this", stored: text(), given: text() },
+            Error::Invalid { faults: vec![text(), text()] },
+            Error::Unsupported { file: text(), what: text() },
+            Error::Missing { path: text() },
+            Error::Foreign { path: text(), found: text() },
+            Error::Locked { path: text() },
+            Error::Permission { operation: "open", file: text() },
+            Error::NoKeyspace { name: text() },
+            Error::Dropped { name: text() },
+            Error::ReadOnly,
+            full.latched(),
+            Error::Closed,
+        ]
+    }
+
+    /// Every error is a sentence that names what it is about, says what to do, and ends without a full stop, so that it
+    /// can stand in a longer one.
+    #[test]
+    fn each_says_what_to_do() {
+        let advice = [
+            "Restore",
+            "Check",
+            "Free",
+            "Make",
+            "Open it",
+            "Correct",
+            "newer release",
+            "Choose",
+            "Close",
+            "open it",
+            "reopened",
+        ];
+        for error in one_of_each() {
+            let text = error.to_string();
+            assert!(advice.iter().any(|words| text.contains(words)), "no advice: {text}");
+            assert!(!text.ends_with('.') && !text.contains("  ") && !text.contains('\n'), "form: {text}");
+            assert!(text.len() > 30 && !text.contains(" at offset 0"), "content: {text}");
+        }
+    }
+
+    /// What latched a store is told once, however often it is passed on, and is the source of what writes get.
+    #[test]
+    fn a_latch_tells_the_first_failure() {
+        let first = Error::Full { file: "log-0000000000000002".to_owned() };
+        let twice = first.latched().latched();
+        assert_eq!(twice.to_string(), first.latched().to_string());
+        let source = std::error::Error::source(&twice).expect("it has a cause");
+        assert_eq!(source.to_string(), first.to_string());
     }
 }

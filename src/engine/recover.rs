@@ -136,15 +136,21 @@ fn lock(env: &Env, mode: Mode) -> Result<()> {
         storage.create_directory()?;
     }
     if storage.length(FileName::STORE)?.is_none() {
+        let mut foreign = None;
+        for entry in storage.list()? {
+            match entry {
+                Entry::Foreign(name) => foreign = Some(name),
+                // Creation was cut short before a table or log could be made.
+                Entry::Ours(file) if matches!(file.kind, FileKind::Lock | FileKind::Manifest) => {}
+                Entry::Ours(file) => {
+                    let expected = format_args!("there beside {file}").to_string();
+                    return Err(Error::corrupt(FileName::STORE, 0, "the file", expected, "missing"));
+                }
+            }
+        }
         if mode != Mode::CreateIfMissing {
             return Err(Error::Missing { path: storage.path() });
         }
-        let foreign = storage.list()?.into_iter().find_map(|entry| match entry {
-            Entry::Foreign(name) => Some(name),
-            // Creation was cut short before a table or log could be made.
-            Entry::Ours(file) if matches!(file.kind, FileKind::Lock | FileKind::Manifest) => None,
-            Entry::Ours(file) => Some(format!("{file} but no STORE")),
-        });
         if let Some(found) = foreign {
             return Err(Error::Foreign { path: storage.path(), found });
         }

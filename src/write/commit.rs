@@ -115,6 +115,8 @@ pub(crate) struct Front {
     /// Framed records, or a slot page, on their way to the log.
     buffer: Vec<u8>,
     written_back: u64,
+    /// Up to here, if past the log's tail, the file may hold records that a full disk cut short and that were refused.
+    remains_to: u64,
 }
 
 /// Counters of the write path since open. Written by the leader only.
@@ -336,6 +338,7 @@ impl Front {
             last_sequence,
             earlier: Vec::new(),
             buffer: Vec::new(),
+            remains_to: 0,
         }
     }
 
@@ -374,8 +377,10 @@ enum Stage {
     Sync,
     /// The slot page is on its way.
     Slot,
-    /// A full disk cut an append short: zeros in its place, so that nothing of it is ever replayed.
-    Erase(Error),
+    /// A full disk cut an append short: zeros in its place, so that nothing of it is ever replayed. With the error to
+    /// answer; without one the front is to be sealed, which must not leave remains: the next log has their sequence
+    /// numbers.
+    Erase(Option<Error>),
 }
 
 struct Lead {
@@ -487,6 +492,9 @@ impl<'w> Commit<'w> {
         if fits && (op.seals == Seals::No || front.is_empty()) {
             return self.append(op, front);
         }
+        if front.remains_to > 0 {
+            return self.erase(front, Vec::new(), None);
+        }
         let seen = self.writer.changed.seen();
         let mut queue = self.writer.queue.lock();
         if queue.sealed.len() < SEALED_COUNT_MAX
@@ -531,6 +539,7 @@ impl<'w> Commit<'w> {
             front.spare.log.frame(front.last_sequence + 1, payload, &mut front.buffer);
             front.last_sequence += count as u64;
         }
+        front.cover_remains();
         if front.buffer.is_empty() {
             return self.appended(op, Lead { front, group, stage: Stage::Append { mark, last_sequence } });
         }
@@ -575,7 +584,10 @@ impl<'w> Commit<'w> {
         }
         match lead.stage {
             Stage::Room => self.make_room(op, lead.front),
-            Stage::Append { .. } => self.appended(op, lead),
+            Stage::Append { .. } => {
+                lead.front.remains_to = 0;
+                self.appended(op, lead)
+            }
             Stage::Sync if lead.front.synced_earlier() => self.sync(op, lead),
             Stage::Sync => {
                 let log = &mut lead.front.spare.log;
@@ -588,7 +600,13 @@ impl<'w> Commit<'w> {
                 Step::Ask(WriteAsk::Append { file, offset, writeback: None })
             }
             Stage::Slot => self.finish(op, lead),
-            Stage::Erase(error) => self.give_up(lead.front, lead.group, error),
+            Stage::Erase(refused) => {
+                lead.front.remains_to = 0;
+                match refused {
+                    Some(error) => self.give_up(lead.front, lead.group, error),
+                    None => self.make_room(op, lead.front),
+                }
+            }
         }
     }
 
@@ -645,17 +663,34 @@ impl<'w> Commit<'w> {
         match (stage, &error) {
             (Stage::Room, _) => {}
             (Stage::Append { mark, last_sequence }, Error::Full { .. }) => {
+                let end = front.spare.log.tail().bytes;
                 front.spare.log.rewind(mark);
                 front.last_sequence = last_sequence;
                 front.written_back = front.written_back.min(front.spare.log.tail().bytes);
-                front.buffer.fill(0);
-                let (file, offset) = (front.spare.log.file(), front.spare.log.tail().bytes);
-                self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(error) });
-                return Step::Ask(WriteAsk::Append { file, offset, writeback: None });
+                front.remains_to = front.remains_to.max(end);
+                return self.erase(front, group, Some(error));
+            }
+            // They stay for the next append to cover: there may be no space for zeros either.
+            (Stage::Erase(refused), Error::Full { .. }) => {
+                return self.give_up(front, group, refused.unwrap_or(error));
             }
             _ => self.writer.latch(&error),
         }
         self.give_up(front, group, error)
+    }
+
+    /// Asks for zeros over what refused records left behind the log's tail.
+    fn erase(
+        &mut self,
+        mut front: Box<Front>,
+        group: Vec<Arc<Ticket>>,
+        refused: Option<Error>,
+    ) -> Step<WriteAsk, Result<()>> {
+        front.buffer.clear();
+        front.cover_remains();
+        let (file, offset) = (front.spare.log.file(), front.spare.log.tail().bytes);
+        self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(refused) });
+        Step::Ask(WriteAsk::Append { file, offset, writeback: None })
     }
 
     fn give_up(
@@ -682,6 +717,12 @@ impl Front {
         // A flush may have synced it at the same time: durable twice is durable.
         let _ = log.is_durable.set(());
         true
+    }
+
+    /// Makes the buffer, whose bytes end at the log's tail, reach over the remains with zeros.
+    fn cover_remains(&mut self) {
+        let behind = self.remains_to.saturating_sub(self.spare.log.tail().bytes);
+        self.buffer.resize(self.buffer.len() + behind as usize, 0);
     }
 
     /// What has been appended since the last writeback, once it is worth a call.
