@@ -210,3 +210,6 @@ impl Store {
         synced.and(self.work.error().map_or(Ok(()), Err))
     }
 }
+
+#[cfg(test)]
+mod tests;
