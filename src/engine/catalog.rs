@@ -235,7 +235,7 @@ impl Store {
         appended
     }
 
-    fn rewrite_manifest(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
+    pub(super) fn rewrite_manifest(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
         let storage = &*self.env.storage;
         let old = catalog.manifest.file();
         let number = self.next_file_in(catalog)?;

@@ -235,3 +235,6 @@ impl Store {
         synced.and(self.work.error(|_| true).map_or(Ok(()), Err))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,13 @@
+//! The whole store on the simulated machine, its commits driven step by step so that the turns of writers, flushes and
+//! merges come in every order; and what it is after a crash at any call of the disk.
+//!
+//! - `model`: what the store must hold after each write, in commit order.
+//! - `recorder`: the disk before and amid every call that changes it.
+//! - `run`: a random workload over several writers.
+//! - `crash`: crashes at every call, and what must be found then. `faults`: calls that fail.
+
+mod crash;
+mod faults;
+mod model;
+mod recorder;
+mod run;

@@ -1,0 +1,285 @@
+//! The first crash oracle: whatever call the process stops at, and whatever a power cut leaves of what was not synced,
+//! the store opens, and is in the state after one prefix of the commit order.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::base::error::Result;
+use crate::base::id::{FileKind, FileName, ItemKind};
+use crate::base::step::Direction;
+use crate::base::sync::{Arc, Mutex, Ordering};
+use crate::io::sim::{Crash, Plan, SimDisk, SimRng, SimThreads, Stop};
+use crate::io::storage::{Entry, Storage};
+use crate::read::scan::Scan;
+use crate::read::trace::NoTrace;
+use crate::write::batch::Items;
+use crate::write::commit::Until;
+
+use super::super::Store;
+use super::model::{Known, Model, Names, fingerprint};
+use super::recorder::{Moment, Recorder};
+use super::run::{Run, open};
+
+/// Calls of an opening, roughly: where in it a crash comes.
+const OPEN_CALLS: u64 = 60;
+
+/// Tells where a state came from if looking at it panics.
+struct Told {
+    what: String,
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the state that failed: {}", self.what);
+        }
+    }
+}
+
+/// Everything a run did, and the disk at every call of it.
+pub(super) struct Recorded {
+    pub(super) model: Model,
+    pub(super) moments: Vec<Moment>,
+    pub(super) memory_bytes: u64,
+}
+
+/// A workload of that seed, with the disk at every call.
+pub(super) fn record(seed: u64, steps: usize) -> Recorded {
+    let memory_bytes = if seed % 3 == 0 { 256 << 10 } else { 128 << 10 };
+    let disk = SimDisk::new(seed);
+    let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
+    let recorder = Recorder::new(&disk, &known);
+    let over: Arc<dyn Storage> = recorder.clone();
+    let (store, threads) = open(&disk, Some(Arc::clone(&over)), seed, memory_bytes).expect("nothing fails");
+    let mut run = Run::new(&store, &threads, over, known, seed);
+    run.make_name("a");
+    run.make_name("b");
+    run.go(steps);
+    assert!(run.errors.is_empty(), "{:?}", run.errors);
+    let model = std::mem::take(&mut run.model);
+    drop(run);
+    let work = &store.work;
+    let (flushes, merges) = (work.flushes.load(Ordering::Relaxed), work.merges.load(Ordering::Relaxed));
+    let manifest = store.catalog.take(&*store.env.threads).manifest.file().number;
+    println!(
+        "seed {seed}: {} writes, {flushes} flushes, {merges} merges, {} keyspaces, manifest {manifest}, {:?}",
+        model.writes_count(), model.trees.len(), model.known
+    );
+    store.close().expect("nothing fails");
+    Recorded { model, moments: recorder.take(), memory_bytes }
+}
+
+/// What crashes may leave of one moment.
+#[derive(Clone, Copy)]
+struct Bounds<'k> {
+    least: usize,
+    most: usize,
+    names: &'k [Names],
+}
+
+/// Counts and looks at states.
+pub(super) struct Examiner<'r> {
+    pub(super) model: &'r Model,
+    pub(super) memory_bytes: u64,
+    pub(super) rng: SimRng,
+    pub(super) states_count: u64,
+}
+
+impl Examiner<'_> {
+    /// One crash of a moment, and perhaps more while it is recovered from.
+    fn crash(&mut self, moment: &Moment, crash: Crash, seed: u64, depth: u64) {
+        let told = Told { what: format!("{}; {crash:?}, seed {seed}, depth {depth}", moment.what) };
+        let disk = moment.disk.fork();
+        disk.crash(crash, seed);
+        self.recover(&disk, &moment.known, crash, depth);
+        drop(told);
+    }
+
+    fn recover(&mut self, disk: &Arc<SimDisk>, known: &Known, worst: Crash, depth: u64) {
+        self.states_count += 1;
+        if depth <= 1 {
+            let least = if worst == Crash::Power { known.synced } else { known.acked };
+            self.check(disk, Bounds { least, most: known.submitted, names: &known.names });
+            return;
+        }
+        let stop = [Stop::Before, Stop::Amid, Stop::After][self.rng.index(3)];
+        disk.plan(Plan::stop(stop, self.rng.below(OPEN_CALLS)));
+        if let Ok((store, threads)) = open(disk, None, self.rng.u64(), self.memory_bytes) {
+            for _ in 0..self.rng.below(40) {
+                threads.run_one();
+            }
+            // It may or may not have stopped meanwhile.
+            let _ = store.close();
+        }
+        let crash = if self.rng.one_in(2) { Crash::Power } else { Crash::Process };
+        disk.crash(crash, self.rng.u64());
+        let worst = if crash == Crash::Power { crash } else { worst };
+        self.recover(disk, known, worst, depth - 1);
+    }
+
+    /// Opens the store and looks at all of it.
+    fn check(&mut self, disk: &Arc<SimDisk>, bounds: Bounds<'_>) {
+        let seed = self.rng.u64();
+        let (store, threads) = match open(disk, None, seed, self.memory_bytes) {
+            Ok(opened) => opened,
+            Err(error) => panic!("it does not open: {error}"),
+        };
+        let (names, place) = self.find(&store, bounds);
+        match self.rng.below(8) {
+            0 => {
+                // What was seen once is there to stay: recovery made it durable.
+                let after = disk.fork();
+                after.crash(Crash::Power, seed);
+                let (again, _) = open(&after, None, seed, self.memory_bytes).expect("it opens again");
+                self.find(&again, Bounds { least: place, most: place, names: std::slice::from_ref(&names) });
+                again.close().expect("nothing fails");
+                self.states_count += 1;
+            }
+            1 | 2 => self.live_on(disk, &store, &threads, place, &names),
+            _ => {}
+        }
+        store.close().expect("nothing fails");
+    }
+
+    /// Settles, has no file too many, takes writes, and opens again with them.
+    fn live_on(
+        &mut self,
+        disk: &Arc<SimDisk>,
+        store: &Arc<Store>,
+        threads: &SimThreads,
+        place: usize,
+        names: &Names,
+    ) {
+        store.settle().expect("nothing fails");
+        threads.run_until_idle();
+        assert_no_orphans(disk, store);
+        let keyspace = store.open_keyspace("after", &[]).expect("nothing fails");
+        let mut items = Items::default();
+        items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("within limits");
+        store.write(&items, Some(Until::Written)).expect("it takes writes");
+        if self.rng.one_in(2) {
+            store.compact().expect("nothing fails");
+        }
+        store.close().expect("nothing fails");
+        let (store, threads) = open(disk, None, 1, self.memory_bytes).expect("it opens again");
+        let mut now = names.clone();
+        now.insert("after".to_owned(), usize::MAX);
+        self.find(&store, Bounds { least: place, most: place, names: &[now] });
+        store.settle().expect("nothing fails");
+        threads.run_until_idle();
+        assert_no_orphans(disk, &store);
+        store.close().expect("nothing fails");
+    }
+
+    /// The keyspaces there are, and the prefix of writes that they hold.
+    fn find(&self, store: &Store, bounds: Bounds<'_>) -> (Names, usize) {
+        let found = store.keyspace_names();
+        let names = bounds.names.iter().find(|names| names.keys().eq(found.iter()));
+        let names = names.unwrap_or_else(|| panic!("keyspaces {found:?} instead of {:?}", bounds.names));
+        let mut fingerprints = BTreeMap::new();
+        for (name, space) in names {
+            let fingerprint = contents(store, name).expect("everything can be read");
+            if *space != usize::MAX {
+                fingerprints.insert(*space, fingerprint);
+            }
+        }
+        match self.model.prefix_of(&fingerprints, bounds.least, bounds.most) {
+            Some(place) => (names.clone(), place),
+            None => {
+                let all = self.model.prefix_of(&fingerprints, 0, self.model.writes_count());
+                panic!("the state is that of {all:?}, not of {} to {}", bounds.least, bounds.most);
+            }
+        }
+    }
+}
+
+/// The fingerprint of a keyspace, read forward, backward and key by key.
+pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
+    let keyspace = store.keyspace(name)?;
+    let point = store.point();
+    let mut sums = [0; 2];
+    let mut counts = [0; 2];
+    for (index, direction) in [Direction::Forward, Direction::Backward].into_iter().enumerate() {
+        let range = (Bound::Unbounded, Bound::Unbounded);
+        let mut scan = Scan::new(Arc::clone(&point.view), keyspace.tree, point.bound, range, direction);
+        let mut last: Option<Vec<u8>> = None;
+        while store.advance(&mut scan)? {
+            let (key, value) = (scan.key(), scan.value());
+            let is_in_order = last.as_deref().is_none_or(|last| match direction {
+                Direction::Forward => last < key,
+                Direction::Backward => last > key,
+            });
+            assert!(is_in_order, "keys come in order");
+            last = Some(key.to_vec());
+            sums[index] ^= fingerprint(key, value);
+            counts[index] += 1;
+            if direction == Direction::Forward {
+                let got = store.get(&keyspace, key, None, &mut NoTrace, |got| got.map(<[u8]>::to_vec))?;
+                assert_eq!(got.as_deref(), Some(value), "a get is what the scan has");
+            }
+        }
+    }
+    assert_eq!((sums[0], counts[0]), (sums[1], counts[1]), "forward is backward");
+    for number in 0..80 {
+        let key = format!("{number:03}").into_bytes();
+        let found = store.get(&keyspace, &key, None, &mut NoTrace, |got| got.is_some())?;
+        counts[1] -= u64::from(found);
+    }
+    assert!(counts[1] == 0 || name == "after", "gets find what the scan has, and no more");
+    Ok(sums[0])
+}
+
+/// Every file is one that manifest or STORE names.
+pub(super) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
+    let catalog = store.catalog.take(&*store.env.threads);
+    for entry in disk.fork().list().expect("nothing fails") {
+        let Entry::Ours(file) = entry else { continue };
+        let is_named = match file.kind {
+            FileKind::Manifest => file == catalog.manifest.file(),
+            FileKind::Log => catalog.state.logs.contains_key(&file.number),
+            FileKind::Table => catalog.state.tables.contains_key(&file.number),
+            _ => file == FileName::LOCK || file == FileName::STORE,
+        };
+        assert!(is_named, "{file} is an orphan");
+    }
+}
+
+/// Runs of some seeds, each crashed at every call in several ways.
+fn crash_everywhere(seeds: std::ops::Range<u64>, steps: usize, share: u64) {
+    let mut states_count = 0;
+    let mut moments_count = 0;
+    for seed in seeds {
+        let told = Told { what: format!("run of seed {seed}") };
+        let recorded = record(seed, steps);
+        let mut examiner = Examiner {
+            model: &recorded.model,
+            memory_bytes: recorded.memory_bytes,
+            rng: SimRng::new(seed),
+            states_count: 0,
+        };
+        for moment in &recorded.moments {
+            if !examiner.rng.one_in(share) {
+                continue;
+            }
+            moments_count += 1;
+            examiner.crash(moment, Crash::Process, 0, 1);
+            for _ in 0..3 {
+                let seed = examiner.rng.u64();
+                examiner.crash(moment, Crash::Power, seed, 1);
+            }
+            let seed = examiner.rng.u64();
+            let crash = if examiner.rng.one_in(2) { Crash::Power } else { Crash::Process };
+            let depth = 2 + examiner.rng.below(2);
+            examiner.crash(moment, crash, seed, depth);
+        }
+        states_count += examiner.states_count;
+        drop(told);
+    }
+    println!("{states_count} states after crashes at {moments_count} moments");
+}
+
+/// Whatever call a run stops at, what is found is one prefix of its writes, with all that was acknowledged.
+#[test]
+fn a_crash_leaves_a_prefix() {
+    crash_everywhere(0..6, 5000, 1);
+}

@@ -1,0 +1,389 @@
+//! A random workload: several writers whose commits are driven step by step between the turns of background work, so
+//! that appends, syncs, inserts, flushes, merges and edits meet in every order.
+
+use std::collections::BTreeMap;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, ItemKind};
+use crate::base::settings::StoreSettings;
+use crate::base::step::Step;
+use crate::base::sync::{Arc, Event, Mutex};
+use crate::format::frames::RECORDS_FROM;
+use crate::io::env::Threads;
+use crate::io::sim::{SimDisk, SimRng, SimThreads, sim_env};
+use crate::io::storage::Storage;
+use crate::write::batch::Items;
+use crate::write::commit::{Commit, CommitOp, Seals, Until, WriteAsk};
+
+use super::super::{Mode, OpenOptions, Store};
+use super::model::{Known, Model, Write, fingerprint};
+
+const WRITERS_COUNT: usize = 3;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Rounds in which nobody could do anything before that is taken for a deadlock.
+const STUCK_ROUNDS_MAX: usize = 100;
+/// Time that passes when nobody can do anything.
+const LEAP_NS: u64 = 150_000_000;
+
+/// Opens the store of a disk in a simulated process.
+pub(super) fn open(
+    disk: &Arc<SimDisk>,
+    over: Option<Arc<dyn Storage>>,
+    seed: u64,
+    memory_bytes: u64,
+) -> Result<(Arc<Store>, Arc<SimThreads>)> {
+    let (mut env, threads) = sim_env(disk, seed);
+    if let Some(storage) = over {
+        env.storage = storage;
+    }
+    let settings = StoreSettings { memory_bytes, manifest_bytes: 16 << 10, ..StoreSettings::default() };
+    let store = Store::open(env, OpenOptions { settings, mode: Mode::CreateIfMissing })?;
+    Ok((store, threads))
+}
+
+/// What a writer has in hand.
+struct Op {
+    items: Items,
+    writes: Vec<Write>,
+    until: Until,
+    seals: Seals,
+    /// Its place in the commit order, once it was handed to the log.
+    place: Option<usize>,
+    /// For a sync: everything up to here was acknowledged before it began.
+    covers: usize,
+}
+
+impl Op {
+    fn commit_op(&self) -> CommitOp<'_> {
+        CommitOp {
+            payload: self.items.payload(),
+            items: self.items.count(),
+            key_value_bytes: self.items.key_value_bytes(),
+            until: self.until,
+            seals: self.seals,
+        }
+    }
+}
+
+/// What comes next for a writer.
+enum Next {
+    Step(Step<WriteAsk, Result<()>>),
+    Answer(Result<()>),
+}
+
+struct Writer<'s> {
+    op: Op,
+    commit: Commit<'s>,
+    next: Next,
+}
+
+/// See the module.
+pub(super) struct Run<'s> {
+    store: &'s Store,
+    threads: &'s SimThreads,
+    storage: Arc<dyn Storage>,
+    pub(super) model: Model,
+    shared: Arc<Mutex<Known>>,
+    rng: SimRng,
+    writers: Vec<Option<Writer<'s>>>,
+    /// Every write has values of its own.
+    op_next: u64,
+    names: BTreeMap<String, usize>,
+    /// Errors that writers and others were told.
+    pub(super) errors: Vec<Error>,
+    keys_count: u64,
+    value_bytes: usize,
+}
+
+impl<'s> Run<'s> {
+    pub(super) fn new(
+        store: &'s Store,
+        threads: &'s SimThreads,
+        storage: Arc<dyn Storage>,
+        shared: Arc<Mutex<Known>>,
+        seed: u64,
+    ) -> Run<'s> {
+        let mut rng = SimRng::new(seed);
+        Run {
+            store,
+            threads,
+            storage,
+            model: Model::new(),
+            shared,
+            writers: (0..WRITERS_COUNT).map(|_| None).collect(),
+            op_next: 1,
+            names: BTreeMap::new(),
+            errors: Vec::new(),
+            keys_count: 10 + rng.below(60),
+            value_bytes: 1 + rng.index(600),
+            rng,
+        }
+    }
+
+    /// Takes `steps` steps, then finishes what writers have begun.
+    pub(super) fn go(&mut self, steps: usize) {
+        for _ in 0..steps {
+            match self.rng.below(1000) {
+                0..3 => self.change_names(),
+                3..6 => self.change_settings(),
+                6..8 => self.store.work.want_full(&self.store.trees()),
+                8..10 => self.rewrite_manifest(),
+                10..400 => drop(self.threads.run_one()),
+                _ => {
+                    let index = self.rng.index(self.writers.len());
+                    self.drive(index);
+                }
+            }
+        }
+        self.finish();
+    }
+
+    /// Drives all writers until none has anything in hand.
+    pub(super) fn finish(&mut self) {
+        let mut stuck = 0;
+        while self.writers.iter().any(Option::is_some) {
+            let busy: Vec<usize> = (0..self.writers.len()).filter(|one| self.writers[*one].is_some()).collect();
+            let moved = busy.into_iter().fold(false, |moved, index| self.drive(index) || moved);
+            if self.threads.run_one() || moved {
+                stuck = 0;
+                continue;
+            }
+            stuck += 1;
+            assert!(stuck < STUCK_ROUNDS_MAX, "writers wait for what never comes");
+            self.leap();
+        }
+    }
+
+    /// Lets time pass, for what tries again after a while.
+    pub(super) fn leap(&self) {
+        let never = Event::new();
+        self.threads.wait(&never, never.seen(), Some(LEAP_NS));
+    }
+
+    fn tell(&self) {
+        *self.shared.lock() = self.model.known.clone();
+    }
+
+    /// One step of a writer; `false` if it waits for others.
+    fn drive(&mut self, index: usize) -> bool {
+        let Some(mut writer) = self.writers[index].take() else {
+            if let Some(op) = self.make_op() {
+                let (commit, step) = Commit::start(&op.commit_op(), &self.store.writer);
+                self.writers[index] = Some(Writer { op, commit, next: Next::Step(step) });
+            }
+            return true;
+        };
+        let answer = match writer.next {
+            Next::Answer(answer) => answer,
+            Next::Step(Step::Done(result)) => {
+                self.done(&writer.op, result);
+                return true;
+            }
+            Next::Step(Step::Wait) => {
+                let has_moved = writer.commit.waits_for().is_some_and(|(event, seen)| event.seen() != seen);
+                if !has_moved {
+                    self.writers[index] = Some(writer);
+                    return false;
+                }
+                Ok(())
+            }
+            Next::Step(Step::Ask(WriteAsk::Room { seen })) if self.store.writer.changed.seen() == seen => {
+                self.writers[index] = Some(writer);
+                return false;
+            }
+            Next::Step(Step::Ask(ask)) => {
+                let answer = self.answer(&mut writer, ask);
+                writer.next = Next::Answer(answer);
+                self.writers[index] = Some(writer);
+                return true;
+            }
+        };
+        writer.next = Next::Step(writer.commit.resume(&writer.op.commit_op(), answer));
+        self.writers[index] = Some(writer);
+        true
+    }
+
+    fn answer(&mut self, writer: &mut Writer<'s>, ask: WriteAsk) -> Result<()> {
+        match ask {
+            WriteAsk::Append { file, offset, .. } => {
+                let bytes = writer.commit.bytes();
+                let before = self.model.known.submitted;
+                if offset >= RECORDS_FROM {
+                    self.order(&mut writer.op, bytes);
+                }
+                let written = self.storage.write(file, offset, bytes);
+                assert_eq!(file.kind, FileKind::Log, "commits write logs");
+                if matches!(written, Err(Error::Full { .. })) && offset >= RECORDS_FROM {
+                    self.take_back(&mut writer.op, before);
+                }
+                written
+            }
+            WriteAsk::Sync { file } => self.storage.sync(file),
+            WriteAsk::Room { .. } => Ok(()),
+            WriteAsk::Pause { ns } => {
+                self.threads.clock().advance(ns);
+                Ok(())
+            }
+        }
+    }
+
+    /// Finds out in which order the batches of a group go into the log: each is in there as it is.
+    fn order(&mut self, own: &mut Op, bytes: &[u8]) {
+        let others = self.writers.iter_mut().flatten().map(|writer| &mut writer.op);
+        let mut found: Vec<(usize, &mut Op)> = std::iter::once(own)
+            .chain(others)
+            .filter(|op| op.place.is_none() && !op.items.payload().is_empty())
+            .filter_map(|op| Some((position(bytes, op.items.payload())?, op)))
+            .collect();
+        found.sort_by_key(|(at, _)| *at);
+        for (_, op) in found {
+            op.place = Some(self.model.submit(&op.writes));
+        }
+        self.tell();
+    }
+
+    /// The disk was full: nothing after the first `count` writes got into the log.
+    fn take_back(&mut self, own: &mut Op, count: usize) {
+        self.model.take_back(count);
+        let others = self.writers.iter_mut().flatten().map(|writer| &mut writer.op);
+        for op in std::iter::once(own).chain(others).filter(|op| op.place.is_some_and(|place| place > count)) {
+            op.place = None;
+        }
+        self.tell();
+    }
+
+    fn done(&mut self, op: &Op, result: Result<()>) {
+        let known = &mut self.model.known;
+        match result {
+            Ok(()) => {
+                let place = op.place.unwrap_or(op.covers);
+                known.acked = known.acked.max(place);
+                if op.until == Until::Synced {
+                    known.synced = known.synced.max(place);
+                }
+            }
+            Err(error) => self.errors.push(error),
+        }
+        self.tell();
+    }
+
+    fn make_op(&mut self) -> Option<Op> {
+        let until = if self.rng.one_in(10) { Until::Synced } else { Until::Written };
+        let empty = Op {
+            items: Items::default(),
+            writes: Vec::new(),
+            until,
+            seals: Seals::No,
+            place: None,
+            covers: self.model.known.acked,
+        };
+        match self.rng.below(60) {
+            0 => return Some(Op { until: Until::Synced, ..empty }),
+            1 => return Some(Op { seals: Seals::Yes, ..empty }),
+            _ => {}
+        }
+        let spaces: Vec<usize> = self.names.values().copied().collect();
+        if spaces.is_empty() {
+            return None;
+        }
+        let mut op = empty;
+        let count = if self.rng.one_in(3) { 2 + self.rng.below(4) } else { 1 };
+        for index in 0..count {
+            let space = spaces[self.rng.index(spaces.len())];
+            // Every batch has a value of its own, so that it is told from all others.
+            let kind = if index > 0 && self.rng.one_in(2) { ItemKind::Delete } else { ItemKind::Put };
+            let key = format!("{:03}", self.rng.below(self.keys_count)).into_bytes();
+            let mut value = Vec::new();
+            if kind == ItemKind::Put {
+                value = self.op_next.to_le_bytes().to_vec();
+                value.resize(8 + self.rng.index(self.value_bytes), index as u8);
+            }
+            op.items.push(self.model.trees[space], kind, &key, &value).expect("within all limits");
+            let fingerprint = if kind == ItemKind::Put { fingerprint(&key, &value) } else { 0 };
+            op.writes.push(Write { space, key, fingerprint });
+        }
+        self.op_next += 1;
+        Some(op)
+    }
+
+    /// Makes or drops a keyspace.
+    fn change_names(&mut self) {
+        let name = NAMES[self.rng.index(NAMES.len())];
+        if self.names.contains_key(name) {
+            if self.names.len() > 1 {
+                self.drop_name(name);
+            }
+        } else if self.model.trees.len() < super::model::SPACES_COUNT_MAX {
+            self.make_name(name);
+        }
+    }
+
+    pub(super) fn make_name(&mut self, name: &str) {
+        let level0_runs = 1 + self.rng.below(3);
+        let given = [("level0_runs".to_owned(), level0_runs), ("size_ratio".to_owned(), 2)];
+        let mut after = self.names.clone();
+        after.insert(name.to_owned(), self.model.trees.len());
+        self.model.known.names = vec![self.names.clone(), after.clone()];
+        self.tell();
+        match self.store.open_keyspace(name, &given) {
+            Ok(keyspace) => {
+                self.model.add_space(keyspace.tree);
+                self.names = after;
+                self.model.known.names = vec![self.names.clone()];
+            }
+            Err(error) => self.failed_edit(error),
+        }
+        self.tell();
+    }
+
+    fn drop_name(&mut self, name: &str) {
+        let mut after = self.names.clone();
+        after.remove(name);
+        self.model.known.names = vec![self.names.clone(), after.clone()];
+        self.tell();
+        match self.store.drop_keyspace(name) {
+            Ok(()) => {
+                self.names = after;
+                self.model.known.names = vec![self.names.clone()];
+            }
+            Err(error) => self.failed_edit(error),
+        }
+        self.tell();
+    }
+
+    /// An edit that failed may be found after a crash if the store takes no more writes, else not.
+    fn failed_edit(&mut self, error: Error) {
+        self.errors.push(error);
+        if self.store.writer.latched().is_none() {
+            self.model.known.names = vec![self.names.clone()];
+        } else {
+            // A keyspace that was perhaps made was never written to.
+            let most = self.model.known.names.iter().flat_map(|names| names.values()).max();
+            if most.is_some_and(|index| *index == self.model.trees.len()) {
+                self.model.add_space(self.model.trees[0]);
+            }
+        }
+    }
+
+    /// As if it had grown too long.
+    fn rewrite_manifest(&mut self) {
+        let mut catalog = self.store.catalog.take(self.threads);
+        if let Err(error) = self.store.rewrite_manifest(&mut catalog, &[]) {
+            self.errors.push(error);
+        }
+    }
+
+    fn change_settings(&mut self) {
+        let name = NAMES[self.rng.index(NAMES.len())];
+        if self.names.contains_key(name) {
+            let given = [("level0_runs".to_owned(), 1 + self.rng.below(4))];
+            if let Err(error) = self.store.open_keyspace(name, &given) {
+                self.errors.push(error);
+            }
+        }
+    }
+}
+
+fn position(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    bytes.windows(part.len()).position(|window| window == part)
+}
