@@ -230,8 +230,12 @@ impl Store {
         self.work.moved.notify();
         drop(self.catalog.take(&*self.env.threads));
         self.close_keyspaces();
-        self.env.storage.unlock();
         self.epoch.collect();
+        // What snapshots still look into stays, and goes when the store is opened next.
+        for file in self.discarded.take() {
+            self.remove_quietly(file);
+        }
+        self.env.storage.unlock();
         synced.and(self.work.error(|_| true).map_or(Ok(()), Err))
     }
 }

@@ -125,7 +125,7 @@ impl ManifestFile {
         let framer = Framer::resume(header, place.bytes, boot_id, &found);
         let remains = match found.tail {
             Tail::Clean => 0,
-            Tail::Torn { discarded_bytes } => discarded_bytes as usize,
+            Tail::Torn { remains_bytes, .. } => remains_bytes as usize,
         };
         let (from, end) = (found.durable_to, found.end.bytes as usize);
         bytes.truncate(end);

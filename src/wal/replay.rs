@@ -93,7 +93,7 @@ pub(crate) fn replay(
     let framer = Framer::resume(header, entry.log.bytes, boot_id, &found);
     let (discarded_bytes, torn) = match found.tail {
         Tail::Clean => (0, false),
-        Tail::Torn { discarded_bytes } => (discarded_bytes, true),
+        Tail::Torn { discarded_bytes, .. } => (discarded_bytes, true),
     };
     let mut replayed = Replayed {
         end: found.end,

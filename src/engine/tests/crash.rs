@@ -63,7 +63,9 @@ pub(super) fn record(seed: u64, steps: usize) -> Recorded {
     let manifest = store.catalog.take(&*store.env.threads).manifest.file().number;
     println!(
         "seed {seed}: {} writes, {flushes} flushes, {merges} merges, {} keyspaces, manifest {manifest}, {:?}",
-        model.writes_count(), model.trees.len(), model.known
+        model.writes_count(),
+        model.trees.len(),
+        model.known
     );
     store.close().expect("nothing fails");
     Recorded { model, moments: recorder.take(), memory_bytes }

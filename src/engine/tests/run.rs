@@ -142,7 +142,8 @@ impl<'s> Run<'s> {
     pub(super) fn finish(&mut self) {
         let mut stuck = 0;
         while self.writers.iter().any(Option::is_some) {
-            let busy: Vec<usize> = (0..self.writers.len()).filter(|one| self.writers[*one].is_some()).collect();
+            let busy: Vec<usize> =
+                (0..self.writers.len()).filter(|one| self.writers[*one].is_some()).collect();
             let moved = busy.into_iter().fold(false, |moved, index| self.drive(index) || moved);
             if self.threads.run_one() || moved {
                 stuck = 0;
@@ -246,7 +247,8 @@ impl<'s> Run<'s> {
     fn take_back(&mut self, own: &mut Op, count: usize) {
         self.model.take_back(count);
         let others = self.writers.iter_mut().flatten().map(|writer| &mut writer.op);
-        for op in std::iter::once(own).chain(others).filter(|op| op.place.is_some_and(|place| place > count)) {
+        for op in std::iter::once(own).chain(others).filter(|op| op.place.is_some_and(|place| place > count))
+        {
             op.place = None;
         }
         self.tell();

@@ -47,7 +47,10 @@ pub(crate) enum Tail {
     Clean,
     /// Something that is not used: a torn write, or remains of a recycled log's earlier life.
     Torn {
-        /// From the last good record to the last byte that is not zero.
+        /// From the tail to the last byte that is not zero.
+        remains_bytes: u64,
+        /// From the tail to the end of the last good record behind it; 0 if there is none. What is left of a
+        /// torn record cannot be told from remains of an earlier life, and is not counted.
         discarded_bytes: u64,
     },
 }
@@ -240,13 +243,14 @@ impl<'a> Scanner<'a> {
     fn judge_rest(&self, end: FramePoint, same_boot: bool) -> Result<Tail> {
         let from = end.bytes as usize;
         let rest = self.bytes.get(from..).unwrap_or_default();
-        let discarded = rest.len() - zeros_at_end(rest);
-        if discarded == 0 {
+        let rest_bytes = rest.len() - zeros_at_end(rest);
+        let mut discarded = 0;
+        if rest_bytes == 0 {
             return Ok(Tail::Clean);
         }
         let sums = RangeSums::new(rest);
         let mut at = from + 8;
-        while at < from + discarded {
+        while at < from + rest_bytes {
             let good = Shape::read(self.bytes, at).filter(|record| {
                 record.kind == self.kind as u8
                     && sums.checksum(self.context(at), at + 4 - from, record.end - from) == record.checksum
@@ -262,8 +266,9 @@ impl<'a> Scanner<'a> {
                 return Err(self.short(end, "the records before a good one", at as u64));
             }
             at = record.end;
+            discarded = at - from;
         }
-        Ok(Tail::Torn { discarded_bytes: discarded as u64 })
+        Ok(Tail::Torn { remains_bytes: rest_bytes as u64, discarded_bytes: discarded as u64 })
     }
 
     fn short(&self, end: FramePoint, what: &'static str, expected_to: u64) -> Error {

@@ -171,7 +171,7 @@ fn below_a_slot_is_corruption() {
                 Ok(records) => {
                     let found = file.scan(boot).expect("a torn tail");
                     assert_eq!(payloads(&found).len(), records);
-                    assert_eq!(found.tail, Tail::Torn { discarded_bytes: 29 });
+                    assert_eq!(found.tail, Tail::Torn { remains_bytes: 29, discarded_bytes: 0 });
                     assert_eq!(found.durable_to, found.end.bytes);
                 }
             }
@@ -266,7 +266,7 @@ fn the_boot_decides_above_the_promises() {
     for boot in [OTHER_BOOT, 0] {
         let found = file.scan(boot).expect("a torn tail");
         assert_eq!(payloads(&found), vec![b"one".to_vec()]);
-        assert_eq!(found.tail, Tail::Torn { discarded_bytes: 61 });
+        assert_eq!(found.tail, Tail::Torn { remains_bytes: 61, discarded_bytes: 64 });
     }
     let (offset, page) = file.framer.clone().synced_before_remains(file.points[1]);
     file.bytes[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
