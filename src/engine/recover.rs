@@ -571,3 +571,6 @@ fn remove_orphans(storage: &dyn Storage, state: &State, manifest: FileName, entr
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
