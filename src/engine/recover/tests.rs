@@ -4,8 +4,10 @@ use super::*;
 use crate::base::id::ItemKind;
 use crate::base::settings::StoreSettings;
 use crate::format::manifest::{KeyspaceKind, Slice};
-use crate::io::sim::{SimDisk, sim_env};
+use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, sim_env};
+use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
+use crate::write::commit::Until;
 
 fn options() -> OpenOptions {
     let settings = StoreSettings { memory_bytes: 1 << 20, ..StoreSettings::default() };
@@ -132,4 +134,78 @@ fn a_damaged_keyspace_keeps_no_other_from_merging() {
     store.compact().expect("nothing is wrong with what is left");
     store.close().expect("no fault");
     open(&disk).expect("opens").close().expect("no fault");
+}
+
+/// Every call takes a minute: some of them are tried, of every kind.
+const STEP_CALLS: usize = 17;
+
+/// What was acknowledged, in order, and how many of it for good.
+#[derive(Default)]
+struct Acknowledged {
+    keys: Vec<String>,
+    synced_count: usize,
+}
+
+/// Writes, flushes, merges and drops, whatever fails.
+fn run(disk: &Arc<SimDisk>) -> Acknowledged {
+    let mut acknowledged = Acknowledged::default();
+    let Ok(store) = open(disk) else { return acknowledged };
+    for round in 0..3 {
+        for name in ["kept", "gone"] {
+            let Ok(keyspace) = store.open_keyspace(name, &[("level0_runs".to_owned(), 2)]) else { continue };
+            for number in 0..12 {
+                let key = format!("{name} {round} {number}");
+                let mut items = Items::default();
+                items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), &[7; 3000]).expect("small");
+                let until = if number == 7 { Until::Synced } else { Until::Written };
+                if store.write(&items, Some(until)).is_err() || name == "gone" {
+                    continue;
+                }
+                acknowledged.keys.push(key);
+                if until == Until::Synced {
+                    acknowledged.synced_count = acknowledged.keys.len();
+                }
+            }
+        }
+        drop(store.flush());
+        drop(store.drop_keyspace("gone"));
+        drop(store.settle());
+    }
+    drop(store.close());
+    acknowledged
+}
+
+fn check(disk: &Arc<SimDisk>, keys: &[String], what: &str) {
+    let store = open(disk).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    for key in keys {
+        let keyspace = store.keyspace("kept").unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        let found = store.get(&keyspace, key.as_bytes(), None, &mut NoTrace, |value| value.is_some());
+        assert!(matches!(found, Ok(true)), "{what}: {key}: {found:?}");
+    }
+    store.settle().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    store.close().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+}
+
+/// One failed call, whichever it is, and then the end of the process or of the system: the store opens, with all
+/// that was acknowledged, and goes on.
+#[test]
+fn one_failed_call_loses_nothing() {
+    let disk = SimDisk::new(1);
+    run(&disk);
+    for index in (3..disk.calls()).step_by(STEP_CALLS) {
+        for failure in [Failure::Io, Failure::Full] {
+            let disk = SimDisk::new(1);
+            disk.plan(Plan::fail(Select::ANY, index, failure, Repeat::Once));
+            let acknowledged = run(&disk);
+            for crash in [Crash::Process, Crash::Power] {
+                let after = disk.fork();
+                after.crash(crash, index);
+                let count = match crash {
+                    Crash::Process => acknowledged.keys.len(),
+                    Crash::Power => acknowledged.synced_count,
+                };
+                check(&after, &acknowledged.keys[..count], &format!("{failure:?} at {index}, {crash:?}"));
+            }
+        }
+    }
 }
