@@ -309,7 +309,10 @@ impl<K> Keyspace<K> {
         at: Option<&Point>,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        let keyspace = if at.is_some() { &*self.keyspace } else { self.live()? };
+        let keyspace = match at {
+            Some(point) => range::live_at(&self.handle, &self.keyspace, point).map(|()| &*self.keyspace)?,
+            None => self.live()?,
+        };
         self.handle.get(keyspace, key, at, &mut NoTrace, take)
     }
 
@@ -344,6 +347,9 @@ impl<K> Keyspace<K> {
     }
 
     /// The same reads as of `snapshot`.
+    ///
+    /// # Panics
+    /// If the snapshot is of another open store.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -118,7 +118,7 @@ fn scan(keyspace: &catalog::Keyspace, point: &Point, range: scan::Range, directi
 }
 
 /// A dropped keyspace is seen by views from before the drop, and by no other.
-fn live_at(handle: &Handle, keyspace: &catalog::Keyspace, point: &Point) -> Result<()> {
+pub(crate) fn live_at(handle: &Handle, keyspace: &catalog::Keyspace, point: &Point) -> Result<()> {
     if handle.is_closed() {
         return Err(Error::Closed);
     }

@@ -7,12 +7,12 @@
 //!    ends.
 //! 3. Logs behind a torn one are forgotten in the same edit, and what they held is counted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::epoch::Epoch;
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
-use crate::base::id::{FileKind, FileName, PartitionId, Sequence, TreeId};
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence, TreeId};
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, OnceLock, Weak};
 use crate::cache::Cache;
 use crate::format::manifest::{Change, State, edit_bytes};
@@ -36,6 +36,10 @@ use super::snapshot::SnapshotCounts;
 use super::stats::Recovery;
 use super::work::{self, Work};
 use super::{Mode, OpenOptions, ReadCounts, Store};
+
+/// No process lives to write this many items: a store that is nearer to the end of the numbers was not written by
+/// one.
+const SEQUENCES_LEFT_MIN: Sequence = 1 << 52;
 
 /// Everything read so far.
 struct Found {
@@ -194,19 +198,27 @@ fn read(parts: &Parts) -> Result<Option<Found>> {
             Entry::Foreign(name) => log::info!("{name} in the store's directory is not ours, and left alone"),
         }
     }
-    let keyspaces = keyspaces(&state);
+    let keyspaces = keyspaces(manifest.file(), &state)?;
     let version = open_tables(parts, &state, store_file.live().store_id)?;
     Ok(Some(Found { state, manifest, store_file, keyspaces, version, entries }))
 }
 
-fn keyspaces(state: &State) -> Vec<Arc<Keyspace>> {
-    let partition_of = |id| state.partitions.iter().find(|(_, one)| one.keyspace == id).map(|(id, _)| *id);
-    let keyspace = |(id, one): (&_, &crate::format::manifest::Keyspace)| {
-        let partition: PartitionId = partition_of(*id)?;
-        let tree = TreeId { keyspace: *id, partition };
-        Some(Arc::new(Keyspace::new(*id, one.name.clone(), tree, restored(&one.settings))))
+fn keyspaces(file: FileName, state: &State) -> Result<Vec<Arc<Keyspace>>> {
+    let mut partitions: BTreeMap<KeyspaceId, PartitionId> = BTreeMap::new();
+    for (id, one) in &state.partitions {
+        if partitions.insert(one.keyspace, *id).is_some() {
+            let what = "a keyspace with several partitions".to_owned();
+            return Err(Error::Unsupported { file: file.to_string(), what });
+        }
+    }
+    let keyspace = |(id, one): (&KeyspaceId, &crate::format::manifest::Keyspace)| {
+        let Some(partition) = partitions.get(id) else {
+            return Err(Error::corrupt(file, 0, "partitions of a keyspace", 1, 0));
+        };
+        let tree = TreeId { keyspace: *id, partition: *partition };
+        Ok(Arc::new(Keyspace::new(*id, one.name.clone(), tree, restored(&one.settings))))
     };
-    state.keyspaces.iter().filter_map(keyspace).collect()
+    state.keyspaces.iter().map(keyspace).collect()
 }
 
 fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> {
@@ -230,7 +242,11 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
                     "others",
                 ));
             }
-            table.load_pages(&**storage, &parts.pages)?;
+            match table.load_pages(&**storage, &parts.pages) {
+                // Whoever needs the damaged page is told when it is read; nobody else is.
+                Err(error @ Error::Corrupt(_)) => log::warn!("{error}"),
+                loaded => loaded?,
+            }
             let placed = Placed {
                 table: Arc::clone(table),
                 first_sequence: slice.first_sequence,
@@ -259,19 +275,22 @@ fn replay_logs(parts: &Parts, found: &Found) -> Result<Logs> {
     let mut after = After::AtLeast(found.state.flushed);
     let mut is_cut = false;
     for (number, log) in &found.state.logs {
-        if is_cut {
-            logs.forgotten.push(*number);
-            continue;
-        }
+        // Also behind a gap: whether what is missing was synced shows in the later logs.
         let entry = LogEntry { number: *number, log: *log, store_id: live.store_id, after };
         let file = log.file(*number);
-        let replayed = replay(storage, &entry, &mut |first, items| filling.add(file, first, items))?;
+        let replayed = replay(storage, &entry, &mut |first, items| {
+            if is_cut {
+                let what = "the first sequence behind records that are missing";
+                return Err(Error::corrupt(file, 0, what, "a later one", first));
+            }
+            filling.add(file, first, items)
+        })?;
         logs.recovery.replayed_items += replayed.items;
         logs.recovery.replayed_bytes += replayed.end.bytes;
         logs.recovery.discarded_bytes += replayed.discarded_bytes;
         // A torn end alone says nothing: a recycled log ends in remains of its earlier life. What is missing
         // of it shows in the next one, which does not go on from here.
-        is_cut = replayed.gap;
+        is_cut |= replayed.gap;
         if is_cut {
             logs.forgotten.push(*number);
             continue;
@@ -282,6 +301,11 @@ fn replay_logs(parts: &Parts, found: &Found) -> Result<Logs> {
         }
         filling.end_log(*number, replayed.last_sequence);
         logs.replayed.push((*number, replayed));
+    }
+    if logs.last_sequence > SEQUENCE_MAX - SEQUENCES_LEFT_MIN {
+        let limit = SEQUENCE_MAX - SEQUENCES_LEFT_MIN;
+        let file = found.manifest.file();
+        return Err(Error::corrupt(file, 0, "the last sequence number", limit, logs.last_sequence));
     }
     logs.generations = filling.finish();
     Ok(logs)
@@ -309,7 +333,7 @@ impl Filling<'_> {
         }
         let Some((_, inserter, _, last)) = &mut self.now else { unreachable!("begun above") };
         for (item, sequence) in items.zip(first..) {
-            *last = sequence;
+            *last = (*last).max(sequence);
             if sequence <= self.state.flushed {
                 continue;
             }
@@ -339,20 +363,22 @@ impl Filling<'_> {
         bytes: usize,
     ) -> Result<(Arc<Generation>, Inserter, Vec<u64>, Sequence)> {
         let mut region_bytes = self.parts.budget.generation_bytes as usize;
-        loop {
-            let region = self.parts.env.memory.region(region_bytes);
-            let region = region.ok_or_else(|| Error::Io {
-                operation: "get memory to replay",
-                file: file.to_string(),
-                offset: 0,
-                source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
-            })?;
-            let (generation, inserter) = memtable::generation(region);
-            if inserter.room(count, bytes) {
-                return Ok((generation, inserter, Vec::new(), 0));
-            }
+        let given = memtable::batch_bytes(count, bytes);
+        while memtable::batch_bytes_max(region_bytes) < given {
             region_bytes *= 2;
         }
+        if region_bytes > memtable::REGION_BYTES_MAX {
+            let limit = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
+            return Err(Error::corrupt(file, 0, "memory that a batch takes", limit, given));
+        }
+        let region = self.parts.env.memory.region(region_bytes).ok_or_else(|| Error::Io {
+            operation: "get memory to replay",
+            file: file.to_string(),
+            offset: 0,
+            source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
+        })?;
+        let (generation, inserter) = memtable::generation(region);
+        Ok((generation, inserter, Vec::new(), self.state.flushed))
     }
 
     fn end_log(&mut self, number: u64, last: Sequence) {
@@ -421,7 +447,7 @@ impl Parts {
         };
         let memory = Arc::clone(&self.env.memory);
         let cache = Cache::new(self.budget.cache_bytes as usize, epoch.clone(), |bytes| memory.region(bytes));
-        let (next_keyspace, next_partition) = (state.next_keyspace, state.next_partition);
+        let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
         let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition };
         Ok(Store {
             epoch,
@@ -551,3 +577,6 @@ fn remove_orphans(storage: &dyn Storage, state: &State, manifest: FileName, entr
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -61,6 +61,11 @@ impl<'a> Items<'a> {
         Ok(Items { rest: Reader::new(payload), count })
     }
 
+    /// The items of a payload that [`put_item`] made, `count` of them: nothing is checked before it is taken.
+    pub(crate) fn encoded(payload: &'a [u8], count: u64) -> Items<'a> {
+        Items { rest: Reader::new(payload), count }
+    }
+
     /// Items not yet taken.
     pub(crate) fn count_left(&self) -> u64 {
         self.count
@@ -72,7 +77,7 @@ impl<'a> Iterator for Items<'a> {
 
     fn next(&mut self) -> Option<Item<'a>> {
         self.count = self.count.checked_sub(1)?;
-        Some(decode_item(&mut self.rest).expect("new() decoded these bytes"))
+        Some(decode_item(&mut self.rest).expect("these bytes were decoded, or encoded, before"))
     }
 }
 

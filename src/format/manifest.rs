@@ -43,6 +43,8 @@ pub(crate) use state::{Inconsistent, Keyspace, Log, State};
 
 use super::frames::FramePoint;
 
+/// Deepest level of a tree: no merge makes a deeper one.
+pub(crate) const LEVEL_MAX: u8 = 15;
 /// Longest name of a keyspace, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 

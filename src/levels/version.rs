@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 
 use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::Arc;
+use crate::format::manifest;
 use crate::table::Table;
 
-/// Deepest level; the manifest keeps a level in a byte, a tree never needs this many.
-pub(crate) const LEVEL_MAX: usize = 15;
+/// Deepest level.
+const LEVEL_MAX: usize = manifest::LEVEL_MAX as usize;
 
 /// A table in its place.
 #[derive(Clone, Debug)]

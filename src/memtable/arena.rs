@@ -34,7 +34,7 @@ use crate::base::sync::{AtomicU32, AtomicU64};
 pub(super) type Offset = u32;
 
 /// Largest region: what 25 bits of 8-byte units address.
-pub(super) const REGION_BYTES_MAX: usize = 1 << 28;
+pub(crate) const REGION_BYTES_MAX: usize = 1 << 28;
 /// Words are handed out in whole cache lines.
 pub(super) const LINE_BYTES: usize = 64;
 /// An entry's bytes beside key and value, padding at its longest included.

@@ -49,6 +49,7 @@ use crate::base::region::Region;
 use crate::base::step::Direction;
 use crate::base::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
 
+pub(crate) use arena::REGION_BYTES_MAX;
 use arena::{Arena, Entry, Offset};
 use directory::Directory;
 use filter::Filter;

@@ -5,3 +5,6 @@
 pub(crate) mod get;
 pub(crate) mod scan;
 pub(crate) mod trace;
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,8 @@
 //! that does not go on from there is not replayed; nor may any later one be.
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileKind, FileName, Sequence};
-use crate::format::frames::{Expected, FramePoint, Framer, RECORD_HEAD_BYTES, Tail, scan};
+use crate::base::id::{FileKind, FileName, SEQUENCE_MAX, Sequence};
+use crate::format::frames::{Expected, FramePoint, Framer, RECORD_HEAD_BYTES, RECORDS_FROM, Tail, scan};
 use crate::format::header::FileHeader;
 use crate::format::log::Items;
 use crate::format::manifest;
@@ -114,7 +114,9 @@ pub(crate) fn replay(
         let items = Items::new(record.payload).map_err(|bad| Error::malformed(file, base, bad))?;
         if !after.admits(first) {
             let expected = after.last() + 1;
-            if replayed.items > 0 || first < expected || found.same_boot {
+            // A sync of this log covered the ones before it: what is missing there was lost since.
+            let was_synced = found.durable_to > RECORDS_FROM;
+            if replayed.items > 0 || first < expected || found.same_boot || was_synced {
                 let what = "the first sequence of a batch";
                 return Err(Error::corrupt(file, record.offset + 8, what, expected, first));
             }
@@ -123,6 +125,10 @@ pub(crate) fn replay(
             break;
         }
         let count = items.count_left();
+        if first + (count - 1) > SEQUENCE_MAX {
+            let what = "the last sequence of a batch";
+            return Err(Error::corrupt(file, record.offset + 8, what, SEQUENCE_MAX, first + (count - 1)));
+        }
         apply(first, items)?;
         replayed.items += count;
         replayed.last_sequence = first + (count - 1);

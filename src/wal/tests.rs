@@ -5,7 +5,9 @@ use super::log::{Log, LogIdentity};
 use super::memory::MemoryStorage;
 use super::replay::{After, LogEntry, Replayed, make_durable, replay};
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::base::id::{
+    FileKind, FileName, ItemKind, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence, TreeId,
+};
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 use crate::format::log::put_item;
 use crate::format::manifest;
@@ -198,7 +200,7 @@ fn recycling_forgets() {
 #[test]
 fn logs_go_on_from_each_other() {
     let storage = MemoryStorage::new(5);
-    Writer::new(&storage, 1, 11).write(&["a"]).write(&["b"]).sync();
+    Writer::new(&storage, 1, 11).write(&["a"]).write(&["b"]);
     assert_eq!(keys(&storage, &entry(1, None, Some(10))), "ab");
     assert_eq!(corrupt_what(read(&storage, &entry(1, None, Some(9)))), "the first sequence of a batch");
     storage.reboot();
@@ -230,6 +232,28 @@ fn remains_of_an_earlier_life_are_no_gap() {
     let next = entry(3, None, Some(first.last_sequence));
     let (found, second) = read(&storage, &next).expect("sound");
     assert_eq!((found, second.gap), (vec![(4, "b".to_owned())], false));
+}
+
+/// A sync of a log covers those before it: records missing before one that was synced are damage, also after the
+/// system went down. They were forgotten, with what had been acknowledged as durable.
+#[test]
+fn a_gap_before_synced_records_is_corruption() {
+    let storage = MemoryStorage::new(5);
+    Writer::new(&storage, 1, 10).write(&["a"]).sync().write(&["b"]);
+    Writer::new(&storage, 2, 10).write(&["a"]);
+    storage.reboot();
+    let synced = read(&storage, &entry(1, None, Some(8)));
+    assert_eq!(corrupt_what(synced), "the first sequence of a batch");
+    assert!(read(&storage, &entry(2, None, Some(8))).expect("a gap").1.gap);
+}
+
+/// Sequence numbers end before their 56 bits do: crafted ones beyond them are refused.
+#[test]
+fn sequences_have_an_end() {
+    let storage = MemoryStorage::new(5);
+    Writer::new(&storage, 1, SEQUENCE_MAX).write(&["a", "b"]);
+    let last = read(&storage, &entry(1, None, Some(SEQUENCE_MAX - 1)));
+    assert_eq!(corrupt_what(last), "the last sequence of a batch");
 }
 
 /// Sequence numbers that jump inside a log, and batches that do not decode, are corruption: the bytes are

@@ -636,12 +636,9 @@ impl<'w> Commit<'w> {
         let total: u64 = op.items as u64 + lead.group.iter().map(|ticket| ticket.items as u64).sum::<u64>();
         let mut sequence = front.last_sequence - total;
         let mut bytes = 0;
-        for (payload, _, key_value_bytes) in std::iter::once(own).chain(others) {
+        for (payload, count, key_value_bytes) in std::iter::once(own).chain(others) {
             bytes += key_value_bytes as u64;
-            if payload.is_empty() {
-                continue;
-            }
-            for item in Items::new(payload).expect("a batch is made by the encoder") {
+            for item in Items::encoded(payload, count as u64) {
                 sequence += 1;
                 let hash = self.writer.secret.hash(item.key);
                 front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);

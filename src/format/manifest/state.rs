@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence};
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 
-use super::{Change, KeyspaceKind, NAME_BYTES_MAX, Settings, Slice};
+use super::{Change, KeyspaceKind, LEVEL_MAX, NAME_BYTES_MAX, Settings, Slice};
 
 /// A keyspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -138,6 +138,9 @@ impl State {
                 else {
                     return broken("a move of an unknown slice of table", *table);
                 };
+                if *level > LEVEL_MAX {
+                    return broken("a move to a level that no tree has, of a slice of table", *table);
+                }
                 slice.level = *level;
                 self.unchecked_partitions.insert(slice.partition);
                 Ok(())
@@ -327,6 +330,9 @@ impl State {
         let partition = self.partitions.get(&slice.partition);
         if partition.is_none_or(|partition| partition.keyspace != slice.keyspace) {
             return broken("a slice of an unknown partition", slice.partition.0.into());
+        }
+        if slice.level > LEVEL_MAX {
+            return broken("a slice on a level that no tree has, of table", number);
         }
         let Some(table) = self.tables.get_mut(&number) else {
             return broken("a slice of an unknown table", number);

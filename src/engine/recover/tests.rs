@@ -1,0 +1,211 @@
+//! Openings of stores whose manifest was crafted, and whose tables are damaged, on a simulated machine.
+
+use super::*;
+use crate::base::id::ItemKind;
+use crate::base::settings::StoreSettings;
+use crate::format::manifest::{KeyspaceKind, Slice};
+use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, sim_env};
+use crate::read::trace::NoTrace;
+use crate::write::batch::Items;
+use crate::write::commit::Until;
+
+fn options() -> OpenOptions {
+    let settings = StoreSettings { memory_bytes: 1 << 20, ..StoreSettings::default() };
+    OpenOptions { settings, mode: Mode::CreateIfMissing }
+}
+
+fn open(disk: &Arc<SimDisk>) -> Result<Arc<Store>> {
+    Store::open(sim_env(disk, 5).0, options())
+}
+
+fn put(store: &Store, keyspace: &Keyspace, key: &str) {
+    let mut items = Items::default();
+    items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), &[7; 600]).expect("small");
+    store.write(&items, None).expect("no fault");
+}
+
+/// Appends an edit that no release writes to the manifest of a closed store.
+fn craft(disk: &Arc<SimDisk>, changes: &[Change]) {
+    let store_file = StoreFile::load(&**disk).expect("no fault").expect("a store");
+    let (_, mut manifest) = ManifestFile::load(&**disk, store_file.live()).expect("sound");
+    manifest.append(&**disk, changes).expect("no fault");
+}
+
+/// What a manifest may say and no store can be is an error at open, not a panic.
+#[test]
+fn crafted_manifests_are_refused() {
+    let keyspace = |id: u32| Change::Keyspace {
+        id: KeyspaceId(id),
+        kind: KeyspaceKind::Ordered,
+        name: format!("crafted {id}"),
+        settings: Vec::new(),
+    };
+    let partition = |id: u32| Change::Partition {
+        id: PartitionId(id),
+        keyspace: KeyspaceId(9),
+        name: id.to_le_bytes().into(),
+    };
+    let ids = Change::Ids { next_keyspace: u32::MAX, next_partition: u32::MAX };
+    let slice = Slice {
+        keyspace: KeyspaceId(9),
+        partition: PartitionId(8),
+        level: 16,
+        items: 1,
+        tombstones: 0,
+        key_value_bytes: 1,
+        first_sequence: 1,
+        last_sequence: 1,
+        min_key: Box::default(),
+        max_key: Box::default(),
+    };
+    let table = Change::Table { number: 500, path: 0, uid: 1, bytes: 1 << 20, checksum: 0 };
+    let sliced = Change::Slice { table: 500, index: 0, slice };
+    let edits = [
+        (vec![ids.clone(), keyspace(9)], "partitions of a keyspace"),
+        (vec![ids.clone(), keyspace(9), partition(8), table, sliced], "an edit"),
+        (vec![Change::Flushed { sequence: SEQUENCE_MAX }], "the last sequence number"),
+    ];
+    for (changes, expected) in edits {
+        let disk = SimDisk::new(1);
+        open(&disk).expect("made").close().expect("no fault");
+        craft(&disk, &changes);
+        match open(&disk) {
+            Err(Error::Corrupt(at)) => assert_eq!(at.what, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    let disk = SimDisk::new(1);
+    open(&disk).expect("made").close().expect("no fault");
+    craft(&disk, &[ids.clone(), keyspace(9), partition(8), partition(7)]);
+    assert!(matches!(open(&disk), Err(Error::Unsupported { .. })));
+
+    let disk = SimDisk::new(1);
+    open(&disk).expect("made").close().expect("no fault");
+    craft(&disk, &[ids]);
+    let store = open(&disk).expect("opens");
+    assert!(matches!(store.open_keyspace("one more", &[]), Err(Error::TooLarge { .. })));
+    store.close().expect("no fault");
+}
+
+/// A keyspace with a damaged table is not merged; the others are, its reads of sound tables go on, and settling
+/// and compacting tell of it. A flush of others does not.
+#[test]
+fn a_damaged_keyspace_keeps_no_other_from_merging() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk).expect("made");
+    let runs = [("level0_runs".to_owned(), 2)];
+    let bad = store.open_keyspace("bad", &[("level0_runs".to_owned(), 64)]).expect("made");
+    for number in 0..40 {
+        put(&store, &bad, &format!("bad {number:04}"));
+    }
+    store.flush().expect("no fault");
+    let tables = disk.list().expect("no fault").into_iter().filter_map(|entry| match entry {
+        Entry::Ours(file) if file.kind == FileKind::Table => Some(file),
+        _ => None,
+    });
+    let table = tables.max().expect("a flush made one");
+    let mut bytes = disk.contents(table).expect("it is there");
+    bytes[5000] ^= 1;
+    disk.set_contents(table, Some(&bytes));
+    put(&store, &bad, "bad 0000");
+    store.flush().expect("no fault");
+    store.open_keyspace("bad", &runs).expect("changed");
+    assert!(matches!(store.settle(), Err(Error::Corrupt(_))));
+
+    let good = store.open_keyspace("good", &runs).expect("made");
+    for round in 0..4 {
+        for number in 0..40 {
+            put(&store, &good, &format!("{round} {number}"));
+        }
+        store.flush().expect("a flush is nothing to a damaged table");
+    }
+    assert!(matches!(store.compact(), Err(Error::Corrupt(_))));
+    for _ in 0..100_000 {
+        if !store.work.is_busy() && !store.work.wants_full(good.tree) {
+            break;
+        }
+        let seen = store.work.moved.seen();
+        store.env.threads.wait(&store.work.moved, seen, Some(1_000_000));
+    }
+    let levels = store.keyspace_stats(&good).levels;
+    assert!(levels.len() == 1 && levels[0].runs == 1 && levels[0].level > 0, "{levels:?}");
+    store.drop_keyspace("bad").expect("no fault");
+    store.settle().expect("nothing is wrong with what is left");
+    store.compact().expect("nothing is wrong with what is left");
+    store.close().expect("no fault");
+    open(&disk).expect("opens").close().expect("no fault");
+}
+
+/// Every call takes a minute: some of them are tried, of every kind.
+const STEP_CALLS: usize = 17;
+
+/// What was acknowledged, in order, and how many of it for good.
+#[derive(Default)]
+struct Acknowledged {
+    keys: Vec<String>,
+    synced_count: usize,
+}
+
+/// Writes, flushes, merges and drops, whatever fails.
+fn run(disk: &Arc<SimDisk>) -> Acknowledged {
+    let mut acknowledged = Acknowledged::default();
+    let Ok(store) = open(disk) else { return acknowledged };
+    for round in 0..3 {
+        for name in ["kept", "gone"] {
+            let Ok(keyspace) = store.open_keyspace(name, &[("level0_runs".to_owned(), 2)]) else { continue };
+            for number in 0..12 {
+                let key = format!("{name} {round} {number}");
+                let mut items = Items::default();
+                items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), &[7; 3000]).expect("small");
+                let until = if number == 7 { Until::Synced } else { Until::Written };
+                if store.write(&items, Some(until)).is_err() || name == "gone" {
+                    continue;
+                }
+                acknowledged.keys.push(key);
+                if until == Until::Synced {
+                    acknowledged.synced_count = acknowledged.keys.len();
+                }
+            }
+        }
+        drop(store.flush());
+        drop(store.drop_keyspace("gone"));
+        drop(store.settle());
+    }
+    drop(store.close());
+    acknowledged
+}
+
+fn check(disk: &Arc<SimDisk>, keys: &[String], what: &str) {
+    let store = open(disk).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    for key in keys {
+        let keyspace = store.keyspace("kept").unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        let found = store.get(&keyspace, key.as_bytes(), None, &mut NoTrace, |value| value.is_some());
+        assert!(matches!(found, Ok(true)), "{what}: {key}: {found:?}");
+    }
+    store.settle().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    store.close().unwrap_or_else(|error| panic!("{what}: {error:?}"));
+}
+
+/// One failed call, whichever it is, and then the end of the process or of the system: the store opens, with all
+/// that was acknowledged, and goes on.
+#[test]
+fn one_failed_call_loses_nothing() {
+    let disk = SimDisk::new(1);
+    run(&disk);
+    for index in (3..disk.calls()).step_by(STEP_CALLS) {
+        for failure in [Failure::Io, Failure::Full] {
+            let disk = SimDisk::new(1);
+            disk.plan(Plan::fail(Select::ANY, index, failure, Repeat::Once));
+            let acknowledged = run(&disk);
+            for crash in [Crash::Process, Crash::Power] {
+                let after = disk.fork();
+                after.crash(crash, index);
+                let count = match crash {
+                    Crash::Process => acknowledged.keys.len(),
+                    Crash::Power => acknowledged.synced_count,
+                };
+                check(&after, &acknowledged.keys[..count], &format!("{failure:?} at {index}, {crash:?}"));
+            }
+        }
+    }
+}

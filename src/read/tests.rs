@@ -1,0 +1,313 @@
+//! Gets and scans over views made by hand, beside a map that says what they must find.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::get::{Get, Op};
+use super::scan::{Range, Scan};
+use super::trace::NoTrace;
+use crate::base::epoch::Epoch;
+use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
+use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::base::region::Region;
+use crate::base::step::{Answer, BlockAddress, Direction, Reads, Step};
+use crate::base::sync::{Arc, Event};
+use crate::cache::{BlockRef, Cache, Claim};
+use crate::io::sim::{SimDisk, SimRng};
+use crate::io::storage::Storage;
+use crate::levels::version::{Change, Placed, Version};
+use crate::levels::view::View;
+use crate::memtable;
+use crate::table::{Discarded, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, verify_block};
+
+const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
+const OTHER: TreeId = TreeId { keyspace: KeyspaceId(2), partition: PartitionId(2) };
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// A view, and what the map says after each sequence number of the newest generation.
+struct World {
+    storage: Arc<dyn Storage>,
+    secret: HashSecret,
+    epoch: Epoch,
+    cache: Cache,
+    view: Arc<View>,
+    models: Vec<(Sequence, Model)>,
+    rng: SimRng,
+}
+
+/// Keys with much in common, of several lengths, the empty one among them.
+fn key(rng: &mut SimRng) -> Vec<u8> {
+    let number = rng.below(400);
+    match rng.below(30) {
+        0 => Vec::new(),
+        1 => b"shared/prefix/".to_vec(),
+        2 => vec![0xff; 1 + rng.index(3)],
+        3 => format!("shared/prefix/{number}\0").into_bytes(),
+        _ => format!("shared/prefix/{number}").into_bytes(),
+    }
+}
+
+fn batch(rng: &mut SimRng, count: usize) -> Batch {
+    let value = |rng: &mut SimRng| match rng.below(4) {
+        0 => None,
+        1 => Some(vec![b'v'; rng.index(900)]),
+        _ => Some(rng.u64().to_le_bytes().to_vec()),
+    };
+    (0..count).map(|_| (key(rng), value(rng))).collect()
+}
+
+fn apply(model: &mut Model, batch: &Batch) {
+    for (key, value) in batch {
+        match value {
+            Some(value) => drop(model.insert(key.clone(), value.clone())),
+            None => drop(model.remove(key)),
+        }
+    }
+}
+
+/// What makes tables.
+struct Builder {
+    storage: Arc<dyn Storage>,
+    secret: HashSecret,
+    discarded: Arc<Discarded>,
+    pages: Arc<PageBudget>,
+    number: u64,
+}
+
+impl Builder {
+    /// One table a run; a deep run is cut into several.
+    fn run(&mut self, batch: &Batch, level: usize, sequence: Sequence) -> Vec<Change> {
+        let items: Vec<_> = batch.iter().collect();
+        let piece = if level == 0 { items.len().max(1) } else { 40 };
+        let add = |items: &[(&Vec<u8>, &Option<Vec<u8>>)]| {
+            self.number += 1;
+            let file = FileName::new(FileKind::Table, self.number);
+            let identity = TableIdentity { file, uid: self.number, store_id: 7 };
+            let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("no fault");
+            let shape = SliceShape { filter_bits_per_key: 10, block_bytes: 4096 };
+            builder.begin(TREE, shape).expect("no fault");
+            for (key, value) in items {
+                let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
+                let hash = self.secret.hash(key);
+                builder.add(key, hash, kind, value.as_deref().unwrap_or_default()).expect("no fault");
+            }
+            builder.end().expect("no fault");
+            let made = builder.finish().expect("no fault");
+            let tables =
+                TableFile::open(&self.storage, made.identity, made.bytes, made.checksum, &self.discarded);
+            let table = tables.expect("opens").remove(0);
+            table.load_pages(&*self.storage, &self.pages).expect("no fault");
+            let placed = Placed { table, first_sequence: sequence, last_sequence: sequence };
+            Change::Add { level, placed }
+        };
+        items.chunks(piece).map(add).collect()
+    }
+}
+
+impl World {
+    /// Two deep levels, three runs on level 0, two generations.
+    fn new(seed: u64, pages_bytes: u64) -> World {
+        let mut rng = SimRng::new(seed);
+        let disk = SimDisk::new(seed);
+        disk.create_directory().expect("no fault");
+        let storage: Arc<dyn Storage> = disk;
+        let secret = HashSecret::expand([seed as u8; 16]);
+        let discarded = Discarded::new(Arc::new(Event::new()));
+        let pages = PageBudget::new(pages_bytes);
+        let mut builder =
+            Builder { storage: Arc::clone(&storage), secret: secret.clone(), discarded, pages, number: 0 };
+        let mut model = Model::new();
+        let mut changes = vec![Change::AddTree(OTHER), Change::AddTree(TREE)];
+        for (sequence, (level, count)) in
+            [(3, 300), (1, 90), (0, 30), (0, 5), (0, 60)].into_iter().enumerate()
+        {
+            let batch = batch(&mut rng, count);
+            apply(&mut model, &batch);
+            changes.extend(builder.run(&batch, level, 1 + sequence as u64));
+        }
+        let version = Arc::new(Version::default().after(changes));
+        let (mut generations, mut models, mut last) = (Vec::new(), vec![(10, model.clone())], 10);
+        for _ in 0..2 {
+            let (generation, mut inserter) = memtable::generation(Region::heap(1 << 20).expect("small"));
+            for _ in 0..40 {
+                let batch = batch(&mut rng, 2);
+                apply(&mut model, &batch);
+                for (key, value) in &batch {
+                    last += 1;
+                    let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
+                    let value = value.as_deref().unwrap_or_default();
+                    inserter.insert(TREE, key, secret.hash(key), last, kind, value);
+                }
+                models.push((last, model.clone()));
+            }
+            generations.insert(0, generation);
+        }
+        let epoch = Epoch::new();
+        let cache = Cache::new(64 << 10, epoch.clone(), Region::heap);
+        let view = Arc::new(View { generations, version });
+        World { storage, secret, epoch, cache, view, models, rng }
+    }
+
+    fn fetch(&self, address: &BlockAddress) -> Result<BlockRef> {
+        match self.cache.claim(address) {
+            Claim::Ready(block) => Ok(block),
+            Claim::Wait(_) => unreachable!("one thread"),
+            Claim::Read(mut slot) => {
+                let read = self.storage.read(address.file, address.offset, slot.buffer())?;
+                assert_eq!(read, address.bytes as usize);
+                verify_block(address, slot.buffer())?;
+                Ok(slot.complete())
+            }
+        }
+    }
+
+    fn get(&self, key: &[u8], bound: Sequence) -> Option<Vec<u8>> {
+        let op = Op { tree: TREE, key, hash: self.secret.hash(key), bound };
+        let pin = self.epoch.pin();
+        let (mut get, mut step) = Get::start(&op, &self.view, &self.cache, &pin, &mut NoTrace);
+        loop {
+            let reads = match step {
+                Step::Done(found) => return found.expect("no fault").value().map(<[u8]>::to_vec),
+                Step::Ask(reads) => reads,
+                Step::Wait => panic!("a get has one ask in flight"),
+            };
+            let answer = Answer { ask: reads[0].ask, result: self.fetch(&reads[0].block) };
+            step = get.resume(&op, &self.view, &self.cache, &pin, &mut NoTrace, answer);
+        }
+    }
+
+    /// Moves a scan, its asks answered in any order. `fails`: an answer in that many is an error.
+    fn advance(&mut self, scan: &mut Scan, fails: Option<u64>) -> Result<bool> {
+        let epoch = self.epoch.clone();
+        let mut step = scan.advance(&self.cache, &epoch.pin());
+        let mut asked = Reads::new();
+        loop {
+            match step {
+                Step::Done(moved) => return moved,
+                Step::Ask(reads) => asked.extend(reads),
+                Step::Wait => assert!(!asked.is_empty(), "it waits for what nobody reads"),
+            }
+            let read = asked.swap_remove(self.rng.index(asked.len()));
+            let result = match fails {
+                Some(below) if self.rng.below(below) == 0 => Err(Error::Full { file: "none".to_owned() }),
+                _ => self.fetch(&read.block),
+            };
+            step = scan.resume(&self.cache, &epoch.pin(), Answer { ask: read.ask, result });
+        }
+    }
+
+    fn bound(&mut self) -> Bound<Vec<u8>> {
+        let key = key(&mut self.rng);
+        match self.rng.below(3) {
+            0 => Bound::Unbounded,
+            1 => Bound::Included(key),
+            _ => Bound::Excluded(key),
+        }
+    }
+
+    fn scan(&self, bound: Sequence, range: Range, direction: Direction) -> Scan {
+        Scan::new(Arc::clone(&self.view), TREE, bound, range, direction)
+    }
+}
+
+fn is_in(key: &[u8], range: &Range) -> bool {
+    let after = match &range.0 {
+        Bound::Unbounded => true,
+        Bound::Included(from) => key >= from.as_slice(),
+        Bound::Excluded(from) => key > from.as_slice(),
+    };
+    let before = match &range.1 {
+        Bound::Unbounded => true,
+        Bound::Included(to) => key <= to.as_slice(),
+        Bound::Excluded(to) => key < to.as_slice(),
+    };
+    after && before
+}
+
+fn expected(model: &Model, range: &Range, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let inside = model.iter().filter(|(key, _)| is_in(key, range));
+    let mut items: Vec<_> = inside.map(|(key, value)| (key.clone(), value.clone())).collect();
+    if direction == Direction::Backward {
+        items.reverse();
+    }
+    items
+}
+
+/// With all filters and fences in memory, with some, and with none.
+const PAGES_BYTES: [u64; 3] = [1 << 20, 12 << 10, 0];
+
+/// A get finds the newest version within its bound, in memory or in any run, and nothing where a tombstone is
+/// newer; of a tree without items it finds nothing.
+#[test]
+fn gets_find_the_newest_version() {
+    for (seed, pages_bytes) in PAGES_BYTES.into_iter().enumerate() {
+        let mut world = World::new(seed as u64, pages_bytes);
+        for _ in 0..600 {
+            let key = key(&mut world.rng);
+            let at = world.rng.index(world.models.len());
+            let (bound, model) = &world.models[at];
+            assert_eq!(world.get(&key, *bound), model.get(&key).cloned(), "{key:?} at {bound}");
+        }
+    }
+}
+
+/// A scan yields what the map holds in its range, in both directions, at every bound, whatever the order in which
+/// its blocks arrive, and ends more than once.
+#[test]
+fn scans_yield_what_is_in_range() {
+    for (seed, pages_bytes) in PAGES_BYTES.into_iter().enumerate() {
+        let mut world = World::new(seed as u64, pages_bytes);
+        for round in 0..40 {
+            let range = (world.bound(), world.bound());
+            let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
+            let at = world.rng.index(world.models.len());
+            let (bound, model) = world.models[at].clone();
+            let mut scan = world.scan(bound, range.clone(), direction);
+            let mut found = Vec::new();
+            while world.advance(&mut scan, None).expect("no fault") {
+                found.push((scan.key().to_vec(), scan.value().to_vec()));
+            }
+            assert!(!world.advance(&mut scan, None).expect("no fault"), "an end stays one");
+            assert!(found == expected(&model, &range, direction), "{range:?} {direction:?} at {bound}");
+        }
+    }
+}
+
+/// A seek, after any steps or a failed read, stands before the first item from its bound that is in the range.
+#[test]
+fn seeks_start_anew() {
+    for (seed, pages_bytes) in PAGES_BYTES.into_iter().enumerate() {
+        let mut world = World::new(seed as u64, pages_bytes);
+        let (bound, model) = world.models.last().expect("there are some").clone();
+        for _ in 0..10 {
+            let range = (world.bound(), world.bound());
+            let mut scan = world.scan(bound, range.clone(), Direction::Forward);
+            for _ in 0..10 {
+                let direction =
+                    if world.rng.below(2) == 0 { Direction::Forward } else { Direction::Backward };
+                let from = world.bound();
+                scan.seek(from.as_ref().map(Vec::as_slice), direction);
+                if world.rng.below(3) == 0 {
+                    while world.advance(&mut scan, Some(4)).unwrap_or(false) {}
+                    continue;
+                }
+                let part = match direction {
+                    Direction::Forward => (from, Bound::Unbounded),
+                    Direction::Backward => (Bound::Unbounded, from),
+                };
+                let mut wanted = expected(&model, &range, direction);
+                wanted.retain(|(key, _)| is_in(key, &part));
+                for (key, value) in wanted.iter().take(5) {
+                    assert!(world.advance(&mut scan, None).expect("no fault"));
+                    assert_eq!((scan.key(), scan.value()), (key.as_slice(), value.as_slice()));
+                }
+                if wanted.len() <= 5 {
+                    assert!(!world.advance(&mut scan, None).expect("no fault"));
+                }
+            }
+        }
+    }
+}
