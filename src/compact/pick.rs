@@ -39,6 +39,8 @@ pub(crate) const LEVELS_MAX: usize = 16;
 const TABLES_PER_LEVEL: u64 = 8;
 /// Tables are not cut smaller than `table_bytes` divided by this, however small the level.
 const TABLE_BYTES_SHRINK: u64 = 16;
+/// Nor smaller than this, unless `table_bytes` is: a table has pages beside its items, and would hold few or one.
+const TABLE_BYTES_LEAST: u64 = 16 << 10;
 
 /// A table, or a slice of one, as picking sees it. Bounds are inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -363,7 +365,8 @@ impl<'t, 'a> Shape<'t, 'a> {
             capacity => capacity,
         };
         let most = self.settings.table_bytes;
-        (level_bytes / TABLES_PER_LEVEL).clamp((most / TABLE_BYTES_SHRINK).max(1), most.max(1))
+        let least = (most / TABLE_BYTES_SHRINK).max(TABLE_BYTES_LEAST).min(most);
+        (level_bytes / TABLES_PER_LEVEL).clamp(least, most)
     }
 }
 

@@ -186,13 +186,19 @@ fn older_tables_are_named() {
     assert!(pick.is_bottommost());
 }
 
-/// Output tables are as large as the settings say in large levels, smaller in small ones, within a bound.
+/// Output tables are as large as the settings say in large levels and smaller in small ones, to a sixteenth; but never so
+/// small that their pages outweigh their items. At the smallest `table_bytes` a table once held a single item.
 #[test]
 fn tables_are_cut_to_the_level() {
-    for (last_bytes, expected) in [(10, 62), (1000, 125), (100_000, 1000)] {
-        let last = with_tombstones(table("a", "b", last_bytes), 10);
-        assert_eq!(picked(&[&[], &[last]]).expect("tombstones").table_bytes, expected);
+    let cut = |table_bytes, last_bytes| {
+        let last = [with_tombstones(table("a", "b", last_bytes), 10)];
+        let tree = TreeShape { levels: vec![Vec::new(), last.to_vec()] };
+        pick(&tree, &PickSettings { table_bytes, ..SETTINGS }).expect("tombstones").table_bytes
+    };
+    for (last_bytes, expected) in [(10, 1 << 16), (1 << 20, 1 << 17), (100 << 20, 1 << 20)] {
+        assert_eq!(cut(1 << 20, last_bytes), expected);
     }
+    assert_eq!((cut(64 << 10, 10), cut(1000, 10)), (16 << 10, 1000));
 }
 
 /// What is over capacity is counted as debt, and level 0 from when it is due.
