@@ -86,8 +86,8 @@ pub struct MemoryStats {
     pub budget_bytes: u64,
     /// What it uses now.
     pub used_bytes: u64,
-    /// By role; limits add up to the budget at most. "table bounds" has none: the least and the greatest key
-    /// of each table, and a separator for every 1.6 MB of it, are always in memory.
+    /// By role; limits add up to the budget at most. "table bounds", the least and the greatest
+    /// key of each table and a separator for every 1.6 MB of it, are always in memory and leave less for filters.
     pub roles: Vec<MemoryRole>,
 }
 
@@ -266,9 +266,13 @@ impl Store {
         let roles = vec![
             role("write buffers", alive.iter().sum(), GENERATION_COUNT * budget.generation_bytes),
             role("cache", cache.used_bytes + cache.index_bytes + cache.heap_bytes, budget.cache_bytes),
-            role("filters and fences", self.pages.used_bytes(), budget.pages_bytes),
-            // Two keys a table and a separator a fence page: they take what they take.
-            role("table bounds", handle_bytes, 0),
+            role(
+                "filters and fences",
+                self.pages.used_bytes().saturating_sub(handle_bytes),
+                budget.pages_bytes.saturating_sub(handle_bytes),
+            ),
+            // Two keys a table and a separator a fence page: they take what they take, and pages have the rest.
+            role("table bounds", handle_bytes, handle_bytes),
             role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes),
         ];
         let used_bytes = roles.iter().map(|role| role.bytes).sum();

@@ -38,6 +38,27 @@ impl PageBudget {
     }
 }
 
+/// Bytes that must be in memory, whatever the budget: they leave less for pages.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    bytes: u64,
+    budget: Arc<PageBudget>,
+}
+
+impl Charge {
+    pub(crate) fn new(bytes: usize, budget: &Arc<PageBudget>) -> Charge {
+        let bytes = bytes as u64;
+        budget.used_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Charge { bytes, budget: Arc::clone(budget) }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
+}
+
 /// Pages in memory, and the budget they count against.
 #[derive(Debug)]
 pub(crate) struct Pages {

@@ -17,7 +17,7 @@ use crate::format::table::head;
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
-use super::memory::{PageBudget, Pages};
+use super::memory::{Charge, PageBudget, Pages};
 use super::open::{TableFile, fill_exact};
 use super::verify::verify_block;
 
@@ -54,6 +54,8 @@ pub(crate) struct Table {
     top: Option<Top>,
     filter_pages: OnceLock<Pages>,
     fence_pages: OnceLock<Pages>,
+    /// What [`Table::memory_bytes`] says, against the budget of the pages.
+    charge: OnceLock<Charge>,
 }
 
 impl Table {
@@ -67,6 +69,7 @@ impl Table {
             top,
             filter_pages: OnceLock::new(),
             fence_pages: OnceLock::new(),
+            charge: OnceLock::new(),
         }
     }
 
@@ -110,7 +113,7 @@ impl Table {
         self.index
     }
 
-    /// Bytes of memory beside pages in the budget.
+    /// Bytes of memory beside the pages: bounds and the separators of fence pages.
     pub(crate) fn memory_bytes(&self) -> usize {
         let keys = self.entry.min.len() + self.entry.max.len();
         size_of::<Table>() + keys + self.top.as_ref().map_or(0, Top::memory_bytes)
@@ -122,6 +125,7 @@ impl Table {
     /// # Errors
     /// `Corrupt` or `Io`; what is loaded by then stays.
     pub(crate) fn load_pages(&self, storage: &dyn Storage, budget: &Arc<PageBudget>) -> Result<()> {
+        self.charge.get_or_init(|| Charge::new(self.memory_bytes(), budget));
         let (filter, fence) = (self.entry.filter.page_bytes, self.entry.fence_page_bytes);
         let fences = (self.entry.fence_span(), fence, BlockKind::Fence, &self.fence_pages);
         let filters = (self.entry.filter_span(), filter, BlockKind::Filter, &self.filter_pages);
