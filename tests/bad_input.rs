@@ -58,8 +58,8 @@ fn faults(result: trine::Result<impl Sized>) -> Vec<String> {
     }
 }
 
-/// Keys and values at their limits are taken and come back, also after a reopen; a byte more is refused with limit and
-/// size, and writes nothing.
+/// Keys and values at their limits are taken and come back, also after a reopen; a byte more is refused with
+/// limit and size, and writes nothing.
 #[test]
 fn keys_and_values_have_limits() {
     let scratch = Scratch::new();
@@ -84,8 +84,8 @@ fn keys_and_values_have_limits() {
     assert_holds(&scratch.data(), &model);
 }
 
-/// A batch refuses an item and stays as it was; one over half a write buffer is refused whole, with limit and size, however
-/// small its items are, and the writes before and after are not touched.
+/// A batch refuses an item and stays as it was; one over half a write buffer is refused whole, with limit and
+/// size, however small its items are, and the writes before and after are not touched.
 #[test]
 fn batches_have_a_limit() {
     let scratch = Scratch::new();
@@ -170,8 +170,8 @@ fn wrong_settings_are_all_told() {
     assert!(!scratch.data().exists());
 }
 
-/// Wrong settings for a keyspace that exists are refused on reopen, all at once, and it keeps those it has; right ones
-/// replace them and are kept.
+/// Wrong settings for a keyspace that exists are refused on reopen, all at once, and it keeps those it has;
+/// right ones replace them and are kept.
 #[test]
 fn settings_are_checked_on_reopen() {
     let scratch = Scratch::new();
@@ -234,15 +234,17 @@ fn stores_do_not_mix() {
     assert!(batch.is_empty());
 }
 
-/// A later format version, or a feature this release does not know, is refused by name in each kind of file, for reading
-/// and for writing; the files are left as they are, and the store opens once they are as they were.
+/// A later format version, or a feature this release does not know, is refused by name in each kind of file,
+/// for reading and for writing; the files are left as they are, and the store opens once they are as they
+/// were.
 #[test]
 fn newer_files_are_refused_by_name() {
     let scratch = Scratch::new();
     let data = scratch.data();
     let model = made(&data);
     let whole = files(&data);
-    let patches: [(&str, fn(&mut [u8])); 3] = [
+    type Patch = (&'static str, fn(&mut [u8]));
+    let patches: [Patch; 3] = [
         ("format version 2", |page| page[header::VERSION] = 2),
         ("feature bit 0", |page| page[header::FEATURES] = 1),
         ("feature bit 63", |page| page[header::FEATURES + 7] = 0x80),
@@ -355,8 +357,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("the mode changes");
 }
 
-/// Without permission to make, enter, read or write, the error says what was not permitted; nothing is changed, and a store
-/// that may be read can be opened for reading.
+/// Without permission to make, enter, read or write, the error says what was not permitted; nothing is
+/// changed, and a store that may be read can be opened for reading.
 #[test]
 fn permission_is_asked_for() {
     let scratch = Scratch::new();
@@ -421,8 +423,8 @@ pub(crate) fn second_opener(data: &Path) {
     }
 }
 
-/// While a store is open for writing nobody else opens it, in this process or another; while it is open for reading only
-/// readers do. The first opener is not disturbed, and its end makes way.
+/// While a store is open for writing nobody else opens it, in this process or another; while it is open for
+/// reading only readers do. The first opener is not disturbed, and its end makes way.
 #[test]
 fn one_writer_at_a_time() {
     let scratch = Scratch::new();
@@ -484,8 +486,8 @@ fn writes_where_none_are_taken() {
     assert!(matches!(db.drop_keyspace("users"), Err(Error::Closed)));
 }
 
-/// Puts numbered items until one is refused many times in a row: what background work gives back at first is used too.
-/// Returns how many were acknowledged.
+/// Puts numbered items until one is refused many times in a row: what background work gives back at first is
+/// used too. Returns how many were acknowledged.
 fn fill(db: &Db, users: &Keyspace<Ordered>, value: &[u8]) -> u32 {
     let (mut count, mut refused) = (0u32, 0);
     while refused < 200 {
@@ -515,7 +517,8 @@ fn assert_filled(users: &Keyspace<Ordered>, count: u32, value: &[u8]) {
     assert_eq!(users.iter().filter(Result::is_ok).count(), count as usize);
 }
 
-/// Tries until background work has found that there is space again. Each try costs a sync, which bounds how fast they go.
+/// Tries until background work has found that there is space again. Each try costs a sync, which bounds how
+/// fast they go.
 fn until_taken(beside: &fs::File, attempt: impl Fn() -> trine::Result<()>) {
     for _ in 0..20_000 {
         match attempt() {
@@ -552,7 +555,8 @@ fn fill_and_go_on(data: &Path, shrink: impl FnOnce(), grow: impl FnOnce()) {
     db.close().expect("closes");
 }
 
-/// The child of `full_by_file_size`: files may not grow past a limit, which the kernel tells like a full disk.
+/// The child of `full_by_file_size`: files may not grow past a limit, which the kernel tells like a full
+/// disk.
 pub(crate) fn full_by_limit(data: &Path) {
     let limit = |current| {
         let limit = rustix::process::Rlimit {
@@ -566,8 +570,8 @@ pub(crate) fn full_by_limit(data: &Path) {
     fill_and_go_on(data, || limit(Some(1 << 20)), || limit(before));
 }
 
-/// When files cannot grow, writes answer `Full` and reads go on; when they can again, writes work without a reopen and
-/// nothing acknowledged is lost, nothing refused is there.
+/// When files cannot grow, writes answer `Full` and reads go on; when they can again, writes work without a
+/// reopen and nothing acknowledged is lost, nothing refused is there.
 #[test]
 fn full_by_file_size() {
     let scratch = Scratch::new();

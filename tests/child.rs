@@ -8,7 +8,8 @@ use super::{bad_input, limits};
 const ROLE: &str = "TRINE_TEST_ROLE";
 const DATA: &str = "TRINE_TEST_DATA";
 
-/// Runs `role` on `data` in a process of its own, begun by `prefix` (a program and its arguments) if there is one.
+/// Runs `role` on `data` in a process of its own, begun by `prefix` (a program and its arguments) if there is
+/// one.
 pub(crate) fn run(prefix: &[&str], role: &str, data: &Path) -> Output {
     let itself = std::env::current_exe().expect("a test has a binary");
     let mut command = match prefix.split_first() {

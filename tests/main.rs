@@ -1,7 +1,8 @@
 //! The store from outside: everything here uses only what a program that embeds it could.
 //!
-//! One binary, a module a subject. Tests of one module of the library stand beside their code. Every test has a
-//! directory or a simulated world of its own and may run beside any other; bounded by counts, never by time.
+//! One binary, a module a subject. Tests of one module of the library stand beside their code. Every test has
+//! a directory or a simulated world of its own and may run beside any other; bounded by counts, never by
+//! time.
 //!
 //! - `twin`: a model beside the store, over random operations and settings.
 //! - `bad_input`, `damage`, `limits`: what is refused, found and promised, on real files.

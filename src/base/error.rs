@@ -268,8 +268,8 @@ mod tests {
         ]
     }
 
-    /// Every error is a sentence that names what it is about, says what to do, and ends without a full stop, so that it
-    /// can stand in a longer one.
+    /// Every error is a sentence that names what it is about, says what to do, and ends without a full stop,
+    /// so that it can stand in a longer one.
     #[test]
     fn each_says_what_to_do() {
         let advice = [
@@ -293,7 +293,8 @@ mod tests {
         }
     }
 
-    /// What latched a store is told once, however often it is passed on, and is the source of what writes get.
+    /// What latched a store is told once, however often it is passed on, and is the source of what writes
+    /// get.
     #[test]
     fn a_latch_tells_the_first_failure() {
         let first = Error::Full { file: "log-0000000000000002".to_owned() };

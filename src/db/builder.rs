@@ -153,7 +153,8 @@ impl Builder {
         Ok(Db::new(Store::open(env, OpenOptions { settings: self.settings, mode })?))
     }
 
-    /// Opens the store in a world of the caller's, with a budget that may be below the smallest of a real store.
+    /// Opens the store in a world of the caller's, with a budget that may be below the smallest of a real
+    /// store.
     #[cfg(any(test, feature = "sim"))]
     pub(super) fn open_with_memory(mut self, env: Env, memory_bytes: u64) -> Result<Db> {
         self.check()?;

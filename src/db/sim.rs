@@ -1,12 +1,14 @@
-//! A machine that does not exist, for tests: a whole store runs in it on one thread, every step decided by a seed.
+//! A machine that does not exist, for tests: a whole store runs in it on one thread, every step decided by a
+//! seed.
 //!
-//! It is for the store's own tests and for those of programs that embed it; with the feature `sim` only. It says
-//! nothing about speed. One thread drives a world: a store opened in one is not to be used by several.
+//! It is for the store's own tests and for those of programs that embed it; with the feature `sim` only. It
+//! says nothing about speed. One thread drives a world: a store opened in one is not to be used by several.
 //!
-//! A [`World`] is a disk that keeps what is durable apart from what is only written, a clock that stands still unless
-//! something waits, a scheduler that gives the store's background work its turns, and a stream of random numbers.
-//! The same calls on a world of the same seed do the same, to the byte. So a test can stop the store at any of its
-//! calls of the disk, cut the power, and look at what the next process finds; and a failure is replayed from its seed.
+//! A [`World`] is a disk that keeps what is durable apart from what is only written, a clock that stands
+//! still unless something waits, a scheduler that gives the store's background work its turns, and a stream
+//! of random numbers. The same calls on a world of the same seed do the same, to the byte. So a test can stop
+//! the store at any of its calls of the disk, cut the power, and look at what the next process finds; and a
+//! failure is replayed from its seed.
 //!
 //! ```
 //! use trine::sim::{Crash, Stop, World};
@@ -33,7 +35,6 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, Mutex};
 use crate::io::sim::{Plan, Select, SimDisk, SimRng, SimThreads, sim_env};
-use crate::io::storage::{Entry, Storage};
 
 use super::Db;
 use super::builder::{Access, Builder, Create, Durability};
@@ -84,8 +85,8 @@ impl World {
 
     /// Gives background work of the store opened last one turn. `false` if none of it has anything to do.
     ///
-    /// Calls that wait (`flush`, `settle`, a write that needs room) give turns by themselves. Between such calls nothing
-    /// moves but by this.
+    /// Calls that wait (`flush`, `settle`, a write that needs room) give turns by themselves. Between such
+    /// calls nothing moves but by this.
     pub fn run_one(&self) -> bool {
         let threads = self.process.lock().threads.clone();
         threads.is_some_and(|threads| threads.run_one())
@@ -110,8 +111,8 @@ impl World {
         }
     }
 
-    /// A machine of its own with the same disk, as it is now. No store is open there, though the lock is as it was:
-    /// a [`crash`](World::crash) is what opens it again.
+    /// A machine of its own with the same disk, as it is now. No store is open there, though the lock is as
+    /// it was: a [`crash`](World::crash) is what opens it again.
     #[must_use]
     pub fn fork(&self) -> World {
         World::on(self.disk.fork(), self.process.lock().seed)
@@ -119,7 +120,8 @@ impl World {
 
     /// A machine with the disk as the next process finds it, were this one to end here. This one goes on.
     ///
-    /// The seed decides what of the unsynced writes and names a power cut leaves, and what the next process does.
+    /// The seed decides what of the unsynced writes and names a power cut leaves, and what the next process
+    /// does.
     #[must_use]
     pub fn crash(&self, crash: Crash, seed: u64) -> World {
         let disk = self.disk.fork();
@@ -127,13 +129,14 @@ impl World {
         World::on(disk, seed)
     }
 
-    /// The process stops at call `index` of the disk from now, counting from 0: that call and all after it fail.
-    /// Replaces what was planned before.
+    /// The process stops at call `index` of the disk from now, counting from 0: that call and all after it
+    /// fail. Replaces what was planned before.
     pub fn stop(&self, stop: Stop, index: u64) {
         self.disk.plan(Plan::stop(stop, index));
     }
 
-    /// From now on calls of the disk fail as the faults say. Replaces what was planned before; none: all is well again.
+    /// From now on calls of the disk fail as the faults say. Replaces what was planned before; none: all is
+    /// well again.
     pub fn fail(&self, faults: &[Fault]) {
         let plan = faults.iter().fold(Plan::default(), |plan, fault| {
             let plan = plan.and_fail(fault.select, fault.index, fault.failure, fault.repeat);
@@ -177,13 +180,7 @@ impl World {
     /// # Errors
     /// `Missing` while there is no directory.
     pub fn files(&self) -> Result<Vec<String>> {
-        let files = self.disk.fork().list()?.into_iter().filter_map(|entry| match entry {
-            Entry::Ours(file) => Some(file.to_string()),
-            Entry::Foreign(_) => None,
-        });
-        let mut names: Vec<String> = files.collect();
-        names.sort();
-        Ok(names)
+        self.disk.names()
     }
 
     /// The bytes of a file; `None` if there is none of that name.
@@ -210,8 +207,8 @@ pub struct WorldBuilder<'w> {
 }
 
 impl WorldBuilder<'_> {
-    /// As [`Builder::memory_bytes`], from 128 KiB on: write buffers are then 16 KiB, and flushes and merges come after a
-    /// few hundred items.
+    /// As [`Builder::memory_bytes`], from 128 KiB on: write buffers are then 16 KiB, and flushes and merges
+    /// come after a few hundred items.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);

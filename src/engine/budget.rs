@@ -101,8 +101,8 @@ mod tests {
         assert_eq!(Budget::divide(1 << 30).generation_bytes, 64 << 20);
     }
 
-    /// A batch within the limits has room in an empty generation and an empty log, however tiny its items: many
-    /// of a few bytes are refused although their bytes are few.
+    /// A batch within the limits has room in an empty generation and an empty log, however tiny its items:
+    /// many of a few bytes are refused although their bytes are few.
     #[test]
     fn batches_within_the_limits_have_room() {
         for memory_bytes in [1 << 18, 1 << 20, 32 << 20] {

@@ -262,8 +262,8 @@ impl Store {
         self.env.storage.sync_directory().inspect_err(|error| self.writer.latch(error))
     }
 
-    /// Removes new files of an edit that failed, unless the manifest may name them all the same: how much of an
-    /// edit reached the disk is not known when it latched the store.
+    /// Removes new files of an edit that failed, unless the manifest may name them all the same: how much of
+    /// an edit reached the disk is not known when it latched the store.
     pub(super) fn remove_unnamed(&self, files: impl IntoIterator<Item = FileName>) {
         if self.writer.latched().is_none() {
             files.into_iter().for_each(|file| self.remove_quietly(file));

@@ -12,8 +12,8 @@ use crate::memtable::{self, Generation};
 use crate::merge::Progress;
 use crate::table::SliceShape;
 use crate::wal::{Log, LogIdentity};
-use crate::write::commit::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
+use crate::write::writer::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
 
 use super::Store;
 use super::catalog::Edit;

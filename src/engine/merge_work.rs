@@ -136,8 +136,8 @@ impl MergeWork {
     }
 }
 
-/// The tree with the most pressing work, taken for this worker. One that failed comes after all others, and one
-/// with a damaged table not at all: it would fail again, and keep the others from being merged.
+/// The tree with the most pressing work, taken for this worker. One that failed comes after all others, and
+/// one with a damaged table not at all: it would fail again, and keep the others from being merged.
 fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
     let version = {
         let pin = store.epoch.pin();

@@ -11,6 +11,7 @@ mod flush_work;
 mod keyspaces;
 mod merge_work;
 mod recover;
+mod refill;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 mod tables;
@@ -31,7 +32,8 @@ use crate::levels::view::Views;
 use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget};
 use crate::write::batch::Items;
-use crate::write::commit::{CommitOp, Seals, Writer};
+use crate::write::commit::{CommitOp, Seals};
+use crate::write::writer::Writer;
 
 pub(crate) use crate::io::env::Env;
 pub(crate) use crate::read::trace::NoTrace;

@@ -87,7 +87,8 @@ pub struct MemoryStats {
     /// What it uses now.
     pub used_bytes: u64,
     /// By role; limits add up to the budget at most. "table bounds", the least and the greatest
-    /// key of each table and a separator for every 1.6 MB of it, are always in memory and leave less for filters.
+    /// key of each table and a separator for every 1.6 MB of it, are always in memory and leave less for
+    /// filters.
     pub roles: Vec<MemoryRole>,
 }
 
@@ -271,7 +272,8 @@ impl Store {
                 self.pages.used_bytes().saturating_sub(handle_bytes),
                 budget.pages_bytes.saturating_sub(handle_bytes),
             ),
-            // Two keys a table and a separator a fence page: they take what they take, and pages have the rest.
+            // Two keys a table and a separator a fence page: they take what they take, and pages have the
+            // rest.
             role("table bounds", handle_bytes, handle_bytes),
             role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes),
         ];

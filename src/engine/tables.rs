@@ -22,8 +22,8 @@ impl Store {
         Ok(tables)
     }
 
-    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices on `level`. Slices of trees dropped meanwhile are left
-    /// out.
+    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices on `level`. Slices of
+    /// trees dropped meanwhile are left out.
     pub(super) fn add_tables(
         &self,
         catalog: &Catalog,

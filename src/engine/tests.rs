@@ -1,5 +1,5 @@
-//! The whole store on the simulated machine, its commits driven step by step so that the turns of writers, flushes and
-//! merges come in every order; and what it is after a crash at any call of the disk.
+//! The whole store on the simulated machine, its commits driven step by step so that the turns of writers,
+//! flushes and merges come in every order; and what it is after a crash at any call of the disk.
 //!
 //! - `model`: what the store must hold after each write, in commit order.
 //! - `recorder`: the disk before and amid every call that changes it.

@@ -27,6 +27,7 @@ use crate::table::{Moved, TableCursor};
 pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// One source.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each run of each seek")]
 enum Source {
     Memory { generation: usize, position: Option<Position> },
     Run(RunSource),

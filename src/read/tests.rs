@@ -254,8 +254,8 @@ fn gets_find_the_newest_version() {
     }
 }
 
-/// A scan yields what the map holds in its range, in both directions, at every bound, whatever the order in which
-/// its blocks arrive, and ends more than once.
+/// A scan yields what the map holds in its range, in both directions, at every bound, whatever the order in
+/// which its blocks arrive, and ends more than once.
 #[test]
 fn scans_yield_what_is_in_range() {
     for (seed, pages_bytes) in PAGES_BYTES.into_iter().enumerate() {
@@ -276,7 +276,8 @@ fn scans_yield_what_is_in_range() {
     }
 }
 
-/// A seek, after any steps or a failed read, stands before the first item from its bound that is in the range.
+/// A seek, after any steps or a failed read, stands before the first item from its bound that is in the
+/// range.
 #[test]
 fn seeks_start_anew() {
     for (seed, pages_bytes) in PAGES_BYTES.into_iter().enumerate() {

@@ -234,8 +234,8 @@ fn remains_of_an_earlier_life_are_no_gap() {
     assert_eq!((found, second.gap), (vec![(4, "b".to_owned())], false));
 }
 
-/// A sync of a log covers those before it: records missing before one that was synced are damage, also after the
-/// system went down. They were forgotten, with what had been acknowledged as durable.
+/// A sync of a log covers those before it: records missing before one that was synced are damage, also after
+/// the system went down. They were forgotten, with what had been acknowledged as durable.
 #[test]
 fn a_gap_before_synced_records_is_corruption() {
     let storage = MemoryStorage::new(5);

@@ -7,3 +7,4 @@ pub(crate) mod batch;
 pub(crate) mod commit;
 pub(crate) mod flush;
 pub(crate) mod pace;
+pub(crate) mod writer;

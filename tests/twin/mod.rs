@@ -353,8 +353,8 @@ fn own((key, value): (Value, Value)) -> (Vec<u8>, Arc<[u8]>) {
     (key.into(), Arc::from(&value[..]))
 }
 
-/// A run of `steps` operations of each seed on the simulated machine, with a budget that makes every few hundred items a
-/// flush.
+/// A run of `steps` operations of each seed on the simulated machine, with a budget that makes every few
+/// hundred items a flush.
 fn in_a_world(name: &str, seeds: u64, steps: usize, memory_bytes: &[u64]) {
     with_seeds(name, seeds, |seed| {
         let mut rng = Rng::new(seed);

@@ -87,8 +87,8 @@ fn crafted_manifests_are_refused() {
     store.close().expect("no fault");
 }
 
-/// A keyspace with a damaged table is not merged; the others are, its reads of sound tables go on, and settling
-/// and compacting tell of it. A flush of others does not.
+/// A keyspace with a damaged table is not merged; the others are, its reads of sound tables go on, and
+/// settling and compacting tell of it. A flush of others does not.
 #[test]
 fn a_damaged_keyspace_keeps_no_other_from_merging() {
     let disk = SimDisk::new(1);
@@ -186,8 +186,8 @@ fn check(disk: &Arc<SimDisk>, keys: &[String], what: &str) {
     store.close().unwrap_or_else(|error| panic!("{what}: {error:?}"));
 }
 
-/// One failed call, whichever it is, and then the end of the process or of the system: the store opens, with all
-/// that was acknowledged, and goes on.
+/// One failed call, whichever it is, and then the end of the process or of the system: the store opens, with
+/// all that was acknowledged, and goes on.
 #[test]
 fn one_failed_call_loses_nothing() {
     let disk = SimDisk::new(1);

@@ -1,5 +1,5 @@
-//! The first crash oracle: whatever call the process stops at, and whatever a power cut leaves of what was not synced,
-//! the store opens, and is in the state after one prefix of the commit order.
+//! The first crash oracle: whatever call the process stops at, and whatever a power cut leaves of what was
+//! not synced, the store opens, and is in the state after one prefix of the commit order.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -45,7 +45,7 @@ pub(super) struct Recorded {
 
 /// A workload of that seed, with the disk at every call.
 pub(super) fn record(seed: u64, steps: usize) -> Recorded {
-    let memory_bytes = if seed % 3 == 0 { 256 << 10 } else { 128 << 10 };
+    let memory_bytes = if seed.is_multiple_of(3) { 256 << 10 } else { 128 << 10 };
     let disk = SimDisk::new(seed);
     let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
     let recorder = Recorder::new(&disk, &known);

@@ -1,5 +1,5 @@
-//! What the store must hold: every prefix of the commit order as a fingerprint, and what is known at a moment of which
-//! prefixes may be found.
+//! What the store must hold: every prefix of the commit order as a fingerprint, and what is known at a moment
+//! of which prefixes may be found.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A disk that keeps a copy of itself before, and of a write also amid, every call that changes it, together with what
-//! is known at that moment.
+//! A disk that keeps a copy of itself before, and of a write also amid, every call that changes it, together
+//! with what is known at that moment.
 
 use crate::base::error::Result;
 use crate::base::id::FileName;

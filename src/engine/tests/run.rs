@@ -1,5 +1,5 @@
-//! A random workload: several writers whose commits are driven step by step between the turns of background work, so
-//! that appends, syncs, inserts, flushes, merges and edits meet in every order.
+//! A random workload: several writers whose commits are driven step by step between the turns of background
+//! work, so that appends, syncs, inserts, flushes, merges and edits meet in every order.
 
 use std::collections::BTreeMap;
 
@@ -144,7 +144,7 @@ impl<'s> Run<'s> {
         while self.writers.iter().any(Option::is_some) {
             let busy: Vec<usize> =
                 (0..self.writers.len()).filter(|one| self.writers[*one].is_some()).collect();
-            let moved = busy.into_iter().fold(false, |moved, index| self.drive(index) || moved);
+            let moved = busy.into_iter().filter(|index| self.drive(*index)).count() > 0;
             if self.threads.run_one() || moved {
                 stuck = 0;
                 continue;

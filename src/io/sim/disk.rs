@@ -27,6 +27,17 @@ pub(crate) struct SimDisk {
 }
 
 impl SimDisk {
+    /// Names of the store's own files, in order. Not counted as a call.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let files = self.fork().list()?.into_iter().filter_map(|entry| match entry {
+            Entry::Ours(file) => Some(file.to_string()),
+            Entry::Foreign(_) => None,
+        });
+        let mut names: Vec<String> = files.collect();
+        names.sort();
+        Ok(names)
+    }
+
     /// An empty disk; the store's directory does not exist yet.
     pub(crate) fn new(seed: u64) -> Arc<SimDisk> {
         Arc::new(SimDisk { state: Mutex::new(State::new(seed)) })
@@ -105,6 +116,7 @@ impl SimDisk {
     }
 
     /// Puts a name that is not ours into the directory.
+    #[cfg(test)]
     pub(crate) fn add_foreign(&self, name: &str) {
         self.state.lock().foreign_names.insert(name.to_owned());
     }

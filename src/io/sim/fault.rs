@@ -161,6 +161,7 @@ impl Plan {
     }
 
     /// Of the calls that `select` takes, the one with this index fails, and with `Always` all after it.
+    #[cfg(test)]
     pub(crate) fn fail(select: Select, index: u64, failure: Failure, repeat: Repeat) -> Plan {
         Plan::default().and_fail(select, index, failure, repeat)
     }

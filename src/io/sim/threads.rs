@@ -95,6 +95,7 @@ impl SimThreads {
     }
 
     /// Turns taken so far.
+    #[cfg(test)]
     pub(crate) fn turns(&self) -> u64 {
         self.state.lock().turns_count
     }

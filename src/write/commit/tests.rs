@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::epoch::Epoch;
+use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
 use crate::format::frames::RECORDS_FROM;
@@ -9,9 +10,12 @@ use crate::io::sim::SimDisk;
 use crate::io::storage::Storage;
 use crate::levels::version::Version;
 use crate::levels::view::View;
+use crate::levels::view::Views;
 use crate::memtable;
 use crate::wal::LogIdentity;
 use crate::write::batch::Items as Batch;
+use crate::write::pace;
+use crate::write::writer::*;
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 const GENERATION_BYTES: usize = 64 << 10;
@@ -166,8 +170,8 @@ fn log(number: u64) -> FileName {
     FileName::new(FileKind::Log, number)
 }
 
-/// A leader takes those that queued up before its append, one append for all; who comes later leads next, with
-/// those behind it. Nothing is visible before its append is answered.
+/// A leader takes those that queued up before its append, one append for all; who comes later leads next,
+/// with those behind it. Nothing is visible before its append is answered.
 #[test]
 fn a_group_is_written_at_once() {
     let world = World::new();
@@ -193,8 +197,8 @@ fn a_group_is_written_at_once() {
     assert_eq!((world.writer.visible(), world.value(b"d")), (4, Some(b"1".to_vec())));
 }
 
-/// A seal that queues up behind a leader seals: it was swallowed by the leader's group, so that a flush beside
-/// writers flushed nothing.
+/// A seal that queues up behind a leader seals: it was swallowed by the leader's group, so that a flush
+/// beside writers flushed nothing.
 #[test]
 fn a_seal_is_no_part_of_a_group() {
     let world = World::new();
@@ -213,7 +217,8 @@ fn a_seal_is_no_part_of_a_group() {
     assert_eq!((world.value(b"a"), world.value(b"b")), (Some(b"1".to_vec()), Some(b"2".to_vec())));
 }
 
-/// A sync covers earlier logs before its own, and is followed by the slot page; a second one has nothing to do.
+/// A sync covers earlier logs before its own, and is followed by the slot page; a second one has nothing to
+/// do.
 #[test]
 fn earlier_logs_are_synced_first() {
     let world = World::new();
@@ -234,7 +239,8 @@ fn earlier_logs_are_synced_first() {
     assert!(world.start(&sync).result().is_some_and(Result::is_ok));
 }
 
-/// An earlier log that a flush has synced and removed meanwhile is durable, whatever the sync of its name says.
+/// An earlier log that a flush has synced and removed meanwhile is durable, whatever the sync of its name
+/// says.
 #[test]
 fn an_earlier_log_may_be_gone() {
     let world = World::new();
@@ -324,8 +330,8 @@ fn room_is_waited_for() {
     assert_eq!(world.value(&[2]).map(|value| value.len()), Some(GENERATION_BYTES / 3));
 }
 
-/// Whoever is dropped half-way gives the front back: queued, chosen to lead, waiting for room, or writing. Only
-/// the last latches, since nobody knows what it wrote.
+/// Whoever is dropped half-way gives the front back: queued, chosen to lead, waiting for room, or writing.
+/// Only the last latches, since nobody knows what it wrote.
 #[test]
 fn dropped_machines_lose_no_front() {
     let world = World::new();

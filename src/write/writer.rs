@@ -1,0 +1,351 @@
+//! What all commits of a store share: the queue of those that wait, the front that one of them holds, the
+//! latch, the visible sequence, sealed generations on their way to tables.
+//!
+//! It is not the order of a commit's steps, which is `commit`'s. Background work gives it spares and takes
+//! sealed generations from it. Locks are held for a few instructions, never across I/O.
+
+use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
+use crate::base::id::{FileName, Sequence};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, OnceLock, Ordering};
+use crate::format::frames::FramePoint;
+use crate::levels::view::Views;
+use crate::memtable::{Generation, Inserter};
+use crate::wal::Log;
+
+use super::commit::{Seals, Until};
+use super::pace;
+
+/// The log starts writing back what it appended in pieces of this size.
+const WRITEBACK_BYTES: u64 = 1 << 20;
+
+/// Sealed generations that may wait for their flush.
+pub(crate) const SEALED_COUNT_MAX: usize = 2;
+
+/// A log whose generation is sealed: where it ended.
+#[derive(Debug)]
+pub(crate) struct SealedLog {
+    pub(crate) file: FileName,
+    pub(crate) end: FramePoint,
+    /// Its length is the present one, so that its file can be used again.
+    pub(crate) is_whole: bool,
+    pub(crate) is_durable: OnceLock<()>,
+    /// The manifest says where it ends.
+    pub(crate) is_promised: AtomicBool,
+}
+
+/// A generation that takes no more writes, and the logs that hold its items.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) logs: Vec<Arc<SealedLog>>,
+    /// Last sequence given out when it was sealed.
+    pub(crate) last_sequence: Sequence,
+}
+
+/// A log and a generation made ready in the background.
+pub(crate) struct Spare {
+    pub(crate) log: Log,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) inserter: Inserter,
+}
+
+/// What the leader holds.
+pub(crate) struct Front {
+    pub(super) spare: Spare,
+    pub(super) last_sequence: Sequence,
+    /// Earlier logs that may not be durable yet.
+    pub(super) earlier: Vec<Arc<SealedLog>>,
+    /// Framed records, or a slot page, on their way to the log.
+    pub(super) buffer: Vec<u8>,
+    pub(super) written_back: u64,
+    /// Up to here, if past the log's tail, the file may hold records that a full disk cut short and that were
+    /// refused.
+    pub(super) remains_to: u64,
+}
+
+/// Counters of the write path since open. Written by the leader only.
+#[derive(Debug, Default)]
+pub(crate) struct WriteCounts {
+    pub(crate) commits: AtomicU64,
+    pub(crate) items: AtomicU64,
+    pub(crate) key_value_bytes: AtomicU64,
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) delayed_ns: AtomicU64,
+}
+
+/// What all commits of a store share.
+pub(crate) struct Writer {
+    pub(super) queue: Mutex<Queue>,
+    pub(super) visible: AtomicU64,
+    /// Moves when a spare is ready, a generation is sealed or flushed, or background work fails.
+    pub(crate) changed: Arc<Event>,
+    pub(super) latch: OnceLock<Error>,
+    pub(super) is_closing: AtomicBool,
+    /// Thousandths; see [`pace`].
+    pub(crate) pressure: AtomicU64,
+    pub(super) owed_ns: AtomicU64,
+    pub(crate) counts: WriteCounts,
+    pub(super) views: Arc<Views>,
+    pub(super) secret: HashSecret,
+}
+
+pub(super) struct Queue {
+    pub(super) front: Option<Box<Front>>,
+    pub(super) waiting: Vec<Arc<Ticket>>,
+    pub(super) spare: Option<Spare>,
+    pub(super) sealed: Vec<Arc<Sealed>>,
+    /// Why there is no room to be had, while that lasts.
+    pub(super) stuck: Option<Error>,
+}
+
+pub(super) struct Ticket {
+    pub(super) payload: Vec<u8>,
+    pub(super) items: usize,
+    pub(super) key_value_bytes: usize,
+    pub(super) until: Until,
+    pub(super) seals: Seals,
+    pub(super) state: Mutex<TicketState>,
+    pub(super) moved: Event,
+}
+
+pub(super) enum TicketState {
+    Queued,
+    Leads(Box<Front>),
+    Done(Result<()>),
+}
+
+impl Writer {
+    /// A writer whose front is `spare`; `last_sequence` was given out before, `sealed` waits for its flush.
+    pub(crate) fn new(
+        views: Arc<Views>,
+        secret: HashSecret,
+        spare: Spare,
+        last_sequence: Sequence,
+        sealed: Vec<Arc<Sealed>>,
+        changed: Arc<Event>,
+    ) -> Writer {
+        let front = Box::new(Front::new(spare, last_sequence));
+        let queue = Queue { front: Some(front), waiting: Vec::new(), spare: None, sealed, stuck: None };
+        Writer::with_queue(views, secret, queue, last_sequence, changed)
+    }
+
+    pub(super) fn with_queue(
+        views: Arc<Views>,
+        secret: HashSecret,
+        queue: Queue,
+        last_sequence: Sequence,
+        changed: Arc<Event>,
+    ) -> Writer {
+        Writer {
+            queue: Mutex::new(queue),
+            visible: AtomicU64::new(last_sequence),
+            changed,
+            latch: OnceLock::new(),
+            is_closing: AtomicBool::new(false),
+            pressure: AtomicU64::new(0),
+            owed_ns: AtomicU64::new(0),
+            counts: WriteCounts::default(),
+            views,
+            secret,
+        }
+    }
+
+    /// A writer of a store that is only read.
+    pub(crate) fn read_only(views: Arc<Views>, secret: HashSecret, last_sequence: Sequence) -> Writer {
+        let queue = Queue { front: None, waiting: Vec::new(), spare: None, sealed: Vec::new(), stuck: None };
+        let writer = Writer::with_queue(views, secret, queue, last_sequence, Arc::new(Event::new()));
+        // Nothing else can have set it yet.
+        let _ = writer.latch.set(Error::ReadOnly);
+        writer
+    }
+
+    /// Closes the writer: later commits fail with `Closed`.
+    pub(crate) fn begin_close(&self) {
+        // An earlier failure stays the one to tell.
+        let _ = self.latch.set(Error::Closed);
+        self.is_closing.store(true, Ordering::SeqCst);
+        self.changed.notify();
+    }
+
+    /// Takes the front for good; `false` while a commit still leads. `changed` moves when it no longer does.
+    pub(crate) fn try_close(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let is_read_only = matches!(self.latch.get(), Some(Error::ReadOnly));
+        let is_closed = is_read_only || queue.front.take().is_some();
+        if is_closed {
+            queue.spare = None;
+        }
+        is_closed
+    }
+
+    /// Everything up to it is visible. Read it after pinning a view.
+    pub(crate) fn visible(&self) -> Sequence {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Sets the latch: writes fail from now on.
+    pub(crate) fn latch(&self, error: &Error) {
+        // The first failure is the one to tell; later ones change nothing.
+        let _ = self.latch.set(error.latched());
+        self.changed.notify();
+    }
+
+    /// The error writes get, if one has latched the store.
+    pub(crate) fn latched(&self) -> Option<&Error> {
+        self.latch.get()
+    }
+
+    /// Whether the next seal has a log and a generation to go on with.
+    pub(crate) fn has_spare(&self) -> bool {
+        self.queue.lock().spare.is_some()
+    }
+
+    /// Gives the next seal its log and generation.
+    pub(crate) fn put_spare(&self, spare: Spare) {
+        self.queue.lock().spare = Some(spare);
+        self.changed.notify();
+    }
+
+    /// The oldest generation that waits for its flush.
+    pub(crate) fn oldest_sealed(&self) -> Option<Arc<Sealed>> {
+        self.queue.lock().sealed.first().cloned()
+    }
+
+    pub(crate) fn sealed_count(&self) -> usize {
+        self.queue.lock().sealed.len()
+    }
+
+    /// A generation's items are in tables.
+    pub(crate) fn flushed(&self, sealed: &Arc<Sealed>) {
+        self.queue.lock().sealed.retain(|one| !Arc::ptr_eq(one, sealed));
+        self.changed.notify();
+    }
+
+    /// Says why no room can be made, or that it can again.
+    pub(crate) fn set_stuck(&self, error: Option<Error>) {
+        let mut queue = self.queue.lock();
+        let is_news = queue.stuck.is_some() || error.is_some();
+        queue.stuck = error;
+        drop(queue);
+        if is_news {
+            self.changed.notify();
+        }
+    }
+
+    pub(super) fn delay_ns(&self, bytes: usize) -> u64 {
+        let pressure = self.pressure.load(Ordering::Relaxed);
+        if pressure == 0 || bytes == 0 {
+            return 0;
+        }
+        let delay = pace::delay_ns(pressure, bytes as u64);
+        let owed = self.owed_ns.fetch_add(delay, Ordering::Relaxed) + delay;
+        if owed < pace::DELAY_NS_MIN {
+            return 0;
+        }
+        self.owed_ns.store(0, Ordering::Relaxed);
+        let paid = owed.min(pace::DELAY_NS_MAX);
+        self.counts.delayed_ns.fetch_add(paid, Ordering::Relaxed);
+        paid
+    }
+
+    /// Gives the front to the next in the queue, or leaves it for whoever comes.
+    pub(super) fn hand_over(&self, front: Box<Front>) {
+        let mut queue = self.queue.lock();
+        if queue.waiting.is_empty() {
+            queue.front = Some(front);
+            drop(queue);
+            if self.is_closing.load(Ordering::SeqCst) {
+                self.changed.notify();
+            }
+            return;
+        }
+        let next = queue.waiting.remove(0);
+        // Under the lock: whoever gives its ticket up finds it in the queue, or the front in it.
+        *next.state.lock() = TicketState::Leads(front);
+        drop(queue);
+        next.moved.notify();
+    }
+}
+
+impl Ticket {
+    pub(super) fn set(&self, state: TicketState) {
+        *self.state.lock() = state;
+        self.moved.notify();
+    }
+}
+
+impl Front {
+    pub(super) fn new(spare: Spare, last_sequence: Sequence) -> Front {
+        Front {
+            written_back: spare.log.tail().bytes,
+            spare,
+            last_sequence,
+            earlier: Vec::new(),
+            buffer: Vec::new(),
+            remains_to: 0,
+        }
+    }
+
+    pub(super) fn has_room(&self, items: usize, key_value_bytes: usize, payload_bytes: usize) -> bool {
+        self.spare.inserter.room(items, key_value_bytes) && self.spare.log.room_bytes() >= payload_bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.spare.generation.items() == 0
+    }
+
+    /// Goes on with `next`; what was written so far waits for its flush.
+    pub(super) fn seal(&mut self, next: Spare) -> Arc<Sealed> {
+        let old = std::mem::replace(&mut self.spare, next);
+        let log = Arc::new(SealedLog {
+            file: old.log.file(),
+            end: old.log.tail(),
+            is_whole: true,
+            is_durable: OnceLock::new(),
+            is_promised: AtomicBool::new(false),
+        });
+        self.earlier.retain(|log| log.is_durable.get().is_none());
+        self.earlier.push(Arc::clone(&log));
+        self.written_back = self.spare.log.tail().bytes;
+        Arc::new(Sealed { generation: old.generation, logs: vec![log], last_sequence: self.last_sequence })
+    }
+
+    /// Notes that the first earlier log is durable; `false` if it was the present log that was synced.
+    pub(super) fn synced_earlier(&mut self) -> bool {
+        if self.earlier.is_empty() {
+            return false;
+        }
+        let log = self.earlier.remove(0);
+        // A flush may have synced it at the same time: durable twice is durable.
+        let _ = log.is_durable.set(());
+        true
+    }
+
+    /// Makes the buffer, whose bytes end at the log's tail, reach over the remains with zeros.
+    pub(super) fn cover_remains(&mut self) {
+        let behind = self.remains_to.saturating_sub(self.spare.log.tail().bytes);
+        self.buffer.resize(self.buffer.len() + behind as usize, 0);
+    }
+
+    /// What has been appended since the last writeback, once it is worth a call.
+    pub(super) fn next_writeback(&mut self) -> Option<(u64, u64)> {
+        let (from, tail) = (self.written_back, self.spare.log.tail().bytes);
+        if tail - from < WRITEBACK_BYTES {
+            return None;
+        }
+        self.written_back = tail;
+        Some((from, tail - from))
+    }
+}
+
+impl WriteCounts {
+    pub(super) fn add(&self, commits: u64, items: u64, key_value_bytes: u64) {
+        // One leader at a time writes these.
+        let add =
+            |count: &AtomicU64, more| count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        add(&self.commits, commits);
+        add(&self.items, items);
+        add(&self.key_value_bytes, key_value_bytes);
+    }
+}
