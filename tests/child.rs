@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use super::{bad_input, limits};
+use super::{bad_input, full_disk, limits};
 
 const ROLE: &str = "TRINE_TEST_ROLE";
 const DATA: &str = "TRINE_TEST_DATA";
 
-/// Runs `role` on `data` in a process of its own, begun by `prefix` (a program and its arguments) if there is one.
+/// Runs `role` on `data` in a process of its own, begun by `prefix` (a program and its arguments) if there is
+/// one.
 pub(crate) fn run(prefix: &[&str], role: &str, data: &Path) -> Output {
     let itself = std::env::current_exe().expect("a test has a binary");
     let mut command = match prefix.split_first() {
@@ -40,8 +41,8 @@ fn plays_its_role() {
     let data = PathBuf::from(data);
     match role.as_str() {
         "second opener" => bad_input::second_opener(&data),
-        "full by limit" => bad_input::full_by_limit(&data),
-        "full by mount" => bad_input::full_by_mount(&data),
+        "full by limit" => full_disk::full_by_limit(&data),
+        "full by mount" => full_disk::full_by_mount(&data),
         "load" => limits::load(&data),
         _ => panic!("no role {role:?}"),
     }

@@ -1,5 +1,6 @@
-//! Damage: one change to one file of a closed store, for each kind of file. The store refuses it by file and offset, or
-//! answers right all the same; never with a wrong value, never with a panic, and never by changing what it cannot read.
+//! Damage: one change to one file of a closed store, for each kind of file. The store refuses it by file and
+//! offset, or answers right all the same; never with a wrong value, never with a panic, and never by changing
+//! what it cannot read.
 
 use std::fs;
 use std::path::Path;
@@ -100,7 +101,8 @@ fn put_file(data: &Path, name: &str, bytes: Option<&[u8]>) {
     }
 }
 
-/// Spread over the whole file, denser at its beginning, where headers, slots and the first records are, and at its end.
+/// Spread over the whole file, denser at its beginning, where headers, slots and the first records are, and
+/// at its end.
 fn offsets(bytes: &[u8], count: usize) -> Vec<usize> {
     let used = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == 0).count();
     let mut offsets: Vec<usize> = (0..count).map(|index| index * used / count).collect();
@@ -265,15 +267,16 @@ fn damaged_log() {
     assert!(refused > 60 && harmless > 10);
 }
 
-/// Any damage to a table is refused when it is opened, or by the reads that need it and no others, or is in bytes that
-/// nothing needs.
+/// Any damage to a table is refused when it is opened, or by the reads that need it and no others, or is in
+/// bytes that nothing needs.
 #[test]
 fn damaged_table() {
     let [refused, partly, _] = census("table", 60);
     assert!(refused > 60 && partly > 20);
 }
 
-/// A flipped byte in one keyspace's data blocks leaves the other keyspaces, and most of its own keys, readable.
+/// A flipped byte in one keyspace's data blocks leaves the other keyspaces, and most of its own keys,
+/// readable.
 #[test]
 fn damage_to_a_block_stays_there() {
     let whole = Whole::make();
@@ -303,8 +306,8 @@ fn damage_to_a_block_stays_there() {
     assert!(sides[0] > 3 && sides[1] > 3, "{sides:?}");
 }
 
-/// Whoever opens a damaged store for writing loses nothing by it: refused, it leaves every file as it was; opened, what can
-/// be read is right after writes, a flush, a merge that may fail, and a reopen.
+/// Whoever opens a damaged store for writing loses nothing by it: refused, it leaves every file as it was;
+/// opened, what can be read is right after writes, a flush, a merge that may fail, and a reopen.
 #[test]
 fn writers_lose_nothing_to_damage() {
     let whole = Whole::make();

@@ -1,8 +1,8 @@
-//! A store as version 1 of the format writes it, kept in `tests/fixtures/store-v1`: whatever changes the bytes so that they
-//! are read otherwise, or not at all, is noticed here.
+//! A store as version 1 of the format writes it, kept in `tests/fixtures/store-v1`: whatever changes the
+//! bytes so that they are read otherwise, or not at all, is noticed here.
 //!
-//! Zeros at the end of its files are left out; `LENGTHS` says how long each is. It was made by `write_the_fixture`, which is
-//! run by hand, once for each version of the format.
+//! Zeros at the end of its files are left out; `LENGTHS` says how long each is. It was made by
+//! `write_the_fixture`, which is run by hand, once for each version of the format.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ fn value(index: u32, version: u32) -> Option<Vec<u8>> {
     (!(index + version).is_multiple_of(9)).then(|| bytes.collect())
 }
 
-/// What each of the two keyspaces holds, from what is written: fixed keys in one, keys of all lengths in the other.
+/// What each of the two keyspaces holds, from what is written: fixed keys in one, keys of all lengths in the
+/// other.
 fn expected() -> [Model; 2] {
     let mut models = [Model::new(), Model::new()];
     for version in 0..3 {
@@ -115,8 +116,8 @@ fn restore(data: &Path) {
     write_files(data, &files);
 }
 
-/// A store of format version 1 opens for reading and for writing, holds every item it was given, in its tables and its log,
-/// has the settings it was made with, and can be merged anew.
+/// A store of format version 1 opens for reading and for writing, holds every item it was given, in its
+/// tables and its log, has the settings it was made with, and can be merged anew.
 #[test]
 fn format_version_1_is_read() {
     let scratch = Scratch::new();

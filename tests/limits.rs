@@ -79,15 +79,16 @@ pub(crate) fn load(data: &Path) {
     }
 }
 
-/// A load of some hundred thousand items, reads of all of them and a full merge stay within the budget by the store's own
-/// accounts, and within 64 MiB more by the system's.
+/// A load of some hundred thousand items, reads of all of them and a full merge stay within the budget by the
+/// store's own accounts, and within 64 MiB more by the system's.
 #[test]
 fn memory_stays_within_its_budget() {
     let scratch = Scratch::new();
     print!("{}", child::run_well(&[], "load", &scratch.data()));
 }
 
-/// A store of many tables keeps no more files open than it was told, by its own count and the system's, and reads them all.
+/// A store of many tables keeps no more files open than it was told, by its own count and the system's, and
+/// reads them all.
 #[test]
 fn open_files_are_bounded() {
     const FILES_MAX: u64 = 16;
@@ -114,7 +115,8 @@ fn open_files_are_bounded() {
     assert!(open_files(&data).is_empty(), "a closed store keeps a file open");
 }
 
-/// Keys come in the order of their unsigned bytes, a prefix before what it begins, from memory and from tables.
+/// Keys come in the order of their unsigned bytes, a prefix before what it begins, from memory and from
+/// tables.
 #[test]
 fn keys_are_in_the_order_of_their_bytes() {
     let scratch = Scratch::new();
@@ -136,8 +138,8 @@ fn keys_are_in_the_order_of_their_bytes() {
     }
 }
 
-/// A snapshot keeps what it sees: while it lives, memory beyond the budget and files that nothing else needs; both are in
-/// `stats`, and go with it.
+/// A snapshot keeps what it sees: while it lives, memory beyond the budget and files that nothing else needs;
+/// both are in `stats`, and go with it.
 #[test]
 fn snapshots_keep_what_they_see() {
     let scratch = Scratch::new();

@@ -107,7 +107,8 @@ pub(crate) fn refused(builder: Builder) -> Error {
     }
 }
 
-/// Checks the form of an error's message: one text of whole sentences that name what is concerned, no debug output.
+/// Checks the form of an error's message: one text of whole sentences that name what is concerned, no debug
+/// output.
 pub(crate) fn says_what_to_do(error: Error) -> Error {
     let text = error.to_string();
     assert!(text.len() > 20 && text.contains(' '), "too short: {text}");

@@ -39,7 +39,8 @@ pub(crate) const LEVELS_MAX: usize = 16;
 const TABLES_PER_LEVEL: u64 = 8;
 /// Tables are not cut smaller than `table_bytes` divided by this, however small the level.
 const TABLE_BYTES_SHRINK: u64 = 16;
-/// Nor smaller than this, unless `table_bytes` is: a table has pages beside its items, and would hold few or one.
+/// Nor smaller than this, unless `table_bytes` is: a table has pages beside its items, and would hold few or
+/// one.
 const TABLE_BYTES_LEAST: u64 = 16 << 10;
 
 /// A table, or a slice of one, as picking sees it. Bounds are inclusive.

@@ -186,8 +186,9 @@ fn older_tables_are_named() {
     assert!(pick.is_bottommost());
 }
 
-/// Output tables are as large as the settings say in large levels and smaller in small ones, to a sixteenth; but never so
-/// small that their pages outweigh their items. At the smallest `table_bytes` a table once held a single item.
+/// Output tables are as large as the settings say in large levels and smaller in small ones, to a sixteenth;
+/// but never so small that their pages outweigh their items. At the smallest `table_bytes` a table once held
+/// a single item.
 #[test]
 fn tables_are_cut_to_the_level() {
     let cut = |table_bytes, last_bytes| {
