@@ -24,3 +24,8 @@ pub use db::{
     Ordered, Range, RecoveryStats, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace,
     TraceStep, Value, WriteStats,
 };
+
+/// The README's example, run as a test of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

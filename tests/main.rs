@@ -5,7 +5,7 @@
 //! time.
 //!
 //! - `twin`: a model beside the store, over random operations and settings.
-//! - `bad_input`, `damage`, `limits`: what is refused, found and promised, on real files.
+//! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
 //! - `fixture`: a store written by an earlier build still opens.
 //!
 //! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many.
@@ -17,6 +17,7 @@ mod bad_input;
 mod child;
 mod damage;
 mod fixture;
+mod full_disk;
 mod limits;
 mod rng;
 mod support;

@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// A key, value or batch is over its limit. Nothing was written.
     TooLarge {
-        /// "key", "value", "batch", or "batch in memory": with the index that its items need at most.
+        /// "key", "value" or "batch".
         what: &'static str,
         /// Largest allowed size, in bytes.
         limit: u64,
@@ -161,43 +161,34 @@ impl fmt::Display for Error {
                 "{} is damaged at offset {}: {} should be {} and is {}. Restore the file from a backup",
                 at.file, at.offset, at.what, at.expected, at.found
             ),
-            Error::Io { operation: operation @ ("read" | "write"), file, offset, source } => write!(
-                f,
-                "could not {operation} {file} at offset {offset}: {source}. Check the device and its file system"
-            ),
-            Error::Io { operation, file, source, .. } => {
-                write!(
-                    f,
-                    "could not {operation} {file}: {source}. Check the path, the device and its file system"
-                )
+            Error::Io { operation, file, offset, source } => {
+                write!(f, "could not {operation} {file}")?;
+                if matches!(*operation, "read" | "write") {
+                    write!(f, " at offset {offset}")?;
+                }
+                write!(f, ": {source}. Check the path, the device and its file system")
             }
             Error::Full { file } => {
                 write!(f, "no space left for {file}. Free space and try again; nothing acknowledged was lost")
             }
-            Error::TooLarge { what, limit, given } => {
-                write!(
-                    f,
-                    "a {what} of {given} bytes is over the limit of {limit}; nothing was written. Make it smaller, or split it"
-                )
-            }
+            Error::TooLarge { what, limit, given } => write!(
+                f,
+                "a {what} of {given} bytes is over the limit of {limit}; nothing was written. \
+                 Make it smaller, or split it"
+            ),
             Error::Mismatch { name, stored, given } => write!(
                 f,
                 "{name} is fixed at creation: the store has {stored}, {given} was asked for. \
                  Open it with {stored}"
             ),
             Error::Invalid { faults } => {
-                write!(
-                    f,
-                    "invalid settings, nothing was done: {}. Correct them and try again",
-                    faults.join("; ")
-                )
+                let faults = faults.join("; ");
+                write!(f, "invalid settings, nothing was done: {faults}. Correct them and try again")
             }
-            Error::Unsupported { file, what } => {
-                write!(
-                    f,
-                    "{file} needs {what}, which this release does not support. Open it with a newer release"
-                )
-            }
+            Error::Unsupported { file, what } => write!(
+                f,
+                "{file} needs {what}, which this release does not support. Open it with a newer release"
+            ),
             Error::Missing { path } => {
                 write!(f, "there is no store at {path}. Check the path, or let opening make one")
             }
@@ -210,20 +201,16 @@ impl fmt::Display for Error {
             Error::Permission { operation, file } => {
                 write!(f, "no permission to {operation} {file}. Check its owner and mode")
             }
-            Error::NoKeyspace { name } => {
-                write!(
-                    f,
-                    "there is no keyspace named {name:?}. Check the name, or open it with its kind to make it"
-                )
-            }
+            Error::NoKeyspace { name } => write!(
+                f,
+                "there is no keyspace named {name:?}. Check the name, or open it with its kind to make it"
+            ),
             Error::Dropped { name } => write!(f, "keyspace {name:?} was dropped; open it anew"),
             Error::ReadOnly => f.write_str("the store was opened read-only; open it for writing"),
-            Error::Latched { cause } => {
-                write!(
-                    f,
-                    "the store takes no writes until it is reopened, because an earlier one failed: {cause}"
-                )
-            }
+            Error::Latched { cause } => write!(
+                f,
+                "the store takes no writes until it is reopened, because an earlier one failed: {cause}"
+            ),
             Error::Closed => f.write_str("the store was closed; open it again"),
         }
     }

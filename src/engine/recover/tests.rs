@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::id::ItemKind;
+use crate::base::id::SEQUENCE_MAX;
 use crate::base::settings::StoreSettings;
 use crate::format::manifest::{KeyspaceKind, Slice};
 use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, sim_env};
