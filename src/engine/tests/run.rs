@@ -9,6 +9,7 @@ use crate::base::settings::StoreSettings;
 use crate::base::step::Step;
 use crate::base::sync::{Arc, Event, Mutex};
 use crate::format::frames::RECORDS_FROM;
+use crate::format::manifest::Change;
 use crate::io::env::Threads;
 use crate::io::sim::{SimDisk, SimRng, SimThreads, sim_env};
 use crate::io::storage::Storage;
@@ -22,6 +23,8 @@ const WRITERS_COUNT: usize = 3;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Rounds in which nobody could do anything before that is taken for a deadlock.
 const STUCK_ROUNDS_MAX: usize = 100;
+/// Changes that still fit into a manifest that counts as nearly full: just over what makes it rewritten.
+const MANIFEST_CHANGES_LEFT: usize = 480;
 /// Time that passes when nobody can do anything.
 const LEAP_NS: u64 = 150_000_000;
 
@@ -364,6 +367,18 @@ impl<'s> Run<'s> {
             if most.is_some_and(|index| *index == self.model.trees.len()) {
                 self.model.add_space(self.model.trees[0]);
             }
+        }
+    }
+
+    /// Edits settings until the manifest is about to be rewritten.
+    pub(super) fn fill_manifest(&mut self) {
+        let is_nearly_full = |store: &Store| {
+            let catalog = store.catalog.take(&*store.env.threads);
+            let spare = vec![Change::Flushed { sequence: 1 }; MANIFEST_CHANGES_LEFT];
+            catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(&spare)
+        };
+        while !is_nearly_full(self.store) {
+            self.change_settings();
         }
     }
 
