@@ -1,1 +1,214 @@
-//! Calls that fail.
+//! Calls that fail: what was not done is not acknowledged, what was is there after reopening; a device that fails under
+//! log, manifest or STORE latches the store, a full disk clears by itself, a failed read fails only what needed it.
+
+use crate::base::error::Error;
+use crate::base::id::{FileKind, ItemKind};
+use crate::base::sync::{Arc, Mutex};
+use crate::io::sim::{
+    Crash, FailedSync, Failure, Operation, Plan, Repeat, Select, SimDisk, SimRng, SimThreads,
+};
+use crate::io::storage::Storage;
+use crate::write::batch::Items;
+
+use super::super::Store;
+use super::crash::{Bounds, Examiner, Told, contents, seeds};
+use super::model::{Known, Names};
+use super::run::{Run, open};
+
+const MEMORY_BYTES: u64 = 128 << 10;
+
+/// A store with some writes in tables and some in the log, and the disk it is on.
+struct Setting {
+    disk: Arc<SimDisk>,
+    known: Arc<Mutex<Known>>,
+    store: Arc<Store>,
+    threads: Arc<SimThreads>,
+}
+
+impl Setting {
+    fn new(seed: u64) -> Setting {
+        let disk = SimDisk::new(seed);
+        let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
+        let (store, threads) = open(&disk, None, seed, MEMORY_BYTES).expect("nothing fails yet");
+        Setting { disk, known, store, threads }
+    }
+
+    fn run(&self, seed: u64) -> Run<'_> {
+        let storage: Arc<dyn Storage> = self.disk.clone();
+        let mut run = Run::new(&self.store, &self.threads, storage, Arc::clone(&self.known), seed);
+        run.make_name("a");
+        run.make_name("b");
+        run.go(800);
+        run
+    }
+}
+
+fn put(store: &Store) -> Result<(), Error> {
+    let keyspace = store.open_keyspace("probe", &[])?;
+    let mut items = Items::default();
+    items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("within limits");
+    store.write(&items, None)
+}
+
+/// The end of a run in which something failed: by `crash`, or by closing. Then the store opens and holds what it should.
+fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, rng: SimRng) {
+    let mut run = run;
+    let model = std::mem::take(&mut run.model);
+    drop(run);
+    let disk = setting.disk.fork();
+    disk.plan(Plan::default());
+    let mut examiner = Examiner { model: &model, memory_bytes: MEMORY_BYTES, rng, states_count: 0 };
+    let known = &model.known;
+    let least = match crash {
+        Some(crash) => {
+            disk.crash(crash, 5);
+            if crash == Crash::Power { known.synced } else { known.acked }
+        }
+        None => {
+            // What it says of the failure was seen by the writers.
+            let _ = setting.store.close();
+            setting.disk.plan(Plan::default());
+            let closed = setting.disk.fork();
+            closed.crash(Crash::Process, 0);
+            examiner
+                .check(&closed, Bounds { least: known.acked, most: known.submitted, names: &known.names });
+            return;
+        }
+    };
+    examiner.check(&disk, Bounds { least, most: known.submitted, names: &known.names });
+    // The process that saw the failure ends as it may.
+    setting.disk.plan(Plan::default());
+    let _ = setting.store.close();
+}
+
+/// A workload in which one call of the disk fails, for calls all over it.
+fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: FailedSync, index: u64) -> bool {
+    let _told = Told { what: format!("seed {seed}, {select:?}, {failure:?}, {failed_sync:?}, call {index}") };
+    let setting = Setting::new(seed);
+    let mut run = setting.run(seed);
+    assert!(run.errors.is_empty(), "{:?}", run.errors);
+    let plan = Plan::fail(select, index, failure, Repeat::Once).with_failed_sync(failed_sync);
+    setting.disk.plan(plan);
+    setting.disk.start_log();
+    run.go(1500);
+    let failed = setting.disk.log().into_iter().find(|call| call.outcome == "failed");
+    setting.disk.plan(Plan::default());
+    let mut rng = SimRng::new(seed ^ index);
+    let is_latched = setting.store.writer.latched().is_some();
+    if let Some(call) = &failed {
+        let kind = call.file.map(|file| file.kind);
+        let is_record = matches!(kind, Some(FileKind::Log | FileKind::Manifest | FileKind::Store));
+        if is_latched {
+            assert!(is_record || call.operation == Operation::SyncDirectory, "{call} latched the store");
+            assert!(!run.errors.is_empty() || setting.store.work.error(|_| true).is_some());
+            assert!(matches!(put(&setting.store), Err(Error::Latched { .. })), "after {call}");
+        } else {
+            // A commit was told, or the background: its work is done by now, or tried again.
+            (0..5).for_each(|_| run.leap());
+            assert!(put(&setting.store).is_ok(), "after {call}");
+            setting.store.settle().expect("it goes on");
+        }
+        run.check_now();
+    } else {
+        assert!(run.errors.is_empty(), "{:?}", run.errors);
+    }
+    if !is_latched && failed.is_some() {
+        run.know_of("probe");
+    }
+    let crash = match failed_sync {
+        FailedSync::Readable => [None, Some(Crash::Process), Some(Crash::Power)][rng.index(3)],
+        // While the system is up, writes that are gone from its memory are damage and not a torn end.
+        FailedSync::Reverted => Some(Crash::Power),
+    };
+    examine(&setting, run, crash, rng);
+    failed.is_some()
+}
+
+/// Runs of fail_somewhere at every so many calls, until there are no more calls to fail.
+fn fail_everywhere(select: Select, failure: Failure, failed_sync: FailedSync, step: u64) {
+    let mut count = 0;
+    for seed in seeds(0..6) {
+        let mut index = seed % step;
+        while fail_somewhere(seed, select, failure, failed_sync, index) {
+            index += step;
+            count += 1;
+        }
+    }
+    println!("{count} runs with {select:?}, {failure:?}");
+    assert!(count > 0, "nothing failed");
+}
+
+fn of(operation: Operation, kind: Option<FileKind>) -> Select {
+    Select { operation: Some(operation), kind }
+}
+
+/// A device that fails once, at any call.
+#[test]
+fn any_call_may_fail() {
+    fail_everywhere(Select::ANY, Failure::Io, FailedSync::Readable, 5);
+}
+
+/// A disk that is full for once, at any write or creation.
+#[test]
+fn any_write_may_find_the_disk_full() {
+    fail_everywhere(of(Operation::Write, None), Failure::Full, FailedSync::Readable, 4);
+    fail_everywhere(of(Operation::Create, None), Failure::Full, FailedSync::Readable, 1);
+}
+
+/// A sync that fails, while the next one of the same file would succeed: its pages are believed to be nowhere.
+#[test]
+fn any_sync_may_fail() {
+    for failed_sync in [FailedSync::Readable, FailedSync::Reverted] {
+        fail_everywhere(of(Operation::Sync, None), Failure::Io, failed_sync, 2);
+    }
+    fail_everywhere(of(Operation::SyncDirectory, None), Failure::Io, FailedSync::Readable, 1);
+}
+
+/// Reads that fail once, by readers and merges.
+#[test]
+fn any_read_may_fail() {
+    fail_everywhere(of(Operation::Read, Some(FileKind::Table)), Failure::Io, FailedSync::Readable, 2);
+}
+
+/// While nothing more fits on the disk writes are refused with `Full` and reads go on; then all is well again.
+#[test]
+fn a_full_disk_clears() {
+    let mut refused_count = 0;
+    for seed in seeds(0..20) {
+        let _told = Told { what: format!("seed {seed}") };
+        let setting = Setting::new(seed);
+        let mut run = setting.run(seed);
+        let room_bytes = SimRng::new(seed).below(60_000);
+        setting.disk.set_capacity_bytes(Some(setting.disk.used_bytes() + room_bytes));
+        run.go(6000);
+        let is_full = |error: &Error| matches!(error, Error::Full { .. });
+        assert!(run.errors.iter().all(is_full), "{:?}", run.errors);
+        refused_count += u64::from(!run.errors.is_empty());
+        run.check_now();
+        setting.disk.set_capacity_bytes(None);
+        run.leap();
+        run.errors.clear();
+        run.go(2000);
+        assert!(run.errors.is_empty(), "{:?}", run.errors);
+        setting.store.settle().expect("it goes on");
+        run.check_now();
+        let crash = [None, Some(Crash::Process), Some(Crash::Power)][seed as usize % 3];
+        examine(&setting, run, crash, SimRng::new(seed));
+    }
+    assert!(refused_count > 0, "the disk was never full");
+}
+
+/// A read that fails is told to its reader, who may try again; nothing else notices.
+#[test]
+fn a_failed_read_is_its_readers() {
+    let setting = Setting::new(1);
+    let run = setting.run(1);
+    setting.store.flush().expect("nothing fails");
+    let reads = of(Operation::Read, Some(FileKind::Table));
+    setting.disk.plan(Plan::fail(reads, 0, Failure::Io, Repeat::Always));
+    let name = &setting.store.keyspace_names()[0];
+    assert!(matches!(contents(&setting.store, name), Err(Error::Io { .. })));
+    put(&setting.store).expect("writes go on");
+    setting.disk.plan(Plan::default());
+    run.check_now();
+}

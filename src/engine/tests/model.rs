@@ -52,6 +52,9 @@ pub(super) struct Model {
     replaced: Vec<Vec<(usize, Vec<u8>, u64)>>,
     pub(super) trees: Vec<TreeId>,
     pub(super) known: Known,
+    /// States with writes that a full disk refused, by their place. The first page of such a write may reach the device
+    /// and what was written over it may not.
+    refused: Vec<(usize, State)>,
 }
 
 impl Model {
@@ -98,8 +101,14 @@ impl Model {
                 };
             }
         }
-        self.states.truncate(count + 1);
+        let refused = self.states.drain(count + 1..);
+        self.refused.extend(refused.map(|state| (count, state)));
         self.known.submitted = count;
+    }
+
+    /// Contents after the first `place` writes.
+    pub(super) fn state(&self, place: usize) -> &State {
+        &self.states[place]
     }
 
     /// Writes handed to the log.
@@ -110,6 +119,8 @@ impl Model {
     /// The one prefix within `least..=most` that the keyspaces found are in.
     pub(super) fn prefix_of(&self, found: &BTreeMap<usize, u64>, least: usize, most: usize) -> Option<usize> {
         let is_it = |state: &State| found.iter().all(|(space, fingerprint)| state[*space] == *fingerprint);
-        (least..=most).rev().find(|place| is_it(&self.states[*place]))
+        let refused = || self.refused.iter().find(|(place, state)| *place >= least && is_it(state));
+        let found = (least..=most).rev().find(|place| is_it(&self.states[*place]));
+        found.or_else(|| refused().map(|(place, _)| *place))
     }
 }

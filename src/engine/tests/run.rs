@@ -1,14 +1,13 @@
 //! A random workload: several writers whose commits are driven step by step between the turns of background
 //! work, so that appends, syncs, inserts, flushes, merges and edits meet in every order.
 
-use std::collections::BTreeMap;
-
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, ItemKind};
 use crate::base::settings::StoreSettings;
 use crate::base::step::Step;
 use crate::base::sync::{Arc, Event, Mutex};
 use crate::format::frames::RECORDS_FROM;
+use crate::format::manifest::Change;
 use crate::io::env::Threads;
 use crate::io::sim::{SimDisk, SimRng, SimThreads, sim_env};
 use crate::io::storage::Storage;
@@ -16,12 +15,15 @@ use crate::write::batch::Items;
 use crate::write::commit::{Commit, CommitOp, Seals, Until, WriteAsk};
 
 use super::super::{Mode, OpenOptions, Store};
-use super::model::{Known, Model, Write, fingerprint};
+use super::crash::contents;
+use super::model::{Known, Model, Names, Write, fingerprint};
 
 const WRITERS_COUNT: usize = 3;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Rounds in which nobody could do anything before that is taken for a deadlock.
 const STUCK_ROUNDS_MAX: usize = 100;
+/// Changes that still fit into a manifest that counts as nearly full: just over what makes it rewritten.
+const MANIFEST_CHANGES_LEFT: usize = 480;
 /// Time that passes when nobody can do anything.
 const LEAP_NS: u64 = 150_000_000;
 
@@ -88,11 +90,13 @@ pub(super) struct Run<'s> {
     writers: Vec<Option<Writer<'s>>>,
     /// Every write has values of its own.
     op_next: u64,
-    names: BTreeMap<String, usize>,
+    names: Names,
     /// Errors that writers and others were told.
     pub(super) errors: Vec<Error>,
     keys_count: u64,
     value_bytes: usize,
+    /// A full disk refused what came after so many writes.
+    refused_from: Option<usize>,
 }
 
 impl<'s> Run<'s> {
@@ -112,10 +116,11 @@ impl<'s> Run<'s> {
             shared,
             writers: (0..WRITERS_COUNT).map(|_| None).collect(),
             op_next: 1,
-            names: BTreeMap::new(),
+            names: Names::new(),
             errors: Vec::new(),
             keys_count: 10 + rng.below(60),
             value_bytes: 1 + rng.index(600),
+            refused_from: None,
             rng,
         }
     }
@@ -159,6 +164,22 @@ impl<'s> Run<'s> {
     pub(super) fn leap(&self) {
         let never = Event::new();
         self.threads.wait(&never, never.seen(), Some(LEAP_NS));
+    }
+
+    /// What is read now is what was acknowledged, no more and no less.
+    pub(super) fn check_now(&self) {
+        let state = self.model.state(self.model.known.acked);
+        for (name, space) in &self.names {
+            let found = contents(self.store, name).expect("everything can be read");
+            assert!(found == state[*space], "{name} holds something else than what was acknowledged");
+        }
+    }
+
+    /// A keyspace that is not the workload's was made.
+    pub(super) fn know_of(&mut self, name: &str) {
+        for names in &mut self.model.known.names {
+            names.insert(name.to_owned(), usize::MAX);
+        }
     }
 
     fn tell(&self) {
@@ -215,7 +236,7 @@ impl<'s> Run<'s> {
                 let written = self.storage.write(file, offset, bytes);
                 assert_eq!(file.kind, FileKind::Log, "commits write logs");
                 if matches!(written, Err(Error::Full { .. })) && offset >= RECORDS_FROM {
-                    self.take_back(&mut writer.op, before);
+                    self.refused_from = Some(before);
                 }
                 written
             }
@@ -237,19 +258,14 @@ impl<'s> Run<'s> {
             .filter_map(|op| Some((position(bytes, op.items.payload())?, op)))
             .collect();
         found.sort_by_key(|(at, _)| *at);
+        if !found.is_empty()
+            && let Some(count) = self.refused_from.take()
+        {
+            // What a full disk refused may stand in the log until now: this is written in its place.
+            self.model.take_back(count);
+        }
         for (_, op) in found {
             op.place = Some(self.model.submit(&op.writes));
-        }
-        self.tell();
-    }
-
-    /// The disk was full: nothing after the first `count` writes got into the log.
-    fn take_back(&mut self, own: &mut Op, count: usize) {
-        self.model.take_back(count);
-        let others = self.writers.iter_mut().flatten().map(|writer| &mut writer.op);
-        for op in std::iter::once(own).chain(others).filter(|op| op.place.is_some_and(|place| place > count))
-        {
-            op.place = None;
         }
         self.tell();
     }
@@ -325,45 +341,50 @@ impl<'s> Run<'s> {
         let given = [("level0_runs".to_owned(), level0_runs), ("size_ratio".to_owned(), 2)];
         let mut after = self.names.clone();
         after.insert(name.to_owned(), self.model.trees.len());
-        self.model.known.names = vec![self.names.clone(), after.clone()];
-        self.tell();
-        match self.store.open_keyspace(name, &given) {
-            Ok(keyspace) => {
-                self.model.add_space(keyspace.tree);
-                self.names = after;
-                self.model.known.names = vec![self.names.clone()];
-            }
-            Err(error) => self.failed_edit(error),
-        }
-        self.tell();
+        self.begin_names(&after);
+        let made = self.store.open_keyspace(name, &given).map(|keyspace| {
+            self.model.add_space(keyspace.tree);
+        });
+        self.end_names(after, made);
     }
 
     fn drop_name(&mut self, name: &str) {
         let mut after = self.names.clone();
         after.remove(name);
-        self.model.known.names = vec![self.names.clone(), after.clone()];
-        self.tell();
-        match self.store.drop_keyspace(name) {
-            Ok(()) => {
-                self.names = after;
-                self.model.known.names = vec![self.names.clone()];
-            }
-            Err(error) => self.failed_edit(error),
+        self.begin_names(&after);
+        let dropped = self.store.drop_keyspace(name);
+        self.end_names(after, dropped);
+    }
+
+    /// From now on a crash may leave the names before or after.
+    fn begin_names(&mut self, after: &Names) {
+        if self.store.writer.latched().is_none() {
+            self.model.known.names.push(after.clone());
         }
         self.tell();
     }
 
-    /// An edit that failed may be found after a crash if the store takes no more writes, else not.
-    fn failed_edit(&mut self, error: Error) {
-        self.errors.push(error);
-        if self.store.writer.latched().is_none() {
-            self.model.known.names = vec![self.names.clone()];
-        } else {
-            // A keyspace that was perhaps made was never written to.
-            let most = self.model.known.names.iter().flat_map(|names| names.values()).max();
-            if most.is_some_and(|index| *index == self.model.trees.len()) {
-                self.model.add_space(self.model.trees[0]);
+    /// An edit that failed may be found after a crash, until one has succeeded.
+    fn end_names(&mut self, after: Names, result: Result<()>) {
+        match result {
+            Ok(()) => {
+                self.names = after;
+                self.model.known.names = vec![self.names.clone()];
             }
+            Err(error) => self.errors.push(error),
+        }
+        self.tell();
+    }
+
+    /// Edits settings until the manifest is about to be rewritten.
+    pub(super) fn fill_manifest(&mut self) {
+        let is_nearly_full = |store: &Store| {
+            let catalog = store.catalog.take(&*store.env.threads);
+            let spare = vec![Change::Flushed { sequence: 1 }; MANIFEST_CHANGES_LEFT];
+            catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(&spare)
+        };
+        while !is_nearly_full(self.store) {
+            self.change_settings();
         }
     }
 
