@@ -99,7 +99,10 @@ fn tables_agree_with_maps() {
             stream_agrees(&bench, &table, &model, name);
             table.file().verify(&bench.storage).expect("a sound file verifies");
             let pages_bytes = budget.used_bytes() - table.memory_bytes() as u64;
-            assert!((pages_bytes > 0) == (budget_bytes > 0), "{name}: the filter at least is resident if it may");
+            assert!(
+                (pages_bytes > 0) == (budget_bytes > 0),
+                "{name}: the filter at least is resident if it may"
+            );
             drop(table);
             assert_eq!(budget.used_bytes(), 0, "{name}: pages are given back");
         }
