@@ -1,5 +1,5 @@
-//! Real threads on one store: readers beside writers, flushes and merges. Bounded by counts; nothing here depends on who
-//! is faster.
+//! Real threads on one store: readers beside writers, flushes and merges. Bounded by counts; nothing here
+//! depends on who is faster.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,8 +58,8 @@ fn read(db: &Db, spaces: &[Keyspace<Ordered>; 2], seed: u64) {
     }
 }
 
-/// Two writers, two readers, flushes and merges: no batch is ever seen in part, and all of them are there after
-/// reopening.
+/// Two writers, two readers, flushes and merges: no batch is ever seen in part, and all of them are there
+/// after reopening.
 #[test]
 fn batches_are_never_torn() {
     let parent = tempfile::tempdir().unwrap();
