@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use super::{bad_input, full_disk, limits};
+use super::{bad_input, descriptors, full_disk, limits};
 
 const ROLE: &str = "TRINE_TEST_ROLE";
 const DATA: &str = "TRINE_TEST_DATA";
@@ -43,6 +43,7 @@ fn plays_its_role() {
         "second opener" => bad_input::second_opener(&data),
         "full by limit" => full_disk::full_by_limit(&data),
         "full by mount" => full_disk::full_by_mount(&data),
+        "few descriptors" => descriptors::with_few(&data),
         "load" => limits::load(&data),
         _ => panic!("no role {role:?}"),
     }

@@ -6,6 +6,8 @@
 //!
 //! - `twin`: a model beside the store, over random operations and settings.
 //! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
+//! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
+//! - `world`: the simulated machine, and that a seed decides everything.
 //! - `fixture`: a store written by an earlier build still opens.
 //!
 //! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many.
@@ -16,9 +18,12 @@
 mod bad_input;
 mod child;
 mod damage;
+mod descriptors;
 mod fixture;
 mod full_disk;
 mod limits;
 mod rng;
 mod support;
+mod threads;
 mod twin;
+mod world;

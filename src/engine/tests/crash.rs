@@ -308,3 +308,26 @@ fn a_crash_leaves_a_prefix_too() {
 fn a_crash_leaves_a_prefix_of_long_runs() {
     crash_everywhere(100..110, 12_000, 50);
 }
+
+/// The same seed does the same to the disk, byte by byte, however commits, flushes and merges meet.
+#[test]
+fn a_seed_decides_every_call() {
+    let calls = |seed| {
+        let disk = SimDisk::new(seed);
+        disk.start_log();
+        let (store, threads) = open(&disk, None, seed, 128 << 10).expect("nothing fails");
+        let storage: Arc<dyn Storage> = disk.clone();
+        let mut run = Run::new(&store, &threads, storage, Arc::default(), seed);
+        run.make_name("a");
+        run.go(4000);
+        drop(run);
+        store.close().expect("nothing fails");
+        (disk.log(), threads.turns())
+    };
+    for seed in 0..5 {
+        let (first, second) = (calls(seed), calls(seed));
+        let differs = first.0.iter().zip(&second.0).find(|(one, other)| one != other);
+        assert!(differs.is_none() && first == second, "{differs:?}");
+        assert_ne!(first, calls(seed + 1000));
+    }
+}

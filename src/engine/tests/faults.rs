@@ -1,5 +1,6 @@
-//! Calls that fail: what was not done is not acknowledged, what was is there after reopening; a device that fails under
-//! log, manifest or STORE latches the store, a full disk clears by itself, a failed read fails only what needed it.
+//! Calls that fail: what was not done is not acknowledged, what was is there after reopening; a device that
+//! fails under log, manifest or STORE latches the store, a full disk clears by itself, a failed read fails
+//! only what needed it.
 
 use crate::base::error::Error;
 use crate::base::id::{FileKind, ItemKind};
@@ -50,7 +51,8 @@ fn put(store: &Store) -> Result<(), Error> {
     store.write(&items, None)
 }
 
-/// The end of a run in which something failed: by `crash`, or by closing. Then the store opens and holds what it should.
+/// The end of a run in which something failed: by `crash`, or by closing. Then the store opens and holds what
+/// it should.
 fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, rng: SimRng) {
     let mut run = run;
     let model = std::mem::take(&mut run.model);
@@ -78,6 +80,7 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, rng: SimRng) {
     examiner.check(&disk, Bounds { least, most: known.submitted, names: &known.names });
     // The process that saw the failure ends as it may.
     setting.disk.plan(Plan::default());
+    // What it says of the failure was seen by the writers.
     let _ = setting.store.close();
 }
 
@@ -155,7 +158,8 @@ fn any_write_may_find_the_disk_full() {
     fail_everywhere(of(Operation::Create, None), Failure::Full, FailedSync::Readable, 1);
 }
 
-/// A sync that fails, while the next one of the same file would succeed: its pages are believed to be nowhere.
+/// A sync that fails, while the next one of the same file would succeed: its pages are believed to be
+/// nowhere.
 #[test]
 fn any_sync_may_fail() {
     for failed_sync in [FailedSync::Readable, FailedSync::Reverted] {
@@ -170,7 +174,8 @@ fn any_read_may_fail() {
     fail_everywhere(of(Operation::Read, Some(FileKind::Table)), Failure::Io, FailedSync::Readable, 2);
 }
 
-/// While nothing more fits on the disk writes are refused with `Full` and reads go on; then all is well again.
+/// While nothing more fits on the disk writes are refused with `Full` and reads go on; then all is well
+/// again.
 #[test]
 fn a_full_disk_clears() {
     let mut refused_count = 0;

@@ -52,8 +52,8 @@ pub(super) struct Model {
     replaced: Vec<Vec<(usize, Vec<u8>, u64)>>,
     pub(super) trees: Vec<TreeId>,
     pub(super) known: Known,
-    /// States with writes that a full disk refused, by their place. The first page of such a write may reach the device
-    /// and what was written over it may not.
+    /// States with writes that a full disk refused, by their place. The first page of such a write may reach
+    /// the device and what was written over it may not.
     refused: Vec<(usize, State)>,
 }
 

@@ -1,0 +1,138 @@
+//! Real threads on one store: readers beside writers, flushes and merges. Bounded by counts; nothing here
+//! depends on who is faster.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use trine::{Db, Keyspace, KeyspaceAt, Ordered};
+
+use crate::rng::Rng;
+
+const PAIRS_COUNT: usize = 500;
+const BATCHES_COUNT: u64 = 3000;
+const READS_COUNT: usize = 3000;
+
+/// The two keys of a pair; they lie far apart, in two keyspaces.
+fn keys(pair: usize) -> (String, String) {
+    (format!("left/{pair:05}"), format!("{:05}/right", PAIRS_COUNT - pair))
+}
+
+/// Writes pairs that are always equal; some batches delete both.
+fn write(db: &Db, spaces: &[Keyspace<Ordered>; 2], written: &AtomicU64, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for number in 0..BATCHES_COUNT {
+        let mut batch = db.batch();
+        for _ in 0..1 + rng.below(4) {
+            let (left, right) = keys(rng.below(PAIRS_COUNT));
+            if rng.one_in(5) {
+                batch.delete(&spaces[0], left).unwrap();
+                batch.delete(&spaces[1], right).unwrap();
+            } else {
+                let value = format!("{seed} {number} ").repeat(1 + rng.below(60));
+                batch.put(&spaces[0], left, &value).unwrap();
+                batch.put(&spaces[1], right, &value).unwrap();
+            }
+        }
+        batch.commit().unwrap();
+        written.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// At one moment both keys of a pair have the same value, read singly and in order.
+fn read(db: &Db, spaces: &[Keyspace<Ordered>; 2], seed: u64) {
+    let mut rng = Rng::new(seed);
+    for number in 0..READS_COUNT {
+        let now = db.snapshot();
+        let [left, right] = [spaces[0].at(&now), spaces[1].at(&now)];
+        let (left_key, right_key) = keys(rng.below(PAIRS_COUNT));
+        assert_eq!(left.get(&left_key).unwrap(), right.get(&right_key).unwrap(), "a torn batch");
+        if number % 100 == 0 {
+            let values = |space: &KeyspaceAt<Ordered>| -> Vec<trine::Value> {
+                space.iter().map(|item| item.unwrap().1).collect()
+            };
+            let mut of_right = values(&right);
+            of_right.reverse();
+            assert_eq!(values(&left), of_right, "a torn batch");
+        }
+        // Without a snapshot each read is of its own moment: it only must not fail.
+        spaces[0].get(&left_key).unwrap();
+    }
+}
+
+/// Two writers, two readers, flushes and merges: no batch is ever seen in part, and all of them are there
+/// after reopening.
+#[test]
+fn batches_are_never_torn() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("store");
+    let open = || {
+        let db = Db::builder(&path).memory_bytes(32 << 20).open().unwrap();
+        let space =
+            |name| db.ordered(name).set("level0_runs", 2).set("table_bytes", 64 << 10).open().unwrap();
+        let spaces = [space("left"), space("right")];
+        (db, spaces)
+    };
+    let (db, spaces) = open();
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            scope.spawn({
+                let (db, spaces, written) = (&db, &spaces, &written);
+                move || write(db, spaces, written, seed)
+            });
+            scope.spawn({
+                let (db, spaces) = (&db, &spaces);
+                move || read(db, spaces, 10 + seed)
+            });
+        }
+        for number in 0..30 {
+            db.flush().unwrap();
+            if number % 10 == 9 {
+                db.compact().unwrap();
+            }
+        }
+    });
+    assert_eq!(written.into_inner(), 2 * BATCHES_COUNT);
+    let all = |spaces: &[Keyspace<Ordered>; 2]| {
+        spaces.each_ref().map(|space| space.iter().map(|item| item.unwrap()).collect::<Vec<_>>())
+    };
+    let before = all(&spaces);
+    db.close().unwrap();
+    let (db, spaces) = open();
+    assert!(all(&spaces) == before, "reopening changes nothing");
+    read(&db, &spaces, 20);
+}
+
+/// Threads that open, use and drop keyspaces meet no error but that of a keyspace that is gone.
+#[test]
+fn keyspaces_come_and_go_beside_readers() {
+    let parent = tempfile::tempdir().unwrap();
+    let db = Db::builder(parent.path().join("store")).memory_bytes(32 << 20).open().unwrap();
+    let dropped = |error: &trine::Error| {
+        matches!(error, trine::Error::Dropped { .. } | trine::Error::NoKeyspace { .. })
+    };
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let db = &db;
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                for number in 0..150u32 {
+                    let name = *rng.choose(&["a", "b"]);
+                    let space = db.ordered(name).open().unwrap();
+                    let used = (0..20u32).try_for_each(|key| {
+                        space.put(key.to_be_bytes(), number.to_be_bytes())?;
+                        space.get(key.to_be_bytes())?;
+                        space.iter().try_for_each(|item| item.map(|_| ()))
+                    });
+                    assert!(used.as_ref().err().is_none_or(dropped), "{used:?}");
+                    if rng.one_in(3) {
+                        let gone = db.drop_keyspace(name);
+                        assert!(gone.as_ref().err().is_none_or(dropped), "{gone:?}");
+                    } else if rng.one_in(10) {
+                        db.compact().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    db.close().unwrap();
+}
