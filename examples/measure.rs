@@ -1,7 +1,8 @@
 //! The figures of docs/RESULTS.md: load, reopen after a kill, cold and cached gets, absent keys, scans.
 //!
-//! `cargo run --release --example measure -- DIR COMMAND ITEMS MEMORY_MIB [OPERATIONS]`, with COMMAND one of
-//! `load` (random order, then killed without closing), `reopen`, `get`, `miss`, `scan`, `iterate`. Keys have 16 bytes,
+//! `cargo run --release --example measure -- DIR COMMAND ITEMS MEMORY_MIB [OPERATIONS [WARM]]`, with COMMAND
+//! one of `load` (random order, then killed without closing), `reopen`, `get`, `miss`, `scan`, `iterate`.
+//! WARM other gets of present keys come first, unmeasured. Keys have 16 bytes,
 //! values 100; each value is checked. Reads go past the page cache where the file system allows, and say so.
 
 #![expect(
@@ -18,7 +19,9 @@ use trine::{Db, Keyspace, Ordered};
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, command, items, memory_mib, rest @ ..] = arguments.as_slice() else {
-        eprintln!("usage: measure DIR load|reopen|get|miss|scan|iterate ITEMS MEMORY_MIB [OPERATIONS]");
+        eprintln!(
+            "usage: measure DIR load|reopen|get|miss|scan|iterate ITEMS MEMORY_MIB [OPERATIONS [WARM]]"
+        );
         std::process::exit(2);
     };
     let items: u64 = items.parse().unwrap();
@@ -33,6 +36,7 @@ fn main() {
     }
     let mut run =
         Run { db: &db, keyspace: &keyspace, items, operations, histogram: Histogram::new(3).unwrap() };
+    run.warm(rest.get(1).map_or(0, |text| text.parse().unwrap()));
     match command.as_str() {
         "load" => run.load(),
         "get" => run.get(Keys::Present),
@@ -83,6 +87,13 @@ impl Run<'_> {
         // A half-full memtable is left for the reopen to replay.
         for number in 0..self.items.min(150_000) {
             self.keyspace.put(key(number), value(number)).unwrap();
+        }
+    }
+
+    fn warm(&mut self, count: u64) {
+        let mut random = 2;
+        for _ in 0..count {
+            self.keyspace.contains(key(next(&mut random) % self.items)).unwrap();
         }
     }
 

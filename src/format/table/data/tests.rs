@@ -284,3 +284,17 @@ fn damaged_blocks_never_panic() {
         }
     }
 }
+
+/// Who changes a value and computes the checksum anew has changed the value: checksums are not signatures.
+#[test]
+fn checksums_are_not_signatures() {
+    let model: Model = [(b"key".to_vec(), put(b"value"))].into();
+    let mut bytes = block(&model);
+    let at = bytes.windows(5).position(|window| window == b"value").expect("stored as it is");
+    bytes[at] = b'V';
+    assert!(check_seal(&bytes, CONTEXT).is_err());
+    crate::format::table::seal(&mut bytes, CONTEXT);
+    assert!(check_seal(&bytes, CONTEXT).is_ok() && check(&bytes).is_ok());
+    let found = find(&bytes, b"key", tag(b"key")).expect("the key is there");
+    assert_eq!(&bytes[found.value], b"Value");
+}
