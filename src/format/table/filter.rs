@@ -175,7 +175,10 @@ pub(crate) fn check(page: &[u8]) -> Result<(), Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::checksum::Context;
     use crate::base::hash::HashSecret;
+    use crate::format::golden::Golden;
+    use crate::format::table::seal;
 
     fn hashes(range: std::ops::Range<u64>) -> Vec<u64> {
         let secret = HashSecret::expand([3; 16]);
@@ -238,32 +241,103 @@ mod tests {
         assert_eq!(FilterShape::new(3, 10).page_bytes, 512);
     }
 
-    /// Every check of a page has an input that trips it; shapes that cannot be are known.
+    /// A small filter of one page, and one of two whole pages.
+    #[test]
+    fn golden() {
+        let fields = [0x0123_4567_89a0_0000, 0x7fff_ffff_fff0_0000, 0xfedc_ba98_7650_0000];
+        let two = FilterShape { pages: 2, page_bytes: PAGE_BYTES as u32, probes: 6 };
+        for (name, shape) in [("table_filter_small", FilterShape::new(3, 10)), ("table_filter_pages", two)] {
+            assert!(shape.is_valid());
+            let page_bytes = shape.page_bytes as usize;
+            let mut pages = Vec::new();
+            build(shape, &fields, &mut pages);
+            for (number, page) in pages.chunks_mut(page_bytes).enumerate() {
+                let offset = 12_288 + (number * page_bytes) as u64;
+                seal(page, Context { file_uid: 7, offset, tag: BlockKind::Filter as u8 });
+            }
+            let mut golden = Golden::new(name, &pages);
+            golden.heading("filter fields of the keys, h:");
+            fields.iter().for_each(|field| golden.heading(&format!("  {field:#018x}")));
+            for (number, page) in pages.chunks(page_bytes).enumerate() {
+                let offset = 12_288 + number * page_bytes;
+                golden.heading(&format!("filter page {number} at offset {offset} of file uid 7"));
+                caption_page(&mut golden, page);
+            }
+            golden.check();
+        }
+    }
+
+    /// Captions one page, lines without a bit together.
+    fn caption_page(golden: &mut Golden<'_>, page: &[u8]) {
+        for (caption, count) in
+            [("checksum", 4), ("tag", 1), ("probes", 1), ("zero", 2), ("page", 4), ("pages", 4), ("zero", 48)]
+        {
+            golden.field(caption, count);
+        }
+        let lines: Vec<&[u8]> = page[LINE_BYTES..].chunks(LINE_BYTES).collect();
+        let mut first = 0;
+        for group in lines.chunk_by(|one, next| [one, next].iter().all(|line| **line == &[0; LINE_BYTES][..]))
+        {
+            let caption = match group.len() {
+                1 => format!("line {first}"),
+                count => format!("lines {first} to {}", first + count - 1),
+            };
+            golden.field(&caption, group.len() * LINE_BYTES);
+            first += group.len();
+        }
+    }
+
+    /// Every check of a page has an input that trips it.
     #[test]
     fn malformed_pages_are_refused() {
         let mut page = Vec::new();
         build(FilterShape::new(3, 10), &hashes(0..3), &mut page);
         assert_eq!(check(&page), Ok(()));
-        for (at, byte) in [(5, 0), (5, 13), (6, 1), (8, 1), (16, 1), (63, 1)] {
+        for (at, byte, what) in [
+            (5, 0, "probes of a filter"),
+            (5, 13, "probes of a filter"),
+            (6, 1, "padding of a filter page"),
+            (7, 1, "padding of a filter page"),
+            (8, 1, "number of a filter page"),
+            (12, 0, "number of a filter page"),
+            (16, 1, "padding of a filter page"),
+            (63, 1, "padding of a filter page"),
+        ] {
             let mut bad = page.clone();
             bad[at] = byte;
-            assert!(check(&bad).is_err(), "byte {at}");
+            assert_eq!(check(&bad).map_err(|malformed| malformed.what), Err(what), "byte {at}");
         }
-        assert!(check(&page[..511]).is_err());
-        assert!(check(&[]).is_err());
-        assert!(check(&[0; 8192]).is_err());
-        let valid = FilterShape { pages: 2, page_bytes: 4096, probes: 6 };
-        assert!(valid.is_valid());
+        for bytes in [0, 511, PAGE_BYTES + UNIT_BYTES] {
+            let mut bad = page.clone();
+            bad.resize(bytes, 0);
+            let found = check(&bad).map_err(|malformed| malformed.what);
+            assert_eq!(found, Err("length of a filter page"), "{bytes} bytes");
+        }
+        assert!(may_contain(&[], 1, 6), "what cannot be asked may be there");
+    }
+
+    /// Shapes that `new` cannot give are known.
+    #[test]
+    fn malformed_shapes_are_refused() {
+        let whole = FilterShape { pages: 2, page_bytes: 4096, probes: 6 };
+        let small = FilterShape { pages: 1, page_bytes: 512, probes: 6 };
+        for valid in [FilterShape::NONE, whole, small] {
+            assert!(valid.is_valid(), "{valid:?}");
+        }
         for bad in [
-            FilterShape { pages: 0, ..valid },
-            FilterShape { page_bytes: 512, ..valid },
-            FilterShape { pages: 1, page_bytes: 500, ..valid },
-            FilterShape { pages: 1, page_bytes: 0, ..valid },
-            FilterShape { probes: 0, ..valid },
-            FilterShape { probes: 13, ..valid },
+            FilterShape { page_bytes: 512, ..FilterShape::NONE },
+            FilterShape { probes: 6, ..FilterShape::NONE },
+            FilterShape { page_bytes: 512, ..whole },
+            FilterShape { page_bytes: 8192, ..whole },
+            FilterShape { probes: 0, ..whole },
+            FilterShape { probes: 13, ..whole },
+            FilterShape { page_bytes: 0, ..small },
+            FilterShape { page_bytes: 500, ..small },
+            FilterShape { page_bytes: 4608, ..small },
+            FilterShape { probes: 0, ..small },
+            FilterShape { probes: 13, ..small },
         ] {
             assert!(!bad.is_valid(), "{bad:?}");
         }
-        assert!(may_contain(&[], 1, 6), "what cannot be asked may be there");
     }
 }

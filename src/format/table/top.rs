@@ -137,7 +137,8 @@ impl Top {
 mod tests {
     use super::*;
     use crate::base::checksum::Context;
-    use crate::format::table::seal;
+    use crate::format::golden::Golden;
+    use crate::format::table::{UNIT_BYTES, seal};
 
     fn block(separators: &[&[u8]]) -> Vec<u8> {
         let mut block = encode(separators.iter().copied());
@@ -173,24 +174,77 @@ mod tests {
         }
     }
 
+    /// A block of three separators.
+    #[test]
+    fn golden() {
+        let mut block = encode([&b"aa"[..], b"mm-2", b"y"].into_iter());
+        seal(&mut block, Context { file_uid: 7, offset: 20_480, tag: TOP_TAG });
+        let mut golden = Golden::new("table_top", &block);
+        golden.heading("top block at offset 20480 of file uid 7");
+        for (caption, count) in [
+            ("checksum", 4),
+            ("tag", 1),
+            ("zero", 3),
+            ("pages", 4),
+            ("used", 4),
+            ("lengths", 6),
+            ("separator", 2),
+            ("separator", 4),
+            ("separator", 1),
+        ] {
+            golden.field(caption, count);
+        }
+        golden.zeros_to("padding", UNIT_BYTES);
+        golden.check();
+    }
+
     /// Every check of the decoder has an input that trips it.
     #[test]
     fn malformed_blocks_are_refused() {
         let good = block(&[b"a", b"bc"]);
+        let refused = |block: &[u8], pages, what| {
+            let found = Top::decode(block, pages).map(|_| ()).map_err(|malformed| malformed.what);
+            assert_eq!(found, Err(what));
+        };
         assert!(Top::decode(&good, 2).is_ok());
-        assert!(Top::decode(&good, 1).is_err(), "another number of pages");
-        assert!(Top::decode(&good[..8], 2).is_err(), "short");
-        assert!(Top::decode(&good[..511], 2).is_err(), "not whole units");
-        for (at, byte) in [(5, 1), (8, 3), (12, 24), (16, 200), (18, 3), (20, b'c'), (23, 1), (511, 1)] {
+        for (bytes, what) in [
+            (4, "top block"),
+            (7, "padding of a top block"),
+            (11, "pages in a top block"),
+            (15, "used bytes of a top block"),
+            (19, "lengths in a top block"),
+            (22, "separators of a top block"),
+            (511, "used bytes of a top block"),
+        ] {
+            refused(&good[..bytes], 2, what);
+        }
+        for (at, byte, what) in [
+            (5, 1, "padding of a top block"),
+            (7, 1, "padding of a top block"),
+            (8, 3, "pages in a top block"),
+            (12, 24, "used bytes of a top block"),
+            (13, 2, "used bytes of a top block"),
+            (16, 200, "used bytes of a top block"),
+            (17, 255, "separators of a top block"),
+            (18, 3, "used bytes of a top block"),
+            (20, b'c', "order of separators in a top block"),
+            (23, 1, "padding of a top block"),
+            (511, 1, "padding of a top block"),
+        ] {
             let mut bad = good.clone();
             bad[at] = byte;
-            assert!(Top::decode(&bad, 2).is_err(), "byte {at}");
+            refused(&bad, 2, what);
         }
+        refused(&block(&[b"a", b"a"]), 2, "order of separators in a top block");
+        refused(&good, 1, "pages in a top block");
         let mut none = good.clone();
         none[8] = 0;
-        assert!(Top::decode(&none, 0).is_err(), "no pages");
+        refused(&none, 0, "pages in a top block");
+        let mut long = good.clone();
+        long.resize(2 * UNIT_BYTES, 0);
+        refused(&long, 2, "used bytes of a top block");
         let mut huge = good;
         huge[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(Top::decode(&huge, u32::MAX).is_err(), "more lengths than bytes");
+        refused(&huge, u32::MAX, "lengths in a top block");
     }
 }
