@@ -7,6 +7,21 @@ use super::sync::Arc;
 /// Why an operation failed.
 ///
 /// Cloning is cheap: one failed read may answer many waiters.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// match db.keyspace("names") {
+///     Err(trine::Error::NoKeyspace { name }) => assert_eq!(name, "names"),
+///     other => panic!("{other:?}"),
+/// }
+/// let error = users.put([0; 70_000], b"1").unwrap_err();
+/// assert!(matches!(error, trine::Error::TooLarge { what: "key", limit: 65_535, given: 70_000 }));
+/// assert!(error.to_string().starts_with("a key of 70000 bytes is over the limit of 65535"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -104,6 +119,28 @@ pub enum Error {
 }
 
 /// Bytes on disk that are not what was written.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// # let db = trine::Db::open(&path)?;
+/// # db.ordered("users").open()?.put(b"ann", b"1")?;
+/// # db.flush()?;
+/// # db.close()?;
+/// # for file in std::fs::read_dir(&path)?.map(|entry| entry.unwrap().path()) {
+/// #     if file.file_name().unwrap().to_string_lossy().starts_with("table-") {
+/// #         let mut bytes = std::fs::read(&file)?;
+/// #         bytes[4096 + 20] ^= 1;
+/// #         std::fs::write(&file, bytes)?;
+/// #     }
+/// # }
+/// let db = trine::Db::open(&path)?;
+/// let Err(trine::Error::Corrupt(at)) = db.keyspace("users")?.get(b"ann") else { panic!() };
+/// assert!(at.file.starts_with("table"));
+/// assert_ne!(at.expected, at.found);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Corrupt {
@@ -120,6 +157,21 @@ pub struct Corrupt {
 }
 
 /// The store's result.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// fn rename(users: &trine::Keyspace<trine::Ordered>, old: &str, new: &str) -> trine::Result<bool> {
+///     let Some(value) = users.get(old)? else { return Ok(false) };
+///     users.put(new, value)?;
+///     users.delete(old)?;
+///     Ok(true)
+/// }
+/// assert!(!rename(&users, "ann", "bob")?);
+/// # Ok(()) }
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -10,6 +10,20 @@ use super::{Durability, Handle, Keyspace};
 /// Writes to any keyspaces of one store that become visible and durable together, or not at all.
 ///
 /// Later writes of a key in a batch win over earlier ones. A batch that is dropped writes nothing.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// let mut batch = db.batch();
+/// batch.put(&users, b"ann", b"1")?;
+/// batch.put(&users, b"ann", b"2")?;
+/// assert!(!users.contains(b"ann")?);
+/// batch.commit()?;
+/// assert_eq!(users.get(b"ann")?.as_deref(), Some(&b"2"[..]));
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Batch {
     handle: Arc<Handle>,
@@ -26,6 +40,19 @@ impl Batch {
     /// # Errors
     /// `TooLarge` for a key over 65,535 bytes or a value over 1 MiB; `Dropped`; `Invalid` for a keyspace of
     /// another store. The batch is as before.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// batch.put(&users, b"ann", b"1")?;
+    /// assert!(batch.put(&users, [0; 70_000], b"too large a key").is_err());
+    /// batch.commit()?;
+    /// assert_eq!(users.iter().count(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn put<K>(
         &mut self,
         keyspace: &Keyspace<K>,
@@ -39,6 +66,19 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Batch::put`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let mut batch = db.batch();
+    /// batch.delete(&users, b"ann")?;
+    /// batch.commit()?;
+    /// assert!(!users.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
     pub fn delete<K>(&mut self, keyspace: &Keyspace<K>, key: impl AsRef<[u8]>) -> Result<()> {
         self.push(keyspace, ItemKind::Delete, key.as_ref(), &[])
     }
@@ -53,21 +93,69 @@ impl Batch {
     }
 
     /// Writes in the batch.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// batch.put(&users, b"ann", b"1")?;
+    /// batch.delete(&users, b"ann")?;
+    /// assert_eq!(batch.len(), 2);
+    /// # Ok(()) }
+    /// ```
     pub fn len(&self) -> usize {
         self.items.count()
     }
 
     /// Whether it has none.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// assert!(batch.is_empty());
+    /// batch.delete(&users, b"ann")?;
+    /// assert!(!batch.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.items.count() == 0
     }
 
     /// Bytes of its keys and values.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// batch.put(&users, b"ann", b"12")?;
+    /// assert_eq!(batch.bytes(), 5);
+    /// # Ok(()) }
+    /// ```
     pub fn bytes(&self) -> usize {
         self.items.key_value_bytes()
     }
 
     /// Forgets its writes, keeping its memory for the next ones.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// batch.put(&users, b"ann", b"1")?;
+    /// batch.clear();
+    /// batch.commit()?;
+    /// assert!(!users.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
     pub fn clear(&mut self) {
         self.items.clear();
     }
@@ -78,6 +166,19 @@ impl Batch {
     /// `TooLarge` if it is over its limit ([`Stats::batch_bytes_max`](crate::Stats)), or has so many tiny
     /// items that a write buffer may not hold them (each takes up to some 340 bytes beside its own), `Full`
     /// while the disk is full, `ReadOnly`, `Latched`, `Io`. Nothing of it is visible then.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// batch.put(&users, b"ann", b"1")?;
+    /// batch.put(&users, b"bob", b"2")?;
+    /// batch.commit()?;
+    /// assert_eq!(users.iter().count(), 2);
+    /// # Ok(()) }
+    /// ```
     pub fn commit(self) -> Result<()> {
         self.handle.write(&self.items, None)
     }

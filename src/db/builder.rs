@@ -9,6 +9,18 @@ use crate::engine::{Env, Mode, OpenOptions, Store, Until};
 use super::Db;
 
 /// When a write is acknowledged.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let db = trine::Db::builder(&path).durability(trine::Durability::Sync).open()?;
+/// let users = db.ordered("users").open()?;
+/// let before = db.stats().io.syncs;
+/// users.put(b"ann", b"1")?;
+/// assert!(db.stats().io.syncs > before);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Durability {
@@ -30,6 +42,18 @@ impl Durability {
 }
 
 /// Whether a store is made.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// use trine::{Create, Db, Error};
+/// let never = || Db::builder(&path).create(Create::Never).open();
+/// assert!(matches!(never(), Err(Error::Missing { .. })));
+/// Db::builder(&path).create(Create::IfMissing).open()?.close()?;
+/// assert!(never().is_ok());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Create {
@@ -41,6 +65,17 @@ pub enum Create {
 }
 
 /// What the opener may do.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// use trine::{Access, Db, Error};
+/// Db::open(&path)?.close()?;
+/// let db = Db::builder(&path).access(Access::ReadOnly).open()?;
+/// assert!(matches!(db.flush(), Err(Error::ReadOnly)));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Access {
@@ -52,6 +87,17 @@ pub enum Access {
 }
 
 /// Settings to choose before a store is opened; every one has a default that was measured.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// use trine::{Db, Durability};
+/// let builder = Db::builder(&path).memory_bytes(64 << 20).durability(Durability::Sync);
+/// let db = builder.set("background_threads", 1).open()?;
+/// assert_eq!(db.stats().memory.budget_bytes, 64 << 20);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Builder {
     path: PathBuf,
@@ -73,18 +119,45 @@ impl Builder {
     }
 
     /// Memory for everything the store keeps: write buffers, cache, filters, indexes, merges. In bytes.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = trine::Db::builder(&path).memory_bytes(64 << 20).open()?;
+    /// assert_eq!(db.stats().memory.budget_bytes, 64 << 20);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn memory_bytes(self, bytes: u64) -> Builder {
         self.set("memory_bytes", bytes)
     }
 
     /// When writes are acknowledged that do not say so themselves.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = trine::Db::builder(&path).durability(trine::Durability::Sync).open()?;
+    /// let sync = db.settings().into_iter().find(|one| one.name == "sync_every_commit").unwrap();
+    /// assert_eq!((sync.value, sync.default), (1, 0));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn durability(self, durability: Durability) -> Builder {
         self.set("sync_every_commit", u64::from(durability == Durability::Sync))
     }
 
     /// Whether a missing store is made.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let never = trine::Db::builder(&path).create(trine::Create::Never).open();
+    /// assert!(matches!(never, Err(trine::Error::Missing { .. })));
+    /// assert!(!path.exists());
+    /// ```
     #[must_use]
     pub fn create(mut self, create: Create) -> Builder {
         self.create = create;
@@ -112,6 +185,16 @@ impl Builder {
     }
 
     /// Sets any store setting by its name in [`Db::settings`]. A wrong name or value is reported by `open`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = trine::Db::builder(&path).set("open_files_max", 64).open()?;
+    /// let files = db.settings().into_iter().find(|one| one.name == "open_files_max").unwrap();
+    /// assert_eq!((files.value, files.default), (64, 512));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn set(mut self, name: &str, value: u64) -> Builder {
         if let Err(Error::Invalid { faults }) = self.settings.set(name, value) {

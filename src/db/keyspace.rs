@@ -18,14 +18,43 @@ use super::range::{self, Cursor, Range};
 use super::{Handle, KeyspaceAt, SettingValue, Snapshot, Value};
 
 /// A keyspace whose keys are ordered as unsigned bytes.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let users: trine::Keyspace<trine::Ordered> = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// assert_eq!(users.range("a"..).count(), 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Ordered {}
 
 /// A keyspace of a kind known at run time.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// db.ordered("users").open()?.put(b"ann", b"1")?;
+/// let any: trine::Keyspace<trine::Any> = db.keyspace("users")?;
+/// assert_eq!(any.get(b"ann")?.as_deref(), Some(&b"1"[..]));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Any {}
 
 /// The kinds of keyspace.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// db.ordered("users").open()?;
+/// assert_eq!(db.keyspaces()[0].kind, trine::Kind::Ordered);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Kind {
@@ -34,6 +63,17 @@ pub enum Kind {
 }
 
 /// One entry of [`Db::keyspaces`](super::Db::keyspaces).
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// db.ordered("users").open()?;
+/// db.ordered("names").open()?;
+/// let names: Vec<_> = db.keyspaces().into_iter().map(|one| one.name).collect();
+/// assert_eq!(names, ["names", "users"]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct KeyspaceInfo {
@@ -44,6 +84,19 @@ pub struct KeyspaceInfo {
 }
 
 /// What a get did, step by step.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// let (_, trace) = users.trace(b"ann")?;
+/// let names: Vec<_> = trace.steps.iter().map(|step| step.name).collect();
+/// assert_eq!(names[..4], ["MtGet", "FileFind", "FBLoad", "FBMatch"]);
+/// assert_eq!(names[4..], ["IBLoad", "IBSeek", "DBLoad", "DBSeek"]);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Trace {
@@ -52,6 +105,19 @@ pub struct Trace {
 }
 
 /// One step of a get: MtGet, FileFind, FBLoad, FBMatch, IBLoad, IBSeek, DBLoad or DBSeek.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// db.flush()?;
+/// let (_, trace) = users.trace(b"ann")?;
+/// let seek = trace.steps.iter().find(|step| step.name == "DBSeek").unwrap();
+/// assert_eq!(seek.count, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TraceStep {
@@ -66,6 +132,16 @@ pub struct TraceStep {
 }
 
 /// Opens or makes a keyspace.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let users = db.ordered("users").set("filter_bits_per_key", 16).open()?;
+/// users.put(b"ann", b"1")?;
+/// assert_eq!(db.keyspaces().len(), 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct KeyspaceBuilder {
     handle: Arc<Handle>,
@@ -80,6 +156,16 @@ impl KeyspaceBuilder {
 
     /// Sets a keyspace setting by its name in [`Keyspace::settings`]. For a keyspace that exists it applies
     /// to tables written from now on.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let users = db.ordered("users").set("size_ratio", 10).set("level0_runs", 2).open()?;
+    /// let runs = users.settings().into_iter().find(|one| one.name == "level0_runs").unwrap();
+    /// assert_eq!(runs.value, 2);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn set(mut self, name: &str, value: u64) -> KeyspaceBuilder {
         self.given.push((name.to_owned(), value));
@@ -128,6 +214,17 @@ impl KeyspaceBuilder {
 }
 
 /// A named map of the store. Clones are handles of the same keyspace; threads may share them.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let users = db.ordered("users").open()?;
+/// let same = users.clone();
+/// std::thread::spawn(move || same.put(b"ann", b"1")).join().unwrap()?;
+/// assert!(users.contains(b"ann")?);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Keyspace<K> {
     handle: Arc<Handle>,
@@ -162,6 +259,14 @@ impl<K> Keyspace<K> {
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// assert_eq!(db.ordered("users").open()?.name(), "users");
+    /// # Ok(()) }
+    /// ```
     pub fn name(&self) -> &str {
         &self.keyspace.name
     }
@@ -367,6 +472,16 @@ impl<K> Keyspace<K> {
     }
 
     /// Every setting of the keyspace, with its default and what it does.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let bits = users.settings().into_iter().find(|one| one.name == "filter_bits_per_key").unwrap();
+    /// assert_eq!((bits.value, bits.min, bits.max), (bits.default, 0, 24));
+    /// # Ok(()) }
+    /// ```
     pub fn settings(&self) -> Vec<SettingValue> {
         self.keyspace.settings().values().into_iter().map(SettingValue::new).collect()
     }
@@ -395,6 +510,16 @@ impl Keyspace<Any> {
     ///
     /// # Errors
     /// None today: every keyspace is ordered.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// db.ordered("users").open()?.put(b"ann", b"1")?;
+    /// let users = db.keyspace("users")?.ordered()?;
+    /// assert_eq!(users.range("a".."b").count(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn ordered(&self) -> Result<Keyspace<Ordered>> {
         Ok(Keyspace::new(&self.handle, Arc::clone(&self.keyspace)))
     }

@@ -45,6 +45,21 @@ struct Side {
 }
 
 /// Items in key order, from either end; each is read when it is asked for. After an error it ends.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// for name in ["ann", "bob", "eve"] {
+///     users.put(name, b"")?;
+/// }
+/// let mut range: trine::Range = users.iter();
+/// assert_eq!(range.next().unwrap()?.0, b"ann"[..]);
+/// assert_eq!(range.next_back().unwrap()?.0, b"eve"[..]);
+/// assert_eq!(range.count(), 1);
+/// # Ok(()) }
+/// ```
 pub struct Range {
     handle: Arc<Handle>,
     keyspace: Arc<catalog::Keyspace>,
@@ -154,6 +169,19 @@ impl fmt::Debug for Range {
 /// nothing an item.
 ///
 /// It begins before the first item; `prev` from there goes to the last.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put("ann", "1")?;
+/// users.put("bob", "2")?;
+/// let mut cursor: trine::Cursor = users.cursor::<&str>(..);
+/// assert_eq!(cursor.prev()?, Some((&b"bob"[..], &b"2"[..])));
+/// assert_eq!(cursor.prev()?, Some((&b"ann"[..], &b"1"[..])));
+/// # Ok(()) }
+/// ```
 pub struct Cursor {
     handle: Arc<Handle>,
     keyspace: Arc<catalog::Keyspace>,
@@ -197,6 +225,21 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`Cursor::next`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// users.put("eve", "2")?;
+    /// let mut cursor = users.cursor::<&str>(..);
+    /// cursor.seek("bob")?;
+    /// assert_eq!(cursor.next()?, Some((&b"eve"[..], &b"2"[..])));
+    /// cursor.seek("bob")?;
+    /// assert_eq!(cursor.prev()?, Some((&b"ann"[..], &b"1"[..])));
+    /// # Ok(()) }
+    /// ```
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         live_at(&self.handle, &self.keyspace, &self.point)?;
         self.scan.seek(Bound::Included(key.as_ref()), Direction::Forward);
@@ -210,6 +253,22 @@ impl Cursor {
     /// # Errors
     /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. Seek before going
     /// on.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// users.put("bob", "2")?;
+    /// let (mut cursor, mut count) = (users.cursor("b"..), 0);
+    /// while let Some((key, value)) = cursor.next()? {
+    ///     assert_eq!((key, value), (&b"bob"[..], &b"2"[..]));
+    ///     count += 1;
+    /// }
+    /// assert_eq!(count, 1);
+    /// # Ok(()) }
+    /// ```
     #[expect(clippy::should_implement_trait, reason = "it lends, which an Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.step(Direction::Forward)
@@ -219,6 +278,19 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`Cursor::next`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// users.put("bob", "2")?;
+    /// let mut cursor = users.cursor(.."b");
+    /// assert_eq!(cursor.prev()?, Some((&b"ann"[..], &b"1"[..])));
+    /// assert_eq!(cursor.prev()?, None);
+    /// # Ok(()) }
+    /// ```
     pub fn prev(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.step(Direction::Backward)
     }

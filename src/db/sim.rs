@@ -45,6 +45,18 @@ pub use crate::io::sim::{Crash, FailedSync, Failure, Operation, Repeat, Stop};
 const MEMORY_BYTES_MIN: u64 = 128 << 10;
 
 /// A simulated machine. See the module.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// use trine::sim::World;
+/// let (one, two) = (World::new(7), World::new(7));
+/// for world in [&one, &two] {
+///     world.start_log();
+///     world.builder().open()?.ordered("users").open()?.put("ann", "1")?;
+/// }
+/// assert_eq!(one.log(), two.log());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct World {
     disk: Arc<SimDisk>,
@@ -61,6 +73,11 @@ struct Process {
 
 impl World {
     /// A machine with an empty disk.
+    ///
+    /// ```
+    /// let world = trine::sim::World::new(1);
+    /// assert_eq!((world.calls(), world.used_bytes()), (0, 0));
+    /// ```
     pub fn new(seed: u64) -> World {
         World::on(SimDisk::new(seed), seed)
     }
@@ -87,6 +104,15 @@ impl World {
     ///
     /// Calls that wait (`flush`, `settle`, a write that needs room) give turns by themselves. Between such
     /// calls nothing moves but by this.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// world.run_until_idle();
+    /// assert!(!world.run_one());
+    /// # Ok(()) }
+    /// ```
     pub fn run_one(&self) -> bool {
         let threads = self.process.lock().threads.clone();
         threads.is_some_and(|threads| threads.run_one())
@@ -96,6 +122,17 @@ impl World {
     ///
     /// # Panics
     /// If it never comes to rest.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// world.run_until_idle();
+    /// assert!(!world.run_one());
+    /// # Ok(()) }
+    /// ```
     pub fn run_until_idle(&self) {
         let threads = self.process.lock().threads.clone();
         if let Some(threads) = threads {
@@ -104,6 +141,21 @@ impl World {
     }
 
     /// Lets time pass for the store opened last.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// world.set_capacity_bytes(Some(world.used_bytes()));
+    /// users.put("ann", "1")?;
+    /// assert!(db.flush().is_err());
+    /// world.set_capacity_bytes(None);
+    /// world.advance_ns(1_000_000_000);
+    /// world.run_until_idle();
+    /// assert!(db.flush().is_ok(), "it was tried again after a while");
+    /// # Ok(()) }
+    /// ```
     pub fn advance_ns(&self, ns: u64) {
         let threads = self.process.lock().threads.clone();
         if let Some(threads) = threads {
@@ -113,6 +165,18 @@ impl World {
 
     /// A machine of its own with the same disk, as it is now. No store is open there, though the lock is as
     /// it was: a [`crash`](World::crash) is what opens it again.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// let fork = world.fork();
+    /// let before = fork.calls();
+    /// users.put("ann", "1")?;
+    /// assert_eq!(fork.calls(), before);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn fork(&self) -> World {
         World::on(self.disk.fork(), self.process.lock().seed)
@@ -122,6 +186,18 @@ impl World {
     ///
     /// The seed decides what of the unsynced writes and names a power cut leaves, and what the next process
     /// does.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// let after = world.crash(trine::sim::Crash::Process, 2);
+    /// let db = after.builder().open()?;
+    /// assert!(db.keyspace("users")?.contains("ann")?, "the kernel had it");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn crash(&self, crash: Crash, seed: u64) -> World {
         let disk = self.disk.fork();
@@ -131,12 +207,36 @@ impl World {
 
     /// The process stops at call `index` of the disk from now, counting from 0: that call and all after it
     /// fail. Replaces what was planned before.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// world.stop(trine::sim::Stop::Before, 0);
+    /// assert!(users.put("ann", "1").is_err());
+    /// assert!(world.is_stopped());
+    /// # Ok(()) }
+    /// ```
     pub fn stop(&self, stop: Stop, index: u64) {
         self.disk.plan(Plan::stop(stop, index));
     }
 
     /// From now on calls of the disk fail as the faults say. Replaces what was planned before; none: all is
     /// well again.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// use trine::sim::{Failure, Fault, Operation};
+    /// world.fail(&[Fault::of(Operation::Sync, Failure::Io)]);
+    /// users.put("ann", "1")?;
+    /// assert!(matches!(db.sync(), Err(trine::Error::Io { .. })));
+    /// assert!(matches!(users.put("bob", "2"), Err(trine::Error::Latched { .. })));
+    /// # Ok(()) }
+    /// ```
     pub fn fail(&self, faults: &[Fault]) {
         let plan = faults.iter().fold(Plan::default(), |plan, fault| {
             let plan = plan.and_fail(fault.select, fault.index, fault.failure, fault.repeat);
@@ -146,31 +246,101 @@ impl World {
     }
 
     /// Whether the process was stopped.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// world.stop(trine::sim::Stop::After, 0);
+    /// assert!(!world.is_stopped());
+    /// assert!(users.put("ann", "1").is_err());
+    /// assert!(world.is_stopped());
+    /// # Ok(()) }
+    /// ```
     pub fn is_stopped(&self) -> bool {
         self.disk.is_stopped()
     }
 
     /// Calls of the disk so far.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = world.calls();
+    /// users.put("ann", "1")?;
+    /// assert!(world.calls() > before);
+    /// # Ok(()) }
+    /// ```
     pub fn calls(&self) -> u64 {
         self.disk.calls()
     }
 
     /// Keeps a log of calls from now on.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// assert!(world.log().is_empty());
+    /// world.start_log();
+    /// users.put("ann", "2")?;
+    /// assert!(!world.log().is_empty());
+    /// # Ok(()) }
+    /// ```
     pub fn start_log(&self) {
         self.disk.start_log();
     }
 
     /// The log so far, a line a call, with a checksum of what was written.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// world.start_log();
+    /// users.put("ann", "1")?;
+    /// assert!(world.log()[0].contains("Write log-"));
+    /// # Ok(()) }
+    /// ```
     pub fn log(&self) -> Vec<String> {
         self.disk.log().iter().map(ToString::to_string).collect()
     }
 
     /// How large all files together may grow; `None`: without limit.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// world.set_capacity_bytes(Some(world.used_bytes()));
+    /// users.put("ann", "1")?;
+    /// assert!(matches!(db.flush(), Err(trine::Error::Full { .. })));
+    /// # Ok(()) }
+    /// ```
     pub fn set_capacity_bytes(&self, capacity_bytes: Option<u64>) {
         self.disk.set_capacity_bytes(capacity_bytes);
     }
 
     /// How large all files together are.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = world.used_bytes();
+    /// users.put("ann", "1")?;
+    /// db.flush()?;
+    /// assert!(world.used_bytes() > before);
+    /// # Ok(()) }
+    /// ```
     pub fn used_bytes(&self) -> u64 {
         self.disk.used_bytes()
     }
@@ -179,11 +349,30 @@ impl World {
     ///
     /// # Errors
     /// `Missing` while there is no directory.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// assert!(matches!(world.files(), Err(trine::Error::Missing { .. })));
+    /// let db = world.builder().open()?;
+    /// assert!(world.files()?.iter().any(|name| name == "STORE"));
+    /// # Ok(()) }
+    /// ```
     pub fn files(&self) -> Result<Vec<String>> {
         self.disk.names()
     }
 
     /// The bytes of a file; `None` if there is none of that name.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// let header = world.contents("STORE").unwrap();
+    /// assert_eq!(header[..8], *b"\x89Trine\r\n");
+    /// assert!(world.contents("log-00000000000000ff").is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn contents(&self, file: &str) -> Option<Vec<u8>> {
         self.disk.contents(FileName::parse(file, 0)?)
     }
@@ -192,6 +381,18 @@ impl World {
     ///
     /// # Panics
     /// If no file of a store has such a name.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// db.close()?;
+    /// let mut bytes = world.contents("STORE").unwrap();
+    /// bytes[20] ^= 1;
+    /// world.set_contents("STORE", Some(&bytes));
+    /// assert!(matches!(world.builder().open(), Err(trine::Error::Corrupt(_))));
+    /// # Ok(()) }
+    /// ```
     pub fn set_contents(&self, file: &str, bytes: Option<&[u8]>) {
         let file = FileName::parse(file, 0).expect("the name of a store's file");
         self.disk.set_contents(file, bytes);
@@ -199,6 +400,14 @@ impl World {
 }
 
 /// Settings to choose before a simulated store is opened.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let world = trine::sim::World::new(1);
+/// let db = world.builder().memory_bytes(256 << 10).open()?;
+/// assert_eq!(db.stats().memory.budget_bytes, 256 << 10);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct WorldBuilder<'w> {
     world: &'w World,
@@ -209,6 +418,15 @@ pub struct WorldBuilder<'w> {
 impl WorldBuilder<'_> {
     /// As [`Builder::memory_bytes`], from 128 KiB on: write buffers are then 16 KiB, and flushes and merges
     /// come after a few hundred items.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// assert!(world.builder().memory_bytes(1).open().is_err());
+    /// let db = world.builder().memory_bytes(128 << 10).open()?;
+    /// assert_eq!(db.stats().memory.budget_bytes, 128 << 10);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
@@ -216,6 +434,17 @@ impl WorldBuilder<'_> {
     }
 
     /// As [`Builder::durability`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// use trine::sim::Crash;
+    /// let db = world.builder().durability(trine::Durability::Sync).open()?;
+    /// db.ordered("users").open()?.put("ann", "1")?;
+    /// let db = world.crash(Crash::Power, 2).builder().open()?;
+    /// assert!(db.keyspace("users")?.contains("ann")?);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.builder = self.builder.durability(durability);
@@ -223,6 +452,12 @@ impl WorldBuilder<'_> {
     }
 
     /// As [`Builder::create`].
+    ///
+    /// ```
+    /// # let world = trine::sim::World::new(1);
+    /// let never = world.builder().create(trine::Create::Never).open();
+    /// assert!(matches!(never, Err(trine::Error::Missing { .. })));
+    /// ```
     #[must_use]
     pub fn create(mut self, create: Create) -> Self {
         self.builder = self.builder.create(create);
@@ -230,6 +465,15 @@ impl WorldBuilder<'_> {
     }
 
     /// As [`Builder::access`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// world.builder().open()?.close()?;
+    /// let db = world.builder().access(trine::Access::ReadOnly).open()?;
+    /// assert!(matches!(db.sync(), Err(trine::Error::ReadOnly)));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn access(mut self, access: Access) -> Self {
         self.builder = self.builder.access(access);
@@ -237,6 +481,15 @@ impl WorldBuilder<'_> {
     }
 
     /// As [`Builder::set`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// assert!(world.builder().set("no_such_setting", 1).open().is_err());
+    /// let db = world.builder().set("open_files_max", 16).open()?;
+    /// assert!(db.settings().iter().any(|one| one.name == "open_files_max" && one.value == 16));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn set(mut self, name: &str, value: u64) -> Self {
         self.builder = self.builder.set(name, value);
@@ -247,6 +500,15 @@ impl WorldBuilder<'_> {
     ///
     /// # Errors
     /// As [`Builder::open`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// let db = world.builder().open()?;
+    /// db.ordered("users").open()?;
+    /// assert_eq!(db.keyspaces().len(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn open(self) -> Result<Db> {
         let mut process = self.world.process.lock();
         let (env, threads) = sim_env(&self.world.disk, process.rng.u64());
@@ -287,6 +549,18 @@ pub struct Fault {
 
 impl Fault {
     /// The next call of that kind fails, once.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// use trine::sim::{Failure, Fault, Operation};
+    /// world.fail(&[Fault::of(Operation::Write, Failure::Full)]);
+    /// assert!(users.put("ann", "1").is_err());
+    /// assert!(users.put("ann", "1").is_ok());
+    /// # Ok(()) }
+    /// ```
     pub fn of(operation: Operation, failure: Failure) -> Fault {
         Fault {
             select: Select::operation(operation),
@@ -301,6 +575,19 @@ impl Fault {
     ///
     /// # Panics
     /// If there is no such kind.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// use trine::sim::{Failure, Fault, Operation};
+    /// users.put("ann", "1")?;
+    /// world.fail(&[Fault::of(Operation::Create, Failure::Full).in_files("table")]);
+    /// let Err(trine::Error::Full { file }) = db.flush() else { panic!() };
+    /// assert!(file.starts_with("table-"));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn in_files(mut self, kind: &str) -> Fault {
         let found = FileKind::ALL.into_iter().find(|one| one.word() == kind);
@@ -309,6 +596,18 @@ impl Fault {
     }
 
     /// So many of those calls are let through first.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// use trine::sim::{Failure, Fault, Operation};
+    /// world.fail(&[Fault::of(Operation::Write, Failure::Full).in_files("log").after(1)]);
+    /// assert!(users.put("ann", "1").is_ok());
+    /// assert!(users.put("bob", "2").is_err());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn after(mut self, count: u64) -> Fault {
         self.index = count;
@@ -316,6 +615,19 @@ impl Fault {
     }
 
     /// Once, or from then on.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// use trine::sim::{Failure, Fault, Operation, Repeat};
+    /// world.fail(&[Fault::of(Operation::Write, Failure::Full).repeat(Repeat::Always)]);
+    /// assert!(users.put("ann", "1").is_err() && users.put("ann", "1").is_err());
+    /// world.fail(&[]);
+    /// assert!(users.put("ann", "1").is_ok());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn repeat(mut self, repeat: Repeat) -> Fault {
         self.repeat = repeat;
@@ -323,6 +635,19 @@ impl Fault {
     }
 
     /// What a failed sync leaves. It holds for all faults planned together: the last one's counts.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// # let users = db.ordered("users").open()?;
+    /// use trine::sim::{FailedSync, Failure, Fault, Operation};
+    /// let sync = Fault::of(Operation::Sync, Failure::Io).in_files("log");
+    /// world.fail(&[sync.leaves(FailedSync::Reverted)]);
+    /// users.put("ann", "1")?;
+    /// assert!(db.sync().is_err());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn leaves(mut self, failed_sync: FailedSync) -> Fault {
         self.failed_sync = failed_sync;

@@ -10,6 +10,21 @@ use super::range::{self, Cursor, Range};
 use super::{Handle, Keyspace, Ordered, Value};
 
 /// The store at one moment, over all keyspaces. Clones are the same moment.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// let names = db.ordered("names").open()?;
+/// users.put(b"1", b"ann")?;
+/// let before = db.snapshot();
+/// users.put(b"2", b"bob")?;
+/// names.put(b"bob", b"2")?;
+/// assert_eq!(users.at(&before).iter().count(), 1);
+/// assert_eq!(names.at(&before).iter().count(), 0);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     handle: Arc<Handle>,
@@ -23,6 +38,19 @@ impl Snapshot {
 }
 
 /// A keyspace as of a snapshot: the reads of [`Keyspace`].
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// let before: trine::KeyspaceAt<_> = users.at(&db.snapshot());
+/// users.put(b"ann", b"2")?;
+/// assert_eq!(before.get(b"ann")?.as_deref(), Some(&b"1"[..]));
+/// assert_eq!(users.get(b"ann")?.as_deref(), Some(&b"2"[..]));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct KeyspaceAt<K> {
     keyspace: Keyspace<K>,
@@ -42,6 +70,18 @@ impl<K> KeyspaceAt<K> {
     ///
     /// # Errors
     /// As [`Keyspace::get`]; `Dropped` only if the keyspace was dropped before the snapshot.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put(b"ann", b"2")?;
+    /// assert_eq!(before.get(b"ann")?.as_deref(), Some(&b"1"[..]));
+    /// # Ok(()) }
+    /// ```
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_with(key, Value::copy)
     }
@@ -50,6 +90,18 @@ impl<K> KeyspaceAt<K> {
     ///
     /// # Errors
     /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"12")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.delete(b"ann")?;
+    /// assert_eq!(before.get_with(b"ann", |value| value.len())?, Some(2));
+    /// # Ok(()) }
+    /// ```
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, take: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| value.map(take))
     }
@@ -58,6 +110,20 @@ impl<K> KeyspaceAt<K> {
     ///
     /// # Errors
     /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.delete(b"ann")?;
+    /// let mut buffer = Vec::new();
+    /// assert!(before.get_into(b"ann", &mut buffer)?);
+    /// assert_eq!(buffer, b"1");
+    /// # Ok(()) }
+    /// ```
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
         self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| {
             buffer.clear();
@@ -70,6 +136,17 @@ impl<K> KeyspaceAt<K> {
     ///
     /// # Errors
     /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put(b"ann", b"1")?;
+    /// assert!(!before.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| value.is_some())
     }
@@ -77,21 +154,69 @@ impl<K> KeyspaceAt<K> {
 
 impl KeyspaceAt<Ordered> {
     /// As [`Keyspace::range`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", b"")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("bob", b"")?;
+    /// assert_eq!((before.range("a"..).count(), users.range("a"..).count()), (1, 2));
+    /// # Ok(()) }
+    /// ```
     pub fn range<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Range {
         self.keyspace.range_at(&self.snapshot.point, range::owned(range))
     }
 
     /// As [`Keyspace::prefix`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("user/ann", b"")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("user/bob", b"")?;
+    /// assert_eq!(before.prefix("user/").count(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         self.keyspace.range_at(&self.snapshot.point, range::of_prefix(prefix.as_ref()))
     }
 
     /// As [`Keyspace::iter`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put(b"ann", b"1")?;
+    /// assert!(before.iter().next().is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn iter(&self) -> Range {
         self.keyspace.range_at(&self.snapshot.point, range::all())
     }
 
     /// As [`Keyspace::cursor`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", b"")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("bob", b"")?;
+    /// let mut cursor = before.cursor("b"..);
+    /// assert_eq!(cursor.next()?, None);
+    /// # Ok(()) }
+    /// ```
     pub fn cursor<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Cursor {
         self.keyspace.cursor_at(&self.snapshot.point, range::owned(range))
     }

@@ -3,6 +3,17 @@
 use crate::base::settings::Setting;
 
 /// A setting and its value.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// for one in db.settings() {
+///     assert!((one.min..=one.max).contains(&one.default), "{}: {}", one.name, one.about);
+/// }
+/// assert!(db.settings().iter().any(|one| one.name == "memory_bytes"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SettingValue {

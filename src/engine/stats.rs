@@ -19,6 +19,21 @@ pub(crate) struct Recovery {
 }
 
 /// Counters and sizes of an open store. Counters are since it was opened.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// db.flush()?;
+/// let stats = db.stats();
+/// assert_eq!((stats.keyspaces[0].items, stats.write.items), (1, 1));
+/// assert!(stats.memory.used_bytes <= stats.memory.budget_bytes);
+/// assert!(stats.io.writes > 0 && stats.space.table_bytes > 0);
+/// assert_eq!(stats.background.error, None);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -43,6 +58,18 @@ pub struct Stats {
 }
 
 /// One keyspace.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// db.flush()?;
+/// let stats = users.stats()?;
+/// assert_eq!((&*stats.name, stats.items, stats.key_value_bytes), ("users", 1, 4));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct KeyspaceStats {
@@ -61,6 +88,18 @@ pub struct KeyspaceStats {
 }
 
 /// One level of a keyspace.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// db.flush()?;
+/// let level = users.stats()?.levels[0];
+/// assert_eq!((level.tables, level.items, level.tombstones), (1, 1, 0));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LevelStats {
@@ -79,6 +118,15 @@ pub struct LevelStats {
 }
 
 /// Memory.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let memory = db.stats().memory;
+/// assert_eq!(memory.roles.iter().map(|role| role.bytes).sum::<u64>(), memory.used_bytes);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -93,6 +141,16 @@ pub struct MemoryStats {
 }
 
 /// Memory of one role.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let roles = db.stats().memory.roles;
+/// let cache = roles.iter().find(|role| role.name == "cache").unwrap();
+/// assert!(cache.bytes <= cache.limit_bytes);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MemoryRole {
@@ -105,6 +163,19 @@ pub struct MemoryRole {
 }
 
 /// What reached the operating system.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// let before = db.stats().io;
+/// users.put(b"ann", b"1")?;
+/// db.sync()?;
+/// let after = db.stats().io;
+/// assert!(after.writes > before.writes && after.syncs > before.syncs);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct IoStats {
@@ -129,6 +200,17 @@ pub struct IoStats {
 }
 
 /// The write path.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"12")?;
+/// let write = db.stats().write;
+/// assert_eq!((write.commits, write.items, write.key_value_bytes), (1, 1, 5));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct WriteStats {
@@ -153,6 +235,18 @@ pub struct WriteStats {
 }
 
 /// Space on disk.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// assert_eq!(db.stats().space.table_bytes, 0);
+/// users.put(b"ann", b"1")?;
+/// db.flush()?;
+/// assert!(db.stats().space.table_bytes > 0);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SpaceStats {
@@ -165,6 +259,17 @@ pub struct SpaceStats {
 }
 
 /// What opening the store found.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let db = trine::Db::open(&path)?;
+/// db.ordered("users").open()?.put(b"ann", b"1")?;
+/// db.close()?;
+/// assert_eq!(trine::Db::open(&path)?.stats().recovery.replayed_items, 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct RecoveryStats {
@@ -179,6 +284,17 @@ pub struct RecoveryStats {
 }
 
 /// Snapshots.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let snapshot = db.snapshot();
+/// assert_eq!(db.stats().snapshots.alive, 1);
+/// drop(snapshot);
+/// assert_eq!(db.stats().snapshots.alive, 0);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SnapshotStats {
@@ -191,6 +307,19 @@ pub struct SnapshotStats {
 }
 
 /// Flushes and merges.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// db.flush()?;
+/// db.settle()?;
+/// let background = db.stats().background;
+/// assert_eq!((background.flushes, background.sealed, background.error), (1, 0, None));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BackgroundStats {
