@@ -175,8 +175,8 @@ impl KeyspaceBuilder {
     /// Opens the keyspace, or makes it.
     ///
     /// # Errors
-    /// `Invalid` for a wrong setting or name (1 to 255 bytes); `ReadOnly` if it would have to be made or
-    /// changed; `Latched`, `Full`, `Io`.
+    /// `Invalid` for a wrong setting or name (1 to 255 bytes); in a store opened read-only `NoKeyspace` if it
+    /// would have to be made, `ReadOnly` if changed; `Latched`, `Full`, `Io`.
     ///
     /// # Cost
     /// One sync of the manifest if it is made or its settings change.

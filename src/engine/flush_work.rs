@@ -111,9 +111,10 @@ impl FlushWork {
         edit.changes.extend(sealed.logs.iter().map(|log| Change::LogRemoved { number: log.file.number }));
         let files = output.table.iter().map(|summary| summary.identity.file);
         install(store, &output, edit).inspect_err(|_| store.remove_unnamed(files))?;
-        store.writer.flushed(sealed);
+        // Counted before whoever waits for it goes on.
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
+        store.writer.flushed(sealed);
         store.measure_pressure();
         for log in &sealed.logs {
             match self.old_log {

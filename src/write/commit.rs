@@ -337,8 +337,11 @@ impl<'w> Commit<'w> {
         let total: u64 = op.items as u64 + lead.group.iter().map(|ticket| ticket.items as u64).sum::<u64>();
         let mut sequence = front.last_sequence - total;
         let mut bytes = 0;
+        // A sync or a seal is no batch.
+        let mut batches = 0;
         for (payload, count, key_value_bytes) in std::iter::once(own).chain(others) {
             bytes += key_value_bytes as u64;
+            batches += u64::from(count > 0);
             for item in Items::encoded(payload, count as u64) {
                 sequence += 1;
                 let hash = self.writer.secret.hash(item.key);
@@ -348,7 +351,7 @@ impl<'w> Commit<'w> {
         assert!(sequence == front.last_sequence, "a batch holds the items it was announced with");
         front.buffer.shrink_to(GROUP_BYTES_MAX);
         self.writer.visible.store(sequence, Ordering::Release);
-        self.writer.counts.add(1 + lead.group.len() as u64, total, bytes);
+        self.writer.counts.add(batches, total, bytes);
         for ticket in lead.group {
             ticket.set(TicketState::Done(Ok(())));
         }

@@ -149,14 +149,14 @@ fn read(run: &Run<'_>, checks: &mut Vec<Check>) -> Result<ReadReport, Failure> {
     let db = Db::builder(run.store()).memory_bytes(run.read_memory_bytes).open()?;
     let mut reads = Reads::new(run, &db)?;
     reads.scan_all()?;
+    // Before anything is written again: what is traced lies in tables.
+    let trace = reads.trace()?;
     let bar = progress::endless();
     for (what, phase) in phases() {
         bar.set_message(what);
         bar.tick();
         phase(&mut reads)?;
     }
-    bar.set_message("one traced get");
-    let trace = reads.trace()?;
     let Reads { checks: read_checks, mut costs, scans, .. } = reads;
     checks.extend(read_checks);
     let (stats, resident_bytes) = (db.stats(), system::resident_bytes());
