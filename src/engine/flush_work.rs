@@ -3,7 +3,7 @@
 //!
 //! It also removes files that nobody looks at any more. One thread; a turn is one bounded piece of work.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, Ordering};
 use crate::format::manifest::Change;
@@ -202,12 +202,7 @@ impl Store {
     /// An empty generation in fresh memory.
     pub(super) fn new_generation(&self) -> Result<(Arc<Generation>, memtable::Inserter)> {
         let bytes = self.budget.generation_bytes as usize;
-        let region = self.env.memory.region(bytes).ok_or_else(|| Error::Io {
-            operation: "get memory for",
-            file: "a memtable generation".to_owned(),
-            offset: 0,
-            source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
-        })?;
+        let region = self.env.memory.region_for("a memtable generation", bytes)?;
         let (generation, inserter) = memtable::generation(region);
         let mut alive = self.generations.lock();
         alive.retain(|one| one.strong_count() > 0);

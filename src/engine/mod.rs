@@ -17,6 +17,7 @@ pub(crate) mod stats;
 mod tables;
 mod timer;
 mod work;
+mod workers;
 
 use std::path::Path;
 
@@ -32,12 +33,13 @@ use crate::levels::view::Views;
 use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget};
 use crate::write::batch::Items;
-use crate::write::commit::{CommitOp, Seals};
+use crate::write::commit::CommitOp;
+use crate::write::writer::Seals;
 use crate::write::writer::Writer;
 
 pub(crate) use crate::io::env::Env;
 pub(crate) use crate::read::trace::NoTrace;
-pub(crate) use crate::write::commit::Until;
+pub(crate) use crate::write::writer::Until;
 
 use budget::Budget;
 use catalog::CatalogCell;

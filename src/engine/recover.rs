@@ -34,7 +34,8 @@ use super::catalog::{Catalog, CatalogCell, Keyspace};
 use super::keyspaces::restored;
 use super::refill::{Logs, replay_logs};
 use super::snapshot::SnapshotCounts;
-use super::work::{self, Work};
+use super::work::Work;
+use super::workers;
 use super::{Mode, OpenOptions, ReadCounts, Store};
 
 /// Everything read so far.
@@ -65,7 +66,7 @@ impl Store {
         let mut store = Store::open_locked(env.clone(), options)?;
         store.recovery.open_ns = env.clock.now_ns() - started_ns;
         let store = Arc::new(store);
-        if let Err(error) = work::start(&store) {
+        if let Err(error) = workers::start(&store) {
             // Workers that did start end at their next turn.
             store.work.stop(&store.writer.changed);
             env.threads.join();
@@ -354,13 +355,8 @@ impl Parts {
         }
         files.manifest.append(storage, &changes)?;
         files.state.apply_edit(&changes).expect("edits are made from the state they change");
-        let region = self.env.memory.region(self.budget.generation_bytes as usize);
-        let region = region.ok_or_else(|| Error::Io {
-            operation: "get memory for",
-            file: "a memtable generation".to_owned(),
-            offset: 0,
-            source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
-        })?;
+        let bytes = self.budget.generation_bytes as usize;
+        let region = self.env.memory.region_for("a memtable generation", bytes)?;
         let (generation, inserter) = memtable::generation(region);
         Ok(Spare { log, generation, inserter })
     }

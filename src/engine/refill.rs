@@ -142,12 +142,7 @@ impl Filling<'_> {
             let limit = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
             return Err(Error::corrupt(file, 0, "memory that a batch takes", limit, given));
         }
-        let region = self.parts.env.memory.region(region_bytes).ok_or_else(|| Error::Io {
-            operation: "get memory to replay",
-            file: file.to_string(),
-            offset: 0,
-            source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
-        })?;
+        let region = self.parts.env.memory.region_for("a generation to replay into", region_bytes)?;
         let (generation, inserter) = memtable::generation(region);
         Ok((generation, inserter, Vec::new(), self.state.flushed))
     }

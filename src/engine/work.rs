@@ -2,17 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Error;
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
 use crate::compact::pick::{PickSettings, TableShape, TreeShape};
-use crate::io::env::{Turn, Worker};
+use crate::io::env::Turn;
 use crate::levels::version::Tree;
 use crate::write::pace;
 
-use super::flush_work::FlushWork;
-use super::merge_work::MergeWork;
-use super::{Mode, Store};
+use super::Store;
 
 /// How long a worker rests after a failure that may clear by itself.
 pub(super) const RETRY_NS: u64 = 100_000_000;
@@ -142,12 +140,6 @@ impl Work {
     }
 }
 
-/// Work under way or waiting, turned by a thread or by the simulated scheduler.
-struct Background<W> {
-    store: Arc<Store>,
-    work: W,
-}
-
 /// A worker's part in [`Work::memory_bytes`].
 #[derive(Debug, Default)]
 pub(super) struct MemoryPart(u64);
@@ -166,30 +158,6 @@ pub(super) trait Job: Send {
     fn turn(&mut self, store: &Arc<Store>) -> Turn;
     /// Gives up what is under way.
     fn stop(&mut self, store: &Store);
-}
-
-impl<W: Job> Worker for Background<W> {
-    fn turn(&mut self) -> Turn {
-        if self.store.work.is_stopped() {
-            self.work.stop(&self.store);
-            return Turn::Done;
-        }
-        self.work.turn(&self.store)
-    }
-}
-
-/// Starts the workers of a store that may write.
-pub(super) fn start(store: &Arc<Store>) -> Result<()> {
-    if store.mode == Mode::ReadOnly {
-        return Ok(());
-    }
-    let flush = Background { store: Arc::clone(store), work: FlushWork::default() };
-    store.env.threads.spawn("trine-flush", Box::new(flush))?;
-    for _ in 0..store.settings.background_threads.saturating_sub(1).max(1) {
-        let merge = Background { store: Arc::clone(store), work: MergeWork::default() };
-        store.env.threads.spawn("trine-merge", Box::new(merge))?;
-    }
-    Ok(())
 }
 
 /// How picking sees a tree.

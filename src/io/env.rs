@@ -4,6 +4,7 @@
 //! says when it wants the next. A thread drives it in production; in the simulator a scheduler picks who goes
 //! next, so one thread runs the whole store.
 
+use crate::base::error::{Error, Result};
 use crate::base::region::Region;
 use crate::base::sync::{Arc, Event};
 
@@ -28,7 +29,7 @@ pub(crate) trait Worker: Send {
 /// Threads, real or simulated.
 pub(crate) trait Threads: Send + Sync {
     /// Starts a worker. Fails with `Io` if the system has no thread to give.
-    fn spawn(&self, name: &'static str, worker: Box<dyn Worker>) -> crate::base::error::Result<()>;
+    fn spawn(&self, name: &'static str, worker: Box<dyn Worker>) -> Result<()>;
 
     /// Waits until the event's count differs from `seen`, or for `timeout_ns`. May return early.
     fn wait(&self, event: &Event, seen: u64, timeout_ns: Option<u64>);
@@ -56,6 +57,16 @@ pub(crate) trait Random: Send + Sync {
 
 /// Memory for arenas and cache.
 pub(crate) trait Memory: Send + Sync {
+    /// As [`Memory::region`]; having none is an error that says what it was for.
+    fn region_for(&self, what: &str, bytes: usize) -> Result<Region> {
+        self.region(bytes).ok_or_else(|| Error::Io {
+            operation: "get memory for",
+            file: what.to_owned(),
+            offset: 0,
+            source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
+        })
+    }
+
     /// Zeroed memory, in huge pages where the system gives them; `None` if there is none.
     fn region(&self, bytes: usize) -> Option<Region>;
 }

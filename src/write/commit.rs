@@ -22,7 +22,7 @@ use crate::base::sync::{Arc, Event, Mutex, Ordering};
 use crate::format::log::Items;
 use crate::wal::{Log, Mark};
 
-use super::writer::{Front, SEALED_COUNT_MAX, Ticket, TicketState, Writer};
+use super::writer::{Front, SEALED_COUNT_MAX, Seals, Ticket, TicketState, Until, Writer};
 
 /// Batches of a group hold at most this many bytes beside the leader's own.
 const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -40,15 +40,6 @@ pub(crate) enum WriteAsk {
     Pause { ns: u64 },
 }
 
-/// When a commit is acknowledged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Until {
-    /// The kernel has it: it survives the process.
-    Written,
-    /// The device has it: it survives power loss.
-    Synced,
-}
-
 /// What is committed. The same value is given to every call of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommitOp<'a> {
@@ -59,13 +50,6 @@ pub(crate) struct CommitOp<'a> {
     pub(crate) until: Until,
     /// Begin a new generation first, if the present one holds anything.
     pub(crate) seals: Seals,
-}
-
-/// Whether a commit seals the present generation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Seals {
-    No,
-    Yes,
 }
 
 /// Where a leader is.

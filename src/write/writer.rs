@@ -13,8 +13,23 @@ use crate::levels::view::Views;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
-use super::commit::{Seals, Until};
 use super::pace;
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// The kernel has it: it survives the process.
+    Written,
+    /// The device has it: it survives power loss.
+    Synced,
+}
+
+/// Whether a commit seals the present generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seals {
+    No,
+    Yes,
+}
 
 /// The log starts writing back what it appended in pieces of this size.
 const WRITEBACK_BYTES: u64 = 1 << 20;

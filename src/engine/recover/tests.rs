@@ -8,7 +8,7 @@ use crate::format::manifest::{KeyspaceKind, Slice};
 use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, sim_env};
 use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
-use crate::write::commit::Until;
+use crate::write::writer::Until;
 
 fn options() -> OpenOptions {
     let settings = StoreSettings { memory_bytes: 1 << 20, ..StoreSettings::default() };

@@ -13,7 +13,7 @@ use crate::io::storage::{Entry, Storage};
 use crate::read::scan::Scan;
 use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
-use crate::write::commit::Until;
+use crate::write::writer::Until;
 
 use super::super::Store;
 use super::model::{Known, Model, Names, fingerprint};

@@ -12,7 +12,8 @@ use crate::io::env::Threads;
 use crate::io::sim::{SimDisk, SimRng, SimThreads, sim_env};
 use crate::io::storage::Storage;
 use crate::write::batch::Items;
-use crate::write::commit::{Commit, CommitOp, Seals, Until, WriteAsk};
+use crate::write::commit::{Commit, CommitOp, WriteAsk};
+use crate::write::writer::{Seals, Until};
 
 use super::super::{Mode, OpenOptions, Store};
 use super::crash::contents;
