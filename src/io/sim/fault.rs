@@ -7,6 +7,18 @@ use std::fmt;
 use crate::base::id::{FileKind, FileName};
 
 /// What a store does with a disk: a call that may be made to fail, or be the last one.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let world = trine::sim::World::new(1);
+/// # let db = world.builder().open()?;
+/// # let users = db.ordered("users").open()?;
+/// use trine::sim::{Failure, Fault, Operation};
+/// world.fail(&[Fault::of(Operation::Sync, Failure::Io)]);
+/// users.put("ann", "1")?;
+/// assert!(db.sync().is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Operation {
@@ -71,6 +83,20 @@ impl fmt::Display for Call {
 }
 
 /// Where in a call the process stops.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let world = trine::sim::World::new(1);
+/// # let db = world.builder().open()?;
+/// # let users = db.ordered("users").open()?;
+/// use trine::sim::{Crash, Stop};
+/// world.stop(Stop::After, 0);
+/// assert!(users.put("ann", "1").is_err(), "nobody hears of it");
+/// let after = world.crash(Crash::Process, 1);
+/// let users = after.builder().open()?.ordered("users").open()?;
+/// assert!(users.contains("ann")?, "it was written all the same");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// Nothing of the call is done.
@@ -82,6 +108,17 @@ pub enum Stop {
 }
 
 /// What a failing call answers. A sync answers `Io` also for a full disk.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let world = trine::sim::World::new(1);
+/// # let db = world.builder().open()?;
+/// # let users = db.ordered("users").open()?;
+/// use trine::sim::{Failure, Fault, Operation};
+/// world.fail(&[Fault::of(Operation::Write, Failure::Io)]);
+/// assert!(matches!(users.put("ann", "1"), Err(trine::Error::Io { .. })));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The device fails.
@@ -91,6 +128,18 @@ pub enum Failure {
 }
 
 /// How often a call fails.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let world = trine::sim::World::new(1);
+/// # let db = world.builder().open()?;
+/// # let users = db.ordered("users").open()?;
+/// use trine::sim::{Failure, Fault, Operation, Repeat};
+/// world.fail(&[Fault::of(Operation::Write, Failure::Full).repeat(Repeat::Always)]);
+/// assert!(users.put("ann", "1").is_err());
+/// assert!(users.put("ann", "1").is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
     /// This call, and none after it.
@@ -100,6 +149,19 @@ pub enum Repeat {
 }
 
 /// What a failed sync leaves of the pages that it lost.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let world = trine::sim::World::new(1);
+/// # let db = world.builder().open()?;
+/// # let users = db.ordered("users").open()?;
+/// use trine::sim::{FailedSync, Failure, Fault, Operation};
+/// world.fail(&[Fault::of(Operation::Sync, Failure::Io).leaves(FailedSync::Readable)]);
+/// users.put("ann", "1")?;
+/// assert!(db.sync().is_err());
+/// assert!(users.contains("ann")?, "reads go on");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum FailedSync {
     /// They read as written, and are never durable unless written again (as on ext4).

@@ -23,6 +23,19 @@ const STALE_PAGES_COUNT_MAX: usize = 32;
 pub(super) const PATH: &str = "simulated";
 
 /// How the process ends.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let world = trine::sim::World::new(1);
+/// # let db = world.builder().open()?;
+/// # let users = db.ordered("users").open()?;
+/// use trine::sim::Crash;
+/// users.put("ann", "1")?;
+/// let after = world.crash(Crash::Process, 1);
+/// let users = after.builder().open()?.ordered("users").open()?;
+/// assert!(users.contains("ann")?, "what the kernel has outlives the process");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crash {
     /// Killed: what was written stays in the page cache, still not durable.
