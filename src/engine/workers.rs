@@ -21,7 +21,9 @@ impl<W: Job> Worker for Background<W> {
             self.work.stop(&self.store);
             return Turn::Done;
         }
-        self.work.turn(&self.store)
+        let turn = self.work.turn(&self.store);
+        // A stop between the look above and the turn's own look at its event would not wake it any more.
+        if self.store.work.is_stopped() { Turn::Again } else { turn }
     }
 }
 
