@@ -1,4 +1,4 @@
-//! A store as version 1 of the format writes it, kept in `tests/fixtures/store-v1`: whatever changes the
+//! A store as version 2 of the format writes it, kept in `tests/fixtures/store-v2`: whatever changes the
 //! bytes so that they are read otherwise, or not at all, is noticed here.
 //!
 //! Zeros at the end of its files are left out; `LENGTHS` says how long each is. It was made by
@@ -8,12 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use trine::sim::{Crash, World};
-use trine::{Access, Db, Keyspace, Ordered};
+use trine::{Access, Db, Error, Keyspace, Ordered};
 
 use super::support::{Files, Model, Scratch, contents, reader, small, write_files};
 
 fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v2")
 }
 
 /// The value of an item; `None` is a removal. One is larger than a block.
@@ -116,10 +116,10 @@ fn restore(data: &Path) {
     write_files(data, &files);
 }
 
-/// A store of format version 1 opens for reading and for writing, holds every item it was given, in its
+/// A store of format version 2 opens for reading and for writing, holds every item it was given, in its
 /// tables and its log, has the settings it was made with, and can be merged anew.
 #[test]
-fn format_version_1_is_read() {
+fn format_version_2_is_read() {
     let scratch = Scratch::new();
     restore(&scratch.data());
     let models = expected();
@@ -147,5 +147,23 @@ fn format_version_1_is_read() {
         db.compact().expect("merges");
         check(&db);
         db.close().expect("closes");
+    }
+}
+
+/// A store of format version 1, from before any release, is refused by name.
+#[test]
+fn format_version_1_is_refused() {
+    let scratch = Scratch::new();
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1/STORE");
+    fs::create_dir(scratch.data()).expect("a new directory");
+    fs::copy(old, scratch.data().join("STORE")).expect("the file is in the tree");
+    fs::write(scratch.data().join("LOCK"), b"").expect("writes");
+    for builder in [reader(&scratch.data()), small(&scratch.data())] {
+        match builder.open() {
+            Err(Error::Unsupported { file, what }) => {
+                assert_eq!((&*file, &*what), ("STORE", "format version 1"));
+            }
+            other => panic!("not refused: {other:?}"),
+        }
     }
 }

@@ -66,7 +66,8 @@ pub enum Error {
         /// One sentence a fault.
         faults: Vec<String>,
     },
-    /// The store was written by a newer release, or uses a feature this one does not know.
+    /// The store was written by another release whose format this one does not read, or uses a feature it
+    /// does not know.
     Unsupported {
         /// The file that says so.
         file: String,
@@ -239,7 +240,8 @@ impl fmt::Display for Error {
             }
             Error::Unsupported { file, what } => write!(
                 f,
-                "{file} needs {what}, which this release does not support. Open it with a newer release"
+                "{file} needs {what}, which this release does not support. Open it with the release that \
+                 wrote it, or a newer one"
             ),
             Error::Missing { path } => {
                 write!(f, "there is no store at {path}. Check the path, or let opening make one")
