@@ -21,8 +21,8 @@ pub use db::sim;
 pub use db::{
     Access, Any, BackgroundStats, Batch, Builder, Create, Cursor, Db, Durability, IoStats, Keyspace,
     KeyspaceAt, KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats,
-    Ordered, Range, RecoveryStats, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace,
-    TraceStep, Value, WriteStats,
+    Ordered, Range, RecoveryStats, SettingInput, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats,
+    Trace, TraceStep, Value, WriteStats,
 };
 
 /// The README's example, run as a test of the documentation.

@@ -32,7 +32,10 @@ pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Fa
 }
 
 fn setting_to_json(setting: &trine::SettingValue) -> Value {
-    json!({"name": setting.name, "value": setting.value, "default": setting.default, "about": setting.about})
+    json!({
+        "name": setting.name, "value": setting.value, "text": setting.text(), "default": setting.default,
+        "about": setting.about,
+    })
 }
 
 fn tables(stats: &trine::Stats) -> Vec<(&'static str, Table)> {

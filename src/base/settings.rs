@@ -12,12 +12,74 @@ pub(crate) struct Setting {
     pub(crate) default: u64,
     pub(crate) min: u64,
     pub(crate) max: u64,
+    /// Names of the values from 0 on, if they have names; their order is stored, and never changes.
+    pub(crate) words: &'static [&'static str],
     pub(crate) about: &'static str,
+}
+
+impl Setting {
+    /// The number that is meant; its range is checked later.
+    fn number(&self, input: SettingInput<'_>) -> Result<u64> {
+        let text = match input {
+            SettingInput::Number(number) => return Ok(number),
+            SettingInput::Text(text) => text,
+        };
+        let word = self.words.iter().position(|word| *word == text);
+        let number = word.map(|index| index as u64).or_else(|| text.parse().ok());
+        number.ok_or_else(|| Error::Invalid { faults: vec![self.fault(&format!("{text:?}"))] })
+    }
+
+    fn fault(&self, given: &str) -> String {
+        let Setting { name, min, max, words, .. } = self;
+        match words {
+            [] => format!("{name} is {given}, and must be from {min} to {max}"),
+            words => format!("{name} is {given}, and must be one of {}", words.join(", ")),
+        }
+    }
+}
+
+/// A value as it is read and written: its name if it has one.
+pub(crate) fn text(words: &[&str], value: u64) -> String {
+    let word = usize::try_from(value).ok().and_then(|index| words.get(index));
+    word.map_or_else(|| value.to_string(), |word| (*word).to_owned())
+}
+
+/// What a setting is set to: a number, or a text: the name of a value, or a number in decimal.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// use trine::SettingInput;
+/// let builder = db.ordered("users").set("size_ratio", 10).set("level0_runs", "2");
+/// builder.set("block_bytes", SettingInput::Number(8192)).open()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SettingInput<'a> {
+    /// The number itself.
+    Number(u64),
+    /// The name of a value, as [`SettingValue::words`](crate::SettingValue::words) lists them, or a number.
+    Text(&'a str),
+}
+
+impl From<u64> for SettingInput<'_> {
+    fn from(number: u64) -> Self {
+        SettingInput::Number(number)
+    }
+}
+
+impl<'a> From<&'a str> for SettingInput<'a> {
+    fn from(text: &'a str) -> Self {
+        SettingInput::Text(text)
+    }
 }
 
 macro_rules! settings {
     ($kind:ident, $doc:literal:
-        $($field:ident $id:literal = $default:expr, $min:expr, $max:expr, $about:literal;)*) => {
+        $($field:ident $id:literal = $default:expr, $min:expr, $max:expr,
+            $([$($word:literal),*],)? $about:literal;)*) => {
         #[doc = $doc]
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub(crate) struct $kind { $(#[doc = $about] pub(crate) $field: u64,)* }
@@ -29,7 +91,7 @@ macro_rules! settings {
         impl $kind {
             pub(crate) const TABLE: &'static [Setting] = &[$(Setting {
                 id: $id, name: stringify!($field),
-                default: $default, min: $min, max: $max, about: $about,
+                default: $default, min: $min, max: $max, words: &[$($($word),*)?], about: $about,
             },)*];
 
             /// Name and value of every setting, in the table's order.
@@ -44,6 +106,14 @@ macro_rules! settings {
                     _ => return Err(Error::Invalid { faults: vec![format!("there is no setting {name:?}")] }),
                 }
                 Ok(())
+            }
+
+            /// The number that `input` means for the setting `name`.
+            pub(crate) fn number(name: &str, input: SettingInput<'_>) -> Result<u64> {
+                match Self::TABLE.iter().find(|setting| setting.name == name) {
+                    Some(setting) => setting.number(input),
+                    None => Err(Error::Invalid { faults: vec![format!("there is no setting {name:?}")] }),
+                }
             }
 
             /// Reports every value out of its range at once.
@@ -86,9 +156,7 @@ fn check(values: &[(&'static Setting, u64)]) -> Result<()> {
     let faults: Vec<String> = values
         .iter()
         .filter(|(setting, value)| !(setting.min..=setting.max).contains(value))
-        .map(|(setting, value)| {
-            format!("{} is {value}, and must be from {} to {}", setting.name, setting.min, setting.max)
-        })
+        .map(|(setting, value)| setting.fault(&value.to_string()))
         .collect();
     if faults.is_empty() { Ok(()) } else { Err(Error::Invalid { faults }) }
 }
@@ -110,6 +178,8 @@ mod tests {
                     .iter()
                     .all(|other| other.name != one.name && (one.id == 0 || other.id != one.id))
             );
+            let last_word = one.words.len().checked_sub(1).map(|last| last as u64);
+            assert!(last_word.is_none_or(|last| one.min == 0 && one.max == last), "{}", one.name);
         }
         let mut settings = KeyspaceSettings::default();
         settings.set("size_ratio", 1).expect("known name");
@@ -117,5 +187,26 @@ mod tests {
         assert!(settings.set("no_such", 1).is_err());
         let Err(Error::Invalid { faults }) = settings.validate() else { panic!("two faults") };
         assert_eq!(faults.len(), 2);
+    }
+
+    /// Values with names are set and shown by them, others by their number; a name that is none is told with
+    /// those that are.
+    #[test]
+    fn values_may_have_names() {
+        let number = Setting { id: 0, name: "count", default: 1, min: 1, max: 9, words: &[], about: "" };
+        let named = Setting { name: "kind", max: 1, min: 0, words: &["none", "bloom"], ..number };
+        let texts = [text(named.words, 1), text(named.words, 2), text(number.words, 1)];
+        assert_eq!(texts, ["bloom", "2", "1"]);
+        assert_eq!(named.number("bloom".into()).expect("a name"), 1);
+        assert_eq!(named.number("0".into()).expect("a number"), 0);
+        assert_eq!(number.number("12".into()).expect("its range is checked later"), 12);
+        for (setting, given, fault) in [
+            (&named, "blom", "kind is \"blom\", and must be one of none, bloom"),
+            (&number, "x", "count is \"x\", and must be from 1 to 9"),
+        ] {
+            let Err(Error::Invalid { faults }) = setting.number(given.into()) else { panic!("{given}") };
+            assert_eq!(faults, [fault]);
+        }
+        assert!(KeyspaceSettings::number("no_such", 1.into()).is_err());
     }
 }

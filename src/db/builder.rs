@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
-use crate::base::settings::StoreSettings;
+use crate::base::settings::{SettingInput, StoreSettings};
 use crate::engine::{Env, Mode, OpenOptions, Store, Until};
 
 use super::Db;
@@ -196,8 +196,9 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn set(mut self, name: &str, value: u64) -> Builder {
-        if let Err(Error::Invalid { faults }) = self.settings.set(name, value) {
+    pub fn set<'a>(mut self, name: &str, value: impl Into<SettingInput<'a>>) -> Builder {
+        let number = StoreSettings::number(name, value.into());
+        if let Err(Error::Invalid { faults }) = number.and_then(|value| self.settings.set(name, value)) {
             self.faults.extend(faults);
         }
         self

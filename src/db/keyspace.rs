@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
-use crate::base::settings::KeyspaceSettings;
+use crate::base::settings::{KeyspaceSettings, SettingInput};
 use crate::base::sync::Arc;
 use crate::engine::NoTrace;
 use crate::engine::catalog;
@@ -147,15 +147,22 @@ pub struct KeyspaceBuilder {
     handle: Arc<Handle>,
     name: String,
     given: Vec<(String, u64)>,
+    faults: Vec<String>,
 }
 
 impl KeyspaceBuilder {
     pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> KeyspaceBuilder {
-        KeyspaceBuilder { handle: Arc::clone(handle), name: name.to_owned(), given: Vec::new() }
+        KeyspaceBuilder {
+            handle: Arc::clone(handle),
+            name: name.to_owned(),
+            given: Vec::new(),
+            faults: Vec::new(),
+        }
     }
 
-    /// Sets a keyspace setting by its name in [`Keyspace::settings`]. For a keyspace that exists it applies
-    /// to tables written from now on.
+    /// Sets a keyspace setting by its name in [`Keyspace::settings`], to a number or the name of a value. For
+    /// a keyspace that exists it applies to tables written from now on. A wrong name or value is reported by
+    /// `open`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -167,8 +174,12 @@ impl KeyspaceBuilder {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn set(mut self, name: &str, value: u64) -> KeyspaceBuilder {
-        self.given.push((name.to_owned(), value));
+    pub fn set<'a>(mut self, name: &str, value: impl Into<SettingInput<'a>>) -> KeyspaceBuilder {
+        match KeyspaceSettings::number(name, value.into()) {
+            Ok(value) => self.given.push((name.to_owned(), value)),
+            Err(Error::Invalid { faults }) => self.faults.extend(faults),
+            Err(other) => self.faults.push(other.to_string()),
+        }
         self
     }
 
@@ -192,7 +203,7 @@ impl KeyspaceBuilder {
     /// # Ok(()) }
     /// ```
     pub fn open(self) -> Result<Keyspace<Ordered>> {
-        let mut faults = Vec::new();
+        let mut faults = self.faults;
         let mut check = KeyspaceSettings::default();
         for (name, value) in &self.given {
             if let Err(Error::Invalid { faults: more }) = check.set(name, *value) {

@@ -24,6 +24,7 @@ pub use snapshot::{KeyspaceAt, Snapshot};
 pub use stats::SettingValue;
 pub use value::Value;
 
+pub use crate::base::settings::SettingInput;
 pub use crate::engine::stats::{
     BackgroundStats, IoStats, KeyspaceStats, LevelStats, MemoryRole, MemoryStats, RecoveryStats,
     SnapshotStats, SpaceStats, Stats, WriteStats,

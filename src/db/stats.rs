@@ -1,6 +1,6 @@
 //! Settings as they are read back. Statistics are `engine`'s own plain structs.
 
-use crate::base::settings::Setting;
+use crate::base::settings::{self, Setting};
 
 /// A setting and its value.
 ///
@@ -27,6 +27,8 @@ pub struct SettingValue {
     pub min: u64,
     /// Largest allowed value.
     pub max: u64,
+    /// Names of the values from 0 on; none if they are plain numbers.
+    pub words: &'static [&'static str],
     /// What it is, and what larger and smaller values do.
     pub about: &'static str,
 }
@@ -39,7 +41,24 @@ impl SettingValue {
             default: setting.default,
             min: setting.min,
             max: setting.max,
+            words: setting.words,
             about: setting.about,
         }
+    }
+
+    /// The value as [`KeyspaceBuilder::set`](crate::KeyspaceBuilder::set) takes it: its name if it has one,
+    /// else the number.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let users = db.ordered("users").set("size_ratio", 10).open()?;
+    /// let ratio = users.settings().into_iter().find(|one| one.name == "size_ratio").unwrap();
+    /// assert_eq!(ratio.text(), "10");
+    /// # Ok(()) }
+    /// ```
+    pub fn text(&self) -> String {
+        settings::text(self.words, self.value)
     }
 }

@@ -1,7 +1,7 @@
 //! docs/SETTINGS.md: the settings table, read from the rows of the macro in `src/base/settings.rs`.
 //!
-//! It is not a Rust parser: a row is `name id = default, min, max, "about";` and anything else is refused
-//! with its line.
+//! It is not a Rust parser: a row is `name id = default, min, max, "about";`, with `["name of 0", ..],`
+//! before the last part if values have names, and anything else is refused with its line.
 
 use crate::source::{Source, Token, closing};
 use crate::tree::Tree;
@@ -21,6 +21,7 @@ struct Row {
     default: u64,
     min: u64,
     max: u64,
+    words: Vec<String>,
     about: String,
 }
 
@@ -34,9 +35,12 @@ pub(crate) fn page(tree: &Tree) -> Result<String, String> {
             "\n## {title}\n\n| setting | default | from | to | what it does |\n|---|---|---|---|---|\n"
         );
         for row in rows {
-            let shown = |value| shown(&row.name, value);
+            let shown = |value| row.shown(value);
             let (default, min, max) = (shown(row.default), shown(row.min), shown(row.max));
-            out += &format!("| `{}` | {default} | {min} | {max} | {} |\n", row.name, row.about);
+            let words: Vec<String> = row.words.iter().map(|word| format!("`{word}`")).collect();
+            let words =
+                if words.is_empty() { words.concat() } else { format!(" One of {}.", words.join(", ")) };
+            out += &format!("| `{}` | {default} | {min} | {max} | {}{words} |\n", row.name, row.about);
         }
     }
     Ok(out)
@@ -76,7 +80,13 @@ fn row(row: &[Token<'_>], raw: &str) -> Option<Row> {
     let mut parts = values.split(|token| token.text == ",");
     let mut value = || parts.next().and_then(number);
     let (default, min, max) = (value()?, value()?, value()?);
-    Some(Row { name: name.text.to_string(), default, min, max, about: strings(raw) })
+    let at = |bracket: &str| row.iter().find(|token| token.text == bracket).map(|token| token.at - name.at);
+    let (words, about) = match (at("["), at("]")) {
+        (Some(open), Some(close)) => (&raw[open..close], &raw[close..]),
+        _ => ("", raw),
+    };
+    let words = words.split('"').skip(1).step_by(2).map(str::to_string).collect();
+    Some(Row { name: name.text.to_string(), default, min, max, words, about: strings(about) })
 }
 
 /// A number, `a << b` or `a * b`.
@@ -103,13 +113,18 @@ fn strings(raw: &str) -> String {
     out
 }
 
-/// A value as people read it: bytes with their unit.
-fn shown(name: &str, value: u64) -> String {
-    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let unit = units.iter().find(|(_, shift)| value >= 1 << shift && value.is_multiple_of(1 << shift));
-    match unit {
-        Some((unit, shift)) if name.ends_with("_bytes") => format!("{} {unit}", value >> shift),
-        _ => value.to_string(),
+impl Row {
+    /// A value as people read it: by its name, or bytes with their unit.
+    fn shown(&self, value: u64) -> String {
+        if let Some(word) = usize::try_from(value).ok().and_then(|index| self.words.get(index)) {
+            return format!("`{word}`");
+        }
+        let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        let unit = units.iter().find(|(_, shift)| value >= 1 << shift && value.is_multiple_of(1 << shift));
+        match unit {
+            Some((unit, shift)) if self.name.ends_with("_bytes") => format!("{} {unit}", value >> shift),
+            _ => value.to_string(),
+        }
     }
 }
 
@@ -134,6 +149,14 @@ mod tests {
         let rows = "\n## Of a store\n\n| setting | default | from | to | what it does |\n|---|---|---|---|---|\n\
                     | `memory_bytes` | 256 MiB | 32 KiB | 16 TiB | Memory; all, of it. |\n| `files` | 1024 | 1 | 2 | F. |\n";
         assert_eq!(page, Ok(format!("{HEAD}{rows}")));
+    }
+
+    /// Values with names are shown by them.
+    #[test]
+    fn names_of_values_are_read() {
+        let page = made("kind 1 = 1, 0, 1, [\"none\", \"bloom\"], \"What [it] is.\";").expect("a page");
+        let row = "| `kind` | `bloom` | `none` | `bloom` | What [it] is. One of `none`, `bloom`. |\n";
+        assert!(page.ends_with(row), "{page}");
     }
 
     /// A row of another form is refused with its line.
