@@ -2,12 +2,15 @@
 //!
 //! The help is the manual: every command says what it does, what it answers and shows an example.
 
+mod bench;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::text::parse_bytes;
+pub(crate) use bench::{Bench, Workload};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,6 +69,7 @@ pub(crate) enum Command {
     Import(Import),
     Export(Export),
     Stats(Stats),
+    Bench(Bench),
     Demo(Demo),
     #[command(hide = true)]
     DemoLoad(DemoLoad),

@@ -10,12 +10,15 @@
 #![expect(clippy::disallowed_methods, reason = "the program, not the library")]
 
 mod arguments;
+mod bench;
 mod demo;
+mod dice;
 mod export;
 mod failure;
 mod import;
 mod interrupt;
 mod items;
+mod plot;
 mod progress;
 mod rows;
 mod screen;
@@ -58,6 +61,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Import(import) => import::run(&global, import),
         Command::Export(export) => export::run(&global, export),
         Command::Stats(stats) => stats::run(&global, stats),
+        Command::Bench(bench) => bench::run(&global, bench),
         Command::Demo(demo) => demo::run(&global, demo),
         Command::DemoLoad(load) => demo::load::run(load),
     }

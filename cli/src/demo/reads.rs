@@ -11,7 +11,8 @@ use super::check::Check;
 use super::expectation::{Expectation, Order, Sample};
 use super::load;
 use super::meter::{Cost, Meter};
-use super::records::{Dice, KEYSPACES, WORDS, key_hash};
+use super::records::{KEYSPACES, WORDS, key_hash};
+use crate::dice::Dice;
 use crate::failure::Failure;
 use crate::{progress, text};
 

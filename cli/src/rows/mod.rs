@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 use crate::arguments::Format;
 use crate::failure::Failure;
 use crate::text::parse_hex;
+pub(crate) use csv::write_field as write_csv_field;
 use lines::{Line, Lines};
 
 /// The longest row, in bytes, line breaks in quotes included.

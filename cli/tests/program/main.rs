@@ -3,6 +3,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests of the program, not of the library")]
 
+mod bench;
 mod demo;
 mod items;
 mod resume;
