@@ -228,11 +228,24 @@ impl Store {
 
     fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
         let appended = catalog.manifest.append(&*self.env.storage, changes);
-        if let Err(error) = &appended {
+        match &appended {
+            Ok(()) => {}
+            Err(Error::Full { .. }) if self.take_back(catalog) => {}
             // How much of the edit reached the disk is not known.
-            self.writer.latch(error);
+            Err(error) => self.writer.latch(error),
         }
         appended
+    }
+
+    /// Makes the state what the manifest says again, after a full disk refused an edit; `false` if it cannot.
+    fn take_back(&self, catalog: &mut Catalog) -> bool {
+        match ManifestFile::load(&*self.env.storage, catalog.store_file.live()) {
+            Ok((state, manifest)) if manifest.edit_count() == catalog.manifest.edit_count() => {
+                (catalog.state, catalog.manifest) = (state, manifest);
+                true
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn rewrite_manifest(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {

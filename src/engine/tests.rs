@@ -10,4 +10,4 @@ mod crash;
 mod faults;
 mod model;
 mod recorder;
-mod run;
+pub(super) mod run;

@@ -40,3 +40,40 @@ pub(super) fn start(store: &Arc<Store>) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::run;
+    use crate::io::sim::SimDisk;
+
+    /// Finds nothing to do; the store is told to stop after the worker looked and before the job does.
+    struct StoppedMeanwhile {
+        heard: bool,
+    }
+
+    impl Job for StoppedMeanwhile {
+        fn turn(&mut self, store: &Arc<Store>) -> Turn {
+            store.work.stop(&store.writer.changed);
+            let event = Arc::clone(&store.work.moved);
+            let seen = event.seen();
+            Turn::Idle { event, seen, timeout_ns: None }
+        }
+
+        fn stop(&mut self, _store: &Store) {
+            self.heard = true;
+        }
+    }
+
+    /// A stop that comes while a worker looks for work is not slept through: what the worker would wait for
+    /// has moved already, and nothing moves it again.
+    #[test]
+    fn a_stop_during_a_turn_is_heard() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
+        let mut worker = Background { store: Arc::clone(&store), work: StoppedMeanwhile { heard: false } };
+        assert!(matches!(worker.turn(), Turn::Again), "it must look again");
+        assert!(matches!(worker.turn(), Turn::Done));
+        assert!(worker.work.heard);
+        store.close().expect("closes");
+    }
+}

@@ -156,6 +156,11 @@ impl ManifestFile {
         self.write_slot(storage)
     }
 
+    /// Edits that the file holds, the snapshot included.
+    pub(crate) fn edit_count(&self) -> u64 {
+        self.next_edit - 1
+    }
+
     /// Whether one more edit of these changes fits.
     pub(crate) fn has_room(&self, changes: &[Change]) -> bool {
         encode_edit(0, changes).len() <= self.framer.room_bytes()
@@ -164,9 +169,9 @@ impl ManifestFile {
     /// Appends one edit; it is durable when this returns.
     ///
     /// # Errors
-    /// Of the storage. The edit may or may not be found at the next open. After `Full` of the write the next
-    /// [`ManifestFile::make_durable`] or append takes it back; after any other, nothing may be appended any
-    /// more.
+    /// `Full`: the edit was not made, and the next [`ManifestFile::make_durable`] or append wipes what was
+    /// written of it. After any other error of the storage it may or may not be found at the next open, and
+    /// nothing may be appended any more.
     ///
     /// # Panics
     /// If there are no changes, or no room: see [`ManifestFile::has_room`].
@@ -198,9 +203,14 @@ impl ManifestFile {
         little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
     }
 
+    /// Says how far the file is durable. That it is does not hang on its being said: a full disk is no
+    /// failure.
     fn write_slot(&mut self, storage: &dyn Storage) -> Result<()> {
         let (offset, page) = self.framer.synced(self.framer.tail());
-        storage.write(self.file, offset, &page)
+        match storage.write(self.file, offset, &page) {
+            Err(Error::Full { .. }) => Ok(()),
+            written => written,
+        }
     }
 }
 

@@ -262,8 +262,11 @@ impl<'w> Commit<'w> {
         // A flush may have synced an earlier log at the same time, and even have removed it since.
         let is_earlier_durable = matches!(lead.stage, Stage::Sync)
             && lead.front.earlier.first().is_some_and(|log| log.is_durable.get().is_some());
+        // What was synced is durable, whether or not there was space to say so.
+        let is_unsaid = matches!((&lead.stage, &answer), (Stage::Slot, Err(Error::Full { .. })));
         if let Err(error) = answer
             && !is_earlier_durable
+            && !is_unsaid
         {
             return self.fail(lead, error);
         }

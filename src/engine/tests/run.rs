@@ -29,7 +29,7 @@ const MANIFEST_CHANGES_LEFT: usize = 480;
 const LEAP_NS: u64 = 150_000_000;
 
 /// Opens the store of a disk in a simulated process.
-pub(super) fn open(
+pub(in crate::engine) fn open(
     disk: &Arc<SimDisk>,
     over: Option<Arc<dyn Storage>>,
     seed: u64,
