@@ -150,6 +150,9 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
         "Bits of Bloom filter an item. Larger: fewer reads for absent keys, more memory. 0: no filter.";
     block_bytes 5 = 4096, 4096, 65536,
         "Size a data block aims at. Larger: less index memory, more bytes a read.";
+    compression 10 = 0, 0, 1, ["none", "lz4"],
+        "How blocks of new tables are stored. none: as they are. lz4: as LZ4 where that saves an eighth; \
+         the cache holds them decompressed, and a larger block_bytes makes more of it.";
 }
 
 fn check(values: &[(&'static Setting, u64)]) -> Result<()> {

@@ -60,6 +60,22 @@ enum Buffer {
     Heap(HeapBlock),
 }
 
+impl Buffer {
+    fn new(shared: &Shared, key: Key, bytes: usize) -> Buffer {
+        match shared.take_frame(key, bytes) {
+            Some(owned) => Buffer::Frame(owned),
+            None => Buffer::Heap(HeapBlock::new(&shared.frames, bytes)),
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Buffer::Frame(owned) => owned.bytes_mut(),
+            Buffer::Heap(block) => block.bytes_mut(),
+        }
+    }
+}
+
 /// A share in someone else's read.
 pub(crate) struct Waiter {
     flight: Arc<Flight>,
@@ -93,15 +109,11 @@ pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
     drop(shard);
     // From here on the slot's drop answers for the read.
     let mut slot = Slot { shared: Arc::clone(shared), address: *address, flight, buffer: None };
-    slot.buffer = Some(match shared.take_frame(key) {
-        Some(owned) => Buffer::Frame(owned),
-        None => Buffer::Heap(HeapBlock::new(&shared.frames, address.bytes as usize)),
-    });
+    slot.buffer = Some(Buffer::new(shared, key, address.bytes as usize));
     Claim::Read(slot)
 }
 
 impl Slot {
-    #[cfg(test)]
     pub(crate) fn address(&self) -> &BlockAddress {
         &self.address
     }
@@ -109,10 +121,29 @@ impl Slot {
     /// Where the block is read to: exactly its length, aligned to 4096 if that is 4096, else to 512 at
     /// least. It stays where it is until the slot ends; what it holds before is left from other blocks.
     pub(crate) fn buffer(&mut self) -> &mut [u8] {
-        match self.buffer.as_mut().expect("a slot has its buffer until it ends") {
-            Buffer::Frame(owned) => owned.bytes_mut(),
-            Buffer::Heap(block) => block.bytes_mut(),
+        self.buffer.as_mut().expect("a slot has its buffer until it ends").bytes_mut()
+    }
+
+    /// Replaces the buffer by one of `bytes`, whole units, that `fill` makes of what was read; as it was if
+    /// that fails.
+    ///
+    /// # Errors
+    /// What `fill` said.
+    pub(crate) fn refill<E>(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&[u8], &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut buffer = Buffer::new(&self.shared, Key::of(&self.address), bytes);
+        let filled = fill(self.buffer(), buffer.bytes_mut());
+        let given_up = match filled {
+            Ok(()) => self.buffer.replace(buffer),
+            Err(_) => Some(buffer),
+        };
+        if let Some(Buffer::Frame(owned)) = given_up {
+            self.shared.pool.lock().abandon(owned);
         }
+        filled
     }
 
     /// Gives the verified block to the cache and to every waiter.

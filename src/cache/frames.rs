@@ -41,6 +41,7 @@ const RETIRED: u32 = 2;
 pub(crate) struct Key {
     pub(crate) file: u64,
     pub(crate) offset: u64,
+    /// As in the file.
     pub(crate) bytes: u32,
 }
 
@@ -67,7 +68,10 @@ struct Header {
     /// Where the frame's bytes begin, from the region's start.
     start_bytes: AtomicU64,
     state: AtomicU32,
+    /// Length of the frame's bytes.
     units: AtomicU8,
+    /// Length of the block in its file, which is less when it is kept decompressed.
+    stored_units: AtomicU8,
     /// The CLOCK bit.
     hit: AtomicU8,
 }
@@ -224,21 +228,26 @@ impl Frames {
         }
     }
 
-    /// Takes a free frame to fill it with the block of `key`. The caller holds the lock.
+    /// Takes a free frame to fill it with `bytes` for the block of `key`. The caller holds the lock.
     ///
-    /// # Safety `frame` is FREE, and `start_bytes..start_bytes + key.bytes` lies in the slabs and overlaps
+    /// # Safety `frame` is FREE, and `start_bytes..start_bytes + bytes` lies in the slabs and overlaps
     /// no other frame that is not FREE, now or until this one is FREE again.
-    pub(crate) unsafe fn own(self: &Arc<Frames>, frame: u32, start_bytes: usize, key: Key) -> Owned {
+    pub(crate) unsafe fn own(
+        self: &Arc<Frames>,
+        frame: u32,
+        start_bytes: usize,
+        key: Key,
+        bytes: usize,
+    ) -> Owned {
         let header = &self.headers()[frame as usize];
         assert_eq!(header.state.load(Ordering::Relaxed), FREE, "a frame has one owner");
-        assert!(
-            start_bytes + key.bytes as usize <= self.plan.slots_at && start_bytes.is_multiple_of(UNIT_BYTES)
-        );
-        let units = u8::try_from(key.bytes as usize / UNIT_BYTES).expect("no frame is larger than 128 units");
+        assert!(start_bytes + bytes <= self.plan.slots_at && start_bytes.is_multiple_of(UNIT_BYTES));
+        let units = |bytes| u8::try_from(bytes / UNIT_BYTES).expect("no frame is larger than 128 units");
         header.file.store(key.file, Ordering::Relaxed);
         header.offset.store(key.offset, Ordering::Relaxed);
         header.start_bytes.store(start_bytes as u64, Ordering::Relaxed);
-        header.units.store(units, Ordering::Relaxed);
+        header.units.store(units(bytes), Ordering::Relaxed);
+        header.stored_units.store(units(key.bytes as usize), Ordering::Relaxed);
         header.hit.store(0, Ordering::Relaxed);
         header.state.store(OWNED, Ordering::Relaxed);
         Owned { frames: Arc::clone(self), frame }
@@ -324,7 +333,7 @@ impl Header {
         Key {
             file: self.file.load(Ordering::Relaxed),
             offset: self.offset.load(Ordering::Relaxed),
-            bytes: u32::from(self.units.load(Ordering::Relaxed)) * UNIT_BYTES as u32,
+            bytes: u32::from(self.stored_units.load(Ordering::Relaxed)) * UNIT_BYTES as u32,
         }
     }
 }
@@ -490,7 +499,7 @@ mod tests {
         let frames = Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)));
         let key = Key { file: 1, offset: 0, bytes: 4096 };
         // SAFETY: no frame is in use, and the extent lies in the first slab.
-        let mut owned = unsafe { frames.own(3, 4096, key) };
+        let mut owned = unsafe { frames.own(3, 4096, key, 4096) };
         assert!(frames.count_frame(3).is_none(), "not while it is filled");
         owned.bytes_mut().fill(9);
         let counted = owned.publish();

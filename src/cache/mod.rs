@@ -11,8 +11,9 @@
 //!    frame (too large, or every frame counted, or waiting for the epoch) live in heap memory of their own,
 //!    uncached, counted in the stats.
 //! 2. A block's bytes never change while anyone can see them, by pin or by count.
-//! 3. A block enters with its CLOCK bit clear: what a scan touches once goes first.
-//! 4. No lock is held while another layer's code runs; the epoch's deferred calls included.
+//! 3. A block is found by what it is in its file, and may be longer here: decompressed.
+//! 4. A block enters with its CLOCK bit clear: what a scan touches once goes first.
+//! 5. No lock is held while another layer's code runs; the epoch's deferred calls included.
 
 mod flight;
 mod frames;
@@ -28,10 +29,10 @@ use crate::base::region::Region;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex};
 
-pub(crate) use flight::Claim;
 use flight::FlightTable;
 #[cfg(test)]
-pub(crate) use flight::{Slot, Waiter};
+pub(crate) use flight::Waiter;
+pub(crate) use flight::{Claim, Slot};
 use frames::{Counted, Frames, HeapBlock, Key, Owned, Plan};
 use pool::{Pool, Shortage};
 
@@ -129,7 +130,7 @@ impl Cache {
         if self.shared.pool.lock().find(key).is_some() {
             return;
         }
-        if let Some(mut owned) = self.shared.take_frame(key) {
+        if let Some(mut owned) = self.shared.take_frame(key, bytes.len()) {
             owned.bytes_mut().copy_from_slice(bytes);
             drop(self.shared.pool.lock().publish(owned));
         }
@@ -153,11 +154,11 @@ impl Cache {
 }
 
 impl Shared {
-    /// A frame for the block of `key`, evicting if need be.
-    fn take_frame(&self, key: Key) -> Option<Owned> {
+    /// A frame of `bytes` for the block of `key`, evicting if need be.
+    fn take_frame(&self, key: Key, bytes: usize) -> Option<Owned> {
         // The second look is for what the first evicted.
         for _ in 0..2 {
-            let taken = self.pool.lock().take(key);
+            let taken = self.pool.lock().take(key, bytes);
             if let Some(stamp) = taken.stamp {
                 stamp.defer(&self.epoch);
             }

@@ -126,19 +126,19 @@ impl Pool {
         self.frames.find_counted(key)
     }
 
-    /// A frame to fill with the block of `key`, if one is free or a slab is; evicts ahead, or for the next
-    /// try.
-    pub(crate) fn take(&mut self, key: Key) -> Taken {
-        let Some(class) = self.class_for(key.bytes as usize) else {
+    /// A frame to fill with `bytes` for the block of `key`, if one is free or a slab is; evicts ahead, or for
+    /// the next try.
+    pub(crate) fn take(&mut self, key: Key, bytes: usize) -> Taken {
+        let Some(class) = self.class_for(bytes.max(key.bytes as usize)) else {
             return Taken { owned: None, stamp: None, shortage: Shortage::No };
         };
         self.harvest();
         let owned = self.take_free(class).map(|(frame, start_bytes)| {
             self.used_bytes += CLASS_BYTES[class];
             // SAFETY: it was free in its slab's mask, so FREE (invariant 2) and no longer in the mask; a
-            // slab's frames lie side by side, the block is no larger than its frame, and a slab changes its
+            // slab's frames lie side by side, `bytes` are no larger than its frame, and a slab changes its
             // class only when all its frames are FREE.
-            unsafe { self.frames.own(frame, start_bytes, key) }
+            unsafe { self.frames.own(frame, start_bytes, key, bytes) }
         });
         let (need, wanted) =
             if owned.is_none() { (Need::Now, 1) } else { (Need::Ahead, self.reserve_frames(class)) };

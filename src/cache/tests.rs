@@ -60,6 +60,38 @@ fn read(mut slot: Slot) -> BlockRef {
     slot.complete()
 }
 
+/// What a slot is refilled with takes the place of what was read, under the same key, in frames and in heap
+/// memory, and a refill that fails changes nothing; no frame is lost.
+#[test]
+fn a_refilled_block_is_longer_than_what_was_read() {
+    let (cache, epoch) = cache_of(256 << 10);
+    for round in 0..200 {
+        for (index, bytes) in [(1, 4096usize), (2, 8192), (3, 1 << 20)] {
+            let address = block(index + round * 10, UNIT * (1 + index as u32));
+            let Claim::Read(mut slot) = cache.claim(&address) else { panic!("not read yet") };
+            fill(&address, slot.buffer());
+            let failed = slot.refill(bytes, |_, _| Err("as it was"));
+            assert_eq!(failed, Err("as it was"));
+            assert_right(&address, slot.buffer());
+            let doubled: Result<(), ()> = slot.refill(bytes, |read, larger| {
+                assert_right(&address, read);
+                larger.fill(index as u8);
+                Ok(())
+            });
+            assert_eq!(doubled, Ok(()));
+            let block = slot.complete();
+            assert!(block.len() == bytes && block.iter().all(|byte| *byte == index as u8));
+            drop(block);
+            let pin = epoch.pin();
+            let found = cache.lookup(&address, &pin).map(<[u8]>::len);
+            assert_eq!(found, (bytes <= 8192).then_some(bytes));
+        }
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.heap_bytes, stats.counted_frames, stats.in_flight), (0, 0, 0));
+    assert!(stats.used_bytes <= stats.capacity_bytes && stats.inserts == 400);
+}
+
 /// The block through a claim that nobody else can be in the way of.
 fn get(cache: &Cache, address: &BlockAddress) -> BlockRef {
     match cache.claim(address) {

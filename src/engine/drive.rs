@@ -145,14 +145,8 @@ impl Store {
         };
         self.counts.block_reads.fetch_add(1, Ordering::Relaxed);
         self.counts.block_read_bytes.fetch_add(u64::from(address.bytes), Ordering::Relaxed);
-        let read = self.env.storage.read(address.file, address.offset, slot.buffer()).and_then(|bytes| {
-            if bytes == address.bytes as usize {
-                return table::verify_block(address, slot.buffer());
-            }
-            Err(Error::corrupt(address.file, address.offset, "bytes of a block", address.bytes, bytes))
-        });
-        match read {
-            Ok(()) => Ok(slot.complete()),
+        match self.env.storage.read(address.file, address.offset, slot.buffer()) {
+            Ok(bytes) => table::complete_read(slot, bytes),
             Err(error) => {
                 slot.fail(error.clone());
                 Err(error)

@@ -7,6 +7,7 @@ use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, Ordering};
 use crate::format::manifest::Change;
+use crate::format::table::compressed::Compression;
 use crate::io::env::Turn;
 use crate::memtable::{self, Generation};
 use crate::merge::Progress;
@@ -217,6 +218,7 @@ impl SliceShape {
         SliceShape {
             filter_bits_per_key: settings.filter_bits_per_key as u32,
             block_bytes: settings.block_bytes as u32,
+            compression: if settings.compression == 1 { Compression::Lz4 } else { Compression::None },
         }
     }
 }

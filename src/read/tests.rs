@@ -14,12 +14,15 @@ use crate::base::region::Region;
 use crate::base::step::{Answer, BlockAddress, Direction, Reads, Step};
 use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Cache, Claim};
+use crate::format::table::compressed::Compression;
 use crate::io::sim::{SimDisk, SimRng};
 use crate::io::storage::Storage;
 use crate::levels::version::{Change, Placed, Version};
 use crate::levels::view::View;
 use crate::memtable;
-use crate::table::{Discarded, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, verify_block};
+use crate::table::{
+    Discarded, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, complete_read,
+};
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 const OTHER: TreeId = TreeId { keyspace: KeyspaceId(2), partition: PartitionId(2) };
@@ -87,7 +90,8 @@ impl Builder {
             let file = FileName::new(FileKind::Table, self.number);
             let identity = TableIdentity { file, uid: self.number, store_id: 7 };
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("no fault");
-            let shape = SliceShape { filter_bits_per_key: 10, block_bytes: 4096 };
+            let shape =
+                SliceShape { filter_bits_per_key: 10, block_bytes: 4096, compression: Compression::None };
             builder.begin(TREE, shape).expect("no fault");
             for (key, value) in items {
                 let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
@@ -157,9 +161,7 @@ impl World {
             Claim::Wait(_) => unreachable!("one thread"),
             Claim::Read(mut slot) => {
                 let read = self.storage.read(address.file, address.offset, slot.buffer())?;
-                assert_eq!(read, address.bytes as usize);
-                verify_block(address, slot.buffer())?;
-                Ok(slot.complete())
+                complete_read(slot, read)
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::base::id::{FileName, ItemKind, TreeId};
 use crate::base::step::BlockKind;
 use crate::base::sync::Arc;
 use crate::format::header::FileHeader;
+use crate::format::table::compressed::Compression;
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::fence_build::FenceBuilder;
 use crate::format::table::filter::{self, FilterShape};
@@ -37,6 +38,7 @@ pub(crate) struct SliceShape {
     pub(crate) filter_bits_per_key: u32,
     /// What data blocks aim at; rounded up to whole units.
     pub(crate) block_bytes: u32,
+    pub(crate) compression: Compression,
 }
 
 /// A finished file, as the manifest keeps it.
@@ -119,7 +121,7 @@ impl TableBuilder {
         self.slice = Some(Slice {
             tree,
             shape,
-            data: DataBuilder::new(block_bytes),
+            data: DataBuilder::new(block_bytes, shape.compression),
             fences: FenceBuilder::default(),
             hashes: Vec::new(),
             items: 0,
@@ -215,7 +217,8 @@ impl Slice {
     fn write_block(&mut self, out: &mut Output, count: usize) -> Result<()> {
         if self.fences.blocks() == 0 {
             let first_bytes = self.data.block_bytes(count);
-            if first_bytes > PAGE_BYTES - UNIT_BYTES && first_bytes <= PAGE_BYTES {
+            let is_page = first_bytes > PAGE_BYTES - UNIT_BYTES && first_bytes <= PAGE_BYTES;
+            if is_page && self.shape.compression == Compression::None {
                 out.align();
             }
             self.start = out.at();

@@ -2,6 +2,7 @@
 
 use super::harness::*;
 use super::open::read_exact;
+use super::verify::{decompress, verify_block};
 use super::*;
 use crate::Error;
 use crate::base::checksum::Context;
@@ -9,6 +10,7 @@ use crate::base::error::Result;
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use crate::base::step::{BlockAddress, Direction};
 use crate::base::sync::Arc;
+use crate::format::table::compressed::{self, Compression};
 use crate::format::table::data;
 use crate::format::table::footer::Span;
 use crate::format::table::footer::{Footer, decode_tail, encode_tail};
@@ -16,12 +18,16 @@ use crate::format::table::{FOOTER_TAG, PAGE_BYTES, TAIL_TAG, seal};
 
 /// A file with every part: two slices, one of several blocks.
 fn small_file(bench: &Bench, items: u32) -> (TableSummary, Vec<Model>) {
+    small_file_of(bench, items, SHAPE)
+}
+
+fn small_file_of(bench: &Bench, items: u32, shape: SliceShape) -> (TableSummary, Vec<Model>) {
     let many: Model =
         (0..items).map(|n| (n.to_be_bytes().to_vec(), (n % 7 != 0).then(|| vec![n as u8; 100]))).collect();
     let one: Model = [(b"k".to_vec(), Some(b"v".to_vec()))].into();
     let other = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
     let models = vec![many, one];
-    (bench.build(&[(TREE, SHAPE, &models[0]), (other, SHAPE, &models[1])]), models)
+    (bench.build(&[(TREE, shape, &models[0]), (other, shape, &models[1])]), models)
 }
 
 /// Opens the file and reads everything; all that is read must be right.
@@ -44,7 +50,12 @@ fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<(
             let Fenced::Block(address) = table.fence(key, None) else { panic!("pages are resident") };
             let span = Span { offset: address.offset, bytes: u64::from(address.bytes) };
             let block = read_exact(bench.storage.as_ref(), FILE, span)?;
-            verify_block(&address, &block)?;
+            let mut block = block.to_vec();
+            if let Some(bytes) = verify_block(&address, &block)?.plain_bytes {
+                let mut plain = vec![0; bytes];
+                decompress(&address, &block, &mut plain)?;
+                block = plain;
+            }
             let found = data::find(&block, key, hash.block_tag()).expect("the item is there");
             assert_eq!((found.kind, block[found.value].to_vec()), expected(value));
         }
@@ -55,8 +66,18 @@ fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<(
 /// Every single-bit flip is an error or changes nothing that is read, and `verify` finds every one of them.
 #[test]
 fn every_flip_is_detected_or_harmless() {
+    every_flip(SHAPE, 1500);
+}
+
+/// So it is where blocks are compressed.
+#[test]
+fn every_flip_of_compressed_blocks_is_detected() {
+    every_flip(SliceShape { compression: Compression::Lz4, ..SHAPE }, 800);
+}
+
+fn every_flip(shape: SliceShape, verified_min: usize) {
     let bench = Bench::new();
-    let (summary, models) = small_file(&bench, 60);
+    let (summary, models) = small_file_of(&bench, 60, shape);
     read_all(&bench, &summary, &models).expect("sound");
     let good = bench.heap.files.lock()[&FILE].clone();
     let tables = bench.open(&summary).expect("opens");
@@ -85,7 +106,7 @@ fn every_flip_is_detected_or_harmless() {
         }
     }
     tables[0].file().verify(&bench.storage).expect("sound again");
-    assert!(verified > 1500, "{verified}");
+    assert!(verified > verified_min, "{verified}");
     let gaps = good.len() as u64 - summary_parts(&bench, &summary);
     assert!(harmless <= gaps, "{harmless} harmless flips, {gaps} bytes of gaps");
 }
@@ -237,6 +258,34 @@ fn blocks_out_of_order_are_found() {
     };
     assert!(error.to_string().contains("order of keys between blocks"), "{error}");
     assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "a cursor that failed is at its end");
+}
+
+/// A compressed block whose checksums hold, but that holds no sound block, is an error for a get, a scan and
+/// a stream, and what is allocated for it is bounded by its header's check.
+#[test]
+fn crafted_compressed_blocks_are_refused() {
+    for (at, byte) in [(12, 255), (15, 1), (16, 255), (30, 0)] {
+        let bench = Bench::new();
+        let (summary, _) = small_file_of(&bench, 120, SliceShape { compression: Compression::Lz4, ..SHAPE });
+        let tables = bench.open(&summary).expect("opens");
+        tables[0].load_pages(bench.storage.as_ref(), &PageBudget::new(1 << 20)).expect("loads");
+        let Fenced::Block(address) = tables[0].fence(&0u32.to_be_bytes(), None) else { panic!("resident") };
+        {
+            let mut files = bench.heap.files.lock();
+            let place = address.offset as usize..address.offset as usize + address.bytes as usize;
+            let block = &mut files.get_mut(&FILE).expect("there")[place];
+            assert!(compressed::plain_bytes(block).expect("sound").is_some());
+            assert_ne!(block[at], byte);
+            block[at] = byte;
+            seal(block, Context { file_uid: IDENTITY.uid, offset: address.offset, tag: 1 });
+        }
+        assert!(matches!(bench.block(&address), Err(Error::Corrupt(_))), "byte {at}");
+        let stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 8192);
+        assert!(matches!(stream.map(|_| ()), Err(Error::Corrupt(_))), "byte {at}");
+        let mut cursor = TableCursor::new(Arc::clone(&tables[0]), Direction::Forward);
+        cursor.seek(std::ops::Bound::Unbounded);
+        assert!(matches!(bench.settle(&mut cursor), Err(Error::Corrupt(_))), "byte {at}");
+    }
 }
 
 /// The one check of a block read: length, checksum in its place, structure; the error names file and offset.

@@ -10,6 +10,7 @@ use crate::base::region::Region;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicU64, Event, Mutex, Ordering};
 use crate::cache::{BlockRef, Cache, Claim};
+use crate::format::table::compressed::Compression;
 use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
 
 use super::*;
@@ -17,7 +18,8 @@ use super::*;
 pub(super) const FILE: FileName = FileName { kind: FileKind::Table, number: 7, path: 0 };
 pub(super) const IDENTITY: TableIdentity = TableIdentity { file: FILE, uid: 0xabcd, store_id: 99 };
 pub(super) const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
-pub(super) const SHAPE: SliceShape = SliceShape { filter_bits_per_key: 10, block_bytes: 4096 };
+pub(super) const SHAPE: SliceShape =
+    SliceShape { filter_bits_per_key: 10, block_bytes: 4096, compression: Compression::None };
 
 /// A table's contents: `None` is a tombstone.
 pub(super) type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -171,8 +173,7 @@ impl Bench {
             Claim::Ready(block) => Ok(block),
             Claim::Read(mut slot) => {
                 let read = self.storage.read(address.file, address.offset, slot.buffer())?;
-                verify_block(address, &slot.buffer()[..read])?;
-                Ok(slot.complete())
+                complete_read(slot, read)
             }
             Claim::Wait(_) => unreachable!("one thread"),
         }

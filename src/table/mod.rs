@@ -6,7 +6,7 @@
 //! what a search lacks it names as a [`BlockAddress`], and the driver brings it. A [`Table`] is immutable and
 //! shared freely between threads.
 //!
-//! 1. Whatever search, cursor and stream look into has passed [`verify_block`] (or the same checks): a
+//! 1. Whatever search, cursor and stream look into has passed the checks of `verify`: a
 //!    damaged or crafted block is an error where it is read, never a panic later.
 //! 2. A table's items are strictly ascending by key; a table holds at most one item of a key.
 //! 3. Nothing here keeps a reference into a cache; cursors hold counted blocks.
@@ -34,4 +34,4 @@ pub(crate) use memory::PageBudget;
 pub(crate) use open::{Discarded, TableFile};
 pub(crate) use search::{Fenced, Filtered, Table};
 pub(crate) use stream::TableStream;
-pub(crate) use verify::verify_block;
+pub(crate) use verify::complete_read;

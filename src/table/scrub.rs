@@ -10,7 +10,7 @@ use crate::io::storage::Storage;
 use super::open::{Contents, Discarded, TableFile, read_exact};
 use super::search::{Fenced, Table};
 use super::stream::TableStream;
-use super::verify::{verify_block, verify_sealed};
+use super::verify::verify_block;
 
 /// Bytes of one request of `verify`.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -117,7 +117,7 @@ impl Scrub<'_> {
         while self.at < span.end() {
             let page = Span { offset: self.at, bytes: u64::from(page_bytes) };
             let bytes = read_exact(self.storage.as_ref(), self.file.name(), page)?;
-            let checksum = verify_sealed(&table.address(self.at, page_bytes, kind), &bytes)?;
+            let checksum = verify_block(&table.address(self.at, page_bytes, kind), &bytes)?.checksum;
             self.checksum = crc32c::crc32c_append(self.checksum, &checksum.to_le_bytes());
             self.at += u64::from(page_bytes);
         }

@@ -14,7 +14,7 @@ use crate::io::storage::Storage;
 use super::memory::AlignedBytes;
 use super::open::fill_exact;
 use super::search::Table;
-use super::verify::verify_sealed;
+use super::verify::{decompress, verify_block};
 
 /// Most bytes of one request.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
@@ -27,8 +27,10 @@ pub(crate) struct TableStream {
     /// Where the chunk begins in the file, and how much of it is read.
     chunk_offset: u64,
     chunk_filled: usize,
-    /// The current block in the chunk; empty before the first.
+    /// The current block in the chunk, as it is stored; empty before the first.
     block: std::ops::Range<usize>,
+    /// The current block decompressed; empty if it is stored as it is.
+    plain: Vec<u8>,
     /// `None` behind the last item.
     layout: Option<Layout>,
     index: usize,
@@ -77,6 +79,7 @@ impl TableStream {
             chunk_offset: data.offset,
             chunk_filled: 0,
             block: 0..0,
+            plain: Vec::new(),
             layout: None,
             index: 0,
             key: Vec::new(),
@@ -92,13 +95,13 @@ impl TableStream {
 
     /// Memory for reading.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.chunk.len()
+        self.chunk.len() + self.plain.capacity()
     }
 
     /// The current item; `None` behind the last.
     pub(crate) fn item(&self) -> Option<(&[u8], ItemKind, &[u8])> {
         let layout = self.layout.as_ref()?;
-        let block = &self.chunk[self.block.clone()];
+        let block = self.block();
         let value = &block[layout.value_range(block, self.index)];
         Some((&self.key, layout.kind(block, self.index), value))
     }
@@ -113,7 +116,7 @@ impl TableStream {
         if self.index == layout.items() {
             return self.next_block();
         }
-        let prefix_bytes = layout.prefix(&self.chunk[self.block.clone()]).len();
+        let prefix_bytes = layout.prefix(self.block()).len();
         self.key.truncate(prefix_bytes);
         self.take_item(&layout);
         Ok(())
@@ -155,26 +158,46 @@ impl TableStream {
         self.fill(bytes)?;
         self.block.end = self.block.start + bytes;
         let address = self.address();
-        let block = &self.chunk[self.block.clone()];
-        let checksum = verify_sealed(&address, block)?;
+        let stored = &self.chunk[self.block.clone()];
+        let verified = verify_block(&address, stored)?;
+        self.plain.clear();
+        if let Some(bytes) = verified.plain_bytes {
+            self.plain.resize(bytes, 0);
+            decompress(&address, stored, &mut self.plain)?;
+        }
+        self.seen.checksum = crc32c::crc32c_append(self.seen.checksum, &verified.checksum.to_le_bytes());
+        self.begin_block()
+    }
+
+    /// Stands on the first item of the current block, which was checked.
+    fn begin_block(&mut self) -> Result<()> {
+        let block = self.block();
         let layout = Layout::of(block);
         let first = [layout.prefix(block), layout.suffix(block, 0)].concat();
+        let prefix_bytes = layout.prefix(block).len();
         if self.seen.blocks > 0 && first <= self.key {
             return Err(self.corrupt("order of keys between blocks", "ascending", "not"));
         }
         self.seen.blocks += 1;
-        self.seen.checksum = crc32c::crc32c_append(self.seen.checksum, &checksum.to_le_bytes());
         self.layout = Some(layout);
         self.index = 0;
-        self.key.clear();
-        self.key.extend_from_slice(layout.prefix(block));
+        self.key = first;
+        self.key.truncate(prefix_bytes);
         self.take_item(&layout);
         Ok(())
     }
 
+    /// The current block, as it is searched.
+    fn block(&self) -> &[u8] {
+        if self.plain.is_empty() { &self.chunk[self.block.clone()] } else { &self.plain }
+    }
+
     /// Completes the key, which holds the prefix, and counts the item.
     fn take_item(&mut self, layout: &Layout) {
-        let block = &self.chunk[self.block.clone()];
+        let block = match self.plain.is_empty() {
+            true => &self.chunk[self.block.clone()],
+            false => self.plain.as_slice(),
+        };
         self.key.extend_from_slice(layout.suffix(block, self.index));
         self.seen.items += 1;
         self.seen.tombstones += u64::from(layout.kind(block, self.index) == ItemKind::Delete);

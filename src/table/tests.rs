@@ -9,6 +9,7 @@ use crate::Error;
 use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::step::Direction;
 use crate::base::sync::{Arc, Ordering};
+use crate::format::table::compressed::Compression;
 
 /// Models of every shape that blocks, fences and separators treat differently.
 fn shapes() -> Vec<(&'static str, Model)> {
@@ -81,9 +82,12 @@ fn probes(model: &Model) -> Vec<Vec<u8>> {
 #[test]
 fn tables_agree_with_maps() {
     for (name, model) in shapes() {
-        for (budget_bytes, block_bytes) in [(0, 4096), (1 << 30, 4096), (1 << 30, 20_000)] {
+        use Compression::{Lz4, None};
+        for (budget_bytes, block_bytes, compression) in
+            [(0, 4096, None), (1 << 30, 4096, Lz4), (1 << 30, 20_000, None), (0, 65_536, Lz4)]
+        {
             let bench = Bench::new();
-            let table = bench.table(&model, SliceShape { block_bytes, ..SHAPE });
+            let table = bench.table(&model, SliceShape { block_bytes, compression, ..SHAPE });
             let budget = PageBudget::new(budget_bytes);
             table.load_pages(bench.storage.as_ref(), &budget).expect("loads");
             assert_eq!(table.items(), model.len() as u64, "{name}");
@@ -128,9 +132,9 @@ fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
 #[test]
 fn cursors_agree_with_maps() {
     for (name, model) in shapes() {
-        for budget_bytes in [0, 1 << 30] {
+        for (budget_bytes, compression) in [(0, Compression::None), (1 << 30, Compression::Lz4)] {
             let bench = Bench::new();
-            let table = bench.table(&model, SHAPE);
+            let table = bench.table(&model, SliceShape { compression, ..SHAPE });
             table.load_pages(bench.storage.as_ref(), &PageBudget::new(budget_bytes)).expect("loads");
             for direction in [Direction::Forward, Direction::Backward] {
                 let mut cursor = TableCursor::new(Arc::clone(&table), direction);
@@ -235,7 +239,7 @@ fn slices_share_a_file() {
         |keyspace, partition| TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) };
     let small: Model = [(b"a".to_vec(), Some(b"1".to_vec()))].into();
     let large: Model = (0..9000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![1; 50]))).collect();
-    let none = SliceShape { filter_bits_per_key: 0, block_bytes: 4096 };
+    let none = SliceShape { filter_bits_per_key: 0, block_bytes: 4096, compression: Compression::None };
     let summary = bench.build(&[
         (tree(1, 1), SHAPE, &small),
         (tree(1, 2), none, &large),
@@ -295,6 +299,24 @@ fn space_is_bounded() {
     let summary = bench.build(&[(TREE, SHAPE, &model)]);
     let ratio = summary.bytes as f64 / summary.slices[0].key_value_bytes as f64;
     assert!(ratio <= 1.08, "seven items in 7.5 KiB, and index: {ratio}");
+}
+
+/// Text shrinks in the file and is as long as before in memory; noise takes no more than uncompressed.
+#[test]
+fn compressed_tables_are_smaller() {
+    let mut dice = Dice(5);
+    let word = |n: u64| [&b"alpha beta"[..], b"gamma delt", b"epsilon ze"][n as usize % 3].to_vec();
+    let text: Model = (0..5000u32)
+        .map(|n| (n.to_be_bytes().to_vec(), Some((0..20).flat_map(|_| word(dice.roll(3))).collect())))
+        .collect();
+    let noise: Model = (0..5000u32).map(|n| (n.to_be_bytes().to_vec(), Some(dice.bytes(200)))).collect();
+    let bytes = |model: &Model, block_bytes, compression| {
+        Bench::new().build(&[(TREE, SliceShape { block_bytes, compression, ..SHAPE }, model)]).bytes
+    };
+    let plain = bytes(&text, 4096, Compression::None);
+    assert!(bytes(&text, 4096, Compression::Lz4) * 2 < plain, "half of {plain}");
+    assert!(bytes(&text, 32_768, Compression::Lz4) * 3 < plain, "more in larger blocks");
+    assert!(bytes(&noise, 4096, Compression::Lz4) <= bytes(&noise, 4096, Compression::None));
 }
 
 /// The builder's running size is close to the finished file's, and grows.

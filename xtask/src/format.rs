@@ -20,6 +20,7 @@ const ORDER: &[&str] = &[
     "manifest",
     "table",
     "table/data",
+    "table/compressed",
     "table/filter",
     "table/fence",
     "table/top",

@@ -400,7 +400,10 @@ impl<'s> Run<'s> {
     fn change_settings(&mut self) {
         let name = NAMES[self.rng.index(NAMES.len())];
         if self.names.contains_key(name) {
-            let given = [("level0_runs".to_owned(), 1 + self.rng.below(4))];
+            let given = [
+                ("level0_runs".to_owned(), 1 + self.rng.below(4)),
+                ("compression".to_owned(), self.rng.below(2)),
+            ];
             if let Err(error) = self.store.open_keyspace(name, &given) {
                 self.errors.push(error);
             }

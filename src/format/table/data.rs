@@ -8,7 +8,7 @@
 //! 0      4            u32  checksum
 //! 4      1            u8   tag: 1
 //! 5      1            u8   flags: 1 every suffix has one length, 2 every value has one length, 4 kinds are
-//!                          present, 8 ends are u32; others zero
+//!                          present, 8 ends are u32; others zero (16: not this but a `compressed` block)
 //! 6      2            u16  items: at least 1
 //! 8      4            u32  used: bytes to the end of the values; then zeros to the end of the extent, < 512
 //! 12     2            u16  prefix length: bytes that all keys begin with
@@ -66,11 +66,14 @@ pub(crate) struct Found {
     pub(crate) value: Range<usize>,
 }
 
-/// Bytes of the block that begins at `bytes`, by its own account, which only its checksum makes true.
+/// Bytes of the block that begins at `bytes`, compressed or not, by its own account, which only its checksum
+/// makes true.
 pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
     let header = bytes.first_chunk::<HEADER_BYTES>()?;
     let used = u32_at(header, 8) as usize;
-    (HEADER_BYTES..=super::DATA_BLOCK_BYTES_MAX).contains(&used).then(|| extent_bytes(used))
+    (super::compressed::HEADER_BYTES + 1..=super::DATA_BLOCK_BYTES_MAX)
+        .contains(&used)
+        .then(|| extent_bytes(used))
 }
 
 /// The value and kind of `key`, whose hash has this `tag`, in a checked block.

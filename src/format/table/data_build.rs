@@ -8,12 +8,14 @@
 //!
 //! Invariants:
 //! 1. The bytes a block takes grow with every item, so "how many fit" has one answer.
-//! 2. An extent is the smallest number of whole units that holds its block, so a block says its own extent.
+//! 2. An extent is the smallest number of whole units that holds what is stored, so a block says its own
+//!    extent.
 //! 3. Less than twice the target, and one item more, is held.
 
 use crate::base::checksum::Context;
 use crate::base::id::ItemKind;
 
+use super::compressed::{self, Compression};
 use super::data::{FIXED_KEYS, FIXED_VALUES, HEADER_BYTES, KINDS, WIDE};
 use super::{common_prefix, extent_bytes, seal};
 
@@ -95,6 +97,9 @@ impl Sums {
 #[derive(Debug)]
 pub(crate) struct DataBuilder {
     target_bytes: usize,
+    compression: Compression,
+    /// Where blocks are compressed to, before it is known whether they shrink.
+    compressed: Vec<u8>,
     /// Key and value of every pending item.
     bytes: Vec<u8>,
     items: Vec<Pending>,
@@ -102,10 +107,11 @@ pub(crate) struct DataBuilder {
 }
 
 impl DataBuilder {
-    /// `target_bytes`: a multiple of 512.
-    pub(crate) fn new(target_bytes: usize) -> DataBuilder {
+    /// `target_bytes`: a multiple of 512; what a block aims at before it is compressed.
+    pub(crate) fn new(target_bytes: usize, compression: Compression) -> DataBuilder {
         assert!(target_bytes > 0 && target_bytes == extent_bytes(target_bytes), "a target is whole units");
-        DataBuilder { target_bytes, bytes: Vec::new(), items: Vec::new(), sums: None }
+        let (bytes, items, compressed) = (Vec::new(), Vec::new(), Vec::new());
+        DataBuilder { target_bytes, compression, compressed, bytes, items, sums: None }
     }
 
     /// Takes an item whose key is greater than all before it; a delete has an empty value.
@@ -131,7 +137,7 @@ impl DataBuilder {
 
     /// Memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.items.capacity() * size_of::<Pending>()
+        self.bytes.capacity() + self.compressed.capacity() + self.items.capacity() * size_of::<Pending>()
     }
 
     /// The key of pending item `index`.
@@ -174,8 +180,8 @@ impl DataBuilder {
         best.0
     }
 
-    /// Appends the block of the first `count` pending items to `out`, sealed, and forgets them. Returns its
-    /// checksum.
+    /// Appends the block of the first `count` pending items to `out`, compressed if that helps, sealed, and
+    /// forgets them. Returns its checksum.
     pub(crate) fn encode(&mut self, count: usize, context: Context, out: &mut Vec<u8>) -> u32 {
         let start = out.len();
         let items = &self.items[..count];
@@ -204,7 +210,10 @@ impl DataBuilder {
             out.extend_from_slice(&self.bytes[value_at..value_at + item.value_bytes]);
         }
         assert_eq!(out.len() - start, used, "the block is as long as its sums say");
-        out.resize(start + extent_bytes(used), 0);
+        if self.compression == Compression::Lz4 {
+            compressed::compress(out, start, used, &mut self.compressed);
+        }
+        out.resize(extent_bytes(out.len() - start) + start, 0);
         self.forget(count);
         seal(&mut out[start..], context)
     }

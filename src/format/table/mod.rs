@@ -7,7 +7,7 @@
 //! offset size     what
 //! 0      4096     header page (`format::header`)
 //!                 slices, one after another, each a tree of the store:
-//!                   data blocks   (`data`)   whole units, one after another without gaps
+//!                   data blocks   (`data`, `compressed`) whole units, one after another without gaps
 //!                   filter pages  (`filter`) none when the slice has no filter
 //!                   fence pages   (`fence`)  none when the slice has one data block
 //!                   top block     (`top`)    none when the slice has one data block
@@ -30,6 +30,7 @@ use crate::base::checksum::Context;
 use crate::base::codec::Malformed;
 use crate::base::id::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
+pub(crate) mod compressed;
 pub(crate) mod data;
 pub(crate) mod data_build;
 pub(crate) mod fence;

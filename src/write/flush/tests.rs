@@ -4,12 +4,14 @@ use super::*;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::region::Region;
 use crate::base::sync::Event;
+use crate::format::table::compressed::Compression;
 use crate::io::env::Env;
 use crate::io::os::DirectIo;
 use crate::memtable::{Inserter, generation};
 use crate::table::{Discarded, Table, TableFile, TableStream};
 
-const SLICE: SliceShape = SliceShape { filter_bits_per_key: 10, block_bytes: 4096 };
+const SLICE: SliceShape =
+    SliceShape { filter_bits_per_key: 10, block_bytes: 4096, compression: Compression::None };
 const KEEP: TreePlan = TreePlan { slice: SLICE, tombstones: Tombstones::Keep };
 const DROP: TreePlan = TreePlan { slice: SLICE, tombstones: Tombstones::Drop };
 

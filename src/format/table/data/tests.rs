@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::base::checksum::Context;
 use crate::format::golden::Golden;
+use crate::format::table::compressed::Compression;
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::{DATA_BLOCK_BYTES_MAX, UNIT_BYTES, check_seal};
 
@@ -18,7 +19,7 @@ fn tag(key: &[u8]) -> u8 {
 
 /// One block of everything.
 fn block(model: &Model) -> Vec<u8> {
-    let mut builder = DataBuilder::new(4096);
+    let mut builder = DataBuilder::new(4096, Compression::None);
     model.iter().for_each(|(key, (kind, value))| builder.add(key, tag(key), *kind, value));
     let mut out = Vec::new();
     let used = builder.pending_bytes();
@@ -108,7 +109,7 @@ fn zero_bytes_are_exact() {
 /// Fixed lengths cost one byte an item and the header a block, beside keys and values.
 #[test]
 fn fixed_lengths_cost_a_byte_an_item() {
-    let mut builder = DataBuilder::new(4096);
+    let mut builder = DataBuilder::new(4096, Compression::None);
     for n in 0..35u64 {
         builder.add(&[n.to_be_bytes().as_slice(), &[0; 8]].concat(), 0, ItemKind::Put, &[1; 100]);
     }
@@ -120,7 +121,7 @@ fn fixed_lengths_cost_a_byte_an_item() {
 #[test]
 fn cuts_follow_the_rule() {
     let cuts = |value_bytes: &[usize], target_bytes: usize| {
-        let (mut builder, mut cuts) = (DataBuilder::new(target_bytes), Vec::new());
+        let (mut builder, mut cuts) = (DataBuilder::new(target_bytes, Compression::None), Vec::new());
         let mut out = Vec::new();
         for (n, bytes) in value_bytes.iter().enumerate() {
             builder.add(
