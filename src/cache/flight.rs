@@ -17,8 +17,8 @@ use crate::base::error::Error;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Event, Mutex, OnceLock};
 
-use super::frames::{Counted, HeapBlock, Key, Owned};
-use super::{BlockRef, Shared};
+use super::frames::{Counted, Key, Owned};
+use super::{BlockRef, DATA_VISITS, LentBlock, Shared, visits};
 
 const SHARD_COUNT: usize = 16;
 
@@ -57,21 +57,21 @@ pub(crate) struct Slot {
 
 enum Buffer {
     Frame(Owned),
-    Heap(HeapBlock),
+    Heap(LentBlock),
 }
 
 impl Buffer {
     fn new(shared: &Shared, key: Key, bytes: usize) -> Buffer {
         match shared.take_frame(key, bytes) {
             Some(owned) => Buffer::Frame(owned),
-            None => Buffer::Heap(HeapBlock::new(&shared.frames, bytes)),
+            None => Buffer::Heap(shared.heap_block(bytes)),
         }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Buffer::Frame(owned) => owned.bytes_mut(),
-            Buffer::Heap(block) => block.bytes_mut(),
+            Buffer::Heap(lent) => lent.block.bytes_mut(),
         }
     }
 }
@@ -102,6 +102,7 @@ pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
         return Claim::Wait(Waiter { flight: Arc::clone(flight), event });
     }
     if let Some(counted) = shared.pool.lock().find(key) {
+        counted.mark(visits(address.kind));
         return Claim::Ready(BlockRef::from_frame(counted));
     }
     let flight = Arc::new(Flight::default());
@@ -154,6 +155,11 @@ impl Slot {
                 let key = owned.key();
                 let counted: Counted = self.shared.pool.lock().publish(owned);
                 shard.remove(&key);
+                drop(shard);
+                // Data enters cold: what a scan touches once goes first.
+                if visits(self.address.kind) > DATA_VISITS {
+                    counted.mark(visits(self.address.kind));
+                }
                 BlockRef::from_frame(counted)
             }
             Buffer::Heap(block) => {

@@ -72,7 +72,7 @@ struct Header {
     units: AtomicU8,
     /// Length of the block in its file, which is less when it is kept decompressed.
     stored_units: AtomicU8,
-    /// The CLOCK bit.
+    /// Visits of the CLOCK hand that it outlives yet.
     hit: AtomicU8,
 }
 
@@ -150,8 +150,10 @@ pub(crate) enum Heat {
     Busy,
     /// On its way to be free.
     Retired,
-    /// Hit since the last visit; the bit is cleared now.
-    Hit,
+    /// Hit, and now outlives so many visits more without another hit.
+    Hit {
+        left: u8,
+    },
     Cold,
 }
 
@@ -176,9 +178,9 @@ impl Frames {
 
     /// Looks a block up and marks it as hit.
     #[inline]
-    pub(crate) fn lookup<'p>(&'p self, key: Key, _pin: &'p Pin) -> Option<&'p [u8]> {
+    pub(crate) fn lookup<'p>(&'p self, key: Key, visits: u8, _pin: &'p Pin) -> Option<&'p [u8]> {
         let frame = self.find(key)?;
-        self.mark(frame);
+        self.mark(frame, visits);
         // SAFETY: the frame was in the index after this pin began, so it stays as it is until the pin ends
         // (invariants 1, 4); `self`, and so the region, outlives `'p`. The pin must be of the cache's
         // epoch, as every caller's is: a store has one.
@@ -187,20 +189,21 @@ impl Frames {
 
     /// Looks a block up, marks it as hit and counts it. The pin keeps the frame from changing its key
     /// meanwhile.
-    pub(crate) fn lookup_counted(self: &Arc<Frames>, key: Key, _pin: &Pin) -> Option<Counted> {
-        self.count(key)
-    }
-
-    /// As `lookup_counted`, and a miss is certain. The caller holds the lock, so that no frame changes its
-    /// key.
-    pub(crate) fn find_counted(self: &Arc<Frames>, key: Key) -> Option<Counted> {
-        self.count(key)
-    }
-
-    fn count(self: &Arc<Frames>, key: Key) -> Option<Counted> {
-        let counted = self.count_frame(self.find(key)?)?;
-        self.mark(counted.frame);
+    pub(crate) fn lookup_counted(self: &Arc<Frames>, key: Key, visits: u8, _pin: &Pin) -> Option<Counted> {
+        let counted = self.find_counted(key)?;
+        counted.mark(visits);
         Some(counted)
+    }
+
+    /// Whether the block is there now; it may not be a moment later.
+    pub(crate) fn holds(&self, key: Key) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// As `lookup_counted`, unmarked. If the caller holds the lock, so that no frame changes its key, a miss is
+    /// certain.
+    pub(crate) fn find_counted(self: &Arc<Frames>, key: Key) -> Option<Counted> {
+        self.count_frame(self.find(key)?)
     }
 
     /// A count on a frame, unless it has been retired since it was found.
@@ -221,10 +224,10 @@ impl Frames {
     }
 
     #[inline]
-    fn mark(&self, frame: u32) {
+    fn mark(&self, frame: u32, visits: u8) {
         let hit = &self.headers()[frame as usize].hit;
-        if hit.load(Ordering::Relaxed) == 0 {
-            hit.store(1, Ordering::Relaxed);
+        if hit.load(Ordering::Relaxed) < visits {
+            hit.store(visits, Ordering::Relaxed);
         }
     }
 
@@ -253,18 +256,25 @@ impl Frames {
         Owned { frames: Arc::clone(self), frame }
     }
 
-    /// Looks at a frame and takes its hit mark away. The caller holds the lock.
+    /// Looks at a frame and takes a visit from its mark. The caller holds the lock.
     pub(crate) fn visit(&self, frame: u32) -> Heat {
         let header = &self.headers()[frame as usize];
         match header.state.load(Ordering::Relaxed) {
-            LIVE if header.hit.load(Ordering::Relaxed) == 0 => Heat::Cold,
-            LIVE => {
-                header.hit.store(0, Ordering::Relaxed);
-                Heat::Hit
-            }
+            LIVE => match header.hit.load(Ordering::Relaxed).checked_sub(1) {
+                None => Heat::Cold,
+                Some(left) => {
+                    header.hit.store(left, Ordering::Relaxed);
+                    Heat::Hit { left }
+                }
+            },
             RETIRED => Heat::Retired,
             _ => Heat::Busy,
         }
+    }
+
+    /// Whether a frame's mark is used up.
+    pub(crate) fn is_cold(&self, frame: u32) -> bool {
+        self.headers()[frame as usize].hit.load(Ordering::Relaxed) == 0
     }
 
     /// Retires a live frame that nobody counts and takes it out of the index; false if it is anything else.
@@ -372,6 +382,48 @@ impl Owned {
     }
 }
 
+/// Memory that frames would lie in, taken from them for pages of [`FRAME_BYTES_MIN`] at most. Whoever drops it
+/// gives it back to the pool first.
+pub(crate) struct Pages {
+    frames: Arc<Frames>,
+    /// Where they begin, in such pages from the region's start.
+    starts: Box<[u32]>,
+}
+
+impl Pages {
+    /// # Safety
+    /// No frame that is not FREE, and no other pages, overlap these from now on until this is dropped.
+    pub(crate) unsafe fn new(frames: &Arc<Frames>, starts: Box<[u32]>) -> Pages {
+        let end = frames.plan.slots_at / FRAME_BYTES_MIN;
+        assert!(starts.iter().all(|start| (*start as usize) < end), "pages lie in the slabs");
+        Pages { frames: Arc::clone(frames), starts }
+    }
+
+    pub(crate) fn starts(&self) -> &[u32] {
+        &self.starts
+    }
+
+    /// The first `bytes` of a page.
+    #[inline]
+    pub(crate) fn page(&self, index: usize, bytes: usize) -> &[u8] {
+        // SAFETY: `start` lies in the slabs, which are initialised; nobody writes but through `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.start(index, bytes), bytes) }
+    }
+
+    pub(crate) fn page_mut(&mut self, index: usize, bytes: usize) -> &mut [u8] {
+        // SAFETY: as above; these pages are nobody else's, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start(index, bytes), bytes) }
+    }
+
+    #[inline]
+    fn start(&self, index: usize, bytes: usize) -> *mut u8 {
+        assert!(bytes <= FRAME_BYTES_MIN, "a page is no larger than its place");
+        let region = self.frames.region.as_ref().expect("pages lie in a region");
+        // SAFETY: `new` checked that the page lies in the slabs, so in the region.
+        unsafe { region.start().as_ptr().add(self.starts[index] as usize * FRAME_BYTES_MIN) }
+    }
+}
+
 /// A count on a live frame.
 pub(crate) struct Counted {
     frames: Arc<Frames>,
@@ -383,6 +435,11 @@ impl Counted {
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: counted, so LIVE (invariant 3); the count is held as long as `self`.
         unsafe { self.frames.bytes(self.frame) }
+    }
+
+    /// Lets it outlive at least so many visits of the hand.
+    pub(crate) fn mark(&self, visits: u8) {
+        self.frames.mark(self.frame, visits);
     }
 }
 
@@ -507,7 +564,7 @@ mod tests {
         drop(counted);
         let pin = epoch.pin();
         let found = frames.find(key).expect("published");
-        let seen = frames.lookup(key, &pin).expect("published");
+        let seen = frames.lookup(key, 1, &pin).expect("published");
         assert!(frames.evict(found));
         assert!(frames.count_frame(found).is_none());
         let (retired, stamp) = Retired::new(&frames, vec![found]);

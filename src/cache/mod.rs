@@ -1,15 +1,16 @@
 //! The block cache: blocks of tables in memory given once, and the table of reads in flight.
 //!
 //! It is not a reader: drivers read and verify, tables know what is in a block. Machines of `read` look
-//! blocks up under a pin; drivers claim what is missing; merges offer what they wrote.
+//! blocks up under a pin; drivers claim what is missing; merges offer what they wrote. Tables pin their
+//! filters and fences in it, which are then looked at as any memory.
 //!
 //! Everything is for any thread at any time. A hit takes no lock and writes nothing, but for the CLOCK bit
 //! when it is clear; it touches one line of the index and one of the frame's header. Misses take one short
 //! lock.
 //!
-//! 1. Frames, headers, index and bookkeeping together never exceed the bytes given. Blocks that find no
-//!    frame (too large, or every frame counted, or waiting for the epoch) live in heap memory of their own,
-//!    uncached, counted in the stats.
+//! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given. Blocks that
+//!    find no frame (too large, or every frame counted, or waiting for the epoch) live in heap memory of
+//!    their own, uncached, and slabs stay empty in their place while there is one whose frames nobody counts.
 //! 2. A block's bytes never change while anyone can see them, by pin or by count.
 //! 3. A block is found by what it is in its file, and may be longer here: decompressed.
 //! 4. A block enters with its CLOCK bit clear: what a scan touches once goes first.
@@ -26,15 +27,15 @@ use std::ops::Deref;
 
 use crate::base::epoch::{Epoch, Pin};
 use crate::base::region::Region;
-use crate::base::step::BlockAddress;
+use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, Mutex};
 
 use flight::FlightTable;
 #[cfg(test)]
 pub(crate) use flight::Waiter;
 pub(crate) use flight::{Claim, Slot};
-use frames::{Counted, Frames, HeapBlock, Key, Owned, Plan};
-use pool::{Pool, Shortage};
+use frames::{Counted, Frames, HeapBlock, Key, Owned, Pages, Plan};
+use pool::{Pinning, Pool, Shortage};
 
 /// The block cache of a store. Clones are the same cache.
 #[derive(Clone)]
@@ -46,7 +47,7 @@ pub(crate) struct Cache {
 /// What cache and slots share.
 pub(crate) struct Shared {
     frames: Arc<Frames>,
-    pool: Mutex<Pool>,
+    pool: Arc<Mutex<Pool>>,
     flights: FlightTable,
     epoch: Epoch,
 }
@@ -58,8 +59,33 @@ pub(crate) struct BlockRef(Block);
 #[derive(Clone)]
 enum Block {
     Frame(Counted),
-    Heap(Arc<HeapBlock>),
+    Heap(Arc<LentBlock>),
 }
+
+/// A block outside the frames, and the slabs that stay empty in its place.
+struct LentBlock {
+    block: HeapBlock,
+    _loan: Loan,
+}
+
+/// Memory that was taken elsewhere on the cache's account, until this is dropped.
+pub(crate) struct Loan {
+    pool: Arc<Mutex<Pool>>,
+    bytes: usize,
+}
+
+/// Pages of the cache's memory that hold no blocks, until this is dropped: whoever has them looks at them
+/// without pin, count or index.
+pub(crate) struct PinnedPages {
+    pages: Pages,
+    pool: Arc<Mutex<Pool>>,
+}
+
+/// Times that a taking of pages waits for emptied slabs.
+const PIN_TRIES: usize = 4;
+/// Visits of the hand that a block outlives once it was hit: data, and what is searched before it.
+const DATA_VISITS: u8 = 1;
+const PAGE_VISITS: u8 = 4;
 
 /// What the cache holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +96,11 @@ pub(crate) struct CacheStats {
     pub(crate) used_bytes: u64,
     /// Index, headers, bookkeeping and rounding; with the capacity never more than was given.
     pub(crate) index_bytes: u64,
-    /// Blocks that found no frame, outside the capacity.
+    /// Pages that hold no blocks.
+    pub(crate) pinned_bytes: u64,
+    /// Memory taken elsewhere on the cache's account, blocks that found no frame included.
+    pub(crate) lent_bytes: u64,
+    /// Blocks that found no frame.
     pub(crate) heap_bytes: u64,
     /// Frames that someone counts, about.
     pub(crate) counted_frames: u64,
@@ -97,7 +127,7 @@ impl Cache {
             plan = Plan::new(plan.region_bytes / 2);
         }
         let frames = Arc::new(Frames::new(plan, region));
-        let pool = Mutex::new(Pool::new(Arc::clone(&frames)));
+        let pool = Arc::new(Mutex::new(Pool::new(Arc::clone(&frames))));
         let shared = Shared { frames: Arc::clone(&frames), pool, flights: FlightTable::default(), epoch };
         Cache { frames, shared: Arc::new(shared) }
     }
@@ -106,12 +136,13 @@ impl Cache {
     /// evicts a neighbour in the index; [`Cache::claim`] misses nothing.
     #[inline]
     pub(crate) fn lookup<'p>(&'p self, address: &BlockAddress, pin: &'p Pin) -> Option<&'p [u8]> {
-        self.frames.lookup(Key::of(address), pin)
+        self.frames.lookup(Key::of(address), visits(address.kind), pin)
     }
 
     /// The block, counted, for what outlives a pin, if it is cached.
     pub(crate) fn lookup_counted(&self, address: &BlockAddress, pin: &Pin) -> Option<BlockRef> {
-        self.frames.lookup_counted(Key::of(address), pin).map(BlockRef::from_frame)
+        let counted = self.frames.lookup_counted(Key::of(address), visits(address.kind), pin);
+        counted.map(BlockRef::from_frame)
     }
 
     /// The block, or the duty to read it, or a share in someone else's read.
@@ -122,17 +153,49 @@ impl Cache {
         flight::claim(&self.shared, address)
     }
 
-    /// Offers a verified block: kept if it is not here yet and a frame can be had. Better not under a pin.
-    #[cfg(test)]
+    /// Whether a block is here now; it is not marked as hit. For those who decide what to offer.
+    pub(crate) fn holds(&self, address: &BlockAddress) -> bool {
+        self.frames.holds(Key::of(address))
+    }
+
+    /// Takes `count` pages of up to 4 KiB, as long as all that are taken, and what is
+    /// lent, stay within `limit_bytes`. They hold what was left in them. Better not under a pin.
+    pub(crate) fn pin_pages(&self, count: usize, limit_bytes: u64) -> Option<PinnedPages> {
+        for _ in 0..PIN_TRIES {
+            let pinning = self.shared.pool.lock().pin(count, limit_bytes);
+            match pinning {
+                Pinning::Pinned(pages) => {
+                    return Some(PinnedPages { pages, pool: Arc::clone(&self.shared.pool) });
+                }
+                Pinning::Refused => return None,
+                Pinning::Short(stamp) => {
+                    if let Some(stamp) = stamp {
+                        stamp.defer(&self.shared.epoch);
+                    }
+                    self.shared.epoch.collect();
+                }
+            }
+        }
+        None
+    }
+
+    /// Counts memory taken elsewhere against this cache's: as much of its own stays empty.
+    pub(crate) fn lend(&self, bytes: usize) -> Loan {
+        self.shared.lend(bytes)
+    }
+
+    /// Offers a verified block, decompressed: kept if it is not here yet and a frame can be had, as if it had
+    /// been hit. Better not under a pin.
     pub(crate) fn insert(&self, address: &BlockAddress, bytes: &[u8]) {
         let key = Key::of(address);
-        assert_eq!(bytes.len(), address.bytes as usize, "a block is as long as its address says");
+        assert!(bytes.len() >= address.bytes as usize, "a block is not shorter than in its file");
         if self.shared.pool.lock().find(key).is_some() {
             return;
         }
         if let Some(mut owned) = self.shared.take_frame(key, bytes.len()) {
             owned.bytes_mut().copy_from_slice(bytes);
-            drop(self.shared.pool.lock().publish(owned));
+            let counted = self.shared.pool.lock().publish(owned);
+            counted.mark(visits(address.kind));
         }
     }
 
@@ -144,6 +207,8 @@ impl Cache {
             capacity_bytes: (plan.slab_count * plan.slab_bytes) as u64,
             used_bytes: counts.used_bytes,
             index_bytes: plan.index_bytes as u64,
+            pinned_bytes: counts.pinned_bytes,
+            lent_bytes: counts.lent_bytes,
             heap_bytes: self.frames.heap_bytes(),
             counted_frames: self.frames.counted() as u64,
             in_flight: self.shared.flights.count() as u64,
@@ -153,7 +218,71 @@ impl Cache {
     }
 }
 
+/// See [`DATA_VISITS`].
+#[inline]
+fn visits(kind: BlockKind) -> u8 {
+    match kind {
+        BlockKind::Data => DATA_VISITS,
+        BlockKind::Filter | BlockKind::Fence => PAGE_VISITS,
+    }
+}
+
+impl PinnedPages {
+    /// The first `bytes` of a page.
+    #[inline]
+    pub(crate) fn page(&self, index: usize, bytes: usize) -> &[u8] {
+        self.pages.page(index, bytes)
+    }
+
+    pub(crate) fn page_mut(&mut self, index: usize, bytes: usize) -> &mut [u8] {
+        self.pages.page_mut(index, bytes)
+    }
+}
+
+impl Drop for PinnedPages {
+    fn drop(&mut self) {
+        self.pool.lock().unpin(&self.pages);
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.pool.lock().end_loan(self.bytes);
+    }
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cache({} slabs)", self.frames.plan().slab_count)
+    }
+}
+
+impl std::fmt::Debug for PinnedPages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PinnedPages({})", self.pages.starts().len())
+    }
+}
+
+impl std::fmt::Debug for Loan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Loan({} bytes)", self.bytes)
+    }
+}
+
 impl Shared {
+    fn lend(&self, bytes: usize) -> Loan {
+        let stamp = self.pool.lock().lend(bytes);
+        if let Some(stamp) = stamp {
+            stamp.defer(&self.epoch);
+        }
+        Loan { pool: Arc::clone(&self.pool), bytes }
+    }
+
+    /// Memory of its own for a block without a frame.
+    fn heap_block(&self, bytes: usize) -> LentBlock {
+        LentBlock { _loan: self.lend(bytes), block: HeapBlock::new(&self.frames, bytes) }
+    }
+
     /// A frame of `bytes` for the block of `key`, evicting if need be.
     fn take_frame(&self, key: Key, bytes: usize) -> Option<Owned> {
         // The second look is for what the first evicted.
@@ -181,7 +310,7 @@ impl BlockRef {
         BlockRef(Block::Frame(counted))
     }
 
-    fn from_heap(block: HeapBlock) -> BlockRef {
+    fn from_heap(block: LentBlock) -> BlockRef {
         BlockRef(Block::Heap(Arc::new(block)))
     }
 }
@@ -193,7 +322,7 @@ impl Deref for BlockRef {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             Block::Frame(counted) => counted.bytes(),
-            Block::Heap(block) => block.bytes(),
+            Block::Heap(lent) => lent.block.bytes(),
         }
     }
 }

@@ -14,16 +14,23 @@
 //! starved: one with no slab at all gets one within the visits, unless in every slab a frame is counted or
 //! being filled.
 //!
-//! 1. A slab is free, or of a class and in that class's open list exactly if it has free frames, or
+//! A block that was hit outlives the hand's next visit; one of filters or fences, several: what is searched
+//! before data stays before data. Memory that holds no blocks is taken from the slabs too: see `shares`.
+//!
+//! 1. A slab is pinned or lent (see `shares`), free, or of a class and in that class's open list exactly if it has free frames, or
 //!    draining: of a class, in no list, waiting for its retired frames, then free.
 //! 2. A frame is free in its slab's mask exactly if it is FREE in `frames`.
 
 #![expect(unsafe_code, reason = "promises that frames in use do not overlap")]
 
+mod shares;
+
 use crate::base::sync::Arc;
 
+pub(crate) use shares::Pinning;
+
 use super::frames::{
-    Counted, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frames, Heat, Key, Owned, Retired, Stamp, UNIT_BYTES,
+    Counted, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frames, Heat, Key, Owned, Pages, Retired, Stamp, UNIT_BYTES,
 };
 
 /// Frame sizes of the classes: each size a block of 4 to 8 KiB can have, then a few for larger ones.
@@ -43,6 +50,10 @@ const RESERVE_FRAMES: usize = 16;
 const RESERVE_SLABS_MIN: usize = 64;
 /// The class of a slab that has none.
 const NO_CLASS: u8 = u8::MAX;
+/// The class of a slab that is lent.
+const LENT: u8 = u8::MAX - 1;
+/// The class of pages that are pinned: it has no frames, and the hand passes its slabs by.
+const PINNED: usize = CLASS_BYTES.len();
 
 #[derive(Clone)]
 struct Slab {
@@ -66,8 +77,9 @@ struct Class {
 pub(crate) struct Pool {
     frames: Arc<Frames>,
     slabs: Vec<Slab>,
-    classes: [Class; CLASS_BYTES.len()],
+    classes: [Class; CLASS_BYTES.len() + 1],
     free_slabs: Vec<u32>,
+    shares: shares::Shares,
     hand: usize,
     /// Evicted frames, with the class they were evicted for.
     waiting: Vec<(usize, Retired)>,
@@ -95,6 +107,8 @@ pub(crate) enum Shortage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolCounts {
     pub(crate) used_bytes: u64,
+    pub(crate) pinned_bytes: u64,
+    pub(crate) lent_bytes: u64,
     pub(crate) evictions: u64,
     pub(crate) inserts: u64,
 }
@@ -109,6 +123,7 @@ impl Pool {
             slabs: vec![Slab { free: 0, class: NO_CLASS, draining: false }; slab_count],
             classes: Default::default(),
             free_slabs,
+            shares: shares::Shares::default(),
             hand: 0,
             waiting: Vec::new(),
             used_bytes: 0,
@@ -118,7 +133,13 @@ impl Pool {
     }
 
     pub(crate) fn counts(&self) -> PoolCounts {
-        PoolCounts { used_bytes: self.used_bytes as u64, evictions: self.evictions, inserts: self.inserts }
+        PoolCounts {
+            used_bytes: self.used_bytes as u64,
+            pinned_bytes: self.shares.pinned_bytes(),
+            lent_bytes: self.shares.outside_bytes(),
+            evictions: self.evictions,
+            inserts: self.inserts,
+        }
     }
 
     /// The block, counted, if it is cached. Certain, unlike a look without the lock.
@@ -181,7 +202,7 @@ impl Pool {
     }
 
     fn frames_in_slab(&self, class: usize) -> usize {
-        self.frames.plan().slab_bytes / CLASS_BYTES[class]
+        self.frames.plan().slab_bytes / class_bytes(class)
     }
 
     fn slab_of(&self, frame: u32) -> usize {
@@ -214,8 +235,20 @@ impl Pool {
         if self.slabs[slab].free == 0 {
             self.classes[class].open.pop();
         }
-        let start_bytes = slab * self.frames.plan().slab_bytes + place as usize * CLASS_BYTES[class];
+        let start_bytes = slab * self.frames.plan().slab_bytes + place as usize * class_bytes(class);
         Some((self.first_frame(slab) + place, start_bytes))
+    }
+
+    /// Pages in free places, of which there are enough.
+    fn take_pages(&mut self, count: usize) -> Pages {
+        let starts = (0..count).map(|_| {
+            let (_, start_bytes) = self.take_free(PINNED).expect("the caller counted");
+            u32::try_from(start_bytes / FRAME_BYTES_MIN).expect("frame numbers have 32 bits")
+        });
+        let starts = starts.collect();
+        // SAFETY: each place was free in its slab's mask and no longer is; a slab of pinned pages has no
+        // frame in use, and stays one until all its places are free.
+        unsafe { Pages::new(&self.frames, starts) }
     }
 
     /// Takes a frame that is FREE again into its slab's mask.
@@ -235,10 +268,17 @@ impl Pool {
         }
     }
 
+    /// A slab that holds nothing any more is lent, if one is owed, or free.
+    fn set_free(&mut self, slab: usize) {
+        self.slabs[slab] = Slab { free: 0, class: NO_CLASS, draining: false };
+        self.free_slabs.push(slab as u32);
+        self.lend_free_slabs();
+    }
+
     fn free_if_drained(&mut self, slab: usize) {
         if self.slabs[slab].free == self.all_free(usize::from(self.slabs[slab].class)) {
-            self.slabs[slab] = Slab { free: 0, class: NO_CLASS, draining: false };
-            self.free_slabs.push(slab as u32);
+            self.shares.draining_count -= 1;
+            self.set_free(slab);
         }
     }
 
@@ -286,7 +326,7 @@ impl Pool {
         for _ in 0..self.slabs.len() {
             let slab = self.hand;
             self.hand = (self.hand + 1) % self.slabs.len();
-            if self.slabs[slab].class == NO_CLASS || self.slabs[slab].draining {
+            if usize::from(self.slabs[slab].class) >= PINNED || self.slabs[slab].draining {
                 continue;
             }
             let found = self.survey(slab);
@@ -300,15 +340,15 @@ impl Pool {
                 }
             } else if found.busy_count > 0 {
                 continue;
-            } else if found.hit_count * 4 <= self.frames_in_slab(slab_class) {
+            } else if found.hit_weight * 4 <= self.frames_in_slab(slab_class) {
                 if self.empty(slab, evicted) == Emptied::Yes {
                     return;
                 }
                 continue;
             }
-            let hit_bytes = found.hit_count * CLASS_BYTES[slab_class];
-            if least_hit.is_none_or(|(least, _)| hit_bytes < least) {
-                least_hit = Some((hit_bytes, slab));
+            let weight_bytes = found.hit_weight * CLASS_BYTES[slab_class];
+            if least_hit.is_none_or(|(least, _)| weight_bytes < least) {
+                least_hit = Some((weight_bytes, slab));
             }
             candidate_count += 1;
             if candidate_count == VISITS_MAX {
@@ -317,7 +357,10 @@ impl Pool {
         }
         match least_hit {
             Some((_, slab)) if usize::from(self.slabs[slab].class) == class => {
-                self.evict_from(slab, Which::Some(FORCED_FRAMES_MAX), evicted);
+                self.evict_from(slab, Which::Coldest(FORCED_FRAMES_MAX), evicted);
+                if evicted.is_empty() {
+                    self.evict_from(slab, Which::Some(FORCED_FRAMES_MAX), evicted);
+                }
             }
             Some((_, slab)) => {
                 self.empty(slab, evicted);
@@ -326,15 +369,16 @@ impl Pool {
         }
     }
 
-    /// Looks at every frame in use of a slab and takes the hit marks away.
+    /// Looks at every frame in use of a slab and takes a visit from each mark.
     fn survey(&self, slab: usize) -> Survey {
         let mut found = Survey::default();
         for frame in self.used_frames(slab) {
             match self.frames.visit(frame) {
                 Heat::Busy => found.busy_count += 1,
                 Heat::Retired => {}
-                Heat::Hit => {
+                Heat::Hit { left } => {
                     found.hit_count += 1;
+                    found.hit_weight += 1 + usize::from(left);
                     found.hit |= 1 << (frame - self.first_frame(slab));
                 }
                 Heat::Cold => found.cold_count += 1,
@@ -357,6 +401,7 @@ impl Pool {
             let passed_over = match which {
                 Which::All => false,
                 Which::NotHit(found) => found.hit >> (frame - first) & 1 == 1,
+                Which::Coldest(count) => evicted.len() >= count || !self.frames.is_cold(frame),
                 Which::Some(count) => evicted.len() >= count,
             };
             if !passed_over && self.frames.evict(frame) {
@@ -376,6 +421,7 @@ impl Pool {
         class.free_count -= self.slabs[slab].free.count_ones() as usize;
         class.open.retain(|open| *open as usize != slab);
         self.slabs[slab].draining = true;
+        self.shares.draining_count += 1;
         self.free_if_drained(slab);
         Emptied::Yes
     }
@@ -388,7 +434,7 @@ impl Pool {
             let listed: Vec<usize> = (0..self.classes.len())
                 .filter(|class| self.classes[*class].open.contains(&(slab as u32)))
                 .collect();
-            if state.class == NO_CLASS || state.draining || state.free == 0 {
+            if state.class == NO_CLASS || state.class == LENT || state.draining || state.free == 0 {
                 assert!(listed.is_empty(), "slab {slab} is in no open list");
             } else {
                 assert_eq!(listed, [usize::from(state.class)], "slab {slab} is in its class's list");
@@ -402,6 +448,7 @@ impl Pool {
         }
         let waiting = self.waiting.iter().map(|(_, retired)| retired.count());
         assert_eq!(waiting.sum::<usize>(), self.classes.iter().map(|class| class.waiting_count).sum());
+        self.check_shares();
         assert!(self.used_bytes <= self.slabs.len() * self.frames.plan().slab_bytes);
     }
 }
@@ -411,6 +458,8 @@ impl Pool {
 struct Survey {
     busy_count: usize,
     hit_count: usize,
+    /// Hit frames, each as often as the visits that it outlives.
+    hit_weight: usize,
     cold_count: usize,
     /// The frames that were hit, a bit each.
     hit: u32,
@@ -427,7 +476,14 @@ enum Need {
 enum Which<'a> {
     All,
     NotHit(&'a Survey),
+    /// So many whose marks are used up.
+    Coldest(usize),
     Some(usize),
+}
+
+/// Bytes of a class's frames; pages that are pinned have the smallest frames' places.
+fn class_bytes(class: usize) -> usize {
+    CLASS_BYTES.get(class).copied().unwrap_or(FRAME_BYTES_MIN)
 }
 
 #[derive(PartialEq, Eq)]

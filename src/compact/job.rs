@@ -18,7 +18,7 @@ use crate::base::id::{ItemKind, TreeId};
 use crate::base::sync::Arc;
 use crate::io::storage::Storage;
 use crate::merge::{Item, Merge, Progress, Source};
-use crate::table::{SliceShape, Table, TableBuilder, TableIdentity, TableStream, TableSummary};
+use crate::table::{Admission, SliceShape, Table, TableBuilder, TableIdentity, TableStream, TableSummary};
 
 use super::bounds::{Cuts, OlderKeys};
 
@@ -54,6 +54,8 @@ pub(crate) struct MergePlan {
     pub(crate) older: Vec<Vec<Arc<Table>>>,
     /// Where to cut output tables.
     pub(crate) table_bytes: u64,
+    /// Where blocks of the output go whose input was cached.
+    pub(crate) admission: Option<Admission>,
 }
 
 /// What a job did.
@@ -81,6 +83,7 @@ pub(crate) struct MergeJob {
     older: OlderKeys,
     cuts: Cuts,
     output: Output,
+    secret: HashSecret,
     counts: MergeCounts,
 }
 
@@ -100,7 +103,7 @@ impl MergeJob {
         let shared_prefix = shared_prefix(&plan.runs).to_vec();
         let mut sources = Vec::with_capacity(plan.runs.len());
         for tables in plan.runs {
-            sources.push(RunStream::new(storage, tables, chunk_bytes)?);
+            sources.push(RunStream::new(storage, tables, chunk_bytes, plan.admission.clone())?);
         }
         let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
         let older = OlderKeys::new(plan.older.iter().flatten().map(bounds).collect());
@@ -109,9 +112,9 @@ impl MergeJob {
         let output = Output {
             storage: Arc::clone(storage),
             new_files,
-            secret,
             tree: plan.tree,
             slice: plan.slice,
+            admission: plan.admission,
             builder: None,
             tables: Vec::new(),
         };
@@ -120,6 +123,7 @@ impl MergeJob {
             older,
             cuts: Cuts::new(below, plan.table_bytes, plan.table_bytes.saturating_mul(BELOW_TABLES_MAX)),
             output,
+            secret,
             counts: MergeCounts { bytes_read, ..MergeCounts::default() },
         })
     }
@@ -149,7 +153,11 @@ impl MergeJob {
                 if self.cuts.is_due(item.key, self.output.file_bytes()) {
                     self.output.end_table()?;
                 }
-                self.output.add(item)?;
+                let builder = self.output.builder()?;
+                if self.merge.source().is_some_and(RunStream::is_cached) {
+                    builder.note_cached(item.key.len() + item.value.len());
+                }
+                builder.add(item.key, self.secret.hash(item.key), item.kind, item.value)?;
                 self.counts.items_out += 1;
             }
             self.merge.advance()?;
@@ -181,9 +189,9 @@ fn shared_prefix(runs: &[Vec<Arc<Table>>]) -> &[u8] {
 struct Output {
     storage: Arc<dyn Storage>,
     new_files: Arc<dyn NewFiles>,
-    secret: HashSecret,
     tree: TreeId,
     slice: SliceShape,
+    admission: Option<Admission>,
     /// The table being built: it has an item.
     builder: Option<TableBuilder>,
     /// Finished, and ours to remove until they are taken.
@@ -196,15 +204,18 @@ impl Output {
         self.builder.as_ref().map(TableBuilder::file_bytes)
     }
 
-    fn add(&mut self, item: Item<'_>) -> Result<()> {
+    /// The builder of the present table, begun if there is none.
+    fn builder(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
             let identity = self.new_files.next()?;
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity)?;
             builder.begin(self.tree, self.slice)?;
+            if let Some(admission) = &self.admission {
+                builder.admit(admission.clone());
+            }
             self.builder = Some(builder);
         }
-        let builder = self.builder.as_mut().expect("made above if there was none");
-        builder.add(item.key, self.secret.hash(item.key), item.kind, item.value)
+        Ok(self.builder.as_mut().expect("made above if there was none"))
     }
 
     fn end_table(&mut self) -> Result<()> {
@@ -240,15 +251,21 @@ struct RunStream {
     tables: std::vec::IntoIter<Arc<Table>>,
     stream: Option<TableStream>,
     chunk_bytes: usize,
+    admission: Option<Admission>,
 }
 
 impl RunStream {
-    fn new(storage: &Arc<dyn Storage>, tables: Vec<Arc<Table>>, chunk_bytes: usize) -> Result<RunStream> {
+    fn new(
+        storage: &Arc<dyn Storage>,
+        tables: Vec<Arc<Table>>,
+        chunk_bytes: usize,
+        admission: Option<Admission>,
+    ) -> Result<RunStream> {
         for pair in tables.windows(2) {
             assert!(pair[0].max() < pair[1].min(), "tables of a run are ascending and disjoint");
         }
         let storage = Arc::clone(storage);
-        let mut run = RunStream { storage, tables: tables.into_iter(), stream: None, chunk_bytes };
+        let mut run = RunStream { storage, tables: tables.into_iter(), stream: None, chunk_bytes, admission };
         run.open_next()?;
         Ok(run)
     }
@@ -257,9 +274,17 @@ impl RunStream {
     fn open_next(&mut self) -> Result<()> {
         self.stream = None;
         if let Some(table) = self.tables.next() {
-            self.stream = Some(TableStream::new(Arc::clone(&self.storage), table, self.chunk_bytes)?);
+            let mut stream = TableStream::new(Arc::clone(&self.storage), table, self.chunk_bytes)?;
+            if let Some(admission) = &self.admission {
+                stream.watch(admission);
+            }
+            self.stream = Some(stream);
         }
         Ok(())
+    }
+
+    fn is_cached(&self) -> bool {
+        self.stream.as_ref().is_some_and(TableStream::is_cached)
     }
 }
 

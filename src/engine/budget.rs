@@ -20,8 +20,9 @@ pub(crate) struct Budget {
     /// A log holds one generation.
     pub(crate) log_bytes: u64,
     pub(crate) work_bytes: u64,
+    /// Everything else: blocks, filters, fences.
     pub(crate) cache_bytes: u64,
-    /// Filters and fences kept in memory.
+    /// Of it, what filters, fences and bounds of tables may keep for themselves.
     pub(crate) pages_bytes: u64,
 }
 
@@ -37,14 +38,13 @@ impl Budget {
         let rest = memory_bytes.saturating_sub(GENERATION_COUNT * generation_bytes + work_bytes);
         // Items have more overhead in the log than in memory only when they are a few bytes long.
         let log_bytes = (generation_bytes + generation_bytes / 4 + (16 << 10)).next_multiple_of(4096);
-        let pages_bytes = rest * 2 / 5;
         Budget {
             memory_bytes,
             generation_bytes,
             log_bytes,
             work_bytes,
-            cache_bytes: rest - pages_bytes,
-            pages_bytes,
+            cache_bytes: rest,
+            pages_bytes: rest / 4 * 3,
         }
     }
 
@@ -90,12 +90,10 @@ mod tests {
     fn parts_fit_the_whole() {
         for memory_bytes in [1 << 18, 1 << 20, 32 << 20, 128 << 20, 1 << 30, 1 << 40] {
             let budget = Budget::divide(memory_bytes);
-            let parts = GENERATION_COUNT * budget.generation_bytes
-                + budget.work_bytes
-                + budget.cache_bytes
-                + budget.pages_bytes;
+            let parts =
+                GENERATION_COUNT * budget.generation_bytes + budget.work_bytes + budget.cache_bytes;
             assert!(parts <= memory_bytes, "{budget:?}");
-            assert!(budget.cache_bytes > memory_bytes / 5, "{budget:?}");
+            assert!(budget.cache_bytes > memory_bytes / 3, "{budget:?}");
             assert!(budget.log_bytes > budget.generation_bytes);
         }
         assert_eq!(Budget::divide(1 << 30).generation_bytes, 64 << 20);

@@ -11,7 +11,7 @@ use crate::format::table::compressed::Compression;
 use crate::io::env::Turn;
 use crate::memtable::{self, Generation};
 use crate::merge::Progress;
-use crate::table::SliceShape;
+use crate::table::{Otherwise, PageRank, SliceShape, Table, TableSummary};
 use crate::wal::{Log, LogIdentity};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
 use crate::write::writer::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
@@ -116,6 +116,7 @@ impl FlushWork {
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
         store.writer.flushed(sealed);
+        store.pin_more();
         store.measure_pressure();
         for log in &sealed.logs {
             match self.old_log {
@@ -131,7 +132,7 @@ impl FlushWork {
 fn install(store: &Store, output: &FlushOutput, mut edit: Edit<'_>) -> Result<()> {
     store.sync_directory()?;
     let opened = match (&output.table, output.sequences) {
-        (Some(summary), Some(sequences)) => Some((summary, store.open_tables(summary)?, sequences)),
+        (Some(summary), Some(sequences)) => Some((summary, opened(store, summary)?, sequences)),
         _ => None,
     };
     // Taken before it is asked which trees are there: one dropped after that must not be in the edit.
@@ -140,6 +141,11 @@ fn install(store: &Store, output: &FlushOutput, mut edit: Edit<'_>) -> Result<()
         store.add_tables(&catalog, &mut edit, summary, tables, 0, *sequences);
     }
     store.edit_taken(&mut catalog, edit)
+}
+
+/// Reads soon look into what was flushed: what is not pinned of it is offered to the cache.
+fn opened(store: &Store, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
+    store.open_tables(summary, PageRank::UpperFilters, Otherwise::Offer)
 }
 
 /// Makes the sealed logs durable and has the manifest promise where they end.

@@ -10,7 +10,7 @@ use crate::format::manifest::Change;
 use crate::io::env::Turn;
 use crate::levels::version::{self, Placed, Tree};
 use crate::merge::Progress;
-use crate::table::{SliceShape, Table};
+use crate::table::{Admission, Otherwise, PageRank, SliceShape, Table};
 
 use super::Store;
 use super::catalog::{Edit, StoreFiles};
@@ -29,6 +29,8 @@ struct Merging {
     tree: TreeId,
     inputs: Vec<(usize, Placed)>,
     output_level: usize,
+    /// Of what the output's filters are.
+    filters: PageRank,
     job: MergeJob,
 }
 
@@ -75,6 +77,7 @@ impl MergeWork {
             published?;
             store.work.set_error(Kind::Merge(merging.tree), None);
             store.measure_pressure();
+            store.pin_more();
         }
         Ok(true)
     }
@@ -128,10 +131,14 @@ impl MergeWork {
             older.push(places.map(|place| Arc::clone(&level(below)[place.index].table)).collect());
         }
         let slice = SliceShape::of(&keyspace.settings());
-        let plan = MergePlan { tree: tree.id, slice, runs, older, table_bytes: pick.table_bytes };
+        let (table_bytes, admission) = (pick.table_bytes, Some(Admission::new(&store.cache)));
+        let plan = MergePlan { tree: tree.id, slice, runs, older, table_bytes, admission };
         let files = Arc::new(StoreFiles(Arc::clone(store)));
         let job = MergeJob::new(&store.env.storage, files, store.secret.clone(), plan)?;
-        self.current = Some(Merging { tree: tree.id, inputs: all, output_level: pick.output_level, job });
+        let is_last = pick.output_level + 1 >= tree.levels().len();
+        let filters = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
+        let output_level = pick.output_level;
+        self.current = Some(Merging { tree: tree.id, inputs: all, output_level, filters, job });
         Ok(true)
     }
 }
@@ -211,8 +218,8 @@ fn install(store: &Store, merging: &Merging, output: &MergeOutput) -> Result<boo
     if !output.tables.is_empty() {
         store.sync_directory()?;
     }
-    let opened: Vec<Vec<Arc<Table>>> =
-        output.tables.iter().map(|summary| store.open_tables(summary)).collect::<Result<_>>()?;
+    let open = |summary| store.open_tables(summary, merging.filters, Otherwise::Leave);
+    let opened: Vec<Vec<Arc<Table>>> = output.tables.iter().map(open).collect::<Result<_>>()?;
     let mut catalog = store.catalog.take(&*store.env.threads);
     if !catalog.has_tree(merging.tree) {
         opened.iter().flatten().for_each(|table| table.file().mark_obsolete());

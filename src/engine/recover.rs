@@ -34,6 +34,7 @@ use super::catalog::{Catalog, CatalogCell, Keyspace};
 use super::keyspaces::restored;
 use super::refill::{Logs, replay_logs};
 use super::snapshot::SnapshotCounts;
+use super::tables::pin_pages;
 use super::work::Work;
 use super::workers;
 use super::{Mode, OpenOptions, ReadCounts, Store};
@@ -52,6 +53,8 @@ pub(super) struct Found {
 pub(super) struct Parts {
     pub(super) env: Env,
     pub(super) budget: Budget,
+    pub(super) epoch: Epoch,
+    pub(super) cache: Cache,
     pub(super) pages: Arc<PageBudget>,
     pub(super) discarded: Arc<Discarded>,
     pub(super) changed: Arc<Event>,
@@ -78,10 +81,12 @@ impl Store {
 
     fn open_locked(env: Env, options: OpenOptions) -> Result<Store> {
         let budget = Budget::divide(options.settings.memory_bytes);
-        let pages = PageBudget::new(budget.pages_bytes);
+        let epoch = Epoch::new();
+        let cache = Cache::new(budget.cache_bytes as usize, epoch.clone(), |bytes| env.memory.region(bytes));
+        let pages = PageBudget::new(&cache, budget.pages_bytes);
         let changed = Arc::new(Event::new());
         let discarded = Discarded::new(Arc::clone(&changed));
-        let parts = Parts { env, budget, pages, discarded, changed };
+        let parts = Parts { env, budget, epoch, cache, pages, discarded, changed };
         let found = match read(&parts)? {
             Some(found) => found,
             None if options.mode == Mode::CreateIfMissing => {
@@ -227,11 +232,6 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
                     "others",
                 ));
             }
-            match table.load_pages(&**storage, &parts.pages) {
-                // Whoever needs the damaged page is told when it is read; nobody else is.
-                Err(error @ Error::Corrupt(_)) => log::warn!("{error}"),
-                loaded => loaded?,
-            }
             let placed = Placed {
                 table: Arc::clone(table),
                 first_sequence: slice.first_sequence,
@@ -240,12 +240,21 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
             changes.push(version::Change::Add { level: usize::from(slice.level), placed });
         }
     }
-    Ok(Version::default().after(changes))
+    let version = Version::default().after(changes);
+    pin_pages(&*parts.env.storage, &parts.pages, &version, |error| match error {
+        // Whoever needs the damaged page is told when it is read; nobody else is.
+        Error::Corrupt(_) => {
+            log::warn!("{error}");
+            Ok(())
+        }
+        error => Err(error),
+    })?;
+    Ok(version)
 }
 
 impl Parts {
     fn assemble(self, found: Found, logs: Logs, options: OpenOptions) -> Result<Store> {
-        let epoch = Epoch::new();
+        let epoch = self.epoch.clone();
         let live = found.store_file.live().clone();
         let secret = HashSecret::expand(live.hash_secret);
         let Found { mut state, mut manifest, mut store_file, keyspaces, version, entries } = found;
@@ -283,8 +292,6 @@ impl Parts {
             ),
             None => Writer::read_only(Arc::clone(&views), secret.clone(), last),
         };
-        let memory = Arc::clone(&self.env.memory);
-        let cache = Cache::new(self.budget.cache_bytes as usize, epoch.clone(), |bytes| memory.region(bytes));
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
         let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition };
         Ok(Store {
@@ -296,7 +303,7 @@ impl Parts {
             budget: self.budget,
             views,
             writer,
-            cache,
+            cache: self.cache,
             pages: self.pages,
             catalog: CatalogCell::new(catalog, keyspaces, next_file),
             work: Work::default(),

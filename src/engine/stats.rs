@@ -134,9 +134,10 @@ pub struct MemoryStats {
     pub budget_bytes: u64,
     /// What it uses now.
     pub used_bytes: u64,
-    /// By role; limits add up to the budget at most. "table bounds", the least and the greatest
-    /// key of each table and a separator for every 1.6 MB of it, are always in memory and leave less for
-    /// filters.
+    /// By role; limits add up to the budget at most. The cache's limit is what the roles around it leave now:
+    /// filters and fences stay in memory while they take no more than 3/4 of what it would have without them,
+    /// and what does not is in the cache like data. "table bounds", the least and the greatest key of each
+    /// table and a separator for every 1.6 MB of it, are always in memory and leave less for the others.
     pub roles: Vec<MemoryRole>,
 }
 
@@ -343,9 +344,8 @@ impl Store {
         };
         let in_view = view.generations.len() as u64;
         let files: BTreeMap<u64, u64> = placed(&view.version).map(file_bytes).collect();
-        let handles: u64 = placed(&view.version).map(|one| one.table.memory_bytes() as u64).sum();
         drop(pin);
-        let (memory, generations) = self.memory_stats(handles);
+        let (memory, generations) = self.memory_stats();
         let kept = generations.saturating_sub(in_view + u64::from(self.writer.has_spare()));
         Stats {
             keyspaces,
@@ -384,26 +384,23 @@ impl Store {
     }
 
     /// Memory by role, and how many generations there are.
-    fn memory_stats(&self, handle_bytes: u64) -> (MemoryStats, u64) {
+    fn memory_stats(&self) -> (MemoryStats, u64) {
         let alive: Vec<u64> = {
             let generations = self.generations.lock();
             let alive = generations.iter().filter_map(|one| one.upgrade());
             alive.map(|generation| generation.capacity_bytes() as u64).collect()
         };
         let cache = self.cache.stats();
+        let cache_bytes = cache.used_bytes + cache.index_bytes + cache.heap_bytes;
+        let bounds_bytes = cache.lent_bytes.saturating_sub(cache.heap_bytes);
         let budget = &self.budget;
         let role = |name, bytes, limit_bytes| MemoryRole { name, bytes, limit_bytes };
         let roles = vec![
             role("write buffers", alive.iter().sum(), GENERATION_COUNT * budget.generation_bytes),
-            role("cache", cache.used_bytes + cache.index_bytes + cache.heap_bytes, budget.cache_bytes),
-            role(
-                "filters and fences",
-                self.pages.used_bytes().saturating_sub(handle_bytes),
-                budget.pages_bytes.saturating_sub(handle_bytes),
-            ),
-            // Two keys a table and a separator a fence page: they take what they take, and pages have the
-            // rest.
-            role("table bounds", handle_bytes, handle_bytes),
+            role("cache", cache_bytes, budget.cache_bytes.saturating_sub(cache.pinned_bytes + bounds_bytes)),
+            role("filters and fences", cache.pinned_bytes, cache.pinned_bytes),
+            // Two keys a table and a separator a fence page: they take what they take.
+            role("table bounds", bounds_bytes, bounds_bytes),
             role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes),
         ];
         let used_bytes = roles.iter().map(|role| role.bytes).sum();

@@ -1,25 +1,77 @@
-//! New tables brought into the store: opened, their filters and fences loaded, named in an edit.
+//! New tables brought into the store: opened, their filters and fences pinned, named in an edit.
+//!
+//! What is pinned stays until its table goes; what found no room is asked for like data, and looked after again
+//! whenever tables have changed: fences first, then filters from the upper levels down.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence};
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, Slice};
-use crate::levels::version::{self, Placed};
-use crate::table::{Table, TableFile, TableSummary};
+use crate::io::storage::Storage;
+use crate::levels::version::{self, Placed, Version};
+use crate::table::{Otherwise, PageBudget, PageRank, Table, TableFile, TableSummary};
 
 use super::Store;
 use super::catalog::{Catalog, Edit};
 
+/// Pins what is not pinned yet and finds room, in the order of use. What failed is told to `failed`, which
+/// decides whether that ends it.
+pub(super) fn pin_pages(
+    storage: &dyn Storage,
+    pages: &Arc<PageBudget>,
+    version: &Version,
+    mut failed: impl FnMut(Error) -> Result<()>,
+) -> Result<()> {
+    let mut tables: Vec<(usize, PageRank, &Table)> = Vec::new();
+    for tree in version.trees() {
+        tables.extend(tree.tables().map(|(level, placed)| {
+            let is_last = level + 1 == tree.levels().len() && level > 0;
+            let rank = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
+            (level, rank, &*placed.table)
+        }));
+    }
+    tables.sort_by_key(|(level, ..)| *level);
+    let fences = tables.iter().map(|(_, _, table)| (PageRank::Fences, *table));
+    let filters = |wanted| {
+        let ranked = tables.iter().filter(move |(_, rank, _)| *rank == wanted);
+        ranked.map(|(_, rank, table)| (*rank, *table))
+    };
+    let filters = filters(PageRank::UpperFilters).chain(filters(PageRank::LastFilters));
+    for (rank, table) in fences.chain(filters) {
+        table.load_pages(storage, pages, rank, Otherwise::Leave).or_else(&mut failed)?;
+    }
+    Ok(())
+}
+
 impl Store {
     /// Opens finished tables, with as much of filters and fences in memory as the budget allows.
-    pub(super) fn open_tables(&self, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
+    pub(super) fn open_tables(
+        &self,
+        summary: &TableSummary,
+        filters: PageRank,
+        otherwise: Otherwise,
+    ) -> Result<Vec<Arc<Table>>> {
         let storage = &self.env.storage;
         let tables =
             TableFile::open(storage, summary.identity, summary.bytes, summary.checksum, &self.discarded)?;
         for table in &tables {
-            table.load_pages(&**storage, &self.pages)?;
+            table.load_pages(&**storage, &self.pages, PageRank::Fences, otherwise)?;
+            table.load_pages(&**storage, &self.pages, filters, otherwise)?;
         }
         Ok(tables)
+    }
+
+    /// Pins what found no room before, where tables that went have left some.
+    pub(super) fn pin_more(&self) {
+        let version = {
+            let pin = self.epoch.pin();
+            Arc::clone(&self.views.load(&pin).get().version)
+        };
+        let failed = |error| {
+            log::debug!("left to be asked for: {error}");
+            Ok(())
+        };
+        pin_pages(&*self.env.storage, &self.pages, &version, failed).expect("no failure ends it");
     }
 
     /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices on `level`. Slices of

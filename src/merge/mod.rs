@@ -100,6 +100,12 @@ impl<S: Source> Merge<S> {
         self.sources[self.tree.winner()?].item()
     }
 
+    /// The source of that item.
+    #[inline]
+    pub(crate) fn source(&self) -> Option<&S> {
+        self.tree.winner().map(|winner| &self.sources[winner])
+    }
+
     /// Leaves the item, and every older version of its key. Nothing to do at the end.
     ///
     /// # Errors

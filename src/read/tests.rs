@@ -103,7 +103,7 @@ impl Builder {
             let tables =
                 TableFile::open(&self.storage, made.identity, made.bytes, made.checksum, &self.discarded);
             let table = tables.expect("opens").remove(0);
-            table.load_pages(&*self.storage, &self.pages).expect("no fault");
+            table.load_all_pages(&*self.storage, &self.pages).expect("no fault");
             let placed = Placed { table, first_sequence: sequence, last_sequence: sequence };
             Change::Add { level, placed }
         };
@@ -120,7 +120,7 @@ impl World {
         let storage: Arc<dyn Storage> = disk;
         let secret = HashSecret::expand([seed as u8; 16]);
         let discarded = Discarded::new(Arc::new(Event::new()));
-        let pages = PageBudget::new(pages_bytes);
+        let pages = PageBudget::alone(pages_bytes);
         let mut builder =
             Builder { storage: Arc::clone(&storage), secret: secret.clone(), discarded, pages, number: 0 };
         let mut model = Model::new();

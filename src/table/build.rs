@@ -8,7 +8,7 @@ use crate::base::checksum::Context;
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
 use crate::base::id::{FileName, ItemKind, TreeId};
-use crate::base::step::BlockKind;
+use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::Arc;
 use crate::format::header::FileHeader;
 use crate::format::table::compressed::Compression;
@@ -18,6 +18,8 @@ use crate::format::table::filter::{self, FilterShape};
 use crate::format::table::footer::{Footer, SliceEntry, Span, encode_tail};
 use crate::format::table::{FOOTER_TAG, PAGE_BYTES, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal, top};
 use crate::io::storage::Storage;
+
+use super::admission::Admission;
 
 /// What is written at once.
 const WRITE_BYTES: usize = 1 << 20;
@@ -98,9 +100,22 @@ impl TableBuilder {
             buffer: header.encode(),
             written: 0,
             blocks_checksum: 0,
+            admission: None,
             finished: false,
         };
         Ok(TableBuilder { out, slice: None, slices: Vec::new(), last_tree: None })
+    }
+
+    /// Lets data blocks be offered to the cache.
+    pub(crate) fn admit(&mut self, admission: Admission) {
+        self.out.admission = Some(admission);
+    }
+
+    /// Says that the item added next, of so many bytes, comes from a block that is cached.
+    pub(crate) fn note_cached(&mut self, key_value_bytes: usize) {
+        if let Some(admission) = &mut self.out.admission {
+            admission.earn(key_value_bytes);
+        }
     }
 
     /// Memory held: what is not written yet, and what is kept of each item until the slice ends.
@@ -231,6 +246,7 @@ impl Slice {
         let before = out.buffer.len();
         let checksum = self.data.encode(count, context, &mut out.buffer);
         let bytes = out.buffer.len() - before;
+        out.offer(context, before);
         self.fences.add(last_before, &first, bytes);
         self.last_cut = last;
         out.blocks_checksum = crc32c::crc32c_append(out.blocks_checksum, &checksum.to_le_bytes());
@@ -289,6 +305,7 @@ struct Output {
     buffer: Vec<u8>,
     written: u64,
     blocks_checksum: u32,
+    admission: Option<Admission>,
     finished: bool,
 }
 
@@ -300,6 +317,15 @@ impl Output {
 
     fn context(&self, tag: u8) -> Context {
         Context { file_uid: self.identity.uid, offset: self.at(), tag }
+    }
+
+    /// Offers the data block that begins at `start` of the buffer to the cache.
+    fn offer(&mut self, context: Context, start: usize) {
+        let block = &self.buffer[start..];
+        let (Some(admission), Ok(bytes)) = (&mut self.admission, u32::try_from(block.len())) else { return };
+        let Context { file_uid, offset, .. } = context;
+        let kind = BlockKind::Data;
+        admission.offer(&BlockAddress { file: self.identity.file, file_uid, offset, bytes, kind }, block);
     }
 
     /// Zeros up to the next page.

@@ -33,9 +33,9 @@ fn small_file_of(bench: &Bench, items: u32, shape: SliceShape) -> (TableSummary,
 /// Opens the file and reads everything; all that is read must be right.
 fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<()> {
     let tables = bench.open(summary)?;
-    let budget = PageBudget::new(1 << 20);
+    let budget = PageBudget::alone(1 << 20);
     for (table, model) in tables.iter().zip(models) {
-        table.load_pages(bench.storage.as_ref(), &budget)?;
+        table.load_all_pages(bench.storage.as_ref(), &budget)?;
         let mut stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(table), 8192)?;
         let mut items = model.iter();
         while let Some((key, kind, value)) = stream.item() {
@@ -141,7 +141,7 @@ fn cut_files_are_refused() {
     let stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 8192);
     assert!(matches!(stream.map(|_| ()), Err(Error::Corrupt(_))));
     assert!(matches!(
-        tables[0].load_pages(bench.storage.as_ref(), &PageBudget::new(1 << 20)),
+        tables[0].load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 20)),
         Err(Error::Corrupt(_))
     ));
     bench.heap.files.lock().insert(FILE, [&good[..], &[0; 512]].concat());
@@ -268,7 +268,7 @@ fn crafted_compressed_blocks_are_refused() {
         let bench = Bench::new();
         let (summary, _) = small_file_of(&bench, 120, SliceShape { compression: Compression::Lz4, ..SHAPE });
         let tables = bench.open(&summary).expect("opens");
-        tables[0].load_pages(bench.storage.as_ref(), &PageBudget::new(1 << 20)).expect("loads");
+        tables[0].load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 20)).expect("loads");
         let Fenced::Block(address) = tables[0].fence(&0u32.to_be_bytes(), None) else { panic!("resident") };
         {
             let mut files = bench.heap.files.lock();

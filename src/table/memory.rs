@@ -1,96 +1,71 @@
-//! Memory of tables: pages that stay, the budget they are taken from, and buffers that direct reads accept.
+//! Memory of tables: the budget of pages that stay in memory, and buffers that direct reads accept.
 //!
-//! Not the cache: what is here is taken when a table is published and given back when it goes. Any thread.
+//! The pages lie in the cache's memory, taken when a table is published and given back when it goes; the cache
+//! has the rest. Any thread.
 
 use std::ops::{Deref, DerefMut};
 
-use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::base::sync::Arc;
+use crate::cache::{Cache, PinnedPages};
 
 /// What direct reads want of addresses, and what keeps a page within one page.
 const ALIGNMENT: usize = 4096;
 
-/// How many bytes of filter and fence pages may stay in memory.
+/// How much of the cache filters and fences may keep for themselves.
 #[derive(Debug)]
 pub(crate) struct PageBudget {
+    cache: Cache,
     limit_bytes: u64,
-    used_bytes: AtomicU64,
+}
+
+/// What pages are of: what is looked at most has more of the budget, so that it finds room whatever came
+/// before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageRank {
+    /// Few, and looked at by every get and seek.
+    Fences,
+    /// Filters of every level but the last: together a part of the last one's.
+    UpperFilters,
+    LastFilters,
+}
+
+impl PageRank {
+    /// Its part of the budget, in 16ths.
+    fn sixteenths(self) -> u64 {
+        match self {
+            PageRank::Fences => 16,
+            PageRank::UpperFilters => 15,
+            PageRank::LastFilters => 13,
+        }
+    }
 }
 
 impl PageBudget {
-    pub(crate) fn new(limit_bytes: u64) -> Arc<PageBudget> {
-        Arc::new(PageBudget { limit_bytes, used_bytes: AtomicU64::new(0) })
+    /// Pages of `cache`, which with what is lent of it stay within `limit_bytes`.
+    pub(crate) fn new(cache: &Cache, limit_bytes: u64) -> Arc<PageBudget> {
+        Arc::new(PageBudget { cache: cache.clone(), limit_bytes })
     }
 
-    /// Takes `bytes` if they are left.
-    pub(crate) fn try_take(&self, bytes: u64) -> bool {
-        let take = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit_bytes);
-        self.used_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    /// A budget with a cache of its own.
+    #[cfg(test)]
+    pub(crate) fn alone(limit_bytes: u64) -> Arc<PageBudget> {
+        use crate::base::{epoch::Epoch, region::Region};
+        let bytes = limit_bytes as usize * 2 + (256 << 10);
+        PageBudget::new(&Cache::new(bytes, Epoch::new(), Region::heap), limit_bytes)
     }
 
-    /// Gives back what was taken.
-    pub(crate) fn give(&self, bytes: u64) {
-        let before = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        debug_assert!(before >= bytes, "only what was taken is given back");
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
     }
 
+    /// Room for so many pages, if there is.
+    pub(super) fn take(&self, count: usize, rank: PageRank) -> Option<PinnedPages> {
+        self.cache.pin_pages(count, self.limit_bytes / 16 * rank.sixteenths())
+    }
+
+    #[cfg(test)]
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used_bytes.load(Ordering::Relaxed)
-    }
-}
-
-/// Bytes that must be in memory, whatever the budget: they leave less for pages.
-#[derive(Debug)]
-pub(crate) struct Charge {
-    bytes: u64,
-    budget: Arc<PageBudget>,
-}
-
-impl Charge {
-    pub(crate) fn new(bytes: usize, budget: &Arc<PageBudget>) -> Charge {
-        let bytes = bytes as u64;
-        budget.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Charge { bytes, budget: Arc::clone(budget) }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.give(self.bytes);
-    }
-}
-
-/// Pages in memory, and the budget they count against.
-#[derive(Debug)]
-pub(crate) struct Pages {
-    bytes: AlignedBytes,
-    budget: Arc<PageBudget>,
-}
-
-impl Pages {
-    /// Zeroed pages, if the budget grants them.
-    pub(crate) fn take(bytes: usize, budget: &Arc<PageBudget>) -> Option<Pages> {
-        if !budget.try_take(bytes as u64) {
-            return None;
-        }
-        Some(Pages { bytes: AlignedBytes::new(bytes), budget: Arc::clone(budget) })
-    }
-
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-}
-
-impl Deref for Pages {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        self.budget.give(self.bytes.len() as u64);
+        self.cache.stats().pinned_bytes
     }
 }
 
@@ -133,19 +108,19 @@ impl std::fmt::Debug for AlignedBytes {
 mod tests {
     use super::*;
 
-    /// A budget grants up to its limit, gets everything back, and pages are aligned and zero.
+    /// A budget grants up to its limit, less to what is looked at less, and gets everything back.
     #[test]
     fn budgets_are_kept() {
-        let budget = PageBudget::new(10_000);
-        let mut one = Pages::take(8192, &budget).expect("within the limit");
-        assert_eq!(one.as_ptr() as usize % ALIGNMENT, 0);
-        assert!(one.iter().all(|byte| *byte == 0));
-        one.bytes_mut()[8191] = 1;
-        assert!(Pages::take(4096, &budget).is_none());
-        assert!(!budget.try_take(u64::MAX));
-        assert_eq!(budget.used_bytes(), 8192);
-        drop(one);
+        let budget = PageBudget::alone(64 << 10);
+        assert!(budget.take(17, PageRank::Fences).is_none() && budget.take(14, PageRank::LastFilters).is_none());
+        let one = budget.take(13, PageRank::LastFilters).expect("within the limit");
+        let two = budget.take(3, PageRank::Fences).expect("within the limit");
+        assert!(budget.take(1, PageRank::Fences).is_none());
+        assert_eq!(budget.used_bytes(), 64 << 10);
+        drop((one, two));
         assert_eq!(budget.used_bytes(), 0);
+        let bytes = AlignedBytes::new(8192);
+        assert!(bytes.as_ptr() as usize % ALIGNMENT == 0 && bytes.iter().all(|byte| *byte == 0));
         assert!(format!("{:?}", AlignedBytes::new(5)).contains('5'));
     }
 }

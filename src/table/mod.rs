@@ -11,6 +11,7 @@
 //! 2. A table's items are strictly ascending by key; a table holds at most one item of a key.
 //! 3. Nothing here keeps a reference into a cache; cursors hold counted blocks.
 
+mod admission;
 mod build;
 mod cursor;
 mod memory;
@@ -28,10 +29,11 @@ mod scrub;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use admission::Admission;
 pub(crate) use build::{SliceShape, TableBuilder, TableIdentity, TableSummary};
 pub(crate) use cursor::{Moved, TableCursor};
-pub(crate) use memory::PageBudget;
+pub(crate) use memory::{PageBudget, PageRank};
 pub(crate) use open::{Discarded, TableFile};
-pub(crate) use search::{Fenced, Filtered, Table};
+pub(crate) use search::{Fenced, Filtered, Otherwise, Table};
 pub(crate) use stream::TableStream;
 pub(crate) use verify::complete_read;

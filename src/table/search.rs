@@ -1,6 +1,6 @@
 //! One slice of a table file: what it spans, and how to find a key in it.
 //!
-//! `read` asks; nothing here reads a device after `load_pages`, which whoever publishes a table calls once.
+//! `read` asks; nothing here reads a device but `load_pages`, which whoever publishes a table calls.
 //! Immutable but for that, and shared freely.
 
 use std::fmt;
@@ -10,6 +10,7 @@ use crate::base::hash::KeyHash;
 use crate::base::id::TreeId;
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
+use crate::cache::{Loan, PinnedPages};
 use crate::format::table::fence::FencePage;
 use crate::format::table::filter;
 use crate::format::table::footer::{SliceEntry, Span};
@@ -17,12 +18,12 @@ use crate::format::table::head;
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
-use super::memory::{Charge, PageBudget, Pages};
+use super::memory::{AlignedBytes, PageBudget, PageRank};
 use super::open::{TableFile, fill_exact};
 use super::verify::verify_block;
 
 /// Most bytes of one request when pages are loaded.
-const LOAD_BYTES: usize = 1 << 20;
+const LOAD_BYTES: usize = 256 << 10;
 
 /// A filter's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +44,15 @@ pub(crate) enum Fenced {
     Block(BlockAddress),
 }
 
+/// What becomes of pages that the budget has no room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Otherwise {
+    /// They are read when they are asked for.
+    Leave,
+    /// They are read now and offered to the cache.
+    Offer,
+}
+
 /// A slice.
 pub(crate) struct Table {
     file: Arc<TableFile>,
@@ -52,10 +62,10 @@ pub(crate) struct Table {
     max_head: u64,
     /// `None` when there is one data block.
     top: Option<Top>,
-    filter_pages: OnceLock<Pages>,
-    fence_pages: OnceLock<Pages>,
-    /// What [`Table::memory_bytes`] says, against the budget of the pages.
-    charge: OnceLock<Charge>,
+    filter_pages: OnceLock<PinnedPages>,
+    fence_pages: OnceLock<PinnedPages>,
+    /// What [`Table::memory_bytes`] says, on the cache's account.
+    loan: OnceLock<Loan>,
 }
 
 impl Table {
@@ -69,7 +79,7 @@ impl Table {
             top,
             filter_pages: OnceLock::new(),
             fence_pages: OnceLock::new(),
-            charge: OnceLock::new(),
+            loan: OnceLock::new(),
         }
     }
 
@@ -119,26 +129,55 @@ impl Table {
         size_of::<Table>() + keys + self.top.as_ref().map_or(0, Top::memory_bytes)
     }
 
-    /// Makes fence and filter pages resident, as far as the budget grants them; the rest stay to be asked
-    /// for.
+    /// Makes fence or filter pages resident, if the budget grants them and they are not yet; what is not stays
+    /// to be asked for, and is offered to the cache if `otherwise` says so.
     ///
     /// # Errors
-    /// `Corrupt` or `Io`; what is loaded by then stays.
-    pub(crate) fn load_pages(&self, storage: &dyn Storage, budget: &Arc<PageBudget>) -> Result<()> {
-        self.charge.get_or_init(|| Charge::new(self.memory_bytes(), budget));
-        let (filter, fence) = (self.entry.filter.page_bytes, self.entry.fence_page_bytes);
-        let fences = (self.entry.fence_span(), fence, BlockKind::Fence, &self.fence_pages);
-        let filters = (self.entry.filter_span(), filter, BlockKind::Filter, &self.filter_pages);
-        for (span, page_bytes, kind, resident) in [fences, filters] {
-            if span.bytes == 0 || resident.get().is_some() {
-                continue;
+    /// `Corrupt` or `Io`; nothing is resident then that was not.
+    pub(crate) fn load_pages(
+        &self,
+        storage: &dyn Storage,
+        budget: &Arc<PageBudget>,
+        rank: PageRank,
+        otherwise: Otherwise,
+    ) -> Result<()> {
+        self.loan.get_or_init(|| budget.cache().lend(self.memory_bytes()));
+        let (span, page_bytes, kind, resident) = match rank {
+            PageRank::Fences => {
+                (self.entry.fence_span(), self.entry.fence_page_bytes, BlockKind::Fence, &self.fence_pages)
             }
-            let Some(mut pages) = Pages::take(span.bytes as usize, budget) else { continue };
-            self.load(storage, span, page_bytes, kind, pages.bytes_mut())?;
-            // Another thread may have set them meanwhile; these are given back then.
-            let _ = resident.set(pages);
+            PageRank::UpperFilters | PageRank::LastFilters => {
+                let page_bytes = self.entry.filter.page_bytes;
+                (self.entry.filter_span(), page_bytes, BlockKind::Filter, &self.filter_pages)
+            }
+        };
+        if span.bytes == 0 || resident.get().is_some() {
+            return Ok(());
         }
-        Ok(())
+        match budget.take((span.bytes / u64::from(page_bytes)) as usize, rank) {
+            Some(mut pages) => {
+                let mut index = 0;
+                self.load(storage, span, page_bytes, kind, |_, page| {
+                    pages.page_mut(index, page.len()).copy_from_slice(page);
+                    index += 1;
+                })?;
+                // Another thread may have set them meanwhile; these are given back then.
+                let _ = resident.set(pages);
+                Ok(())
+            }
+            None if otherwise == Otherwise::Offer => {
+                let offer = |address: &BlockAddress, page: &[u8]| budget.cache().insert(address, page);
+                self.load(storage, span, page_bytes, kind, offer)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Everything resident that the budget allows.
+    #[cfg(test)]
+    pub(crate) fn load_all_pages(&self, storage: &dyn Storage, budget: &Arc<PageBudget>) -> Result<()> {
+        self.load_pages(storage, budget, PageRank::Fences, Otherwise::Leave)?;
+        self.load_pages(storage, budget, PageRank::LastFilters, Otherwise::Leave)
     }
 
     fn load(
@@ -147,13 +186,18 @@ impl Table {
         span: Span,
         page_bytes: u32,
         kind: BlockKind,
-        pages: &mut [u8],
+        mut take: impl FnMut(&BlockAddress, &[u8]),
     ) -> Result<()> {
+        let mut buffer = AlignedBytes::new(LOAD_BYTES.min(span.bytes as usize));
         let mut offset = span.offset;
-        for run in pages.chunks_mut(LOAD_BYTES) {
+        while offset < span.end() {
+            let run_bytes = (span.end() - offset).min(LOAD_BYTES as u64) as usize;
+            let run = &mut buffer[..run_bytes];
             fill_exact(storage, self.file.name(), offset, run)?;
             for page in run.chunks(page_bytes as usize) {
-                verify_block(&self.address(offset, page_bytes, kind), page)?;
+                let address = self.address(offset, page_bytes, kind);
+                verify_block(&address, page)?;
+                take(&address, page);
                 offset += u64::from(page_bytes);
             }
         }
@@ -178,12 +222,12 @@ impl Table {
             return Filtered::Maybe;
         }
         let hash = filter::field(hash);
-        let start = u64::from(shape.page(hash)) * u64::from(shape.page_bytes);
+        let number = shape.page(hash);
         let page = match (self.filter_pages.get(), page) {
-            (Some(pages), _) => &pages[start as usize..start as usize + shape.page_bytes as usize],
+            (Some(pages), _) => pages.page(number as usize, shape.page_bytes as usize),
             (None, Some(page)) => page,
             (None, None) => {
-                let offset = self.entry.filter_offset + start;
+                let offset = self.entry.filter_offset + u64::from(number) * u64::from(shape.page_bytes);
                 return Filtered::Need(self.address(offset, shape.page_bytes, BlockKind::Filter));
             }
         };
@@ -231,7 +275,7 @@ impl Table {
         }
         let page_bytes = self.entry.fence_page_bytes as usize;
         if let Some(pages) = self.fence_pages.get() {
-            return Ok(Some(FencePage::of(&pages[number * page_bytes..(number + 1) * page_bytes])));
+            return Ok(Some(FencePage::of(pages.page(number, page_bytes))));
         }
         let offset = self.entry.fence_offset + (number * page_bytes) as u64;
         match page {

@@ -11,6 +11,7 @@ use crate::format::table::data::{self, Layout};
 use crate::format::table::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES, extent_bytes};
 use crate::io::storage::Storage;
 
+use super::admission::Admission;
 use super::memory::AlignedBytes;
 use super::open::fill_exact;
 use super::search::Table;
@@ -36,6 +37,9 @@ pub(crate) struct TableStream {
     index: usize,
     key: Vec<u8>,
     seen: Seen,
+    /// Who is asked whether blocks are cached, and what it said of the current one.
+    admission: Option<Admission>,
+    is_cached: bool,
 }
 
 /// What was met so far; at the end it must be what the footer says.
@@ -84,6 +88,8 @@ impl TableStream {
             index: 0,
             key: Vec::new(),
             seen: Seen { checksum, ..Seen::default() },
+            admission: None,
+            is_cached: false,
             table,
         };
         stream.next_block()?;
@@ -96,6 +102,17 @@ impl TableStream {
     /// Memory for reading.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.chunk.len() + self.plain.capacity()
+    }
+
+    /// From now on notes of each block whether the cache has it.
+    pub(crate) fn watch(&mut self, admission: &Admission) {
+        self.is_cached = admission.holds(&self.address());
+        self.admission = Some(admission.clone());
+    }
+
+    /// Whether the current item's block was cached when it was come to.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.is_cached
     }
 
     /// The current item; `None` behind the last.
@@ -178,6 +195,7 @@ impl TableStream {
         if self.seen.blocks > 0 && first <= self.key {
             return Err(self.corrupt("order of keys between blocks", "ascending", "not"));
         }
+        self.is_cached = self.admission.as_ref().is_some_and(|cache| cache.holds(&self.address()));
         self.seen.blocks += 1;
         self.layout = Some(layout);
         self.index = 0;

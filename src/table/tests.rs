@@ -84,12 +84,12 @@ fn tables_agree_with_maps() {
     for (name, model) in shapes() {
         use Compression::{Lz4, None};
         for (budget_bytes, block_bytes, compression) in
-            [(0, 4096, None), (1 << 30, 4096, Lz4), (1 << 30, 20_000, None), (0, 65_536, Lz4)]
+            [(0, 4096, None), (1 << 22, 4096, Lz4), (1 << 22, 20_000, None), (0, 65_536, Lz4)]
         {
             let bench = Bench::new();
             let table = bench.table(&model, SliceShape { block_bytes, compression, ..SHAPE });
-            let budget = PageBudget::new(budget_bytes);
-            table.load_pages(bench.storage.as_ref(), &budget).expect("loads");
+            let budget = PageBudget::alone(budget_bytes);
+            table.load_all_pages(bench.storage.as_ref(), &budget).expect("loads");
             assert_eq!(table.items(), model.len() as u64, "{name}");
             let tombstones = model.values().filter(|value| value.is_none()).count();
             assert_eq!(table.tombstones(), tombstones as u64, "{name}");
@@ -102,7 +102,7 @@ fn tables_agree_with_maps() {
             }
             stream_agrees(&bench, &table, &model, name);
             table.file().verify(&bench.storage).expect("a sound file verifies");
-            let pages_bytes = budget.used_bytes() - table.memory_bytes() as u64;
+            let pages_bytes = budget.used_bytes();
             assert!(
                 (pages_bytes > 0) == (budget_bytes > 0),
                 "{name}: the filter at least is resident if it may"
@@ -132,10 +132,10 @@ fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
 #[test]
 fn cursors_agree_with_maps() {
     for (name, model) in shapes() {
-        for (budget_bytes, compression) in [(0, Compression::None), (1 << 30, Compression::Lz4)] {
+        for (budget_bytes, compression) in [(0, Compression::None), (1 << 22, Compression::Lz4)] {
             let bench = Bench::new();
             let table = bench.table(&model, SliceShape { compression, ..SHAPE });
-            table.load_pages(bench.storage.as_ref(), &PageBudget::new(budget_bytes)).expect("loads");
+            table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
             for direction in [Direction::Forward, Direction::Backward] {
                 let mut cursor = TableCursor::new(Arc::clone(&table), direction);
                 assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "nowhere before a seek");
@@ -186,10 +186,10 @@ fn scan_agrees(
 #[test]
 fn upcoming_blocks_are_what_is_needed_next() {
     let model: Model = (0..40_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![5; 100]))).collect();
-    for budget_bytes in [0, 1 << 30] {
+    for budget_bytes in [0, 1 << 22] {
         let bench = Bench::new();
         let table = bench.table(&model, SHAPE);
-        table.load_pages(bench.storage.as_ref(), &PageBudget::new(budget_bytes)).expect("loads");
+        table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
         assert!(table.fence_pages() > 2, "the test needs several fence pages");
         for direction in [Direction::Forward, Direction::Backward] {
             let mut cursor = TableCursor::new(Arc::clone(&table), direction);

@@ -1,0 +1,142 @@
+//! Memory of the cache that holds no blocks: pages that tables keep in it, and slabs that are lent.
+//!
+//! Pages are pinned in slabs of their own, which the CLOCK hand passes by, so that who has them looks at them
+//! without count or index. For memory that is taken elsewhere on the cache's account (blocks that found no
+//! frame, bounds of tables) slabs stay empty: lent, so that all of it together is what the cache was given.
+//!
+//! 1. Pinned pages, lent memory and frames in use never exceed the slabs, but for what was taken elsewhere
+//!    while every frame was counted.
+//! 2. A slab that is owed to a loan goes to it before anyone else gets it.
+
+use super::{LENT, NO_CLASS, PINNED, Pool, Slab};
+use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Retired, Stamp};
+
+/// What is taken from the slabs.
+#[derive(Default)]
+pub(super) struct Shares {
+    pinned_count: usize,
+    /// Memory taken elsewhere.
+    outside_bytes: usize,
+    lent: Vec<u32>,
+    pub(super) draining_count: usize,
+}
+
+impl Shares {
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        (self.pinned_count * FRAME_BYTES_MIN) as u64
+    }
+
+    pub(super) fn outside_bytes(&self) -> u64 {
+        self.outside_bytes as u64
+    }
+}
+
+/// What a wish for pages comes to.
+pub(crate) enum Pinning {
+    Pinned(Pages),
+    /// The limit has no room for them.
+    Refused,
+    /// Slabs were emptied for them, and wait for the epoch.
+    Short(Option<Stamp>),
+}
+
+impl Pool {
+    /// Takes `count` pages, if all pinned ones and what is lent stay within `limit_bytes`.
+    pub(crate) fn pin(&mut self, count: usize, limit_bytes: u64) -> Pinning {
+        let pinned_bytes = (self.shares.pinned_count.saturating_add(count)).saturating_mul(FRAME_BYTES_MIN);
+        let taken_bytes = pinned_bytes.saturating_add(self.shares.outside_bytes) as u64;
+        if taken_bytes > limit_bytes.min(self.slabs_bytes() as u64) {
+            return Pinning::Refused;
+        }
+        self.harvest();
+        let open = self.classes[PINNED].free_count;
+        let slabs = count.saturating_sub(open).div_ceil(self.frames_in_slab(PINNED));
+        if slabs > self.free_slabs.len() {
+            return Pinning::Short(self.empty_slabs(slabs - self.free_slabs.len()));
+        }
+        self.shares.pinned_count += count;
+        Pinning::Pinned(self.take_pages(count))
+    }
+
+    /// Takes pages back, which nobody looks at any more.
+    pub(crate) fn unpin(&mut self, pages: &Pages) {
+        self.shares.pinned_count -= pages.starts().len();
+        for start in pages.starts() {
+            let start_bytes = *start as usize * FRAME_BYTES_MIN;
+            let slab = start_bytes / self.frames.plan().slab_bytes;
+            let place = start_bytes % self.frames.plan().slab_bytes / FRAME_BYTES_MIN;
+            self.release(self.first_frame(slab) + place as u32);
+            if self.slabs[slab].free == self.all_free(PINNED) {
+                self.classes[PINNED].free_count -= self.frames_in_slab(PINNED);
+                self.classes[PINNED].open.retain(|open| *open as usize != slab);
+                self.set_free(slab);
+            }
+        }
+    }
+
+    /// Accounts for memory taken elsewhere.
+    pub(crate) fn lend(&mut self, bytes: usize) -> Option<Stamp> {
+        self.shares.outside_bytes += bytes;
+        self.harvest();
+        self.lend_free_slabs();
+        self.empty_slabs(self.lent_goal().saturating_sub(self.shares.lent.len()))
+    }
+
+    /// That much was given back elsewhere.
+    pub(crate) fn end_loan(&mut self, bytes: usize) {
+        self.shares.outside_bytes -= bytes;
+        while self.shares.lent.len() > self.lent_goal() {
+            let slab = self.shares.lent.pop().expect("more than the goal");
+            self.slabs[slab as usize] = Slab { free: 0, class: NO_CLASS, draining: false };
+            self.free_slabs.push(slab);
+        }
+    }
+
+    pub(super) fn lend_free_slabs(&mut self) {
+        while self.shares.lent.len() < self.lent_goal() {
+            let Some(slab) = self.free_slabs.pop() else { return };
+            self.slabs[slab as usize].class = LENT;
+            self.shares.lent.push(slab);
+        }
+    }
+
+    fn lent_goal(&self) -> usize {
+        self.shares.outside_bytes.div_ceil(self.frames.plan().slab_bytes).min(self.slabs.len())
+    }
+
+    fn slabs_bytes(&self) -> usize {
+        self.slabs.len() * self.frames.plan().slab_bytes
+    }
+
+    /// Moves the hand to empty so many slabs, less those that are on the way.
+    fn empty_slabs(&mut self, count: usize) -> Option<Stamp> {
+        let mut evicted = Vec::new();
+        for _ in 0..count.saturating_sub(self.shares.draining_count) {
+            let before = (self.free_slabs.len(), self.shares.draining_count);
+            self.move_hand(PINNED, &mut evicted);
+            if before == (self.free_slabs.len(), self.shares.draining_count) {
+                break;
+            }
+        }
+        if evicted.is_empty() {
+            return None;
+        }
+        self.evictions += evicted.len() as u64;
+        self.classes[PINNED].waiting_count += evicted.len();
+        let (retired, stamp) = Retired::new(&self.frames, evicted);
+        self.waiting.push((PINNED, retired));
+        Some(stamp)
+    }
+
+    /// Panics unless what is taken is accounted for.
+    #[cfg(test)]
+    pub(super) fn check_shares(&self) {
+        let count = |class: u8| self.slabs.iter().filter(|slab| slab.class == class).count();
+        assert_eq!(count(LENT), self.shares.lent.len());
+        let pinned = count(PINNED as u8) * self.frames_in_slab(PINNED) - self.classes[PINNED].free_count;
+        assert_eq!(pinned, self.shares.pinned_count);
+        let draining = self.slabs.iter().filter(|slab| slab.draining).count();
+        assert_eq!(draining, self.shares.draining_count);
+        assert!(self.shares.lent.len() <= self.lent_goal());
+    }
+}

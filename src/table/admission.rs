@@ -1,0 +1,81 @@
+//! Which blocks of a merge's output go into the cache: as many bytes as of its input were there.
+//!
+//! A merge that offered nothing would empty the cache of what it rewrites, and one that offered everything
+//! would fill it with what nobody asks for. So items from cached blocks earn credit, and blocks spend it: where
+//! all of the input was cached all of the output is, where a ninth was every ninth block. Called by builders and
+//! streams. One thread.
+
+use crate::base::step::BlockAddress;
+use crate::cache::Cache;
+use crate::format::table::compressed;
+
+use super::verify::decompress;
+
+/// Credit that is not spent at once is lost beyond this.
+const CREDIT_BYTES_MAX: u64 = 256 << 10;
+/// What a block has for each item beside key and value, about.
+const ITEM_BYTES: u64 = 8;
+
+/// The cache as a merge sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Admission {
+    cache: Cache,
+    credit_bytes: u64,
+}
+
+impl Admission {
+    pub(crate) fn new(cache: &Cache) -> Admission {
+        Admission { cache: cache.clone(), credit_bytes: 0 }
+    }
+
+    /// Whether a block of the input is cached.
+    pub(super) fn holds(&self, address: &BlockAddress) -> bool {
+        self.cache.holds(address)
+    }
+
+    /// An item of so many bytes comes from a cached block.
+    pub(super) fn earn(&mut self, key_value_bytes: usize) {
+        let earned = self.credit_bytes + key_value_bytes as u64 + ITEM_BYTES;
+        self.credit_bytes = earned.min(CREDIT_BYTES_MAX);
+    }
+
+    /// Offers a data block of the output, as it is stored, to the cache, if there is credit for it.
+    pub(super) fn offer(&mut self, address: &BlockAddress, stored: &[u8]) {
+        let plain_bytes = compressed::plain_bytes(stored).ok().flatten();
+        let bytes = plain_bytes.unwrap_or(stored.len());
+        let Some(left) = self.credit_bytes.checked_sub(bytes as u64) else { return };
+        self.credit_bytes = left;
+        if plain_bytes.is_none() {
+            return self.cache.insert(address, stored);
+        }
+        let mut plain = vec![0; bytes];
+        if decompress(address, stored, &mut plain).is_ok() {
+            self.cache.insert(address, &plain);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::epoch::Epoch;
+    use crate::base::id::{FileKind, FileName};
+    use crate::base::region::Region;
+    use crate::base::step::BlockKind;
+
+    /// As many bytes are offered as were earned, and no more than a bounded part is kept for later.
+    #[test]
+    fn credit_is_earned_and_spent() {
+        let mut admission = Admission::new(&Cache::new(1 << 20, Epoch::new(), Region::heap));
+        let mut offered = |earned: u64, blocks: u64| {
+            let file = FileName::new(FileKind::Table, earned);
+            (0..earned).for_each(|_| admission.earn(1016));
+            let address =
+                |offset| BlockAddress { file, file_uid: 1, offset, bytes: 4096, kind: BlockKind::Data };
+            (0..blocks).for_each(|block| admission.offer(&address(block * 4096), &[0; 4096]));
+            (0..blocks).filter(|block| admission.holds(&address(block * 4096))).count()
+        };
+        assert_eq!([offered(0, 9), offered(4, 9), offered(22, 2), offered(1, 9)], [0, 1, 2, 3]);
+        assert_eq!(offered(10_000, 100), 64);
+    }
+}
