@@ -200,8 +200,8 @@ impl Frames {
         self.find(key).is_some()
     }
 
-    /// As `lookup_counted`, unmarked. If the caller holds the lock, so that no frame changes its key, a miss is
-    /// certain.
+    /// As `lookup_counted`, unmarked. If the caller holds the lock, so that no frame changes its key, a miss
+    /// is certain.
     pub(crate) fn find_counted(self: &Arc<Frames>, key: Key) -> Option<Counted> {
         self.count_frame(self.find(key)?)
     }
@@ -382,8 +382,8 @@ impl Owned {
     }
 }
 
-/// Memory that frames would lie in, taken from them for pages of [`FRAME_BYTES_MIN`] at most. Whoever drops it
-/// gives it back to the pool first.
+/// Memory that frames would lie in, taken from them for pages of [`FRAME_BYTES_MIN`] at most. Whoever drops
+/// it gives it back to the pool first.
 pub(crate) struct Pages {
     frames: Arc<Frames>,
     /// Where they begin, in such pages from the region's start.

@@ -17,8 +17,8 @@
 //! A block that was hit outlives the hand's next visit; one of filters or fences, several: what is searched
 //! before data stays before data. Memory that holds no blocks is taken from the slabs too: see `shares`.
 //!
-//! 1. A slab is pinned or lent (see `shares`), free, or of a class and in that class's open list exactly if it has free frames, or
-//!    draining: of a class, in no list, waiting for its retired frames, then free.
+//! 1. A slab is pinned or lent (see `shares`), free, or of a class and in that class's open list exactly if
+//!    it has free frames, or draining: of a class, in no list, waiting for its retired frames, then free.
 //! 2. A frame is free in its slab's mask exactly if it is FREE in `frames`.
 
 #![expect(unsafe_code, reason = "promises that frames in use do not overlap")]

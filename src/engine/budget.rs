@@ -90,8 +90,7 @@ mod tests {
     fn parts_fit_the_whole() {
         for memory_bytes in [1 << 18, 1 << 20, 32 << 20, 128 << 20, 1 << 30, 1 << 40] {
             let budget = Budget::divide(memory_bytes);
-            let parts =
-                GENERATION_COUNT * budget.generation_bytes + budget.work_bytes + budget.cache_bytes;
+            let parts = GENERATION_COUNT * budget.generation_bytes + budget.work_bytes + budget.cache_bytes;
             assert!(parts <= memory_bytes, "{budget:?}");
             assert!(budget.cache_bytes > memory_bytes / 3, "{budget:?}");
             assert!(budget.log_bytes > budget.generation_bytes);

@@ -5,9 +5,11 @@
 //! - `recorder`: the disk before and amid every call that changes it.
 //! - `run`: a random workload over several writers.
 //! - `crash`: crashes at every call, and what must be found then. `faults`: calls that fail.
+//! - `memory`: the budget, and what gets cost under it.
 
 mod crash;
 mod faults;
+mod memory;
 mod model;
 mod recorder;
 pub(super) mod run;

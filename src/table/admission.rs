@@ -1,9 +1,9 @@
 //! Which blocks of a merge's output go into the cache: as many bytes as of its input were there.
 //!
 //! A merge that offered nothing would empty the cache of what it rewrites, and one that offered everything
-//! would fill it with what nobody asks for. So items from cached blocks earn credit, and blocks spend it: where
-//! all of the input was cached all of the output is, where a ninth was every ninth block. Called by builders and
-//! streams. One thread.
+//! would fill it with what nobody asks for. So items from cached blocks earn credit, and blocks spend it:
+//! where all of the input was cached all of the output is, where a ninth was every ninth block. Called by
+//! builders and streams. One thread.
 
 use crate::base::step::BlockAddress;
 use crate::cache::Cache;

@@ -1,7 +1,7 @@
 //! Memory of tables: the budget of pages that stay in memory, and buffers that direct reads accept.
 //!
-//! The pages lie in the cache's memory, taken when a table is published and given back when it goes; the cache
-//! has the rest. Any thread.
+//! The pages lie in the cache's memory, taken when a table is published and given back when it goes; the
+//! cache has the rest. Any thread.
 
 use std::ops::{Deref, DerefMut};
 
@@ -112,7 +112,9 @@ mod tests {
     #[test]
     fn budgets_are_kept() {
         let budget = PageBudget::alone(64 << 10);
-        assert!(budget.take(17, PageRank::Fences).is_none() && budget.take(14, PageRank::LastFilters).is_none());
+        assert!(
+            budget.take(17, PageRank::Fences).is_none() && budget.take(14, PageRank::LastFilters).is_none()
+        );
         let one = budget.take(13, PageRank::LastFilters).expect("within the limit");
         let two = budget.take(3, PageRank::Fences).expect("within the limit");
         assert!(budget.take(1, PageRank::Fences).is_none());

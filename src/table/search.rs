@@ -129,8 +129,8 @@ impl Table {
         size_of::<Table>() + keys + self.top.as_ref().map_or(0, Top::memory_bytes)
     }
 
-    /// Makes fence or filter pages resident, if the budget grants them and they are not yet; what is not stays
-    /// to be asked for, and is offered to the cache if `otherwise` says so.
+    /// Makes fence or filter pages resident, if the budget grants them and they are not yet; what is not
+    /// stays to be asked for, and is offered to the cache if `otherwise` says so.
     ///
     /// # Errors
     /// `Corrupt` or `Io`; nothing is resident then that was not.

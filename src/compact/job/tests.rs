@@ -85,8 +85,14 @@ impl Files {
 
     fn job(&self, runs: &[Vec<Arc<Table>>], older: &[Vec<Arc<Table>>], table_bytes: u64) -> MergeJob {
         let new_files: Arc<dyn NewFiles> = Arc::clone(&self.numbers) as Arc<dyn NewFiles>;
-        let plan =
-            MergePlan { tree: TREE, slice: SLICE, runs: runs.to_vec(), older: older.to_vec(), table_bytes, admission: None };
+        let plan = MergePlan {
+            tree: TREE,
+            slice: SLICE,
+            runs: runs.to_vec(),
+            older: older.to_vec(),
+            table_bytes,
+            admission: None,
+        };
         MergeJob::new(&self.storage, new_files, secret(), plan).expect("inputs are readable")
     }
 

@@ -1,0 +1,81 @@
+//! Memory of a whole store: what merges leave of the cache, and what gets cost at several ratios of data to
+//! memory.
+
+use crate::base::id::ItemKind;
+use crate::base::sync::{Arc, Ordering};
+use crate::io::sim::SimDisk;
+use crate::read::trace::NoTrace;
+use crate::write::batch::Items;
+
+use super::super::Store;
+use super::super::catalog::Keyspace;
+use super::run::open;
+
+const VALUE_BYTES: usize = 100;
+
+fn key(index: u64) -> [u8; 8] {
+    index.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+fn put(store: &Store, keyspace: &Keyspace, indexes: impl Iterator<Item = u64>) {
+    let indexes: Vec<u64> = indexes.collect();
+    for some in indexes.chunks(50) {
+        let mut items = Items::default();
+        for index in some {
+            let value = [*index as u8; VALUE_BYTES];
+            items.push(keyspace.tree, ItemKind::Put, &key(*index), &value).expect("small");
+        }
+        store.write(&items, None).expect("no fault");
+    }
+}
+
+/// Reads of the device by gets of these; each finds its value, or none if there is none.
+fn reads_of(store: &Store, keyspace: &Keyspace, count: u64, indexes: impl Iterator<Item = u64>) -> u64 {
+    let before = store.counts.block_reads.load(Ordering::Relaxed);
+    for index in indexes {
+        let found = store.get(keyspace, &key(index), None, &mut NoTrace, |value| value.map(|one| one[0]));
+        assert_eq!(found.expect("no fault"), (index < count).then_some(index as u8), "{index}");
+    }
+    assert_within_budget(store);
+    store.counts.block_reads.load(Ordering::Relaxed) - before
+}
+
+/// The roles add up to the budget at most.
+fn assert_within_budget(store: &Store) {
+    let memory = store.stats().memory;
+    assert!(memory.used_bytes <= memory.budget_bytes, "{memory:?}");
+    assert!(
+        memory.roles.iter().map(|role| role.limit_bytes).sum::<u64>() <= memory.budget_bytes,
+        "{memory:?}"
+    );
+}
+
+/// A store in which all of so many items are in one run.
+fn settled(memory_bytes: u64, count: u64) -> (Arc<Store>, Arc<Keyspace>) {
+    let disk = SimDisk::new(1);
+    let (store, _) = open(&disk, None, 1, memory_bytes).expect("made");
+    let keyspace = store.open_keyspace("items", &[]).expect("made");
+    put(&store, &keyspace, 0..count);
+    store.compact().expect("no fault");
+    (store, keyspace)
+}
+
+/// What was cached is so after a merge of all of it; what was not is not.
+#[test]
+fn a_merge_does_not_empty_the_cache() {
+    const COUNT: u64 = 8_000;
+    let (store, keyspace) = settled(4 << 20, COUNT);
+    assert!(reads_of(&store, &keyspace, COUNT, 0..COUNT) > 200, "nothing is cached at first");
+    assert_eq!(reads_of(&store, &keyspace, COUNT, 0..COUNT), 0, "all of it fits");
+    put(&store, &keyspace, (0..COUNT).step_by(100));
+    store.compact().expect("no fault");
+    let after = reads_of(&store, &keyspace, COUNT, 0..COUNT);
+    assert!(after < 50, "{after} blocks were gone after a merge");
+    store.close().expect("no fault");
+
+    let (store, keyspace) = settled(4 << 20, COUNT);
+    put(&store, &keyspace, (0..COUNT).step_by(100));
+    store.compact().expect("no fault");
+    assert!(reads_of(&store, &keyspace, COUNT, 0..COUNT) > 200, "what nobody read is not cached");
+    store.close().expect("no fault");
+}
