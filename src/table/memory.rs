@@ -64,7 +64,7 @@ impl PageBudget {
     }
 
     #[cfg(test)]
-    pub(crate) fn used_bytes(&self) -> u64 {
+    pub(crate) fn pinned_bytes(&self) -> u64 {
         self.cache.stats().pinned_bytes
     }
 }
@@ -118,11 +118,11 @@ mod tests {
         let one = budget.take(13, PageRank::LastFilters).expect("within the limit");
         let two = budget.take(3, PageRank::Fences).expect("within the limit");
         assert!(budget.take(1, PageRank::Fences).is_none());
-        assert_eq!(budget.used_bytes(), 64 << 10);
+        assert_eq!(budget.pinned_bytes(), 64 << 10);
         drop((one, two));
-        assert_eq!(budget.used_bytes(), 0);
+        assert_eq!(budget.pinned_bytes(), 0);
         let bytes = AlignedBytes::new(8192);
-        assert!(bytes.as_ptr() as usize % ALIGNMENT == 0 && bytes.iter().all(|byte| *byte == 0));
+        assert!((bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT) && bytes.iter().all(|byte| *byte == 0));
         assert!(format!("{:?}", AlignedBytes::new(5)).contains('5'));
     }
 }
