@@ -8,6 +8,7 @@
 //! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
 //! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
 //! - `world`: the simulated machine, and that a seed decides everything.
+//! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `fixture`: a store written by an earlier build still opens.
 //!
 //! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many.
@@ -16,6 +17,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests damage files, and run outside the simulator")]
 
 mod bad_input;
+mod checkpoint;
 mod child;
 mod damage;
 mod descriptors;

@@ -284,6 +284,36 @@ impl Db {
         self.handle.compact()
     }
 
+    /// Makes a second store in the directory `path`, which must not exist or be empty: with every write
+    /// acknowledged before the call, and perhaps the first ones of those made during it. Both stores go on by
+    /// themselves.
+    ///
+    /// Tables are linked where the file systems let it, so that they take no space until one of the stores
+    /// merges them away; else they are copied. What a failed call made is removed; what a crash left of one
+    /// is not a store, and is removed by hand.
+    ///
+    /// # Errors
+    /// `Foreign` if the directory is not empty, `ReadOnly`, `Latched`, `Locked`, `Permission`, `Full`, `Io`.
+    ///
+    /// # Cost
+    /// A flush, a link for each table (or its copy), and a few syncs.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// db.checkpoint(dir.path().join("copy"))?;
+    /// users.delete(b"ann")?;
+    /// let copy = trine::Db::open(dir.path().join("copy"))?;
+    /// assert!(copy.ordered("users").open()?.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.handle.checkpoint(path.as_ref())
+    }
+
     /// Waits until no flush or merge is due; starts none of its own.
     ///
     /// # Errors

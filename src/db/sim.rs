@@ -205,6 +205,26 @@ impl World {
         World::on(disk, seed)
     }
 
+    /// A machine whose store's directory is the one called `path` beside this one's, as it is now: where
+    /// [`Db::checkpoint`] of that path has put its store. As of a process that has ended.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// # let db = world.builder().open()?;
+    /// db.ordered("users").open()?.put("ann", "1")?;
+    /// db.checkpoint("copy")?;
+    /// let copy = world.beside("copy").builder().open()?;
+    /// assert!(copy.keyspace("users")?.contains("ann")?);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn beside(&self, path: impl AsRef<Path>) -> World {
+        let disk = self.disk.directory_beside(path.as_ref()).fork();
+        disk.crash(Crash::Process, 0);
+        World::on(disk, self.process.lock().seed)
+    }
+
     /// The process stops at call `index` of the disk from now, counting from 0: that call and all after it
     /// fail. Replaces what was planned before.
     ///

@@ -303,7 +303,7 @@ impl Store {
         self.next_file_in(&mut catalog)
     }
 
-    fn next_file_in(&self, catalog: &mut Catalog) -> Result<u64> {
+    pub(super) fn next_file_in(&self, catalog: &mut Catalog) -> Result<u64> {
         let number = self.catalog.next_file.fetch_add(1, Ordering::Relaxed);
         if number >= self.catalog.reserved.load(Ordering::Acquire) {
             if let Err(error) = catalog.store_file.reserve_file_numbers(&*self.env.storage) {

@@ -32,7 +32,7 @@ impl Store {
         self.catalog.by_tree.lock().get(&tree).cloned()
     }
 
-    fn check_open(&self) -> Result<()> {
+    pub(super) fn check_open(&self) -> Result<()> {
         if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 

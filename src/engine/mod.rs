@@ -6,6 +6,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod catalog;
+mod checkpoint;
 mod drive;
 mod flush_work;
 mod keyspaces;
@@ -151,6 +152,10 @@ impl Store {
     }
 
     fn seal(&self) -> Result<()> {
+        if self.work.error_of(Kind::Flush).is_some() {
+            // What kept a log and memory from being made ready may have cleared.
+            self.wait_for(|store| store.work.error_of(Kind::Flush).is_none(), |kind| kind == Kind::Flush)?;
+        }
         self.commit(&CommitOp {
             payload: &[],
             items: 0,
@@ -160,10 +165,11 @@ impl Store {
         })
     }
 
-    /// Seals the present generation and waits until all sealed ones are tables.
+    /// Seals the present generation and waits until every write before the call is in a table.
     pub(crate) fn flush(&self) -> Result<()> {
         self.seal()?;
-        self.wait_for(|store| store.writer.sealed_count() == 0, |kind| kind == Kind::Flush)
+        let last = self.writer.visible();
+        self.wait_for(|store| store.writer.has_flushed(last), |kind| kind == Kind::Flush)
     }
 
     /// Flushes, then merges every tree into one run.
@@ -190,7 +196,9 @@ impl Store {
     }
 
     /// Waits for what background work brings about; ends with its error if what concerns it cannot go on.
+    /// What failed before may have cleared: it is tried again.
     fn wait_for(&self, is_done: impl Fn(&Store) -> bool, concerns: impl Fn(Kind) -> bool) -> Result<()> {
+        let known = self.work.failures();
         loop {
             let seen = self.work.moved.seen();
             if is_done(self) {
@@ -199,7 +207,7 @@ impl Store {
             if self.mode == Mode::ReadOnly {
                 return Err(Error::ReadOnly);
             }
-            if let Some(error) = self.work.error(&concerns) {
+            if let Some(error) = self.work.error(known, &concerns) {
                 return Err(error);
             }
             if let Some(error) = self.writer.latched() {
@@ -240,7 +248,7 @@ impl Store {
             self.remove_quietly(file);
         }
         self.env.storage.unlock();
-        synced.and(self.work.error(|_| true).map_or(Ok(()), Err))
+        synced.and(self.work.error(0, |_| true).map_or(Ok(()), Err))
     }
 }
 

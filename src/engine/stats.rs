@@ -372,7 +372,7 @@ impl Store {
                 sealed: self.writer.sealed_count() as u64,
                 flushes: self.work.flushes.load(Ordering::Relaxed),
                 merges: self.work.merges.load(Ordering::Relaxed),
-                error: self.work.error(|_| true).map(|error| error.to_string()),
+                error: self.work.error(0, |_| true).map(|error| error.to_string()),
             },
             batch_bytes_max: self.budget.batch_bytes_max() as u64,
         }

@@ -48,8 +48,10 @@ struct State {
     is_flushing: bool,
     /// Trees that someone wants merged into one run.
     full: BTreeSet<TreeId>,
-    /// What stopped each kind of work, until it goes on.
-    errors: BTreeMap<Kind, Error>,
+    /// What stopped each kind of work, until it goes on, and which failure it was.
+    errors: BTreeMap<Kind, (u64, Error)>,
+    /// Failures so far.
+    failures: u64,
 }
 
 impl Work {
@@ -117,7 +119,9 @@ impl Work {
         let changed = match error {
             Some(error) => {
                 log::warn!("{kind:?}: {error}");
-                state.errors.insert(kind, error);
+                state.failures += 1;
+                let failure = state.failures;
+                state.errors.insert(kind, (failure, error));
                 true
             }
             None => state.errors.remove(&kind).is_some(),
@@ -128,15 +132,23 @@ impl Work {
         }
     }
 
-    /// What stopped work of one of the kinds.
-    pub(super) fn error(&self, concerns: impl Fn(Kind) -> bool) -> Option<Error> {
+    /// Failures so far: what came after is told from what is known already.
+    pub(super) fn failures(&self) -> u64 {
+        self.state.lock().failures
+    }
+
+    /// What has stopped work of one of the kinds: in a failure after the first `known`, or for good.
+    pub(super) fn error(&self, known: u64, concerns: impl Fn(Kind) -> bool) -> Option<Error> {
         // Not asked under the lock: it may look here again.
         let errors = self.state.lock().errors.clone();
-        errors.into_iter().find(|(kind, _)| concerns(*kind)).map(|(_, error)| error)
+        // What is damaged is not tried again.
+        let is_told = |failure: u64, error: &Error| failure > known || matches!(error, Error::Corrupt(_));
+        let mut told = errors.into_iter().filter(|(_, (failure, error))| is_told(*failure, error));
+        told.find(|(kind, _)| concerns(*kind)).map(|(_, (_, error))| error)
     }
 
     pub(super) fn error_of(&self, kind: Kind) -> Option<Error> {
-        self.state.lock().errors.get(&kind).cloned()
+        self.state.lock().errors.get(&kind).map(|(_, error)| error.clone())
     }
 }
 

@@ -11,6 +11,8 @@
 //! 3. An interrupted or short system call is continued; only real failures are errors.
 //! 4. After `sync` of a file has failed once, every later `sync` of it fails too.
 
+use std::path::Path;
+
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
 use crate::base::sync::Arc;
@@ -87,8 +89,20 @@ pub(crate) trait Storage: Send + Sync {
     /// Removes the file. Missing is not an error.
     fn remove(&self, file: FileName) -> Result<()>;
 
-    /// Makes creations, renames and removals durable.
+    /// Makes creations, renames, links and removals durable.
     fn sync_directory(&self) -> Result<()>;
+
+    /// Another directory of the same machine, reached in the same way.
+    fn beside(&self, path: &Path) -> Result<Arc<dyn Storage>> {
+        Err(Error::Unsupported { file: path.display().to_string(), what: "a second directory".to_owned() })
+    }
+
+    /// Gives a file that is synced and never written again the same name in the directory `path` too, which
+    /// must not have it; durable after a `sync_directory` there. `Ok(false)` where the file systems do not
+    /// let it.
+    fn link(&self, _file: FileName, _path: &Path) -> Result<bool> {
+        Ok(false)
+    }
 
     /// 128 bits that are new at each start of the operating system; 0 where it has none.
     fn boot_id(&self) -> u128;
@@ -107,6 +121,8 @@ pub(crate) trait Storage: Send + Sync {
 
 /// Zeros are written in pieces of this size.
 const ZEROS_BYTES: usize = 1 << 20;
+/// And files copied.
+const COPY_BYTES: usize = 1 << 20;
 
 /// Reads all of `file`, which is `bytes` long where it is named.
 ///
@@ -136,6 +152,27 @@ pub(crate) fn read_whole(storage: &dyn Storage, file: FileName, bytes: u64) -> R
         return Err(Error::corrupt(file, read as u64, "the file's length", bytes, read));
     }
     Ok(buffer)
+}
+
+/// Copies a file of `bytes` bytes to another directory, and syncs it there.
+///
+/// # Errors
+/// `Corrupt` if the file is shorter; `Full` or `Io` of either directory. What was made is left.
+pub(crate) fn copy(from: &dyn Storage, file: FileName, bytes: u64, to: &dyn Storage) -> Result<()> {
+    to.create(file)?;
+    let mut buffer = vec![0; COPY_BYTES.min(bytes as usize)];
+    let mut at = 0;
+    while at < bytes {
+        let piece = (bytes - at).min(COPY_BYTES as u64) as usize;
+        let piece = buffer.get_mut(..piece).expect("a piece is at most the buffer");
+        let read = from.read(file, at, piece)?;
+        if read != piece.len() {
+            return Err(Error::corrupt(file, at + read as u64, "the file's length", bytes, at + read as u64));
+        }
+        to.write(file, at, piece)?;
+        at += piece.len() as u64;
+    }
+    to.sync(file)
 }
 
 /// Writes zeros to `from..to`.

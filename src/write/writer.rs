@@ -231,6 +231,13 @@ impl Writer {
         self.queue.lock().sealed.len()
     }
 
+    /// Whether no sealed generation holds a write up to `last`.
+    pub(crate) fn has_flushed(&self, last: Sequence) -> bool {
+        let is_after =
+            |sealed: &Arc<Sealed>| sealed.generation.sequences().is_none_or(|(first, _)| first > last);
+        self.queue.lock().sealed.iter().all(is_after)
+    }
+
     /// A generation's items are in tables.
     pub(crate) fn flushed(&self, sealed: &Arc<Sealed>) {
         self.queue.lock().sealed.retain(|one| !Arc::ptr_eq(one, sealed));

@@ -105,7 +105,7 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
             assert!(is_record || call.operation == Operation::SyncDirectory, "{call} latched the store");
             let may_be_full = failure == Failure::Full && kind != Some(FileKind::Store);
             assert!(!may_be_full, "{call} latched the store");
-            assert!(!run.errors.is_empty() || setting.store.work.error(|_| true).is_some());
+            assert!(!run.errors.is_empty() || setting.store.work.error(0, |_| true).is_some());
             assert!(matches!(put(&setting.store), Err(Error::Latched { .. })), "after {call}");
         } else {
             // A commit was told, or the background: its work is done by now, or tried again.

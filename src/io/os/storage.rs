@@ -33,6 +33,9 @@ const RETRIES_COUNT_MAX: usize = 1024;
 /// Alignments of direct reads, tried in this order; 0 is none: reads go through the page cache.
 const DIRECT_ALIGNMENTS: [u32; 3] = [512, 4096, 0];
 
+/// Files kept open in a directory beside the store's, which is only written.
+const BESIDE_FILES_COUNT: usize = 4;
+
 const DIRECTORY_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -459,6 +462,25 @@ impl Storage for OsStorage {
 
     fn sync_directory(&self) -> Result<()> {
         self.sync_directory_by(|directory| rustix::fs::fsync(directory))
+    }
+
+    fn beside(&self, path: &Path) -> Result<Arc<dyn Storage>> {
+        let is_direct = self.direct_alignment.load(Ordering::Relaxed) > 0;
+        let direct_io = if is_direct { DirectIo::WhereSupported } else { DirectIo::Off };
+        Ok(Arc::new(OsStorage::new(path, direct_io, BESIDE_FILES_COUNT)))
+    }
+
+    fn link(&self, file: FileName, path: &Path) -> Result<bool> {
+        let (directory, name) = (self.directory()?, name_of(file)?);
+        let fault = |errno| self.fault("link", path.join(&name).display(), 0, errno);
+        let to = self.retry(|| rustix::fs::open(path, DIRECTORY_FLAGS, Mode::empty())).map_err(fault)?;
+        let link = || rustix::fs::linkat(&*directory, name.as_str(), &to, name.as_str(), AtFlags::empty());
+        match self.retry(link) {
+            Ok(()) => Ok(true),
+            // Another file system, one without links, or too many links already.
+            Err(Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => Ok(false),
+            Err(errno) => Err(fault(errno)),
+        }
     }
 
     fn boot_id(&self) -> u128 {

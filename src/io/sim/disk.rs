@@ -9,14 +9,16 @@
 //! 2. Once the process has stopped, every call fails and changes nothing, until `crash`.
 //! 3. The same calls under the same seed and plan do the same, byte for byte.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::base::error::Result;
 use crate::base::id::FileName;
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, Mutex, Weak};
 
 use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
-use super::fault::{Call, Operation, Plan};
+use super::fault::{Call, Operation, Plan, Verdict};
 use super::inode::Inode;
 use super::state::{Asked, Crash, Extent, PATH, State};
 
@@ -24,6 +26,9 @@ use super::state::{Asked, Crash, Extent, PATH, State};
 #[derive(Debug)]
 pub(crate) struct SimDisk {
     state: Mutex<State>,
+    /// Who plans and counts the calls of the machine: itself, or the disk that this is a directory beside of.
+    machine: Weak<SimDisk>,
+    beside: Mutex<BTreeMap<PathBuf, Arc<SimDisk>>>,
 }
 
 impl SimDisk {
@@ -40,19 +45,65 @@ impl SimDisk {
 
     /// An empty disk; the store's directory does not exist yet.
     pub(crate) fn new(seed: u64) -> Arc<SimDisk> {
-        Arc::new(SimDisk { state: Mutex::new(State::new(seed)) })
+        SimDisk::machine(State::new(seed), BTreeMap::new())
     }
 
-    /// A disk of its own in the same state, plan and stopped process included. Contents are shared until
-    /// written.
+    /// A machine whose store's directory is in `state`, with directories beside it.
+    fn machine(state: State, beside: BTreeMap<PathBuf, State>) -> Arc<SimDisk> {
+        Arc::new_cyclic(|machine| {
+            let directory = |state, beside| SimDisk {
+                state: Mutex::new(state),
+                machine: Weak::clone(machine),
+                beside: Mutex::new(beside),
+            };
+            let disks =
+                beside.into_iter().map(|(path, state)| (path, Arc::new(directory(state, BTreeMap::new()))));
+            directory(state, disks.collect())
+        })
+    }
+
+    /// A machine of its own in the same state: plan, stopped process and directories beside the store's
+    /// included. Contents are shared until written.
     pub(crate) fn fork(&self) -> Arc<SimDisk> {
-        Arc::new(SimDisk { state: Mutex::new(self.state.lock().clone()) })
+        let state = self.state.lock().clone();
+        let beside = self.beside.lock();
+        SimDisk::machine(
+            state,
+            beside.iter().map(|(path, disk)| (path.clone(), disk.state.lock().clone())).collect(),
+        )
+    }
+
+    /// The directory `path` beside the store's; it is empty and not there before it is made.
+    pub(crate) fn directory_beside(&self, path: &Path) -> Arc<SimDisk> {
+        let mut beside = self.beside.lock();
+        let disk = beside.entry(path.to_owned()).or_insert_with(|| {
+            let state = Mutex::new(self.state.lock().beside());
+            Arc::new(SimDisk { state, machine: Weak::clone(&self.machine), beside: Mutex::default() })
+        });
+        Arc::clone(disk)
+    }
+
+    /// Counts and judges a call of the machine; `None` if its process has stopped.
+    fn judge(&self, asked: &Asked<'_>) -> Option<(u64, Verdict)> {
+        let machine = self.machine.upgrade()?;
+        let mut state = machine.state.lock();
+        if state.is_stopped {
+            return None;
+        }
+        let index = state.calls_count;
+        state.calls_count += 1;
+        let verdict = state.plan.judge(asked.operation, asked.file);
+        state.is_stopped = matches!(verdict, Verdict::Stop(_));
+        Some((index, verdict))
     }
 
     /// Ends the process, and perhaps the machine; then the disk is as the next process finds it, and nothing
     /// is planned.
     pub(crate) fn crash(&self, crash: Crash, seed: u64) {
         self.state.lock().crash(crash, seed);
+        for (index, disk) in self.beside.lock().values().enumerate() {
+            disk.crash(crash, seed.wrapping_add(1 + index as u64));
+        }
     }
 
     /// From now on goes wrong what `plan` says, and nothing planned before.
@@ -123,13 +174,8 @@ impl SimDisk {
 
     /// Counts, logs and judges a call, and lets `effect` have it.
     fn call<T>(&self, asked: &Asked<'_>, effect: impl FnOnce(&mut State, Extent) -> Result<T>) -> Result<T> {
+        let Some((index, verdict)) = self.judge(asked) else { return Err(asked.stopped()) };
         let mut state = self.state.lock();
-        if state.is_stopped {
-            return Err(asked.stopped());
-        }
-        let index = state.calls_count;
-        state.calls_count += 1;
-        let verdict = state.plan.judge(asked.operation, asked.file);
         let (result, outcome) = state.act(asked, verdict, effect);
         if let Some(log) = &mut state.log {
             let &Asked { operation, file, offset, bytes, written } = asked;
@@ -232,6 +278,20 @@ impl Storage for SimDisk {
             }
             state.sync_names();
             Ok(())
+        })
+    }
+
+    fn beside(&self, path: &Path) -> Result<Arc<dyn Storage>> {
+        let disk: Arc<dyn Storage> = self.directory_beside(path);
+        Ok(disk)
+    }
+
+    fn link(&self, file: FileName, path: &Path) -> Result<bool> {
+        let asked = Asked::of_file(Operation::Link, file);
+        let to = self.directory_beside(path);
+        self.call(&asked, |state, _| {
+            let inode = Arc::clone(&state.inodes[&state.inode(&asked)?]);
+            to.state.lock().link(&asked, file, inode).map(|()| true)
         })
     }
 

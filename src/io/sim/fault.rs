@@ -44,6 +44,8 @@ pub enum Operation {
     Length,
     /// Gives a file another name.
     Rename,
+    /// Gives a file a name in another directory too.
+    Link,
     /// Removes a file.
     Remove,
     /// Makes the directory's names durable.

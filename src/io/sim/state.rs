@@ -119,6 +119,7 @@ impl Asked<'_> {
             Operation::Write | Operation::StartWriteback => "write",
             Operation::Sync | Operation::SyncDirectory => "sync",
             Operation::Rename => "rename",
+            Operation::Link => "link",
             Operation::Remove => "remove",
         }
     }
@@ -273,6 +274,24 @@ impl State {
         self.names.insert(file, inode);
         self.changes.push(Change::Create(file, inode));
         Ok(())
+    }
+
+    /// Gives a name to a file of another directory. Neither writes to it any more.
+    pub(super) fn link(&mut self, asked: &Asked<'_>, file: FileName, inode: Arc<Inode>) -> Result<()> {
+        if self.names.contains_key(&file) {
+            return Err(asked.io(io::ErrorKind::AlreadyExists));
+        }
+        let number = self.inode_next;
+        self.inode_next += 1;
+        self.inodes.insert(number, inode);
+        self.names.insert(file, number);
+        self.changes.push(Change::Create(file, number));
+        Ok(())
+    }
+
+    /// A directory of the same machine that is not there yet.
+    pub(super) fn beside(&mut self) -> State {
+        State { boot_id: self.boot_id, ..State::new(self.rng.u64()) }
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
