@@ -7,6 +7,8 @@ mod db;
 mod engine;
 mod format;
 mod io;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod levels;
 mod memtable;
 mod merge;

@@ -37,10 +37,12 @@ pub(crate) enum FileKind {
     Cluster = 6,
     Blob = 7,
     History = 8,
+    /// Of the lab's engine, which is no part of a store.
+    Lab = 9,
 }
 
 impl FileKind {
-    pub(crate) const ALL: [FileKind; 8] = [
+    pub(crate) const ALL: [FileKind; 9] = [
         FileKind::Lock,
         FileKind::Store,
         FileKind::Manifest,
@@ -49,6 +51,7 @@ impl FileKind {
         FileKind::Cluster,
         FileKind::Blob,
         FileKind::History,
+        FileKind::Lab,
     ];
 
     /// The word a file name begins with.
@@ -62,6 +65,7 @@ impl FileKind {
             FileKind::Cluster => "cluster",
             FileKind::Blob => "blob",
             FileKind::History => "history",
+            FileKind::Lab => "lab",
         }
     }
 

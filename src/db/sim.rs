@@ -100,6 +100,28 @@ impl World {
         WorldBuilder { world: self, builder: Builder::new(Path::new("simulated")), memory_bytes: None }
     }
 
+    /// A store of the lab on this machine's disk, opened or made.
+    ///
+    /// # Errors
+    /// As [`crate::lab::Lab::open`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// let world = trine::sim::World::new(1);
+    /// let mut lab = world.open_lab(&trine::lab::Preset::LemurLeveling.knobs())?;
+    /// lab.put(b"0001", &[7; 20])?;
+    /// assert!(lab.contains(b"0001")?);
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "lab")]
+    pub fn open_lab(&self, knobs: &crate::lab::Knobs) -> Result<crate::lab::Lab> {
+        let mut process = self.process.lock();
+        let (env, threads) = sim_env(&self.disk, process.rng.u64());
+        process.threads = Some(threads);
+        drop(process);
+        crate::lab::Lab::open_in(env, knobs)
+    }
+
     /// Gives background work of the store opened last one turn. `false` if none of it has anything to do.
     ///
     /// Calls that wait (`flush`, `settle`, a write that needs room) give turns by themselves. Between such

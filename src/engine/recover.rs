@@ -408,8 +408,8 @@ fn remove_orphans(storage: &dyn Storage, state: &State, manifest: FileName, entr
             FileKind::Manifest => *file == manifest,
             FileKind::Log => state.logs.contains_key(&file.number),
             FileKind::Table => state.tables.contains_key(&file.number),
-            // Later releases' files are not ours to judge.
-            FileKind::Cluster | FileKind::Blob => true,
+            // Files of later releases, and of the lab, are not ours to judge.
+            FileKind::Cluster | FileKind::Blob | FileKind::Lab => true,
             FileKind::History => false,
         };
         if !is_named && let Err(error) = storage.remove(*file) {

@@ -45,6 +45,14 @@ pub(crate) struct StorageCounts {
     pub(crate) open_files: u64,
 }
 
+/// A file that is mapped into memory, for the lab.
+#[cfg(feature = "lab")]
+pub(crate) trait Mapped: Send + Sync {
+    /// Copies the bytes from `offset` on into `buffer`; fewer only at the end of the file. No reference to
+    /// the mapping is made: another process may change the file.
+    fn copy(&self, offset: u64, buffer: &mut [u8]) -> usize;
+}
+
 /// A store's files.
 pub(crate) trait Storage: Send + Sync {
     /// Makes the directory if it is missing (mode 0700). `Ok(true)` if it was made.
@@ -117,6 +125,13 @@ pub(crate) trait Storage: Send + Sync {
     }
 
     fn counts(&self) -> StorageCounts;
+
+    /// The file mapped into memory, its pages read one by one as they are touched; `None` where that cannot
+    /// be. A file that is cut short meanwhile ends the process when what is gone is touched.
+    #[cfg(feature = "lab")]
+    fn map(&self, _file: FileName) -> Result<Option<Arc<dyn Mapped>>> {
+        Ok(None)
+    }
 }
 
 /// Zeros are written in pieces of this size.

@@ -6,10 +6,12 @@
 //! - `storage`: the store's directory through one descriptor, never by path again.
 //! - `files`: which files are open, and which to close when there are too many.
 //! - `system`: where unixes differ.
-//! - `env`: threads, clock, randomness. `memory`: mapped regions.
+//! - `env`: threads, clock, randomness. `memory`: mapped regions. `map`: mapped files, for the lab.
 
 mod env;
 mod files;
+#[cfg(feature = "lab")]
+mod map;
 mod memory;
 mod storage;
 mod system;

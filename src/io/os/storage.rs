@@ -24,8 +24,12 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering};
 
+#[cfg(feature = "lab")]
+use super::super::storage::Mapped;
 use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
 use super::files::{Access, FileTable, OpenFile};
+#[cfg(feature = "lab")]
+use super::map::MappedFile;
 use super::system::{access_flags, advice, read_boot_id, sync_data, sync_file_system};
 
 /// Times one call is tried again without progress: interrupted, or short of descriptors.
@@ -165,7 +169,7 @@ impl OsStorage {
     fn open(&self, file: FileName, access: Access) -> Result<Arc<OpenFile>> {
         self.files.get(file, access, || {
             let descriptor = self.open_with("open", file, access_flags(access))?;
-            if access == Access::Buffered && file.kind == FileKind::Table {
+            if access == Access::Buffered && has_pages(file) {
                 advice::will_read_anywhere(&descriptor);
             }
             Ok(descriptor)
@@ -176,7 +180,7 @@ impl OsStorage {
     fn is_direct(&self, file: FileName, offset: u64, buffer: &[u8]) -> bool {
         let alignment = u64::from(self.direct_alignment.load(Ordering::Relaxed));
         let place = offset | buffer.len() as u64 | buffer.as_ptr() as u64;
-        file.kind == FileKind::Table && alignment > 0 && place.is_multiple_of(alignment)
+        has_pages(file) && alignment > 0 && place.is_multiple_of(alignment)
     }
 
     /// One read: some of the bytes, none at the end of the file.
@@ -505,6 +509,19 @@ impl Storage for OsStorage {
             open_files: self.files.count() as u64,
         }
     }
+
+    #[cfg(feature = "lab")]
+    fn map(&self, file: FileName) -> Result<Option<Arc<dyn Mapped>>> {
+        let open = self.open(file, Access::Buffered)?;
+        let bytes = self.length(file)?.unwrap_or(0);
+        let map = MappedFile::new(open.descriptor(), bytes).map_err(|errno| self.fault("map", file, 0, errno))?;
+        Ok(Some(Arc::new(map)))
+    }
+}
+
+/// Whether the file is read page by page, here and there.
+fn has_pages(file: FileName) -> bool {
+    matches!(file.kind, FileKind::Table | FileKind::Lab)
 }
 
 /// The file's name in the directory.

@@ -1,0 +1,162 @@
+//! Looking into several arrays at once, for one get.
+//!
+//! Drizard, section 2.6, has a thread a component, joined from the newest on, and a shared number of the
+//! newest component found, at which each looks every so many steps. Here the sound rule of both: so many
+//! searches are in flight, the newest that finds the key decides once all newer ones have not, and the rest
+//! are left to themselves: they end in their own time, or stop at a look at the shared number. Searches run
+//! on workers that stay; a get never makes a thread.
+//!
+//! Invariants: 1. an answer never depends on the order in which searches end; 2. an error of a search that no
+//! longer matters fails nothing.
+
+use std::collections::VecDeque;
+
+use crate::base::error::Result;
+use crate::base::sync::{Arc, AtomicBool, AtomicUsize, Event, Mutex, Ordering};
+use crate::io::env::{Threads, Turn, Worker};
+
+use super::array::{Array, Found, Searched, Want};
+use super::pages::Reader;
+
+/// One get's searches.
+struct Lookup {
+    key: Vec<u8>,
+    want: Want,
+    poll_steps: u64,
+    /// Index of the newest array known to have the key.
+    newest_found: AtomicUsize,
+    answers: Mutex<Vec<Option<Result<Searched>>>>,
+    answered: Event,
+}
+
+struct Job {
+    lookup: Arc<Lookup>,
+    index: usize,
+    array: Arc<Array>,
+}
+
+impl Job {
+    fn run(self, reader: &Reader) {
+        let lookup = &self.lookup;
+        let is_over = || lookup.newest_found.load(Ordering::Acquire) < self.index;
+        let mut steps = 0;
+        let mut stop = || {
+            steps += 1;
+            lookup.poll_steps > 0 && steps % lookup.poll_steps == 0 && is_over()
+        };
+        let answer = self.array.search(reader, &lookup.key, lookup.want, &mut stop);
+        if matches!(answer, Ok(Searched::Found(_))) {
+            lookup.newest_found.fetch_min(self.index, Ordering::AcqRel);
+        }
+        lookup.answers.lock()[self.index] = Some(answer);
+        lookup.answered.notify();
+    }
+}
+
+/// What the workers share.
+struct Queue {
+    jobs: Mutex<VecDeque<Job>>,
+    is_closing: AtomicBool,
+    changed: Arc<Event>,
+    reader: Arc<Reader>,
+}
+
+struct Searcher(Arc<Queue>);
+
+impl Worker for Searcher {
+    fn turn(&mut self) -> Turn {
+        let queue = &self.0;
+        let seen = queue.changed.seen();
+        let job = queue.jobs.lock().pop_front();
+        if let Some(job) = job {
+            job.run(&queue.reader);
+            return Turn::Again;
+        }
+        if queue.is_closing.load(Ordering::Acquire) {
+            return Turn::Done;
+        }
+        Turn::Idle { event: Arc::clone(&queue.changed), seen, timeout_ns: None }
+    }
+}
+
+/// Workers that search.
+pub(super) struct Pool {
+    queue: Arc<Queue>,
+    threads: Arc<dyn Threads>,
+    width: usize,
+    poll_steps: u64,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} searches at a time)", self.width)
+    }
+}
+
+impl Pool {
+    /// Starts `width` workers.
+    ///
+    /// # Errors
+    /// `Io` if the system has no thread to give.
+    pub(super) fn start(
+        threads: Arc<dyn Threads>,
+        reader: Arc<Reader>,
+        width: usize,
+        poll_steps: u64,
+    ) -> Result<Pool> {
+        let (jobs, is_closing) = (Mutex::default(), AtomicBool::new(false));
+        let queue = Arc::new(Queue { jobs, is_closing, changed: Arc::new(Event::new()), reader });
+        let pool = Pool { queue, threads, width, poll_steps };
+        for _ in 0..width {
+            pool.threads.spawn("trine-lab", Box::new(Searcher(Arc::clone(&pool.queue))))?;
+        }
+        Ok(pool)
+    }
+
+    /// What the newest of `arrays`, given newest first, says of the key.
+    ///
+    /// # Errors
+    /// Of the search that decides.
+    pub(super) fn search(&self, arrays: &[Arc<Array>], key: &[u8], want: Want) -> Result<Option<Found>> {
+        let lookup = Arc::new(Lookup {
+            key: key.to_vec(),
+            want,
+            poll_steps: self.poll_steps,
+            newest_found: AtomicUsize::new(usize::MAX),
+            answers: Mutex::new(arrays.iter().map(|_| None).collect()),
+            answered: Event::new(),
+        });
+        let (mut front, mut issued) = (0, 0);
+        while front < arrays.len() {
+            while issued < arrays.len().min(front + self.width) {
+                let job = Job { lookup: Arc::clone(&lookup), index: issued, array: Arc::clone(&arrays[issued]) };
+                self.queue.jobs.lock().push_back(job);
+                self.queue.changed.notify();
+                issued += 1;
+            }
+            let seen = lookup.answered.seen();
+            let answer = lookup.answers.lock()[front].take();
+            match answer {
+                None => self.threads.wait(&lookup.answered, seen, None),
+                Some(Ok(Searched::Found(found))) => {
+                    // Those still in flight are of no use to anybody.
+                    lookup.newest_found.fetch_min(front, Ordering::AcqRel);
+                    return Ok(Some(found));
+                }
+                Some(Ok(Searched::Missing)) => front += 1,
+                Some(Ok(Searched::Stopped)) => unreachable!("only what a newer one has decided is stopped"),
+                Some(Err(error)) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.queue.is_closing.store(true, Ordering::Release);
+        self.queue.changed.notify();
+        self.threads.join();
+    }
+}
