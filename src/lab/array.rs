@@ -1,8 +1,8 @@
 //! One array on disk: written once, in one file or with keys and values apart, then searched and streamed.
 //!
-//! It does not know its component. A record of keys is {key, kind u8}, a record of values {value}; in one file
-//! both are one record. A sorted array is searched by halves, page by page, from its fences if it has some; an
-//! appended one from its end, page by page. Immutable; any thread may search.
+//! It does not know its component. A record of keys is {key, kind u8}, a record of values {value}; in one
+//! file both are one record. A sorted array is searched by halves, page by page, from its fences if it has
+//! some; an appended one from its end, page by page. Immutable; any thread may search.
 //!
 //! Invariants: 1. a sorted array holds a key once, in order; 2. `least` and `greatest` are its bounds; 3.
 //! fences, where there are any, are the first key of each page of keys.
@@ -82,9 +82,9 @@ impl Array {
         let record_bytes = lengths.key_bytes + 1 + if apart { 0 } else { lengths.value_bytes };
         let keys = PageFile::new(array_name(meta.keys.0), meta.keys.1, record_bytes);
         // A file of no bytes a record would have no pages: values of length 0 take one.
-        let values = meta.values.map(|(number, uid)| {
-            PageFile::new(array_name(number), uid, lengths.value_bytes.max(1))
-        });
+        let values = meta
+            .values
+            .map(|(number, uid)| PageFile::new(array_name(number), uid, lengths.value_bytes.max(1)));
         (keys, values)
     }
 
@@ -442,8 +442,14 @@ impl<'a> ArrayWriter<'a> {
         values: Option<(u64, u64)>,
         filter: Option<Bloom>,
     ) -> Result<ArrayWriter<'a>> {
-        let meta =
-            ArrayMeta { layout: shape.layout, count: 0, keys, values, least: Vec::new(), greatest: Vec::new() };
+        let meta = ArrayMeta {
+            layout: shape.layout,
+            count: 0,
+            keys,
+            values,
+            least: Vec::new(),
+            greatest: Vec::new(),
+        };
         let (keys, values) = Array::files(&meta, shape.lengths);
         let keys_a_page = keys.records_a_page() as u64;
         let keys = PageWriter::create(storage, keys, store_id)?;

@@ -99,8 +99,8 @@ pub(super) enum FilterScope {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Preset {
-    /// Drizard, "Reads optimized LSM-tree in C": an unsorted array of 1,000 items, a sorted buffer, one sorted
-    /// array a component, ratio 5.
+    /// Drizard, "Reads optimized LSM-tree in C": an unsorted array of 1,000 items, a sorted buffer, one
+    /// sorted array a component, ratio 5.
     Drizard,
     /// Lemur when leveling: a sorted array, sorted components, a filter each, fence posts.
     LemurLeveling,
@@ -235,9 +235,7 @@ impl Knobs {
         let row = &ROWS[index];
         let parsed = match row.range {
             Range::Words(words) => words.iter().position(|word| *word == value).map(|at| at as u64),
-            Range::Number(min, max) => {
-                value.parse().ok().filter(|number| (min..=max).contains(number))
-            }
+            Range::Number(min, max) => value.parse().ok().filter(|number| (min..=max).contains(number)),
         };
         let Some(parsed) = parsed else {
             return Err(invalid(format!("{name} is {value:?}, and must be {}", allowed(row))));

@@ -232,7 +232,8 @@ mod tests {
                     key
                 };
                 let mut memory = Memory::new(kind, Lengths { key_bytes: width, ..LENGTHS });
-                for (key, value) in [("bbb", "1b"), ("aaa", "1a"), ("bbb", ""), ("ccc", "1c"), ("aaa", "2a")] {
+                for (key, value) in [("bbb", "1b"), ("aaa", "1a"), ("bbb", ""), ("ccc", "1c"), ("aaa", "2a")]
+                {
                     memory.write(item(&pad(key), value.as_bytes()));
                 }
                 assert_eq!(memory.len(), if kind == MemoryKind::Append { 5 } else { 3 });

@@ -1,4 +1,5 @@
-//! The lab: Drizard and Lemur, two early designs of an LSM tree, rebuilt from parts to test their papers anew.
+//! The lab: Drizard and Lemur, two early designs of an LSM tree, rebuilt from parts to test their papers
+//! anew.
 //!
 //! It is an engine of its own, small and of one writer, beside the store and not a part of it: what it writes
 //! is outside the format promise, and nothing of the store calls it. Its parts are an array in memory

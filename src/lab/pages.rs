@@ -7,8 +7,9 @@
 //! 0      4092       records of one length, as many as fit; zeros behind the last
 //! 4092   4    u32   checksum: of bytes 0..4092 under (the file's uid, the page's offset, 2)
 //! ```
-//! It does not know what a record means. A [`Reader`] may be used by any thread. A number says what a file is:
-//! bit 63 marks one that is being written and has no name yet, bit 62 a metadata record, else it is an array.
+//! It does not know what a record means. A [`Reader`] may be used by any thread. A number says what a file
+//! is: bit 63 marks one that is being written and has no name yet, bit 62 a metadata record, else it is an
+//! array.
 //!
 //! Invariant: bytes that a reader gives have been checked against their checksum, also those of a mapping,
 //! which are copied out and never referred to.
@@ -99,7 +100,13 @@ impl PageFile {
     ///
     /// # Errors
     /// `Corrupt` if it is not.
-    pub(super) fn check(&mut self, storage: &dyn Storage, store_id: u128, records: u64, map: bool) -> Result<()> {
+    pub(super) fn check(
+        &mut self,
+        storage: &dyn Storage,
+        store_id: u128,
+        records: u64,
+        map: bool,
+    ) -> Result<()> {
         let expected_bytes = self.bytes_of(records);
         match storage.length(self.name)? {
             Some(bytes) if bytes == expected_bytes => {}
@@ -213,7 +220,13 @@ impl Reader {
         self.counts.pages.fetch_add(count as u64, Ordering::Relaxed);
         if bytes < wanted.len() {
             let length = offset + wanted.len() as u64;
-            return Err(Error::corrupt(file.name, offset, "the file's length", length, offset + bytes as u64));
+            return Err(Error::corrupt(
+                file.name,
+                offset,
+                "the file's length",
+                length,
+                offset + bytes as u64,
+            ));
         }
         for (index, page) in wanted.chunks_exact(PAGE_BYTES).enumerate() {
             let offset = PageFile::offset(first + index as u64);
@@ -396,7 +409,10 @@ mod tests {
                 for page in 0..41u64 {
                     reader.page(&file, page, &mut buffer).expect("as written");
                     let first = (page as u32 * 110).to_be_bytes();
-                    assert_eq!((&buffer.content(0)[..4], &buffer.content(0)[4..8]), (&first[..], &b"rest"[..]));
+                    assert_eq!(
+                        (&buffer.content(0)[..4], &buffer.content(0)[4..8]),
+                        (&first[..], &b"rest"[..])
+                    );
                 }
                 reader.fill(&file, round, 3, &mut buffer).expect("as written");
                 assert_eq!(buffer.content(2)[..4], ((round as u32 + 2) * 110).to_be_bytes());

@@ -129,7 +129,8 @@ impl Pool {
         let (mut front, mut issued) = (0, 0);
         while front < arrays.len() {
             while issued < arrays.len().min(front + self.width) {
-                let job = Job { lookup: Arc::clone(&lookup), index: issued, array: Arc::clone(&arrays[issued]) };
+                let job =
+                    Job { lookup: Arc::clone(&lookup), index: issued, array: Arc::clone(&arrays[issued]) };
                 self.queue.jobs.lock().push_back(job);
                 self.queue.changed.notify();
                 issued += 1;
@@ -150,7 +151,6 @@ impl Pool {
         }
         Ok(None)
     }
-
 }
 
 impl Drop for Pool {

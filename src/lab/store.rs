@@ -162,8 +162,8 @@ impl Lab {
     /// to the next, and hold for what is written after.
     ///
     /// # Errors
-    /// `Invalid` if the knobs do not go together, `Mismatch` if one that is fixed was another, `Locked` if the
-    /// store is open, `Foreign` if the directory holds something else, `Corrupt` if a file is damaged.
+    /// `Invalid` if the knobs do not go together, `Mismatch` if one that is fixed was another, `Locked` if
+    /// the store is open, `Foreign` if the directory holds something else, `Corrupt` if a file is damaged.
     pub fn open(directory: &Path, knobs: &Knobs) -> Result<Lab> {
         let direct_io = if knobs.is_on(Knob::DirectIo) { DirectIo::WhereSupported } else { DirectIo::Off };
         Lab::open_in(Env::os(directory, direct_io, OPEN_FILES_MAX)?, knobs)
@@ -180,14 +180,21 @@ impl Lab {
         if found.is_none() {
             if let Some(array) = files.iter().find(|file| is_array(**file)) {
                 let expected = format_args!("there beside {array}").to_string();
-                return Err(Error::corrupt(metadata_name(FIRST_NUMBER), 0, "a metadata record", expected, "missing"));
+                return Err(Error::corrupt(
+                    metadata_name(FIRST_NUMBER),
+                    0,
+                    "a metadata record",
+                    expected,
+                    "missing",
+                ));
             }
             // What a first save that was cut short left.
             for file in files.drain(..) {
                 env.0.storage.remove(file)?;
             }
         }
-        let (metadata, newest) = found.map_or_else(|| (fresh(&env.0, knobs), None), |(one, at)| (one, Some(at)));
+        let (metadata, newest) =
+            found.map_or_else(|| (fresh(&env.0, knobs), None), |(one, at)| (one, Some(at)));
         fits(&metadata, knobs)?;
         let mut lab = Lab::with(env, knobs, &metadata, &files);
         lab.read_components(&metadata)?;
@@ -231,7 +238,11 @@ impl Lab {
             global: (knobs.filter() == FilterScope::Global).then(|| Bloom::new(knobs)),
             operations: metadata.operations,
             operations_saved: metadata.operations,
-            next_number: files.iter().map(|file| plain_number(*file)).max().map_or(FIRST_NUMBER, |most| most + 1),
+            next_number: files
+                .iter()
+                .map(|file| plain_number(*file))
+                .max()
+                .map_or(FIRST_NUMBER, |most| most + 1),
             records: Vec::new(),
             dead: Vec::new(),
             counts: Counts::default(),
@@ -496,7 +507,8 @@ impl Lab {
         let mut sources: Vec<Box<dyn Source + '_>> =
             vec![Box::new(ItemsSource::new(&memory)), Box::new(ItemsSource::new(&self.buffer))];
         // A store's arrays are of one layout, so either list is empty.
-        sources.extend(appended.iter().map(|items| Box::new(ItemsSource::new(items)) as Box<dyn Source + '_>));
+        sources
+            .extend(appended.iter().map(|items| Box::new(ItemsSource::new(items)) as Box<dyn Source + '_>));
         for array in arrays().filter(|array| array.meta.layout == Layout::Sorted) {
             sources.push(Box::new(ArrayStream::new(Arc::clone(array), Arc::clone(&self.reader))?));
         }

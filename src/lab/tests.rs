@@ -249,7 +249,8 @@ fn files(disk: &SimDisk) -> Vec<FileName> {
     entries.filter_map(|entry| if let Entry::Ours(file) = entry { Some(file) } else { None }).collect()
 }
 
-/// A flipped bit of any file is an error or changes nothing; cut and missing files are errors; nothing panics.
+/// A flipped bit of any file is an error or changes nothing; cut and missing files are errors; nothing
+/// panics.
 #[test]
 fn damage_is_an_error() {
     for preset in Preset::ALL {
@@ -345,7 +346,8 @@ fn a_full_disk_is_an_error_and_passes() {
         let mut model = Model::new();
         let mut failures = 0;
         for number in 0..200u32 {
-            let bytes = if number % 50 < 25 { Some(disk.used_bytes() + u64::from(number % 3) * 4096) } else { None };
+            let bytes =
+                if number % 50 < 25 { Some(disk.used_bytes() + u64::from(number % 3) * 4096) } else { None };
             disk.set_capacity_bytes(bytes);
             let key = (number * 7 % 101).to_be_bytes();
             match lab.put(&key, &[number as u8; 5]) {

@@ -1,7 +1,7 @@
 //! A file mapped into memory, for the lab: how the papers' engines read.
 //!
-//! The store itself reads by calls: a mapping turns a device's error into a signal, evicts as the kernel likes
-//! and stalls whoever touches it. Any thread may copy out of one.
+//! The store itself reads by calls: a mapping turns a device's error into a signal, evicts as the kernel
+//! likes and stalls whoever touches it. Any thread may copy out of one.
 //!
 //! Invariant: no reference to mapped bytes is ever made, as another process may change them at any time.
 
@@ -32,9 +32,7 @@ impl MappedFile {
     pub(super) fn new(file: &OwnedFd, bytes: u64) -> rustix::io::Result<MappedFile> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         // SAFETY: no address is asked for, so no mapping of anybody is replaced.
-        let start = unsafe {
-            mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)?
-        };
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let mapped = MappedFile { start, bytes };
         // SAFETY: the range is the mapping just made, and this advice changes no content.

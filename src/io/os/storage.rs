@@ -514,7 +514,8 @@ impl Storage for OsStorage {
     fn map(&self, file: FileName) -> Result<Option<Arc<dyn Mapped>>> {
         let open = self.open(file, Access::Buffered)?;
         let bytes = self.length(file)?.unwrap_or(0);
-        let map = MappedFile::new(open.descriptor(), bytes).map_err(|errno| self.fault("map", file, 0, errno))?;
+        let map =
+            MappedFile::new(open.descriptor(), bytes).map_err(|errno| self.fault("map", file, 0, errno))?;
         Ok(Some(Arc::new(map)))
     }
 }
