@@ -1,7 +1,8 @@
 //! The figures of docs/RESULTS.md: load, reopen after a kill, cold and cached gets, absent keys, scans.
 //!
 //! `cargo run --release --example measure -- DIR COMMAND ITEMS MEMORY_MIB [OPERATIONS [WARM]]`, with COMMAND
-//! one of `load` (random order, then killed without closing), `reopen`, `get`, `miss`, `scan`, `iterate`.
+//! one of `load` (random order, then killed without closing), `reopen`, `get`, `multi` (64 keys at once),
+//! `miss`, `scan`, `iterate`.
 //! WARM other gets of present keys come first, unmeasured. Keys have 16 bytes,
 //! values 100; each value is checked. Reads go past the page cache where the file system allows, and say so.
 
@@ -20,7 +21,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, command, items, memory_mib, rest @ ..] = arguments.as_slice() else {
         eprintln!(
-            "usage: measure DIR load|reopen|get|miss|scan|iterate ITEMS MEMORY_MIB [OPERATIONS [WARM]]"
+            "usage: measure DIR load|reopen|get|multi|miss|scan|iterate ITEMS MEMORY_MIB [OPERATIONS [WARM]]"
         );
         std::process::exit(2);
     };
@@ -41,6 +42,7 @@ fn main() {
         "load" => run.load(),
         "get" => run.get(Keys::Present),
         "miss" => run.get(Keys::Absent),
+        "multi" => run.multi(),
         "scan" => run.scan(),
         "iterate" => run.iterate(),
         _ => {}
@@ -110,6 +112,24 @@ impl Run<'_> {
             assert_eq!(found, (keys == Keys::Present).then_some(true));
         }
         self.said("gets", self.operations, started);
+        self.said_reads(before.device_reads, before.device_read_bytes);
+    }
+
+    fn multi(&mut self) {
+        let before = self.db.stats().io;
+        let started = Instant::now();
+        let mut random = 1;
+        for _ in 0..self.operations / 64 {
+            let numbers: Vec<u64> = (0..64).map(|_| next(&mut random) % self.items).collect();
+            let keys: Vec<[u8; 16]> = numbers.iter().map(|number| key(*number)).collect();
+            let at = Instant::now();
+            let found = self.keyspace.multi_get(&keys).unwrap();
+            self.histogram.record(at.elapsed().as_nanos() as u64).unwrap();
+            for (number, found) in numbers.into_iter().zip(found) {
+                assert_eq!(found.as_deref(), Some(&value(number)[..]));
+            }
+        }
+        self.said("gets, 64 at once,", self.operations, started);
         self.said_reads(before.device_reads, before.device_read_bytes);
     }
 

@@ -130,6 +130,10 @@ settings! { StoreSettings, "Settings of one open store.":
         "1: every commit is acknowledged only when it would survive power loss. 0: when the kernel has it.";
     direct_io 0 = 1, 0, 1,
         "1: tables are read past the kernel's page cache where the file system allows. 0: through it.";
+    io 0 = 0, 0, 3, ["auto", "pread", "ring", "pool"],
+        "How reads that go out together are in flight. ring: io_uring. pool: threads that read. \
+         pread: one after another, also where a ring is asked for and refused. \
+         auto: ring where the kernel gives one, else pool.";
     open_files_max 0 = 512, 16, 1 << 20,
         "Files kept open at once. Smaller: more opens on reads of cold tables.";
     background_threads 0 = 2, 1, 64,

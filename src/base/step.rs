@@ -10,6 +10,8 @@ use super::id::FileName;
 pub(crate) enum Step<A, T> {
     /// New asks, independent, that go out together; never empty.
     Ask(A),
+    /// A prefetch was issued: resume with no answer, now or after the other machines of the batch.
+    Touch,
     /// Nothing new: an ask in flight, or another machine, decides.
     Wait,
     /// The result.
@@ -62,5 +64,9 @@ pub(crate) struct Read {
 /// only.
 pub(crate) type Reads = Vec<Read>;
 
-/// Reads a scan may have in flight.
+/// The ask number of a block that will be wanted later, if at all: it is answered to nobody, and that it
+/// cannot be read is nobody's error.
+pub(crate) const AHEAD: u8 = u8::MAX;
+
+/// Reads that a scan waits for at once.
 pub(crate) const SCAN_ASKS_MAX: usize = 32;

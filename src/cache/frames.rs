@@ -15,6 +15,7 @@
 #![expect(unsafe_code, reason = "shares raw memory between threads by the states above")]
 
 use crate::base::epoch::{Epoch, Pin};
+use crate::base::prefetch::{prefetch, prefetch_address};
 use crate::base::region::Region;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -130,6 +131,20 @@ impl Plan {
     }
 }
 
+/// How much of what a lookup reads earlier hints have brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Near {
+    Nothing,
+    /// The slot of the index.
+    Slot,
+    /// That, and the frame's header.
+    Header,
+}
+
+const LINE_BYTES: usize = 64;
+/// Lines of a block that are looked at first: its header and tags.
+const BLOCK_LINES: usize = 2;
+
 /// All memory of a cache.
 pub(crate) struct Frames {
     plan: Plan,
@@ -185,6 +200,33 @@ impl Frames {
         // (invariants 1, 4); `self`, and so the region, outlives `'p`. The pin must be of the cache's
         // epoch, as every caller's is: a store has one.
         Some(unsafe { self.bytes(frame) })
+    }
+
+    /// Asks the processor for what a lookup of the key reads next.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: Key, near: Near) {
+        match near {
+            Near::Nothing => self.index().prefetch(key.tag()),
+            Near::Slot => {
+                self.index().find(key.tag(), |frame| {
+                    prefetch(self.headers(), frame as usize * size_of::<Header>());
+                    true
+                });
+            }
+            Near::Header => {
+                if let Some(frame) = self.find(key) {
+                    let start = self.headers()[frame as usize].start_bytes.load(Ordering::Relaxed);
+                    (0..BLOCK_LINES).for_each(|line| self.prefetch_at(start as usize + line * LINE_BYTES));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn prefetch_at(&self, at: usize) {
+        if let Some(region) = &self.region {
+            prefetch_address(region.start().as_ptr(), at);
+        }
     }
 
     /// Looks a block up, marks it as hit and counts it. The pin keeps the frame from changing its key

@@ -11,6 +11,7 @@
 //!    only.
 //! 4. At most half of the slots are taken.
 
+use crate::base::prefetch::prefetch;
 use crate::base::sync::{AtomicU64, Ordering};
 
 /// Slots for each frame there can be.
@@ -44,6 +45,12 @@ impl<'a> Index<'a> {
             at = self.next(at);
         }
         None
+    }
+
+    /// Hints that [`Index::find`] will be called soon.
+    #[inline]
+    pub(crate) fn prefetch(self, tag: u32) {
+        prefetch(self.slots, self.home(tag) * size_of::<AtomicU64>());
     }
 
     /// Enters a frame. The caller holds the lock.

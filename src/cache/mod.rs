@@ -31,9 +31,8 @@ use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, Mutex};
 
 use flight::FlightTable;
-#[cfg(test)]
-pub(crate) use flight::Waiter;
-pub(crate) use flight::{Claim, Slot};
+pub(crate) use flight::{Claim, Slot, Waiter};
+pub(crate) use frames::Near;
 use frames::{Counted, Frames, HeapBlock, Key, Owned, Pages, Plan};
 use pool::{Pinning, Pool, Shortage};
 
@@ -139,10 +138,27 @@ impl Cache {
         self.frames.lookup(Key::of(address), visits(address.kind), pin)
     }
 
+    /// Hints that the block will be looked up soon; `near` says what earlier hints have brought.
+    #[inline]
+    pub(crate) fn prefetch(&self, address: &BlockAddress, near: Near) {
+        self.frames.prefetch(Key::of(address), near);
+    }
+
     /// The block, counted, for what outlives a pin, if it is cached.
     pub(crate) fn lookup_counted(&self, address: &BlockAddress, pin: &Pin) -> Option<BlockRef> {
         let counted = self.frames.lookup_counted(Key::of(address), visits(address.kind), pin);
         counted.map(BlockRef::from_frame)
+    }
+
+    /// As `lookup_counted`, for what its reader has brought ahead: it is not marked as hit.
+    pub(crate) fn lookup_once(&self, address: &BlockAddress, _pin: &Pin) -> Option<BlockRef> {
+        self.frames.find_counted(Key::of(address)).map(BlockRef::from_frame)
+    }
+
+    /// Memory for blocks, in bytes.
+    pub(crate) fn capacity_bytes(&self) -> usize {
+        let plan = self.frames.plan();
+        plan.slab_count * plan.slab_bytes
     }
 
     /// The block, or the duty to read it, or a share in someone else's read.

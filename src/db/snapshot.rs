@@ -86,6 +86,27 @@ impl<K> KeyspaceAt<K> {
         self.get_with(key, Value::copy)
     }
 
+    /// As [`Keyspace::multi_get`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put(b"bob", b"2")?;
+    /// let found = before.multi_get(&["ann", "bob"])?;
+    /// assert!(found[0].is_some() && found[1].is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_get<Q: AsRef<[u8]>>(&self, keys: &[Q]) -> Result<Vec<Option<Value>>> {
+        self.keyspace.lookup_many(keys, Some(&self.snapshot.point))
+    }
+
     /// As [`Keyspace::get_with`].
     ///
     /// # Errors

@@ -1,21 +1,25 @@
 //! The blocking driver: answers what the machines ask, on the caller's thread.
 //!
-//! It owns requests and their order, and no logic of lookup, scan or commit.
+//! It owns requests and their order, and no logic of lookup, scan or commit. `fetch`: several blocks at once.
+//! `many`: gets of several keys.
+
+mod fetch;
+mod many;
 
 use crate::base::error::{Error, Result};
-use crate::base::step::{Answer, BlockAddress, Reads, Step};
-use crate::base::sync::{Arc, Event, Ordering};
+use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
+use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Claim};
 use crate::levels::view::View;
 use crate::read::get::{Get, Lookup, Op};
 use crate::read::scan::Scan;
 use crate::read::trace::Tracer;
-use crate::table;
 use crate::write::commit::{Commit, CommitOp, WriteAsk};
 
 use super::Store;
 use super::catalog::Keyspace;
 use super::snapshot::Point;
+use fetch::{Answered, Fetches};
 
 impl Store {
     /// Looks `key` up and hands its value to `take`, without copying it. One call under one pin if memory has
@@ -43,7 +47,7 @@ impl Store {
         let reads = match step {
             Step::Done(found) => return found.map(|found| take(found.value())),
             Step::Ask(reads) => reads,
-            Step::Wait => unreachable!("a get that has asked for nothing waits for nothing"),
+            Step::Wait | Step::Touch => unreachable!("a get alone waits for its asks only"),
         };
         let held = match (current, at) {
             (Some(current), _) => current.counted(),
@@ -64,33 +68,54 @@ impl Store {
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
         loop {
-            let answer = Answer { ask: 0, result: self.fetch(&block) };
+            let answer = Some(Answer { ask: 0, result: self.fetch(&block) });
             let pin = self.epoch.pin();
             match get.resume(op, view, &self.cache, &pin, tracer, answer) {
                 Step::Done(found) => {
                     return found.as_ref().map(Lookup::value).map(take).map_err(Error::clone);
                 }
                 Step::Ask(reads) => block = reads[0].block,
-                Step::Wait => unreachable!("a get has one ask in flight, and it was answered"),
+                Step::Wait | Step::Touch => unreachable!("a get has one ask in flight, and it was answered"),
             }
         }
     }
 
     /// Moves a scan to its next item; `false` at its end.
     pub(crate) fn advance(&self, scan: &mut Scan) -> Result<bool> {
-        let mut step = scan.advance(&self.cache, &self.epoch.pin());
-        // Answering one ask may bring new ones while others of its round are still to be answered.
-        let mut asked = Reads::new();
+        match scan.advance(&self.cache, &self.epoch.pin()) {
+            Step::Done(moved) => moved,
+            step => self.advance_from_device(scan, step),
+        }
+    }
+
+    /// The rest of a move that found blocks missing: they go out together, with what is read ahead, and are
+    /// answered as they come.
+    fn advance_from_device(&self, scan: &mut Scan, mut step: Step<Reads, Result<bool>>) -> Result<bool> {
+        let mut fetches = Fetches::new(self);
+        let mut answered: Vec<Answered> = Vec::new();
         loop {
             match step {
-                Step::Done(moved) => return moved,
-                Step::Ask(reads) => asked.extend(reads),
-                Step::Wait => {}
+                Step::Done(moved) => {
+                    fetches.finish();
+                    return moved;
+                }
+                Step::Ask(reads) => {
+                    for Read { ask, block } in reads {
+                        match ask {
+                            AHEAD => fetches.ask_ahead(&block),
+                            ask => fetches.ask(usize::from(ask), &block, &mut answered),
+                        }
+                    }
+                    fetches.send();
+                }
+                Step::Wait | Step::Touch => {}
             }
-            assert!(!asked.is_empty(), "a scan that waits has an ask that was not answered");
-            let read = asked.remove(0);
-            let answer = Answer { ask: read.ask, result: self.fetch(&read.block) };
-            step = scan.resume(&self.cache, &self.epoch.pin(), answer);
+            if answered.is_empty() {
+                fetches.wait(&mut answered);
+            }
+            let (ask, result) = answered.pop().expect("a scan that waits has an ask that was not answered");
+            let ask = u8::try_from(ask).expect("it was one");
+            step = scan.resume(&self.cache, &self.epoch.pin(), Answer { ask, result });
         }
     }
 
@@ -100,6 +125,7 @@ impl Store {
         loop {
             let answer = match step {
                 Step::Done(result) => return result,
+                Step::Touch => unreachable!("a commit takes no turns with others"),
                 Step::Wait => {
                     let (event, seen) = commit.waits_for().expect("a commit that waits says for what");
                     self.env.threads.wait(event, seen, None);
@@ -143,14 +169,8 @@ impl Store {
             },
             Claim::Read(slot) => slot,
         };
-        self.counts.block_reads.fetch_add(1, Ordering::Relaxed);
-        self.counts.block_read_bytes.fetch_add(u64::from(address.bytes), Ordering::Relaxed);
-        match self.env.storage.read(address.file, address.offset, slot.buffer()) {
-            Ok(bytes) => table::complete_read(slot, bytes),
-            Err(error) => {
-                slot.fail(error.clone());
-                Err(error)
-            }
-        }
+        self.count_read(address);
+        let read = self.env.storage.read(address.file, address.offset, slot.buffer());
+        fetch::end_slot(slot, read)
     }
 }

@@ -29,7 +29,7 @@ use crate::base::id::TreeId;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
-use crate::io::os::DirectIo;
+use crate::io::os::{DirectIo, ReadWith};
 use crate::levels::view::Views;
 use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget};
@@ -107,7 +107,13 @@ impl StoreSettings {
     /// The operating system as these settings want it, for a store in `path`.
     pub(crate) fn env(&self, path: &Path) -> Result<Env> {
         let direct_io = if self.direct_io == 1 { DirectIo::WhereSupported } else { DirectIo::Off };
-        Env::os(path, direct_io, self.open_files_max as usize)
+        let read_with = match self.io {
+            1 => ReadWith::Plain,
+            2 => ReadWith::Ring,
+            3 => ReadWith::Pool,
+            _ => ReadWith::Auto,
+        };
+        Env::os(path, direct_io, self.open_files_max as usize, read_with)
     }
 }
 

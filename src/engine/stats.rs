@@ -177,7 +177,7 @@ pub struct MemoryRole {
 /// assert!(after.writes > before.writes && after.syncs > before.syncs);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct IoStats {
     /// Blocks that gets and scans read from the device, because no memory held them.
@@ -198,6 +198,10 @@ pub struct IoStats {
     pub open_files: u64,
     /// Tables are read past the kernel's page cache.
     pub direct_io: bool,
+    /// How reads that go out together are in flight: "ring", "pool" or "pread".
+    pub reads_with: &'static str,
+    /// Why it is not a ring; empty if it is.
+    pub reads_with_why: String,
 }
 
 /// The write path.
@@ -409,7 +413,10 @@ impl Store {
 
     fn io_stats(&self) -> IoStats {
         let counts = self.env.storage.counts();
+        let (reads_with, reads_with_why) = self.env.storage.reader_kind();
         IoStats {
+            reads_with: reads_with.name(),
+            reads_with_why,
             device_reads: self.counts.block_reads.load(Ordering::Relaxed),
             device_read_bytes: self.counts.block_read_bytes.load(Ordering::Relaxed),
             reads: counts.reads,

@@ -1,11 +1,12 @@
 //! The only door to the operating system: storage, clock, randomness, threads, memory.
 //!
 //! Everything above takes an [`Env`] and reaches nothing else, so a whole store runs on a simulated disk
-//! under a single-threaded scheduler and a seed. Traits live in `storage` and `env`; `os` is Linux (and any
-//! unix), `sim` the simulator.
+//! under a single-threaded scheduler and a seed. Traits live in `storage`, `reader` and `env`; `os` is Linux
+//! (and any unix), `sim` the simulator.
 
 pub(crate) mod env;
 pub(crate) mod os;
+pub(crate) mod reader;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;
 pub(crate) mod storage;

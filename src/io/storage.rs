@@ -17,6 +17,8 @@ use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
 use crate::base::sync::Arc;
 
+use super::reader::{Reader, ReaderKind, fill_rest};
+
 /// Who else may open the store meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LockMode {
@@ -78,6 +80,19 @@ pub(crate) trait Storage: Send + Sync {
     /// Fills `buffer` from `offset`. Returns fewer bytes only at the end of the file. Tables bypass the page
     /// cache where the file system allows and `buffer`, its length and `offset` are aligned to 512 bytes.
     fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize>;
+
+    /// As `read`, into one buffer after another.
+    fn read_vectored(&self, file: FileName, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize> {
+        fill_rest(self, file, offset, buffers, 0)
+    }
+
+    /// A way to have several reads in flight. It costs a lock, and sometimes a system call.
+    fn reader(self: Arc<Self>) -> Box<dyn Reader>;
+
+    /// What `reader` gives, and why if it is not the best there is.
+    fn reader_kind(&self) -> (ReaderKind, String) {
+        (ReaderKind::Plain, String::new())
+    }
 
     /// Writes all of `bytes` at `offset`, extending the file as needed.
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()>;

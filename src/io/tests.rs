@@ -6,9 +6,11 @@ use std::path::Path;
 
 use crate::base::error::Error;
 use crate::base::id::{FileKind, FileName};
+use crate::base::sync::Arc;
 
-use super::os::{DirectIo, OsStorage};
-use super::sim::SimDisk;
+use super::os::{DirectIo, OsStorage, ReadWith};
+use super::reader::{Completed, ReaderKind, Request, Target};
+use super::sim::{SimDisk, SimRng};
 use super::storage::{Entry, LockMode, Storage};
 
 const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
@@ -19,7 +21,7 @@ fn on_every_storage(test: impl Fn(&dyn Storage, &dyn Storage)) {
     for direct_io in [DirectIo::Off, DirectIo::WhereSupported] {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("store");
-        let open = |path: &Path| OsStorage::new(path, direct_io, 16);
+        let open = |path: &Path| OsStorage::new(path, direct_io, 16, ReadWith::Auto);
         test(&open(&path), &open(&path));
     }
     let disk = SimDisk::new(1);
@@ -243,4 +245,122 @@ fn threads_share_a_storage() {
         });
         assert_eq!(storage.list().unwrap().len(), 4 * 30);
     });
+}
+
+/// Every storage by every way of having reads in flight, with TABLE in it.
+fn readable(bytes: &[u8]) -> Vec<(Arc<dyn Storage>, Option<tempfile::TempDir>)> {
+    let mut storages: Vec<(Arc<dyn Storage>, Option<tempfile::TempDir>)> = Vec::new();
+    for read_with in [ReadWith::Auto, ReadWith::Ring, ReadWith::Plain, ReadWith::Pool] {
+        for direct_io in [DirectIo::Off, DirectIo::WhereSupported] {
+            let parent = tempfile::tempdir().unwrap();
+            let storage = OsStorage::new(&parent.path().join("store"), direct_io, 16, read_with);
+            storages.push((Arc::new(storage), Some(parent)));
+        }
+    }
+    for seed in 0..4 {
+        storages.push((SimDisk::new(seed), None));
+    }
+    for (storage, _) in &storages {
+        storage.create_directory().unwrap();
+        storage.create(TABLE).unwrap();
+        storage.write(TABLE, 0, bytes).unwrap();
+        storage.sync(TABLE).unwrap();
+    }
+    storages
+}
+
+/// Some buffers of a read at a place, aligned for a direct read or not.
+struct Parts {
+    file: FileName,
+    offset: usize,
+    memory: Vec<u8>,
+    start: usize,
+    /// Lengths of the buffers; each has a gap behind it, or none.
+    parts: Vec<(usize, usize)>,
+}
+
+impl Parts {
+    fn new(rng: &mut SimRng, file: FileName) -> Parts {
+        let unit = if rng.one_in(3) { 1 } else { 512 };
+        let mut part = |most: u64| (1 + rng.below(most)) as usize * unit;
+        let parts: Vec<_> = (0..part(4) / unit).map(|_| (part(16), part(3) / unit / 2 * 512)).collect();
+        let offset = part(90) - unit;
+        let memory = vec![0; parts.iter().map(|(bytes, gap)| bytes + gap).sum::<usize>() + 4096];
+        let start = memory.as_ptr().align_offset(4096);
+        Parts { file, offset, memory, start, parts }
+    }
+
+    fn bytes(&mut self) -> Vec<u8> {
+        self.buffers().concat()
+    }
+}
+
+impl Target for Parts {
+    fn buffers(&mut self) -> Vec<&mut [u8]> {
+        let mut rest = &mut self.memory[self.start..];
+        let mut buffers = Vec::new();
+        for (bytes, gap) in &self.parts {
+            let (one, behind) = std::mem::take(&mut rest).split_at_mut(*bytes);
+            buffers.push(one);
+            rest = &mut behind[*gap..];
+        }
+        buffers
+    }
+}
+
+/// Many reads in flight, in any order, over several buffers, behind the end, of files that are missing: each
+/// has its own bytes or its own error, by ring, threads, one by one and in the simulator.
+#[test]
+fn reads_in_flight_have_their_own_bytes() {
+    let bytes: Vec<u8> =
+        (0..70_001u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for (storage, _parent) in readable(&bytes) {
+        let mut rng = SimRng::new(7);
+        for round in 0..6 {
+            let mut reader = Arc::clone(&storage).reader();
+            let mut in_flight = 0;
+            let mut completed = Vec::new();
+            let mut left = 100;
+            while left > 0 || in_flight > 0 {
+                while left > 0 && reader.room() > 0 && !rng.one_in(20) {
+                    let file = if rng.one_in(10) { LOG } else { TABLE };
+                    let target = Parts::new(&mut rng, file);
+                    let offset = target.offset as u64;
+                    reader.push(Request { file, offset, target: Box::new(target) });
+                    (left, in_flight) = (left - 1, in_flight + 1);
+                }
+                reader.reap(&mut completed);
+                assert!(in_flight == 0 || !completed.is_empty(), "a reap waits for one at least");
+                in_flight -= completed.len();
+                for Completed { result, target } in completed.drain(..) {
+                    let target: Box<dyn std::any::Any> = target;
+                    let mut parts: Box<Parts> = target.downcast().unwrap();
+                    if parts.file == LOG {
+                        assert!(is_io(&result.unwrap_err(), std::io::ErrorKind::NotFound));
+                        continue;
+                    }
+                    let read = parts.bytes();
+                    let there = bytes.get(parts.offset..).unwrap_or_default();
+                    let there = &there[..there.len().min(read.len())];
+                    assert_eq!(result.unwrap(), there.len());
+                    assert!(read.starts_with(there));
+                }
+                if round == 0 && left < 40 {
+                    // The reader is dropped with reads in flight.
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// A reader says what it is and why, and a kernel that refuses is no error.
+#[test]
+fn readers_say_what_they_are() {
+    for (storage, _parent) in readable(b"") {
+        let (kind, why) = storage.reader_kind();
+        assert!(["ring", "pool", "pread", "simulated"].contains(&kind.name()));
+        assert_eq!(why.is_empty(), matches!(kind, ReaderKind::Ring | ReaderKind::Simulated));
+        assert!(!format!("{:?}", Arc::clone(&storage).reader()).is_empty());
+    }
 }

@@ -78,12 +78,13 @@ impl Run {
     }
 
     /// The table that holds `key` if the run does: by range only.
-    pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
         if let [only] = self.tables.as_slice() {
-            return only.table.admits(key).then_some(&only.table);
+            return only.table.admits(key).then_some(0);
         }
-        let table = &self.tables.get(self.position(key))?.table;
-        (table.min() <= key).then_some(table)
+        let index = self.position(key);
+        (self.tables.get(index)?.table.min() <= key).then_some(index)
     }
 }
 

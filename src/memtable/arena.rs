@@ -27,6 +27,7 @@
 #![expect(unsafe_code, reason = "views of a raw region as atomics and as bytes")]
 
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, SEQUENCE_MAX, Sequence, VALUE_BYTES_MAX};
+use crate::base::prefetch::prefetch_address;
 use crate::base::region::Region;
 use crate::base::sync::{AtomicU32, AtomicU64};
 
@@ -127,13 +128,7 @@ impl Arena {
     /// Hints that the cache line `bytes` bytes after `at` is wanted soon. It may lie beyond the region.
     #[inline]
     pub(super) fn prefetch(&self, at: Offset, bytes: usize) {
-        let _line = self.region.start().as_ptr().wrapping_add(at as usize + bytes).cast_const();
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a hint; it reads nothing as far as the program can tell, so any address will do. SSE is
-        // part of x86-64.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(_line.cast());
-        }
+        prefetch_address(self.region.start().as_ptr(), at as usize + bytes);
     }
 
     /// The address of `at`, of which `bytes` bytes lie in the region.

@@ -12,6 +12,7 @@
 
 use crate::base::hash::KeyHash;
 use crate::base::id::TreeId;
+use crate::base::prefetch::prefetch;
 use crate::base::sync::{AtomicU64, Ordering};
 
 use super::arena::{Arena, Bump, LINE_BYTES, Offset};
@@ -65,6 +66,12 @@ impl Filter {
             let (word, bit) = next_probe(&mut probe);
             line[word].load(Ordering::Relaxed) & bit != 0
         })
+    }
+
+    /// Hints that the key's line is wanted soon.
+    #[inline]
+    pub(super) fn prefetch(self, arena: &Arena, tree: TreeId, hash: KeyHash) {
+        prefetch(self.line(arena, tree, hash).0, 0);
     }
 
     #[inline]

@@ -169,6 +169,12 @@ impl Generation {
         self.filter.may_contain(&self.arena, tree, hash)
     }
 
+    /// Hints that [`Generation::may_contain`] will be asked about this key soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, tree: TreeId, hash: KeyHash) {
+        self.filter.prefetch(&self.arena, tree, hash);
+    }
+
     /// Every tree that has items, by id. Allocates; for flushes.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
         let mut trees = self.directory.trees(&self.arena);

@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::{Answer, BlockAddress, BlockKind, Read, Reads, Step};
-use crate::cache::{BlockRef, Cache};
+use crate::cache::{BlockRef, Cache, Near};
 use crate::format::table::data;
 use crate::levels::version::Tree;
 use crate::levels::view::View;
@@ -54,6 +54,10 @@ impl Lookup<'_> {
 /// What the block that comes next is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Seek {
+    /// The memtable generations.
+    Memory,
+    /// A table of the run.
+    Table,
     Filter,
     Fence,
     Data(BlockAddress),
@@ -64,7 +68,11 @@ enum Seek {
 pub(crate) struct Get {
     level: usize,
     run: usize,
+    /// The table of the run, once it is found.
+    table: usize,
     seek: Seek,
+    /// Prefetches issued for what `seek` looks at.
+    touches: u8,
 }
 
 /// Everything a call is given.
@@ -95,9 +103,15 @@ impl Block<'_> {
 /// What looking into one table came to.
 enum Probed<'p> {
     Not,
+    /// A prefetch is under way.
+    Touched,
     Read(BlockAddress),
     Hit(Lookup<'p>),
 }
+
+/// Prefetches before a cached block is looked into: index, header, block.
+const BLOCK_NEAR: [Near; 3] = [Near::Nothing, Near::Slot, Near::Header];
+const TOUCHES_BEFORE_ITEM: u8 = BLOCK_NEAR.len() as u8;
 
 impl Get {
     /// Searches as far as memory goes.
@@ -108,22 +122,18 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
     ) -> (Get, Step<Reads, Result<Lookup<'p>>>) {
-        let mut get = Get { level: 0, run: 0, seek: Seek::Filter };
+        let mut get = Get { level: 0, run: 0, table: 0, seek: Seek::Memory, touches: 0 };
         tracer.enter(Stage::MtGet, 0);
-        for generation in &view.generations {
-            if let Some(item) = generation.get(op.tree, op.key, op.hash, op.bound) {
-                let found = match item.kind {
-                    ItemKind::Put => Lookup::Pinned(item.value),
-                    ItemKind::Delete => Lookup::Absent,
-                };
-                return (get, Step::Done(Ok(found)));
-            }
+        if T::TOUCHES {
+            view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
+            return (get, Step::Touch);
         }
         let step = get.search(view, Call { op, cache, pin, tracer, answer: None });
         (get, step)
     }
 
-    /// Goes on with the block that was asked for. A failed read ends the get: its run may hold the key.
+    /// Goes on after a touch, or with the block that was asked for. A failed read ends the get: its run may
+    /// hold the key.
     pub(crate) fn resume<'p, T: Tracer>(
         &mut self,
         op: &Op<'_>,
@@ -131,10 +141,10 @@ impl Get {
         cache: &'p Cache,
         pin: &'p Pin,
         tracer: &mut T,
-        answer: Answer<BlockRef, Error>,
+        answer: Option<Answer<BlockRef, Error>>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
-        match answer.result {
-            Ok(block) => self.search(view, Call { op, cache, pin, tracer, answer: Some(block) }),
+        match answer.map(|answer| answer.result).transpose() {
+            Ok(answer) => self.search(view, Call { op, cache, pin, tracer, answer }),
             Err(error) => Step::Done(Err(error)),
         }
     }
@@ -144,12 +154,19 @@ impl Get {
         view: &'p View,
         mut call: Call<'_, 'p, T>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
+        if self.seek == Seek::Memory {
+            if let Some(found) = in_memory(view, call.op) {
+                return Step::Done(Ok(found));
+            }
+            self.seek = Seek::Table;
+        }
         let Some(tree) = view.version.tree(call.op.tree) else {
             return Step::Done(Ok(Lookup::Absent));
         };
         while let Some(table) = self.candidate(tree, &mut call) {
             match self.probe(table, &mut call) {
                 Ok(Probed::Not) => self.next_run(),
+                Ok(Probed::Touched) => return Step::Touch,
                 Ok(Probed::Hit(found)) => return Step::Done(Ok(found)),
                 Ok(Probed::Read(block)) => {
                     call.tracer.enter(load_stage(block.kind), block.bytes as usize);
@@ -163,37 +180,80 @@ impl Get {
 
     fn next_run(&mut self) {
         self.run += 1;
-        self.seek = Seek::Filter;
+        self.turn_to(Seek::Table);
+    }
+
+    fn turn_to(&mut self, seek: Seek) {
+        self.seek = seek;
+        self.touches = 0;
     }
 
     /// The table of the present run that may hold the key, or of the next run that has one.
     fn candidate<'v, T: Tracer>(&mut self, tree: &'v Tree, call: &mut Call<'_, '_, T>) -> Option<&'v Table> {
         call.tracer.enter(Stage::FileFind, 0);
         while self.level < tree.levels().len() {
-            match tree.run(self.level, self.run) {
-                None => (self.level, self.run) = (self.level + 1, 0),
-                Some(run) => match run.find(call.op.key) {
-                    Some(table) => return Some(table),
-                    None => self.next_run(),
-                },
+            let Some(run) = tree.run(self.level, self.run) else {
+                (self.level, self.run) = (self.level + 1, 0);
+                continue;
+            };
+            if self.seek == Seek::Table {
+                match run.find(call.op.key) {
+                    None => {
+                        self.next_run();
+                        continue;
+                    }
+                    Some(table) => self.table = table,
+                }
+                self.turn_to(Seek::Filter);
             }
+            return Some(&run.tables()[self.table].table);
         }
         None
     }
 
+    /// Issues the next prefetch for what `seek` looks at; `false` if there is none to issue.
+    fn touch<T: Tracer>(&mut self, table: &Table, call: &Call<'_, '_, T>) -> bool {
+        if !T::TOUCHES || call.answer.is_some() {
+            return false;
+        }
+        match (self.seek, self.touches) {
+            (Seek::Filter, 0) => table.prefetch_filter(call.op.hash),
+            (Seek::Fence, 0) => table.prefetch_fence(call.op.key),
+            (Seek::Data(block), touches) if usize::from(touches) < BLOCK_NEAR.len() => {
+                call.cache.prefetch(&block, BLOCK_NEAR[usize::from(touches)]);
+            }
+            (Seek::Data(block), TOUCHES_BEFORE_ITEM) => match call.cache.lookup(&block, call.pin) {
+                Some(bytes) => data::prefetch_item(bytes, call.op.hash.block_tag()),
+                None => return false,
+            },
+            _ => return false,
+        }
+        self.touches += 1;
+        true
+    }
+
     fn probe<'p, T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, 'p, T>) -> Result<Probed<'p>> {
         if self.seek == Seek::Filter {
+            if self.touch(table, call) {
+                return Ok(Probed::Touched);
+            }
             match self.filter(table, call)? {
                 Filtered::No => return Ok(Probed::Not),
                 Filtered::Need(block) => return Ok(Probed::Read(block)),
-                Filtered::Maybe => self.seek = Seek::Fence,
+                Filtered::Maybe => self.turn_to(Seek::Fence),
             }
         }
         if self.seek == Seek::Fence {
+            if self.touch(table, call) {
+                return Ok(Probed::Touched);
+            }
             match self.fence(table, call)? {
                 Fenced::Need(block) => return Ok(Probed::Read(block)),
-                Fenced::Block(block) => self.seek = Seek::Data(block),
+                Fenced::Block(block) => self.turn_to(Seek::Data(block)),
             }
+        }
+        if self.touch(table, call) {
+            return Ok(Probed::Touched);
         }
         let Seek::Data(address) = self.seek else { unreachable!("filter and fence were passed above") };
         let Some(block) = call.block(&address) else {
@@ -241,6 +301,15 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
             None => self.cache.lookup(address, self.pin).map(Block::Pinned),
         }
     }
+}
+
+fn in_memory<'p>(view: &'p View, op: &Op<'_>) -> Option<Lookup<'p>> {
+    let mut generations = view.generations.iter();
+    let item = generations.find_map(|generation| generation.get(op.tree, op.key, op.hash, op.bound))?;
+    Some(match item.kind {
+        ItemKind::Put => Lookup::Pinned(item.value),
+        ItemKind::Delete => Lookup::Absent,
+    })
 }
 
 fn load_stage(kind: BlockKind) -> Stage {

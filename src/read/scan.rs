@@ -4,6 +4,10 @@
 //! view from the start; between calls it keeps positions and counted blocks. Asks are numbered by source, so
 //! the first blocks of all runs go out together.
 //!
+//! A source that goes on past its first block reads ahead: each time it finds a block missing, it asks for
+//! four times as much of what follows, up to [`AHEAD_BYTES_MAX`] and a share of the cache, which holds what
+//! is read ahead like any other block. So a scan of a few blocks reads few, and one of many few times.
+//!
 //! Invariants:
 //! 1. A key is yielded only once every source stands at or past it.
 //! 2. Of equal keys the newest source's is taken, the others are skipped; a tombstone yields nothing.
@@ -14,7 +18,9 @@ use std::ops::Bound;
 use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, Sequence, TreeId};
-use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
+use crate::base::step::{
+    AHEAD, Answer, BlockAddress, BlockKind, Direction, Read, Reads, SCAN_ASKS_MAX, Step,
+};
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Cache};
 use crate::levels::version::Run;
@@ -22,6 +28,16 @@ use crate::levels::view::View;
 use crate::memtable::Position;
 use crate::merge::LoserTree;
 use crate::table::{Moved, TableCursor};
+
+/// Most that one source reads ahead at once.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
+/// What it reads ahead first.
+const AHEAD_BYTES_MIN: usize = 16 << 10;
+const AHEAD_GROWTH: usize = 4;
+/// Of the cache, the share that all sources of a scan may fill ahead.
+const AHEAD_CACHE_SHARE: usize = 16;
+/// Least length of a block but for the last.
+const BLOCK_BYTES_MIN: usize = 4096;
 
 /// Where a scan begins and ends, as owned keys.
 pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -40,6 +56,16 @@ struct RunSource {
     /// The table the cursor is in.
     table: usize,
     cursor: Option<TableCursor>,
+    ahead: Ahead,
+}
+
+/// How far a source reads ahead.
+#[derive(Clone, Default)]
+struct Ahead {
+    /// At the next block that is missing; 0 before the first.
+    bytes: usize,
+    /// What was asked for ahead in the cursor's table, by offset.
+    asked: std::ops::Range<u64>,
 }
 
 /// What a source needs before it stands at an item or at its end.
@@ -259,6 +285,8 @@ impl Scan {
         }
         let mut asks = Vec::new();
         let mut index = 0;
+        let share_bytes = cache.capacity_bytes() / AHEAD_CACHE_SHARE / self.sources.len().max(1);
+        let ahead_bytes_max = share_bytes.min(AHEAD_BYTES_MAX);
         while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {
             let Some(ask) = self.free_ask() else { break };
             match self.poll(source, None, cache, pin)? {
@@ -269,6 +297,9 @@ impl Scan {
                 Need::Block(block) => {
                     asks.push(Read { ask, block });
                     self.unready[index].ask = Some(ask);
+                    if let Source::Run(run) = &mut self.sources[source] {
+                        run.ask_ahead(&block, ahead_bytes_max, &mut asks);
+                    }
                 }
             }
         }
@@ -345,10 +376,17 @@ impl Scan {
             match cursor.poll(block.take())? {
                 Moved::Ready => return Ok(Need::Nothing),
                 Moved::End => run.next_table(tables, self.direction),
-                Moved::Need(address) => match cache.lookup_counted(&address, pin) {
-                    Some(cached) => block = Some(cached),
-                    None => return Ok(Need::Block(address)),
-                },
+                Moved::Need(address) => {
+                    let cached = if run.ahead.asked.contains(&address.offset) {
+                        cache.lookup_once(&address, pin)
+                    } else {
+                        cache.lookup_counted(&address, pin)
+                    };
+                    match cached {
+                        Some(cached) => block = Some(cached),
+                        None => return Ok(Need::Block(address)),
+                    }
+                }
             }
         }
         Ok(Need::Nothing)
@@ -368,7 +406,7 @@ impl RunSource {
         from: Bound<&[u8]>,
         direction: Direction,
     ) -> RunSource {
-        let mut source = RunSource { level, run: index, table: 0, cursor: None };
+        let mut source = RunSource { level, run: index, table: 0, cursor: None, ahead: Ahead::default() };
         let count = run.tables().len();
         let first = match (from, direction) {
             (Bound::Unbounded, Direction::Forward) => Some(0),
@@ -389,7 +427,31 @@ impl RunSource {
         source
     }
 
+    /// Adds to `asks` what comes after a block that is missing.
+    fn ask_ahead(&mut self, missing: &BlockAddress, bytes_max: usize, asks: &mut Reads) {
+        let Some(cursor) = self.cursor.as_ref().filter(|_| missing.kind == BlockKind::Data) else { return };
+        let bytes = self.ahead.bytes.min(bytes_max);
+        self.ahead.bytes = if self.ahead.asked.contains(&missing.offset) {
+            // It was read ahead and is gone: the cache has no room for as much.
+            self.ahead.bytes / AHEAD_GROWTH
+        } else {
+            (self.ahead.bytes * AHEAD_GROWTH).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
+        };
+        let mut left = bytes;
+        self.ahead.asked = missing.offset..missing.offset;
+        for block in cursor.upcoming(bytes / BLOCK_BYTES_MIN) {
+            if block.bytes as usize > left {
+                break;
+            }
+            left -= block.bytes as usize;
+            let asked = &mut self.ahead.asked;
+            *asked = asked.start.min(block.offset)..asked.end.max(block.offset + 1);
+            asks.push(Read { ask: AHEAD, block });
+        }
+    }
+
     fn next_table(&mut self, run: &Run, direction: Direction) {
+        self.ahead.asked = 0..0;
         let next = match direction {
             Direction::Forward => Some(self.table + 1).filter(|table| *table < run.tables().len()),
             Direction::Backward => self.table.checked_sub(1),

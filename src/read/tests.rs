@@ -5,13 +5,13 @@ use std::ops::Bound;
 
 use super::get::{Get, Op};
 use super::scan::{Range, Scan};
-use super::trace::NoTrace;
+use super::trace::{NoTrace, TakeTurns, Tracer};
 use crate::base::epoch::Epoch;
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::base::region::Region;
-use crate::base::step::{Answer, BlockAddress, Direction, Reads, Step};
+use crate::base::step::{AHEAD, Answer, BlockAddress, Direction, Reads, Step};
 use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Cache, Claim};
 use crate::format::table::compressed::Compression;
@@ -166,18 +166,28 @@ impl World {
         }
     }
 
+    /// A get alone, and one that takes turns with others, find the same.
     fn get(&self, key: &[u8], bound: Sequence) -> Option<Vec<u8>> {
+        let alone = self.get_by(key, bound, &mut NoTrace);
+        assert_eq!(alone, self.get_by(key, bound, &mut TakeTurns));
+        alone
+    }
+
+    fn get_by<T: Tracer>(&self, key: &[u8], bound: Sequence, tracer: &mut T) -> Option<Vec<u8>> {
         let op = Op { tree: TREE, key, hash: self.secret.hash(key), bound };
         let pin = self.epoch.pin();
-        let (mut get, mut step) = Get::start(&op, &self.view, &self.cache, &pin, &mut NoTrace);
+        let (mut get, mut step) = Get::start(&op, &self.view, &self.cache, &pin, tracer);
         loop {
-            let reads = match step {
+            let answer = match step {
                 Step::Done(found) => return found.expect("no fault").value().map(<[u8]>::to_vec),
-                Step::Ask(reads) => reads,
+                Step::Ask(reads) => Some(Answer { ask: reads[0].ask, result: self.fetch(&reads[0].block) }),
+                Step::Touch => {
+                    assert!(T::TOUCHES, "a get alone is never interrupted");
+                    None
+                }
                 Step::Wait => panic!("a get has one ask in flight"),
             };
-            let answer = Answer { ask: reads[0].ask, result: self.fetch(&reads[0].block) };
-            step = get.resume(&op, &self.view, &self.cache, &pin, &mut NoTrace, answer);
+            step = get.resume(&op, &self.view, &self.cache, &pin, tracer, answer);
         }
     }
 
@@ -190,9 +200,19 @@ impl World {
             match step {
                 Step::Done(moved) => return moved,
                 Step::Ask(reads) => asked.extend(reads),
+                Step::Touch => panic!("a scan takes no turns with others"),
                 Step::Wait => assert!(!asked.is_empty(), "it waits for what nobody reads"),
             }
             let read = asked.swap_remove(self.rng.index(asked.len()));
+            if read.ask == AHEAD {
+                // Read or not, with an error or not: it is all the same to the scan.
+                if self.rng.one_in(2) {
+                    self.fetch(&read.block).expect("no fault");
+                }
+                step =
+                    if asked.is_empty() { panic!("a scan waits for what is ahead only") } else { Step::Wait };
+                continue;
+            }
             let result = match fails {
                 Some(below) if self.rng.below(below) == 0 => Err(Error::Full { file: "none".to_owned() }),
                 _ => self.fetch(&read.block),

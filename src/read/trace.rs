@@ -1,5 +1,5 @@
 //! The eight steps of a get, by the names of TridentKV (Lu et al., TPDS 2021, section 2), and who listens to
-//! them.
+//! them; and whether the get is one of many that take turns.
 
 /// A step of a get. Memory first, then for each table that may hold the key: filter, index, data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +50,10 @@ impl Stage {
 
 /// Told when a get enters a step, and how many bytes it looks at there.
 pub(crate) trait Tracer {
+    /// Whether the get stops with a `Touch` before it looks at memory that may be far away, so that others go
+    /// on meanwhile.
+    const TOUCHES: bool = false;
+
     fn enter(&mut self, stage: Stage, bytes: usize);
 }
 
@@ -57,6 +61,16 @@ pub(crate) trait Tracer {
 pub(crate) struct NoTrace;
 
 impl Tracer for NoTrace {
+    #[inline(always)]
+    fn enter(&mut self, _stage: Stage, _bytes: usize) {}
+}
+
+/// Listens to nothing, in a get that takes turns with others.
+pub(crate) struct TakeTurns;
+
+impl Tracer for TakeTurns {
+    const TOUCHES: bool = true;
+
     #[inline(always)]
     fn enter(&mut self, _stage: Stage, _bytes: usize) {}
 }

@@ -216,7 +216,6 @@ impl TableCursor {
 
     /// Up to `count` data blocks that come after the one at hand, or the one needed, as far as is known
     /// without reading.
-    #[cfg(test)]
     pub(crate) fn upcoming(&self, count: usize) -> Vec<BlockAddress> {
         let mut addresses = Vec::new();
         if self.state == State::Ended {

@@ -11,6 +11,7 @@ use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicU64, Event, Mutex, Ordering};
 use crate::cache::{BlockRef, Cache, Claim};
 use crate::format::table::compressed::Compression;
+use crate::io::reader::{PlainReader, Reader};
 use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
 
 use super::*;
@@ -67,6 +68,10 @@ impl Storage for Heap {
         let count = bytes.len().min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
         Ok(count)
+    }
+
+    fn reader(self: Arc<Self>) -> Box<dyn Reader> {
+        Box::new(PlainReader::new(self))
     }
 
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -12,6 +12,7 @@
 //! 3. Nothing here keeps a reference into a cache; cursors hold counted blocks.
 
 mod admission;
+mod ahead;
 mod build;
 mod cursor;
 mod memory;

@@ -8,6 +8,7 @@ use std::fmt;
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
 use crate::base::id::TreeId;
+use crate::base::prefetch::prefetch;
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
 use crate::cache::{Loan, PinnedPages};
@@ -232,6 +233,27 @@ impl Table {
             }
         };
         if filter::may_contain(page, hash, shape.probes) { Filtered::Maybe } else { Filtered::No }
+    }
+
+    /// Hints that [`Table::filter`] will be asked about this key soon.
+    #[inline]
+    pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
+        let shape = self.entry.filter;
+        if let Some(pages) = self.filter_pages.get() {
+            let hash = filter::field(hash);
+            let page_bytes = shape.page_bytes as usize;
+            prefetch(pages.page(shape.page(hash) as usize, page_bytes), filter::line_at(hash, page_bytes));
+        }
+    }
+
+    /// Hints that [`Table::fence`] will be asked about this key soon.
+    #[inline]
+    pub(crate) fn prefetch_fence(&self, key: &[u8]) {
+        if let (Some(pages), true) = (self.fence_pages.get(), self.top.is_some()) {
+            let page_bytes = self.entry.fence_page_bytes as usize;
+            let page = pages.page(self.fence_page_of(key), page_bytes);
+            FencePage::lines_first(page_bytes).for_each(|at| prefetch(page, at));
+        }
     }
 
     /// The data block that must hold `key` if the slice does. `page`: what an earlier answer needed.

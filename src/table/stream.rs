@@ -1,7 +1,8 @@
 //! Reading a whole slice from its first item to its last, past the cache, for merges and for `verify`.
 //!
-//! Blocking, one thread. It does not need the index: a data block says its own extent. Every block is
-//! checked, and so are the order of keys across blocks and, at the end, everything the footer counts.
+//! Blocking, one thread; the next piece is read while one is worked on. It does not need the index: a data
+//! block says its own extent. Every block is checked, and so are the order of keys across blocks and, at the
+//! end, everything the footer counts.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
@@ -12,6 +13,7 @@ use crate::format::table::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES, extent_
 use crate::io::storage::Storage;
 
 use super::admission::Admission;
+use super::ahead::Ahead;
 use super::memory::AlignedBytes;
 use super::open::fill_exact;
 use super::search::Table;
@@ -28,6 +30,8 @@ pub(crate) struct TableStream {
     /// Where the chunk begins in the file, and how much of it is read.
     chunk_offset: u64,
     chunk_filled: usize,
+    /// What follows the chunk; `None` if the chunk holds the whole slice.
+    ahead: Option<Ahead>,
     /// The current block in the chunk, as it is stored; empty before the first.
     block: std::ops::Range<usize>,
     /// The current block decompressed; empty if it is stored as it is.
@@ -77,7 +81,11 @@ impl TableStream {
         let data = table.entry().data;
         let whole = usize::try_from(data.bytes).unwrap_or(usize::MAX);
         let chunk_bytes = extent_bytes(chunk_bytes.clamp(PAGE_BYTES, CHUNK_BYTES_MAX)).min(whole);
+        // Half a chunk, so that what is left of the chunk before fits beside it.
+        let ahead_bytes = extent_bytes(chunk_bytes / 2);
+        let has_more = chunk_bytes < whole;
         let mut stream = TableStream {
+            ahead: has_more.then(|| Ahead::new(&storage, table.file().name(), ahead_bytes)),
             storage,
             chunk: AlignedBytes::new(chunk_bytes),
             chunk_offset: data.offset,
@@ -101,7 +109,7 @@ impl TableStream {
 
     /// Memory for reading.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.chunk.len() + self.plain.capacity()
+        self.chunk.len() + self.plain.capacity() + self.ahead.as_ref().map_or(0, Ahead::memory_bytes)
     }
 
     /// From now on notes of each block whether the cache has it.
@@ -230,8 +238,11 @@ impl TableStream {
             return Ok(());
         }
         let kept = self.chunk_filled - start;
-        if self.chunk.len() < bytes {
-            let mut larger = AlignedBytes::new(bytes);
+        let from = self.chunk_offset + self.chunk_filled as u64;
+        let brought = self.ahead.as_ref().and_then(|ahead| ahead.bytes_from(from)).unwrap_or(0);
+        let needed = bytes.max(kept + brought);
+        if self.chunk.len() < needed {
+            let mut larger = AlignedBytes::new(needed);
             larger[..kept].copy_from_slice(&self.chunk[start..self.chunk_filled]);
             self.chunk = larger;
         } else {
@@ -240,13 +251,35 @@ impl TableStream {
         self.chunk_offset += start as u64;
         self.block = 0..0;
         self.chunk_filled = kept;
-        let from = self.chunk_offset + kept as u64;
-        let left = usize::try_from(self.table.entry().data.end() - from).unwrap_or(usize::MAX);
-        let end = self.chunk.len().min(kept.saturating_add(left));
+        if let Some(ahead) = self.ahead.as_mut().filter(|_| brought > 0) {
+            ahead.take(&mut self.chunk[kept..])?;
+            self.chunk_filled += brought;
+        }
+        if self.chunk_filled < bytes || brought == 0 {
+            self.fill_now()?;
+        }
+        let (next, left) = self.unread();
+        if let Some(ahead) = &mut self.ahead {
+            ahead.begin(next, left);
+        }
+        Ok(())
+    }
+
+    /// Fills the rest of the chunk, and waits for it.
+    fn fill_now(&mut self) -> Result<()> {
+        let (from, left) = self.unread();
+        let start = self.chunk_filled;
+        let end = self.chunk.len().min(start.saturating_add(left));
         let file = self.table.file().name();
-        fill_exact(self.storage.as_ref(), file, from, &mut self.chunk[kept..end])?;
+        fill_exact(self.storage.as_ref(), file, from, &mut self.chunk[start..end])?;
         self.chunk_filled = end;
         Ok(())
+    }
+
+    /// Where what is not in the chunk begins, and how much it is.
+    fn unread(&self) -> (u64, usize) {
+        let from = self.chunk_offset + self.chunk_filled as u64;
+        (from, usize::try_from(self.table.entry().data.end() - from).unwrap_or(usize::MAX))
     }
 
     fn check_seen(&self) -> Result<()> {

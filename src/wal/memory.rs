@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Mutex};
+use crate::io::reader::{PlainReader, Reader};
 use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
 
 #[derive(Clone, Default)]
@@ -153,6 +154,10 @@ impl Storage for MemoryStorage {
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
         Ok(count)
+    }
+
+    fn reader(self: Arc<Self>) -> Box<dyn Reader> {
+        Box::new(PlainReader::new(self))
     }
 
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -75,6 +75,7 @@ fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
             .memory_bytes(memory_bytes)
             .durability(durability)
             .set("direct_io", rng.below(2) as u64)
+            .set("io", *rng.choose(&["auto", "pread", "ring", "pool"]))
             .set("open_files_max", 16 + rng.below(20) as u64)
             .set("manifest_bytes", 16 << 10)
             .set("background_threads", threads)
@@ -214,6 +215,9 @@ impl Twin {
     fn read(&mut self) {
         let name = self.some_name();
         let space = &self.spaces[&name];
+        if self.rng.one_in(4) {
+            return Reads::Now(&space.keyspace).check_many(&mut self.rng, &space.map, &space.keys);
+        }
         let key = space.keys.one(&mut self.rng);
         let expected = space.map.get(&key).map(|value| &value[..]);
         let keyspace = &space.keyspace;
@@ -255,7 +259,9 @@ impl Twin {
             assert_eq!(at.get(&key).unwrap().as_deref(), expected);
             assert_eq!(at.contains(&key).unwrap(), expected.is_some());
         }
-        Reads::At(at).check_some(&mut self.rng, &space.map, &space.keys);
+        let at = Reads::At(at);
+        at.check_some(&mut self.rng, &space.map, &space.keys);
+        at.check_many(&mut self.rng, &space.map, &space.keys);
     }
 
     /// Iterators live on beside writes, flushes, merges and drops of other keyspaces.

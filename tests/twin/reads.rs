@@ -54,6 +54,23 @@ impl Reads<'_> {
         assert!(self.iter().rev().map(|item| own(item.unwrap())).eq(expected().rev()), "backward");
     }
 
+    /// Several keys at once, some of them twice.
+    pub(crate) fn check_many(&self, rng: &mut Rng, map: &Map, keys: &Keys) {
+        let mut asked: Vec<Vec<u8>> = (0..rng.below(150)).map(|_| keys.one(rng)).collect();
+        if let Some(first) = asked.first().cloned() {
+            asked.push(first);
+        }
+        let found = match self {
+            Reads::Now(keyspace) => keyspace.multi_get(&asked),
+            Reads::At(keyspace) => keyspace.multi_get(&asked),
+        };
+        let found = found.unwrap();
+        assert_eq!(found.len(), asked.len());
+        for (key, found) in asked.iter().zip(found) {
+            assert_eq!(found.as_deref(), map.get(key).map(|value| &value[..]));
+        }
+    }
+
     /// Some range, some prefix, some walk of a cursor.
     pub(crate) fn check_some(&self, rng: &mut Rng, map: &Map, keys: &Keys) {
         match rng.below(4) {

@@ -8,7 +8,7 @@ use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::sync::{AtomicU64, Event, Ordering};
 use crate::format::table::compressed::Compression;
 use crate::io::env::Env;
-use crate::io::os::DirectIo;
+use crate::io::os::{DirectIo, ReadWith};
 use crate::table::{Discarded, TableFile};
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
@@ -44,7 +44,8 @@ struct Files {
 impl Files {
     fn new() -> Files {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let env = Env::os(&directory.path().join("store"), DirectIo::Off, 64).expect("an environment");
+        let env = Env::os(&directory.path().join("store"), DirectIo::Off, 64, ReadWith::Auto)
+            .expect("an environment");
         env.storage.create_directory().expect("a new directory");
         let numbers = Numbers { next: AtomicU64::new(1), left: AtomicU64::new(u64::MAX) };
         Files { _directory: directory, storage: env.storage, numbers: Arc::new(numbers) }

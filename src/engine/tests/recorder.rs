@@ -4,6 +4,7 @@
 use crate::base::error::Result;
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Mutex};
+use crate::io::reader::Reader;
 use crate::io::sim::{Plan, SimDisk, Stop};
 use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
 
@@ -73,6 +74,10 @@ impl Storage for Recorder {
 
     fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         self.disk.read(file, offset, buffer)
+    }
+
+    fn reader(self: Arc<Self>) -> Box<dyn Reader> {
+        Arc::clone(&self.disk).reader()
     }
 
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {

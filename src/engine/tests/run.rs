@@ -202,6 +202,7 @@ impl<'s> Run<'s> {
                 self.done(&writer.op, result);
                 return true;
             }
+            Next::Step(Step::Touch) => unreachable!("a commit takes no turns with others"),
             Next::Step(Step::Wait) => {
                 let has_moved = writer.commit.waits_for().is_some_and(|(event, seen)| event.seen() != seen);
                 if !has_moved {

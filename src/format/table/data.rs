@@ -32,11 +32,15 @@ use std::ops::Range;
 
 use crate::base::codec::Malformed;
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::base::prefetch::prefetch;
 
 use super::{UNIT_BYTES, extent_bytes};
 
 /// Bytes before the tags.
 pub(crate) const HEADER_BYTES: usize = 20;
+const LINE_BYTES: usize = 64;
+/// Lines of a value that are fetched before it is looked at.
+const LINES_AHEAD_MAX: usize = 4;
 pub(super) const FIXED_KEYS: u8 = 1;
 pub(super) const FIXED_VALUES: u8 = 2;
 pub(super) const KINDS: u8 = 4;
@@ -95,6 +99,17 @@ pub(crate) fn find(block: &[u8], key: &[u8], tag: u8) -> Option<Found> {
     let mut last = [!tag; 8];
     last[..rest.len()].copy_from_slice(rest);
     layout.find_among(block, key, first, zero_bytes(u64::from_le_bytes(last) ^ pattern))
+}
+
+/// Hints that [`find`] will be called with this tag soon; header and tags should be near by now.
+pub(crate) fn prefetch_item(block: &[u8], tag: u8) {
+    let layout = Layout::of(block);
+    let tags = &block[HEADER_BYTES..HEADER_BYTES + layout.items];
+    if let Some(index) = tags.iter().position(|one| *one == tag) {
+        prefetch(block, layout.suffix_range(block, index).start);
+        let value = layout.value_range(block, index);
+        value.step_by(LINE_BYTES).take(LINES_AHEAD_MAX).for_each(|at| prefetch(block, at));
+    }
 }
 
 /// The high bit of every byte of `word` that is zero, and no other bit.

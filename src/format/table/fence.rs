@@ -82,6 +82,14 @@ impl<'a> FencePage<'a> {
         }
     }
 
+    /// Where in a page of this length a search looks first: the header, and the middles of a full page's
+    /// heads.
+    pub(crate) fn lines_first(page_bytes: usize) -> impl Iterator<Item = usize> {
+        // Heads are some half of a page.
+        let heads_bytes = page_bytes / 2;
+        [0, heads_bytes / 4, heads_bytes / 2, heads_bytes / 4 * 3].into_iter()
+    }
+
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }

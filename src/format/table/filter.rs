@@ -140,6 +140,11 @@ pub(crate) fn field(hash: KeyHash) -> u64 {
     hash.filter()
 }
 
+/// Where the line of a key begins in its page.
+pub(crate) fn line_at(hash: u64, page_bytes: usize) -> usize {
+    place(hash, page_bytes).0
+}
+
 /// Where the line of a key begins in its page, and what its probes continue from.
 fn place(hash: u64, page_bytes: usize) -> (usize, u64) {
     let mut mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);

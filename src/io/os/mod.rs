@@ -5,6 +5,7 @@
 //!
 //! - `storage`: the store's directory through one descriptor, never by path again.
 //! - `files`: which files are open, and which to close when there are too many.
+//! - `readers`: several reads in flight, by a `ring` of the kernel's or a `pool` of threads.
 //! - `system`: where unixes differ.
 //! - `env`: threads, clock, randomness. `memory`: mapped regions. `map`: mapped files, for the lab.
 
@@ -13,6 +14,10 @@ mod files;
 #[cfg(feature = "lab")]
 mod map;
 mod memory;
+mod pool;
+mod readers;
+#[cfg(target_os = "linux")]
+mod ring;
 mod storage;
 mod system;
 
@@ -25,6 +30,7 @@ use super::env::Env;
 
 pub(crate) use env::{OsClock, OsRandom, OsThreads};
 pub(crate) use memory::OsMemory;
+pub(crate) use readers::ReadWith;
 pub(crate) use storage::{DirectIo, OsStorage};
 
 impl Env {
@@ -32,9 +38,14 @@ impl Env {
     ///
     /// # Errors
     /// `Io` if the system gives no randomness.
-    pub(crate) fn os(path: &Path, direct_io: DirectIo, open_files_max: usize) -> Result<Env> {
+    pub(crate) fn os(
+        path: &Path,
+        direct_io: DirectIo,
+        open_files_max: usize,
+        read_with: ReadWith,
+    ) -> Result<Env> {
         Ok(Env {
-            storage: Arc::new(OsStorage::new(path, direct_io, open_files_max)),
+            storage: Arc::new(OsStorage::new(path, direct_io, open_files_max, read_with)),
             threads: Arc::new(OsThreads::new()),
             clock: Arc::new(OsClock::new()),
             random: Arc::new(OsRandom::new()?),

@@ -24,16 +24,18 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering};
 
+use super::super::reader::{Reader, ReaderKind};
 #[cfg(feature = "lab")]
 use super::super::storage::Mapped;
 use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
 use super::files::{Access, FileTable, OpenFile};
 #[cfg(feature = "lab")]
 use super::map::MappedFile;
+use super::readers::{ReadWith, Readers};
 use super::system::{access_flags, advice, read_boot_id, sync_data, sync_file_system};
 
 /// Times one call is tried again without progress: interrupted, or short of descriptors.
-const RETRIES_COUNT_MAX: usize = 1024;
+pub(super) const RETRIES_COUNT_MAX: usize = 1024;
 /// Alignments of direct reads, tried in this order; 0 is none: reads go through the page cache.
 const DIRECT_ALIGNMENTS: [u32; 3] = [512, 4096, 0];
 
@@ -57,9 +59,9 @@ pub(crate) enum DirectIo {
 }
 
 #[derive(Default, Debug)]
-struct Counters {
-    reads: AtomicU64,
-    read_bytes: AtomicU64,
+pub(super) struct Counters {
+    pub(super) reads: AtomicU64,
+    pub(super) read_bytes: AtomicU64,
     writes: AtomicU64,
     write_bytes: AtomicU64,
     syncs: AtomicU64,
@@ -81,11 +83,17 @@ pub(crate) struct OsStorage {
     directory_poisoned: Mutex<Option<Arc<io::Error>>>,
     is_parent_synced: AtomicBool,
     boot_id: OnceLock<u128>,
-    counters: Counters,
+    pub(super) counters: Counters,
+    pub(super) readers: Readers,
 }
 
 impl OsStorage {
-    pub(crate) fn new(path: &Path, direct_io: DirectIo, open_files_max: usize) -> OsStorage {
+    pub(crate) fn new(
+        path: &Path,
+        direct_io: DirectIo,
+        open_files_max: usize,
+        read_with: ReadWith,
+    ) -> OsStorage {
         let is_direct = direct_io == DirectIo::WhereSupported && cfg!(target_os = "linux");
         OsStorage {
             path: path.to_owned(),
@@ -98,6 +106,7 @@ impl OsStorage {
             is_parent_synced: AtomicBool::new(false),
             boot_id: OnceLock::new(),
             counters: Counters::default(),
+            readers: Readers::new(read_with),
         }
     }
 
@@ -120,7 +129,13 @@ impl OsStorage {
     }
 
     /// What a failed system call means to the caller.
-    fn fault(&self, operation: &'static str, file: impl fmt::Display, offset: u64, errno: Errno) -> Error {
+    pub(super) fn fault(
+        &self,
+        operation: &'static str,
+        file: impl fmt::Display,
+        offset: u64,
+        errno: Errno,
+    ) -> Error {
         match errno {
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Error::Full { file: file.to_string() },
             Errno::ACCESS | Errno::PERM | Errno::ROFS => {
@@ -138,7 +153,7 @@ impl OsStorage {
         for _ in 0..RETRIES_COUNT_MAX {
             match call() {
                 Err(Errno::INTR) => {}
-                Err(Errno::MFILE | Errno::NFILE) if self.files.evict_one() => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.readers.close() || self.files.evict_one() => {}
                 done => return done,
             }
         }
@@ -174,48 +189,6 @@ impl OsStorage {
             }
             Ok(descriptor)
         })
-    }
-
-    /// Whether the read can bypass the page cache.
-    fn is_direct(&self, file: FileName, offset: u64, buffer: &[u8]) -> bool {
-        let alignment = u64::from(self.direct_alignment.load(Ordering::Relaxed));
-        let place = offset | buffer.len() as u64 | buffer.as_ptr() as u64;
-        has_pages(file) && alignment > 0 && place.is_multiple_of(alignment)
-    }
-
-    /// One read: some of the bytes, none at the end of the file.
-    fn read_some(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let is_direct = self.is_direct(file, offset, buffer);
-        let access = if is_direct { Access::Direct } else { Access::Buffered };
-        let open = self.open(file, access)?;
-        match self.retry(|| rustix::io::pread(open.descriptor(), &mut *buffer, offset)) {
-            Ok(bytes) => Ok(bytes),
-            Err(Errno::INVAL) if is_direct => {
-                // The device may want a larger alignment. If it is something else, the next read says it.
-                let open = self.open(file, Access::Buffered)?;
-                let read = self.retry(|| rustix::io::pread(open.descriptor(), &mut *buffer, offset));
-                let bytes = read.map_err(|errno| self.fault("read", file, offset, errno))?;
-                self.raise_direct_alignment();
-                Ok(bytes)
-            }
-            Err(errno) => Err(self.fault("read", file, offset, errno)),
-        }
-    }
-
-    fn raise_direct_alignment(&self) {
-        let tried = self.direct_alignment.load(Ordering::Relaxed);
-        let next = DIRECT_ALIGNMENTS.into_iter().skip_while(|one| *one != tried).nth(1).unwrap_or(0);
-        if next == 0 {
-            self.give_up_direct_reads();
-        } else {
-            self.direct_alignment.store(next, Ordering::Relaxed);
-        }
-    }
-
-    fn give_up_direct_reads(&self) {
-        if self.direct_alignment.swap(0, Ordering::Relaxed) != 0 {
-            log::warn!("{}: no direct reads on this file system, reads are buffered", self.path.display());
-        }
     }
 
     /// `Err` if a sync of the file has failed before.
@@ -344,6 +317,7 @@ impl Storage for OsStorage {
 
     fn unlock(&self) {
         self.files.clear();
+        self.readers.close();
         let directory = self.directory.lock().take();
         drop(directory);
         let held = self.lock.lock().take();
@@ -381,19 +355,19 @@ impl Storage for OsStorage {
     }
 
     fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        check_range("read", file, offset, buffer.len())?;
-        let mut filled_bytes = 0;
-        while filled_bytes < buffer.len() {
-            let rest = &mut buffer[filled_bytes..];
-            let bytes = self.read_some(file, offset + filled_bytes as u64, rest)?;
-            if bytes == 0 {
-                break;
-            }
-            filled_bytes += bytes;
-        }
-        self.counters.reads.fetch_add(1, Ordering::Relaxed);
-        self.counters.read_bytes.fetch_add(filled_bytes as u64, Ordering::Relaxed);
-        Ok(filled_bytes)
+        self.read_all(file, offset, buffer)
+    }
+
+    fn read_vectored(&self, file: FileName, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize> {
+        self.read_all_vectored(file, offset, buffers)
+    }
+
+    fn reader(self: Arc<Self>) -> Box<dyn Reader> {
+        self.readers.borrow(Arc::clone(&self))
+    }
+
+    fn reader_kind(&self) -> (ReaderKind, String) {
+        self.readers.kind()
     }
 
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -471,7 +445,7 @@ impl Storage for OsStorage {
     fn beside(&self, path: &Path) -> Result<Arc<dyn Storage>> {
         let is_direct = self.direct_alignment.load(Ordering::Relaxed) > 0;
         let direct_io = if is_direct { DirectIo::WhereSupported } else { DirectIo::Off };
-        Ok(Arc::new(OsStorage::new(path, direct_io, BESIDE_FILES_COUNT)))
+        Ok(Arc::new(OsStorage::new(path, direct_io, BESIDE_FILES_COUNT, ReadWith::Plain)))
     }
 
     fn link(&self, file: FileName, path: &Path) -> Result<bool> {
@@ -546,5 +520,6 @@ fn check_range(operation: &'static str, file: FileName, offset: u64, bytes: usiz
     }
 }
 
+mod reads;
 #[cfg(test)]
 mod tests;

@@ -17,9 +17,11 @@ use crate::base::error::Result;
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Mutex, Weak};
 
+use super::super::reader::{Reader, ReaderKind};
 use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
 use super::fault::{Call, Operation, Plan, Verdict};
 use super::inode::Inode;
+use super::reader::SimReader;
 use super::state::{Asked, Crash, Extent, PATH, State};
 
 /// See the module.
@@ -228,6 +230,30 @@ impl Storage for SimDisk {
             state.counts.read_bytes += bytes as u64;
             Ok(bytes)
         })
+    }
+
+    fn read_vectored(&self, file: FileName, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize> {
+        let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        let asked = Asked { offset, bytes, ..Asked::of_file(Operation::Read, file) };
+        self.call(&asked, |state, _| {
+            let inode = state.inode(&asked)?;
+            let mut filled = 0;
+            for buffer in buffers {
+                filled += state.inodes[&inode].read(offset + filled as u64, buffer);
+            }
+            state.counts.reads += 1;
+            state.counts.read_bytes += filled as u64;
+            Ok(filled)
+        })
+    }
+
+    fn reader(self: Arc<Self>) -> Box<dyn Reader> {
+        let seed = self.state.lock().reader_rng.u64();
+        SimReader::borrow(self, seed)
+    }
+
+    fn reader_kind(&self) -> (ReaderKind, String) {
+        (ReaderKind::Simulated, String::new())
     }
 
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -8,6 +8,7 @@
 //! - `disk`: a directory with what is durable apart from what is only written, and crashes. `state`: what it
 //!   is made of. `inode`: one file of it.
 //!   `pages`: sparse bytes. `fault`: when a call fails or the process stops, and the log of calls.
+//! - `reader`: reads in flight that end in any order.
 //! - `threads`: workers by turns, and the clock they share. `random`: the generator behind all of it.
 //!
 //! ```text
@@ -22,6 +23,7 @@ mod fault;
 mod inode;
 mod pages;
 mod random;
+mod reader;
 mod state;
 mod threads;
 

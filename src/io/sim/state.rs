@@ -62,6 +62,8 @@ enum Lock {
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) rng: SimRng,
+    /// For the order of reads in flight: apart, so that how a caller reads changes no crash.
+    pub(super) reader_rng: SimRng,
     pub(super) has_directory: bool,
     pub(super) has_durable_directory: bool,
     pub(super) inodes: BTreeMap<u64, Arc<Inode>>,
@@ -153,6 +155,7 @@ impl State {
         let boot_id = new_boot_id(&mut rng);
         State {
             rng,
+            reader_rng: SimRng::new(!seed),
             has_directory: false,
             has_durable_directory: false,
             inodes: BTreeMap::new(),

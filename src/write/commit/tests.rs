@@ -150,6 +150,7 @@ impl Driven<'_> {
                 Step::Done(result) => return result.clone(),
                 Step::Ask(WriteAsk::Room { .. }) => panic!("there is no room"),
                 Step::Ask(_) => self.obey(),
+                Step::Touch => unreachable!("a commit takes no turns with others"),
                 Step::Wait => self.answer(Ok(())),
             }
         }

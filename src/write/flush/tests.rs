@@ -6,7 +6,7 @@ use crate::base::region::Region;
 use crate::base::sync::Event;
 use crate::format::table::compressed::Compression;
 use crate::io::env::Env;
-use crate::io::os::DirectIo;
+use crate::io::os::{DirectIo, ReadWith};
 use crate::memtable::{Inserter, generation};
 use crate::table::{Discarded, Table, TableFile, TableStream};
 
@@ -36,7 +36,8 @@ struct Files {
 impl Files {
     fn new(number: u64) -> Files {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let env = Env::os(&directory.path().join("store"), DirectIo::Off, 64).expect("an environment");
+        let env = Env::os(&directory.path().join("store"), DirectIo::Off, 64, ReadWith::Auto)
+            .expect("an environment");
         env.storage.create_directory().expect("a new directory");
         Files { _directory: directory, storage: env.storage, sequence: 0, number }
     }

@@ -12,7 +12,7 @@ struct Place {
 
 fn place(direct_io: DirectIo, open_files_max: usize) -> Place {
     let parent = tempfile::tempdir().unwrap();
-    let storage = OsStorage::new(&parent.path().join("store"), direct_io, open_files_max);
+    let storage = OsStorage::new(&parent.path().join("store"), direct_io, open_files_max, ReadWith::Auto);
     assert!(storage.create_directory().unwrap());
     Place { storage, parent }
 }
@@ -125,10 +125,10 @@ fn what_is_no_file_is_refused() {
         assert!(storage.write(file, 0, &[0]).is_err());
     }
     storage.create(table(2)).unwrap();
-    let file = OsStorage::new(&place.path(&table(2).to_string()), DirectIo::Off, 16);
+    let file = OsStorage::new(&place.path(&table(2).to_string()), DirectIo::Off, 16, ReadWith::Auto);
     assert!(matches!(file.create_directory(), Err(Error::Foreign { .. })));
     assert!(matches!(file.exists(), Err(Error::Foreign { .. })));
-    let nowhere = OsStorage::new(&place.path("no/such"), DirectIo::Off, 16);
+    let nowhere = OsStorage::new(&place.path("no/such"), DirectIo::Off, 16, ReadWith::Auto);
     assert!(matches!(nowhere.create_directory(), Err(Error::Io { .. })));
 }
 
@@ -195,16 +195,27 @@ fn direct_reads_are_given_up_step_by_step() {
     let storage = &place.storage;
     assert_eq!(storage.direct_io(), cfg!(target_os = "linux"));
     storage.direct_alignment.store(512, Ordering::Relaxed);
-    let memory = [0u8; 2 * 4096];
+    let mut memory = [0u8; 3 * 4096];
     let start = memory.as_ptr().align_offset(4096);
-    let buffer = &memory[start..start + 512];
-    assert!(storage.is_direct(table(1), 512, buffer));
-    assert!(!storage.is_direct(table(1), 513, buffer));
-    assert!(!storage.is_direct(table(1), 512, &buffer[..511]));
-    assert!(!storage.is_direct(FileName::STORE, 512, buffer));
+    let mut is_direct = |file, offset, lengths: &[usize]| {
+        let mut rest = &mut memory[start..];
+        let mut buffers = Vec::new();
+        for length in lengths {
+            let (one, behind) = std::mem::take(&mut rest).split_at_mut(*length);
+            buffers.push(one);
+            rest = behind;
+        }
+        storage.is_direct(file, offset, &buffers)
+    };
+    assert!(is_direct(table(1), 512, &[512]));
+    assert!(is_direct(table(1), 512, &[512, 1024]));
+    assert!(!is_direct(table(1), 513, &[512]));
+    assert!(!is_direct(table(1), 512, &[511]));
+    assert!(!is_direct(table(1), 512, &[511, 1]));
+    assert!(!is_direct(FileName::STORE, 512, &[512]));
     storage.raise_direct_alignment();
-    assert!(!storage.is_direct(table(1), 512, buffer));
-    assert!(storage.is_direct(table(1), 4096, &memory[start..start + 4096]));
+    assert!(!is_direct(table(1), 512, &[512]));
+    assert!(is_direct(table(1), 4096, &[4096, 4096]));
     storage.raise_direct_alignment();
     assert!(!storage.direct_io());
     storage.raise_direct_alignment();
@@ -215,7 +226,7 @@ fn direct_reads_are_given_up_step_by_step() {
 #[test]
 fn an_environment_is_made() {
     let parent = tempfile::tempdir().unwrap();
-    let env = crate::io::env::Env::os(parent.path(), DirectIo::Off, 16).unwrap();
+    let env = crate::io::env::Env::os(parent.path(), DirectIo::Off, 16, ReadWith::Auto).unwrap();
     assert!(env.storage.exists().unwrap());
     assert_ne!(env.random.u64(), env.random.u64());
     assert!(env.clock.now_ns() <= env.clock.now_ns());

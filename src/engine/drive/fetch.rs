@@ -1,0 +1,225 @@
+//! Blocks that go out together: claimed in the table of reads in flight, neighbours in one request, answered
+//! in the order in which the device ends them.
+//!
+//! It knows no lookup: who asks is a number, and gets its block or its error. One thread; it is made for one
+//! call of a driver, and reads nothing any more when it is dropped.
+//!
+//! 1. Somebody else's read is waited for only while none of ours is in flight: two callers that wait for each
+//!    other's blocks both go on.
+//! 2. Of a request for several blocks that fails, each block is read again by itself: a block is lost to its
+//!    own fault only.
+
+use std::any::Any;
+use std::collections::VecDeque;
+
+use crate::base::error::Result;
+use crate::base::step::BlockAddress;
+use crate::base::sync::{Arc, Ordering};
+use crate::cache::{BlockRef, Claim, Slot, Waiter};
+use crate::io::reader::{Completed, Reader, Request, Target, perform};
+use crate::table;
+
+use super::super::Store;
+
+/// Most bytes of one request.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Most blocks of one request.
+const REQUEST_BLOCKS_MAX: usize = 256;
+
+/// Who asked, and what came.
+pub(super) type Answered = (usize, Result<BlockRef>);
+
+/// See the module.
+pub(super) struct Fetches<'s> {
+    store: &'s Store,
+    reader: Option<Box<dyn Reader>>,
+    /// Not sent yet.
+    claimed: Vec<Claimed>,
+    /// Sent as soon as there is room.
+    backlog: VecDeque<Request>,
+    in_flight: usize,
+    /// Reads of others.
+    waiting: Vec<(usize, Waiter)>,
+    completed: Vec<Completed>,
+}
+
+/// A block that is ours to read.
+struct Claimed {
+    who: Option<usize>,
+    address: BlockAddress,
+    slot: Slot,
+}
+
+/// The blocks of one request, side by side in their file.
+struct Blocks(Vec<Claimed>);
+
+impl Target for Blocks {
+    fn buffers(&mut self) -> Vec<&mut [u8]> {
+        self.0.iter_mut().map(|block| block.slot.buffer()).collect()
+    }
+}
+
+impl<'s> Fetches<'s> {
+    pub(super) fn new(store: &'s Store) -> Fetches<'s> {
+        Fetches {
+            store,
+            reader: None,
+            claimed: Vec::new(),
+            backlog: VecDeque::new(),
+            in_flight: 0,
+            waiting: Vec::new(),
+            completed: Vec::new(),
+        }
+    }
+
+    /// Asks for a block; it is in `answered` at once if it is here.
+    pub(super) fn ask(&mut self, who: usize, address: &BlockAddress, answered: &mut Vec<Answered>) {
+        match self.store.cache.claim(address) {
+            Claim::Ready(block) => answered.push((who, Ok(block))),
+            Claim::Wait(waiter) => self.waiting.push((who, waiter)),
+            Claim::Read(slot) => self.claimed.push(Claimed { who: Some(who), address: *address, slot }),
+        }
+    }
+
+    /// Asks for a block that nobody waits for yet; it goes to the cache.
+    pub(super) fn ask_ahead(&mut self, address: &BlockAddress) {
+        if self.store.cache.holds(address) {
+            return;
+        }
+        if let Claim::Read(slot) = self.store.cache.claim(address) {
+            self.claimed.push(Claimed { who: None, address: *address, slot });
+        }
+    }
+
+    /// Reads to their end what others may wait for, and answers nobody.
+    pub(super) fn finish(&mut self) {
+        let mut answered = Vec::new();
+        while self.in_flight > 0 || !self.backlog.is_empty() {
+            self.reap(&mut answered);
+        }
+    }
+
+    /// Sends what was asked for, in the order of the files, neighbours together.
+    pub(super) fn send(&mut self) {
+        if self.claimed.is_empty() {
+            return;
+        }
+        self.claimed.sort_unstable_by_key(|block| (block.address.file, block.address.offset));
+        let mut blocks: Vec<Claimed> = Vec::new();
+        let mut bytes = 0;
+        for block in std::mem::take(&mut self.claimed) {
+            let is_neighbour = blocks.last().is_some_and(|last| follows(&last.address, &block.address));
+            let is_full = bytes + block.address.bytes as usize > REQUEST_BYTES_MAX
+                || blocks.len() == REQUEST_BLOCKS_MAX;
+            if !blocks.is_empty() && (!is_neighbour || is_full) {
+                self.backlog.push_back(request(std::mem::take(&mut blocks)));
+                bytes = 0;
+            }
+            bytes += block.address.bytes as usize;
+            blocks.push(block);
+        }
+        self.backlog.push_back(request(blocks));
+    }
+
+    /// Waits until an asker can be answered; at once if nobody waits.
+    pub(super) fn wait(&mut self, answered: &mut Vec<Answered>) {
+        let before = answered.len();
+        loop {
+            self.waiting.retain(|(who, waiter)| match waiter.poll() {
+                Some(result) => {
+                    answered.push((*who, result));
+                    false
+                }
+                None => true,
+            });
+            let is_reading = self.in_flight > 0 || !self.backlog.is_empty();
+            if answered.len() > before || (!is_reading && self.waiting.is_empty()) {
+                return;
+            }
+            if is_reading {
+                self.reap(answered);
+            } else {
+                let (_, waiter) = &self.waiting[0];
+                let seen = waiter.event().seen();
+                if waiter.poll().is_none() {
+                    self.store.env.threads.wait(waiter.event(), seen, None);
+                }
+            }
+        }
+    }
+
+    /// Lets the reader go on, and takes what it has done.
+    fn reap(&mut self, answered: &mut Vec<Answered>) {
+        // One read alone needs no reader: it is done here.
+        if self.reader.is_none() && self.backlog.len() == 1 {
+            let request = self.backlog.pop_front().expect("there is one");
+            let completed = perform(&*self.store.env.storage, request);
+            return self.settle(completed, answered);
+        }
+        let storage = &self.store.env.storage;
+        let reader = self.reader.get_or_insert_with(|| Arc::clone(storage).reader());
+        while reader.room() > 0 {
+            let Some(request) = self.backlog.pop_front() else { break };
+            reader.push(request);
+            self.in_flight += 1;
+        }
+        reader.reap(&mut self.completed);
+        self.in_flight -= self.completed.len();
+        for completed in std::mem::take(&mut self.completed) {
+            self.settle(completed, answered);
+        }
+    }
+
+    /// Verifies the blocks of a request and answers for them.
+    fn settle(&mut self, completed: Completed, answered: &mut Vec<Answered>) {
+        let target: Box<dyn Any> = completed.target;
+        let Blocks(blocks) = *target.downcast().expect("what was pushed comes back");
+        let bytes: usize = blocks.iter().map(|block| block.address.bytes as usize).sum();
+        let is_whole = completed.result.as_ref().is_ok_and(|read| *read == bytes);
+        let is_alone = blocks.len() == 1;
+        let mut result = Some(completed.result);
+        for mut block in blocks {
+            self.store.count_read(&block.address);
+            let read = match result.take().filter(|_| is_alone || is_whole) {
+                Some(Ok(_)) if is_whole => Ok(block.address.bytes as usize),
+                Some(result) => result,
+                None if is_whole => Ok(block.address.bytes as usize),
+                None => {
+                    self.store.env.storage.read(block.address.file, block.address.offset, block.slot.buffer())
+                }
+            };
+            let ended = end_slot(block.slot, read);
+            if let Some(who) = block.who {
+                answered.push((who, ended));
+            }
+        }
+    }
+}
+
+/// Whether `next` begins where `block` ends.
+fn follows(block: &BlockAddress, next: &BlockAddress) -> bool {
+    block.file == next.file && block.offset + u64::from(block.bytes) == next.offset
+}
+
+fn request(blocks: Vec<Claimed>) -> Request {
+    let BlockAddress { file, offset, .. } = blocks[0].address;
+    Request { file, offset, target: Box::new(Blocks(blocks)) }
+}
+
+/// Verifies what was read, and gives it to everybody who waits for it.
+pub(super) fn end_slot(slot: Slot, read: Result<usize>) -> Result<BlockRef> {
+    match read {
+        Ok(bytes) => table::complete_read(slot, bytes),
+        Err(error) => {
+            slot.fail(error.clone());
+            Err(error)
+        }
+    }
+}
+
+impl Store {
+    pub(super) fn count_read(&self, address: &BlockAddress) {
+        self.counts.block_reads.fetch_add(1, Ordering::Relaxed);
+        self.counts.block_read_bytes.fetch_add(u64::from(address.bytes), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,150 @@
+//! Reads in flight through threads, where the kernel gives no ring.
+//!
+//! It is not a pool for other work, and knows nothing of the store's workers: threads that take a request,
+//! read, and put it with its reader's completions. Made at first use by `readers`, ended with the storage.
+//!
+//! 1. A request is held by its reader, by the queue, or by the thread that reads it; never by two.
+//! 2. A thread lets go of the storage before a completion is seen, so it is never the last to hold it.
+
+#![expect(clippy::disallowed_methods, reason = "this is the door: threads of the system come in here")]
+
+use std::collections::VecDeque;
+use std::thread::{self, JoinHandle};
+
+use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
+
+use super::super::reader::{Completed, Reader, Request, perform};
+use super::storage::OsStorage;
+
+/// Threads: what keeps a device busy without a ring; they sleep in reads.
+const THREADS_COUNT: usize = 8;
+/// Reads one reader may have in flight.
+const ROOM: usize = 128;
+
+struct Job {
+    request: Request,
+    storage: Arc<OsStorage>,
+    landing: Arc<Landing>,
+}
+
+/// Where the reads of one reader end.
+#[derive(Default)]
+struct Landing {
+    completed: Mutex<Vec<Completed>>,
+    arrived: Event,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<VecDeque<Job>>,
+    pushed: Event,
+    is_closed: AtomicBool,
+}
+
+/// The threads.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// As many threads as the system gives; `None` if it gives none.
+    pub(super) fn new() -> Option<Pool> {
+        let shared = Arc::new(Shared::default());
+        let mut threads = Vec::new();
+        for _ in 0..THREADS_COUNT {
+            let shared = Arc::clone(&shared);
+            let named = thread::Builder::new().name("trine read".to_owned());
+            match named.spawn(move || work(&shared)) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    log::warn!("{} threads to read with: {error}", threads.len());
+                    break;
+                }
+            }
+        }
+        (!threads.is_empty()).then_some(Pool { shared, threads })
+    }
+
+    pub(super) fn reader(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
+        let landing = Arc::default();
+        Box::new(PoolReader { storage, shared: Arc::clone(&self.shared), landing, in_flight: 0 })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        self.shared.pushed.notify();
+        for thread in self.threads.drain(..) {
+            // A panic of theirs was told when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(shared: &Shared) {
+    loop {
+        let seen = shared.pushed.seen();
+        let job = shared.queue.lock().pop_front();
+        match job {
+            Some(Job { request, storage, landing }) => {
+                let completed = perform(&*storage, request);
+                drop(storage);
+                landing.completed.lock().push(completed);
+                landing.arrived.notify();
+            }
+            None if shared.is_closed.load(Ordering::SeqCst) => return,
+            None => shared.pushed.block(seen, None),
+        }
+    }
+}
+
+struct PoolReader {
+    storage: Arc<OsStorage>,
+    shared: Arc<Shared>,
+    landing: Arc<Landing>,
+    in_flight: usize,
+}
+
+impl Reader for PoolReader {
+    fn room(&self) -> usize {
+        ROOM - self.in_flight
+    }
+
+    fn push(&mut self, request: Request) {
+        assert!(self.room() > 0, "a caller asks for room first");
+        self.in_flight += 1;
+        let (storage, landing) = (Arc::clone(&self.storage), Arc::clone(&self.landing));
+        self.shared.queue.lock().push_back(Job { request, storage, landing });
+        self.shared.pushed.notify();
+    }
+
+    fn reap(&mut self, completed: &mut Vec<Completed>) {
+        while self.in_flight > 0 {
+            let seen = self.landing.arrived.seen();
+            let mut landed = std::mem::take(&mut *self.landing.completed.lock());
+            if !landed.is_empty() {
+                self.in_flight -= landed.len();
+                completed.append(&mut landed);
+                return;
+            }
+            self.landing.arrived.block(seen, None);
+        }
+    }
+}
+
+impl Drop for PoolReader {
+    fn drop(&mut self) {
+        let mut completed = Vec::new();
+        while self.in_flight > 0 {
+            self.reap(&mut completed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} threads)", self.threads.len())
+    }
+}

@@ -1,0 +1,185 @@
+//! Which way a storage has several reads in flight: a set of rings, or threads, or none.
+//!
+//! It reads nothing itself. `storage` holds one; any thread borrows. No lock is held across a system call.
+//!
+//! 1. A few rings at most are lent or wait to be borrowed, each a descriptor; a store that does not use them
+//!    has none, and one short of descriptors closes those that wait.
+//! 2. A kernel that refuses rings is asked once.
+
+use std::fmt;
+
+use crate::base::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering};
+
+use super::super::reader::{PlainReader, Reader, ReaderKind};
+use super::pool::Pool;
+#[cfg(target_os = "linux")]
+use super::ring::{Ring, RingReader, refusal};
+use super::storage::OsStorage;
+
+/// How several reads are to be in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadWith {
+    /// Rings where the kernel gives them, else threads.
+    Auto,
+    /// One read after another.
+    Plain,
+    /// Rings where the kernel gives them, else one read after another.
+    Ring,
+    /// Threads.
+    Pool,
+}
+
+/// Rings kept while nobody borrows them.
+const IDLE_RINGS_MAX: usize = 4;
+/// Rings lent at once; who comes then reads one after another.
+#[cfg(target_os = "linux")]
+const LENT_RINGS_MAX: usize = 16;
+
+#[cfg(not(target_os = "linux"))]
+type Ring = std::convert::Infallible;
+
+/// See the module.
+pub(super) struct Readers {
+    asked: ReadWith,
+    idle: Mutex<Vec<Ring>>,
+    lent_count: AtomicUsize,
+    /// Why there are no rings.
+    refused: OnceLock<String>,
+    /// `None` inside if the system gave no threads.
+    pool: OnceLock<Option<Pool>>,
+}
+
+impl Readers {
+    pub(super) fn new(asked: ReadWith) -> Readers {
+        Readers {
+            asked,
+            idle: Mutex::default(),
+            lent_count: AtomicUsize::new(0),
+            refused: OnceLock::new(),
+            pool: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn borrow(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
+        match self.asked {
+            ReadWith::Plain => Box::new(PlainReader::new(storage)),
+            ReadWith::Pool => self.borrow_pool(storage),
+            ReadWith::Auto | ReadWith::Ring => self.borrow_ring(storage),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn borrow_ring(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
+        if self.refused.get().is_some() {
+            return self.borrow_next(storage);
+        }
+        if self.lent_count.load(Ordering::Relaxed) >= LENT_RINGS_MAX {
+            return Box::new(PlainReader::new(storage));
+        }
+        let idle = self.idle.lock().pop();
+        match idle.map_or_else(|| self.make_ring(), Some) {
+            Some(ring) => {
+                self.lent_count.fetch_add(1, Ordering::Relaxed);
+                Box::new(RingReader::new(storage, ring))
+            }
+            None if self.refused.get().is_some() => self.borrow_next(storage),
+            // Short of descriptors or memory now; the next may have more luck.
+            None => Box::new(PlainReader::new(storage)),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn borrow_ring(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
+        self.refused.get_or_init(|| "this system has no io_uring".to_owned());
+        self.borrow_next(storage)
+    }
+
+    /// What comes where rings are refused.
+    fn borrow_next(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
+        match self.asked {
+            ReadWith::Auto => self.borrow_pool(storage),
+            _ => Box::new(PlainReader::new(storage)),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn make_ring(&self) -> Option<Ring> {
+        let error = match Ring::new() {
+            Ok(ring) => return Some(ring),
+            Err(error) => error,
+        };
+        match refusal(&error) {
+            Some(why) => {
+                if self.refused.set(why).is_ok() {
+                    log::info!("{error}: reads go out together in another way");
+                }
+                None
+            }
+            None => None,
+        }
+    }
+
+    fn borrow_pool(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
+        match self.pool.get_or_init(Pool::new) {
+            Some(pool) => pool.reader(storage),
+            None => Box::new(PlainReader::new(storage)),
+        }
+    }
+
+    /// Takes an empty ring back.
+    #[cfg(target_os = "linux")]
+    pub(super) fn give_back(&self, ring: Ring) {
+        self.lent_count.fetch_sub(1, Ordering::Relaxed);
+        self.keep(ring);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn keep(&self, ring: Ring) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_RINGS_MAX {
+            idle.push(ring);
+            return;
+        }
+        drop(idle);
+        drop(ring);
+    }
+
+    /// Closes the rings that nobody borrows; `false` if there are none.
+    pub(super) fn close(&self) -> bool {
+        let idle = std::mem::take(&mut *self.idle.lock());
+        !idle.is_empty()
+    }
+
+    /// What is borrowed here, and why it is nothing better. Makes a ring if none was made yet.
+    pub(super) fn kind(&self) -> (ReaderKind, String) {
+        let set = || "the setting io says so".to_owned();
+        match self.asked {
+            ReadWith::Plain => return (ReaderKind::Plain, set()),
+            ReadWith::Pool => return (ReaderKind::Pool, set()),
+            ReadWith::Auto | ReadWith::Ring => {}
+        }
+        #[cfg(target_os = "linux")]
+        if self.refused.get().is_none() && self.idle.lock().is_empty() {
+            match Ring::new() {
+                Ok(ring) => self.keep(ring),
+                Err(error) => {
+                    if let Some(why) = refusal(&error) {
+                        // Another thread may have been told the same.
+                        let _ = self.refused.set(why);
+                    }
+                }
+            }
+        }
+        match self.refused.get() {
+            None => (ReaderKind::Ring, String::new()),
+            Some(why) if self.asked == ReadWith::Auto => (ReaderKind::Pool, why.clone()),
+            Some(why) => (ReaderKind::Plain, why.clone()),
+        }
+    }
+}
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Readers({:?}, {:?})", self.asked, self.refused.get())
+    }
+}

@@ -1,0 +1,120 @@
+//! How a storage reads: past the page cache where that works, one buffer or several, to the end of the file.
+//!
+//! A part of `storage`, with its promises; what the file system refuses is remembered there.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+use crate::base::error::Result;
+use crate::base::id::FileName;
+use crate::base::sync::{Arc, Ordering};
+
+use super::super::super::reader::fill_rest;
+use super::super::files::{Access, OpenFile};
+use super::{DIRECT_ALIGNMENTS, OsStorage, check_range, has_pages};
+
+/// Buffers that one system call takes.
+const PARTS_COUNT_MAX: usize = 1024;
+
+impl OsStorage {
+    /// As `Storage::read`.
+    pub(super) fn read_all(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        check_range("read", file, offset, buffer.len())?;
+        let mut filled_bytes = 0;
+        while filled_bytes < buffer.len() {
+            let rest = &mut buffer[filled_bytes..];
+            let bytes = self.read_some(file, offset + filled_bytes as u64, &mut [rest])?;
+            if bytes == 0 {
+                break;
+            }
+            filled_bytes += bytes;
+        }
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(filled_bytes as u64, Ordering::Relaxed);
+        Ok(filled_bytes)
+    }
+
+    /// As `Storage::read_vectored`.
+    pub(super) fn read_all_vectored(
+        &self,
+        file: FileName,
+        offset: u64,
+        buffers: &mut [&mut [u8]],
+    ) -> Result<usize> {
+        let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let filled = self.read_some(file, offset, buffers)?;
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(filled as u64, Ordering::Relaxed);
+        if filled == bytes || filled == 0 {
+            return Ok(filled);
+        }
+        fill_rest(self, file, offset, buffers, filled)
+    }
+
+    /// Whether the read can bypass the page cache.
+    pub(in crate::io::os) fn is_direct(&self, file: FileName, offset: u64, buffers: &[&mut [u8]]) -> bool {
+        let alignment = u64::from(self.direct_alignment.load(Ordering::Relaxed));
+        let place =
+            buffers.iter().fold(offset, |place, buffer| place | buffer.len() as u64 | buffer.as_ptr() as u64);
+        has_pages(file) && alignment > 0 && place.is_multiple_of(alignment)
+    }
+
+    /// The file, open for a read of these bytes.
+    pub(in crate::io::os) fn open_to_read(
+        &self,
+        file: FileName,
+        offset: u64,
+        bytes: usize,
+        is_direct: bool,
+    ) -> Result<Arc<OpenFile>> {
+        check_range("read", file, offset, bytes)?;
+        self.open(file, if is_direct { Access::Direct } else { Access::Buffered })
+    }
+
+    /// One read: some of the bytes, none at the end of the file.
+    fn read_some(&self, file: FileName, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize> {
+        let bytes = buffers.iter().map(|buffer| buffer.len()).sum();
+        let is_direct = self.is_direct(file, offset, buffers);
+        let open = self.open_to_read(file, offset, bytes, is_direct)?;
+        match self.retry(|| read_parts(open.descriptor(), buffers, offset)) {
+            Ok(bytes) => Ok(bytes),
+            Err(Errno::INVAL) if is_direct => {
+                // The device may want a larger alignment. If it is something else, the next read says it.
+                let open = self.open(file, Access::Buffered)?;
+                let read = self.retry(|| read_parts(open.descriptor(), buffers, offset));
+                let bytes = read.map_err(|errno| self.fault("read", file, offset, errno))?;
+                self.raise_direct_alignment();
+                Ok(bytes)
+            }
+            Err(errno) => Err(self.fault("read", file, offset, errno)),
+        }
+    }
+
+    pub(super) fn raise_direct_alignment(&self) {
+        let tried = self.direct_alignment.load(Ordering::Relaxed);
+        let next = DIRECT_ALIGNMENTS.into_iter().skip_while(|one| *one != tried).nth(1).unwrap_or(0);
+        if next == 0 {
+            self.give_up_direct_reads();
+        } else {
+            self.direct_alignment.store(next, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn give_up_direct_reads(&self) {
+        if self.direct_alignment.swap(0, Ordering::Relaxed) != 0 {
+            log::warn!("{}: no direct reads on this file system, reads are buffered", self.path.display());
+        }
+    }
+}
+
+/// One system call for all buffers.
+fn read_parts(file: &OwnedFd, buffers: &mut [&mut [u8]], offset: u64) -> rustix::io::Result<usize> {
+    if let [buffer] = buffers {
+        return rustix::io::pread(file, &mut **buffer, offset);
+    }
+    let mut parts: Vec<_> =
+        buffers.iter_mut().take(PARTS_COUNT_MAX).map(|buffer| io::IoSliceMut::new(buffer)).collect();
+    rustix::io::preadv(file, &mut parts, offset)
+}

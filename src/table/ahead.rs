@@ -1,0 +1,87 @@
+//! The next piece of a file, read while the one before it is worked on.
+//!
+//! One read in flight at most, through a reader of its own, so nobody else waits for it. Streams of tables
+//! are its only users; one thread.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::FileName;
+use crate::base::sync::Arc;
+use crate::io::reader::{Reader, Request, Target};
+use crate::io::storage::Storage;
+
+use super::memory::AlignedBytes;
+
+/// See the module.
+pub(super) struct Ahead {
+    reader: Box<dyn Reader>,
+    file: FileName,
+    /// Most bytes of a piece.
+    bytes_max: usize,
+    /// Memory of the last piece, while none is read.
+    spare: Option<AlignedBytes>,
+    reading: Option<Place>,
+}
+
+/// What is being read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    offset: u64,
+    bytes: usize,
+}
+
+/// Memory of a piece, and how much of it is asked for.
+struct Piece(AlignedBytes, usize);
+
+impl Target for Piece {
+    fn buffers(&mut self) -> Vec<&mut [u8]> {
+        vec![&mut self.0[..self.1]]
+    }
+}
+
+impl Ahead {
+    pub(super) fn new(storage: &Arc<dyn Storage>, file: FileName, bytes_max: usize) -> Ahead {
+        let reader = Arc::clone(storage).reader();
+        Ahead { reader, file, bytes_max, spare: Some(AlignedBytes::new(bytes_max)), reading: None }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Begins to read from `offset`, at most `left` bytes, and does not wait.
+    pub(super) fn begin(&mut self, offset: u64, left: usize) {
+        let bytes = left.min(self.bytes_max);
+        let Some(spare) = self.spare.take_if(|_| bytes > 0) else { return };
+        self.reading = Some(Place { offset, bytes });
+        self.reader.push(Request { file: self.file, offset, target: Box::new(Piece(spare, bytes)) });
+        self.reader.submit();
+    }
+
+    /// How much of what comes from `offset` is here or on its way.
+    pub(super) fn bytes_from(&self, offset: u64) -> Option<usize> {
+        self.reading.filter(|place| place.offset == offset).map(|place| place.bytes)
+    }
+
+    /// Waits for the piece and copies it to the start of `buffer`.
+    ///
+    /// # Errors
+    /// As a read there and then.
+    pub(super) fn take(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let Some(Place { offset, bytes }) = self.reading.take() else { return Ok(()) };
+        let mut completed = Vec::new();
+        self.reader.reap(&mut completed);
+        let done = completed.pop().expect("one read was in flight");
+        let target: Box<dyn std::any::Any> = done.target;
+        let Piece(spare, _) = *target.downcast().expect("what was pushed comes back");
+        let read = done.result.and_then(|read| {
+            if read != bytes {
+                let at = offset + read as u64;
+                return Err(Error::corrupt(self.file, at, "bytes of the table", bytes, read));
+            }
+            buffer[..bytes].copy_from_slice(&spare[..bytes]);
+            Ok(())
+        });
+        self.spare = Some(spare);
+        read
+    }
+}

@@ -1,0 +1,136 @@
+//! Reads of several blocks: what they cost, and what a read that fails does to them.
+
+use trine::sim::{Failure, Fault, Operation, Repeat, World};
+use trine::{Db, Error, Keyspace, Ordered};
+
+use super::rng::Rng;
+
+const ITEMS_COUNT: u64 = 20_000;
+
+fn key(number: u64) -> [u8; 8] {
+    (number * 2).to_be_bytes()
+}
+
+fn value(number: u64) -> [u8; 100] {
+    [number as u8; 100]
+}
+
+/// A store of some hundred blocks on the simulated machine, and a way to open it with nothing cached.
+fn store(world: &World, memory_bytes: u64) -> impl Fn() -> (Db, Keyspace<Ordered>) {
+    let open = move || {
+        let db = world.builder().memory_bytes(memory_bytes).open().unwrap();
+        let items = db.ordered("items").open().unwrap();
+        (db, items)
+    };
+    let (db, items) = open();
+    for number in 0..ITEMS_COUNT {
+        items.put(key(number), value(number)).unwrap();
+    }
+    db.compact().unwrap();
+    drop(items);
+    db.close().unwrap();
+    open
+}
+
+/// A scan of few items reads few blocks; one of many reads its blocks in far fewer requests, in both
+/// directions.
+#[test]
+fn scans_read_ahead_what_they_go_on_to() {
+    let world = World::new(1);
+    let open = store(&world, 32 << 20);
+    let (db, items) = open();
+    let before = db.stats().io;
+    assert_eq!(items.range(key(5000)..).take(20).count(), 20);
+    let short = db.stats().io.device_read_bytes - before.device_read_bytes;
+    assert!(short <= 32 << 10, "{short} bytes for 20 items");
+    drop(items);
+    db.close().unwrap();
+    for backward in [false, true] {
+        let (db, items) = open();
+        let before = db.stats().io;
+        let count = if backward { items.iter().rev().count() } else { items.iter().count() };
+        assert_eq!(count as u64, ITEMS_COUNT);
+        let after = db.stats().io;
+        let blocks = after.device_reads - before.device_reads;
+        let requests = after.reads - before.reads;
+        assert!(blocks > 400 && requests * 20 < blocks, "{blocks} blocks in {requests} requests");
+        let twice = after.device_read_bytes - before.device_read_bytes > 2 * ITEMS_COUNT * 120;
+        assert!(!twice, "each block is read once");
+        drop(items);
+        db.close().unwrap();
+    }
+}
+
+/// Keys in one block cost one read, however many there are, and neighbours go out as one request.
+#[test]
+fn a_block_is_read_once_for_all_its_keys() {
+    let world = World::new(2);
+    let open = store(&world, 32 << 20);
+    let (db, items) = open();
+    let keys: Vec<_> = (7000..7064).map(key).collect();
+    let before = db.stats().io;
+    let found = items.multi_get(&keys).unwrap();
+    assert!(found.iter().zip(7000..).all(|(found, number)| found.as_deref() == Some(&value(number)[..])));
+    let after = db.stats().io;
+    let blocks = after.device_reads - before.device_reads;
+    assert!((2..=4).contains(&blocks) && after.reads - before.reads == 1, "{blocks} blocks");
+}
+
+/// A read that fails fails what needs it, and leaves nothing behind: the same call finds everything later.
+/// What is read ahead of a scan, or for another key in the same request, is nobody's error.
+#[test]
+fn failing_reads_fail_what_needs_them() {
+    let world = World::new(3);
+    let open = store(&world, 1 << 20);
+    let (db, items) = open();
+    let mut rng = Rng::new(3);
+    let (mut failed_count, mut done_count) = (0, 0);
+    for round in 0..150 {
+        let numbers: Vec<u64> = (0..40).map(|_| rng.below(ITEMS_COUNT as usize) as u64).collect();
+        let keys: Vec<_> = numbers.iter().map(|number| key(*number)).collect();
+        let repeat = if round % 3 == 0 { Repeat::Always } else { Repeat::Once };
+        let fault = Fault::of(Operation::Read, Failure::Io).in_files("table").after(round % 30);
+        world.fail(&[fault.repeat(repeat)]);
+        match items.multi_get(&keys) {
+            Ok(found) => {
+                let right = |(found, number): (&Option<trine::Value>, &u64)| {
+                    found.as_deref() == Some(&value(*number)[..])
+                };
+                assert!(found.iter().zip(&numbers).all(right));
+                done_count += 1;
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Io { .. }), "{error}");
+                failed_count += 1;
+            }
+        }
+        let from = numbers[0].min(ITEMS_COUNT - 300);
+        let mut range = items.range(key(from)..key(from + 300));
+        let mut next = from;
+        loop {
+            match range.next() {
+                Some(Ok((found, _))) => {
+                    assert_eq!(&found[..], &key(next)[..]);
+                    next += 1;
+                }
+                Some(Err(error)) => {
+                    assert!(matches!(error, Error::Io { .. }), "{error}");
+                    failed_count += 1;
+                    break;
+                }
+                None => {
+                    assert_eq!(next, from + 300);
+                    done_count += 1;
+                    break;
+                }
+            }
+        }
+        world.fail(&[]);
+        let found = items.multi_get(&keys).unwrap();
+        assert!(found.iter().all(Option::is_some));
+        assert_eq!(items.range(key(from)..key(from + 300)).filter(|item| item.is_ok()).count(), 300);
+    }
+    assert!(failed_count > 20 && done_count > 20, "{failed_count} failed, {done_count} did not");
+    drop(items);
+    db.close().unwrap();
+}
