@@ -151,9 +151,20 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
     level0_runs 3 = 4, 1, 64,
         "Flushed runs that start a merge into level 1. Larger: less rewriting, more runs to look into.";
     filter_bits_per_key 4 = 10, 0, 24,
-        "Bits of Bloom filter an item. Larger: fewer reads for absent keys, more memory. 0: no filter.";
+        "Bits of filter an item, on the average of all. Larger: fewer reads for absent keys, more memory. \
+         0: no filter.";
     block_bytes 5 = 4096, 4096, 65536,
         "Size a data block aims at. Larger: less index memory, more bytes a read.";
+    filter_kind 6 = 0, 0, 4, ["auto", "none", "bloom", "cache_line_bloom", "binary_fuse"],
+        "What says that a table has not a key. cache_line_bloom: a query touches one cache line. \
+         bloom: fewest false answers of these two, a line a probe. \
+         binary_fuse: 0.4 % false answers at 10.9 bits, whatever filter_bits_per_key is; dear to build. \
+         auto: binary_fuse in the last level if its bits are about those, else cache_line_bloom.";
+    filter_probes 7 = 0, 0, 16,
+        "Bits that an item sets in its Bloom filter. 0: the best number for the bits.";
+    filter_allocation 8 = 1, 0, 1, ["uniform", "monkey"],
+        "Which levels have the bits. monkey: more the smaller a level is, for the fewest reads for absent \
+         keys. uniform: all the same.";
     compression 10 = 0, 0, 1, ["none", "lz4"],
         "How blocks of new tables are stored. none: as they are. lz4: as LZ4 where that saves an eighth; \
          the cache holds them decompressed, and a larger block_bytes makes more of it.";

@@ -7,18 +7,17 @@ use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, Ordering};
 use crate::format::manifest::Change;
-use crate::format::table::compressed::Compression;
 use crate::io::env::Turn;
 use crate::memtable::{self, Generation};
 use crate::merge::Progress;
-use crate::table::{Otherwise, PageRank, SliceShape, Table, TableSummary};
+use crate::table::{Otherwise, PageRank, Table, TableSummary};
 use crate::wal::{Log, LogIdentity};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
 use crate::write::writer::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
 
-use super::Store;
 use super::catalog::Edit;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
+use super::{Store, slices};
 
 /// What is under way.
 #[derive(Default)]
@@ -172,11 +171,14 @@ fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
         let pin = store.epoch.pin();
         Arc::clone(&store.views.load(&pin).get().version)
     };
+    let trees = sealed.generation.trees().len().max(1) as u64;
+    let items_per_tree = sealed.generation.items() / trees;
     let plan_of = |tree| {
         let settings = store.keyspace_of(tree)?.settings();
         let is_empty = version.tree(tree).is_none_or(|tree| tree.runs().next().is_none());
         let tombstones = if is_empty { Tombstones::Drop } else { Tombstones::Keep };
-        Some(TreePlan { slice: SliceShape::of(&settings), tombstones })
+        let slice = slices::of_flush(&settings, version.tree(tree), items_per_tree);
+        Some(TreePlan { slice, tombstones })
     };
     let generations = vec![Arc::clone(&sealed.generation)];
     let storage = Arc::clone(&store.env.storage);
@@ -215,16 +217,5 @@ impl Store {
         alive.retain(|one| one.strong_count() > 0);
         alive.push(Arc::downgrade(&generation));
         Ok((generation, inserter))
-    }
-}
-
-impl SliceShape {
-    /// As a keyspace's settings say.
-    pub(super) fn of(settings: &crate::base::settings::KeyspaceSettings) -> SliceShape {
-        SliceShape {
-            filter_bits_per_key: settings.filter_bits_per_key as u32,
-            block_bytes: settings.block_bytes as u32,
-            compression: if settings.compression == 1 { Compression::Lz4 } else { Compression::None },
-        }
     }
 }

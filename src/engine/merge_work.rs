@@ -10,11 +10,11 @@ use crate::format::manifest::Change;
 use crate::io::env::Turn;
 use crate::levels::version::{self, Placed, Tree};
 use crate::merge::Progress;
-use crate::table::{Admission, Otherwise, PageRank, SliceShape, Table};
+use crate::table::{Admission, Otherwise, PageRank, Table};
 
-use super::Store;
 use super::catalog::{Edit, StoreFiles};
 use super::work::{Job, Kind, MemoryPart, RETRY_NS, shape};
+use super::{Store, slices};
 
 /// What is under way.
 #[derive(Default)]
@@ -130,7 +130,7 @@ impl MergeWork {
             let places = pick.older.iter().filter(|place| place.level == below);
             older.push(places.map(|place| Arc::clone(&level(below)[place.index].table)).collect());
         }
-        let slice = SliceShape::of(&keyspace.settings());
+        let slice = slices::of_merge(&keyspace.settings(), tree, &all, pick.output_level);
         let (table_bytes, admission) = (pick.table_bytes, Some(Admission::new(&store.cache)));
         let plan = MergePlan { tree: tree.id, slice, runs, older, table_bytes, admission };
         let files = Arc::new(StoreFiles(Arc::clone(store)));

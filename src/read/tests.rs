@@ -15,6 +15,7 @@ use crate::base::step::{AHEAD, Answer, BlockAddress, Direction, Reads, Step};
 use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Cache, Claim};
 use crate::format::table::compressed::Compression;
+use crate::format::table::filter::FilterPlan;
 use crate::io::sim::{SimDisk, SimRng};
 use crate::io::storage::Storage;
 use crate::levels::version::{Change, Placed, Version};
@@ -90,8 +91,11 @@ impl Builder {
             let file = FileName::new(FileKind::Table, self.number);
             let identity = TableIdentity { file, uid: self.number, store_id: 7 };
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("no fault");
-            let shape =
-                SliceShape { filter_bits_per_key: 10, block_bytes: 4096, compression: Compression::None };
+            let shape = SliceShape {
+                filter: FilterPlan::of_bits(10),
+                block_bytes: 4096,
+                compression: Compression::None,
+            };
             builder.begin(TREE, shape).expect("no fault");
             for (key, value) in items {
                 let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };

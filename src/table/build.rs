@@ -1,8 +1,8 @@
 //! Building a table file: items in key order, slice after slice, in; one finished, synced file out.
 //!
 //! `write` (flush) and `compact` (merge) drive it. It does not choose where files end, and does not sync the
-//! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter, a separator a
-//! block, one 1 MiB buffer.
+//! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter and then its pages,
+//! a separator a block, one 1 MiB buffer.
 
 use crate::base::checksum::Context;
 use crate::base::error::Result;
@@ -14,7 +14,7 @@ use crate::format::header::FileHeader;
 use crate::format::table::compressed::Compression;
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::fence_build::FenceBuilder;
-use crate::format::table::filter::{self, FilterShape};
+use crate::format::table::filter::{self, FilterPlan, FilterShape};
 use crate::format::table::footer::{Footer, SliceEntry, Span, encode_tail};
 use crate::format::table::{FOOTER_TAG, PAGE_BYTES, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal, top};
 use crate::io::storage::Storage;
@@ -36,8 +36,7 @@ pub(crate) struct TableIdentity {
 /// Settings of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SliceShape {
-    /// 0: no filter.
-    pub(crate) filter_bits_per_key: u32,
+    pub(crate) filter: FilterPlan,
     /// What data blocks aim at; rounded up to whole units.
     pub(crate) block_bytes: u32,
     pub(crate) compression: Compression,
@@ -118,11 +117,13 @@ impl TableBuilder {
         }
     }
 
-    /// Memory held: what is not written yet, and what is kept of each item until the slice ends.
+    /// Memory held: what is not written yet, what is kept of each item until the slice ends, and the filter
+    /// that is made of it then.
     pub(crate) fn memory_bytes(&self) -> usize {
         let slice = self.slice.as_ref().map_or(0, |slice| {
             let hashes = slice.hashes.capacity() * size_of::<u64>();
-            hashes + slice.data.memory_bytes() + slice.fences.memory_bytes()
+            let filter = FilterShape::new(slice.items, slice.shape.filter).bytes() as usize;
+            hashes + filter + slice.data.memory_bytes() + slice.fences.memory_bytes()
         });
         self.out.buffer.capacity() + slice
     }
@@ -163,7 +164,7 @@ impl TableBuilder {
         slice.items += 1;
         slice.tombstones += u64::from(kind == ItemKind::Delete);
         slice.key_value_bytes += (key.len() + value.len()) as u64;
-        if slice.shape.filter_bits_per_key > 0 {
+        if slice.shape.filter.is_some() {
             slice.hashes.push(filter::field(hash));
         }
         slice.data.add(key, hash.block_tag(), kind, value);
@@ -176,7 +177,7 @@ impl TableBuilder {
     /// About what the file would have if it were finished now.
     pub(crate) fn file_bytes(&self) -> u64 {
         let slice = self.slice.as_ref().map_or(0, |slice| {
-            let filter = FilterShape::new(slice.items, slice.shape.filter_bits_per_key).bytes();
+            let filter = FilterShape::new(slice.items, slice.shape.filter).bytes();
             slice.data.pending_bytes() as u64 + filter + slice.fences.estimated_bytes()
         });
         self.out.at() + slice
@@ -263,9 +264,12 @@ impl Slice {
     /// Writes filter pages, fence pages and top block; describes the slice.
     fn write_index(&mut self, out: &mut Output) -> Result<SliceEntry> {
         let data = Span { offset: self.start, bytes: self.fences.data_bytes() };
-        let shape = FilterShape::new(self.items, self.shape.filter_bits_per_key);
         let mut pages = Vec::new();
-        filter::build(shape, &self.hashes, &mut pages);
+        let shape = filter::build(self.shape.filter, &mut self.hashes, &mut pages);
+        if shape.kind != self.shape.filter.kind && shape.pages > 0 {
+            let (file, items) = (out.identity.file, self.items);
+            log::warn!("{file}: no binary fuse found for {items} items; they have a Bloom filter");
+        }
         self.hashes = Vec::new();
         let filter_span = out.append_pages(&mut pages, shape.page_bytes as usize, BlockKind::Filter)?;
         let mut fences = self.fences.build();

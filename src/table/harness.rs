@@ -11,6 +11,7 @@ use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicU64, Event, Mutex, Ordering};
 use crate::cache::{BlockRef, Cache, Claim};
 use crate::format::table::compressed::Compression;
+use crate::format::table::filter::FilterPlan;
 use crate::io::reader::{PlainReader, Reader};
 use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
 
@@ -20,7 +21,7 @@ pub(super) const FILE: FileName = FileName { kind: FileKind::Table, number: 7, p
 pub(super) const IDENTITY: TableIdentity = TableIdentity { file: FILE, uid: 0xabcd, store_id: 99 };
 pub(super) const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 pub(super) const SHAPE: SliceShape =
-    SliceShape { filter_bits_per_key: 10, block_bytes: 4096, compression: Compression::None };
+    SliceShape { filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
 
 /// A table's contents: `None` is a tombstone.
 pub(super) type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;

@@ -232,7 +232,7 @@ impl Table {
                 return Filtered::Need(self.address(offset, shape.page_bytes, BlockKind::Filter));
             }
         };
-        if filter::may_contain(page, hash, shape.probes) { Filtered::Maybe } else { Filtered::No }
+        if shape.may_contain(page, hash) { Filtered::Maybe } else { Filtered::No }
     }
 
     /// Hints that [`Table::filter`] will be asked about this key soon.
@@ -242,7 +242,7 @@ impl Table {
         if let Some(pages) = self.filter_pages.get() {
             let hash = filter::field(hash);
             let page_bytes = shape.page_bytes as usize;
-            prefetch(pages.page(shape.page(hash) as usize, page_bytes), filter::line_at(hash, page_bytes));
+            prefetch(pages.page(shape.page(hash) as usize, page_bytes), shape.first_line_at(hash));
         }
     }
 

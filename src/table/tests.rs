@@ -10,6 +10,7 @@ use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::step::Direction;
 use crate::base::sync::{Arc, Ordering};
 use crate::format::table::compressed::Compression;
+use crate::format::table::filter::FilterPlan;
 
 /// Models of every shape that blocks, fences and separators treat differently.
 fn shapes() -> Vec<(&'static str, Model)> {
@@ -239,7 +240,7 @@ fn slices_share_a_file() {
         |keyspace, partition| TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) };
     let small: Model = [(b"a".to_vec(), Some(b"1".to_vec()))].into();
     let large: Model = (0..9000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![1; 50]))).collect();
-    let none = SliceShape { filter_bits_per_key: 0, block_bytes: 4096, compression: Compression::None };
+    let none = SliceShape { filter: FilterPlan::NONE, block_bytes: 4096, compression: Compression::None };
     let summary = bench.build(&[
         (tree(1, 1), SHAPE, &small),
         (tree(1, 2), none, &large),

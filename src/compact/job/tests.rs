@@ -7,13 +7,14 @@ use crate::base::error::Error;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::sync::{AtomicU64, Event, Ordering};
 use crate::format::table::compressed::Compression;
+use crate::format::table::filter::FilterPlan;
 use crate::io::env::Env;
 use crate::io::os::{DirectIo, ReadWith};
 use crate::table::{Discarded, TableFile};
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
 const SLICE: SliceShape =
-    SliceShape { filter_bits_per_key: 10, block_bytes: 4096, compression: Compression::None };
+    SliceShape { filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
 
 /// A run's items; tombstones are `None`.
 type Items = BTreeMap<Vec<u8>, Option<Vec<u8>>>;

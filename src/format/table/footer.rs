@@ -25,7 +25,8 @@
 //!   56   8    u64    filter offset: zero without filter pages
 //!   64   4    u32    filter page bytes
 //!   68   1    u8     filter probes
-//!   69   3           zero
+//!   69   1    u8     filter kind: zero without filter pages
+//!   70   2           zero
 //!   72   8    u64    fence offset: zero without fence pages
 //!   80   4    u32    fence pages: zero exactly if there is one data block
 //!   84   4    u32    fence page bytes
@@ -50,7 +51,7 @@
 use crate::base::codec::{Malformed, Reader};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 
-use super::filter::FilterShape;
+use super::filter::{FilterKind, FilterShape};
 use super::{DATA_BLOCK_BYTES_MAX, FOOTER_TAG, PAGE_BYTES, TAIL_TAG, UNIT_BYTES, extent_bytes};
 
 /// A run of bytes of the file.
@@ -168,7 +169,7 @@ impl SliceEntry {
         out.extend_from_slice(&self.filter.pages.to_le_bytes());
         out.extend_from_slice(&self.filter_offset.to_le_bytes());
         out.extend_from_slice(&self.filter.page_bytes.to_le_bytes());
-        out.extend_from_slice(&[self.filter.probes, 0, 0, 0]);
+        out.extend_from_slice(&[self.filter.probes, self.filter.kind as u8, 0, 0]);
         out.extend_from_slice(&self.fence_offset.to_le_bytes());
         out.extend_from_slice(&self.fence_pages.to_le_bytes());
         out.extend_from_slice(&self.fence_page_bytes.to_le_bytes());
@@ -193,8 +194,12 @@ impl SliceEntry {
         let filter_pages = reader.u32("filter pages of a slice")?;
         let filter_offset = reader.u64("filter offset")?;
         let page_bytes = reader.u32("filter page bytes")?;
-        let filter = FilterShape { pages: filter_pages, page_bytes, probes: reader.u8("filter probes")? };
-        reader.zeros(3, "padding of a slice")?;
+        let (probes, kind) = (reader.u8("filter probes")?, reader.u8("filter kind")?);
+        let Some(kind) = FilterKind::from_byte(kind) else {
+            return Err(reader.malformed("filter kind", FilterKind::Fuse as u64, u64::from(kind)));
+        };
+        let filter = FilterShape { kind, pages: filter_pages, page_bytes, probes };
+        reader.zeros(2, "padding of a slice")?;
         let fence_offset = reader.u64("fence offset")?;
         let fence_pages = reader.u32("fence pages of a slice")?;
         let fence_page_bytes = reader.u32("fence page bytes")?;

@@ -5,13 +5,14 @@ use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::region::Region;
 use crate::base::sync::Event;
 use crate::format::table::compressed::Compression;
+use crate::format::table::filter::FilterPlan;
 use crate::io::env::Env;
 use crate::io::os::{DirectIo, ReadWith};
 use crate::memtable::{Inserter, generation};
 use crate::table::{Discarded, Table, TableFile, TableStream};
 
 const SLICE: SliceShape =
-    SliceShape { filter_bits_per_key: 10, block_bytes: 4096, compression: Compression::None };
+    SliceShape { filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
 const KEEP: TreePlan = TreePlan { slice: SLICE, tombstones: Tombstones::Keep };
 const DROP: TreePlan = TreePlan { slice: SLICE, tombstones: Tombstones::Drop };
 

@@ -15,7 +15,7 @@ fn slice() -> SliceEntry {
         data: Span { offset: 4096, bytes: 8192 },
         data_blocks: 2,
         filter_offset: 12_288,
-        filter: FilterShape { pages: 1, page_bytes: 512, probes: 6 },
+        filter: FilterShape { kind: FilterKind::Line, pages: 1, page_bytes: 512, probes: 6 },
         fence_offset: 12_800,
         fence_pages: 1,
         fence_page_bytes: 512,
@@ -94,7 +94,8 @@ fn golden() {
             ("filter offset", 8),
             ("filter page bytes", 4),
             ("filter probes", 1),
-            ("zero", 3),
+            ("filter kind", 1),
+            ("zero", 2),
             ("fence offset", 8),
             ("fence pages", 4),
             ("fence page bytes", 4),
@@ -127,7 +128,7 @@ fn golden() {
 #[test]
 fn malformed_slices_are_refused() {
     type Change = fn(&mut SliceEntry);
-    let changes: [(&str, Change); 26] = [
+    let changes: [(&str, Change); 29] = [
         ("ids of a slice", |slice| slice.tree.keyspace.0 = 0),
         ("ids of a slice", |slice| slice.tree.partition.0 = 0),
         ("items of a slice", |slice| slice.items = 0),
@@ -139,8 +140,11 @@ fn malformed_slices_are_refused() {
         ("order of the first and last key", |slice| {
             (slice.items, slice.tombstones, slice.data_blocks) = (1, 0, 1)
         }),
-        ("filter of a slice", |slice| slice.filter.probes = 13),
+        ("filter of a slice", |slice| slice.filter.probes = 17),
         ("filter of a slice", |slice| slice.filter.page_bytes = 100),
+        ("filter of a slice", |slice| slice.filter.kind = FilterKind::None),
+        ("filter of a slice", |slice| slice.filter.kind = FilterKind::Fuse),
+        ("filter of a slice", |slice| slice.filter = FilterShape { page_bytes: 512, ..FilterShape::NONE }),
         ("fence pages of a slice", |slice| slice.data_blocks = 1),
         ("fence pages of a slice", |slice| slice.fence_pages = 0),
         ("fence pages of a slice", |slice| slice.fence_pages = 3),

@@ -1,0 +1,47 @@
+//! What shape a new table gets, its filter above all: by its keyspace's settings, its level, and the tree as
+//! it will be.
+//!
+//! Asked when a flush or a merge begins. Tables that are there keep theirs. Pure functions.
+
+use crate::base::settings::KeyspaceSettings;
+use crate::format::table::compressed::Compression;
+use crate::levels::filter_bits;
+use crate::levels::version::{Placed, Run, Tree};
+use crate::table::SliceShape;
+
+/// For a flush that brings about so many items to a tree.
+pub(super) fn of_flush(settings: &KeyspaceSettings, tree: Option<&Tree>, items: u64) -> SliceShape {
+    let mut by_level = tree.map(items_by_level).unwrap_or_default();
+    by_level.resize(by_level.len().max(1), 0);
+    by_level[0] += items.max(1);
+    slice_shape(settings, &by_level, 0)
+}
+
+/// For a merge of tables, each in its level, into one.
+pub(super) fn of_merge(
+    settings: &KeyspaceSettings,
+    tree: &Tree,
+    inputs: &[(usize, Placed)],
+    output_level: usize,
+) -> SliceShape {
+    let mut by_level = items_by_level(tree);
+    by_level.resize(by_level.len().max(output_level + 1), 0);
+    for (level, placed) in inputs {
+        by_level[*level] -= placed.table.items();
+        by_level[output_level] += placed.table.items();
+    }
+    slice_shape(settings, &by_level, output_level)
+}
+
+fn slice_shape(settings: &KeyspaceSettings, by_level: &[u64], level: usize) -> SliceShape {
+    SliceShape {
+        filter: filter_bits::plan(settings, by_level, level),
+        block_bytes: settings.block_bytes as u32,
+        compression: if settings.compression == 1 { Compression::Lz4 } else { Compression::None },
+    }
+}
+
+fn items_by_level(tree: &Tree) -> Vec<u64> {
+    let of_level = |runs: &Vec<_>| runs.iter().flat_map(Run::tables).map(|one| one.table.items()).sum();
+    tree.levels().iter().map(of_level).collect()
+}
