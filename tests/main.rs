@@ -8,6 +8,7 @@
 //! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
 //! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
+//! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `fixture`: a store written by an earlier build still opens.
@@ -27,6 +28,7 @@ mod full_disk;
 mod limits;
 mod reads;
 mod rng;
+mod snapshots;
 mod support;
 mod threads;
 mod twin;

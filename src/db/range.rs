@@ -80,7 +80,7 @@ impl Range {
         Range {
             handle: Arc::clone(handle),
             keyspace: Arc::clone(keyspace),
-            point: at.map_or_else(|| Arc::new(handle.point()), Arc::clone),
+            point: at.map_or_else(|| handle.point(), Arc::clone),
             range,
             front: Side { scan: None, direction: Direction::Forward },
             back: Side { scan: None, direction: Direction::Backward },
@@ -112,10 +112,10 @@ impl Range {
             Direction::Forward => (&mut self.front, &self.back),
             Direction::Backward => (&mut self.back, &self.front),
         };
-        let scan = side
-            .scan
-            .get_or_insert_with(|| scan(&self.keyspace, &self.point, self.range.clone(), side.direction));
-        if !self.handle.advance(scan)? {
+        let scan = side.scan.get_or_insert_with(|| {
+            scan(&self.handle, &self.keyspace, &self.point, self.range.clone(), side.direction)
+        });
+        if !self.handle.advance(&self.point, scan)? {
             return Ok(None);
         }
         let key = scan.key();
@@ -128,8 +128,14 @@ impl Range {
     }
 }
 
-fn scan(keyspace: &catalog::Keyspace, point: &Point, range: scan::Range, direction: Direction) -> Scan {
-    Scan::new(Arc::clone(&point.view), keyspace.tree, point.bound, range, direction)
+fn scan(
+    handle: &Handle,
+    keyspace: &catalog::Keyspace,
+    point: &Point,
+    range: scan::Range,
+    direction: Direction,
+) -> Scan {
+    Scan::new(handle.view_of(point), keyspace.tree, point.bound, range, direction)
 }
 
 /// A dropped keyspace is seen by views from before the drop, and by no other.
@@ -137,7 +143,7 @@ pub(crate) fn live_at(handle: &Handle, keyspace: &catalog::Keyspace, point: &Poi
     if handle.is_closed() {
         return Err(Error::Closed);
     }
-    if keyspace.is_dropped() && point.view.version.tree(keyspace.tree).is_none() {
+    if keyspace.is_dropped() && handle.view_of(point).version.tree(keyspace.tree).is_none() {
         return Err(Error::Dropped { name: keyspace.name.clone() });
     }
     Ok(())
@@ -210,11 +216,11 @@ impl Cursor {
         at: Option<&Arc<Point>>,
         range: scan::Range,
     ) -> Cursor {
-        let point = at.map_or_else(|| Arc::new(handle.point()), Arc::clone);
+        let point = at.map_or_else(|| handle.point(), Arc::clone);
         Cursor {
             handle: Arc::clone(handle),
             keyspace: Arc::clone(keyspace),
-            scan: scan(keyspace, &point, range, Direction::Forward),
+            scan: scan(handle, keyspace, &point, range, Direction::Forward),
             point,
             place: Place::Start,
             direction: Direction::Forward,
@@ -302,7 +308,7 @@ impl Cursor {
         } else if self.place == Place::End {
             return Ok(None);
         }
-        match self.handle.advance(&mut self.scan) {
+        match self.handle.advance(&self.point, &mut self.scan) {
             Err(error) => {
                 self.place = Place::End;
                 Err(error)

@@ -33,7 +33,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(handle: &Arc<Handle>) -> Snapshot {
-        Snapshot { handle: Arc::clone(handle), point: Arc::new(handle.snapshot_point()) }
+        Snapshot { handle: Arc::clone(handle), point: handle.snapshot_point() }
     }
 }
 

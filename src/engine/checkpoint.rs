@@ -11,13 +11,14 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
+use crate::base::sync::Arc;
 use crate::format::manifest::State;
 use crate::format::store::Live;
 use crate::io::storage::{self, Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
+use crate::levels::view::View;
 
-use super::snapshot::Point;
 use super::{Mode, Store};
 
 /// What a checkpoint is made of.
@@ -27,7 +28,7 @@ struct Moment {
     /// Of the new manifest.
     number: u64,
     /// Keeps the tables.
-    _point: Point,
+    _view: Arc<View>,
 }
 
 impl Store {
@@ -64,11 +65,16 @@ impl Store {
         let mut state = catalog.state.clone();
         state.logs.clear();
         // Under the catalog: the view is of this very state.
-        Ok(Moment { state, live: catalog.store_file.live().clone(), number, _point: self.point() })
+        Ok(Moment {
+            state,
+            live: catalog.store_file.live().clone(),
+            number,
+            _view: self.view_of(&self.point()),
+        })
     }
 
     fn write_to(&self, target: &dyn Storage, path: &Path, moment: Moment) -> Result<()> {
-        let Moment { state, live, number, _point } = moment;
+        let Moment { state, live, number, _view } = moment;
         for (number, table) in &state.tables {
             let file = table.file(*number);
             if !self.env.storage.link(file, path)? {

@@ -8,7 +8,7 @@ mod many;
 
 use crate::base::error::{Error, Result};
 use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
-use crate::base::sync::{Arc, Event};
+use crate::base::sync::Event;
 use crate::cache::{BlockRef, Claim};
 use crate::levels::view::View;
 use crate::read::get::{Get, Lookup, Op};
@@ -35,7 +35,7 @@ impl Store {
         let hash = self.secret.hash(key);
         let pin = self.epoch.pin();
         let (current, view, bound) = match at {
-            Some(point) => (None, &*point.view, point.bound),
+            Some(point) => (None, point.load(&pin).get(), point.bound),
             None => {
                 let current = self.views.load(&pin);
                 // The bound after the view: see `levels::view`.
@@ -51,7 +51,7 @@ impl Store {
         };
         let held = match (current, at) {
             (Some(current), _) => current.counted(),
-            (None, point) => Arc::clone(&point.expect("a view is current or a snapshot's").view),
+            (None, point) => point.expect("a view is current or a snapshot's").load(&pin).counted(),
         };
         drop(pin);
         self.get_from_device(&op, &held, get, reads[0].block, tracer, take)
@@ -80,9 +80,14 @@ impl Store {
         }
     }
 
-    /// Moves a scan to its next item; `false` at its end.
-    pub(crate) fn advance(&self, scan: &mut Scan) -> Result<bool> {
-        match scan.advance(&self.cache, &self.epoch.pin()) {
+    /// Moves a scan of the point to its next item; `false` at its end.
+    pub(crate) fn advance(&self, point: &Point, scan: &mut Scan) -> Result<bool> {
+        let step = {
+            let pin = self.epoch.pin();
+            Store::follow(point, scan, &pin);
+            scan.advance(&self.cache, &pin)
+        };
+        match step {
             Step::Done(moved) => moved,
             step => self.advance_from_device(scan, step),
         }

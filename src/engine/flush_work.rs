@@ -3,8 +3,8 @@
 //!
 //! It also removes files that nobody looks at any more. One thread; a turn is one bounded piece of work.
 
-use crate::base::error::Result;
-use crate::base::id::{FileKind, FileName};
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName, SEQUENCE_MAX};
 use crate::base::sync::{Arc, Ordering};
 use crate::format::manifest::Change;
 use crate::io::env::Turn;
@@ -16,6 +16,7 @@ use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
 use crate::write::writer::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
 
 use super::catalog::Edit;
+use super::history::History;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 use super::{Store, slices};
 
@@ -23,6 +24,9 @@ use super::{Store, slices};
 #[derive(Default)]
 pub(super) struct FlushWork {
     current: Option<(Arc<Sealed>, Flush)>,
+    history: Option<History>,
+    /// A history table could not be written: the next try comes after the next flush.
+    has_failed_history: bool,
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
@@ -40,8 +44,11 @@ impl Job for FlushWork {
             store.work.moved.notify();
             return idle(None);
         }
+        store.lend_to_kept();
         let step = self.step(store);
-        self.memory.set(&store.work, self.current.as_ref().map_or(0, |(_, flush)| flush.memory_bytes()));
+        let flush = self.current.as_ref().map_or(0, |(_, flush)| flush.memory_bytes());
+        let history = self.history.as_ref().map_or(0, History::memory_bytes);
+        self.memory.set(&store.work, flush + history);
         match step {
             Ok(true) => Turn::Again,
             Ok(false) => idle(None),
@@ -58,8 +65,9 @@ impl Job for FlushWork {
     }
 
     fn stop(&mut self, _store: &Store) {
-        // Its unfinished file is removed; the log has the items.
+        // Unfinished files are removed; the log has the items.
         self.current = None;
+        self.history = None;
     }
 }
 
@@ -76,19 +84,40 @@ impl FlushWork {
                 let sealed = Arc::clone(sealed);
                 self.finish(store, &sealed, output)?;
                 self.current = None;
+                self.has_failed_history = false;
                 self.went_well(store);
                 store.work.set_flushing(false);
             }
             return Ok(true);
         }
         let Some(sealed) = store.writer.oldest_sealed() else {
-            return Ok(false);
+            return Ok(self.write_history(store));
         };
         store.work.set_flushing(true);
         store.measure_pressure();
         promise(store, &sealed.logs)?;
         self.current = Some((Arc::clone(&sealed), begin(store, &sealed)?));
         Ok(true)
+    }
+
+    /// One piece of a history table, if one is due. A failure is nobody's: the memory is kept a while longer.
+    fn write_history(&mut self, store: &Arc<Store>) -> bool {
+        if self.history.is_none() && !self.has_failed_history {
+            self.history = History::begin(store).unwrap_or_else(|error| self.history_failed(&error));
+        }
+        let Some(history) = &mut self.history else { return false };
+        match history.turn(store) {
+            Ok(Progress::More) => {}
+            Ok(Progress::Done(())) => self.history = None,
+            Err(error) => self.history = self.history_failed(&error),
+        }
+        true
+    }
+
+    fn history_failed(&mut self, error: &Error) -> Option<History> {
+        log::warn!("what snapshots keep in memory could not be written out: {error}");
+        self.has_failed_history = true;
+        None
     }
 
     fn went_well(&self, store: &Store) {
@@ -182,7 +211,7 @@ fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
     };
     let generations = vec![Arc::clone(&sealed.generation)];
     let storage = Arc::clone(&store.env.storage);
-    Ok(Flush::new(storage, store.new_table()?, store.secret.clone(), generations, plan_of))
+    Ok(Flush::new(storage, store.new_table()?, store.secret.clone(), generations, SEQUENCE_MAX, plan_of))
 }
 
 /// A log, recycled if there is one to recycle, durable and named by the manifest. Nothing is left of either

@@ -9,6 +9,7 @@ pub(crate) mod catalog;
 mod checkpoint;
 mod drive;
 mod flush_work;
+mod history;
 mod keyspaces;
 mod merge_work;
 mod recover;
@@ -45,7 +46,8 @@ pub(crate) use crate::write::writer::Until;
 
 use budget::Budget;
 use catalog::CatalogCell;
-use snapshot::SnapshotCounts;
+use history::KeptLoan;
+use snapshot::Points;
 use stats::Recovery;
 use work::{Kind, Work};
 
@@ -91,7 +93,8 @@ pub(crate) struct Store {
     work: Work,
     counts: ReadCounts,
     discarded: Arc<Discarded>,
-    snapshots: Arc<SnapshotCounts>,
+    points: Points,
+    kept_loan: Mutex<KeptLoan>,
     /// Every generation that may still be in memory, for the accounts.
     generations: Mutex<Vec<Weak<Generation>>>,
     recovery: Recovery,

@@ -33,7 +33,7 @@ use super::budget::Budget;
 use super::catalog::{Catalog, CatalogCell, Keyspace};
 use super::keyspaces::restored;
 use super::refill::{Logs, replay_logs};
-use super::snapshot::SnapshotCounts;
+use super::snapshot::Points;
 use super::tables::pin_pages;
 use super::work::Work;
 use super::workers;
@@ -309,7 +309,8 @@ impl Parts {
             work: Work::default(),
             counts: ReadCounts::default(),
             discarded: self.discarded,
-            snapshots: Arc::new(SnapshotCounts::default()),
+            points: Points::default(),
+            kept_loan: Mutex::default(),
             generations: Mutex::new(alive),
             recovery: logs.recovery,
             is_closed: AtomicBool::new(false),

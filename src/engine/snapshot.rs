@@ -1,22 +1,79 @@
-//! A point in the order of writes, with the view that holds its items.
+//! Points in the order of writes, each with the view that holds its items: what snapshots and iterators read
+//! from, and the list of those alive.
+//!
+//! A point's bound never changes; its view may be replaced by another that holds the same items (`history`).
+//! Any thread.
 
+use std::sync::atomic::AtomicUsize;
+
+use crate::base::epoch::{Loaded, Pin, Published};
 use crate::base::id::Sequence;
-use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::base::sync::{Arc, Mutex, Ordering, Weak};
 use crate::levels::view::View;
+use crate::read::scan::Scan;
 
 use super::Store;
 
 /// What a snapshot or an iterator reads from.
 pub(crate) struct Point {
-    pub(crate) view: Arc<View>,
+    view: Published<View>,
     pub(crate) bound: Sequence,
-    counted: Option<Arc<SnapshotCounts>>,
+    kind: PointKind,
 }
 
-/// Snapshots alive.
-#[derive(Debug, Default)]
-pub(crate) struct SnapshotCounts {
-    pub(crate) alive: AtomicU64,
+/// Whose point it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PointKind {
+    Iterator,
+    /// Taken at that time of the store's clock.
+    Snapshot {
+        taken_ns: u64,
+    },
+}
+
+/// Lists of points, so that threads that begin iterators seldom meet.
+const SHARDS_COUNT: usize = 16;
+/// Points in a list before the dead are looked for.
+const POINTS_COUNT_MIN: usize = 32;
+
+static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS_COUNT;
+}
+
+/// Every point that may be alive.
+#[derive(Default)]
+pub(crate) struct Points {
+    shards: [Mutex<Shard>; SHARDS_COUNT],
+}
+
+#[derive(Default)]
+struct Shard {
+    points: Vec<Weak<Point>>,
+    /// Length at which the dead are taken out.
+    clean_at: usize,
+}
+
+impl Points {
+    fn add(&self, point: &Arc<Point>) {
+        let shard = SHARD.try_with(|shard| *shard).unwrap_or(0);
+        let mut shard = self.shards[shard].lock();
+        if shard.points.len() >= shard.clean_at {
+            shard.points.retain(|one| one.strong_count() > 0);
+            shard.clean_at = (2 * shard.points.len()).max(POINTS_COUNT_MIN);
+        }
+        shard.points.push(Arc::downgrade(point));
+    }
+
+    /// Those alive now.
+    pub(crate) fn alive(&self) -> Vec<Arc<Point>> {
+        let mut alive = Vec::new();
+        for shard in &self.shards {
+            alive.extend(shard.lock().points.iter().filter_map(Weak::upgrade));
+        }
+        alive
+    }
 }
 
 impl std::fmt::Debug for Point {
@@ -25,29 +82,79 @@ impl std::fmt::Debug for Point {
     }
 }
 
-impl Drop for Point {
-    fn drop(&mut self) {
-        if let Some(counts) = &self.counted {
-            counts.alive.fetch_sub(1, Ordering::Relaxed);
-        }
+impl Point {
+    /// What it reads from now.
+    pub(crate) fn load<'p>(&self, pin: &'p Pin) -> Loaded<'p, View> {
+        self.view.load(pin)
+    }
+
+    /// Has it read from another view from now on, which holds the same up to the bound.
+    pub(super) fn replace(&self, view: Arc<View>) {
+        self.view.store(view);
+    }
+
+    pub(super) fn kind(&self) -> PointKind {
+        self.kind
     }
 }
 
 impl Store {
     /// Now, for an iterator.
-    pub(crate) fn point(&self) -> Point {
-        let pin = self.epoch.pin();
-        let view = self.views.load(&pin);
-        // The bound after the view: see `levels::view`.
-        let bound = self.writer.visible();
-        Point { view: view.counted(), bound, counted: None }
+    pub(crate) fn point(&self) -> Arc<Point> {
+        self.point_of(PointKind::Iterator)
     }
 
     /// Now, for a snapshot: it is counted in `stats`.
-    pub(crate) fn snapshot_point(&self) -> Point {
-        self.snapshots.alive.fetch_add(1, Ordering::Relaxed);
-        let mut point = self.point();
-        point.counted = Some(Arc::clone(&self.snapshots));
+    pub(crate) fn snapshot_point(&self) -> Arc<Point> {
+        self.point_of(PointKind::Snapshot { taken_ns: self.env.clock.now_ns() })
+    }
+
+    fn point_of(&self, kind: PointKind) -> Arc<Point> {
+        let (view, bound) = self.now();
+        let point = Arc::new(Point { view: Published::new(&self.epoch, view), bound, kind });
+        self.points.add(&point);
         point
+    }
+
+    /// The present view, counted, and the bound that goes with it.
+    pub(super) fn now(&self) -> (Arc<View>, Sequence) {
+        let pin = self.epoch.pin();
+        let view = self.views.load(&pin).counted();
+        // The bound after the view: see `levels::view`.
+        (view, self.writer.visible())
+    }
+
+    /// The view of a point, for what outlives a pin.
+    pub(crate) fn view_of(&self, point: &Point) -> Arc<View> {
+        point.load(&self.epoch.pin()).counted()
+    }
+
+    /// Has a scan of the point go on in the point's present view.
+    pub(super) fn follow(point: &Point, scan: &mut Scan, pin: &Pin) {
+        let view = point.load(pin);
+        if !std::ptr::eq(view.get(), scan.view()) {
+            scan.replace_view(view.counted());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::run;
+    use crate::io::sim::SimDisk;
+
+    /// Points are listed while they live; lists of dead ones do not grow.
+    #[test]
+    fn points_are_listed_while_they_live() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
+        let kept: Vec<Arc<Point>> = (0..10).map(|_| store.snapshot_point()).collect();
+        (0..10_000).for_each(|_| drop(store.point()));
+        assert_eq!(store.points.alive().len(), 10);
+        let listed: usize = store.points.shards.iter().map(|shard| shard.lock().points.len()).sum();
+        assert!(listed <= POINTS_COUNT_MIN + 2 * kept.len(), "{listed}");
+        drop(kept);
+        assert!(store.points.alive().is_empty());
+        store.close().expect("closes");
     }
 }

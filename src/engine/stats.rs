@@ -8,6 +8,7 @@ use crate::levels::version::{Placed, Tree, Version};
 use super::Store;
 use super::budget::GENERATION_COUNT;
 use super::catalog::Keyspace;
+use super::snapshot::PointKind;
 
 /// What opening the store found.
 #[derive(Clone, Debug, Default)]
@@ -300,15 +301,24 @@ pub struct RecoveryStats {
 /// assert_eq!(db.stats().snapshots.alive, 0);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SnapshotStats {
     /// Snapshots alive.
     pub alive: u64,
-    /// Memtable generations that only snapshots and iterators keep in memory, beyond the budget.
+    /// Nanoseconds since the oldest of them was taken.
+    pub oldest_ns: u64,
+    /// Memtable generations that only snapshots and iterators keep in memory. The cache leaves them the room;
+    /// past a sixteenth of the budget they are written to history tables.
     pub generations: u64,
     /// Their bytes.
     pub generation_bytes: u64,
+    /// Table files that only snapshots and iterators keep.
+    pub files: u64,
+    /// Their bytes.
+    pub file_bytes: u64,
+    /// History tables written since the store was opened.
+    pub history_tables: u64,
 }
 
 /// Flushes and merges.
@@ -346,11 +356,9 @@ impl Store {
             let names = self.catalog.names();
             names.values().map(|one| keyspace_stats(one, view.version.tree(one.tree))).collect()
         };
-        let in_view = view.generations.len() as u64;
         let files: BTreeMap<u64, u64> = placed(&view.version).map(file_bytes).collect();
         drop(pin);
-        let (memory, generations) = self.memory_stats();
-        let kept = generations.saturating_sub(in_view + u64::from(self.writer.has_spare()));
+        let memory = self.memory_stats();
         Stats {
             keyspaces,
             memory,
@@ -367,11 +375,7 @@ impl Store {
                 discarded_bytes: self.recovery.discarded_bytes,
                 open_ns: self.recovery.open_ns,
             },
-            snapshots: SnapshotStats {
-                alive: self.snapshots.alive.load(Ordering::Relaxed),
-                generations: kept,
-                generation_bytes: kept * self.budget.generation_bytes,
-            },
+            snapshots: self.snapshot_stats(&files),
             background: BackgroundStats {
                 sealed: self.writer.sealed_count() as u64,
                 flushes: self.work.flushes.load(Ordering::Relaxed),
@@ -387,8 +391,27 @@ impl Store {
         keyspace_stats(keyspace, self.views.load(&pin).get().version.tree(keyspace.tree))
     }
 
-    /// Memory by role, and how many generations there are.
-    fn memory_stats(&self) -> (MemoryStats, u64) {
+    /// What snapshots and iterators keep that the present version, of these files, does not.
+    fn snapshot_stats(&self, files: &BTreeMap<u64, u64>) -> SnapshotStats {
+        let (mut stats, mut kept) = (SnapshotStats::default(), BTreeMap::new());
+        let now_ns = self.env.clock.now_ns();
+        for point in self.points.alive() {
+            if let PointKind::Snapshot { taken_ns } = point.kind() {
+                stats.alive += 1;
+                stats.oldest_ns = stats.oldest_ns.max(now_ns.saturating_sub(taken_ns));
+            }
+            let view = self.view_of(&point);
+            kept.extend(placed(&view.version).map(file_bytes).filter(|(file, _)| !files.contains_key(file)));
+        }
+        (stats.files, stats.file_bytes) = (kept.len() as u64, kept.values().sum());
+        stats.generation_bytes = self.kept_bytes();
+        stats.generations = stats.generation_bytes / self.budget.generation_bytes;
+        stats.history_tables = self.work.histories.load(Ordering::Relaxed);
+        stats
+    }
+
+    /// Memory by role.
+    fn memory_stats(&self) -> MemoryStats {
         let alive: Vec<u64> = {
             let generations = self.generations.lock();
             let alive = generations.iter().filter_map(|one| one.upgrade());
@@ -396,19 +419,25 @@ impl Store {
         };
         let cache = self.cache.stats();
         let cache_bytes = cache.used_bytes + cache.index_bytes + cache.heap_bytes;
-        let bounds_bytes = cache.lent_bytes.saturating_sub(cache.heap_bytes);
-        let budget = &self.budget;
+        // The cache leaves room to blocks outside it, to bounds, and to what snapshots keep.
+        let kept_bytes = self.kept_loan.lock().as_ref().map_or(0, |(bytes, _)| *bytes as u64);
+        let bounds_bytes = cache.lent_bytes.saturating_sub(cache.heap_bytes + kept_bytes);
+        let (budget, others_bytes) = (&self.budget, bounds_bytes + kept_bytes);
         let role = |name, bytes, limit_bytes| MemoryRole { name, bytes, limit_bytes };
         let roles = vec![
-            role("write buffers", alive.iter().sum(), GENERATION_COUNT * budget.generation_bytes),
-            role("cache", cache_bytes, budget.cache_bytes.saturating_sub(cache.pinned_bytes + bounds_bytes)),
+            role(
+                "write buffers",
+                alive.iter().sum(),
+                GENERATION_COUNT * budget.generation_bytes + kept_bytes,
+            ),
+            role("cache", cache_bytes, budget.cache_bytes.saturating_sub(cache.pinned_bytes + others_bytes)),
             role("filters and fences", cache.pinned_bytes, cache.pinned_bytes),
             // Two keys a table and a separator a fence page: they take what they take.
             role("table bounds", bounds_bytes, bounds_bytes),
             role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes),
         ];
         let used_bytes = roles.iter().map(|role| role.bytes).sum();
-        (MemoryStats { budget_bytes: budget.memory_bytes, used_bytes, roles }, alive.len() as u64)
+        MemoryStats { budget_bytes: budget.memory_bytes, used_bytes, roles }
     }
 
     fn io_stats(&self) -> IoStats {

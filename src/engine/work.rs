@@ -37,6 +37,7 @@ pub(super) struct Work {
     pub(super) merge_write_bytes: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) merges: AtomicU64,
+    pub(super) histories: AtomicU64,
     /// Memory of flushes and merges under way.
     pub(super) memory_bytes: AtomicU64,
 }

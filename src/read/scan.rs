@@ -81,6 +81,8 @@ pub(crate) struct Scan {
     bound: Sequence,
     range: Range,
     direction: Direction,
+    /// Where it was last told to begin.
+    from: Bound<Vec<u8>>,
     sources: Vec<Source>,
     merge: LoserTree,
     /// Sources not positioned yet, and those of them whose ask is in flight.
@@ -116,6 +118,7 @@ impl Scan {
             bound,
             range,
             direction,
+            from: Bound::Unbounded,
             sources: Vec::new(),
             merge: LoserTree::new(0, direction),
             unready: Vec::new(),
@@ -126,6 +129,19 @@ impl Scan {
         };
         scan.position();
         scan
+    }
+
+    /// What it reads from.
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Goes on after the item it stands at, or from where it was to begin, in a view that holds the same
+    /// items.
+    pub(crate) fn replace_view(&mut self, view: Arc<View>) {
+        self.view = view;
+        let from = if self.has_key { Bound::Excluded(self.key.clone()) } else { self.from.clone() };
+        self.position_from(from.as_ref().map(Vec::as_slice));
     }
 
     /// Stands anew: before the first item at or after `key` (before it, going backward) that is in the range.
@@ -206,6 +222,7 @@ impl Scan {
         }
         self.unready = (0..self.sources.len()).map(|source| Waiting { source, ask: None }).collect();
         self.merge = LoserTree::new(self.sources.len(), self.direction);
+        self.from = from;
     }
 
     /// Moves the source that yielded the last item.

@@ -16,7 +16,7 @@
 
 use crate::base::error::Result;
 use crate::base::hash::HashSecret;
-use crate::base::id::{ItemKind, SEQUENCE_MAX, Sequence, TreeId};
+use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::io::storage::Storage;
@@ -63,7 +63,7 @@ pub(crate) struct FlushCounts {
 pub(crate) struct FlushOutput {
     /// `None` if nothing of the generations is kept.
     pub(crate) table: Option<TableSummary>,
-    /// First and last sequence number of the generations.
+    /// First and last sequence number of the generations, up to the bound.
     pub(crate) sequences: Option<(Sequence, Sequence)>,
     pub(crate) counts: FlushCounts,
 }
@@ -72,6 +72,8 @@ pub(crate) struct FlushOutput {
 pub(crate) struct Flush {
     /// Newest first.
     generations: Vec<Arc<Generation>>,
+    /// Versions after it are left out.
+    bound: Sequence,
     secret: HashSecret,
     /// Trees that are still to come, the next one last.
     trees: Vec<(TreeId, TreePlan)>,
@@ -96,20 +98,22 @@ enum Slice {
 }
 
 impl Flush {
-    /// A flush of sealed generations, newest first, into the file `identity`. `plan_of` is asked for each
-    /// tree once, and answers `None` for a dropped one.
+    /// A flush of what sealed generations, newest first, hold up to `bound`, into the file `identity`.
+    /// `plan_of` is asked for each tree once, and answers `None` for a dropped one.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         identity: TableIdentity,
         secret: HashSecret,
         generations: Vec<Arc<Generation>>,
+        bound: Sequence,
         plan_of: impl FnMut(TreeId) -> Option<TreePlan>,
     ) -> Flush {
         let ids: BTreeSet<TreeId> = generations.iter().flat_map(|one| one.trees()).collect();
         let mut plan_of = plan_of;
         let trees = ids.into_iter().rev().filter_map(|tree| Some((tree, plan_of(tree)?))).collect();
         let output = Output { storage, identity, builder: None };
-        Flush { generations, secret, trees, current: None, output, counts: FlushCounts::default() }
+        let counts = FlushCounts::default();
+        Flush { generations, bound, secret, trees, current: None, output, counts }
     }
 
     /// Memory for writing, in bytes.
@@ -155,7 +159,7 @@ impl Flush {
 
     fn begin(&self, tree: TreeId, plan: TreePlan) -> Current {
         let sources: Vec<GenerationSource> =
-            self.generations.iter().map(|one| GenerationSource::new(Arc::clone(one), tree)).collect();
+            self.generations.iter().map(|one| GenerationSource::new(one, tree, self.bound)).collect();
         let firsts = sources.iter().filter_map(|source| Some(source.item()?.key));
         let lasts = sources.iter().filter_map(GenerationSource::last_key);
         let (min, max) = (firsts.min().unwrap_or_default(), lasts.max().unwrap_or_default());
@@ -178,6 +182,7 @@ impl Flush {
         self.counts.bytes_written = table.as_ref().map_or(0, |table| table.bytes);
         let ranges = self.generations.iter().filter_map(|one| one.sequences());
         let sequences = ranges.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let sequences = sequences.map(|(first, last)| (first, last.min(self.bound)));
         Ok(FlushOutput { table, sequences, counts: self.counts })
     }
 }
@@ -207,17 +212,18 @@ impl Output {
 struct GenerationSource {
     generation: Arc<Generation>,
     tree: TreeId,
+    bound: Sequence,
     position: Option<Position>,
 }
 
 impl GenerationSource {
-    fn new(generation: Arc<Generation>, tree: TreeId) -> GenerationSource {
-        let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, SEQUENCE_MAX);
-        GenerationSource { generation, tree, position }
+    fn new(generation: &Arc<Generation>, tree: TreeId, bound: Sequence) -> GenerationSource {
+        let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, bound);
+        GenerationSource { generation: Arc::clone(generation), tree, bound, position }
     }
 
     fn last_key(&self) -> Option<&[u8]> {
-        let last = self.generation.seek(self.tree, Bound::Unbounded, Direction::Backward, SEQUENCE_MAX)?;
+        let last = self.generation.seek(self.tree, Bound::Unbounded, Direction::Backward, self.bound)?;
         Some(self.generation.item(last).key)
     }
 }
@@ -231,7 +237,7 @@ impl Source for GenerationSource {
 
     fn advance(&mut self) -> Result<()> {
         if let Some(position) = self.position {
-            self.position = self.generation.step(self.tree, position, Direction::Forward, SEQUENCE_MAX);
+            self.position = self.generation.step(self.tree, position, Direction::Forward, self.bound);
         }
         Ok(())
     }

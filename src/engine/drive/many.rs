@@ -4,6 +4,7 @@
 //! of them; before anything is read from the device it ends, and the view is held by a count.
 
 use crate::base::error::{Error, Result};
+use crate::base::id::Sequence;
 use crate::base::step::{Answer, BlockAddress, Reads, Step};
 use crate::cache::BlockRef;
 use crate::levels::view::View;
@@ -48,17 +49,12 @@ impl Store {
         at: Option<&Point>,
         mut take: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let point;
-        let at = match at {
-            Some(at) => at,
-            None => {
-                point = self.point();
-                &point
-            }
-        };
+        let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
         for (index, batch) in keys.chunks(BATCH_COUNT).enumerate() {
             let first = index * BATCH_COUNT;
-            self.get_batch(keyspace, batch, at, &mut |number, value| take(first + number, value))?;
+            self.get_batch(keyspace, batch, (&view, bound), &mut |number, value| {
+                take(first + number, value)
+            })?;
         }
         Ok(())
     }
@@ -67,26 +63,26 @@ impl Store {
         &self,
         keyspace: &Keyspace,
         keys: &[K],
-        at: &Point,
+        (view, bound): (&View, Sequence),
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         let ops = keys.iter().map(|key| {
             let key = key.as_ref();
-            Op { tree: keyspace.tree, key, hash: self.secret.hash(key), bound: at.bound }
+            Op { tree: keyspace.tree, key, hash: self.secret.hash(key), bound }
         });
         let mut machines: Vec<Machine<'_>> = Vec::with_capacity(keys.len());
         let mut rounds = Rounds::default();
         {
             let pin = self.epoch.pin();
             for (number, op) in ops.enumerate() {
-                let (get, step) = Get::start(&op, &at.view, &self.cache, &pin, &mut TakeTurns);
+                let (get, step) = Get::start(&op, view, &self.cache, &pin, &mut TakeTurns);
                 machines.push(Machine { op, get, answer: None });
                 rounds.note(number, step, take);
             }
         }
-        self.run_rounds(&mut machines, &at.view, &mut rounds, take);
+        self.run_rounds(&mut machines, view, &mut rounds, take);
         if !rounds.asked.is_empty() {
-            self.read_and_go_on(&mut machines, &at.view, &mut rounds, take);
+            self.read_and_go_on(&mut machines, view, &mut rounds, take);
         }
         rounds.failed.map_or(Ok(()), |(_, error)| Err(error))
     }

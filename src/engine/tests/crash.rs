@@ -204,9 +204,9 @@ pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
     let mut counts = [0; 2];
     for (index, direction) in [Direction::Forward, Direction::Backward].into_iter().enumerate() {
         let range = (Bound::Unbounded, Bound::Unbounded);
-        let mut scan = Scan::new(Arc::clone(&point.view), keyspace.tree, point.bound, range, direction);
+        let mut scan = Scan::new(store.view_of(&point), keyspace.tree, point.bound, range, direction);
         let mut last: Option<Vec<u8>> = None;
-        while store.advance(&mut scan)? {
+        while store.advance(&point, &mut scan)? {
             let (key, value) = (scan.key(), scan.value());
             let is_in_order = last.as_deref().is_none_or(|last| match direction {
                 Direction::Forward => last < key,

@@ -58,7 +58,7 @@ impl Files {
         let file = FileName::new(FileKind::Table, self.number);
         let identity = TableIdentity { file, uid: 77, store_id: 5 };
         let generations = generations.iter().map(|one| Arc::clone(one)).collect();
-        Flush::new(Arc::clone(&self.storage), identity, secret(), generations, plan_of)
+        Flush::new(Arc::clone(&self.storage), identity, secret(), generations, SEQUENCE_MAX, plan_of)
     }
 
     /// Tree and items of each slice.

@@ -1,0 +1,181 @@
+//! Long snapshots and iterators: what they keep in memory goes to tables of their own, and they notice
+//! nothing.
+
+use trine::sim::{Crash, Failure, Fault, Operation, Repeat, World};
+use trine::{Db, Keyspace, KeyspaceAt, Ordered, Snapshot};
+
+use crate::rng::{Rng, with_seeds};
+use crate::support::Model;
+
+fn open(world: &World) -> (Db, Keyspace<Ordered>) {
+    let db = world.builder().memory_bytes(256 << 10).set("manifest_bytes", 16 << 10).open().unwrap();
+    let users = db.ordered("users").open().unwrap();
+    (db, users)
+}
+
+/// Puts and removals of keys that the seed chooses, also in `model`.
+fn write(users: &Keyspace<Ordered>, model: &mut Model, rng: &mut Rng, count: usize) {
+    for _ in 0..count {
+        let key = format!("{:04}", rng.below(600)).into_bytes();
+        if rng.below(4) == 0 {
+            users.delete(&key).unwrap();
+            model.remove(&key);
+        } else {
+            let value = rng.below(1 << 30).to_string().repeat(1 + rng.below(20)).into_bytes();
+            users.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+    }
+}
+
+fn held(at: &KeyspaceAt<Ordered>) -> Model {
+    at.iter().map(|item| item.unwrap()).map(|(key, value)| (key.into(), value.into())).collect()
+}
+
+fn histories(world: &World) -> usize {
+    world.files().unwrap().iter().filter(|name| name.starts_with("history")).count()
+}
+
+/// Snapshots taken at any moment, of which some share one, see what they saw while everything is written
+/// over many times; the memory they kept is given back, by tables that go with them.
+#[test]
+fn long_snapshots_keep_tables_and_no_memory() {
+    with_seeds("long_snapshots_keep_tables_and_no_memory", 12, |seed| {
+        let world = World::new(seed);
+        let (db, users) = open(&world);
+        let (mut rng, mut model) = (Rng::new(seed), Model::new());
+        let mut taken: Vec<(Snapshot, Model)> = Vec::new();
+        for _ in 0..6 {
+            let count = rng.below(400);
+            write(&users, &mut model, &mut rng, count);
+            taken.push((db.snapshot(), model.clone()));
+            if rng.below(2) == 0 {
+                taken.push((db.snapshot(), model.clone()));
+            }
+        }
+        for _ in 0..4 {
+            write(&users, &mut model, &mut rng, 2000);
+            world.run_until_idle();
+            let stats = db.stats();
+            assert!(stats.snapshots.generation_bytes * 16 <= stats.memory.budget_bytes, "{stats:?}");
+            assert!(stats.memory.used_bytes <= stats.memory.budget_bytes, "{stats:?}");
+            for (snapshot, model) in &taken {
+                let at = users.at(snapshot);
+                assert_eq!(held(&at), *model);
+                for key in (0..600).map(|number| format!("{number:04}").into_bytes()) {
+                    assert_eq!(at.get(&key).unwrap().as_deref(), model.get(&key).map(Vec::as_slice));
+                }
+            }
+        }
+        let stats = db.stats().snapshots;
+        assert_eq!(stats.alive, taken.len() as u64);
+        assert!(stats.history_tables > 0 && histories(&world) > 0, "{stats:?}");
+        assert!(stats.files > 0 && stats.file_bytes > 0 && stats.oldest_ns > 0, "{stats:?}");
+        drop(taken);
+        users.put("one more", "1").unwrap();
+        db.compact().unwrap();
+        world.run_until_idle();
+        assert_eq!(histories(&world), 0, "they go with their last reader");
+        let stats = db.stats().snapshots;
+        assert_eq!((stats.alive, stats.files, stats.generations, stats.oldest_ns), (0, 0, 0, 0));
+        db.close().unwrap();
+    });
+}
+
+/// Iterators and cursors that stand in the middle go on where they were, in both directions, though what they
+/// read from is moved under them; the memory is free once they have stepped.
+#[test]
+fn iterators_follow_their_view() {
+    with_seeds("iterators_follow_their_view", 12, |seed| {
+        let world = World::new(seed);
+        let (db, users) = open(&world);
+        let (mut rng, mut model) = (Rng::new(seed), Model::new());
+        let count = 200 + rng.below(400);
+        write(&users, &mut model, &mut rng, count);
+        let expected: Vec<(Vec<u8>, Vec<u8>)> = model.clone().into_iter().collect();
+        let mut iterator = users.iter();
+        let (mut cursor, mut sought) = (users.cursor::<&str>(..), users.cursor::<&str>(..));
+        let untouched = users.iter();
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        sought.seek("0300").unwrap();
+        for round in 0..5 {
+            for _ in 0..rng.below(10) {
+                front.extend(iterator.next().map(Result::unwrap));
+                back.extend(iterator.next_back().map(Result::unwrap));
+                cursor.next().unwrap();
+            }
+            write(&users, &mut model, &mut rng, 1500);
+            world.run_until_idle();
+            let at = cursor.next().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
+            let prev = cursor.prev().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
+            if let (Some(at), Some(prev)) = (at, prev) {
+                let index = expected.iter().position(|one| *one == at).expect("an item of then");
+                assert_eq!(expected[index - 1], prev, "round {round}");
+            }
+        }
+        let first = expected.iter().find(|(key, _)| key.as_slice() >= b"0300");
+        let found = sought.next().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
+        assert_eq!(found.as_ref(), first);
+        front.extend(iterator.map(Result::unwrap));
+        front.extend(back.into_iter().rev());
+        let got: Vec<(Vec<u8>, Vec<u8>)> = front.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        assert_eq!(got, expected);
+        let got: Vec<(Vec<u8>, Vec<u8>)> =
+            untouched.map(Result::unwrap).map(|(k, v)| (k.into(), v.into())).collect();
+        assert_eq!(got, expected);
+        assert!(db.stats().snapshots.history_tables > 0);
+        drop((cursor, sought));
+        db.compact().unwrap();
+        world.run_until_idle();
+        assert_eq!((db.stats().snapshots.generations, histories(&world)), (0, 0));
+    });
+}
+
+/// A dropped keyspace stays with the snapshots from before, also what was only in memory; one made after the
+/// snapshot is not in it.
+#[test]
+fn snapshots_keep_dropped_keyspaces() {
+    let world = World::new(7);
+    let (db, users) = open(&world);
+    let old = db.ordered("old").open().unwrap();
+    old.put("ann", "1").unwrap();
+    let snapshot = db.snapshot();
+    db.drop_keyspace("old").unwrap();
+    let new = db.ordered("new").open().unwrap();
+    new.put("bob", "2").unwrap();
+    write(&users, &mut Model::new(), &mut Rng::new(7), 4000);
+    world.run_until_idle();
+    assert!(db.stats().snapshots.history_tables > 0);
+    assert_eq!(old.at(&snapshot).get("ann").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(new.at(&snapshot).get("bob").unwrap(), None);
+    assert_eq!(users.at(&snapshot).iter().count(), 0);
+}
+
+/// A history table that cannot be written keeps nobody from anything; what a crash leaves of one is removed.
+#[test]
+fn history_tables_are_nobodys_trouble() {
+    let world = World::new(9);
+    let (db, users) = open(&world);
+    let (mut rng, mut model) = (Rng::new(9), Model::new());
+    write(&users, &mut model, &mut rng, 300);
+    let (snapshot, then) = (db.snapshot(), model.clone());
+    for failure in [Failure::Full, Failure::Io] {
+        world.fail(&[Fault::of(Operation::Write, failure).in_files("history").repeat(Repeat::Always)]);
+        write(&users, &mut model, &mut rng, 1500);
+        world.run_until_idle();
+        db.flush().unwrap();
+        assert_eq!(held(&users.at(&snapshot)), then);
+    }
+    assert_eq!(db.stats().snapshots.history_tables, 0);
+    world.fail(&[]);
+    write(&users, &mut model, &mut rng, 1500);
+    db.flush().unwrap();
+    world.run_until_idle();
+    assert!(histories(&world) > 0);
+    assert_eq!(held(&users.at(&snapshot)), then);
+    let after = world.crash(Crash::Process, 1);
+    assert!(histories(&after) > 0);
+    let (_db, users) = open(&after);
+    assert_eq!(histories(&after), 0);
+    assert_eq!(crate::support::contents(&users), model);
+}
