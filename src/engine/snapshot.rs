@@ -4,11 +4,9 @@
 //! A point's bound never changes; its view may be replaced by another that holds the same items (`history`).
 //! Any thread.
 
-use std::sync::atomic::AtomicUsize;
-
 use crate::base::epoch::{Loaded, Pin, Published};
 use crate::base::id::Sequence;
-use crate::base::sync::{Arc, Mutex, Ordering, Weak};
+use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, Weak};
 use crate::levels::view::View;
 use crate::read::scan::Scan;
 

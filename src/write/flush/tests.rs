@@ -1,7 +1,7 @@
 //! Flushes of small generations into real files.
 
 use super::*;
-use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, SEQUENCE_MAX};
 use crate::base::region::Region;
 use crate::base::sync::Event;
 use crate::format::table::compressed::Compression;
