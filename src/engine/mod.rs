@@ -14,6 +14,7 @@ mod keyspaces;
 mod merge_work;
 mod recover;
 mod refill;
+mod reflush;
 mod slices;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
