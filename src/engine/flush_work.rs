@@ -225,7 +225,10 @@ fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
     };
     let generations = vec![Arc::clone(&sealed.generation)];
     let storage = Arc::clone(&store.env.storage);
-    Ok(Flush::new(storage, store.new_table()?, store.secret.clone(), generations, SEQUENCE_MAX, plan_of))
+    let secret = store.secret.clone();
+    let mut flush = Flush::new(storage, store.new_table()?, secret, generations, SEQUENCE_MAX, plan_of);
+    flush.set_write_bytes(store.budget.write_bytes());
+    Ok(flush)
 }
 
 /// A log, recycled if there is one to recycle, durable and named by the manifest. Nothing is left of either

@@ -73,7 +73,8 @@ impl History {
         };
         let (storage, secret) = (Arc::clone(&store.env.storage), store.secret.clone());
         let generations = need.generations.clone();
-        let flush = Flush::new(storage, identity, secret, generations, need.bound, shape);
+        let mut flush = Flush::new(storage, identity, secret, generations, need.bound, shape);
+        flush.set_write_bytes(store.budget.write_bytes());
         Ok(Some(History { need, flush }))
     }
 
