@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 
 use crate::base::error::Result;
 use crate::base::sync::Arc;
+use crate::engine::Wants;
 use crate::engine::snapshot::Point;
 
 use super::range::{self, Cursor, Range};
@@ -124,7 +125,8 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, take: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| value.map(take))
+        self.keyspace
+            .lookup((key.as_ref(), Wants::Value), Some(&self.snapshot.point), |value| value.map(take))
     }
 
     /// As [`Keyspace::get_into`].
@@ -146,7 +148,7 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
-        self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| {
+        self.keyspace.lookup((key.as_ref(), Wants::Value), Some(&self.snapshot.point), |value| {
             buffer.clear();
             buffer.extend_from_slice(value.unwrap_or_default());
             value.is_some()
@@ -169,7 +171,8 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| value.is_some())
+        self.keyspace
+            .lookup((key.as_ref(), Wants::Presence), Some(&self.snapshot.point), |value| value.is_some())
     }
 }
 

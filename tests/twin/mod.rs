@@ -57,6 +57,8 @@ struct Twin {
 
 const NAMES: [&str; 4] = ["a", "b", "users", "z"];
 const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Lengths of values around which they are stored, cached or refused in another way.
+const LIMITS: [usize; 7] = [4040, 8150, 16 << 10, 65_480, 131_000, 262_144, VALUE_BYTES_MAX - 3];
 /// What an item adds to its key and value in a batch, at most.
 const ITEM_BYTES_MAX: usize = 24;
 
@@ -160,6 +162,7 @@ impl Twin {
     fn value(&mut self) -> Arc<[u8]> {
         self.writes += 1;
         let bytes = match self.rng.below(1000) {
+            0 if self.rng.one_in(2) => *self.rng.choose(&LIMITS) - 3 + self.rng.below(7),
             0 => self.rng.below(VALUE_BYTES_MAX + 1),
             1..=10 => self.rng.below(9000),
             11..=300 => self.rng.below(400),

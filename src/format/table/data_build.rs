@@ -32,6 +32,10 @@ use super::{common_prefix, extent_bytes, seal};
 
 /// A block of the target size that is filled to this share, in percent, is cut at once.
 const FILL_PERCENT: usize = 95;
+/// From this length on a value in a block of its own has its whole key in the fences, where keys are not
+/// long.
+const ALONE_VALUE_BYTES_MIN: usize = 16 << 10;
+const ALONE_KEY_BYTES_MAX: usize = 128;
 /// Largest end that a `u16` holds.
 const NARROW_MAX: usize = u16::MAX as usize;
 
@@ -155,6 +159,15 @@ impl DataBuilder {
     pub(crate) fn key(&self, index: usize) -> &[u8] {
         let item = &self.items[index];
         &self.bytes[item.key_at..item.key_at + item.key_bytes]
+    }
+
+    /// Whether the first pending item alone is a block of a large value: its fence then says its whole key.
+    pub(crate) fn is_alone(&self, count: usize) -> bool {
+        let item = &self.items[0];
+        count == 1
+            && item.kind == ItemKind::Put
+            && item.key_bytes <= ALONE_KEY_BYTES_MAX
+            && item.value_bytes >= ALONE_VALUE_BYTES_MIN
     }
 
     /// Bytes a block of the first `count` pending items takes, without padding.
