@@ -176,8 +176,8 @@ fn snapshots_keep_what_they_see() {
     assert_eq!(tables(), 0);
 }
 
-/// A value of 64 KiB to 1 MiB is one device read, passes the cache by and leaves no memory behind; whether its
-/// key is there, or another is not, is known without a read.
+/// A value of 64 KiB to 1 MiB is one device read, passes the cache by and leaves no memory behind; whether
+/// its key is there, or another is not, is known without a read.
 #[test]
 fn large_values_are_read_once_and_alone() {
     let scratch = Scratch::new();
@@ -189,7 +189,8 @@ fn large_values_are_read_once_and_alone() {
     }
     put(&db, &items, 0..2000);
     db.compact().expect("merges");
-    let small_items = |from| (from..2000).for_each(|index| assert!(items.contains(key(index)).expect("reads")));
+    let small_items =
+        |from| (from..2000).for_each(|index| assert!(items.contains(key(index)).expect("reads")));
     small_items(0);
     let reads = |what: &dyn Fn()| {
         let before = db.stats().io.device_reads;

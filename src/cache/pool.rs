@@ -501,8 +501,8 @@ const _: () = assert!(CLASS_BYTES[0] == FRAME_BYTES_MIN && CLASS_BYTES[22] == FR
 mod tests {
     use super::*;
 
-    /// In a slab of 128 KiB, blocks of 4 to 12.5 KiB fill nine tenths of what they take, and larger ones take no
-    /// more than if the slab had been cut for them.
+    /// In a slab of 128 KiB, blocks of 4 to 12.5 KiB fill nine tenths of what they take, and larger ones take
+    /// no more than if the slab had been cut for them.
     #[test]
     fn frames_fit_their_blocks() {
         let slab_bytes = 128 << 10;

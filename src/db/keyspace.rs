@@ -408,8 +408,8 @@ impl<K> Keyspace<K> {
     /// As [`Keyspace::get`].
     ///
     /// # Cost
-    /// As [`Keyspace::get`], without the allocation; a value of 16 KiB or more is not read where its key is of at
-    /// most 128 bytes.
+    /// As [`Keyspace::get`], without the allocation; a value of 16 KiB or more is not read where its key is
+    /// of at most 128 bytes.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -639,6 +639,79 @@ impl Keyspace<Ordered> {
         Range::new(&self.handle, &self.keyspace, None, range::all())
     }
 
+    /// The item with the least key.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// # Cost
+    /// One seek a run, and two allocations.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// assert_eq!(users.first()?, None);
+    /// users.put("bob", "2")?;
+    /// users.put("ann", "1")?;
+    /// let (name, value) = users.first()?.unwrap();
+    /// assert_eq!((&*name, &*value), (&b"ann"[..], &b"1"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn first(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The item with the greatest key.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// # Cost
+    /// As [`Keyspace::first`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("bob", "2")?;
+    /// users.put("ann", "1")?;
+    /// assert_eq!(users.last()?.map(|(name, _)| name.to_vec()).as_deref(), Some(&b"bob"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn last(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// About how many keys there are: as many puts as write buffers and tables hold, less the deletes.
+    ///
+    /// It is exact where each key was put once, and after [`Db::compact`](super::Db::compact) if nothing was
+    /// written since. Keys that were put again count again until a merge meets both, and a delete of a key
+    /// that was not there counts as one less.
+    ///
+    /// # Errors
+    /// `Dropped`, `Closed`.
+    ///
+    /// # Cost
+    /// No device read. Time in proportion to the items in write buffers and the number of tables.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// users.put("bob", "2")?;
+    /// assert_eq!(users.approximate_len()?, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn approximate_len(&self) -> Result<u64> {
+        let tree = self.live()?.tree;
+        Ok(self.handle.approximate_len(&self.handle.point(), tree))
+    }
+
     /// A cursor over the items of `range`: it lends keys and values, goes both ways and seeks.
     ///
     /// ```
@@ -662,6 +735,11 @@ impl Keyspace<Ordered> {
 
     pub(crate) fn range_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Range {
         Range::new(&self.handle, &self.keyspace, Some(at), range)
+    }
+
+    pub(crate) fn approximate_len_at(&self, at: &Point) -> Result<u64> {
+        range::live_at(&self.handle, &self.keyspace, at)?;
+        Ok(self.handle.approximate_len(at, self.keyspace.tree))
     }
 
     pub(crate) fn cursor_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Cursor {

@@ -227,6 +227,65 @@ impl KeyspaceAt<Ordered> {
         self.keyspace.range_at(&self.snapshot.point, range::all())
     }
 
+    /// As [`Keyspace::first`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("bob", "")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("ann", "")?;
+    /// assert_eq!(before.first()?.unwrap().0, b"bob"[..]);
+    /// # Ok(()) }
+    /// ```
+    pub fn first(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// As [`Keyspace::last`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("bob", "")?;
+    /// assert_eq!(before.last()?.unwrap().0, b"ann"[..]);
+    /// # Ok(()) }
+    /// ```
+    pub fn last(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// As [`Keyspace::approximate_len`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`], without those of reading.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("ann", "")?;
+    /// assert_eq!((before.approximate_len()?, users.approximate_len()?), (0, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn approximate_len(&self) -> Result<u64> {
+        self.keyspace.approximate_len_at(&self.snapshot.point)
+    }
+
     /// As [`Keyspace::cursor`].
     ///
     /// ```

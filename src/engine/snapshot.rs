@@ -4,8 +4,11 @@
 //! A point's bound never changes; its view may be replaced by another that holds the same items (`history`).
 //! Any thread.
 
+use std::ops::Bound;
+
 use crate::base::epoch::{Loaded, Pin, Published};
-use crate::base::id::Sequence;
+use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::step::Direction;
 use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, Weak};
 use crate::levels::view::View;
 use crate::read::scan::Scan;
@@ -125,6 +128,28 @@ impl Store {
     /// The view of a point, for what outlives a pin.
     pub(crate) fn view_of(&self, point: &Point) -> Arc<View> {
         point.load(&self.epoch.pin()).counted()
+    }
+
+    /// About how many keys of the tree the point sees: puts less deletes, of write buffers and tables, as if
+    /// none hid another twice. Looks at each item in the write buffers, and at what is in memory of each table.
+    pub(crate) fn approximate_len(&self, point: &Point, tree: TreeId) -> u64 {
+        let (mut puts, mut deletes) = (0u64, 0u64);
+        let view = self.view_of(point);
+        for generation in &view.generations {
+            let mut position = generation.seek(tree, Bound::Unbounded, Direction::Forward, point.bound);
+            while let Some(at) = position {
+                match generation.item(at).kind {
+                    ItemKind::Put => puts += 1,
+                    _ => deletes += 1,
+                }
+                position = generation.step(tree, at, Direction::Forward, point.bound);
+            }
+        }
+        for (_, placed) in view.version.tree(tree).into_iter().flat_map(|tree| tree.tables()) {
+            deletes += placed.table.tombstones();
+            puts += placed.table.items() - placed.table.tombstones();
+        }
+        puts.saturating_sub(deletes)
     }
 
     /// Has a scan of the point go on in the point's present view.

@@ -260,8 +260,8 @@ impl Table {
         }
     }
 
-    /// The data block that must hold `key` if the slice does, or whether it does. `page`: what an earlier answer
-    /// needed.
+    /// The data block that must hold `key` if the slice does, or whether it does. `page`: what an earlier
+    /// answer needed.
     #[inline]
     pub(crate) fn fence(&self, key: &[u8], page: Option<&[u8]>) -> Fenced {
         let number = self.fence_page_of(key);

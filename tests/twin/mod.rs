@@ -327,6 +327,17 @@ impl Twin {
         assert!(memory.used_bytes - bounds <= memory.budget_bytes || snapshots > 0, "{memory:?}");
     }
 
+    /// After it, how many keys there are is known without reading.
+    fn compact(&mut self) {
+        self.db.compact().unwrap();
+        let at = self.db.snapshot();
+        for space in self.spaces.values() {
+            let keys = space.map.len() as u64;
+            assert_eq!(Reads::Now(&space.keyspace).approximate_len(), keys);
+            assert_eq!(Reads::At(space.keyspace.at(&at)).approximate_len(), keys);
+        }
+    }
+
     fn step(&mut self) {
         match self.rng.below(1000) {
             0..500 => self.write(),
@@ -337,7 +348,7 @@ impl Twin {
             900..930 => self.read_snapshot(),
             930..960 => self.walk(),
             960..970 => self.db.flush().unwrap(),
-            970..973 => self.db.compact().unwrap(),
+            970..973 => self.compact(),
             973..978 => self.db.settle().unwrap(),
             978..983 => self.db.sync().unwrap(),
             983..987 => self.open_keyspace(),

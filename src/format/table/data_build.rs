@@ -7,14 +7,14 @@
 //! none has a block of its own.
 //!
 //! So the blocks of items of one size, key and value together, take of their bytes, at a target of 4096:
-//! ```text
-//! item bytes       mean   at most
-//! 16 to 100        1.01   1.02
-//! 100 to 1024      1.02   1.08   seven items of 1 KiB in 7.5 KiB
-//! 1024 to 4096     1.04   1.09
-//! 4096 to 8192     1.05   1.13   a value of 4 KiB in 4.5 KiB
-//! 8192 to 65,536   1.01   1.07
-//! ```
+//! | item bytes | mean | at most | |
+//! |---|---|---|---|
+//! | 16 to 100 | 1.01 | 1.02 | |
+//! | 100 to 1024 | 1.02 | 1.08 | seven items of 1 KiB in 7.5 KiB |
+//! | 1024 to 4096 | 1.04 | 1.09 | |
+//! | 4096 to 8192 | 1.05 | 1.13 | a value of 4 KiB in 4.5 KiB |
+//! | 8192 to 65,536 | 1.01 | 1.07 | |
+//!
 //! A smaller loss would need blocks of more than twice the target, or items that lie in two blocks.
 //!
 //! Invariants:
