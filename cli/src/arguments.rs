@@ -3,6 +3,7 @@
 //! The help is the manual: every command says what it does, what it answers and shows an example.
 
 mod bench;
+mod lab;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::text::parse_bytes;
 pub(crate) use bench::{Bench, EngineName, Workload};
+pub(crate) use lab::{Repro, Time, VerifyRandom};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,6 +73,9 @@ pub(crate) enum Command {
     Export(Export),
     Stats(Stats),
     Bench(Bench),
+    Repro(Repro),
+    Time(Time),
+    VerifyRandom(VerifyRandom),
     Demo(Demo),
     #[command(hide = true)]
     DemoLoad(DemoLoad),

@@ -20,10 +20,11 @@ use crate::levels::version::{Change, Placed};
 use crate::levels::view::View;
 use crate::memtable::Generation;
 use crate::merge::Progress;
-use crate::table::{SliceShape, TableFile, TableIdentity};
+use crate::table::{TableFile, TableIdentity};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
 
 use super::Store;
+use super::slices;
 use super::snapshot::Point;
 
 /// Part of the budget that flushed generations may keep.
@@ -66,10 +67,11 @@ impl History {
         };
         let file = FileName::new(FileKind::History, store.next_file()?);
         let identity = TableIdentity { file, uid: store.env.random.u64(), store_id: store.store_id };
+        let items = need.generations.iter().map(|one| one.items()).sum();
         let shape = |tree| {
             // The point may see a keyspace that was dropped since.
             let settings = store.keyspace_of(tree).map(|one| one.settings()).unwrap_or_default();
-            Some(TreePlan { slice: SliceShape::of(&settings), tombstones: Tombstones::Keep })
+            Some(TreePlan { slice: slices::of_flush(&settings, None, items), tombstones: Tombstones::Keep })
         };
         let (storage, secret) = (Arc::clone(&store.env.storage), store.secret.clone());
         let generations = need.generations.clone();

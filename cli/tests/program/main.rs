@@ -6,6 +6,7 @@
 mod bench;
 mod demo;
 mod items;
+mod lab;
 mod resume;
 mod rows;
 
