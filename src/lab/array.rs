@@ -136,7 +136,7 @@ impl Array {
         &*self.meta.least <= key && key <= &*self.meta.greatest
     }
 
-    /// Looks for the key; asks `stop` after every page.
+    /// Looks for the key, with memory for one page; asks `stop` before every page.
     ///
     /// # Errors
     /// What the device said, or `Corrupt`.
@@ -145,15 +145,15 @@ impl Array {
         reader: &Reader,
         key: &[u8],
         want: Want,
+        buffer: &mut Buffer,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Searched> {
-        let mut buffer = Buffer::pages(1);
         let found = match self.meta.layout {
-            Layout::Sorted => self.search_halves(reader, key, &mut buffer, stop)?,
-            Layout::Append => self.search_back(reader, key, &mut buffer, stop)?,
+            Layout::Sorted => self.search_halves(reader, key, buffer, stop)?,
+            Layout::Append => self.search_back(reader, key, buffer, stop)?,
         };
         match found {
-            Place::At { page, in_page } => self.bring(reader, page, in_page, want, &mut buffer),
+            Place::At { page, in_page } => self.bring(reader, page, in_page, want, buffer),
             Place::Nowhere => Ok(Searched::Missing),
             Place::Stopped => Ok(Searched::Stopped),
         }

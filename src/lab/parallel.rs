@@ -16,7 +16,7 @@ use crate::base::sync::{Arc, AtomicBool, AtomicUsize, Event, Mutex, Ordering};
 use crate::io::env::{Threads, Turn, Worker};
 
 use super::array::{Array, Found, Searched, Want};
-use super::pages::Reader;
+use super::pages::{Buffer, Reader};
 
 /// One get's searches.
 struct Lookup {
@@ -44,7 +44,7 @@ impl Job {
             steps += 1;
             lookup.poll_steps > 0 && steps % lookup.poll_steps == 0 && is_over()
         };
-        let answer = self.array.search(reader, &lookup.key, lookup.want, &mut stop);
+        let answer = self.array.search(reader, &lookup.key, lookup.want, &mut Buffer::pages(1), &mut stop);
         if matches!(answer, Ok(Searched::Found(_))) {
             lookup.newest_found.fetch_min(self.index, Ordering::AcqRel);
         }

@@ -22,7 +22,7 @@ use super::filter::{Bloom, Hashed};
 use super::knobs::{FilterScope, Knob, Knobs, Layout, invalid};
 use super::memory::{Items, ItemsSource, Lengths, Memory};
 use super::metadata::Metadata;
-use super::pages::{Reader, is_array, metadata_name, metadata_number, plain_number, temporary};
+use super::pages::{Buffer, Reader, is_array, metadata_name, metadata_number, plain_number, temporary};
 use super::parallel::Pool;
 
 /// Files that are kept open.
@@ -276,9 +276,14 @@ impl Lab {
     fn take_out_leftovers(&mut self, files: Vec<FileName>, newest: u64) -> Result<()> {
         let live = self.live_files(&self.components);
         self.records.push(newest);
-        let leftovers = files.into_iter().filter(|file| {
-            !live.contains(file) && metadata_number(*file).is_none_or(|number| number != newest)
-        });
+        let is_needed = |file: &FileName| live.contains(file) || metadata_number(*file) == Some(newest);
+        let leftovers: Vec<FileName> = files.into_iter().filter(|file| !is_needed(file)).collect();
+        if self.knobs.is_on(Knob::Sync) && !leftovers.is_empty() {
+            // The process may have ended before the record was durable, and the leftovers be what an older
+            // one needs.
+            self.env.0.storage.sync(metadata_name(newest))?;
+            self.env.0.storage.sync_directory()?;
+        }
         for file in leftovers {
             self.env.0.storage.remove(file)?;
         }
@@ -485,8 +490,10 @@ impl Lab {
             let arrays: Vec<Arc<Array>> = candidates.cloned().collect();
             return pool.search(&arrays, key, want);
         }
+        let mut buffer = Buffer::pages(1);
         for array in candidates {
-            if let Searched::Found(found) = array.search(&self.reader, key, want, &mut || false)? {
+            let searched = array.search(&self.reader, key, want, &mut buffer, &mut || false)?;
+            if let Searched::Found(found) = searched {
                 return Ok(Some(found));
             }
         }

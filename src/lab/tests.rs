@@ -190,6 +190,9 @@ fn crash_everywhere(knobs: &Knobs, crashes: &[Crash], step: usize) {
                 let files = after.list().unwrap().len();
                 drop(open(&after, 10, knobs).unwrap());
                 assert_eq!(after.list().unwrap().len(), files);
+                // And what the reopening believed stays.
+                after.crash(*crashes.last().unwrap(), index);
+                assert_eq!(contents(&open(&after, 11, knobs).unwrap()), found, "call {index}, again");
             }
         }
     }
