@@ -150,7 +150,7 @@ fn mean(rates: [f64; 3]) -> f64 {
     rates.iter().sum::<f64>() / 3.0
 }
 
-fn best<'a>(all: &'a [Rates], of: impl Fn(&Rates) -> f64) -> &'a Rates {
+fn best(all: &[Rates], of: impl Fn(&Rates) -> f64) -> &Rates {
     all.iter().max_by(|one, two| of(one).total_cmp(&of(two))).expect("there are six architectures")
 }
 
