@@ -49,12 +49,13 @@ const FIRST_NUMBER: u64 = 1;
 /// ```
 #[derive(Debug)]
 pub struct Lab {
+    /// First, so that its workers have ended before the lock is given up.
+    pool: Option<Pool>,
     env: HeldEnv,
     knobs: Knobs,
     shape: Shape,
     store_id: u128,
     reader: Arc<Reader>,
-    pool: Option<Pool>,
     memory: Memory,
     buffer: Items,
     components: Vec<Component>,
@@ -226,12 +227,12 @@ impl Lab {
         }
         let reader = Arc::new(Reader::new(Arc::clone(&env.0.storage), knobs.number(Knob::CacheBytes)));
         Lab {
+            pool: None,
             env,
             knobs: knobs.clone(),
             shape,
             store_id: metadata.store_id,
             reader,
-            pool: None,
             memory,
             buffer: metadata.buffer.clone(),
             components: Vec::new(),

@@ -6,10 +6,10 @@
 
 use trine::lab::Preset;
 
-use super::{Claim, Figure, Job, Picture, Verdict, a_second};
+use super::{Claim, Figure, Job, Picture, Verdict, a_second, read_rounds};
 use crate::dice::Dice;
 use crate::failure::Failure;
-use crate::lab::{Subject, Target, insert, search, shuffled};
+use crate::lab::{Subject, Target, insert, shuffled};
 use crate::plot::{Axis, Bars};
 
 /// Items of the paper.
@@ -92,7 +92,7 @@ fn measure(job: &mut Job, name: String, target: &Target) -> Result<Rates, Failur
 /// Reads of present keys.
 fn read(subject: &Subject, order: &[u32], count: u64, skew: Skew, dice: &mut Dice) -> Result<f64, Failure> {
     let keys: Vec<u32> = (0..count).map(|_| order[skew.draw(order.len() as u64, dice)]).collect();
-    let (rate, found) = search(subject, keys.iter().copied())?;
+    let (rate, found) = read_rounds(subject, &keys)?;
     if found == count { Ok(rate) } else { Err(Failure::Other(format!("{found} of {count} keys were found"))) }
 }
 

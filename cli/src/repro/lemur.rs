@@ -18,6 +18,17 @@ const RUNS: u64 = 3;
 /// When leveling and when appending. The paper's 10^3 and 10^2 take no time, so ours are more.
 const SEARCHES: (u64, u64) = (100_000, 1500);
 
+/// Items of the paper's runs that append.
+const APPENDED: u64 = 100_000;
+/// Items below which a memory level of 8,192 keeps most of them.
+const LEAST: u64 = 4 * 8192;
+
+/// What a claim comes to if there were enough items to test it.
+fn verdict(job: &Job, agrees: bool) -> Verdict {
+    let items = Way::ALL.map(|way| way.counts(job).0);
+    if items.iter().any(|items| *items < LEAST) { Verdict::Untestable } else { Verdict::of(agrees) }
+}
+
 /// One line of a figure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -50,7 +61,10 @@ impl Way {
     fn counts(self, job: &Job) -> (u64, u64) {
         match self {
             Way::Leveling | Way::Tiering => (job.scaled(1_000_000, 1000), job.scaled(SEARCHES.0, 100)),
-            Way::Appending => (job.scaled(100_000, 1000), job.scaled(SEARCHES.1, 50)),
+            // The paper's size from scale 0.2 on: with less it would all stay in memory.
+            Way::Appending => {
+                (job.scaled(5 * APPENDED, 1000).min(APPENDED), job.scaled(SEARCHES.1, 50).min(SEARCHES.1))
+            }
         }
     }
 }
@@ -156,7 +170,7 @@ pub(super) fn levels(job: &mut Job) -> Result<Vec<Figure>, Failure> {
             "items in memory",
             &by_size,
             inserts,
-            insert_claims(&by_size),
+            insert_claims(job, &by_size),
         ),
         figure(
             "lemur-fig2-searches",
@@ -164,7 +178,7 @@ pub(super) fn levels(job: &mut Job) -> Result<Vec<Figure>, Failure> {
             "items in memory",
             &by_size,
             searches,
-            search_claims(&by_size),
+            search_claims(job, &by_size),
         ),
         figure(
             "lemur-fig1-inserts-ratio",
@@ -191,7 +205,7 @@ fn at(line: &Line, value: u64) -> Point {
     found.map_or(Point { inserts: f64::NAN, searches: f64::NAN }, |one| one.1)
 }
 
-fn insert_claims(lines: &[Line]) -> Vec<Claim> {
+fn insert_claims(job: &Job, lines: &[Line]) -> Vec<Claim> {
     let [leveling, appending, ..] = lines else { return Vec::new() };
     let factor = at(appending, 8192).inserts / at(leveling, 8192).inserts;
     let fall = percent(at(leveling, 65_536).inserts, at(leveling, 8192).inserts);
@@ -199,21 +213,24 @@ fn insert_claims(lines: &[Line]) -> Vec<Claim> {
         Claim {
             paper: "inserts are 10 times faster when tiering (which appends)".to_string(),
             ours: format!("{factor:.1} times at 8,192 items"),
-            verdict: Verdict::of((3.0..=30.0).contains(&factor)),
-            reason: "within a factor of three; each at its own number of items, as the paper".to_string(),
+            verdict: verdict(job, (3.0..=30.0).contains(&factor)),
+            reason:
+                "within a factor of three; each at its own number of items, as the paper; an appended item \
+                     here is a copy into memory and a page of many"
+                    .to_string(),
         },
         Claim {
             paper: "inserts when leveling fall as the memory level grows from 8,192 items: the sorted \
                     array moves"
                 .to_string(),
             ours: format!("{} from 8,192 to 65,536", signed(fall)),
-            verdict: Verdict::of(fall < -10.0),
+            verdict: verdict(job, fall < -10.0),
             reason: "only the direction is known; the store's own index has no such array".to_string(),
         },
     ]
 }
 
-fn search_claims(lines: &[Line]) -> Vec<Claim> {
+fn search_claims(job: &Job, lines: &[Line]) -> Vec<Claim> {
     let [leveling, appending, tiering, .., store] = lines else { return Vec::new() };
     let factor = at(leveling, 8192).searches / at(appending, 8192).searches;
     let all: Vec<f64> = leveling.1.iter().map(|one| one.1.searches).collect();
@@ -228,16 +245,16 @@ fn search_claims(lines: &[Line]) -> Vec<Claim> {
                  searches, the store {:.1} times",
                 at(store, 8192).searches / at(leveling, 8192).searches
             ),
-            verdict: Verdict::of(factor > 10.0),
+            verdict: verdict(job, factor > 10.0),
             reason:
-                "the direction; the factor grows with the items, here a scaled 10^5, and a linear search of \
-                     keys in memory is faster than in 2016"
+                "the direction; the factor grows with the items, and keys in columns are compared faster than \
+                     whole items of a stream are read"
                     .to_string(),
         },
         Claim {
             paper: "searches are not affected by the memory level's size".to_string(),
             ours: format!("the best size has {:.1} times the searches of the worst", most / least),
-            verdict: Verdict::of(most / least < 3.0),
+            verdict: verdict(job, most / least < 3.0),
             reason: "less than a factor of three over a factor of 64 in size counts as not affected"
                 .to_string(),
         },
@@ -277,13 +294,13 @@ pub(super) fn bloom(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     let search_claim = Claim {
         paper: "searches a second rise with the filter's size".to_string(),
         ours: format!("{} from 2^10 to 2^25 bits, 4 hashes", signed(gain)),
-        verdict: Verdict::of(gain > 5.0),
+        verdict: verdict(job, gain > 5.0),
         reason: "only the direction is known".to_string(),
     };
     let insert_claim = Claim {
         paper: "inserts a second fall with the number of hashes".to_string(),
         ours: format!("{} from 1 to 8 hashes, mean over sizes", signed(fall)),
-        verdict: Verdict::of(fall < 0.0),
+        verdict: verdict(job, fall < 0.0),
         reason: "only the direction is known".to_string(),
     };
     Ok(vec![

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::arguments::{self, Global};
 use crate::failure::Failure;
-use crate::lab::Workshop;
+use crate::lab::{Subject, Workshop, search};
 use crate::plot::{Bars, Chart};
 use crate::progress;
 use crate::screen::{Screen, table};
@@ -194,6 +194,20 @@ fn list(global: &Global) -> Result<(), Failure> {
         screen.line(rows)?;
     }
     screen.finish()
+}
+
+/// Rounds of reads of which the fastest counts: the others were disturbed more.
+const ROUNDS: usize = 5;
+
+/// Reads a second of present and absent keys, and how many were there.
+fn read_rounds(subject: &Subject, keys: &[u32]) -> Result<(f64, u64), Failure> {
+    let (mut fastest, mut found) = (0.0_f64, 0);
+    for round in keys.chunks(keys.len().div_ceil(ROUNDS).max(1)) {
+        let (rate, there) = search(subject, round.iter().copied())?;
+        fastest = fastest.max(rate);
+        found += there;
+    }
+    Ok((fastest, found))
 }
 
 /// By how much `new` is more than `old`, in percent.
