@@ -96,10 +96,24 @@ impl FlushWork {
         store.writer.set_stuck(None);
     }
 
+    /// Makes a table of a generation that nobody else knows of, from begin to end.
+    pub(super) fn flush_whole(&mut self, store: &Arc<Store>, sealed: &Arc<Sealed>) -> Result<()> {
+        let mut flush = begin(store, sealed)?;
+        loop {
+            let progress = flush.turn()?;
+            self.memory.set(&store.work, flush.memory_bytes());
+            if let Progress::Done(output) = progress {
+                self.memory.set(&store.work, 0);
+                return self.finish(store, sealed, output);
+            }
+        }
+    }
+
     /// A log that the manifest names and an empty generation.
     fn make_spare(&mut self, store: &Arc<Store>) -> Result<Spare> {
         // Memory first: a log that the manifest names must not be left over when there is none.
-        let (generation, inserter) = store.new_generation()?;
+        let bytes = store.budget.generation_bytes as usize;
+        let (generation, inserter) = store.new_generation(bytes)?;
         let log = make_log(store, self.old_log.take())?;
         Ok(Spare { log, generation, inserter })
     }
@@ -208,9 +222,8 @@ fn make_log(store: &Store, old: Option<FileName>) -> Result<Log> {
 }
 
 impl Store {
-    /// An empty generation in fresh memory.
-    pub(super) fn new_generation(&self) -> Result<(Arc<Generation>, memtable::Inserter)> {
-        let bytes = self.budget.generation_bytes as usize;
+    /// An empty generation in that much fresh memory.
+    pub(super) fn new_generation(&self, bytes: usize) -> Result<(Arc<Generation>, memtable::Inserter)> {
         let region = self.env.memory.region_for("a memtable generation", bytes)?;
         let (generation, inserter) = memtable::generation(region);
         let mut alive = self.generations.lock();

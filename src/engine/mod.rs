@@ -13,6 +13,7 @@ mod keyspaces;
 mod merge_work;
 mod recover;
 mod refill;
+mod reflush;
 mod slices;
 pub(crate) mod snapshot;
 pub(crate) mod stats;

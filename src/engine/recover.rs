@@ -25,14 +25,15 @@ use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::{self, Generation};
 use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
-use crate::wal::replay::make_durable;
+use crate::wal::replay::{LogEntry, make_durable, replay};
 use crate::wal::{Log, LogIdentity};
 use crate::write::writer::{Sealed, SealedLog, Spare, Writer};
 
-use super::budget::Budget;
+use super::budget::{Budget, GENERATION_COUNT};
 use super::catalog::{Catalog, CatalogCell, Keyspace};
 use super::keyspaces::restored;
 use super::refill::{Logs, replay_logs};
+use super::reflush::flush_logs;
 use super::snapshot::SnapshotCounts;
 use super::tables::pin_pages;
 use super::work::Work;
@@ -66,9 +67,13 @@ impl Store {
         let started_ns = env.clock.now_ns();
         lock(&env, options.mode)?;
         let locked = Unlock { env: env.clone(), is_armed: true };
-        let mut store = Store::open_locked(env.clone(), options)?;
-        store.recovery.open_ns = env.clock.now_ns() - started_ns;
-        let store = Arc::new(store);
+        let (store, overflow) = Store::open_locked(env.clone(), options)?;
+        let mut store = Arc::new(store);
+        if !overflow.is_empty() {
+            flush_logs(&store, &overflow)?;
+        }
+        let alone = Arc::get_mut(&mut store).expect("no worker was started yet");
+        alone.recovery.open_ns = env.clock.now_ns() - started_ns;
         if let Err(error) = workers::start(&store) {
             // Workers that did start end at their next turn.
             store.work.stop(&store.writer.changed);
@@ -79,7 +84,8 @@ impl Store {
         Ok(store)
     }
 
-    fn open_locked(env: Env, options: OpenOptions) -> Result<Store> {
+    /// The store, and the logs that are to be flushed before it is used.
+    fn open_locked(env: Env, options: OpenOptions) -> Result<(Store, Vec<u64>)> {
         let budget = Budget::divide(options.settings.memory_bytes);
         let epoch = Epoch::new();
         let cache = Cache::new(budget.cache_bytes as usize, epoch.clone(), |bytes| env.memory.region(bytes));
@@ -95,8 +101,17 @@ impl Store {
             }
             None => return Err(Error::Missing { path: parts.env.storage.path() }),
         };
-        let logs = replay_logs(&parts, &found)?;
-        parts.assemble(found, logs, options)
+        // One is taken by what is written next.
+        let replayed_bytes_max = match options.mode {
+            Mode::ReadOnly => u64::MAX,
+            _ => (GENERATION_COUNT - 1) * budget.generation_bytes,
+        };
+        let logs = replay_logs(&parts, &found, replayed_bytes_max)?;
+        let overflow = match logs.overflow {
+            true => logs.replayed.iter().map(|(number, _)| *number).collect(),
+            false => Vec::new(),
+        };
+        Ok((parts.assemble(found, logs, options)?, overflow))
     }
 }
 
@@ -322,7 +337,13 @@ impl Parts {
         let storage = &*self.env.storage;
         files.store.mend(storage)?;
         files.manifest.make_durable(storage)?;
-        for (_, replayed) in &mut logs.replayed {
+        for ((number, replayed), after) in logs.replayed.iter_mut().zip(&logs.afters) {
+            if logs.overflow {
+                // Not all of them are kept in memory at once.
+                let log = files.state.logs[number];
+                let entry = LogEntry { number: *number, log, store_id: files.store.live().store_id, after: *after };
+                *replayed = replay(storage, &entry, &mut |_, _| Ok(()))?;
+            }
             make_durable(storage, replayed)?;
         }
         let numbers = files.store.reserve_file_numbers(storage)?;
@@ -338,7 +359,7 @@ impl Parts {
         storage.sync_directory()?;
         let mut changes = Vec::new();
         for (number, replayed) in &logs.replayed {
-            let is_kept = logs.generations.iter().any(|(_, kept, _)| kept.contains(number));
+            let is_kept = logs.overflow || logs.generations.iter().any(|(_, kept, _)| kept.contains(number));
             if !is_kept {
                 changes.push(Change::LogRemoved { number: *number });
             } else if files.state.logs.get(number).is_some_and(|log| log.promise.is_none()) {

@@ -1,4 +1,5 @@
 //! Logs replayed into memtable generations when a store is opened. Reads only; `recover` decides and writes.
+//! What finds no room in the budget is flushed by `reflush` after that.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,7 @@ use crate::format::manifest::State;
 use crate::memtable::{self, Generation, Inserter};
 use crate::wal::replay::{After, LogEntry, Replayed, replay};
 
+use super::budget::Budget;
 use super::recover::{Found, Parts};
 use super::stats::Recovery;
 
@@ -23,22 +25,40 @@ pub(super) struct Logs {
     pub(super) replayed: Vec<(u64, Replayed)>,
     /// Logs that were not replayed.
     pub(super) forgotten: Vec<u64>,
+    /// What each of them was read after.
+    pub(super) afters: Vec<After>,
+    /// They hold more than there may be generations: none was kept, and they are to be flushed on the way.
+    pub(super) overflow: bool,
     /// Oldest first, each with the numbers of the logs that end in it.
     pub(super) generations: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
     pub(super) last_sequence: Sequence,
     pub(super) recovery: Recovery,
 }
 
-/// Replays every log into generations, in order. Reads only.
-pub(super) fn replay_logs(parts: &Parts, found: &Found) -> Result<Logs> {
+/// Replays every log into generations, in order, as long as `generations_bytes_max` has room for them. Reads
+/// only.
+pub(super) fn replay_logs(parts: &Parts, found: &Found, generations_bytes_max: u64) -> Result<Logs> {
     let storage = &*parts.env.storage;
     let live = found.store_file.live();
     let secret = HashSecret::expand(live.hash_secret);
     let known: BTreeSet<TreeId> = found.keyspaces.iter().map(|keyspace| keyspace.tree).collect();
-    let mut filling = Filling { parts, secret, known, state: &found.state, done: Vec::new(), now: None };
+    let state = &found.state;
+    let mut filling = Filling {
+        parts,
+        secret,
+        known,
+        state,
+        done: Vec::new(),
+        now: None,
+        bytes: 0,
+        bytes_max: generations_bytes_max,
+        overflow: false,
+    };
     let mut logs = Logs {
         replayed: Vec::new(),
         forgotten: Vec::new(),
+        afters: Vec::new(),
+        overflow: false,
         generations: Vec::new(),
         last_sequence: found.state.flushed,
         recovery: Recovery::default(),
@@ -66,18 +86,23 @@ pub(super) fn replay_logs(parts: &Parts, found: &Found) -> Result<Logs> {
             logs.forgotten.push(*number);
             continue;
         }
+        logs.afters.push(after);
         if replayed.items > 0 {
             after = After::Exactly(replayed.last_sequence);
             logs.last_sequence = logs.last_sequence.max(replayed.last_sequence);
         }
         filling.end_log(*number, replayed.last_sequence);
         logs.replayed.push((*number, replayed));
+        if filling.overflow {
+            logs.replayed.iter_mut().for_each(|(_, replayed)| replayed.shed());
+        }
     }
     if logs.last_sequence > SEQUENCE_MAX - SEQUENCES_LEFT_MIN {
         let limit = SEQUENCE_MAX - SEQUENCES_LEFT_MIN;
         let file = found.manifest.file();
         return Err(Error::corrupt(file, 0, "the last sequence number", limit, logs.last_sequence));
     }
+    logs.overflow = filling.overflow;
     logs.generations = filling.finish();
     Ok(logs)
 }
@@ -90,6 +115,11 @@ struct Filling<'f> {
     state: &'f State,
     done: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
     now: Option<(Arc<Generation>, Inserter, Vec<u64>, Sequence)>,
+    /// Memory of all of them.
+    bytes: u64,
+    bytes_max: u64,
+    /// It did not suffice: from then on what comes is only checked.
+    overflow: bool,
 }
 
 impl Filling<'_> {
@@ -100,23 +130,20 @@ impl Filling<'_> {
             self.seal();
         }
         if self.now.is_none() {
-            self.now = Some(self.begin(file, count, bytes)?);
+            self.begin(file, count, bytes)?;
         }
-        let Some((_, inserter, _, last)) = &mut self.now else { unreachable!("begun above") };
+        let mut now = self.now.as_mut();
         for (item, sequence) in items.zip(first..) {
-            *last = (*last).max(sequence);
+            if let Some((.., last)) = &mut now {
+                *last = (*last).max(sequence);
+            }
             if sequence <= self.state.flushed {
                 continue;
             }
             if self.known.contains(&item.tree) {
-                inserter.insert(
-                    item.tree,
-                    item.key,
-                    self.secret.hash(item.key),
-                    sequence,
-                    item.kind,
-                    item.value,
-                );
+                let Some((_, inserter, ..)) = &mut now else { continue };
+                let hash = self.secret.hash(item.key);
+                inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
             } else if item.tree.keyspace.0 >= self.state.next_keyspace {
                 let limit = self.state.next_keyspace;
                 return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
@@ -125,26 +152,19 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// An empty generation that has room for a batch of this size; larger than the budget's if the store was
-    /// written under a larger one.
-    fn begin(
-        &self,
-        file: FileName,
-        count: usize,
-        bytes: usize,
-    ) -> Result<(Arc<Generation>, Inserter, Vec<u64>, Sequence)> {
-        let mut region_bytes = self.parts.budget.generation_bytes as usize;
-        let given = memtable::batch_bytes(count, bytes);
-        while memtable::batch_bytes_max(region_bytes) < given {
-            region_bytes *= 2;
-        }
-        if region_bytes > memtable::REGION_BYTES_MAX {
-            let limit = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
-            return Err(Error::corrupt(file, 0, "memory that a batch takes", limit, given));
+    /// An empty generation that has room for a batch of this size, unless there are too many.
+    fn begin(&mut self, file: FileName, count: usize, bytes: usize) -> Result<()> {
+        let region_bytes = region_bytes_for(&self.parts.budget, file, count, bytes)?;
+        self.bytes += region_bytes as u64;
+        self.overflow |= self.bytes > self.bytes_max;
+        if self.overflow {
+            self.done.clear();
+            return Ok(());
         }
         let region = self.parts.env.memory.region_for("a generation to replay into", region_bytes)?;
         let (generation, inserter) = memtable::generation(region);
-        Ok((generation, inserter, Vec::new(), self.state.flushed))
+        self.now = Some((generation, inserter, Vec::new(), self.state.flushed));
+        Ok(())
     }
 
     fn end_log(&mut self, number: u64, last: Sequence) {
@@ -169,4 +189,19 @@ impl Filling<'_> {
         self.seal();
         self.done
     }
+}
+
+/// Memory of a generation that has room for a batch; more than the budget's if the batch was written under a
+/// larger one.
+pub(super) fn region_bytes_for(budget: &Budget, file: FileName, count: usize, bytes: usize) -> Result<usize> {
+    let mut region_bytes = budget.generation_bytes as usize;
+    let given = memtable::batch_bytes(count, bytes);
+    while memtable::batch_bytes_max(region_bytes) < given {
+        region_bytes *= 2;
+    }
+    if region_bytes > memtable::REGION_BYTES_MAX {
+        let limit = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
+        return Err(Error::corrupt(file, 0, "memory that a batch takes", limit, given));
+    }
+    Ok(region_bytes)
 }

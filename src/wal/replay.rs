@@ -71,6 +71,13 @@ pub(crate) struct Replayed {
     unsynced: Vec<u8>,
 }
 
+impl Replayed {
+    /// Lets go of the bytes that [`make_durable`] would write: the log is replayed again before that.
+    pub(crate) fn shed(&mut self) {
+        self.unsynced = Vec::new();
+    }
+}
+
 /// Gives the batches of one log to `apply`, each with the sequence number of its first item. Reads only.
 ///
 /// # Errors

@@ -21,7 +21,9 @@ use super::recorder::{Moment, Recorder};
 use super::run::{Run, open};
 
 /// Calls of an opening, roughly: where in it a crash comes.
-const OPEN_CALLS: u64 = 60;
+pub(super) const OPEN_CALLS: u64 = 60;
+/// The same where logs are flushed on the way.
+const FLUSHING_OPEN_CALLS: u64 = 300;
 
 /// Tells where a state came from if looking at it panics.
 pub(super) struct Told {
@@ -45,7 +47,11 @@ pub(super) struct Recorded {
 
 /// A workload of that seed, with the disk at every call.
 pub(super) fn record(seed: u64, steps: usize) -> Recorded {
-    let memory_bytes = if seed.is_multiple_of(3) { 256 << 10 } else { 128 << 10 };
+    record_with(seed, steps, if seed.is_multiple_of(3) { 256 << 10 } else { 128 << 10 })
+}
+
+/// The same under a given budget.
+fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
     let disk = SimDisk::new(seed);
     let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
     let recorder = Recorder::new(&disk, &known);
@@ -84,11 +90,43 @@ pub(super) struct Bounds<'k> {
 pub(super) struct Examiner<'r> {
     pub(super) model: &'r Model,
     pub(super) memory_bytes: u64,
+    pub(super) open_calls: u64,
     pub(super) rng: SimRng,
     pub(super) states_count: u64,
 }
 
-impl Examiner<'_> {
+impl<'r> Examiner<'r> {
+    fn of(recorded: &'r Recorded, seed: u64) -> Examiner<'r> {
+        Examiner {
+            model: &recorded.model,
+            memory_bytes: recorded.memory_bytes,
+            open_calls: OPEN_CALLS,
+            rng: SimRng::new(seed),
+            states_count: 0,
+        }
+    }
+
+    /// Crashes at a share of the moments; how many that were.
+    fn crash_some(&mut self, moments: &[Moment], share: u64) -> u64 {
+        let mut moments_count = 0;
+        for moment in moments {
+            if !self.rng.one_in(share) {
+                continue;
+            }
+            moments_count += 1;
+            self.crash(moment, Crash::Process, 0, 1);
+            for _ in 0..3 {
+                let seed = self.rng.u64();
+                self.crash(moment, Crash::Power, seed, 1);
+            }
+            let seed = self.rng.u64();
+            let crash = if self.rng.one_in(2) { Crash::Power } else { Crash::Process };
+            let depth = 2 + self.rng.below(2);
+            self.crash(moment, crash, seed, depth);
+        }
+        moments_count
+    }
+
     /// One crash of a moment, and perhaps more while it is recovered from.
     fn crash(&mut self, moment: &Moment, crash: Crash, seed: u64, depth: u64) {
         let told = Told { what: format!("{}; {crash:?}, seed {seed}, depth {depth}", moment.what) };
@@ -106,7 +144,7 @@ impl Examiner<'_> {
             return;
         }
         let stop = [Stop::Before, Stop::Amid, Stop::After][self.rng.index(3)];
-        disk.plan(Plan::stop(stop, self.rng.below(OPEN_CALLS)));
+        disk.plan(Plan::stop(stop, self.rng.below(self.open_calls)));
         if let Ok((store, threads)) = open(disk, None, self.rng.u64(), self.memory_bytes) {
             for _ in 0..self.rng.below(40) {
                 threads.run_one();
@@ -264,27 +302,8 @@ fn crash_everywhere(seeds: std::ops::Range<u64>, steps: usize, share: u64) {
     for seed in self::seeds(seeds) {
         let told = Told { what: format!("run of seed {seed}") };
         let recorded = record(seed, steps);
-        let mut examiner = Examiner {
-            model: &recorded.model,
-            memory_bytes: recorded.memory_bytes,
-            rng: SimRng::new(seed),
-            states_count: 0,
-        };
-        for moment in &recorded.moments {
-            if !examiner.rng.one_in(share) {
-                continue;
-            }
-            moments_count += 1;
-            examiner.crash(moment, Crash::Process, 0, 1);
-            for _ in 0..3 {
-                let seed = examiner.rng.u64();
-                examiner.crash(moment, Crash::Power, seed, 1);
-            }
-            let seed = examiner.rng.u64();
-            let crash = if examiner.rng.one_in(2) { Crash::Power } else { Crash::Process };
-            let depth = 2 + examiner.rng.below(2);
-            examiner.crash(moment, crash, seed, depth);
-        }
+        let mut examiner = Examiner::of(&recorded, seed);
+        moments_count += examiner.crash_some(&recorded.moments, share);
         states_count += examiner.states_count;
         drop(told);
     }
@@ -307,6 +326,34 @@ fn a_crash_leaves_a_prefix_too() {
 #[test]
 fn a_crash_leaves_a_prefix_of_long_runs() {
     crash_everywhere(100..110, 12_000, 50);
+}
+
+/// Under an eighth of the budget that a store was written with, what its logs hold is flushed while it is
+/// opened, in so little memory; a crash amid that leaves what it found.
+#[test]
+fn a_crash_leaves_a_prefix_for_a_smaller_budget() {
+    let mut states_count = 0;
+    for seed in self::seeds(200..203) {
+        let told = Told { what: format!("run of seed {seed}") };
+        let recorded = record_with(seed, 6000, 1 << 20);
+        let mut examiner = Examiner::of(&recorded, seed);
+        (examiner.memory_bytes, examiner.open_calls) = (128 << 10, FLUSHING_OPEN_CALLS);
+        examiner.crash_some(&recorded.moments, 40);
+        states_count += examiner.states_count;
+        let mut flushes_max = 0;
+        for moment in recorded.moments.iter().step_by(recorded.moments.len() / 20) {
+            let disk = moment.disk.fork();
+            disk.crash(Crash::Process, seed);
+            let (store, _) = open(&disk, None, seed, 128 << 10).expect("it opens");
+            let memory = store.stats().memory;
+            assert!(memory.used_bytes <= memory.budget_bytes, "{memory:?}");
+            flushes_max = flushes_max.max(store.work.flushes.load(Ordering::Relaxed));
+            store.close().expect("nothing fails");
+        }
+        assert!(flushes_max > 2, "at most {flushes_max} flushes in an opening");
+        drop(told);
+    }
+    println!("{states_count} states");
 }
 
 /// The same seed does the same to the disk, byte by byte, however commits, flushes and merges meet.
