@@ -29,8 +29,16 @@ const ITEM_COST_BYTES: u64 = 16;
 /// Memory for reading, shared by the runs.
 const READ_BYTES: usize = 2 << 20;
 /// What one run reads at once.
-const CHUNK_BYTES_MIN: usize = 64 << 10;
+const CHUNK_BYTES_MIN: usize = 4 << 10;
 const CHUNK_BYTES_MAX: usize = 512 << 10;
+/// Memory of a table being built, of each of its items, and of each of its blocks, of which the smallest have
+/// a page: rounded up.
+const TABLE_BYTES: u64 = 2 << 20;
+const ITEM_BYTES: u64 = 12;
+const BLOCK_BYTES: u64 = 64;
+const PAGE_BYTES: u64 = 4096;
+/// However little memory there is, a table is not ended for less.
+const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
 /// An output table overlaps at most about this many tables' bytes of the level below it.
 const BELOW_TABLES_MAX: u64 = 10;
 
@@ -54,6 +62,9 @@ pub(crate) struct MergePlan {
     pub(crate) older: Vec<Vec<Arc<Table>>>,
     /// Where to cut output tables.
     pub(crate) table_bytes: u64,
+    /// What it may take: a quarter for reading, the rest for the table being built, which ends early if that
+    /// does not suffice.
+    pub(crate) memory_bytes: u64,
     /// Where blocks of the output go whose input was cached.
     pub(crate) admission: Option<Admission>,
 }
@@ -98,7 +109,8 @@ impl MergeJob {
         secret: HashSecret,
         plan: MergePlan,
     ) -> Result<MergeJob> {
-        let chunk_bytes = (READ_BYTES / plan.runs.len().max(1)).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        let read_bytes = READ_BYTES.min(plan.memory_bytes as usize / 4);
+        let chunk_bytes = (read_bytes / plan.runs.len().max(1)).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let bytes_read = plan.runs.iter().flatten().map(|table| table.slice_bytes()).sum();
         let shared_prefix = shared_prefix(&plan.runs).to_vec();
         let mut sources = Vec::with_capacity(plan.runs.len());
@@ -115,6 +127,7 @@ impl MergeJob {
             tree: plan.tree,
             slice: plan.slice,
             admission: plan.admission,
+            memory_bytes: plan.memory_bytes as usize,
             builder: None,
             tables: Vec::new(),
         };
@@ -150,7 +163,7 @@ impl MergeJob {
             if item.kind == ItemKind::Delete && !self.older.may_contain(item.key) {
                 self.counts.tombstones_dropped += 1;
             } else {
-                if self.cuts.is_due(item.key, self.output.file_bytes()) {
+                if self.cuts.is_due(item.key, self.output.file_bytes()) || self.output.is_full() {
                     self.output.end_table()?;
                 }
                 let builder = self.output.builder()?;
@@ -176,6 +189,17 @@ impl MergeJob {
     }
 }
 
+/// What a merge of these runs takes if nothing limits it: chunks, the buffer of a table, and what is kept of
+/// each of its items and blocks until it ends.
+pub(crate) fn wanted_bytes(runs: &[Vec<Arc<Table>>], table_bytes: u64) -> u64 {
+    let tables = || runs.iter().flatten();
+    let bytes: u64 = tables().map(|table| table.slice_bytes()).sum();
+    let items: u64 = tables().map(|table| table.items()).sum();
+    let table_items = (items as f64 * (table_bytes as f64 / bytes.max(1) as f64).min(1.0)) as u64;
+    let table_blocks = table_bytes.min(bytes) / PAGE_BYTES;
+    READ_BYTES as u64 + 4 * (TABLE_BYTES + table_items * ITEM_BYTES + table_blocks * BLOCK_BYTES)
+}
+
 /// What every key within the bounds of the inputs begins with.
 fn shared_prefix(runs: &[Vec<Arc<Table>>]) -> &[u8] {
     let tables = || runs.iter().flatten();
@@ -192,6 +216,8 @@ struct Output {
     tree: TreeId,
     slice: SliceShape,
     admission: Option<Admission>,
+    /// Of the whole job.
+    memory_bytes: usize,
     /// The table being built: it has an item.
     builder: Option<TableBuilder>,
     /// Finished, and ours to remove until they are taken.
@@ -204,11 +230,18 @@ impl Output {
         self.builder.as_ref().map(TableBuilder::file_bytes)
     }
 
+    /// Whether the table being built takes half of the memory; ending it takes some more.
+    fn is_full(&self) -> bool {
+        let table_bytes = (self.memory_bytes / 2).max(TABLE_MEMORY_BYTES_MIN);
+        self.builder.as_ref().is_some_and(|builder| builder.memory_bytes() > table_bytes)
+    }
+
     /// The builder of the present table, begun if there is none.
     fn builder(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
             let identity = self.new_files.next()?;
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity)?;
+            builder.set_write_bytes(self.memory_bytes / 8);
             builder.begin(self.tree, self.slice)?;
             if let Some(admission) = &self.admission {
                 builder.admit(admission.clone());

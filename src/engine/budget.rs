@@ -48,6 +48,16 @@ impl Budget {
         }
     }
 
+    /// What merges under way may take together; flushes have the other half of the work memory.
+    pub(crate) fn merges_bytes(&self) -> u64 {
+        self.work_bytes / 2
+    }
+
+    /// What tables are written in pieces of.
+    pub(crate) fn write_bytes(&self) -> usize {
+        (self.work_bytes / 16) as usize
+    }
+
     /// Largest table a merge writes: building one keeps its filter hashes and fences in work memory.
     pub(crate) fn table_bytes_max(&self) -> u64 {
         (self.work_bytes * 4).max(64 << 10)

@@ -196,7 +196,9 @@ fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
     };
     let generations = vec![Arc::clone(&sealed.generation)];
     let storage = Arc::clone(&store.env.storage);
-    Ok(Flush::new(storage, store.new_table()?, store.secret.clone(), generations, plan_of))
+    let mut flush = Flush::new(storage, store.new_table()?, store.secret.clone(), generations, plan_of);
+    flush.set_write_bytes(store.budget.write_bytes());
+    Ok(flush)
 }
 
 /// A log, recycled if there is one to recycle, durable and named by the manifest. Nothing is left of either

@@ -4,7 +4,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, Ordering};
-use crate::compact::job::{MergeJob, MergeOutput, MergePlan};
+use crate::compact::job::{MergeJob, MergeOutput, MergePlan, wanted_bytes};
 use crate::compact::pick::{self, Pick, Work as PickedWork};
 use crate::format::manifest::Change;
 use crate::io::env::Turn;
@@ -31,7 +31,19 @@ struct Merging {
     output_level: usize,
     /// Of what the output's filters are.
     filters: PageRank,
+    /// Memory it was granted.
+    granted_bytes: u64,
     job: MergeJob,
+}
+
+/// What beginning a merge came to.
+enum Started {
+    /// A job is under way.
+    Job,
+    /// It was a move, or nothing is left to do.
+    Done,
+    /// Other merges have the memory.
+    Postponed,
 }
 
 impl Job for MergeWork {
@@ -59,6 +71,7 @@ impl Job for MergeWork {
 
     fn stop(&mut self, store: &Store) {
         if let Some(merging) = self.current.take() {
+            store.work.end_grant(merging.granted_bytes);
             store.work.end_merge(merging.tree);
         }
     }
@@ -73,6 +86,7 @@ impl MergeWork {
         if let Progress::Done(output) = merging.job.turn()? {
             let merging = self.current.take().expect("it was turned just now");
             let published = publish(store, &merging, &output);
+            store.work.end_grant(merging.granted_bytes);
             store.work.end_merge(merging.tree);
             published?;
             store.work.set_error(Kind::Merge(merging.tree), None);
@@ -88,16 +102,20 @@ impl MergeWork {
         };
         self.tree = Some(tree.id);
         let started = self.start(store, &tree, &pick);
-        if !matches!(started, Ok(true)) {
-            store.work.end_merge(tree.id);
+        match &started {
+            Ok(Started::Job) => {}
+            Ok(Started::Postponed) => {
+                store.work.postpone_merge(tree.id);
+                return Ok(false);
+            }
+            Ok(Started::Done) | Err(_) => store.work.end_merge(tree.id),
         }
         started.map(|_| true)
     }
 
-    /// `true` if a job is under way; a move is done at once.
-    fn start(&mut self, store: &Arc<Store>, tree: &Tree, pick: &Pick) -> Result<bool> {
+    fn start(&mut self, store: &Arc<Store>, tree: &Tree, pick: &Pick) -> Result<Started> {
         let Some(keyspace) = store.keyspace_of(tree.id) else {
-            return Ok(false);
+            return Ok(Started::Done);
         };
         let level = |level: usize| -> Vec<&Placed> {
             tree.levels()[level].iter().flat_map(|run| run.tables()).collect()
@@ -108,7 +126,7 @@ impl MergeWork {
         if pick.work == PickedWork::Move {
             move_tables(store, tree.id, &inputs, pick.output_level)?;
             store.work.set_error(Kind::Merge(tree.id), None);
-            return Ok(false);
+            return Ok(Started::Done);
         }
         // Level 0: every input is a run of its own. A deeper level: the inputs are one run.
         let tables =
@@ -132,14 +150,22 @@ impl MergeWork {
         }
         let slice = slices::of_merge(&keyspace.settings(), tree, &all, pick.output_level);
         let (table_bytes, admission) = (pick.table_bytes, Some(Admission::new(&store.cache)));
-        let plan = MergePlan { tree: tree.id, slice, runs, older, table_bytes, admission };
+        let limit_bytes = store.budget.merges_bytes();
+        let memory_bytes = wanted_bytes(&runs, table_bytes).min(limit_bytes);
+        if !store.work.try_grant(memory_bytes, limit_bytes) {
+            return Ok(Started::Postponed);
+        }
+        let plan = MergePlan { tree: tree.id, slice, runs, older, table_bytes, memory_bytes, admission };
         let files = Arc::new(StoreFiles(Arc::clone(store)));
-        let job = MergeJob::new(&store.env.storage, files, store.secret.clone(), plan)?;
+        let job = MergeJob::new(&store.env.storage, files, store.secret.clone(), plan)
+            .inspect_err(|_| store.work.end_grant(memory_bytes))?;
         let is_last = pick.output_level + 1 >= tree.levels().len();
         let filters = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
         let output_level = pick.output_level;
-        self.current = Some(Merging { tree: tree.id, inputs: all, output_level, filters, job });
-        Ok(true)
+        let granted_bytes = memory_bytes;
+        self.current =
+            Some(Merging { tree: tree.id, inputs: all, output_level, filters, granted_bytes, job });
+        Ok(Started::Job)
     }
 }
 

@@ -341,7 +341,8 @@ impl Parts {
             if logs.overflow {
                 // Not all of them are kept in memory at once.
                 let log = files.state.logs[number];
-                let entry = LogEntry { number: *number, log, store_id: files.store.live().store_id, after: *after };
+                let entry =
+                    LogEntry { number: *number, log, store_id: files.store.live().store_id, after: *after };
                 *replayed = replay(storage, &entry, &mut |_, _| Ok(()))?;
             }
             make_durable(storage, replayed)?;

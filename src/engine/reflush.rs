@@ -1,10 +1,10 @@
 //! Logs that hold more than the budget has generations for, turned into tables while the store is opened.
 //!
 //! It is for a store that was written under a larger budget. Everything has been read and decided, and the
-//! logs' ends are promised, before anything here runs; nobody reads or writes yet. A generation is filled from
-//! the logs, flushed like any sealed one, and let go before the next is filled. Cut short anywhere, the next
-//! opening goes on behind what was flushed: each flush's edit says how far that is, and a log goes with the edit
-//! that flushes its end.
+//! logs' ends are promised, before anything here runs; nobody reads or writes yet. A generation is filled
+//! from the logs, flushed like any sealed one, and let go before the next is filled. Cut short anywhere, the
+//! next opening goes on behind what was flushed: each flush's edit says how far that is, and a log goes with
+//! the edit that flushes its end.
 
 use std::collections::BTreeSet;
 

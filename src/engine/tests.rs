@@ -5,7 +5,7 @@
 //! - `recorder`: the disk before and amid every call that changes it.
 //! - `run`: a random workload over several writers.
 //! - `crash`: crashes at every call, and what must be found then. `faults`: calls that fail.
-//! - `memory`: the budget, and what gets cost under it.
+//! - `memory`: the budget.
 
 mod crash;
 mod faults;

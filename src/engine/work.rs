@@ -37,7 +37,7 @@ pub(super) struct Work {
     pub(super) merge_write_bytes: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) merges: AtomicU64,
-    /// Memory of flushes and merges under way.
+    /// Memory that flushes and merges under way use.
     pub(super) memory_bytes: AtomicU64,
 }
 
@@ -45,6 +45,8 @@ pub(super) struct Work {
 struct State {
     /// Trees being merged.
     merging: BTreeSet<TreeId>,
+    /// Memory that merges under way may take.
+    granted_bytes: u64,
     is_flushing: bool,
     /// Trees that someone wants merged into one run.
     full: BTreeSet<TreeId>,
@@ -101,6 +103,28 @@ impl Work {
     pub(super) fn end_merge(&self, tree: TreeId) {
         self.state.lock().merging.remove(&tree);
         self.moved.notify();
+    }
+
+    /// Grants a merge memory if all grants together stay within `limit_bytes`, or none was given: one merge
+    /// may always run, and its end moves `moved`, for which the others wait.
+    pub(super) fn try_grant(&self, bytes: u64, limit_bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_granted = state.granted_bytes == 0 || state.granted_bytes + bytes <= limit_bytes;
+        if is_granted {
+            state.granted_bytes += bytes;
+        }
+        is_granted
+    }
+
+    pub(super) fn end_grant(&self, bytes: u64) {
+        self.state.lock().granted_bytes -= bytes;
+        self.moved.notify();
+    }
+
+    /// Gives a tree back that was taken and not merged, for want of memory. Nobody is told: whoever has the
+    /// memory will tell.
+    pub(super) fn postpone_merge(&self, tree: TreeId) {
+        self.state.lock().merging.remove(&tree);
     }
 
     pub(super) fn set_flushing(&self, is_flushing: bool) {

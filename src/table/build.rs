@@ -21,7 +21,7 @@ use crate::io::storage::Storage;
 
 use super::admission::Admission;
 
-/// What is written at once.
+/// What is written at once, unless there is less memory.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Which file, and whose.
@@ -100,9 +100,15 @@ impl TableBuilder {
             written: 0,
             blocks_checksum: 0,
             admission: None,
+            write_bytes: WRITE_BYTES,
             finished: false,
         };
         Ok(TableBuilder { out, slice: None, slices: Vec::new(), last_tree: None })
+    }
+
+    /// Writes in smaller pieces, of about so many bytes.
+    pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
+        self.out.write_bytes = (bytes / PAGE_BYTES * PAGE_BYTES).clamp(4 * PAGE_BYTES, WRITE_BYTES);
     }
 
     /// Lets data blocks be offered to the cache.
@@ -310,6 +316,7 @@ struct Output {
     written: u64,
     blocks_checksum: u32,
     admission: Option<Admission>,
+    write_bytes: usize,
     finished: bool,
 }
 
@@ -363,8 +370,8 @@ impl Output {
 
     /// Writes what is there in whole pieces.
     fn write_full(&mut self) -> Result<()> {
-        while self.buffer.len() >= WRITE_BYTES {
-            self.write(WRITE_BYTES)?;
+        while self.buffer.len() >= self.write_bytes {
+            self.write(self.write_bytes)?;
         }
         Ok(())
     }

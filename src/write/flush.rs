@@ -108,8 +108,13 @@ impl Flush {
         let ids: BTreeSet<TreeId> = generations.iter().flat_map(|one| one.trees()).collect();
         let mut plan_of = plan_of;
         let trees = ids.into_iter().rev().filter_map(|tree| Some((tree, plan_of(tree)?))).collect();
-        let output = Output { storage, identity, builder: None };
+        let output = Output { storage, identity, write_bytes: usize::MAX, builder: None };
         Flush { generations, secret, trees, current: None, output, counts: FlushCounts::default() }
+    }
+
+    /// Writes in pieces of about so many bytes.
+    pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
+        self.output.write_bytes = bytes;
     }
 
     /// Memory for writing, in bytes.
@@ -187,13 +192,16 @@ impl Flush {
 struct Output {
     storage: Arc<dyn Storage>,
     identity: TableIdentity,
+    write_bytes: usize,
     builder: Option<TableBuilder>,
 }
 
 impl Output {
     fn builder(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
-            self.builder = Some(TableBuilder::new(Arc::clone(&self.storage), self.identity)?);
+            let mut builder = TableBuilder::new(Arc::clone(&self.storage), self.identity)?;
+            builder.set_write_bytes(self.write_bytes);
+            self.builder = Some(builder);
         }
         Ok(self.builder.as_mut().expect("made above if there was none"))
     }

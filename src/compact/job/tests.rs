@@ -93,6 +93,7 @@ impl Files {
             runs: runs.to_vec(),
             older: older.to_vec(),
             table_bytes,
+            memory_bytes: 64 << 20,
             admission: None,
         };
         MergeJob::new(&self.storage, new_files, secret(), plan).expect("inputs are readable")

@@ -58,6 +58,9 @@ fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
     let over: Arc<dyn Storage> = recorder.clone();
     let (store, threads) = open(&disk, Some(Arc::clone(&over)), seed, memory_bytes).expect("nothing fails");
     let mut run = Run::new(&store, &threads, over, known, seed);
+    if memory_bytes >= 1 << 20 {
+        run.value_bytes = 4000;
+    }
     run.make_name("a");
     run.make_name("b");
     if seed % 2 == 1 {
@@ -335,7 +338,7 @@ fn a_crash_leaves_a_prefix_for_a_smaller_budget() {
     let mut states_count = 0;
     for seed in self::seeds(200..203) {
         let told = Told { what: format!("run of seed {seed}") };
-        let recorded = record_with(seed, 6000, 1 << 20);
+        let recorded = record_with(seed, 5000, 1 << 20);
         let mut examiner = Examiner::of(&recorded, seed);
         (examiner.memory_bytes, examiner.open_calls) = (128 << 10, FLUSHING_OPEN_CALLS);
         examiner.crash_some(&recorded.moments, 40);

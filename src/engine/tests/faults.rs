@@ -12,7 +12,7 @@ use crate::io::storage::Storage;
 use crate::write::batch::Items;
 
 use super::super::Store;
-use super::crash::{OPEN_CALLS, Bounds, Examiner, Told, contents, seeds};
+use super::crash::{Bounds, Examiner, OPEN_CALLS, Told, contents, seeds};
 use super::model::{Known, Names};
 use super::run::{Run, open};
 
@@ -59,7 +59,8 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, rng: SimRng) {
     drop(run);
     let disk = setting.disk.fork();
     disk.plan(Plan::default());
-    let mut examiner = Examiner { model: &model, memory_bytes: MEMORY_BYTES, open_calls: OPEN_CALLS, rng, states_count: 0 };
+    let mut examiner =
+        Examiner { model: &model, memory_bytes: MEMORY_BYTES, open_calls: OPEN_CALLS, rng, states_count: 0 };
     let known = &model.known;
     let least = match crash {
         Some(crash) => {

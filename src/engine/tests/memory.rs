@@ -1,5 +1,4 @@
-//! Memory of a whole store: what merges leave of the cache, and what gets cost at several ratios of data to
-//! memory.
+//! Memory of a whole store: what merges leave of the cache, and how they wait for memory.
 
 use crate::base::id::ItemKind;
 use crate::base::sync::{Arc, Ordering};
@@ -77,5 +76,18 @@ fn a_merge_does_not_empty_the_cache() {
     put(&store, &keyspace, (0..COUNT).step_by(100));
     store.compact().expect("no fault");
     assert!(reads_of(&store, &keyspace, COUNT, 0..COUNT) > 200, "what nobody read is not cached");
+    store.close().expect("no fault");
+}
+
+/// A merge that other merges have the memory for waits, and one may always run.
+#[test]
+fn merges_wait_for_memory() {
+    let (store, _) = settled(1 << 20, 10);
+    assert!(store.work.try_grant(1000, 100), "the only one");
+    assert!(!store.work.try_grant(1, 100) && store.work.try_grant(1, 2000));
+    let seen = store.work.moved.seen();
+    store.work.end_grant(1000);
+    assert_ne!(store.work.moved.seen(), seen, "whoever waits hears of it");
+    store.work.end_grant(1);
     store.close().expect("no fault");
 }

@@ -95,7 +95,7 @@ pub(super) struct Run<'s> {
     /// Errors that writers and others were told.
     pub(super) errors: Vec<Error>,
     keys_count: u64,
-    value_bytes: usize,
+    pub(super) value_bytes: usize,
     /// A full disk refused what came after so many writes.
     refused_from: Option<usize>,
 }
