@@ -33,9 +33,12 @@ use super::frames::{
     Counted, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frames, Heat, Key, Owned, Pages, Retired, Stamp, UNIT_BYTES,
 };
 
-/// Frame sizes of the classes: each size a block of 4 to 8 KiB can have, then a few for larger ones.
-const CLASS_BYTES: [usize; 15] =
-    [4096, 4608, 5120, 5632, 6144, 6656, 7168, 7680, 8192, 12_288, 16_384, 24_576, 32_768, 49_152, 65_536];
+/// Frame sizes of the classes: each size a block of 4 to 8 KiB can have; above, the largest of which 15 to 2
+/// fit a slab of 128 KiB, so that a slab is cut into as many frames as blocks of that size fit it.
+const CLASS_BYTES: [usize; 23] = [
+    4096, 4608, 5120, 5632, 6144, 6656, 7168, 7680, 8192, 8704, 9216, 9728, 10_752, 11_776, 12_800, 14_336,
+    16_384, 18_432, 21_504, 26_112, 32_768, 43_520, 65_536,
+];
 /// Slabs the hand visits before it takes the least hit.
 const VISITS_MAX: usize = 16;
 /// Frames taken at once from an own slab that is all hit.
@@ -492,4 +495,24 @@ enum Emptied {
     No,
 }
 
-const _: () = assert!(CLASS_BYTES[0] == FRAME_BYTES_MIN && CLASS_BYTES[14] == FRAME_BYTES_MAX);
+const _: () = assert!(CLASS_BYTES[0] == FRAME_BYTES_MIN && CLASS_BYTES[22] == FRAME_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a slab of 128 KiB, blocks of 4 to 12.5 KiB fill nine tenths of what they take, and larger ones take
+    /// no more than if the slab had been cut for them.
+    #[test]
+    fn frames_fit_their_blocks() {
+        let slab_bytes = 128 << 10;
+        for block_bytes in (FRAME_BYTES_MIN..=FRAME_BYTES_MAX).step_by(UNIT_BYTES) {
+            let class = CLASS_BYTES.iter().find(|class| block_bytes <= **class).expect("up to the largest");
+            let frames = slab_bytes / class;
+            assert_eq!(frames, slab_bytes / block_bytes, "{block_bytes} bytes");
+            if block_bytes <= 12_800 {
+                assert!(frames * block_bytes * 10 >= slab_bytes * 9, "{block_bytes} bytes");
+            }
+        }
+    }
+}
