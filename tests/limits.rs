@@ -175,3 +175,41 @@ fn snapshots_keep_what_they_see() {
     small(&scratch.data()).open().expect("opens").close().expect("closes");
     assert_eq!(tables(), 0);
 }
+
+/// A value of 64 KiB to 1 MiB is one device read, passes the cache by and leaves no memory behind; whether
+/// its key is there, or another is not, is known without a read.
+#[test]
+fn large_values_are_read_once_and_alone() {
+    let scratch = Scratch::new();
+    let db = small(&scratch.data()).open().expect("a new store");
+    let items = db.ordered("items").set("filter_bits_per_key", 0).open().expect("a new keyspace");
+    let sizes = [65_536usize, 65_537, 131_072, 200_000, 524_288, 1_048_575, 1_048_576];
+    for (index, bytes) in (0u64..).zip(sizes) {
+        items.put(index.to_string(), vec![index as u8; bytes]).expect("within the limit");
+    }
+    put(&db, &items, 0..2000);
+    db.compact().expect("merges");
+    let small_items =
+        |from| (from..2000).for_each(|index| assert!(items.contains(key(index)).expect("reads")));
+    small_items(0);
+    let reads = |what: &dyn Fn()| {
+        let before = db.stats().io.device_reads;
+        what();
+        db.stats().io.device_reads - before
+    };
+    assert_eq!(reads(&|| small_items(0)), 0, "all are cached");
+    for (index, bytes) in (0u64..).zip(sizes) {
+        let name = index.to_string();
+        for _ in 0..3 {
+            let get = || assert_eq!(items.get(&name).expect("reads").map(|value| value.len()), Some(bytes));
+            assert_eq!(reads(&get), 1, "{bytes} bytes");
+        }
+        assert_eq!(reads(&|| assert!(items.contains(&name).expect("reads"))), 0, "{bytes} bytes");
+        let absent = || assert_eq!(items.get(name.clone() + "!").expect("reads"), None);
+        assert_eq!(reads(&absent), 0, "after {bytes} bytes");
+    }
+    assert_eq!(reads(&|| small_items(0)), 0, "all are cached still");
+    let stats = db.stats();
+    let roles: Vec<_> = stats.memory.roles.iter().filter(|role| role.bytes > role.limit_bytes).collect();
+    assert!(roles.is_empty(), "{roles:?}");
+}

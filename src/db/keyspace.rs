@@ -8,10 +8,10 @@ use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::settings::{KeyspaceSettings, SettingInput};
 use crate::base::sync::Arc;
-use crate::engine::NoTrace;
 use crate::engine::catalog;
 use crate::engine::snapshot::Point;
 use crate::engine::stats::KeyspaceStats;
+use crate::engine::{NoTrace, Wants};
 use crate::write::batch::Items;
 
 use super::range::{self, Cursor, Range};
@@ -375,7 +375,7 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, take: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        self.lookup(key.as_ref(), None, |value| value.map(take))
+        self.lookup((key.as_ref(), Wants::Value), None, |value| value.map(take))
     }
 
     /// Puts the value under `key` into `buffer`, in place of what it held; `false` if there is none.
@@ -395,7 +395,7 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
-        self.lookup(key.as_ref(), None, |value| {
+        self.lookup((key.as_ref(), Wants::Value), None, |value| {
             buffer.clear();
             buffer.extend_from_slice(value.unwrap_or_default());
             value.is_some()
@@ -407,6 +407,10 @@ impl<K> Keyspace<K> {
     /// # Errors
     /// As [`Keyspace::get`].
     ///
+    /// # Cost
+    /// As [`Keyspace::get`], without the allocation; a value of 16 KiB or more is not read where its key is
+    /// of at most 128 bytes.
+    ///
     /// ```
     /// # fn main() -> trine::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
@@ -416,7 +420,7 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.lookup(key.as_ref(), None, |value| value.is_some())
+        self.lookup((key.as_ref(), Wants::Presence), None, |value| value.is_some())
     }
 
     /// The values under `keys`, in their order; a key may be asked for twice, and any number at once.
@@ -467,11 +471,11 @@ impl<K> Keyspace<K> {
 
     pub(crate) fn lookup<R>(
         &self,
-        key: &[u8],
+        (key, wants): (&[u8], Wants),
         at: Option<&Point>,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.handle.get(self.readable(at)?, key, at, &mut NoTrace, take)
+        self.handle.get(self.readable(at)?, (key, wants), at, &mut NoTrace, take)
     }
 
     /// As [`Keyspace::get`], with what each of its eight steps took.
@@ -493,7 +497,9 @@ impl<K> Keyspace<K> {
     pub fn trace(&self, key: impl AsRef<[u8]>) -> Result<(Option<Value>, Trace)> {
         let mut timer = self.handle.stage_timer();
         let found =
-            self.handle.get(self.live()?, key.as_ref(), None, &mut timer, |value| value.map(Value::copy))?;
+            self.handle.get(self.live()?, (key.as_ref(), Wants::Value), None, &mut timer, |value| {
+                value.map(Value::copy)
+            })?;
         let steps = timer.finish().into_iter();
         let steps = steps.map(|(stage, cost)| TraceStep {
             name: stage.name(),
@@ -633,6 +639,79 @@ impl Keyspace<Ordered> {
         Range::new(&self.handle, &self.keyspace, None, range::all())
     }
 
+    /// The item with the least key.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// # Cost
+    /// One seek a run, and two allocations.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// assert_eq!(users.first()?, None);
+    /// users.put("bob", "2")?;
+    /// users.put("ann", "1")?;
+    /// let (name, value) = users.first()?.unwrap();
+    /// assert_eq!((&*name, &*value), (&b"ann"[..], &b"1"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn first(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// The item with the greatest key.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// # Cost
+    /// As [`Keyspace::first`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("bob", "2")?;
+    /// users.put("ann", "1")?;
+    /// assert_eq!(users.last()?.map(|(name, _)| name.to_vec()).as_deref(), Some(&b"bob"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn last(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// About how many keys there are: as many puts as write buffers and tables hold, less the deletes.
+    ///
+    /// It is exact where each key was put once, and after [`Db::compact`](super::Db::compact) if nothing was
+    /// written since. Keys that were put again count again until a merge meets both, and a delete of a key
+    /// that was not there counts as one less.
+    ///
+    /// # Errors
+    /// `Dropped`, `Closed`.
+    ///
+    /// # Cost
+    /// No device read. Time in proportion to the items in write buffers and the number of tables.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// users.put("bob", "2")?;
+    /// assert_eq!(users.approximate_len()?, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn approximate_len(&self) -> Result<u64> {
+        let tree = self.live()?.tree;
+        Ok(self.handle.point().approximate_len(tree))
+    }
+
     /// A cursor over the items of `range`: it lends keys and values, goes both ways and seeks.
     ///
     /// ```
@@ -656,6 +735,11 @@ impl Keyspace<Ordered> {
 
     pub(crate) fn range_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Range {
         Range::new(&self.handle, &self.keyspace, Some(at), range)
+    }
+
+    pub(crate) fn approximate_len_at(&self, at: &Point) -> Result<u64> {
+        range::live_at(&self.handle, &self.keyspace, at)?;
+        Ok(at.approximate_len(self.keyspace.tree))
     }
 
     pub(crate) fn cursor_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Cursor {

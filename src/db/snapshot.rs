@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 
 use crate::base::error::Result;
 use crate::base::sync::Arc;
+use crate::engine::Wants;
 use crate::engine::snapshot::Point;
 
 use super::range::{self, Cursor, Range};
@@ -124,7 +125,8 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, take: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| value.map(take))
+        self.keyspace
+            .lookup((key.as_ref(), Wants::Value), Some(&self.snapshot.point), |value| value.map(take))
     }
 
     /// As [`Keyspace::get_into`].
@@ -146,7 +148,7 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
-        self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| {
+        self.keyspace.lookup((key.as_ref(), Wants::Value), Some(&self.snapshot.point), |value| {
             buffer.clear();
             buffer.extend_from_slice(value.unwrap_or_default());
             value.is_some()
@@ -169,7 +171,8 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.keyspace.lookup(key.as_ref(), Some(&self.snapshot.point), |value| value.is_some())
+        self.keyspace
+            .lookup((key.as_ref(), Wants::Presence), Some(&self.snapshot.point), |value| value.is_some())
     }
 }
 
@@ -222,6 +225,65 @@ impl KeyspaceAt<Ordered> {
     /// ```
     pub fn iter(&self) -> Range {
         self.keyspace.range_at(&self.snapshot.point, range::all())
+    }
+
+    /// As [`Keyspace::first`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("bob", "")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("ann", "")?;
+    /// assert_eq!(before.first()?.unwrap().0, b"bob"[..]);
+    /// # Ok(()) }
+    /// ```
+    pub fn first(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next().transpose()
+    }
+
+    /// As [`Keyspace::last`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("bob", "")?;
+    /// assert_eq!(before.last()?.unwrap().0, b"ann"[..]);
+    /// # Ok(()) }
+    /// ```
+    pub fn last(&self) -> Result<Option<(Value, Value)>> {
+        self.iter().next_back().transpose()
+    }
+
+    /// As [`Keyspace::approximate_len`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`], without those of reading.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("ann", "")?;
+    /// assert_eq!((before.approximate_len()?, users.approximate_len()?), (0, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn approximate_len(&self) -> Result<u64> {
+        self.keyspace.approximate_len_at(&self.snapshot.point)
     }
 
     /// As [`Keyspace::cursor`].

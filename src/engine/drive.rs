@@ -11,7 +11,7 @@ use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
 use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Claim};
 use crate::levels::view::View;
-use crate::read::get::{Get, Lookup, Op};
+use crate::read::get::{Get, Lookup, Op, Wants};
 use crate::read::scan::Scan;
 use crate::read::trace::Tracer;
 use crate::write::commit::{Commit, CommitOp, WriteAsk};
@@ -27,7 +27,7 @@ impl Store {
     pub(crate) fn get<T: Tracer, R>(
         &self,
         keyspace: &Keyspace,
-        key: &[u8],
+        (key, wants): (&[u8], Wants),
         at: Option<&Point>,
         tracer: &mut T,
         take: impl FnOnce(Option<&[u8]>) -> R,
@@ -42,7 +42,7 @@ impl Store {
                 (Some(current), current.get(), self.writer.visible())
             }
         };
-        let op = Op { tree: keyspace.tree, key, hash, bound };
+        let op = Op { tree: keyspace.tree, key, hash, bound, wants };
         let (get, step) = Get::start(&op, view, &self.cache, &pin, tracer);
         let reads = match step {
             Step::Done(found) => return found.map(|found| take(found.value())),

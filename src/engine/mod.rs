@@ -41,6 +41,7 @@ use crate::write::writer::Seals;
 use crate::write::writer::Writer;
 
 pub(crate) use crate::io::env::Env;
+pub(crate) use crate::read::get::Wants;
 pub(crate) use crate::read::trace::NoTrace;
 pub(crate) use crate::write::writer::Until;
 

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! 1. A run is looked into only after every newer one has said no.
-//! 2. A filter that says no, and a range that excludes the key, cost no read.
+//! 2. A filter that says no, and a range that excludes the key, cost no read; nor do fences that tell large
+//!    values' keys.
 
 use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
@@ -29,6 +30,15 @@ pub(crate) struct Op<'a> {
     pub(crate) hash: KeyHash,
     /// Versions after it are not seen. Read after the view was pinned.
     pub(crate) bound: Sequence,
+    pub(crate) wants: Wants,
+}
+
+/// What a lookup is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wants {
+    Value,
+    /// Whether there is a value: of a large one, known without reading it, the value found is empty.
+    Presence,
 }
 
 /// The outcome. The value lies in memory that the pin or the block keeps.
@@ -249,7 +259,11 @@ impl Get {
             }
             match self.fence(table, call)? {
                 Fenced::Need(block) => return Ok(Probed::Read(block)),
-                Fenced::Block(block) => self.turn_to(Seek::Data(block)),
+                Fenced::Not => return Ok(Probed::Not),
+                Fenced::Alone(_) if call.op.wants == Wants::Presence => {
+                    return Ok(Probed::Hit(Lookup::Pinned(&[])));
+                }
+                Fenced::Alone(block) | Fenced::Block(block) => self.turn_to(Seek::Data(block)),
             }
         }
         if self.touch(table, call) {
@@ -284,11 +298,11 @@ impl Get {
     fn fence<T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, '_, T>) -> Result<Fenced> {
         call.tracer.enter(Stage::IBSeek, 0);
         match table.fence(call.op.key, None) {
-            Fenced::Block(block) => Ok(Fenced::Block(block)),
             Fenced::Need(address) => match call.block(&address) {
                 None => Ok(Fenced::Need(address)),
                 Some(page) => Ok(table.fence(call.op.key, Some(page.bytes()))),
             },
+            known => Ok(known),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::get::{Get, Op};
+use super::get::{Get, Op, Wants};
 use super::scan::{Range, Scan};
 use super::trace::{NoTrace, TakeTurns, Tracer};
 use crate::base::epoch::Epoch;
@@ -178,7 +178,7 @@ impl World {
     }
 
     fn get_by<T: Tracer>(&self, key: &[u8], bound: Sequence, tracer: &mut T) -> Option<Vec<u8>> {
-        let op = Op { tree: TREE, key, hash: self.secret.hash(key), bound };
+        let op = Op { tree: TREE, key, hash: self.secret.hash(key), bound, wants: Wants::Value };
         let pin = self.epoch.pin();
         let (mut get, mut step) = Get::start(&op, &self.view, &self.cache, &pin, tracer);
         loop {

@@ -249,12 +249,16 @@ impl Slice {
         let last_before = (self.fences.blocks() > 0).then_some(self.last_cut.as_slice());
         let first = self.data.key(0).to_vec();
         let last = self.data.key(count - 1).to_vec();
+        let is_alone = self.data.is_alone(count);
         let context = out.context(BlockKind::Data as u8);
         let before = out.buffer.len();
         let checksum = self.data.encode(count, context, &mut out.buffer);
         let bytes = out.buffer.len() - before;
         out.offer(context, before);
-        self.fences.add(last_before, &first, bytes);
+        match is_alone {
+            true => self.fences.add_alone(&first, bytes),
+            false => self.fences.add(last_before, &first, bytes),
+        }
         self.last_cut = last;
         out.blocks_checksum = crc32c::crc32c_append(out.blocks_checksum, &checksum.to_le_bytes());
         out.write_full()

@@ -202,7 +202,11 @@ impl Bench {
         if let Fenced::Need(address) = fenced {
             fenced = table.fence(key, Some(&self.block(&address)?));
         }
-        let Fenced::Block(address) = fenced else { panic!("a page was brought") };
+        let address = match fenced {
+            Fenced::Block(address) | Fenced::Alone(address) => address,
+            Fenced::Not => return Ok(None),
+            Fenced::Need(_) => panic!("a page was brought"),
+        };
         let block = self.block(&address)?;
         let found = crate::format::table::data::find(&block, key, hash.block_tag());
         Ok(found.map(|found| (found.kind, block[found.value].to_vec())))

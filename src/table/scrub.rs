@@ -142,7 +142,7 @@ fn leads(table: &Table, fences: &[u8], key: &[u8], block: BlockAddress) -> Resul
     let page_bytes = table.entry().fence_page_bytes as usize;
     let page = table.fence_page_of(key) * page_bytes;
     let found = table.fence(key, fences.get(page..page + page_bytes));
-    if found == Fenced::Block(block) {
+    if found == Fenced::Block(block) || found == Fenced::Alone(block) {
         return Ok(());
     }
     let name = table.file().name();

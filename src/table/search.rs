@@ -43,6 +43,10 @@ pub(crate) enum Fenced {
     Need(BlockAddress),
     /// The only data block that can hold the key.
     Block(BlockAddress),
+    /// The slice has a put of the key, alone in this block.
+    Alone(BlockAddress),
+    /// The slice has no item of the key.
+    Not,
 }
 
 /// What becomes of pages that the budget has no room for.
@@ -256,14 +260,22 @@ impl Table {
         }
     }
 
-    /// The data block that must hold `key` if the slice does. `page`: what an earlier answer needed.
+    /// The data block that must hold `key` if the slice does, or whether it does. `page`: what an earlier
+    /// answer needed.
     #[inline]
     pub(crate) fn fence(&self, key: &[u8], page: Option<&[u8]>) -> Fenced {
         let number = self.fence_page_of(key);
         match self.fence_page(number, page) {
             Ok(Some(fences)) => {
-                let block = fences.find(key, self.first_separator(number));
-                Fenced::Block(self.block(&fences, block))
+                let first = self.first_separator(number);
+                let block = fences.find(key, first);
+                if !fences.is_alone(block) {
+                    Fenced::Block(self.block(&fences, block))
+                } else if fences.is_separator(block, key, first) {
+                    Fenced::Alone(self.block(&fences, block))
+                } else {
+                    Fenced::Not
+                }
             }
             Ok(None) => Fenced::Block(self.only_block()),
             Err(address) => Fenced::Need(address),

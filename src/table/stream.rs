@@ -27,6 +27,8 @@ pub(crate) struct TableStream {
     storage: Arc<dyn Storage>,
     table: Arc<Table>,
     chunk: AlignedBytes,
+    /// What a request reads, where no block is larger.
+    chunk_bytes: usize,
     /// Where the chunk begins in the file, and how much of it is read.
     chunk_offset: u64,
     chunk_filled: usize,
@@ -88,6 +90,7 @@ impl TableStream {
             ahead: has_more.then(|| Ahead::new(&storage, table.file().name(), ahead_bytes)),
             storage,
             chunk: AlignedBytes::new(chunk_bytes),
+            chunk_bytes,
             chunk_offset: data.offset,
             chunk_filled: 0,
             block: 0..0,
@@ -186,6 +189,7 @@ impl TableStream {
         let stored = &self.chunk[self.block.clone()];
         let verified = verify_block(&address, stored)?;
         self.plain.clear();
+        self.plain.shrink_to(self.chunk_bytes);
         if let Some(bytes) = verified.plain_bytes {
             self.plain.resize(bytes, 0);
             decompress(&address, stored, &mut self.plain)?;
@@ -241,10 +245,12 @@ impl TableStream {
         let from = self.chunk_offset + self.chunk_filled as u64;
         let brought = self.ahead.as_ref().and_then(|ahead| ahead.bytes_from(from)).unwrap_or(0);
         let needed = bytes.max(kept + brought);
-        if self.chunk.len() < needed {
-            let mut larger = AlignedBytes::new(needed);
-            larger[..kept].copy_from_slice(&self.chunk[start..self.chunk_filled]);
-            self.chunk = larger;
+        // As long as the block for one that is larger than a request, and no longer than for that.
+        let wanted = self.chunk_bytes.max(needed);
+        if self.chunk.len() < needed || self.chunk.len() > wanted {
+            let mut other = AlignedBytes::new(wanted);
+            other[..kept].copy_from_slice(&self.chunk[start..self.chunk_filled]);
+            self.chunk = other;
         } else {
             self.chunk.copy_within(start..self.chunk_filled, 0);
         }

@@ -57,6 +57,8 @@ struct Twin {
 
 const NAMES: [&str; 4] = ["a", "b", "users", "z"];
 const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Lengths of values around which they are stored, cached or refused in another way.
+const LIMITS: [usize; 7] = [4040, 8150, 16 << 10, 65_480, 131_000, 262_144, VALUE_BYTES_MAX - 3];
 /// What an item adds to its key and value in a batch, at most.
 const ITEM_BYTES_MAX: usize = 24;
 
@@ -160,6 +162,7 @@ impl Twin {
     fn value(&mut self) -> Arc<[u8]> {
         self.writes += 1;
         let bytes = match self.rng.below(1000) {
+            0 if self.rng.one_in(2) => *self.rng.choose(&LIMITS) - 3 + self.rng.below(7),
             0 => self.rng.below(VALUE_BYTES_MAX + 1),
             1..=10 => self.rng.below(9000),
             11..=300 => self.rng.below(400),
@@ -324,6 +327,17 @@ impl Twin {
         assert!(memory.used_bytes - bounds <= memory.budget_bytes || snapshots > 0, "{memory:?}");
     }
 
+    /// After it, how many keys there are is known without reading.
+    fn compact(&mut self) {
+        self.db.compact().unwrap();
+        let at = self.db.snapshot();
+        for space in self.spaces.values() {
+            let keys = space.map.len() as u64;
+            assert_eq!(Reads::Now(&space.keyspace).approximate_len(), keys);
+            assert_eq!(Reads::At(space.keyspace.at(&at)).approximate_len(), keys);
+        }
+    }
+
     fn step(&mut self) {
         match self.rng.below(1000) {
             0..500 => self.write(),
@@ -334,7 +348,7 @@ impl Twin {
             900..930 => self.read_snapshot(),
             930..960 => self.walk(),
             960..970 => self.db.flush().unwrap(),
-            970..973 => self.db.compact().unwrap(),
+            970..973 => self.compact(),
             973..978 => self.db.settle().unwrap(),
             978..983 => self.db.sync().unwrap(),
             983..987 => self.open_keyspace(),

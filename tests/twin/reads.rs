@@ -47,11 +47,27 @@ impl Reads<'_> {
         }
     }
 
-    /// Everything, forward and backward, is the map.
+    fn ends(&self) -> [Option<Item>; 2] {
+        let (first, last) = match self {
+            Reads::Now(keyspace) => (keyspace.first(), keyspace.last()),
+            Reads::At(keyspace) => (keyspace.first(), keyspace.last()),
+        };
+        [first, last].map(|item| item.unwrap().map(own))
+    }
+
+    pub(crate) fn approximate_len(&self) -> u64 {
+        match self {
+            Reads::Now(keyspace) => keyspace.approximate_len().unwrap(),
+            Reads::At(keyspace) => keyspace.approximate_len().unwrap(),
+        }
+    }
+
+    /// Everything, forward and backward, is the map, and so are its ends.
     pub(crate) fn check_all(&self, map: &Map) {
         let expected = || map.iter().map(|(key, value)| (key.clone(), Arc::clone(value)));
         assert!(self.iter().map(|item| own(item.unwrap())).eq(expected()), "forward");
         assert!(self.iter().rev().map(|item| own(item.unwrap())).eq(expected().rev()), "backward");
+        assert_eq!(self.ends(), [expected().next(), expected().next_back()]);
     }
 
     /// Several keys at once, some of them twice.

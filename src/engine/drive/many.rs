@@ -7,7 +7,7 @@ use crate::base::error::{Error, Result};
 use crate::base::step::{Answer, BlockAddress, Reads, Step};
 use crate::cache::BlockRef;
 use crate::levels::view::View;
-use crate::read::get::{Get, Lookup, Op};
+use crate::read::get::{Get, Lookup, Op, Wants};
 use crate::read::trace::TakeTurns;
 
 use super::super::Store;
@@ -72,7 +72,7 @@ impl Store {
     ) -> Result<()> {
         let ops = keys.iter().map(|key| {
             let key = key.as_ref();
-            Op { tree: keyspace.tree, key, hash: self.secret.hash(key), bound: at.bound }
+            Op { tree: keyspace.tree, key, hash: self.secret.hash(key), bound: at.bound, wants: Wants::Value }
         });
         let mut machines: Vec<Machine<'_>> = Vec::with_capacity(keys.len());
         let mut rounds = Rounds::default();

@@ -6,6 +6,7 @@ use crate::base::id::SEQUENCE_MAX;
 use crate::base::settings::StoreSettings;
 use crate::format::manifest::{KeyspaceKind, Slice};
 use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, sim_env};
+use crate::read::get::Wants;
 use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 use crate::write::writer::Until;
@@ -180,7 +181,8 @@ fn check(disk: &Arc<SimDisk>, keys: &[String], what: &str) {
     let store = open(disk).unwrap_or_else(|error| panic!("{what}: {error:?}"));
     for key in keys {
         let keyspace = store.keyspace("kept").unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        let found = store.get(&keyspace, key.as_bytes(), None, &mut NoTrace, |value| value.is_some());
+        let found = store
+            .get(&keyspace, (key.as_bytes(), Wants::Presence), None, &mut NoTrace, |value| value.is_some());
         assert!(matches!(found, Ok(true)), "{what}: {key}: {found:?}");
     }
     store.settle().unwrap_or_else(|error| panic!("{what}: {error:?}"));

@@ -10,6 +10,7 @@ use crate::base::step::Direction;
 use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::io::sim::{Crash, Plan, SimDisk, SimRng, SimThreads, Stop};
 use crate::io::storage::{Entry, Storage};
+use crate::read::get::Wants;
 use crate::read::scan::Scan;
 use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
@@ -258,7 +259,8 @@ pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
             sums[index] ^= fingerprint(key, value);
             counts[index] += 1;
             if direction == Direction::Forward {
-                let got = store.get(&keyspace, key, None, &mut NoTrace, |got| got.map(<[u8]>::to_vec))?;
+                let got = store
+                    .get(&keyspace, (key, Wants::Value), None, &mut NoTrace, |got| got.map(<[u8]>::to_vec))?;
                 assert_eq!(got.as_deref(), Some(value), "a get is what the scan has");
             }
         }
@@ -266,7 +268,7 @@ pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
     assert_eq!((sums[0], counts[0]), (sums[1], counts[1]), "forward is backward");
     for number in 0..80 {
         let key = format!("{number:03}").into_bytes();
-        let found = store.get(&keyspace, &key, None, &mut NoTrace, |got| got.is_some())?;
+        let found = store.get(&keyspace, (&key, Wants::Presence), None, &mut NoTrace, |got| got.is_some())?;
         counts[1] -= u64::from(found);
     }
     assert!(counts[1] == 0 || name.len() > 1, "gets find what the scan has, and no more");

@@ -3,6 +3,7 @@
 use crate::base::id::ItemKind;
 use crate::base::sync::{Arc, Ordering};
 use crate::io::sim::SimDisk;
+use crate::read::get::Wants;
 use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 
@@ -32,7 +33,8 @@ fn put(store: &Store, keyspace: &Keyspace, indexes: impl Iterator<Item = u64>) {
 fn reads_of(store: &Store, keyspace: &Keyspace, count: u64, indexes: impl Iterator<Item = u64>) -> u64 {
     let before = store.counts.block_reads.load(Ordering::Relaxed);
     for index in indexes {
-        let found = store.get(keyspace, &key(index), None, &mut NoTrace, |value| value.map(|one| one[0]));
+        let found = store
+            .get(keyspace, (&key(index), Wants::Value), None, &mut NoTrace, |value| value.map(|one| one[0]));
         assert_eq!(found.expect("no fault"), (index < count).then_some(index as u8), "{index}");
     }
     assert_within_budget(store);

@@ -22,10 +22,14 @@
 //!                           number (kept little-endian), zeros behind shorter ones
 //!        (n-1) × 2     u16  lengths: of separators 1 to n-1 behind the prefix
 //!        (n-1) × 2     u16  tail ends: with flag 2
-//!        n × 4         u32  block ends: without flag 1, in units from the first block's offset
+//!        n × 4         u32  block ends: without flag 1, in units from the first block's offset; bit 31: the
+//!                           block holds one item, a put, whose key is the separator
 //!        tail bytes         tails: what separators 1 to n-1 have behind prefix and head
 //!                           zero to the end of the page
 //! ```
+//! A large value has a block of its own, whose separator is its whole key: whether the key is there is known
+//! without the block.
+//!
 //! A page is 4096 bytes; the only page of a slice is as many units as it needs.
 
 use std::cmp::Ordering;
@@ -37,6 +41,8 @@ use super::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES, head};
 pub(super) const HEADER_BYTES: usize = 32;
 pub(super) const UNIFORM: u8 = 1;
 pub(super) const TAILS: u8 = 2;
+/// Of a block's end: the separator is the only key of the block.
+pub(super) const ALONE: u32 = 1 << 31;
 /// Bytes of a separator that its head holds.
 pub(super) const HEAD_BYTES: usize = 8;
 
@@ -138,9 +144,30 @@ impl<'a> FencePage<'a> {
             let bytes = if index + 1 == self.blocks { last } else { each };
             return Extent { offset: base + index as u64 * u64::from(each), bytes };
         }
-        let end = |index: usize| u64::from(u32::from_le_bytes(self.block_ends[index])) * UNIT_BYTES as u64;
+        let end = |index: usize| u64::from(self.block_end(index)) * UNIT_BYTES as u64;
         let start = if index == 0 { 0 } else { end(index - 1) };
         Extent { offset: base + start, bytes: (end(index) - start) as u32 }
+    }
+
+    /// Whether block `index` holds one item, a put, whose key is its separator.
+    pub(crate) fn is_alone(&self, index: usize) -> bool {
+        self.block_ends.get(index).is_some_and(|end| u32::from_le_bytes(*end) & ALONE != 0)
+    }
+
+    /// Whether `key` is the separator of block `index`. `first`: as in `find`.
+    pub(crate) fn is_separator(&self, index: usize, key: &[u8], first: &[u8]) -> bool {
+        let Some(other) = index.checked_sub(1) else { return key == first };
+        let prefix = &first[..self.prefix_bytes.min(first.len())];
+        key.strip_prefix(prefix).is_some_and(|rest| {
+            rest.len() == usize::from(u16::from_le_bytes(self.lengths[other]))
+                && head(rest) == u64::from_le_bytes(self.heads[other])
+                && rest.get(HEAD_BYTES..).unwrap_or_default() == self.tail(other)
+        })
+    }
+
+    /// In units, without the mark.
+    fn block_end(&self, index: usize) -> u32 {
+        u32::from_le_bytes(self.block_ends[index]) & !ALONE
     }
 
     /// What orders separators with equal heads: bytes in the head, then the tail.
@@ -242,8 +269,8 @@ impl<'a> FencePage<'a> {
                 return Err(bad(16, "unused block length", 0, u64::from(each.max(last))));
             }
             let mut before = 0;
-            for (index, end) in self.block_ends.iter().enumerate() {
-                let end = u32::from_le_bytes(*end);
+            for index in 0..self.block_ends.len() {
+                let end = self.block_end(index);
                 let units = u64::from(end).saturating_sub(before);
                 if units == 0 || units * UNIT_BYTES as u64 > DATA_BLOCK_BYTES_MAX as u64 {
                     return Err(bad(6, "block ends of a fence page", index as u64, u64::from(end)));

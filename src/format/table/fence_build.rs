@@ -6,7 +6,7 @@
 
 use crate::base::step::BlockKind;
 
-use super::fence::{HEAD_BYTES, HEADER_BYTES, TAILS, UNIFORM};
+use super::fence::{ALONE, HEAD_BYTES, HEADER_BYTES, TAILS, UNIFORM};
 use super::{PAGE_BYTES, UNIT_BYTES, common_prefix, extent_bytes, head};
 
 /// The blocks of a slice so far.
@@ -17,6 +17,8 @@ pub(crate) struct FenceBuilder {
     separator_ends: Vec<usize>,
     /// In bytes, from the first block's offset.
     block_ends: Vec<u64>,
+    /// Blocks of one item whose key is the separator, ascending.
+    alone: Vec<usize>,
 }
 
 /// Pages, and for each its first separator.
@@ -39,7 +41,17 @@ impl FenceBuilder {
     /// of the slice's first block is its first key.
     pub(crate) fn add(&mut self, last_before: Option<&[u8]>, first: &[u8], bytes: usize) {
         let length = last_before.map_or(first.len(), |last| common_prefix(last, first) + 1);
-        self.separators.extend_from_slice(&first[..length]);
+        self.push(&first[..length], bytes);
+    }
+
+    /// Takes the next block, which holds nothing but a put of `key`.
+    pub(crate) fn add_alone(&mut self, key: &[u8], bytes: usize) {
+        self.alone.push(self.blocks());
+        self.push(key, bytes);
+    }
+
+    fn push(&mut self, separator: &[u8], bytes: usize) {
+        self.separators.extend_from_slice(separator);
         self.separator_ends.push(self.separators.len());
         let end = self.block_ends.last().copied().unwrap_or(0) + bytes as u64;
         self.block_ends.push(end);
@@ -61,13 +73,13 @@ impl FenceBuilder {
 
     /// Memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let numbers = self.separator_ends.capacity() + self.block_ends.capacity();
+        let numbers = self.separator_ends.capacity() + self.block_ends.capacity() + self.alone.capacity();
         self.separators.capacity() + numbers * size_of::<u64>()
     }
 
     /// About how many bytes the pages will have.
     pub(crate) fn estimated_bytes(&self) -> u64 {
-        self.blocks() as u64 * 12
+        self.blocks() as u64 * 12 + self.alone.len() as u64 * 16
     }
 
     /// The pages of all blocks; none for a single block.
@@ -95,15 +107,19 @@ impl FenceBuilder {
         self.block_ends[block] - if block == 0 { 0 } else { self.block_ends[block - 1] }
     }
 
+    fn is_alone(&self, block: usize) -> bool {
+        self.alone.binary_search(&block).is_ok()
+    }
+
     /// As many blocks from `start` as fit a page.
     fn fill(&self, start: usize) -> Page {
         let first = self.separator(start);
-        let mut page =
-            Page { start, blocks: 1, prefix_bytes: first.len(), tail_bytes: 0, tails: false, uniform: true };
+        let (prefix_bytes, uniform) = (first.len(), !self.is_alone(start));
+        let mut page = Page { start, blocks: 1, prefix_bytes, tail_bytes: 0, tails: false, uniform };
         for block in start + 1..self.blocks() {
             let mut next = page;
             next.blocks += 1;
-            next.uniform &= self.block_bytes(block - 1) == self.block_bytes(start);
+            next.uniform &= self.block_bytes(block - 1) == self.block_bytes(start) && !self.is_alone(block);
             let prefix_bytes = common_prefix(first, self.separator(block)).min(page.prefix_bytes);
             let from = if prefix_bytes < page.prefix_bytes { start + 1 } else { block };
             if from == start + 1 {
@@ -164,7 +180,8 @@ impl FenceBuilder {
         if !page.uniform {
             for block in page.start..page.start + page.blocks {
                 let units = (self.block_ends[block] - base) / UNIT_BYTES as u64;
-                out.extend_from_slice(&(units as u32).to_le_bytes());
+                let mark = if self.is_alone(block) { ALONE } else { 0 };
+                out.extend_from_slice(&(units as u32 | mark).to_le_bytes());
             }
         }
         for block in others {

@@ -299,3 +299,37 @@ fn checksums_are_not_signatures() {
     let found = find(&bytes, b"key", tag(b"key")).expect("the key is there");
     assert_eq!(&bytes[found.value], b"Value");
 }
+
+/// Bytes of all blocks over bytes of keys and values, for items of one size.
+fn space(item_bytes: usize) -> f64 {
+    let mut builder = DataBuilder::new(4096, Compression::None);
+    let (mut out, mut items, mut data_bytes, mut extents_bytes) = (Vec::new(), 0u64, 0, 0);
+    while (items as usize * item_bytes) < 300_000.max(item_bytes * 10) {
+        items += 1;
+        builder.add(&(items << 40).to_be_bytes(), 0, ItemKind::Put, &vec![1; item_bytes - 8]);
+        while let Some(count) = builder.cut() {
+            out.clear();
+            builder.encode(count, CONTEXT, &mut out);
+            data_bytes += count * item_bytes;
+            extents_bytes += out.len();
+        }
+    }
+    extents_bytes as f64 / data_bytes as f64
+}
+
+/// What blocks take over what is in them, by the size of an item, is what the table in `data_build` says.
+#[test]
+fn space_by_size_of_item() {
+    for (from, to, step, mean_max, worst_max) in [
+        (16, 100, 6, 1.01, 1.02),
+        (100, 1024, 11, 1.02, 1.08),
+        (1024, 4096, 80, 1.04, 1.09),
+        (4096, 8192, 160, 1.05, 1.13),
+        (8192, 65_536, 1000, 1.01, 1.07),
+    ] {
+        let ratios: Vec<f64> = (from..=to).step_by(step).map(space).collect();
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        let worst = ratios.iter().fold(0.0, |worst: f64, ratio| worst.max(*ratio));
+        assert!(mean <= mean_max && worst <= worst_max, "{from} to {to}: mean {mean:.4}, worst {worst:.4}");
+    }
+}

@@ -7,13 +7,18 @@ use crate::format::table::{extent_bytes, seal};
 
 /// First key, last key, length.
 type Block = (Vec<u8>, Vec<u8>, usize);
+/// Blocks of this length and one key hold a large value.
+const ALONE_BYTES: usize = 40 << 10;
 
 /// Pages over blocks given by first and last key and length.
 fn pages(blocks: &[Block]) -> (FenceBuilder, FencePages) {
     let mut builder = FenceBuilder::new(8192);
     let mut before: Option<&[u8]> = None;
     for (first, last, bytes) in blocks {
-        builder.add(before, first, *bytes);
+        match *bytes >= ALONE_BYTES && first == last {
+            true => builder.add_alone(first, *bytes),
+            false => builder.add(before, first, *bytes),
+        }
         before = Some(last);
     }
     let built = builder.build();
@@ -33,8 +38,13 @@ fn block_sets() -> Vec<Vec<Block>> {
         key[20_000] = n;
         pair(key, 1024)
     });
+    let alone = (0..600u32).map(|n| {
+        let key = [&b"large-"[..], &n.to_be_bytes(), &vec![7; n as usize % 20]].concat();
+        let bytes = if n % 3 == 0 { 4096 } else { ALONE_BYTES + 512 * (n as usize % 2) };
+        (key.clone(), if n % 3 == 0 { [&key[..], &[1]].concat() } else { key }, bytes)
+    });
     let two = vec![pair(b"".to_vec(), 512), pair(b"a".to_vec(), 1024)];
-    vec![uniform, mixed, tails.collect(), zeros, long, deep.collect(), two]
+    vec![uniform, mixed, tails.collect(), zeros, long, deep.collect(), alone.collect(), two]
 }
 
 /// For keys at, before and after every separator, the page and the block are those a linear search finds.
@@ -59,6 +69,9 @@ fn search_is_exact() {
             for block in (start..end).step_by(1 + (end - start) / 60) {
                 let separator = builder.separator(block);
                 let (first, last, bytes) = &blocks[block];
+                let is_alone = *bytes >= ALONE_BYTES;
+                assert_eq!(fences.is_alone(block - start), is_alone);
+                assert!(!is_alone || separator == first.as_slice());
                 assert!(separator <= first.as_slice());
                 assert_eq!(
                     fences.extent(block - start),
@@ -70,6 +83,8 @@ fn search_is_exact() {
                 for key in [first, last, separator, &longer, shorter, &above, &[][..], &[255; 70]] {
                     let expected = separators.partition_point(|one| *one <= key).saturating_sub(1);
                     assert_eq!(fences.find(key, separators[0]), expected);
+                    let is_separator = fences.is_separator(expected, key, separators[0]);
+                    assert_eq!(is_separator, key == separators[expected]);
                 }
                 assert_eq!(fences.find(first, separators[0]), block - start);
                 assert_eq!(fences.find(last, separators[0]), block - start);
@@ -132,6 +147,34 @@ fn golden() {
         golden.zeros_to("padding", extent_bytes(golden.at()));
         golden.check();
     }
+}
+
+/// A page of two large values and a block of small ones, byte for byte.
+#[test]
+fn golden_of_large_values() {
+    let key = |name: &str| name.as_bytes().to_vec();
+    let (_, mut built) = pages(&[
+        (key("a-large"), key("a-large"), ALONE_BYTES),
+        (key("a-small"), key("b-small"), 4096),
+        (key("b-the-large"), key("b-the-large"), ALONE_BYTES),
+    ]);
+    let context = crate::base::checksum::Context { file_uid: 7, offset: 16_384, tag: 3 };
+    seal(&mut built.bytes, context);
+    let mut golden = Golden::new("table_fence_alone", &built.bytes);
+    golden.heading("fence page at offset 16384 of file uid 7");
+    for (caption, count) in [("checksum", 4), ("tag", 1), ("flags", 1), ("blocks", 2), ("offset", 8)] {
+        golden.field(caption, count);
+    }
+    for (caption, count) in [("unused lengths", 8), ("prefix length", 2), ("tail bytes", 2), ("zero", 4)] {
+        golden.field(caption, count);
+    }
+    for (caption, count) in
+        [("heads", 16), ("lengths", 4), ("tail ends", 4), ("block ends", 12), ("tails", 3)]
+    {
+        golden.field(caption, count);
+    }
+    golden.zeros_to("padding", extent_bytes(golden.at()));
+    golden.check();
 }
 
 /// Every check has bytes that trip it, whatever the checksum says.
