@@ -15,8 +15,6 @@ use crate::read::scan::Scan;
 
 use super::Store;
 
-use std::ops::Bound;
-
 /// What a snapshot or an iterator reads from.
 pub(crate) struct Point {
     view: Published<View>,
@@ -98,29 +96,6 @@ impl Point {
 
     pub(super) fn kind(&self) -> PointKind {
         self.kind
-    }
-}
-
-impl Point {
-    /// About how many keys the tree has: puts less deletes, of write buffers and tables, as if none hid
-    /// another twice. Looks at each item in the write buffers, and at what is in memory of each table.
-    pub(crate) fn approximate_len(&self, tree: TreeId) -> u64 {
-        let (mut puts, mut deletes) = (0u64, 0u64);
-        for generation in &self.view.generations {
-            let mut position = generation.seek(tree, Bound::Unbounded, Direction::Forward, self.bound);
-            while let Some(at) = position {
-                match generation.item(at).kind {
-                    ItemKind::Put => puts += 1,
-                    _ => deletes += 1,
-                }
-                position = generation.step(tree, at, Direction::Forward, self.bound);
-            }
-        }
-        for (_, placed) in self.view.version.tree(tree).into_iter().flat_map(|tree| tree.tables()) {
-            deletes += placed.table.tombstones();
-            puts += placed.table.items() - placed.table.tombstones();
-        }
-        puts.saturating_sub(deletes)
     }
 }
 

@@ -121,11 +121,6 @@ impl Flush {
         self.output.write_bytes = bytes;
     }
 
-    /// Writes in pieces of about so many bytes.
-    pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
-        self.output.write_bytes = bytes;
-    }
-
     /// Memory for writing, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
