@@ -131,7 +131,8 @@ impl Store {
     }
 
     /// About how many keys of the tree the point sees: puts less deletes, of write buffers and tables, as if
-    /// none hid another twice. Looks at each item in the write buffers, and at what is in memory of each table.
+    /// none hid another twice. Looks at each item in the write buffers, and at what is in memory of each
+    /// table.
     pub(crate) fn approximate_len(&self, point: &Point, tree: TreeId) -> u64 {
         let (mut puts, mut deletes) = (0u64, 0u64);
         let view = self.view_of(point);

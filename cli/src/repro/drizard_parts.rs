@@ -342,8 +342,8 @@ pub(super) fn parallel(job: &mut Job) -> Result<Vec<Figure>, Failure> {
         ours: format!("the best width has {} of the reads of one at a time", signed(percent(most, alone))),
         verdict: Verdict::of(most < alone * 1.05),
         reason: format!(
-            "{cores} cores, pages in the page cache: a search is about as long as handing it to a thread; a gain \
-             of less than 5 % counts as none"
+            "{cores} cores, pages in the page cache: a search is about as long as handing it to a thread; a \
+             gain of less than 5 % counts as none"
         ),
     };
     let title = format!("Reads a second of {} items, searches at a time", crate::text::count(items));

@@ -247,8 +247,8 @@ fn search_claims(job: &Job, lines: &[Line]) -> Vec<Claim> {
             ),
             verdict: verdict(job, factor > 10.0),
             reason:
-                "the direction; the factor grows with the items, and keys in columns are compared faster than \
-                     whole items of a stream are read"
+                "the direction; the factor grows with the items, and keys in columns are compared faster \
+                     than whole items of a stream are read"
                     .to_string(),
         },
         Claim {
