@@ -131,14 +131,18 @@ impl fmt::Display for FileName {
 pub(crate) enum ItemKind {
     Put = 1,
     Delete = 2,
+    /// Deletes the keys from its own to before its value, all from its own on if that is empty. In logs and
+    /// memtables only: tables keep ranges apart.
+    DeleteRange = 3,
 }
 
 impl ItemKind {
-    /// Numbers 3 (range delete) and 4 (blob pointer) are reserved for the issues that write them.
+    /// Number 4 (blob pointer) is reserved for the issue that writes it.
     pub(crate) fn from_u8(byte: u8) -> Option<ItemKind> {
         match byte {
             1 => Some(ItemKind::Put),
             2 => Some(ItemKind::Delete),
+            3 => Some(ItemKind::DeleteRange),
             _ => None,
         }
     }
@@ -146,6 +150,8 @@ impl ItemKind {
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 65_535;
+/// The greatest key there may be: no key is behind it.
+pub(crate) static KEY_GREATEST: [u8; KEY_BYTES_MAX] = [u8::MAX; KEY_BYTES_MAX];
 /// Longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 20;
 
@@ -176,6 +182,6 @@ mod tests {
             assert_eq!(FileName::parse(foreign, 0), None, "{foreign}");
         }
         assert_eq!(ItemKind::from_u8(0), None);
-        assert_eq!(ItemKind::from_u8(3), None);
+        assert_eq!(ItemKind::from_u8(4), None);
     }
 }

@@ -5,6 +5,8 @@
 //!
 //! Invariant: bounds are inclusive at both ends.
 
+use crate::base::id::KEY_BYTES_MAX;
+
 /// Keys that tables outside a merge may hold older versions of, by their bounds.
 #[derive(Debug)]
 pub(crate) struct OlderKeys {
@@ -29,6 +31,20 @@ impl OlderKeys {
             }
         }
         OlderKeys { ranges, at: 0 }
+    }
+
+    /// What of a range, from `start` to before `end` (empty: no end), tables may hold: from the first such
+    /// key to before what comes after the last. `None`: nothing.
+    pub(crate) fn clip(&self, start: &[u8], end: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+        let first = self.ranges.partition_point(|(_, max)| max.as_slice() < start);
+        let behind = self.ranges.partition_point(|(min, _)| end.is_empty() || min.as_slice() < end);
+        let (min, _) = self.ranges.get(first..behind)?.first()?;
+        let (_, max) = &self.ranges[behind - 1];
+        let mut clipped_end = end.to_vec();
+        if (end.is_empty() || max.as_slice() < end) && max.len() < KEY_BYTES_MAX {
+            clipped_end = [max, &b"\0"[..]].concat();
+        }
+        Some((start.max(min).to_vec(), clipped_end))
     }
 
     /// Whether a table may hold `key`; asked with ascending keys.
@@ -85,6 +101,7 @@ impl Cuts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::id::KEY_GREATEST;
 
     fn bounds(pairs: &[(&str, &str)]) -> Vec<(Vec<u8>, Vec<u8>)> {
         pairs.iter().map(|(min, max)| (min.as_bytes().to_vec(), max.as_bytes().to_vec())).collect()
@@ -112,6 +129,27 @@ mod tests {
             assert_eq!(older.may_contain(key.as_bytes()), held, "{key}");
         }
         assert!(!OlderKeys::new(Vec::new()).may_contain(b"a"));
+    }
+
+    /// A range is cut to what tables may hold of it, as a whole; one that they hold nothing of is not kept.
+    #[test]
+    fn ranges_are_clipped_to_what_is_older() {
+        let older = OlderKeys::new(bounds(&[("b", "d"), ("m", "p")]));
+        let clip = |start: &str, end: &str| {
+            let clipped = older.clip(start.as_bytes(), end.as_bytes());
+            clipped.map(|(start, end)| [start, end].map(|key| String::from_utf8(key).expect("text")))
+        };
+        let some = |start: &str, end: &str| Some([start.to_owned(), end.to_owned()]);
+        assert_eq!(clip("", "b"), None);
+        assert_eq!(clip("", "b\0"), some("b", "b\0"));
+        assert_eq!(clip("c", "cc"), some("c", "cc"));
+        assert_eq!(clip("d", ""), some("d", "p\0"));
+        assert_eq!(clip("d\0", "m"), None);
+        assert_eq!(clip("a", "z"), some("b", "p\0"));
+        assert_eq!(clip("p\0", ""), None);
+        let endless = OlderKeys::new(vec![(b"x".to_vec(), KEY_GREATEST.to_vec())]);
+        assert_eq!(endless.clip(b"a", b""), Some((b"x".to_vec(), Vec::new())));
+        assert_eq!(OlderKeys::new(Vec::new()).clip(b"", b""), None);
     }
 
     /// A table ends at its length, or once it has passed too much of the level below; then counting starts

@@ -1,23 +1,27 @@
 //! One merge of a tree's tables: runs in, tables out, a bounded piece of work a turn.
 //!
-//! It keeps the newest version of each key, drops tombstones that hide nothing any more, and cuts its output
-//! into tables of one slice each. It neither picks its inputs nor installs its outputs; they are durable when
-//! it is done, and part of the store by its caller's manifest edit. Called by the engine's background work.
-//! One thread at a time.
+//! It keeps the newest version of each key that no range tombstone hides, drops tombstones, of keys and of
+//! ranges, that hide nothing any more, and cuts its output into tables of one slice each. What range
+//! tombstones hide whole is not even read. It neither picks its inputs nor installs its outputs; they are
+//! durable when it is done, and part of the store by its caller's manifest edit. Called by the engine's
+//! background work. One thread at a time.
 //!
 //! Invariants:
-//! 1. Output is strictly ascending, each key once, in disjoint tables; items in = items out + shadowed +
-//!    tombstones dropped.
-//! 2. A tombstone is dropped only if no older table outside the inputs may hold its key, by inclusive bounds.
+//! 1. Output is strictly ascending, each key once, in disjoint tables; items in + tombstones added = items
+//!    out + shadowed + tombstones dropped.
+//! 2. A tombstone is dropped only if no older table outside the inputs may hold its key, by inclusive bounds;
+//!    a range tombstone is cut to what they may hold. An output table has of each range what lies between its
+//!    neighbours' keys: a range that goes on past its last key goes on in the next table.
 //! 3. Dropped before it is done, or failed, a job removes every file it made.
 //! 4. Nothing is allocated an item.
 
 use crate::base::error::Result;
 use crate::base::hash::HashSecret;
-use crate::base::id::{ItemKind, TreeId};
+use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId};
 use crate::base::sync::Arc;
+use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
-use crate::merge::{Item, Merge, Progress, Source};
+use crate::merge::{Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
 use crate::table::{Admission, SliceShape, Table, TableBuilder, TableIdentity, TableStream, TableSummary};
 
 use super::bounds::{Cuts, OlderKeys};
@@ -74,9 +78,11 @@ pub(crate) struct MergePlan {
 pub(crate) struct MergeCounts {
     pub(crate) items_in: u64,
     pub(crate) items_out: u64,
-    /// Older versions of keys that a newer run had.
+    /// Older versions of keys that a newer run had, and what its range tombstones covered.
     pub(crate) items_shadowed: u64,
     pub(crate) tombstones_dropped: u64,
+    /// For tables that have ranges and nothing else.
+    pub(crate) tombstones_added: u64,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
 }
@@ -111,14 +117,22 @@ impl MergeJob {
     ) -> Result<MergeJob> {
         let read_bytes = READ_BYTES.min(plan.memory_bytes as usize / 4);
         let chunk_bytes = (read_bytes / plan.runs.len().max(1)).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-        let bytes_read = plan.runs.iter().flatten().map(|table| table.slice_bytes()).sum();
         let shared_prefix = shared_prefix(&plan.runs).to_vec();
         let mut sources = Vec::with_capacity(plan.runs.len());
-        for tables in plan.runs {
-            sources.push(RunStream::new(storage, tables, chunk_bytes, plan.admission.clone())?);
+        let mut ranges = Ranges::default();
+        let mut bytes_read = 0;
+        for mut tables in plan.runs {
+            let own = Ranges::union(tables.iter().map(|table| table.ranges().clone()));
+            tables.retain(|table| !ranges.cover_all(table.min(), table.bounded_max()));
+            bytes_read += tables.iter().map(|table| table.slice_bytes()).sum::<u64>();
+            ranges = Ranges::union([ranges, own.clone()].into_iter());
+            sources.push(RunStream::new(storage, tables, own, chunk_bytes, plan.admission.clone())?);
         }
         let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
         let older = OlderKeys::new(plan.older.iter().flatten().map(bounds).collect());
+        let mut kept = Ranges::default();
+        let clipped = ranges.iter().filter_map(|(start, end)| older.clip(start, end));
+        clipped.for_each(|(start, end)| kept.push(&start, &end));
         let below = plan.older.first().map_or(&[][..], Vec::as_slice);
         let below = below.iter().map(|table| (table.max().to_vec(), table.slice_bytes())).collect();
         let output = Output {
@@ -128,6 +142,8 @@ impl MergeJob {
             slice: plan.slice,
             admission: plan.admission,
             memory_bytes: plan.memory_bytes as usize,
+            ranges: RangesLeft { ranges: kept, next: 0, start: None },
+            tombstones_added: 0,
             builder: None,
             tables: Vec::new(),
         };
@@ -145,7 +161,10 @@ impl MergeJob {
     pub(crate) fn memory_bytes(&self) -> usize {
         let reading = |run: &RunStream| run.stream.as_ref().map_or(0, TableStream::memory_bytes);
         let read: usize = self.merge.sources().iter().map(reading).sum();
-        read + self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
+        let ranges: usize = self.merge.sources().iter().map(|run| run.ranges.memory_bytes()).sum();
+        read + ranges
+            + self.output.ranges.ranges.memory_bytes()
+            + self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
     }
 
     /// Does the next piece: some hundred KiB of input, and at times the end of a table.
@@ -160,11 +179,13 @@ impl MergeJob {
         let until_bytes = cost_bytes(&self.merge) + TURN_BYTES;
         while cost_bytes(&self.merge) < until_bytes {
             let Some(item) = self.merge.item() else { return self.finish().map(Progress::Done) };
-            if item.kind == ItemKind::Delete && !self.older.may_contain(item.key) {
+            if self.merge.is_hidden() {
+                // It is only left behind.
+            } else if item.kind == ItemKind::Delete && !self.older.may_contain(item.key) {
                 self.counts.tombstones_dropped += 1;
             } else {
                 if self.cuts.is_due(item.key, self.output.file_bytes()) || self.output.is_full() {
-                    self.output.end_table()?;
+                    self.output.cut()?;
                 }
                 let builder = self.output.builder()?;
                 if self.merge.source().is_some_and(RunStream::is_cached) {
@@ -179,11 +200,13 @@ impl MergeJob {
     }
 
     fn finish(&mut self) -> Result<MergeOutput> {
-        self.output.end_table()?;
+        self.output.end(&self.secret)?;
         let tables = self.output.take();
         self.counts.items_in = self.merge.consumed().items;
+        self.counts.tombstones_added = self.output.tombstones_added;
         let kept_or_dropped = self.counts.items_out + self.counts.tombstones_dropped;
         self.counts.items_shadowed = self.counts.items_in - kept_or_dropped;
+        self.counts.items_out += self.counts.tombstones_added;
         self.counts.bytes_written = tables.iter().map(|table| table.bytes).sum();
         Ok(MergeOutput { tables, counts: self.counts })
     }
@@ -218,6 +241,8 @@ struct Output {
     admission: Option<Admission>,
     /// Of the whole job.
     memory_bytes: usize,
+    ranges: RangesLeft,
+    tombstones_added: u64,
     /// The table being built: it has an item.
     builder: Option<TableBuilder>,
     /// Finished, and ours to remove until they are taken.
@@ -251,6 +276,30 @@ impl Output {
         Ok(self.builder.as_mut().expect("made above if there was none"))
     }
 
+    /// Ends the table behind its last item, if ranges can be cut there.
+    fn cut(&mut self) -> Result<()> {
+        let Some(builder) = &mut self.builder else { return Ok(()) };
+        if self.ranges.give(builder, Upto::LastKey) {
+            return self.end_table();
+        }
+        Ok(())
+    }
+
+    /// Ends the last table.
+    fn end(&mut self, secret: &HashSecret) -> Result<()> {
+        if self.builder.is_none()
+            && let Some(first) = self.ranges.first().map(<[u8]>::to_vec)
+        {
+            // A table has an item: one that says what the range says.
+            self.builder()?.add(&first, secret.hash(&first), ItemKind::Delete, &[])?;
+            self.tombstones_added += 1;
+        }
+        if let Some(builder) = &mut self.builder {
+            self.ranges.give(builder, Upto::End);
+        }
+        self.end_table()
+    }
+
     fn end_table(&mut self) -> Result<()> {
         if let Some(mut builder) = self.builder.take() {
             builder.end()?;
@@ -277,6 +326,60 @@ impl Drop for Output {
     }
 }
 
+/// Range tombstones on their way to the output tables.
+struct RangesLeft {
+    ranges: Ranges,
+    /// The first that is left, and where what is left of it begins if not at its start.
+    next: usize,
+    start: Option<Vec<u8>>,
+}
+
+/// Which ranges a table gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Upto {
+    /// All that begin at or before its last item, and of the last of them what is not behind it.
+    LastKey,
+    End,
+}
+
+impl RangesLeft {
+    /// Where the next one begins.
+    fn first(&self) -> Option<&[u8]> {
+        if self.next == self.ranges.count() {
+            return None;
+        }
+        Some(self.start.as_deref().unwrap_or(self.ranges.get(self.next).0))
+    }
+
+    /// Gives the table its ranges; `false` if one of them cannot be cut behind its last item, for that has
+    /// the longest of keys, with nothing just behind it. The table then goes on.
+    fn give(&mut self, builder: &mut TableBuilder, upto: Upto) -> bool {
+        let last = match upto {
+            Upto::LastKey => builder.last_key().to_vec(),
+            Upto::End => Vec::new(),
+        };
+        let just_behind = [&last[..], b"\0"].concat();
+        while let Some(start) = self.first() {
+            let (_, end) = self.ranges.get(self.next);
+            let is_whole = upto == Upto::End || (!end.is_empty() && end <= just_behind.as_slice());
+            if upto == Upto::LastKey && start > last.as_slice() {
+                break;
+            }
+            if !is_whole && last.len() == KEY_BYTES_MAX {
+                return false;
+            }
+            if !is_whole {
+                builder.add_range(start, &just_behind);
+                self.start = Some(just_behind);
+                break;
+            }
+            builder.add_range(start, end);
+            (self.next, self.start) = (self.next + 1, None);
+        }
+        true
+    }
+}
+
 /// The tables of a run, one after another: one source of a merge, with one chunk in memory. It ascends,
 /// whatever is in the files: a stream's keys do, and begin and end at the bounds of its table, or it fails.
 struct RunStream {
@@ -285,12 +388,15 @@ struct RunStream {
     stream: Option<TableStream>,
     chunk_bytes: usize,
     admission: Option<Admission>,
+    /// Range tombstones of the run, also of tables that are not read.
+    ranges: Ranges,
 }
 
 impl RunStream {
     fn new(
         storage: &Arc<dyn Storage>,
         tables: Vec<Arc<Table>>,
+        ranges: Ranges,
         chunk_bytes: usize,
         admission: Option<Admission>,
     ) -> Result<RunStream> {
@@ -298,7 +404,8 @@ impl RunStream {
             assert!(pair[0].max() < pair[1].min(), "tables of a run are ascending and disjoint");
         }
         let storage = Arc::clone(storage);
-        let mut run = RunStream { storage, tables: tables.into_iter(), stream: None, chunk_bytes, admission };
+        let tables = tables.into_iter();
+        let mut run = RunStream { storage, tables, stream: None, chunk_bytes, admission, ranges };
         run.open_next()?;
         Ok(run)
     }
@@ -335,6 +442,15 @@ impl Source for RunStream {
             return self.open_next();
         }
         Ok(())
+    }
+
+    fn has_ranges(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
+    fn stretch(&self, key: &[u8], stretch: &mut Stretch) {
+        let found = self.ranges.around(key);
+        stretch.set(found.is_covered.then_some(RANGE_SEQUENCE), found.from, found.to);
     }
 }
 

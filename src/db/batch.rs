@@ -1,11 +1,14 @@
 //! Batches: writes that happen together.
 
+use std::ops::RangeBounds;
+
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::write::batch::Items;
 
-use super::{Durability, Handle, Keyspace};
+use super::range::half_open;
+use super::{Durability, Handle, Keyspace, Ordered};
 
 /// Writes to any keyspaces of one store that become visible and durable together, or not at all.
 ///
@@ -81,6 +84,36 @@ impl Batch {
     /// ```
     pub fn delete<K>(&mut self, keyspace: &Keyspace<K>, key: impl AsRef<[u8]>) -> Result<()> {
         self.push(keyspace, ItemKind::Delete, key.as_ref(), &[])
+    }
+
+    /// Adds a removal of every key of a range that was written before, in the batch too; what the batch
+    /// writes after it stays. An empty range adds nothing.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// batch.put(&users, "ann", b"1")?;
+    /// batch.delete_range(&users, "a".."c")?;
+    /// batch.put(&users, "bob", b"2")?;
+    /// batch.commit()?;
+    /// assert!(!users.contains("ann")? && users.contains("bob")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn delete_range<B: AsRef<[u8]>>(
+        &mut self,
+        keyspace: &Keyspace<Ordered>,
+        range: impl RangeBounds<B>,
+    ) -> Result<()> {
+        match half_open(range)? {
+            Some((start, end)) => self.push(keyspace, ItemKind::DeleteRange, &start, &end),
+            None => Ok(()),
+        }
     }
 
     fn push<K>(&mut self, keyspace: &Keyspace<K>, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {

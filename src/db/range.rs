@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 use crate::base::error::{Error, Result};
+use crate::base::id::KEY_BYTES_MAX;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::engine::catalog;
@@ -22,19 +23,56 @@ pub(crate) fn all() -> scan::Range {
     (Bound::Unbounded, Bound::Unbounded)
 }
 
+/// The keys of a range from the first on to before what comes after the last, which is empty if nothing does;
+/// `None` if there is none.
+///
+/// # Errors
+/// `TooLarge` for a bound longer than a key may be.
+pub(crate) fn half_open<B: AsRef<[u8]>>(range: impl RangeBounds<B>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let (start, end) = owned(range);
+    for bound in [&start, &end] {
+        if let Bound::Included(key) | Bound::Excluded(key) = bound
+            && key.len() > KEY_BYTES_MAX
+        {
+            let (limit, given) = (KEY_BYTES_MAX as u64, key.len() as u64);
+            return Err(Error::TooLarge { what: "key", limit, given });
+        }
+    }
+    let start = match start {
+        Bound::Unbounded => Some(Vec::new()),
+        Bound::Included(key) => Some(key),
+        Bound::Excluded(key) => next_key(key),
+    };
+    let end = match end {
+        Bound::Excluded(key) if key.is_empty() => return Ok(None),
+        Bound::Excluded(key) => key,
+        Bound::Unbounded => Vec::new(),
+        Bound::Included(key) => next_key(key).unwrap_or_default(),
+    };
+    Ok(start.filter(|start| end.is_empty() || *start < end).map(|start| (start, end)))
+}
+
+/// The key that comes next after `key`; `None` after the last one there may be.
+fn next_key(mut key: Vec<u8>) -> Option<Vec<u8>> {
+    if key.len() < KEY_BYTES_MAX {
+        key.push(0);
+        return Some(key);
+    }
+    after_prefix(key)
+}
+
+/// The first key that is greater than all that begin with `prefix`; `None` if there is none.
+fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
+    while prefix.last() == Some(&u8::MAX) {
+        prefix.pop();
+    }
+    *prefix.last_mut()? += 1;
+    Some(prefix)
+}
+
 /// Every key that begins with `prefix`.
 pub(crate) fn of_prefix(prefix: &[u8]) -> scan::Range {
-    let mut end = prefix.to_vec();
-    while end.last() == Some(&u8::MAX) {
-        end.pop();
-    }
-    let end = match end.last_mut() {
-        None => Bound::Unbounded,
-        Some(last) => {
-            *last += 1;
-            Bound::Excluded(end)
-        }
-    };
+    let end = after_prefix(prefix.to_vec()).map_or(Bound::Unbounded, Bound::Excluded);
     (Bound::Included(prefix.to_vec()), end)
 }
 
@@ -356,5 +394,32 @@ mod tests {
         assert_eq!(of_prefix(b"a\xff\xff").1, Bound::Excluded(b"b".to_vec()));
         assert_eq!(of_prefix(b"\xff").1, Bound::Unbounded);
         assert_eq!(of_prefix(b""), (Bound::Included(Vec::new()), Bound::Unbounded));
+    }
+
+    /// Every kind of bound is turned into the keys it means; what has no key is nothing.
+    #[test]
+    fn ranges_begin_at_a_key_and_end_before_one() {
+        use Bound::{Excluded, Included, Unbounded};
+        let half_open = |start, end| half_open::<&[u8]>((start, end)).expect("short keys");
+        let keys = |start: &[u8], end: &[u8]| Some((start.to_vec(), end.to_vec()));
+        let (a, b): (&[u8], &[u8]) = (b"a", b"b");
+        assert_eq!(half_open(Unbounded, Unbounded), keys(b"", b""));
+        assert_eq!(half_open(Included(a), Excluded(b)), keys(b"a", b"b"));
+        assert_eq!(half_open(Excluded(a), Included(b)), keys(b"a\0", b"b\0"));
+        assert_eq!(half_open(Included(a), Included(a)), keys(b"a", b"a\0"));
+        assert_eq!(half_open(Unbounded, Included(b"")), keys(b"", b"\0"));
+        assert_eq!(half_open(Unbounded, Excluded(b"")), None);
+        assert_eq!(half_open(Excluded(a), Included(a)), None);
+        assert_eq!(half_open(Included(a), Excluded(a)), None);
+        assert_eq!(half_open(Excluded(a), Excluded(b"a\0")), None);
+        assert_eq!(half_open(Included(b), Included(a)), None);
+        let (last, mut long) = (vec![u8::MAX; KEY_BYTES_MAX], vec![7; KEY_BYTES_MAX]);
+        assert_eq!(half_open(Included(a), Included(&last)), keys(b"a", b""));
+        assert_eq!(half_open(Excluded(&last), Unbounded), None);
+        let next = [&long[1..], &[8]].concat();
+        assert_eq!(half_open(Excluded(&long), Unbounded), keys(&next, b""));
+        long.push(0);
+        let refused = super::half_open::<&[u8]>((Included(long.as_slice()), Unbounded));
+        assert!(matches!(refused, Err(Error::TooLarge { .. })));
     }
 }

@@ -238,7 +238,9 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
                 return Err(Error::corrupt(identity.file, 0, "a slice of the table", index, opened.len()));
             };
             let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
-            if table.tree() != tree || *table.min() != *slice.min_key || *table.max() != *slice.max_key {
+            let is_bounded_alike =
+                *table.min() == *slice.min_key && table.bounded_max() == slice.max_key.as_deref();
+            if table.tree() != tree || !is_bounded_alike {
                 return Err(Error::corrupt(
                     identity.file,
                     0,

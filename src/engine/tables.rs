@@ -109,7 +109,7 @@ impl Store {
                 first_sequence,
                 last_sequence,
                 min_key: table.min().into(),
-                max_key: table.max().into(),
+                max_key: table.bounded_max().map(Box::from),
             };
             edit.changes.push(Change::Slice { table: number, index: table.index() as u32, slice });
             let placed = Placed { table: Arc::clone(table), first_sequence, last_sequence };

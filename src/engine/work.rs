@@ -205,8 +205,9 @@ pub(super) fn shape(tree: &Tree) -> TreeShape<'_> {
             min: table.min(),
             max: table.max(),
             bytes: table.slice_bytes(),
-            items: table.items(),
-            tombstones: table.tombstones(),
+            // A range tombstone is an item that hides others, like any.
+            items: table.items() + table.ranges().count() as u64,
+            tombstones: table.tombstones() + table.ranges().count() as u64,
         });
         shapes.collect()
     });

@@ -8,9 +8,10 @@
 //! 4     u32    partition: not 0
 //! 1     u8     kind: ItemKind
 //! 1..3  varint key bytes
-//! 1..3  varint value bytes: Put only
-//! ..    bytes  key
-//! ..    bytes  value: Put only
+//! 1..3  varint value bytes: Put and DeleteRange only
+//! ..    bytes  key: of a DeleteRange the first that is deleted
+//! ..    bytes  value: Put and DeleteRange only; of a DeleteRange what comes after the last key that is
+//!              deleted, so a greater key, or empty if nothing does
 //! ```
 //! Invariants: 1. a batch has at least one item; 2. item i of a record has sequence number first + i.
 
@@ -23,19 +24,20 @@ pub(crate) struct Item<'a> {
     pub(crate) tree: TreeId,
     pub(crate) kind: ItemKind,
     pub(crate) key: &'a [u8],
-    /// Empty for a delete.
+    /// Empty for a delete; where a range delete ends.
     pub(crate) value: &'a [u8],
 }
 
 /// Appends one item. The value of a delete must be empty; lengths are within their limits.
 pub(crate) fn put_item(out: &mut Vec<u8>, tree: TreeId, kind: ItemKind, key: &[u8], value: &[u8]) {
     debug_assert!(key.len() <= KEY_BYTES_MAX && value.len() <= VALUE_BYTES_MAX);
-    debug_assert!(kind == ItemKind::Put || value.is_empty());
+    debug_assert!(kind != ItemKind::Delete || value.is_empty());
+    debug_assert!(kind != ItemKind::DeleteRange || value.is_empty() || key < value);
     out.extend_from_slice(&tree.keyspace.0.to_le_bytes());
     out.extend_from_slice(&tree.partition.0.to_le_bytes());
     out.push(kind as u8);
     put_varint(out, key.len() as u64);
-    if kind == ItemKind::Put {
+    if kind != ItemKind::Delete {
         put_varint(out, value.len() as u64);
     }
     out.extend_from_slice(key);
@@ -99,10 +101,15 @@ fn decode_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
     let key_bytes = reader.varint_up_to(KEY_BYTES_MAX as u64, "the key's length")?;
     let value_bytes = match kind {
         ItemKind::Put => reader.varint_up_to(VALUE_BYTES_MAX as u64, "the value's length")?,
+        ItemKind::DeleteRange => reader.varint_up_to(KEY_BYTES_MAX as u64, "the end's length")?,
         ItemKind::Delete => 0,
     };
     let key = reader.bytes(key_bytes as usize, "the key")?;
+    let before = reader.clone();
     let value = reader.bytes(value_bytes as usize, "the value")?;
+    if kind == ItemKind::DeleteRange && !value.is_empty() && value <= key {
+        return Err(before.malformed("the end of a range", key_bytes, value_bytes));
+    }
     Ok(Item { tree, kind, key, value })
 }
 
@@ -117,6 +124,8 @@ mod tests {
         let mut out = Vec::new();
         put_item(&mut out, TREE, ItemKind::Put, b"key", b"value");
         put_item(&mut out, TREE, ItemKind::Delete, b"gone", b"");
+        put_item(&mut out, TREE, ItemKind::DeleteRange, b"m", b"mz");
+        put_item(&mut out, TREE, ItemKind::DeleteRange, b"x", b"");
         out
     }
 
@@ -137,6 +146,16 @@ mod tests {
             golden.field(caption, count);
         }
         golden.field("key", 4);
+        for (title, kind, end_bytes) in [("range", "kind: delete range", 2), ("range without end", "kind", 0)]
+        {
+            golden.heading(title);
+            for (caption, count) in [("keyspace", 4), ("partition", 4), (kind, 1), ("start bytes", 1)] {
+                golden.field(caption, count);
+            }
+            golden.field("end bytes", 1);
+            golden.field("start", 1);
+            golden.field("end", end_bytes);
+        }
         golden.check();
     }
 
@@ -150,6 +169,7 @@ mod tests {
                 let (key, value) = (&long[..key_bytes], &long[..value_bytes]);
                 items.push(Item { tree: TREE, kind: ItemKind::Put, key, value });
                 items.push(Item { tree: TREE, kind: ItemKind::Delete, key, value: b"" });
+                items.push(Item { tree: TREE, kind: ItemKind::DeleteRange, key, value: b"" });
             }
         }
         for item in &items {
@@ -172,16 +192,28 @@ mod tests {
         assert_eq!(what(&[]), "the keyspace");
         assert_eq!(what(&edited(0, 0)), "the keyspace");
         assert_eq!(what(&[1, 0, 0, 0, 0, 0, 0, 0, 1]), "the partition");
-        for kind in [0, 3, 255] {
+        for kind in [0, 4, 255] {
             assert_eq!(what(&edited(8, kind)), "the kind of item");
         }
         assert_eq!(what(&[&batch()[..9], &[0x80, 0x80, 0x04][..]].concat()), "the key's length");
         assert_eq!(what(&[&batch()[..10], &[0x81, 0x80, 0x40][..]].concat()), "the value's length");
+        let range_at = batch().len() - 12 - 14;
+        assert_eq!(batch()[range_at + 8], ItemKind::DeleteRange as u8);
+        let end_length = [&batch()[..range_at + 10], &[0x80, 0x80, 0x04][..]].concat();
+        assert_eq!(what(&end_length), "the end's length");
+        for (at, byte) in [(range_at + 11, b'n'), (range_at + 12, b'l')] {
+            assert_eq!(what(&edited(at, byte)), "the end of a range");
+        }
+        let mut same = Vec::new();
+        put_item(&mut same, TREE, ItemKind::Put, b"k", b"k");
+        same[8] = ItemKind::DeleteRange as u8;
+        assert_eq!(what(&same), "the end of a range");
         assert_eq!(what(&batch()[..13]), "the key");
         assert_eq!(what(&batch()[..18]), "the value");
         let bytes = batch();
+        let ends = [19, 33, 47];
         for cut in 0..bytes.len() {
-            assert_eq!(Items::new(&bytes[..cut]).is_ok(), cut == 19, "cut at {cut}");
+            assert_eq!(Items::new(&bytes[..cut]).is_ok(), ends.contains(&cut), "cut at {cut}");
         }
     }
 }

@@ -20,7 +20,8 @@
 //! 9 Table            u64 number, u16 path, u64 uid, u64 bytes, u32 checksum
 //! 10 Slice           u64 table, u32 slice, u32 keyspace, u32 partition, u8 level, varint items,
 //!                    varint tombstones, varint key and value bytes, varint first sequence,
-//!                    varint last sequence, varint min key bytes, varint max key bytes, min key, max key
+//!                    varint last sequence, varint min key bytes, varint max key bytes, min key, max key;
+//!                    65,536 max key bytes: a range tombstone without an end, no max key follows
 //! 11 SliceMoved      u64 table, u32 slice, u8 level
 //! 12 SliceRemoved    u64 table, u32 slice
 //! 13 Ids             u32 next keyspace, u32 next partition
@@ -71,7 +72,8 @@ pub(crate) struct Slice {
     pub(crate) first_sequence: Sequence,
     pub(crate) last_sequence: Sequence,
     pub(crate) min_key: Box<[u8]>,
-    pub(crate) max_key: Box<[u8]>,
+    /// `None`: no key is behind the last.
+    pub(crate) max_key: Option<Box<[u8]>>,
 }
 
 /// One change of the state.
@@ -166,6 +168,9 @@ mod tag {
     pub(super) const FLUSHED: u8 = 14;
 }
 
+/// In the place of a key's length: there is no key, the slice has no last one.
+const UNBOUNDED: u64 = KEY_BYTES_MAX as u64 + 1;
+
 /// Kind of a keyspace placed by hash, which this release does not know.
 const KIND_HASHED: u8 = 2;
 
@@ -222,12 +227,12 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
                 slice.first_sequence,
                 slice.last_sequence,
                 slice.min_key.len() as u64,
-                slice.max_key.len() as u64,
+                slice.max_key.as_ref().map_or(UNBOUNDED, |key| key.len() as u64),
             ] {
                 put_varint(out, number);
             }
             out.extend_from_slice(&slice.min_key);
-            out.extend_from_slice(&slice.max_key);
+            out.extend_from_slice(slice.max_key.as_deref().unwrap_or_default());
         }
         Change::SliceMoved { table, index, level } => put!(out, tag::SLICE_MOVED, table, index, level),
         Change::SliceRemoved { table, index } => put!(out, tag::SLICE_REMOVED, table, index),
@@ -416,14 +421,17 @@ fn decode_slice(reader: &mut Reader<'_>) -> Decoded<Change> {
         return Err(before.malformed("the slice's first sequence", last_sequence, first_sequence).into());
     }
     let min_key_bytes = reader.varint_up_to(KEY_BYTES_MAX as u64, "the slice's min key length")?;
-    let max_key_bytes = reader.varint_up_to(KEY_BYTES_MAX as u64, "the slice's max key length")?;
+    let max_key_bytes = reader.varint_up_to(UNBOUNDED, "the slice's max key length")?;
     let before = reader.clone();
     let min_key = reader.bytes(min_key_bytes as usize, "the slice's min key")?;
-    let max_key = reader.bytes(max_key_bytes as usize, "the slice's max key")?;
-    if min_key > max_key {
+    let max_key = match max_key_bytes {
+        UNBOUNDED => None,
+        bytes => Some(reader.bytes(bytes as usize, "the slice's max key")?),
+    };
+    if max_key.is_some_and(|max_key| min_key > max_key) {
         return Err(before.malformed("the order of the slice's keys", max_key_bytes, min_key_bytes).into());
     }
-    let (min_key, max_key) = (min_key.into(), max_key.into());
+    let (min_key, max_key) = (min_key.into(), max_key.map(Box::from));
     let slice = Slice {
         keyspace,
         partition,

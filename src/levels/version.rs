@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::Arc;
 use crate::format::manifest;
+use crate::format::table::ranges::{Around, Ranges};
 use crate::table::Table;
 
 /// Deepest level.
@@ -42,6 +43,8 @@ pub(crate) struct Run {
     shared_bytes: usize,
     /// The 8 bytes of each table's largest key after the shared prefix, so that a search touches few lines.
     max_words: Vec<u64>,
+    /// Tables with range tombstones, in order.
+    ranged: Vec<u32>,
 }
 
 impl Run {
@@ -54,7 +57,9 @@ impl Run {
         let (first, last) = (&tables[0].table, &tables[tables.len() - 1].table);
         let shared_bytes = first.min().iter().zip(last.max()).take_while(|(a, b)| a == b).count();
         let max_words = tables.iter().map(|placed| word_after(placed.table.max(), shared_bytes)).collect();
-        Run { tables, shared_bytes, max_words }
+        let has_ranges = |index: &u32| !tables[*index as usize].table.ranges().is_empty();
+        let ranged = (0..tables.len() as u32).filter(has_ranges).collect();
+        Run { tables, shared_bytes, max_words, ranged }
     }
 
     pub(crate) fn tables(&self) -> &[Placed] {
@@ -75,6 +80,52 @@ impl Run {
         let start = self.max_words.partition_point(|max| *max < word);
         let equal = self.max_words[start..].partition_point(|max| *max == word);
         start + self.tables[start..start + equal].partition_point(|placed| placed.table.max() < key)
+    }
+
+    /// Whether any of its tables has range tombstones.
+    pub(crate) fn has_ranges(&self) -> bool {
+        !self.ranged.is_empty()
+    }
+
+    /// What its range tombstones say of the keys around `key`. A range that goes on in the next table is one.
+    pub(crate) fn around(&self, key: &[u8]) -> Around<'_> {
+        let ranges = |index: usize| self.ranged.get(index).map(|table| self.ranges_of(*table));
+        let first = |index: usize| ranges(index).and_then(Ranges::first);
+        let begun = self
+            .ranged
+            .partition_point(|table| self.ranges_of(*table).first().is_some_and(|first| first <= key));
+        let Some(at) = begun.checked_sub(1) else {
+            return Around { is_covered: false, from: &[], to: first(0).unwrap_or_default() };
+        };
+        let mut around = self.ranges_of(self.ranged[at]).around(key);
+        if !around.is_covered {
+            if around.to.is_empty() {
+                around.to = first(begun).unwrap_or_default();
+            }
+            return around;
+        }
+        for index in begun..self.ranged.len() {
+            if around.to.is_empty() || first(index) != Some(around.to) {
+                break;
+            }
+            let next = self.ranges_of(self.ranged[index]);
+            around.to = next.get(0).1;
+            if next.count() > 1 {
+                break;
+            }
+        }
+        for index in (0..at).rev() {
+            let is_first = first(index + 1) == Some(around.from);
+            match self.ranges_of(self.ranged[index]).last() {
+                Some((start, end)) if is_first && end == around.from => around.from = start,
+                _ => break,
+            }
+        }
+        around
+    }
+
+    fn ranges_of(&self, table: u32) -> &Ranges {
+        self.tables[table as usize].table.ranges()
     }
 
     /// The table that holds `key` if the run does: by range only.

@@ -17,6 +17,7 @@ use super::Generation;
 use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, Offset};
 use super::index::{Turn, open_child, turn_to_key};
 use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, head, node_bytes};
+use super::ranges::{RANGE_BYTES, RANGE_ENTRY_BYTES};
 
 /// Inner levels of the highest tree: nodes but those at the right edge have at least 7 keys, and there are
 /// less than 2^21 leaves in the largest region; 8^7 is 2^21.
@@ -33,6 +34,9 @@ const INNER_SPLIT_BYTES: usize = 2 * ROOT_BYTES;
 /// each level above, together 4/35 of an inner node's at most; a new tree's first leaf, its growth and its
 /// first root fit too, spread over the keys that cause them.
 const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 4 / 35 + 24;
+
+/// A range tombstone is charged as a new key, and takes no more.
+const _: () = assert!(RANGE_BYTES + RANGE_ENTRY_BYTES <= NEW_KEY_BYTES);
 
 /// What items take at most beside what trees that are there, and the directory, grow by.
 pub(super) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
@@ -75,13 +79,15 @@ impl Inserter {
         let roots = items.min(counts.trees) * ROOT_BYTES;
         let directory = self.generation.directory.growth_bytes(counts.trees.saturating_add(items));
         let need = batch_bytes(items, key_value_bytes).saturating_add(present + roots + directory);
-        need <= self.bump.free_bytes()
+        need.saturating_add(self.generation.ranges.owed_bytes()) <= self.bump.free_bytes()
     }
 
-    /// Adds a version of a key. Readers see it at once, but for the bound they ask with.
+    /// Adds a version of a key, or a range tombstone: from `key` to before `value`, which is empty for all
+    /// from `key` on. Readers see it at once, but for the bound they ask with.
     ///
-    /// # Panics If [`Inserter::room`] was not asked, if key or value are over their limits, if a key's
-    /// sequence goes back, or if the tree's ids are 0.
+    /// # Panics
+    /// If [`Inserter::room`] was not asked, if key or value are over their limits, if a key's sequence goes
+    /// back, if a range is empty, or if the tree's ids are 0.
     pub(crate) fn insert(
         &mut self,
         tree: TreeId,
@@ -94,6 +100,11 @@ impl Inserter {
         assert!(tree.keyspace.0 != 0 || tree.partition.0 != 0, "ids of 0 are never given out");
         let generation = &*self.generation;
         let arena = &generation.arena;
+        if kind == ItemKind::DeleteRange {
+            generation.ranges.add(arena, &mut self.bump, tree, (key, value), sequence);
+            generation.tally.add(sequence, arena.bytes() - self.bump.free_bytes());
+            return;
+        }
         let mut growth = Growth { arena, bump: &mut self.bump, counts: &mut self.counts };
         // First: who sees the entry must see its bits.
         generation.filter.add(arena, tree, hash);

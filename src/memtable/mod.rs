@@ -37,6 +37,7 @@ mod filter;
 mod index;
 mod inserter;
 mod node;
+mod ranges;
 
 #[cfg(test)]
 mod tests;
@@ -55,8 +56,11 @@ use directory::Directory;
 use filter::Filter;
 use index::Cut;
 pub(crate) use inserter::Inserter;
+pub(crate) use ranges::MemStretch;
+use ranges::Ranges;
 
-/// One version of one key. A tombstone is an item too.
+/// One version of one key. A tombstone is an item too; of a range tombstone the key is the range's start, and
+/// the value is nothing of use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MemItem<'a> {
     pub(crate) key: &'a [u8],
@@ -79,6 +83,7 @@ pub(crate) struct Generation {
     arena: Arena,
     filter: Filter,
     directory: Directory,
+    ranges: Ranges,
     tally: Tally,
 }
 
@@ -97,8 +102,9 @@ pub(crate) fn generation(region: Region) -> (Arc<Generation>, Inserter) {
     let (arena, mut bump) = Arena::new(region);
     let filter = Filter::new(&arena, &mut bump);
     let directory = Directory::new(&mut bump);
+    let ranges = Ranges::new(&mut bump);
     let tally = Tally::new(arena.bytes() - bump.free_bytes());
-    let generation = Arc::new(Generation { arena, filter, directory, tally });
+    let generation = Arc::new(Generation { arena, filter, directory, ranges, tally });
     (Arc::clone(&generation), Inserter::new(generation, bump))
 }
 
@@ -112,11 +118,12 @@ pub(crate) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
 /// Bytes that an empty generation in a region has for a batch.
 pub(crate) fn batch_bytes_max(region_bytes: usize) -> usize {
     let (directory, _) = Directory::new_bytes(0);
-    (region_bytes & !7).saturating_sub(Filter::bytes(region_bytes) + directory)
+    (region_bytes & !7).saturating_sub(Filter::bytes(region_bytes) + directory + Ranges::new_bytes())
 }
 
 impl Generation {
-    /// The newest version of the key with a sequence of at most `bound`.
+    /// The newest version of the key with a sequence of at most `bound`: the key's own, or a range tombstone
+    /// that covers it.
     #[inline]
     pub(crate) fn get(
         &self,
@@ -125,6 +132,29 @@ impl Generation {
         hash: KeyHash,
         bound: Sequence,
     ) -> Option<MemItem<'_>> {
+        let point = self.point(tree, key, hash, bound);
+        if self.ranges.count() == 0 { point } else { self.newer_range(tree, key, bound, point) }
+    }
+
+    /// A range tombstone that covers the key and is newer than `point`, else `point`.
+    #[cold]
+    fn newer_range<'a>(
+        &'a self,
+        tree: TreeId,
+        key: &[u8],
+        bound: Sequence,
+        point: Option<MemItem<'a>>,
+    ) -> Option<MemItem<'a>> {
+        let count = self.ranges.count_within(&self.arena, bound);
+        let cover = self.ranges.newest(&self.arena, count, tree, key);
+        cover
+            .filter(|cover| point.is_none_or(|point| point.sequence < cover.sequence))
+            .map_or(point, |cover| Some(cover.into()))
+    }
+
+    /// The newest version of the key itself.
+    #[inline]
+    fn point(&self, tree: TreeId, key: &[u8], hash: KeyHash, bound: Sequence) -> Option<MemItem<'_>> {
         if !self.may_contain(tree, hash) {
             return None;
         }
@@ -163,6 +193,17 @@ impl Generation {
         self.arena.entry(position.entry).into()
     }
 
+    /// Whether there are range tombstones, of any tree, with a sequence of at most `bound`.
+    pub(crate) fn has_ranges(&self, bound: Sequence) -> bool {
+        self.ranges.count_within(&self.arena, bound) > 0
+    }
+
+    /// What range tombstones with a sequence of at most `bound` say of the keys around `key`.
+    pub(crate) fn stretch(&self, tree: TreeId, key: &[u8], bound: Sequence) -> MemStretch<'_> {
+        let count = self.ranges.count_within(&self.arena, bound);
+        self.ranges.stretch(&self.arena, count, tree, key)
+    }
+
     /// `false`: no version of the key is here. One cache miss.
     #[inline]
     pub(crate) fn may_contain(&self, tree: TreeId, hash: KeyHash) -> bool {
@@ -175,14 +216,16 @@ impl Generation {
         self.filter.prefetch(&self.arena, tree, hash);
     }
 
-    /// Every tree that has items, by id. Allocates; for flushes.
+    /// Every tree that has items or range tombstones, by id. Allocates; for flushes.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
         let mut trees = self.directory.trees(&self.arena);
+        trees.extend(self.ranges.trees(&self.arena));
         trees.sort_unstable();
+        trees.dedup();
         trees
     }
 
-    /// Versions inserted.
+    /// Versions and range tombstones inserted.
     pub(crate) fn items(&self) -> u64 {
         self.tally.items.load(Ordering::Relaxed)
     }

@@ -2,8 +2,9 @@
 //!
 //! [`LoserTree`] says which of `k` sources is next, in either direction, and holds no source: a scan keeps
 //! sources that may have to wait and asks it directly. [`Merge`] is the whole ascending merge over sources
-//! that block, for flushes and compactions. It is not a filter: tombstones come out as items, and who may
-//! drop one is decided by the caller.
+//! that block, for flushes and compactions. [`Covers`] says which items range tombstones hide, to both. It is
+//! not a filter: tombstones come out as items, and who may drop one is decided by the caller; what becomes of
+//! the range tombstones themselves is the caller's business too.
 //!
 //! Called by write (flush), compact (merge job) and read (scan). Plain values of one thread.
 //!
@@ -13,13 +14,17 @@
 //! 3. A [`Merge`] yields each key of any source exactly once, in order, with the newest version's kind and
 //!    value.
 //! 4. Nothing is allocated an item: one buffer for a key is reused.
+//! 5. What a range tombstone hides is told from what is to be seen, and left one by one, so that a caller who
+//!    works in bounded pieces may stop between.
 
+mod cover;
 mod tree;
 
+pub(crate) use cover::{Covers, Hidden, ITEM_SEQUENCE, RANGE_SEQUENCE, Stretch};
 pub(crate) use tree::LoserTree;
 
 use crate::base::error::Result;
-use crate::base::id::ItemKind;
+use crate::base::id::{ItemKind, Sequence};
 use crate::base::step::Direction;
 
 /// A key with what one source says of it.
@@ -41,6 +46,21 @@ pub(crate) trait Source {
     /// # Errors
     /// What the device or the bytes said; the source is then only dropped.
     fn advance(&mut self) -> Result<()>;
+
+    /// The item's sequence, if the source knows it.
+    fn sequence(&self) -> Sequence {
+        ITEM_SEQUENCE
+    }
+
+    /// Whether it has range tombstones.
+    fn has_ranges(&self) -> bool {
+        false
+    }
+
+    /// What its range tombstones say of the keys around one.
+    fn stretch(&self, _key: &[u8], stretch: &mut Stretch) {
+        stretch.set(None, &[], &[]);
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -50,6 +70,18 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn advance(&mut self) -> Result<()> {
         (**self).advance()
+    }
+
+    fn sequence(&self) -> Sequence {
+        (**self).sequence()
+    }
+
+    fn has_ranges(&self) -> bool {
+        (**self).has_ranges()
+    }
+
+    fn stretch(&self, key: &[u8], stretch: &mut Stretch) {
+        (**self).stretch(key, stretch);
     }
 }
 
@@ -78,6 +110,9 @@ pub(crate) struct Merge<S: Source> {
     /// The key that is being left, kept while older versions of it are skipped.
     left_key: Vec<u8>,
     consumed: Consumed,
+    covers: Covers,
+    /// A range tombstone hides the item it stands on.
+    is_hidden: bool,
 }
 
 impl<S: Source> Merge<S> {
@@ -91,7 +126,12 @@ impl<S: Source> Merge<S> {
     pub(crate) fn with_prefix(sources: Vec<S>, shared_prefix: &[u8]) -> Merge<S> {
         let mut tree = LoserTree::with_prefix(sources.len(), Direction::Forward, shared_prefix);
         tree.rebuild(|index| key_of(&sources, index));
-        Merge { sources, tree, left_key: Vec::new(), consumed: Consumed::default() }
+        let ranged = (0..sources.len()).filter(|index| sources[*index].has_ranges());
+        let covers = Covers::new(ranged);
+        let (left_key, consumed) = (Vec::new(), Consumed::default());
+        let mut merge = Merge { sources, tree, left_key, consumed, covers, is_hidden: false };
+        merge.look();
+        merge
     }
 
     /// The newest version of the next key; `None` when every source is at its end.
@@ -106,13 +146,35 @@ impl<S: Source> Merge<S> {
         self.tree.winner().map(|winner| &self.sources[winner])
     }
 
+    /// Whether a range tombstone hides the item: it is only to be left.
+    #[inline]
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.is_hidden
+    }
+
     /// Leaves the item, and every older version of its key. Nothing to do at the end.
     ///
     /// # Errors
     /// What a source said; the merge is then only dropped.
     pub(crate) fn advance(&mut self) -> Result<()> {
+        self.leave()?;
+        self.look();
+        Ok(())
+    }
+
+    /// Finds out whether the item is hidden.
+    fn look(&mut self) {
+        let Some(winner) = self.tree.winner() else { return };
+        let sources = &self.sources;
+        let item = sources[winner].item().expect("the winner stands on an item");
+        let look = |source: usize, key: &[u8], stretch: &mut Stretch| sources[source].stretch(key, stretch);
+        self.is_hidden = self.covers.hidden(item.key, winner, sources[winner].sequence(), look).is_some();
+    }
+
+    fn leave(&mut self) -> Result<()> {
         let Some(winner) = self.tree.winner() else { return Ok(()) };
-        if !self.tree.may_be_tied() {
+        // Older versions of a hidden one are hidden too, and looked at by themselves.
+        if self.is_hidden || !self.tree.may_be_tied() {
             return self.step(winner);
         }
         let item = self.sources[winner].item().expect("the winner stands on an item");

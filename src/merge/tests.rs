@@ -193,3 +193,80 @@ fn an_error_of_a_source_ends_the_merge() {
         assert!(matches!(merge.advance(), Err(Error::Closed)));
     }
 }
+
+/// A source with ranges: each hides what older sources have.
+struct Ranged {
+    list: List,
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Source for Ranged {
+    fn item(&self) -> Option<Item<'_>> {
+        self.list.item()
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.list.advance()
+    }
+
+    fn has_ranges(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
+    fn stretch(&self, key: &[u8], stretch: &mut Stretch) {
+        let (mut from, mut to): (&[u8], &[u8]) = (&[], &[]);
+        for (start, end) in &self.ranges {
+            for boundary in [start, end] {
+                if !boundary.is_empty() && boundary.as_slice() <= key {
+                    from = from.max(boundary);
+                } else if !boundary.is_empty() && (to.is_empty() || boundary.as_slice() < to) {
+                    to = boundary;
+                }
+            }
+        }
+        let covers = is_covered(&self.ranges, key);
+        stretch.set(covers.then_some(RANGE_SEQUENCE), from, to);
+    }
+}
+
+fn is_covered(ranges: &[(Vec<u8>, Vec<u8>)], key: &[u8]) -> bool {
+    ranges.iter().any(|(start, end)| start.as_slice() <= key && (end.is_empty() || key < end.as_slice()))
+}
+
+proptest! {
+    /// What comes out unhidden is what no range of a newer source has, each key once, the newest version.
+    #[test]
+    fn ranges_hide_what_is_older(
+        sources in prop::collection::vec(
+            (
+                prop::collection::btree_set(keys(), 0..12),
+                prop::collection::vec((keys(), keys()), 0..3),
+            ),
+            0..6,
+        ),
+    ) {
+        let mut expected: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        let mut lists = Vec::new();
+        let mut newer = Vec::new();
+        for (source, (keys, ranges)) in sources.iter().enumerate() {
+            for key in keys.iter().filter(|key| !is_covered(&newer, key)) {
+                expected.entry(key.clone()).or_insert(source);
+            }
+            let ranges: Vec<_> =
+                ranges.iter().filter(|(start, end)| end.is_empty() || start < end).cloned().collect();
+            newer.extend(ranges.clone());
+            let item = |key: &Vec<u8>| (key.clone(), ItemKind::Put, vec![source as u8]);
+            let list = List { items: keys.iter().map(item).collect(), at: 0, fail_in: None };
+            lists.push(Ranged { list, ranges });
+        }
+        let mut merge = Merge::new(lists);
+        let mut found = Vec::new();
+        while let Some(item) = merge.item() {
+            if !merge.is_hidden() {
+                found.push((item.key.to_vec(), usize::from(item.value[0])));
+            }
+            merge.advance().expect("nothing fails");
+        }
+        prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+    }
+}

@@ -6,8 +6,9 @@
 //!
 //! Invariants:
 //! 1. A run is looked into only after every newer one has said no.
-//! 2. A filter that says no, and a range that excludes the key, cost no read; nor do fences that tell large
+//! 2. A filter that says no, and bounds that exclude the key, cost no read; nor do fences that tell large
 //!    values' keys.
+//! 3. A range tombstone of a run that covers the key ends the search, unless the run has an item of the key.
 
 use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
@@ -244,11 +245,14 @@ impl Get {
 
     fn probe<'p, T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, 'p, T>) -> Result<Probed<'p>> {
         if self.seek == Seek::Filter {
+            if !table.spans(call.op.key) {
+                return Ok(absent(table, call.op.key));
+            }
             if self.touch(table, call) {
                 return Ok(Probed::Touched);
             }
             match self.filter(table, call)? {
-                Filtered::No => return Ok(Probed::Not),
+                Filtered::No => return Ok(absent(table, call.op.key)),
                 Filtered::Need(block) => return Ok(Probed::Read(block)),
                 Filtered::Maybe => self.turn_to(Seek::Fence),
             }
@@ -275,10 +279,10 @@ impl Get {
         };
         call.tracer.enter(Stage::DBSeek, address.bytes as usize);
         let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag()) else {
-            return Ok(Probed::Not);
+            return Ok(absent(table, call.op.key));
         };
         Ok(Probed::Hit(match (found.kind, block) {
-            (ItemKind::Delete, _) => Lookup::Absent,
+            (ItemKind::Delete | ItemKind::DeleteRange, _) => Lookup::Absent,
             (ItemKind::Put, Block::Pinned(bytes)) => Lookup::Pinned(&bytes[found.value]),
             (ItemKind::Put, Block::Counted(block)) => Lookup::Counted(block, found.value),
         }))
@@ -317,12 +321,17 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
     }
 }
 
+/// What a table says of a key that none of its items has: its range tombstones hide what older runs have.
+fn absent<'p>(table: &Table, key: &[u8]) -> Probed<'p> {
+    if table.ranges().covers(key) { Probed::Hit(Lookup::Absent) } else { Probed::Not }
+}
+
 fn in_memory<'p>(view: &'p View, op: &Op<'_>) -> Option<Lookup<'p>> {
     let mut generations = view.generations.iter();
     let item = generations.find_map(|generation| generation.get(op.tree, op.key, op.hash, op.bound))?;
     Some(match item.kind {
         ItemKind::Put => Lookup::Pinned(item.value),
-        ItemKind::Delete => Lookup::Absent,
+        ItemKind::Delete | ItemKind::DeleteRange => Lookup::Absent,
     })
 }
 

@@ -11,6 +11,8 @@
 //! Invariants:
 //! 1. A key is yielded only once every source stands at or past it.
 //! 2. Of equal keys the newest source's is taken, the others are skipped; a tombstone yields nothing.
+//! 3. What a range tombstone of a newer source hides is left by one seek of each source that has some of it,
+//!    whatever is there. What one hides in its own memtable is left item by item, in memory.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -26,7 +28,7 @@ use crate::cache::{BlockRef, Cache};
 use crate::levels::version::Run;
 use crate::levels::view::View;
 use crate::memtable::Position;
-use crate::merge::LoserTree;
+use crate::merge::{Covers, Hidden, ITEM_SEQUENCE, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
 
 /// Most that one source reads ahead at once.
@@ -85,6 +87,9 @@ pub(crate) struct Scan {
     from: Bound<Vec<u8>>,
     sources: Vec<Source>,
     merge: LoserTree,
+    covers: Covers,
+    /// Where the winner goes on, if a newer source hides all that is before.
+    skip_to: SkipTo,
     /// Sources not positioned yet, and those of them whose ask is in flight.
     unready: Vec<Waiting>,
     /// Everything is positioned and `merge` is built.
@@ -121,6 +126,8 @@ impl Scan {
             from: Bound::Unbounded,
             sources: Vec::new(),
             merge: LoserTree::new(0, direction),
+            covers: Covers::default(),
+            skip_to: SkipTo::default(),
             unready: Vec::new(),
             is_merged: false,
             key: Vec::new(),
@@ -223,6 +230,11 @@ impl Scan {
         self.unready = (0..self.sources.len()).map(|source| Waiting { source, ask: None }).collect();
         self.merge = LoserTree::new(self.sources.len(), self.direction);
         self.from = from;
+        let has_ranges = |source: &Source| match source {
+            Source::Memory { generation, .. } => self.view.generations[*generation].has_ranges(self.bound),
+            Source::Run(run) => run.of(&self.view, self.tree).has_ranges(),
+        };
+        self.covers = Covers::new((0..self.sources.len()).filter(|index| has_ranges(&self.sources[*index])));
     }
 
     /// Moves the source that yielded the last item.
@@ -240,6 +252,35 @@ impl Scan {
             }
             Source::Run(run) => {
                 run.cursor.as_mut().expect("the winner stands at an item").advance();
+                self.ready(winner, cache, pin)
+            }
+        }
+    }
+
+    /// Moves the winner past what a newer source hides.
+    fn leave_stretch(&mut self, cache: &Cache, pin: &Pin) -> Result<()> {
+        let winner = self.winner.take().expect("the winner is hidden");
+        let from = match (&self.skip_to, self.direction) {
+            (SkipTo { is_end: true, .. }, _) => None,
+            (SkipTo { key, .. }, Direction::Forward) => Some(Bound::Included(key.as_slice())),
+            (SkipTo { key, .. }, Direction::Backward) => Some(Bound::Excluded(key.as_slice())),
+        };
+        match &mut self.sources[winner] {
+            Source::Memory { generation, position } => {
+                let generation = &self.view.generations[*generation];
+                *position =
+                    from.and_then(|from| generation.seek(self.tree, from, self.direction, self.bound));
+                self.merge_again();
+                Ok(())
+            }
+            Source::Run(run) => {
+                match from {
+                    None => run.cursor = None,
+                    Some(from) => {
+                        let place = (run.level, run.run);
+                        *run = RunSource::seek(run.of(&self.view, self.tree), place, from, self.direction);
+                    }
+                }
                 self.ready(winner, cache, pin)
             }
         }
@@ -288,6 +329,11 @@ impl Scan {
                 Taken::End => return Step::Done(Ok(false)),
                 Taken::Skip => {
                     if let Err(error) = self.leave_winner(cache, pin) {
+                        return Step::Done(Err(error));
+                    }
+                }
+                Taken::Hidden => {
+                    if let Err(error) = self.leave_stretch(cache, pin) {
                         return Step::Done(Err(error));
                     }
                 }
@@ -362,12 +408,38 @@ impl Scan {
             self.winner = None;
             return Taken::End;
         }
+        let (sources, view, tree, bound) = (&self.sources, &*self.view, self.tree, self.bound);
+        let sequence = match &sources[winner] {
+            Source::Memory { generation, position } => {
+                let position = position.expect("the winner stands at an item");
+                view.generations[*generation].item(position).sequence
+            }
+            Source::Run(_) => ITEM_SEQUENCE,
+        };
+        let look = |index: usize, key: &[u8], stretch: &mut Stretch| match &sources[index] {
+            Source::Memory { generation, .. } => {
+                let found = view.generations[*generation].stretch(tree, key, bound);
+                stretch.set(found.cover, found.from, found.to);
+            }
+            Source::Run(run) => {
+                let found = run.of(view, tree).around(key);
+                stretch.set(found.is_covered.then_some(RANGE_SEQUENCE), found.from, found.to);
+            }
+        };
+        match self.covers.hidden(key, winner, sequence, look) {
+            None => {}
+            Some(Hidden::ByOwn) => return Taken::Skip,
+            Some(Hidden::ByNewer(stretch)) => {
+                self.skip_to.set(stretch, &self.range, self.direction);
+                return Taken::Hidden;
+            }
+        }
         self.key.clear();
         self.key.extend_from_slice(key);
         self.has_key = true;
         match self.winner_kind(winner) {
             ItemKind::Put => Taken::Item,
-            ItemKind::Delete => Taken::Skip,
+            ItemKind::Delete | ItemKind::DeleteRange => Taken::Skip,
         }
     }
 
@@ -386,9 +458,7 @@ impl Scan {
         let Source::Run(run) = &mut self.sources[source] else {
             return Ok(Need::Nothing);
         };
-        let version = &self.view.version;
-        let tree = version.tree(self.tree).expect("the view does not change under a scan");
-        let tables = tree.run(run.level, run.run).expect("the view does not change under a scan");
+        let tables = run.of(&self.view, self.tree);
         while let Some(cursor) = &mut run.cursor {
             match cursor.poll(block.take())? {
                 Moved::Ready => return Ok(Need::Nothing),
@@ -413,7 +483,31 @@ impl Scan {
 enum Taken {
     Item,
     Skip,
+    /// The winner is to go past a stretch.
+    Hidden,
     End,
+}
+
+/// Where a hidden source goes on.
+#[derive(Default)]
+struct SkipTo {
+    key: Vec<u8>,
+    /// Nothing of it is left within the scan's range.
+    is_end: bool,
+}
+
+impl SkipTo {
+    fn set(&mut self, stretch: &Stretch, range: &Range, direction: Direction) {
+        let beyond = stretch.beyond(direction);
+        self.is_end = beyond.is_none_or(|key| match (direction, &range.0) {
+            (Direction::Forward, _) => is_past(key, range, direction),
+            // What is left is before the key.
+            (Direction::Backward, Bound::Included(start) | Bound::Excluded(start)) => key <= start.as_slice(),
+            (Direction::Backward, Bound::Unbounded) => false,
+        });
+        self.key.clear();
+        self.key.extend_from_slice(beyond.unwrap_or_default());
+    }
 }
 
 impl RunSource {
@@ -465,6 +559,12 @@ impl RunSource {
             *asked = asked.start.min(block.offset)..asked.end.max(block.offset + 1);
             asks.push(Read { ask: AHEAD, block });
         }
+    }
+
+    /// The run it reads.
+    fn of<'v>(&self, view: &'v View, tree: TreeId) -> &'v Run {
+        let tree = view.version.tree(tree).expect("the view does not change under a scan");
+        tree.run(self.level, self.run).expect("the view does not change under a scan")
     }
 
     fn next_table(&mut self, run: &Run, direction: Direction) {

@@ -16,7 +16,8 @@ use crate::format::table::data_build::DataBuilder;
 use crate::format::table::fence_build::FenceBuilder;
 use crate::format::table::filter::{self, FilterPlan, FilterShape};
 use crate::format::table::footer::{Footer, SliceEntry, Span, encode_tail};
-use crate::format::table::{FOOTER_TAG, PAGE_BYTES, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal, top};
+use crate::format::table::ranges::Ranges;
+use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal, top};
 use crate::io::storage::Storage;
 
 use super::admission::Admission;
@@ -59,6 +60,8 @@ pub(crate) struct SliceSummary {
     pub(crate) items: u64,
     pub(crate) tombstones: u64,
     pub(crate) key_value_bytes: u64,
+    pub(crate) ranges: u32,
+    /// First and last key of the items; ranges may reach beyond.
     pub(crate) min: Vec<u8>,
     pub(crate) max: Vec<u8>,
 }
@@ -78,6 +81,7 @@ struct Slice {
     data: DataBuilder,
     fences: FenceBuilder,
     hashes: Vec<u64>,
+    ranges: Ranges,
     items: u64,
     tombstones: u64,
     key_value_bytes: u64,
@@ -129,7 +133,8 @@ impl TableBuilder {
         let slice = self.slice.as_ref().map_or(0, |slice| {
             let hashes = slice.hashes.capacity() * size_of::<u64>();
             let filter = FilterShape::new(slice.items, slice.shape.filter).bytes() as usize;
-            hashes + filter + slice.data.memory_bytes() + slice.fences.memory_bytes()
+            let pending = slice.data.memory_bytes() + slice.fences.memory_bytes();
+            hashes + filter + slice.ranges.memory_bytes() + pending
         });
         self.out.buffer.capacity() + slice
     }
@@ -146,6 +151,7 @@ impl TableBuilder {
             data: DataBuilder::new(block_bytes, shape.compression),
             fences: FenceBuilder::default(),
             hashes: Vec::new(),
+            ranges: Ranges::default(),
             items: 0,
             tombstones: 0,
             key_value_bytes: 0,
@@ -180,18 +186,35 @@ impl TableBuilder {
         Ok(())
     }
 
+    /// Adds a range tombstone, from `start` to before `end`, which is empty for all from `start` on. It hides
+    /// what older runs have and no item of this slice. Starts come in order.
+    pub(crate) fn add_range(&mut self, start: &[u8], end: &[u8]) {
+        self.slice.as_mut().expect("a slice was begun").ranges.push(start, end);
+    }
+
+    /// The key added last; the slice has one.
+    pub(crate) fn last_key(&self) -> &[u8] {
+        &self.slice.as_ref().expect("a slice was begun").last
+    }
+
     /// About what the file would have if it were finished now.
     pub(crate) fn file_bytes(&self) -> u64 {
         let slice = self.slice.as_ref().map_or(0, |slice| {
             let filter = FilterShape::new(slice.items, slice.shape.filter).bytes();
-            slice.data.pending_bytes() as u64 + filter + slice.fences.estimated_bytes()
+            let ranges = slice.ranges.encoded_bytes();
+            slice.data.pending_bytes() as u64 + filter + slice.fences.estimated_bytes() + ranges
         });
         self.out.at() + slice
     }
 
-    /// Ends the slice: its last block, filter, fences, top.
+    /// Ends the slice: its last block, filter, fences, top, ranges.
+    ///
+    /// # Panics
+    /// If it has ranges and no item: the caller adds a tombstone for the first key of one, which says nothing
+    /// new, so that every slice has a block.
     pub(crate) fn end(&mut self) -> Result<()> {
         let mut slice = self.slice.take().expect("a slice was begun");
+        assert!(slice.items > 0 || slice.ranges.is_empty(), "a slice with ranges has an item");
         if slice.items > 0 {
             slice.write_block_rest(&mut self.out)?;
             let entry = slice.write_index(&mut self.out)?;
@@ -228,6 +251,7 @@ impl SliceSummary {
             items: entry.items,
             tombstones: entry.tombstones,
             key_value_bytes: entry.key_value_bytes,
+            ranges: entry.ranges_count,
             min: entry.min,
             max: entry.max,
         }
@@ -271,7 +295,7 @@ impl Slice {
         }
     }
 
-    /// Writes filter pages, fence pages and top block; describes the slice.
+    /// Writes filter pages, fence pages, top block and range blocks; describes the slice.
     fn write_index(&mut self, out: &mut Output) -> Result<SliceEntry> {
         let data = Span { offset: self.start, bytes: self.fences.data_bytes() };
         let mut pages = Vec::new();
@@ -291,6 +315,11 @@ impl Slice {
             top_span = Span { offset: out.at(), bytes: block.len() as u64 };
             out.append(&block, TOP_TAG)?;
         }
+        let ranges = Span { offset: out.at(), bytes: 0 };
+        for extent in self.ranges.encode() {
+            out.append(&extent, RANGES_TAG)?;
+        }
+        let ranges = Span { bytes: out.at() - ranges.offset, ..ranges };
         let count = |value: usize| u32::try_from(value).expect("a slice is far smaller");
         Ok(SliceEntry {
             tree: self.tree,
@@ -305,6 +334,8 @@ impl Slice {
             fence_pages: count(fence_pages),
             fence_page_bytes: if fence_pages > 0 { count(fences.page_bytes) } else { 0 },
             top: top_span,
+            ranges_count: count(self.ranges.count()),
+            ranges: if ranges.bytes > 0 { ranges } else { Span::default() },
             min: std::mem::take(&mut self.min),
             max: std::mem::take(&mut self.last),
         })

@@ -119,8 +119,8 @@ impl TableCursor {
             }
         };
         let nothing = match self.direction {
-            Direction::Forward => key > self.table.max(),
-            Direction::Backward => key < self.table.min(),
+            Direction::Forward => key > self.table.entry().max.as_slice(),
+            Direction::Backward => key < self.table.entry().min.as_slice(),
         };
         if nothing {
             self.state = State::Ended;

@@ -162,6 +162,19 @@ impl Bench {
         builder.finish().expect("finished")
     }
 
+    /// Writes a file of one slice with range tombstones.
+    pub(super) fn build_with(&self, model: &Model, ranges: &[(&[u8], &[u8])]) -> TableSummary {
+        let mut builder = TableBuilder::new(Arc::clone(&self.storage), IDENTITY).expect("created");
+        builder.begin(TREE, SHAPE).expect("begun");
+        for (key, value) in model {
+            let (kind, value) = expected(value);
+            builder.add(key, self.secret.hash(key), kind, &value).expect("added");
+        }
+        ranges.iter().for_each(|(start, end)| builder.add_range(start, end));
+        builder.end().expect("ended");
+        builder.finish().expect("finished")
+    }
+
     pub(super) fn open(&self, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
         let (bytes, checksum) = (summary.bytes, summary.checksum);
         TableFile::open(&self.storage, summary.identity, bytes, checksum, &self.discarded)

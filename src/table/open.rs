@@ -1,4 +1,5 @@
-//! Opening a table file: header, tail, footer and top blocks are checked; everything else when it is read.
+//! Opening a table file: header, tail, footer, top and range blocks are checked; everything else when it is
+//! read.
 //!
 //! The engine opens what the manifest names. A [`TableFile`] is shared by the tables (slices) in it; when the
 //! last of them goes after it was marked obsolete, its name is handed to whoever removes files.
@@ -10,8 +11,9 @@ use crate::base::id::FileName;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
 use crate::format::header::FileHeader;
 use crate::format::table::footer::{Footer, SliceEntry, Span, decode_tail};
+use crate::format::table::ranges::{Ranges, claimed_bytes};
 use crate::format::table::top::Top;
-use crate::format::table::{FOOTER_TAG, PAGE_BYTES, TAIL_TAG, TOP_TAG, UNIT_BYTES, check_seal};
+use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, check_seal};
 use crate::io::storage::Storage;
 
 use super::build::TableIdentity;
@@ -63,7 +65,8 @@ impl TableFile {
     /// in order.
     ///
     /// # Errors
-    /// `Corrupt` where the file is not that one or its header, tail, footer or a top block is damaged.
+    /// `Corrupt` where the file is not that one or its header, tail, footer, or a top or range block is
+    /// damaged.
     pub(crate) fn open(
         storage: &Arc<dyn Storage>,
         identity: TableIdentity,
@@ -80,7 +83,7 @@ impl TableFile {
             discarded: Arc::clone(discarded),
         });
         let slices = contents.slices.into_iter().enumerate();
-        Ok(slices.map(|(index, (entry, top))| Arc::new(Table::new(&file, index, entry, top))).collect())
+        Ok(slices.map(|(index, contents)| Arc::new(Table::new(&file, index, contents))).collect())
     }
 
     pub(crate) fn identity(&self) -> TableIdentity {
@@ -120,7 +123,14 @@ pub(super) struct Contents {
     pub(super) blocks_checksum: u32,
     #[cfg_attr(not(test), expect(dead_code, reason = "the check of a whole file reads it"))]
     pub(super) footer: Span,
-    pub(super) slices: Vec<(SliceEntry, Option<Top>)>,
+    pub(super) slices: Vec<SliceContents>,
+}
+
+/// What stays of a slice in memory.
+pub(super) struct SliceContents {
+    pub(super) entry: SliceEntry,
+    pub(super) top: Option<Top>,
+    pub(super) ranges: Ranges,
 }
 
 impl Contents {
@@ -161,7 +171,8 @@ impl Contents {
                 let decode = |block: &[u8], _| Top::decode(block, entry.fence_pages);
                 Some(end.with(storage, entry.top, TOP_TAG, decode)?)
             };
-            slices.push((entry, top));
+            let ranges = end.ranges(storage, &entry)?;
+            slices.push(SliceContents { entry, top, ranges });
         }
         Ok(Contents { blocks_checksum, footer, slices })
     }
@@ -189,8 +200,47 @@ impl End {
         tag: u8,
         decode: impl FnOnce(&[u8], u32) -> std::result::Result<T, Malformed>,
     ) -> Result<T> {
-        let (file, context) =
-            (self.identity.file, Context { file_uid: self.identity.uid, offset: span.offset, tag });
+        self.at(storage, span, |block| {
+            let checksum = check_seal(block, self.context(span.offset, tag))?;
+            decode(block, checksum)
+        })
+    }
+
+    /// The range tombstones of a slice.
+    fn ranges(&self, storage: &dyn Storage, entry: &SliceEntry) -> Result<Ranges> {
+        let mut ranges = Ranges::default();
+        if entry.ranges_count == 0 {
+            return Ok(ranges);
+        }
+        self.at(storage, entry.ranges, |mut extents| {
+            let mut offset = entry.ranges.offset;
+            while !extents.is_empty() {
+                let (extent, rest) = extents.split_at(claimed_bytes(extents)?);
+                check_seal(extent, self.context(offset, RANGES_TAG))?;
+                ranges.decode_extent(extent)?;
+                offset += extent.len() as u64;
+                extents = rest;
+            }
+            let (expected, found) = (u64::from(entry.ranges_count), ranges.count() as u64);
+            if expected != found {
+                return Err(Malformed { at: 0, what: "ranges of a slice", expected, found });
+            }
+            Ok(ranges)
+        })
+    }
+
+    fn context(&self, offset: u64, tag: u8) -> Context {
+        Context { file_uid: self.identity.uid, offset, tag }
+    }
+
+    /// Decodes a span of the file, reading it if it is not in the end.
+    fn at<T>(
+        &self,
+        storage: &dyn Storage,
+        span: Span,
+        decode: impl FnOnce(&[u8]) -> std::result::Result<T, Malformed>,
+    ) -> Result<T> {
+        let file = self.identity.file;
         let read;
         let inside = span.offset.checked_sub(self.offset).and_then(|start| {
             let start = start as usize;
@@ -203,9 +253,7 @@ impl End {
                 &read
             }
         };
-        check_seal(block, context)
-            .and_then(|checksum| decode(block, checksum))
-            .map_err(|bad| Error::malformed(file, span.offset, bad))
+        decode(block).map_err(|bad| Error::malformed(file, span.offset, bad))
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
-use crate::base::id::TreeId;
+use crate::base::id::{KEY_GREATEST, TreeId};
 use crate::base::prefetch::prefetch;
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
@@ -16,11 +16,12 @@ use crate::format::table::fence::FencePage;
 use crate::format::table::filter;
 use crate::format::table::footer::{SliceEntry, Span};
 use crate::format::table::head;
+use crate::format::table::ranges::{Ranges, last_key};
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
 use super::memory::{AlignedBytes, PageBudget, PageRank};
-use super::open::{TableFile, fill_exact};
+use super::open::{SliceContents, TableFile, fill_exact};
 use super::verify::verify_block;
 
 /// Most bytes of one request when pages are loaded.
@@ -63,6 +64,11 @@ pub(crate) struct Table {
     file: Arc<TableFile>,
     index: usize,
     entry: SliceEntry,
+    ranges: Ranges,
+    /// The first key of the ranges, and the last: `None` if no key is behind them. Without ranges as the
+    /// items'.
+    min: Box<[u8]>,
+    max: Option<Box<[u8]>>,
     min_head: u64,
     max_head: u64,
     /// `None` when there is one data block.
@@ -74,12 +80,21 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(file: &Arc<TableFile>, index: usize, entry: SliceEntry, top: Option<Top>) -> Table {
+    pub(super) fn new(file: &Arc<TableFile>, index: usize, contents: SliceContents) -> Table {
+        let SliceContents { entry, top, ranges } = contents;
+        let min: Box<[u8]> = ranges.first().map_or(&*entry.min, |first| first.min(&entry.min)).into();
+        let max: Option<Box<[u8]>> = match ranges.last() {
+            None => Some(entry.max.as_slice().into()),
+            Some((_, end)) => last_key(end).map(|last| last.max(&entry.max).into()),
+        };
         Table {
             file: Arc::clone(file),
             index,
-            min_head: head(&entry.min),
-            max_head: head(&entry.max),
+            min_head: head(&min),
+            max_head: head(max.as_deref().unwrap_or(&KEY_GREATEST)),
+            min,
+            max,
+            ranges,
             entry,
             top,
             filter_pages: OnceLock::new(),
@@ -92,14 +107,30 @@ impl Table {
         self.entry.tree
     }
 
-    /// Its first key.
+    /// No item or range tombstone is of a key before it; the first is of this key.
     pub(crate) fn min(&self) -> &[u8] {
-        &self.entry.min
+        &self.min
     }
 
-    /// Its last key.
+    /// No item or range tombstone is of a key behind it. It may be the end of the last range, which is not
+    /// in the range: tables of a run are cut so that no other table of it has that key.
     pub(crate) fn max(&self) -> &[u8] {
-        &self.entry.max
+        self.max.as_deref().unwrap_or(&KEY_GREATEST)
+    }
+
+    /// As [`Table::max`]; `None` if a range has no end.
+    pub(crate) fn bounded_max(&self) -> Option<&[u8]> {
+        self.max.as_deref()
+    }
+
+    /// Its range tombstones: they hide what older runs have, and nothing in this table.
+    pub(crate) fn ranges(&self) -> &Ranges {
+        &self.ranges
+    }
+
+    /// Whether `key` lies between the first and the last item.
+    pub(crate) fn spans(&self, key: &[u8]) -> bool {
+        self.ranges.is_empty() || (self.entry.min.as_slice() <= key && key <= self.entry.max.as_slice())
     }
 
     pub(crate) fn items(&self) -> u64 {
@@ -128,10 +159,12 @@ impl Table {
         self.index
     }
 
-    /// Bytes of memory beside the pages: bounds and the separators of fence pages.
+    /// Bytes of memory beside the pages: bounds, range tombstones and the separators of fence pages.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let keys = self.entry.min.len() + self.entry.max.len();
-        size_of::<Table>() + keys + self.top.as_ref().map_or(0, Top::memory_bytes)
+        let items = self.entry.min.len() + self.entry.max.len();
+        let bounds = self.min.len() + self.max.as_ref().map_or(0, |max| max.len());
+        let ranges = self.ranges.memory_bytes();
+        size_of::<Table>() + items + bounds + ranges + self.top.as_ref().map_or(0, Top::memory_bytes)
     }
 
     /// Makes fence or filter pages resident, if the budget grants them and they are not yet; what is not
@@ -209,7 +242,7 @@ impl Table {
         Ok(())
     }
 
-    /// Whether `key` lies between the first and the last key.
+    /// Whether `key` lies within the bounds. An item of it is only within [`Table::spans`].
     #[inline]
     pub(crate) fn admits(&self, key: &[u8]) -> bool {
         let key_head = head(key);

@@ -104,7 +104,7 @@ impl TableStream {
             table,
         };
         stream.next_block()?;
-        if stream.key != stream.table.min() {
+        if stream.key != stream.table.entry().min {
             return Err(stream.corrupt("first key of a slice", "the one in the footer", "another"));
         }
         Ok(stream)

@@ -263,7 +263,7 @@ fn slices_share_a_file() {
         }
     }
     assert!(tables[0].slice_bytes() == 1024, "a block and a filter of one unit each");
-    assert!(tables[0].memory_bytes() < 500);
+    assert!(tables[0].memory_bytes() < 600);
     tables[0].file().verify(&bench.storage).expect("sound");
     tables[0].file().mark_obsolete();
     let (mut tables, last) = (tables, 3);
@@ -368,5 +368,43 @@ fn keys_out_of_order_panic() {
     builder.begin(TREE, SHAPE).expect("begun");
     for key in [b"b", b"a"] {
         builder.add(key, bench.secret.hash(key), ItemKind::Put, b"").expect("added");
+    }
+}
+
+/// Range tombstones come back, widen the bounds and not the stretch of items, and are part of the file's
+/// check; so many that they take several extents too.
+#[test]
+fn ranges_are_kept_beside_items() {
+    let model: Model = [(b"k".to_vec(), Some(vec![1; 10])), (b"m".to_vec(), None)].into_iter().collect();
+    let many: Vec<[Vec<u8>; 2]> = (0..9000u32)
+        .map(|number| {
+            [
+                [&b"l"[..], &(2 * number).to_be_bytes()].concat(),
+                [&b"l"[..], &(2 * number + 1).to_be_bytes()].concat(),
+            ]
+        })
+        .collect();
+    let many: Vec<(&[u8], &[u8])> = many.iter().map(|[start, end]| (&**start, &**end)).collect();
+    type Pairs<'a> = &'a [(&'a [u8], &'a [u8])];
+    let sets: [(Pairs<'_>, &[u8], Option<&[u8]>); 5] = [
+        (&[(b"a", b"b")], b"a", Some(b"m")),
+        (&[(b"k\0", b"l")], b"k", Some(b"m")),
+        (&[(b"a", b"n"), (b"o", b"p\0")], b"a", Some(b"p")),
+        (&[(b"x", b"")], b"k", None),
+        (&many, b"k", Some(b"m")),
+    ];
+    for (ranges, min, max) in sets {
+        let bench = Bench::new();
+        let summary = bench.build_with(&model, ranges);
+        let table = bench.open(&summary).expect("opens").remove(0);
+        assert_eq!((table.min(), table.bounded_max()), (min, max));
+        assert_eq!(table.ranges().count(), ranges.len());
+        assert!(table.ranges().iter().eq(ranges.iter().copied()));
+        assert_eq!(summary.slices[0].ranges as usize, ranges.len());
+        assert!(table.spans(b"k") && table.spans(b"m") && !table.spans(b"j") && !table.spans(b"m\0"));
+        assert!(table.admits(min) && table.admits(table.max()) && !table.admits(b""));
+        table.file().verify(&bench.storage).expect("sound");
+        stream_agrees(&bench, &table, &model, "with ranges");
+        assert!(table.memory_bytes() > table.ranges().memory_bytes());
     }
 }

@@ -13,10 +13,12 @@ pub(crate) struct Items {
 }
 
 impl Items {
-    /// Adds an item, or refuses it and stays as it was.
+    /// Adds an item, or refuses it and stays as it was. Of a range delete the key is where it begins, and the
+    /// value where it ends: it is not empty as a range.
     pub(crate) fn push(&mut self, tree: TreeId, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
         check("key", key.len(), KEY_BYTES_MAX)?;
-        check("value", value.len(), VALUE_BYTES_MAX)?;
+        let value_bytes_max = if kind == ItemKind::DeleteRange { KEY_BYTES_MAX } else { VALUE_BYTES_MAX };
+        check("value", value.len(), value_bytes_max)?;
         put_item(&mut self.payload, tree, kind, key, value);
         self.count += 1;
         self.key_value_bytes += key.len() + value.len();

@@ -11,7 +11,8 @@
 //!    file without slices is not made.
 //! 2. Every generation older than the given ones is flushed already, so what is written is newer than all
 //!    tables.
-//! 3. A tombstone is dropped only in a tree that has no table. Everything of a dropped tree is left out.
+//! 3. A tombstone, of a key or of a range, is dropped only in a tree that has no table. Everything of a
+//!    dropped tree is left out, and so is what range tombstones hide.
 //! 4. Dropped before it is done, or failed, a flush removes its file.
 
 use crate::base::error::Result;
@@ -19,9 +20,10 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
+use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
 use crate::memtable::{Generation, Position};
-use crate::merge::{Item, Merge, Progress, Source};
+use crate::merge::{Item, Merge, Progress, Source, Stretch};
 use crate::table::{SliceShape, TableBuilder, TableIdentity, TableSummary};
 
 use std::collections::BTreeSet;
@@ -55,6 +57,8 @@ pub(crate) struct FlushCounts {
     pub(crate) items_in: u64,
     pub(crate) items_out: u64,
     pub(crate) tombstones_dropped: u64,
+    /// What range tombstones hid.
+    pub(crate) items_hidden: u64,
     pub(crate) bytes_written: u64,
 }
 
@@ -88,6 +92,8 @@ struct Current {
     plan: TreePlan,
     merge: Merge<GenerationSource>,
     slice: Slice,
+    /// Range tombstones that are kept.
+    ranges: Ranges,
 }
 
 /// Whether the tree being written has its slice yet.
@@ -144,7 +150,9 @@ impl Flush {
                 self.end_tree()?;
                 continue;
             };
-            if item.kind == ItemKind::Delete && current.plan.tombstones == Tombstones::Drop {
+            if current.merge.is_hidden() {
+                self.counts.items_hidden += 1;
+            } else if item.kind == ItemKind::Delete && current.plan.tombstones == Tombstones::Drop {
                 self.counts.tombstones_dropped += 1;
             } else {
                 let builder = self.output.builder()?;
@@ -170,16 +178,28 @@ impl Flush {
         let (min, max) = (firsts.min().unwrap_or_default(), lasts.max().unwrap_or_default());
         let shared_bytes = min.iter().zip(max).take_while(|(one, other)| one == other).count();
         let shared_prefix = min[..shared_bytes].to_vec();
-        Current { tree, plan, merge: Merge::with_prefix(sources, &shared_prefix), slice: Slice::None }
+        let ranges = match plan.tombstones {
+            Tombstones::Keep => Ranges::union(sources.iter().map(GenerationSource::ranges)),
+            Tombstones::Drop => Ranges::default(),
+        };
+        Current { tree, plan, merge: Merge::with_prefix(sources, &shared_prefix), slice: Slice::None, ranges }
     }
 
     fn end_tree(&mut self) -> Result<()> {
         let Some(current) = self.current.take() else { return Ok(()) };
         self.counts.items_in += current.merge.consumed().items;
-        match current.slice {
-            Slice::Begun => self.output.builder()?.end(),
-            Slice::None => Ok(()),
+        if current.slice == Slice::None && current.ranges.is_empty() {
+            return Ok(());
         }
+        let builder = self.output.builder()?;
+        if let (Slice::None, Some(first)) = (current.slice, current.ranges.first()) {
+            // A slice has an item: one that says what the range says.
+            builder.begin(current.tree, current.plan.slice)?;
+            builder.add(first, self.secret.hash(first), ItemKind::Delete, b"")?;
+            self.counts.items_out += 1;
+        }
+        current.ranges.iter().for_each(|(start, end)| builder.add_range(start, end));
+        builder.end()
     }
 
     fn finish(&mut self) -> Result<FlushOutput> {
@@ -230,6 +250,22 @@ impl GenerationSource {
         GenerationSource { generation: Arc::clone(generation), tree, bound, position }
     }
 
+    /// Its range tombstones, whatever their sequence.
+    fn ranges(&self) -> Ranges {
+        let mut ranges = Ranges::default();
+        let mut key: &[u8] = &[];
+        loop {
+            let stretch = self.generation.stretch(self.tree, key, SEQUENCE_MAX);
+            if stretch.cover.is_some() {
+                ranges.push(stretch.from, stretch.to);
+            }
+            if stretch.to.is_empty() {
+                return ranges;
+            }
+            key = stretch.to;
+        }
+    }
+
     fn last_key(&self) -> Option<&[u8]> {
         let last = self.generation.seek(self.tree, Bound::Unbounded, Direction::Backward, self.bound)?;
         Some(self.generation.item(last).key)
@@ -248,6 +284,19 @@ impl Source for GenerationSource {
             self.position = self.generation.step(self.tree, position, Direction::Forward, self.bound);
         }
         Ok(())
+    }
+
+    fn sequence(&self) -> Sequence {
+        self.position.map_or(SEQUENCE_MAX, |position| self.generation.item(position).sequence)
+    }
+
+    fn has_ranges(&self) -> bool {
+        self.generation.has_ranges(SEQUENCE_MAX)
+    }
+
+    fn stretch(&self, key: &[u8], stretch: &mut Stretch) {
+        let found = self.generation.stretch(self.tree, key, SEQUENCE_MAX);
+        stretch.set(found.cover, found.from, found.to);
     }
 }
 

@@ -4,6 +4,7 @@ mod keys;
 mod reads;
 
 use std::collections::BTreeMap;
+use std::ops::{Bound, RangeBounds};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -191,15 +192,48 @@ impl Twin {
         }
     }
 
+    /// Any kind of range, of keys that are there or not; the model does the same.
+    fn some_range(&mut self, keys: Keys) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let (one, other) = (keys.one(&mut self.rng), keys.one(&mut self.rng));
+        // Sometimes the wrong way round, or empty.
+        let is_ordered = one <= other || self.rng.one_in(20);
+        let (start, end) = if is_ordered { (one, other) } else { (other, one) };
+        let end = if self.rng.one_in(8) { start.clone() } else { end };
+        let mut bound = |key: Vec<u8>| match self.rng.below(16) {
+            0 => Bound::Unbounded,
+            1..8 => Bound::Excluded(key),
+            _ => Bound::Included(key),
+        };
+        (bound(start), bound(end))
+    }
+
+    fn delete_range(&mut self) {
+        let name = self.some_name();
+        let range = self.some_range(self.spaces[&name].keys);
+        let space = self.spaces.get_mut(&name).unwrap();
+        match space.keyspace.delete_range(range.clone()) {
+            Ok(()) => space.map.retain(|key, _| !range.contains(key)),
+            Err(Error::TooLarge { what, .. }) => assert_eq!(what, "batch"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     fn write_batch(&mut self) {
         let mut batch = self.db.batch();
         let mut after = self.spaces.clone();
         let count = 1 + self.rng.below(30);
+        let ranges = self.rng.one_in(4);
         for _ in 0..count {
             let name = self.some_name();
             let space = after.get_mut(&name).unwrap();
             let key = space.keys.one(&mut self.rng);
-            if self.rng.one_in(3) {
+            if ranges && self.rng.one_in(10) {
+                let keys = space.keys;
+                let range = self.some_range(keys);
+                let space = after.get_mut(&name).unwrap();
+                batch.delete_range(&space.keyspace, range.clone()).unwrap();
+                space.map.retain(|key, _| !range.contains(key));
+            } else if self.rng.one_in(3) {
                 batch.delete(&space.keyspace, &key).unwrap();
                 space.map.remove(&key);
             } else {
@@ -340,7 +374,8 @@ impl Twin {
 
     fn step(&mut self) {
         match self.rng.below(1000) {
-            0..500 => self.write(),
+            0..490 => self.write(),
+            490..500 => self.delete_range(),
             500..540 => self.write_batch(),
             540..800 => self.read(),
             800..880 => self.scan(),

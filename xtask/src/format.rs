@@ -27,6 +27,7 @@ const ORDER: &[&str] = &[
     "table/filter/fuse",
     "table/fence",
     "table/top",
+    "table/ranges",
     "table/footer",
 ];
 

@@ -12,6 +12,8 @@ use crate::io::env::Env;
 use crate::io::os::{DirectIo, ReadWith};
 use crate::table::{Discarded, TableFile};
 
+mod ranges;
+
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
 const SLICE: SliceShape =
     SliceShape { filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
@@ -53,6 +55,10 @@ impl Files {
     }
 
     fn table(&self, items: &Items) -> Arc<Table> {
+        self.table_with(items, &[])
+    }
+
+    fn table_with(&self, items: &Items, ranges: &[(&str, &str)]) -> Arc<Table> {
         let identity = self.numbers.next().expect("numbers are left");
         let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("a new file");
         builder.begin(TREE, SLICE).expect("a new slice");
@@ -61,6 +67,7 @@ impl Files {
             let value = value.as_deref().unwrap_or_default();
             builder.add(key, secret().hash(key), kind, value).expect("a write");
         }
+        ranges.iter().for_each(|(start, end)| builder.add_range(start.as_bytes(), end.as_bytes()));
         builder.end().expect("a write");
         let summary = builder.finish().expect("a write");
         self.open(&summary)
@@ -171,6 +178,7 @@ fn newest_versions_in_disjoint_tables() {
         items_out,
         items_shadowed: items_in - items_out - tombstones,
         tombstones_dropped: tombstones,
+        tombstones_added: 0,
         bytes_read: runs.iter().flatten().map(|table| table.slice_bytes()).sum(),
         bytes_written: output.tables.iter().map(|table| table.bytes).sum(),
     };

@@ -58,7 +58,7 @@ fn crafted_manifests_are_refused() {
         first_sequence: 1,
         last_sequence: 1,
         min_key: Box::default(),
-        max_key: Box::default(),
+        max_key: Some(Box::default()),
     };
     let table = Change::Table { number: 500, path: 0, uid: 1, bytes: 1 << 20, checksum: 0 };
     let sliced = Change::Slice { table: 500, index: 0, slice };

@@ -21,12 +21,14 @@ pub(super) fn fingerprint(key: &[u8], value: &[u8]) -> u64 {
     xxh3_64_with_seed(value, xxh3_64_with_seed(key, 1)).max(1)
 }
 
-/// A write as the model applies it: keyspace index, key, fingerprint or 0 for a deletion.
+/// A write as the model applies it: keyspace index, key, fingerprint or 0 for a deletion; where a deletion of
+/// a range ends, which is empty if it has no end.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) space: usize,
     pub(super) key: Vec<u8>,
     pub(super) fingerprint: u64,
+    pub(super) range_end: Option<Vec<u8>>,
 }
 
 /// What a crash now must leave and may leave.
@@ -76,6 +78,17 @@ impl Model {
         let mut replaced = Vec::new();
         for write in writes {
             let contents = &mut self.contents[write.space];
+            if let Some(end) = &write.range_end {
+                let is_in = |key: &Vec<u8>| *key >= write.key && (end.is_empty() || key < end);
+                contents.retain(|key, before| {
+                    if is_in(key) {
+                        state[write.space] ^= *before;
+                        replaced.push((write.space, key.clone(), *before));
+                    }
+                    !is_in(key)
+                });
+                continue;
+            }
             let before = match write.fingerprint {
                 0 => contents.remove(&write.key),
                 new => contents.insert(write.key.clone(), new),

@@ -311,16 +311,34 @@ impl<'s> Run<'s> {
         for index in 0..count {
             let space = spaces[self.rng.index(spaces.len())];
             // Every batch has a value of its own, so that it is told from all others.
-            let kind = if index > 0 && self.rng.one_in(2) { ItemKind::Delete } else { ItemKind::Put };
+            let kind = match self.rng.below(6) {
+                0 if index > 0 => ItemKind::DeleteRange,
+                1 | 2 if index > 0 => ItemKind::Delete,
+                _ => ItemKind::Put,
+            };
             let key = format!("{:03}", self.rng.below(self.keys_count)).into_bytes();
             let mut value = Vec::new();
             if kind == ItemKind::Put {
                 value = self.op_next.to_le_bytes().to_vec();
                 value.resize(8 + self.rng.index(self.value_bytes), index as u8);
             }
+            if kind == ItemKind::DeleteRange {
+                value = match self.rng.below(8) {
+                    0 => Vec::new(),
+                    1 => [&key[..], b"\0"].concat(),
+                    _ => {
+                        [&key[..], &format!("/{:03}", self.rng.below(self.keys_count)).into_bytes()].concat()
+                    }
+                };
+                if self.rng.one_in(3) {
+                    value = format!("{:03}", 1 + self.rng.below(self.keys_count)).into_bytes();
+                    value = value.max([&key[..], b"\0"].concat());
+                }
+            }
             op.items.push(self.model.trees[space], kind, &key, &value).expect("within all limits");
             let fingerprint = if kind == ItemKind::Put { fingerprint(&key, &value) } else { 0 };
-            op.writes.push(Write { space, key, fingerprint });
+            let range_end = (kind == ItemKind::DeleteRange).then_some(value);
+            op.writes.push(Write { space, key, fingerprint, range_end });
         }
         self.op_next += 1;
         Some(op)

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence};
+use crate::base::id::{FileKind, FileName, KEY_GREATEST, KeyspaceId, PartitionId, Sequence};
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 
 use super::{Change, KeyspaceKind, LEVEL_MAX, NAME_BYTES_MAX, Settings, Slice};
@@ -233,7 +233,8 @@ impl State {
         let settings = |keyspace: &Keyspace| 12 * keyspace.settings.len();
         let keyspaces: usize = self.keyspaces.values().map(|one| 16 + one.name.len() + settings(one)).sum();
         let partitions: usize = self.partitions.values().map(|one| 12 + one.name.len()).sum();
-        let slice = |one: &Slice| 80 + one.min_key.len() + one.max_key.len();
+        let slice =
+            |one: &Slice| 80 + one.min_key.len() + one.max_key.as_ref().map_or(0, |max_key| max_key.len());
         let tables: usize =
             self.tables.values().map(|one| 31 + one.slices.values().map(slice).sum::<usize>()).sum();
         (32 + keyspaces + partitions + 52 * self.logs.len() + tables) as u64
@@ -378,7 +379,8 @@ impl State {
             if slice.level == 0 {
                 by_sequence.push((slice.first_sequence, slice.last_sequence));
             } else {
-                by_key.push((slice.level, &slice.min_key, &slice.max_key));
+                let max_key = slice.max_key.as_deref().unwrap_or(&KEY_GREATEST);
+                by_key.push((slice.level, &slice.min_key, max_key));
             }
         }
         by_sequence.sort_unstable();

@@ -38,7 +38,7 @@ fn slice_of(partition: u32, level: u8, sequences: (u64, u64), keys: (&[u8], &[u8
         first_sequence: sequences.0,
         last_sequence: sequences.1,
         min_key: keys.0.into(),
-        max_key: keys.1.into(),
+        max_key: Some(keys.1.into()),
     }
 }
 
@@ -375,4 +375,24 @@ fn checks_of_the_state() {
     state(&base()).apply_edit(&[promised(7, 12288 + 80)]).expect("the same promise again");
     let beside = [table(8), slice(8, 0, 0, (21, 30), (b"a", b"k")), slice(8, 1, 1, (1, 9), (b"g", b"z"))];
     state(&base()).apply_edit(&beside).expect("neighbours that do not touch");
+}
+
+/// A slice that a range tombstone leaves without a last key comes back so, and no other of its level is
+/// behind.
+#[test]
+fn slices_may_have_no_last_key() {
+    let endless = |table: u64, min_key: &[u8]| {
+        let slice = Slice { max_key: None, ..slice_of(1, 3, (10, 20), (min_key, b"")) };
+        Change::Slice { table, index: 7, slice }
+    };
+    let change = endless(5, b"q");
+    let payload = encode_edit(0, std::slice::from_ref(&change));
+    let decoded: Result<Vec<Change>> = Changes::new(FILE, 0, &payload).expect("an edit").collect();
+    assert_eq!(decoded.expect("decodes"), std::slice::from_ref(&change));
+    let mut state = State::default();
+    state.apply_edit(&base()).expect("fits");
+    state.apply_edit(&[change]).expect("fits");
+    assert!(state.snapshot_bytes_max() >= edit_bytes(&state.snapshot()));
+    let behind = Change::Slice { table: 5, index: 8, slice: slice_of(1, 3, (10, 20), (b"r", b"s")) };
+    assert!(state.apply_edit(&[behind]).is_err());
 }

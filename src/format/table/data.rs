@@ -336,7 +336,9 @@ impl Layout {
             if self.flags & KINDS != 0 {
                 let at = HEADER_BYTES + self.items + index;
                 match ItemKind::from_u8(block[at]) {
-                    None => return Err(bad(at, "item kind", 1, usize::from(block[at]))),
+                    None | Some(ItemKind::DeleteRange) => {
+                        return Err(bad(at, "item kind", 1, usize::from(block[at])));
+                    }
                     Some(ItemKind::Delete) if !value.is_empty() => {
                         return Err(bad(value.start, "value length of a delete", 0, value.len()));
                     }

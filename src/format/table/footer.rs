@@ -32,9 +32,12 @@
 //!   84   4    u32    fence page bytes
 //!   88   8    u64    top offset: zero without fence pages
 //!   96   4    u32    top bytes
-//!   100  2    u16    length of the first key
-//!   102  2    u16    length of the last key
-//!   104              first key, last key
+//!   100  4    u32    ranges: range tombstones
+//!   104  8    u64    ranges offset: zero without ranges
+//!   112  4    u32    ranges bytes
+//!   116  2    u16    length of the first key
+//!   118  2    u16    length of the last key
+//!   120              first key, last key: of the items; ranges may reach beyond
 //!                  zero to the end of the extent, < 512
 //! ```
 //! Tail, the last 4096 bytes of the file:
@@ -82,6 +85,9 @@ pub(crate) struct SliceEntry {
     pub(crate) fence_pages: u32,
     pub(crate) fence_page_bytes: u32,
     pub(crate) top: Span,
+    pub(crate) ranges_count: u32,
+    pub(crate) ranges: Span,
+    /// First and last key of the items.
     pub(crate) min: Vec<u8>,
     pub(crate) max: Vec<u8>,
 }
@@ -99,7 +105,8 @@ impl SliceEntry {
     /// From the first data block to the end of the slice's last part.
     pub(crate) fn span(&self) -> Span {
         let end = self.data.end().max(self.filter_span().end()).max(self.fence_span().end());
-        Span { offset: self.data.offset, bytes: end.max(self.top.end()) - self.data.offset }
+        let end = end.max(self.top.end()).max(self.ranges.end());
+        Span { offset: self.data.offset, bytes: end - self.data.offset }
     }
 }
 
@@ -176,6 +183,10 @@ impl SliceEntry {
         out.extend_from_slice(&self.top.offset.to_le_bytes());
         let top_bytes = u32::try_from(self.top.bytes).expect("a top block is below 4 GiB");
         out.extend_from_slice(&top_bytes.to_le_bytes());
+        out.extend_from_slice(&self.ranges_count.to_le_bytes());
+        out.extend_from_slice(&self.ranges.offset.to_le_bytes());
+        let ranges_bytes = u32::try_from(self.ranges.bytes).expect("range blocks are below 4 GiB");
+        out.extend_from_slice(&ranges_bytes.to_le_bytes());
         out.extend_from_slice(&length(&self.min));
         out.extend_from_slice(&length(&self.max));
         out.extend_from_slice(&self.min);
@@ -204,6 +215,9 @@ impl SliceEntry {
         let fence_pages = reader.u32("fence pages of a slice")?;
         let fence_page_bytes = reader.u32("fence page bytes")?;
         let top = Span { offset: reader.u64("top offset")?, bytes: u64::from(reader.u32("top bytes")?) };
+        let ranges_count = reader.u32("ranges of a slice")?;
+        let ranges =
+            Span { offset: reader.u64("ranges offset")?, bytes: u64::from(reader.u32("ranges bytes")?) };
         let min_bytes = reader.u16("length of the first key")?;
         let max_bytes = reader.u16("length of the last key")?;
         let min = reader.bytes(usize::from(min_bytes), "first key of a slice")?.to_vec();
@@ -221,6 +235,8 @@ impl SliceEntry {
             fence_pages,
             fence_page_bytes,
             top,
+            ranges_count,
+            ranges,
             min,
             max,
         };
@@ -266,8 +282,9 @@ impl SliceEntry {
 
     fn check_spans(&self, reader: &Reader<'_>, start: u64, end: u64) -> Result<(), Malformed> {
         let fail = |what, expected, found| Err(reader.malformed(what, expected, found));
-        let present = [true, self.filter.pages > 0, self.fence_pages > 0, self.fence_pages > 0];
-        let spans = [self.data, self.filter_span(), self.fence_span(), self.top];
+        let (has_fences, has_ranges) = (self.fence_pages > 0, self.ranges_count > 0);
+        let present = [true, self.filter.pages > 0, has_fences, has_fences, has_ranges];
+        let spans = [self.data, self.filter_span(), self.fence_span(), self.top, self.ranges];
         let mut at = start;
         for (span, present) in spans.into_iter().zip(present) {
             if !present {

@@ -11,6 +11,7 @@
 //!                   filter pages  (`filter`) none when the slice has no filter
 //!                   fence pages   (`fence`)  none when the slice has one data block
 //!                   top block     (`top`)    none when the slice has one data block
+//!                   range blocks  (`ranges`) none when the slice has no range tombstones
 //!                 footer (`footer`): whole units
 //! -4096  4096     tail page (`footer`): where the footer is
 //! ```
@@ -21,10 +22,11 @@
 //! ```text
 //! offset size type name: meaning
 //! 0      4    u32  checksum: of the rest of the extent, started from (file uid, offset, tag)
-//! 4      1    u8   tag: 1 data, 2 filter, 3 fence, 4 top, 5 footer, 6 tail
+//! 4      1    u8   tag: 1 data, 2 filter, 3 fence, 4 top, 5 footer, 6 tail,
+//!                  7 range tombstones
 //! ```
 //! The table checksum, which the manifest keeps, is CRC32C over the checksums (4 bytes each) of all data
-//! blocks, filter pages, fence pages and top blocks in file order, then of the footer.
+//! blocks, filter pages, fence pages, top blocks and range blocks in file order, then of the footer.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Malformed;
@@ -37,6 +39,7 @@ pub(crate) mod fence;
 pub(crate) mod fence_build;
 pub(crate) mod filter;
 pub(crate) mod footer;
+pub(crate) mod ranges;
 pub(crate) mod top;
 
 /// Everything in a table file is a whole number of these.
@@ -50,6 +53,7 @@ pub(crate) const DATA_BLOCK_BYTES_MAX: usize =
 pub(crate) const TOP_TAG: u8 = 4;
 pub(crate) const FOOTER_TAG: u8 = 5;
 pub(crate) const TAIL_TAG: u8 = 6;
+pub(crate) const RANGES_TAG: u8 = 7;
 
 /// Bytes of a checksum, at the start of what it covers.
 pub(crate) const CHECKSUM_BYTES: usize = 4;

@@ -136,8 +136,13 @@ fn generations_become_slices() {
     assert_eq!(files.slices(&summary), expected);
     assert_eq!(summary.slices.iter().map(|slice| slice.tombstones).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(output.sequences, Some((1, 9)));
-    let counts =
-        FlushCounts { items_in: 7, items_out: 4, tombstones_dropped: 2, bytes_written: summary.bytes };
+    let counts = FlushCounts {
+        items_in: 7,
+        items_out: 4,
+        tombstones_dropped: 2,
+        items_hidden: 0,
+        bytes_written: summary.bytes,
+    };
     assert_eq!(output.counts, counts);
     assert_eq!(files.file_count(), 1);
 }

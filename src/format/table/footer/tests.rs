@@ -20,6 +20,8 @@ fn slice() -> SliceEntry {
         fence_pages: 1,
         fence_page_bytes: 512,
         top: Span { offset: 13_312, bytes: 512 },
+        ranges_count: 3,
+        ranges: Span { offset: 13_824, bytes: 512 },
         min: b"aa".to_vec(),
         max: b"mmm".to_vec(),
     }
@@ -32,7 +34,7 @@ fn small() -> SliceEntry {
         items: 1,
         tombstones: 0,
         key_value_bytes: 2,
-        data: Span { offset: 13_824, bytes: 512 },
+        data: Span { offset: 14_336, bytes: 512 },
         data_blocks: 1,
         filter_offset: 0,
         filter: FilterShape::NONE,
@@ -40,12 +42,14 @@ fn small() -> SliceEntry {
         fence_pages: 0,
         fence_page_bytes: 0,
         top: Span::default(),
+        ranges_count: 0,
+        ranges: Span::default(),
         min: b"k".to_vec(),
         max: b"k".to_vec(),
     }
 }
 
-const OFFSET: u64 = 14_336;
+const OFFSET: u64 = 14_848;
 
 fn footer() -> Footer {
     Footer { blocks_checksum: 0x0102_0304, slices: vec![slice(), small()] }
@@ -56,7 +60,7 @@ fn footer() -> Footer {
 fn footers_round_trip() {
     let footer = footer();
     assert_eq!(Footer::decode(&footer.encode(), OFFSET), Ok(footer.clone()));
-    assert_eq!(footer.slices[0].span(), Span { offset: 4096, bytes: 9728 });
+    assert_eq!(footer.slices[0].span(), Span { offset: 4096, bytes: 10_240 });
     let span = Span { offset: OFFSET, bytes: 512 };
     assert_eq!(decode_tail(&encode_tail(span), OFFSET + 512), Ok(span));
 }
@@ -67,7 +71,7 @@ fn golden() {
     let mut block = footer().encode();
     seal(&mut block, Context { file_uid: 7, offset: OFFSET, tag: FOOTER_TAG });
     let mut golden = Golden::new("table_footer", &block);
-    golden.heading("footer at offset 14336 of file uid 7");
+    golden.heading("footer at offset 14848 of file uid 7");
     for (caption, count) in [
         ("checksum", 4),
         ("tag", 1),
@@ -101,6 +105,9 @@ fn golden() {
             ("fence page bytes", 4),
             ("top offset", 8),
             ("top bytes", 4),
+            ("ranges", 4),
+            ("ranges offset", 8),
+            ("ranges bytes", 4),
             ("length of the first key", 2),
             ("length of the last key", 2),
             ("first key", slice.min.len()),
@@ -114,7 +121,7 @@ fn golden() {
     let mut page = encode_tail(Span { offset: OFFSET, bytes: 512 });
     seal(&mut page, Context { file_uid: 7, offset: OFFSET + 512, tag: TAIL_TAG });
     let mut golden = Golden::new("table_tail", &page);
-    golden.heading("tail page at offset 14848 of file uid 7");
+    golden.heading("tail page at offset 15360 of file uid 7");
     for (caption, count) in
         [("checksum", 4), ("tag", 1), ("zero", 3), ("footer offset", 8), ("footer bytes", 4)]
     {
@@ -128,7 +135,7 @@ fn golden() {
 #[test]
 fn malformed_slices_are_refused() {
     type Change = fn(&mut SliceEntry);
-    let changes: [(&str, Change); 29] = [
+    let changes: [(&str, Change); 31] = [
         ("ids of a slice", |slice| slice.tree.keyspace.0 = 0),
         ("ids of a slice", |slice| slice.tree.partition.0 = 0),
         ("items of a slice", |slice| slice.items = 0),
@@ -158,7 +165,9 @@ fn malformed_slices_are_refused() {
         ("place of a part of a slice", |slice| slice.fence_offset = 12_288),
         ("place of a part of a slice", |slice| slice.top.offset = 12_288 + 4096 + 1024),
         ("place of a part of a slice", |slice| slice.top.bytes = 0),
-        ("end of a part of a slice", |slice| slice.top.bytes = 1536),
+        ("place of a part of a slice", |slice| slice.top.bytes = 1536),
+        ("place of a part of a slice", |slice| slice.ranges.bytes = 0),
+        ("end of a part of a slice", |slice| slice.ranges.bytes = 1536),
         ("end of a part of a slice", |slice| slice.data.bytes = u64::MAX - 511),
     ];
     for (what, change) in changes {
@@ -167,9 +176,10 @@ fn malformed_slices_are_refused() {
         let found = Footer::decode(&footer.encode(), OFFSET).map(|_| ()).map_err(|bad| bad.what);
         assert_eq!(found, Err(what));
     }
-    let changes: [(&str, Change); 4] = [
+    let changes: [(&str, Change); 5] = [
         ("offset of an absent part", |slice| slice.filter_offset = 512),
         ("offset of an absent part", |slice| slice.top.bytes = 512),
+        ("offset of an absent part", |slice| slice.ranges.offset = 14_848),
         ("fence page bytes", |slice| slice.fence_page_bytes = 512),
         ("data bytes of one block", |slice| slice.data.bytes = 2 << 20),
     ];
@@ -194,9 +204,9 @@ fn malformed_footers_are_refused() {
         (20, 1, "padding of a footer"),
         (24 + 69, 4, "filter kind"),
         (24 + 70, 1, "padding of a slice"),
-        (24 + 100, 255, "order of the first and last key"),
-        (24 + 101, 255, "first key of a slice"),
-        (24 + 103, 255, "last key of a slice"),
+        (24 + 116, 255, "order of the first and last key"),
+        (24 + 117, 255, "first key of a slice"),
+        (24 + 119, 255, "last key of a slice"),
         (511, 1, "padding of a footer"),
     ] {
         let mut bad = good.clone();

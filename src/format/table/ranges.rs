@@ -1,0 +1,286 @@
+//! Range tombstones of a slice: from which key to which everything in older runs is deleted.
+//!
+//! They say nothing of the items of their own slice: what those hid was left out when the slice was written.
+//! `table::build` encodes them, `table::open` decodes them into [`Ranges`], which stay in memory and are
+//! searched; a merge or a flush makes them of others. Immutable and shared freely.
+//!
+//! Extents, one after another, none larger than 64 KiB unless it has one range:
+//! ```text
+//! offset size      type name: meaning
+//! 0      4         u32  checksum
+//! 4      1         u8   tag: 7
+//! 5      3              zero
+//! 8      4         u32  ranges: n, at least 1
+//! 12     4         u32  used: bytes to the end of the keys
+//! 16     n × 4     u16  length of the first key that is deleted
+//!                  u16  length of what comes after the last one; 0: everything is deleted to the end, only
+//!                       in the last range of all
+//!                       keys: of each range the two, in this order; strictly ascending through all extents
+//!                       zero to the end of the extent, < 512
+//! ```
+
+use crate::base::codec::{Malformed, Reader};
+use crate::base::id::KEY_BYTES_MAX;
+
+use super::{RANGES_TAG, extent_bytes};
+
+const HEADER_BYTES: usize = 16;
+const LENGTHS_BYTES: usize = 4;
+/// Of an extent with several ranges.
+const EXTENT_BYTES_MAX: usize = 64 << 10;
+/// Of any extent: one range of the longest keys.
+const EXTENT_BYTES_LIMIT: usize = HEADER_BYTES + LENGTHS_BYTES + 2 * KEY_BYTES_MAX;
+
+/// What some ranges say of the keys around one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Around<'a> {
+    pub(crate) is_covered: bool,
+    /// The first of the keys.
+    pub(crate) from: &'a [u8],
+    /// What comes after the last of them; empty: nothing.
+    pub(crate) to: &'a [u8],
+}
+
+/// Ranges of keys, ascending, with keys between any two. Each from a key to before another; the last may have
+/// no end.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Ranges {
+    /// All starts and ends, in order.
+    keys: Vec<u8>,
+    /// Where each of them ends in `keys`.
+    ends: Vec<u32>,
+}
+
+impl Ranges {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.ends.len() / 2
+    }
+
+    /// All keys that any of the lists has.
+    pub(crate) fn union(lists: impl Iterator<Item = Ranges>) -> Ranges {
+        lists.fold(Ranges::default(), |one, other| {
+            if one.is_empty() || other.is_empty() {
+                return if one.is_empty() { other } else { one };
+            }
+            let mut joined = Ranges::default();
+            let (mut ones, mut others) = (one.iter().peekable(), other.iter().peekable());
+            loop {
+                let is_first = match (ones.peek(), others.peek()) {
+                    (Some(one), Some(other)) => one.0 <= other.0,
+                    (Some(_), None) => true,
+                    (None, Some(_)) => false,
+                    (None, None) => return joined,
+                };
+                let next = if is_first { ones.next() } else { others.next() };
+                let (start, end) = next.expect("peeked");
+                joined.push(start, end);
+            }
+        })
+    }
+
+    /// Adds a range that begins behind the start of the last one; joined with it if no key is between. An
+    /// empty end is none.
+    pub(crate) fn push(&mut self, start: &[u8], end: &[u8]) {
+        assert!(end.is_empty() || start < end, "a range is not empty");
+        if let Some(last) = self.count().checked_sub(1) {
+            let (last_start, last_end) = self.get(last);
+            assert!(last_start <= start, "ranges come in order");
+            if last_end.is_empty() || (!end.is_empty() && end <= last_end) {
+                return;
+            }
+            if start <= last_end {
+                let kept = self.keys.len() - last_end.len();
+                self.keys.truncate(kept);
+                self.ends.pop();
+                self.add(end);
+                return;
+            }
+        }
+        self.add(start);
+        self.add(end);
+    }
+
+    fn add(&mut self, key: &[u8]) {
+        self.keys.extend_from_slice(key);
+        self.ends.push(u32::try_from(self.keys.len()).expect("a slice is below 4 GiB"));
+    }
+
+    fn boundary(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        &self.keys[start..self.ends[index] as usize]
+    }
+
+    /// Start and end of a range; an empty end is none.
+    pub(crate) fn get(&self, index: usize) -> (&[u8], &[u8]) {
+        (self.boundary(2 * index), self.boundary(2 * index + 1))
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        (0..self.count()).map(|index| self.get(index))
+    }
+
+    /// The first key deleted.
+    pub(crate) fn first(&self) -> Option<&[u8]> {
+        (!self.is_empty()).then(|| self.boundary(0))
+    }
+
+    /// The last range.
+    pub(crate) fn last(&self) -> Option<(&[u8], &[u8])> {
+        Some(self.get(self.count().checked_sub(1)?))
+    }
+
+    /// Whether one of them has the key.
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        !self.is_empty() && self.not_after(key) % 2 == 1
+    }
+
+    /// Whether one of them has all keys from `first` to `last`, or all from `first` on.
+    pub(crate) fn cover_all(&self, first: &[u8], last: Option<&[u8]>) -> bool {
+        let around = self.around(first);
+        around.is_covered && (around.to.is_empty() || last.is_some_and(|last| last < around.to))
+    }
+
+    /// What they say of the keys around `key`.
+    pub(crate) fn around(&self, key: &[u8]) -> Around<'_> {
+        let not_after = self.not_after(key);
+        Around {
+            is_covered: not_after % 2 == 1,
+            from: not_after.checked_sub(1).map_or(&[], |index| self.boundary(index)),
+            to: if not_after < self.ends.len() { self.boundary(not_after) } else { &[] },
+        }
+    }
+
+    /// How many starts and ends are not after `key`. Costs a binary search.
+    fn not_after(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.ends.len());
+        // An empty end is behind all keys; an empty start is before them.
+        let is_endless = high > 0 && self.boundary(high - 1).is_empty();
+        if is_endless {
+            high -= 1;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.boundary(middle) <= key {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Memory it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.keys.capacity() + self.ends.capacity() * 4
+    }
+
+    /// Bytes of its extents, at most about.
+    pub(crate) fn encoded_bytes(&self) -> u64 {
+        let bytes = self.keys.len() + self.count() * LENGTHS_BYTES;
+        let extents = bytes.div_ceil(EXTENT_BYTES_MAX / 2);
+        extent_bytes(bytes + extents * HEADER_BYTES) as u64
+    }
+
+    /// The extents, not sealed.
+    pub(crate) fn encode(&self) -> Vec<Vec<u8>> {
+        let mut extents = Vec::new();
+        let mut first = 0;
+        while first < self.count() {
+            let mut used = HEADER_BYTES;
+            let mut end = first;
+            while end < self.count() {
+                let (start, stop) = self.get(end);
+                let bytes = LENGTHS_BYTES + start.len() + stop.len();
+                if end > first && used + bytes > EXTENT_BYTES_MAX {
+                    break;
+                }
+                used += bytes;
+                end += 1;
+            }
+            extents.push(self.encode_extent(first..end, used));
+            first = end;
+        }
+        extents
+    }
+
+    fn encode_extent(&self, ranges: std::ops::Range<usize>, used: usize) -> Vec<u8> {
+        let narrow = |value: usize| u32::try_from(value).expect("an extent is bounded").to_le_bytes();
+        let length = |key: &[u8]| u16::try_from(key.len()).expect("keys are below 64 KiB").to_le_bytes();
+        let mut out = Vec::with_capacity(extent_bytes(used));
+        out.extend_from_slice(&[0, 0, 0, 0, RANGES_TAG, 0, 0, 0]);
+        out.extend_from_slice(&narrow(ranges.len()));
+        out.extend_from_slice(&narrow(used));
+        for index in 2 * ranges.start..2 * ranges.end {
+            out.extend_from_slice(&length(self.boundary(index)));
+        }
+        for index in 2 * ranges.start..2 * ranges.end {
+            out.extend_from_slice(self.boundary(index));
+        }
+        out.resize(extent_bytes(used), 0);
+        out
+    }
+
+    /// Takes the ranges of the next extent. Its checksum is the caller's, who finds where it ends with
+    /// [`claimed_bytes`].
+    pub(crate) fn decode_extent(&mut self, extent: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(extent);
+        reader.bytes(5, "range block")?;
+        reader.zeros(3, "padding of a range block")?;
+        let count = reader.u32("ranges of a range block")?;
+        let used = reader.u32("used bytes of a range block")?;
+        if count == 0 {
+            return Err(reader.malformed("ranges of a range block", 1, 0));
+        }
+        let lengths = (count as usize).saturating_mul(LENGTHS_BYTES);
+        let lengths = reader.bytes(lengths, "lengths in a range block")?;
+        for lengths in lengths.as_chunks::<LENGTHS_BYTES>().0 {
+            let [start_low, start_high, end_low, end_high] = *lengths;
+            let start_bytes = u16::from_le_bytes([start_low, start_high]);
+            let end_bytes = u16::from_le_bytes([end_low, end_high]);
+            let before = reader.clone();
+            let start = reader.bytes(start_bytes.into(), "start of a range")?;
+            let end = reader.bytes(end_bytes.into(), "end of a range")?;
+            let is_behind = self.last().is_none_or(|(_, last)| !last.is_empty() && last < start);
+            if !is_behind || (!end.is_empty() && end <= start) {
+                let index = self.count() as u64;
+                return Err(before.malformed("order of ranges", index + 1, index));
+            }
+            self.add(start);
+            self.add(end);
+        }
+        if reader.at() != used as usize || extent.len() != extent_bytes(used as usize) {
+            return Err(reader.malformed("used bytes of a range block", reader.at() as u64, u64::from(used)));
+        }
+        reader.zeros(reader.remaining(), "padding of a range block")
+    }
+}
+
+/// The length that the extent at the start of `bytes` says it has, if it lies in them.
+pub(crate) fn claimed_bytes(bytes: &[u8]) -> Result<usize, Malformed> {
+    let mut reader = Reader::new(bytes);
+    reader.bytes(12, "range block")?;
+    let used = reader.u32("used bytes of a range block")? as usize;
+    let limit = bytes.len().min(extent_bytes(EXTENT_BYTES_LIMIT));
+    if used < HEADER_BYTES || used > limit || extent_bytes(used) > limit {
+        return Err(reader.malformed("used bytes of a range block", limit as u64, used as u64));
+    }
+    Ok(extent_bytes(used))
+}
+
+/// The greatest key that a range up to `end` has; `None` if there is no end. Where it would be very long, the
+/// end itself, which is greater but no longer.
+pub(crate) fn last_key(end: &[u8]) -> Option<&[u8]> {
+    match end {
+        [] => None,
+        // Nothing is between a key and the same with a zero behind.
+        [key @ .., 0] => Some(key),
+        key => Some(key),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Range tombstones of a slice: joined, searched, there and back to the byte, with every check tripped.
+
+use super::*;
+use crate::base::checksum::Context;
+use crate::format::golden::Golden;
+use crate::format::table::{UNIT_BYTES, seal};
+
+fn ranges(pairs: &[(&str, &str)]) -> Ranges {
+    let mut ranges = Ranges::default();
+    pairs.iter().for_each(|(start, end)| ranges.push(start.as_bytes(), end.as_bytes()));
+    ranges
+}
+
+fn decoded(extents: &[Vec<u8>]) -> Result<Ranges, Malformed> {
+    let mut ranges = Ranges::default();
+    for extent in extents {
+        assert_eq!(claimed_bytes(extent), Ok(extent.len()));
+        ranges.decode_extent(extent)?;
+    }
+    Ok(ranges)
+}
+
+/// Ranges that touch, overlap or lie in each other become one; what has no end takes all behind it.
+#[test]
+fn ranges_are_joined() {
+    let joined =
+        ranges(&[("a", "c"), ("b", "d"), ("d", "e"), ("e0", "f"), ("e1", "e2"), ("x", ""), ("y", "z")]);
+    let expected: [(&[u8], &[u8]); 3] = [(b"a", b"e"), (b"e0", b"f"), (b"x", b"")];
+    assert!(joined.iter().eq(expected));
+    assert_eq!(
+        (joined.count(), joined.first(), joined.last()),
+        (3, Some(&b"a"[..]), Some((&b"x"[..], &b""[..])))
+    );
+    assert!(ranges(&[("", "a"), ("", "")]).iter().eq([(&b""[..], &b""[..])]));
+}
+
+/// Search agrees with a look at each range, at and around every start and end.
+#[test]
+fn search_is_exact() {
+    let sets: [&[(&str, &str)]; 5] = [
+        &[],
+        &[("", "")],
+        &[("", "\0")],
+        &[("a", "b"), ("b\0", "c"), ("cc", "ccc"), ("d", "")],
+        &[("", "a"), ("k1", "k2"), ("k2\0\0", "k3")],
+    ];
+    for set in sets {
+        let ranges = ranges(set);
+        let mut keys = vec![vec![], b"zz".to_vec()];
+        for boundary in set.iter().flat_map(|(start, end)| [start, end]) {
+            keys.push(boundary.as_bytes().to_vec());
+            keys.push([boundary.as_bytes(), b"\0"].concat());
+            keys.push([boundary.as_bytes(), b"m"].concat());
+        }
+        for key in &keys {
+            let is_in = |(start, end): &(&str, &str)| {
+                start.as_bytes() <= &key[..] && (end.is_empty() || &key[..] < end.as_bytes())
+            };
+            let expected = set.iter().any(is_in);
+            assert_eq!(ranges.covers(key), expected, "{key:?} in {set:?}");
+            let around = ranges.around(key);
+            assert_eq!(around.is_covered, expected);
+            assert!(around.from <= &key[..] && (around.to.is_empty() || &key[..] < around.to));
+            let is_alike = |key: &[u8]| around.from <= key && (around.to.is_empty() || key < around.to);
+            for other in keys.iter().filter(|key| is_alike(key)) {
+                assert_eq!(ranges.covers(other), expected);
+            }
+        }
+    }
+}
+
+/// Many ranges and the longest keys take several extents, each within its bound, and come back.
+#[test]
+fn extents_round_trip() {
+    let mut many = Ranges::default();
+    for number in 0..20_000u32 {
+        many.push(&(2 * number).to_be_bytes(), &(2 * number + 1).to_be_bytes());
+    }
+    let long = [vec![1; KEY_BYTES_MAX], vec![2; KEY_BYTES_MAX], vec![3; KEY_BYTES_MAX]];
+    let mut longest = Ranges::default();
+    longest.push(b"", b"\0");
+    longest.push(&long[0], &long[1]);
+    longest.push(&long[2], b"");
+    for ranges in [many, longest, ranges(&[("a", "b")])] {
+        let extents = ranges.encode();
+        assert!(extents.iter().all(|extent| extent.len() <= extent_bytes(EXTENT_BYTES_LIMIT)));
+        let bytes: usize = extents.iter().map(Vec::len).sum();
+        assert!(ranges.encoded_bytes() <= 2 * bytes as u64 && bytes as u64 <= 2 * ranges.encoded_bytes());
+        assert_eq!(decoded(&extents), Ok(ranges));
+    }
+}
+
+/// An extent of three ranges, the last without an end.
+#[test]
+fn golden() {
+    let mut extents = ranges(&[("aa", "b"), ("key", "key\0"), ("y", "")]).encode();
+    let [extent] = extents.as_mut_slice() else { panic!("few ranges fit one extent") };
+    seal(extent, Context { file_uid: 7, offset: 20_480, tag: RANGES_TAG });
+    let mut golden = Golden::new("table_ranges", extent);
+    golden.heading("range block at offset 20480 of file uid 7");
+    let head = [("checksum", 4), ("tag", 1), ("zero", 3), ("ranges", 4), ("used", 4)];
+    for (caption, count) in head {
+        golden.field(caption, count);
+    }
+    for _ in 0..3 {
+        golden.field("length of the start", 2);
+        golden.field("length of the end", 2);
+    }
+    for (caption, count) in [("start", 2), ("end", 1), ("start", 3), ("end", 4), ("start", 1)] {
+        golden.field(caption, count);
+    }
+    golden.zeros_to("padding", UNIT_BYTES);
+    golden.check();
+}
+
+/// Every check of the decoder has an input that trips it.
+#[test]
+fn malformed_extents_are_refused() {
+    let good = ranges(&[("a", "bc"), ("d", "")]).encode().remove(0);
+    let refused = |extent: &[u8], what| {
+        let found = Ranges::default().decode_extent(extent).map_err(|bad| bad.what);
+        assert_eq!(found, Err(what));
+    };
+    for (bytes, what) in [
+        (4, "range block"),
+        (7, "padding of a range block"),
+        (11, "ranges of a range block"),
+        (15, "used bytes of a range block"),
+        (23, "lengths in a range block"),
+        (24, "start of a range"),
+        (26, "end of a range"),
+        (511, "used bytes of a range block"),
+    ] {
+        refused(&good[..bytes], what);
+    }
+    for (at, byte, what) in [
+        (5, 1, "padding of a range block"),
+        (8, 0, "ranges of a range block"),
+        (11, 255, "lengths in a range block"),
+        (12, 27, "used bytes of a range block"),
+        (13, 2, "used bytes of a range block"),
+        (17, 255, "start of a range"),
+        (19, 255, "end of a range"),
+        // The end of the first is missing, at its start, before it.
+        (18, 0, "order of ranges"),
+        (25, b'a', "used bytes of a range block"),
+        (24, b'c', "order of ranges"),
+        (25, b'e', "order of ranges"),
+        (511, 1, "padding of a range block"),
+    ] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        if (at, byte) == (25, b'a') {
+            // "a" to "ac" is well-formed, so that only a shorter extent is not.
+            assert!(Ranges::default().decode_extent(&bad).is_ok());
+            bad.extend_from_slice(&[0; UNIT_BYTES]);
+        }
+        refused(&bad, what);
+    }
+    let touching = [ranges(&[("a", "b")]).encode(), ranges(&[("b", "c")]).encode()].concat();
+    assert_eq!(decoded(&touching).map_err(|bad| bad.what), Err("order of ranges"));
+    for (used, is_good) in [(0, false), (15, false), (16, true), (512, true), (513, false), (u32::MAX, false)]
+    {
+        let mut claims = good.clone();
+        claims[12..16].copy_from_slice(&used.to_le_bytes());
+        assert_eq!(claimed_bytes(&claims).is_ok(), is_good, "{used}");
+    }
+    assert!(claimed_bytes(&good[..15]).is_err());
+    let huge = [&good[..12], &(1u32 << 20).to_le_bytes(), &vec![0; 2 << 20][..]].concat();
+    assert!(claimed_bytes(&huge).is_err(), "extents are bounded");
+}
+
+/// The greatest key within an end is exact where it is short.
+#[test]
+fn last_keys() {
+    assert_eq!(last_key(b"k\0"), Some(&b"k"[..]));
+    assert_eq!(last_key(b"\0"), Some(&b""[..]));
+    assert_eq!(last_key(b"k"), Some(&b"k"[..]));
+    assert_eq!(last_key(b""), None);
+}

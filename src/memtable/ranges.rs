@@ -1,0 +1,408 @@
+//! The range tombstones of a generation: from which key to which everything older is deleted.
+//!
+//! It is not the ordered index: points and range tombstones meet only where they are read, by their
+//! sequences. The inserter adds, any thread asks, without a lock; what is published is never changed or
+//! moved.
+//!
+//! The tombstones stand in a list in the order of their sequences. Those numbered up to `p` (from 1), where
+//! 4^level is the largest power of four that divides `p`, have a run if level > 0: an index over the last
+//! 4^level of them, painted one over the other, oldest first, so that it says of every key which of them is
+//! the newest that covers it. So the first `m` tombstones, for any `m`, are at most three runs of each level
+//! and three single ones, and a reader with an older bound has the same cost as one with the newest: the
+//! digits of `m` in base four. Building a run paints the runs it consists of over each other: every tombstone
+//! is painted over about three times a level (the binary counter of J. Bentley and J. Saxe, "Decomposable
+//! Searching Problems", 1980, in base four).
+//!
+//! ```text
+//! offset size type name: meaning                     (in the arena)
+//! record, of the list:
+//!      0    8 u64  entry << 32 | run: offsets of the tombstone and of the run that ends with it, or 0
+//! boundary, of a run; ascending, zeros behind the last:
+//!      0    8 u64  place << 32 | cover: from this key on the newest tombstone is `cover`, or none if it is 0
+//! ```
+//! A place is the offset of a tombstone's entry, plus 1 if its end is meant and not its start. The entry's
+//! key is the start; its value is the tree's id (8 bytes, big-endian) and the end, empty if unbounded.
+//!
+//! Invariants:
+//! 1. Record, run and entry are written before the count that includes them is stored, with release.
+//! 2. Sequences ascend in the list, so those within a bound are a prefix of it.
+//! 3. Runs and list take at most [`RANGE_BYTES`] a tombstone, counted from the first on. What was not taken
+//!    yet of that is owed to later runs, and nobody else's ([`Ranges::owed_bytes`]).
+
+use std::cmp::Ordering as Order;
+
+use crate::base::id::{ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::base::sync::{AtomicU32, Ordering};
+
+use super::arena::{Arena, Bump, Entry, Offset};
+
+/// Records of the first chunk of the list; each later chunk has as many as all before it.
+const FIRST_RECORDS: u32 = 8;
+const FIRST_CHUNK_BYTES: usize = FIRST_RECORDS as usize * 8;
+/// Enough for every tombstone that the largest region has room for: over a hundred bytes each.
+const CHUNKS_COUNT: usize = 20;
+/// Bytes of the tree's id in an entry.
+const TREE_BYTES: usize = 8;
+/// The most levels of runs, by the same reckoning: 4^11 tombstones never fit.
+const LEVELS_COUNT_MAX: usize = 10;
+/// What a tombstone takes at most beside its entry: two records, since chunks double, and 12 bytes a level
+/// and 4 more: a run of 4^n has 2 * 4^n boundaries, and three of four places for one have it.
+pub(super) const RANGE_BYTES: usize = 2 * 8 + LEVELS_COUNT_MAX * 12 + 4;
+/// What an entry has beside start and end and what every entry has.
+pub(super) const RANGE_ENTRY_BYTES: usize = TREE_BYTES;
+
+/// What a generation says of the keys around one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MemStretch<'a> {
+    /// The newest range tombstone that covers these keys.
+    pub(crate) cover: Option<Sequence>,
+    /// The first of the keys.
+    pub(crate) from: &'a [u8],
+    /// What comes after the last of them; empty: nothing.
+    pub(crate) to: &'a [u8],
+}
+
+/// The list and its runs.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    count: AtomicU32,
+    chunks: [AtomicU32; CHUNKS_COUNT],
+}
+
+/// A key of a tree, or (`None`) what is behind all its keys.
+type Place<'a> = (u64, Option<&'a [u8]>);
+
+/// One tombstone, or a run.
+#[derive(Clone, Copy)]
+enum Part {
+    One(Offset),
+    Run { at: Offset, words_count: usize },
+}
+
+impl Ranges {
+    /// Takes the first chunk from the arena.
+    pub(super) fn new(bump: &mut Bump) -> Ranges {
+        let ranges = Ranges { count: AtomicU32::new(0), chunks: [const { AtomicU32::new(0) }; CHUNKS_COUNT] };
+        ranges.chunks[0].store(bump.words(FIRST_CHUNK_BYTES), Ordering::Relaxed);
+        ranges
+    }
+
+    /// Bytes that an empty list takes.
+    pub(super) const fn new_bytes() -> usize {
+        FIRST_CHUNK_BYTES
+    }
+
+    /// How many there are. One load.
+    #[inline]
+    pub(super) fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// How many there are with a sequence of at most `bound`.
+    pub(super) fn count_within(&self, arena: &Arena, bound: Sequence) -> u32 {
+        let count = self.count();
+        if count == 0 || self.entry(arena, count - 1).sequence <= bound {
+            return count;
+        }
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(arena, middle).sequence <= bound {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The newest of the first `count` that covers the key.
+    pub(super) fn newest<'a>(
+        &self,
+        arena: &'a Arena,
+        count: u32,
+        tree: TreeId,
+        key: &[u8],
+    ) -> Option<Entry<'a>> {
+        let place = (id_word(tree), Some(key));
+        let mut parts = self.parts(arena, count);
+        parts.find_map(|part| {
+            let (cover, ..) = part.around(arena, place);
+            (cover != 0).then(|| arena.entry(cover))
+        })
+    }
+
+    /// What the first `count` say of the keys around `key`.
+    pub(super) fn stretch<'a>(
+        &self,
+        arena: &'a Arena,
+        count: u32,
+        tree: TreeId,
+        key: &[u8],
+    ) -> MemStretch<'a> {
+        let id = id_word(tree);
+        let mut stretch = MemStretch { cover: None, from: &[], to: &[] };
+        for part in self.parts(arena, count) {
+            let (cover, from, to) = part.around(arena, (id, Some(key)));
+            if cover != 0 && stretch.cover.is_none() {
+                stretch.cover = Some(arena.entry(cover).sequence);
+            }
+            if let Some((of, Some(from))) = from
+                && of == id
+            {
+                stretch.from = stretch.from.max(from);
+            }
+            if let Some((of, Some(to))) = to
+                && of == id
+                && (stretch.to.is_empty() || to < stretch.to)
+            {
+                stretch.to = to;
+            }
+        }
+        stretch
+    }
+
+    /// The trees that the tombstones are of, in no order, some of them several times.
+    pub(super) fn trees(&self, arena: &Arena) -> Vec<TreeId> {
+        let words = (0..self.count()).map(|index| tree_word(&self.entry(arena, index)));
+        let mut words: Vec<u64> = words.collect();
+        words.dedup();
+        let tree =
+            |id: u64| TreeId { keyspace: KeyspaceId((id >> 32) as u32), partition: PartitionId(id as u32) };
+        words.into_iter().map(tree).collect()
+    }
+
+    /// Adds a tombstone for the keys from `start` to before `end`, which is empty for all from `start` on.
+    /// Only the inserter calls this. Cost: amortised over all, about three looks at a key for each level.
+    ///
+    /// # Panics
+    /// If there is no room, if the range is empty, or if its sequence is not the greatest.
+    pub(super) fn add(
+        &self,
+        arena: &Arena,
+        bump: &mut Bump,
+        tree: TreeId,
+        (start, end): (&[u8], &[u8]),
+        sequence: Sequence,
+    ) {
+        assert!(end.is_empty() || start < end, "an empty range is not written");
+        let count = self.count.load(Ordering::Relaxed);
+        if let Some(last) = count.checked_sub(1) {
+            assert!(self.entry(arena, last).sequence < sequence, "tombstones come in order");
+        }
+        let value = [&id_word(tree).to_be_bytes(), end].concat();
+        let entry = Entry { sequence, kind: ItemKind::DeleteRange, older: 0, key: start, value: &value };
+        let entry = bump.entry(arena, &entry);
+        let (chunk, first) = chunk_of(count);
+        if first == count && count > 0 {
+            self.chunks[chunk].store(bump.words(first as usize * 8), Ordering::Relaxed);
+        }
+        let run = match level(count + 1) {
+            0 => 0,
+            level => self.build(arena, bump, count, entry, level),
+        };
+        let record = u64::from(entry) << 32 | u64::from(run);
+        self.record(arena, count).store(record, Ordering::Relaxed);
+        // Who sees the count sees what it counts.
+        self.count.store(count + 1, Ordering::Release);
+    }
+
+    /// Bytes of the arena that are owed to the runs of `count` tombstones and more to come.
+    pub(super) fn owed_bytes(&self) -> usize {
+        let count = self.count.load(Ordering::Relaxed) as usize;
+        if count == 0 {
+            return 0;
+        }
+        let chunks = match chunk_of(count as u32 - 1) {
+            (0, _) => 0,
+            (_, first) => first as usize * 2 * 8 - FIRST_CHUNK_BYTES,
+        };
+        let of_level = |level: u32| {
+            let places = |level: u32| count >> (2 * level);
+            (places(level) - places(level + 1)) * run_bytes(level)
+        };
+        let runs: usize = (1..=LEVELS_COUNT_MAX as u32).map(of_level).sum();
+        (count * RANGE_BYTES).checked_sub(chunks + runs).expect("tombstones pay for what they take")
+    }
+
+    /// The run over the last 4^level tombstones, of which `newest`, the one to be added, is the last.
+    fn build(&self, arena: &Arena, bump: &mut Bump, count: u32, newest: Offset, level: u32) -> Offset {
+        let wanted = 1 << (2 * level);
+        let (mut painted, mut tombstones) = (Part::One(newest).words(arena), 1);
+        let mut parts = self.parts(arena, count);
+        while tombstones < wanted {
+            let part = parts.next().expect("the parts of a run come before it");
+            tombstones += part.tombstones();
+            painted = paint(arena, &painted, &part.words(arena));
+        }
+        let at = bump.words(run_bytes(level));
+        for (word, boundary) in arena.words(at, painted.len()).iter().zip(painted) {
+            word.store(boundary, Ordering::Relaxed);
+        }
+        at
+    }
+
+    /// What the first `count` tombstones consist of, newest first.
+    fn parts<'a>(&'a self, arena: &'a Arena, mut count: u32) -> impl Iterator<Item = Part> + 'a {
+        std::iter::from_fn(move || {
+            let record = self.record(arena, count.checked_sub(1)?).load(Ordering::Relaxed);
+            let level = level(count);
+            count -= 1 << (2 * level);
+            Some(match level {
+                0 => Part::One((record >> 32) as Offset),
+                _ => Part::Run { at: record as Offset, words_count: run_bytes(level) / 8 },
+            })
+        })
+    }
+
+    fn entry<'a>(&self, arena: &'a Arena, index: u32) -> Entry<'a> {
+        let record = self.record(arena, index).load(Ordering::Relaxed);
+        arena.entry((record >> 32) as Offset)
+    }
+
+    fn record<'a>(&self, arena: &'a Arena, index: u32) -> &'a crate::base::sync::AtomicU64 {
+        let (chunk, first) = chunk_of(index);
+        let chunk = self.chunks[chunk].load(Ordering::Relaxed);
+        &arena.words(chunk + (index - first) * 8, 1)[0]
+    }
+}
+
+impl Part {
+    /// The newest tombstone that covers a place, and the boundaries before (or at) and after it.
+    fn around<'a>(
+        self,
+        arena: &'a Arena,
+        place: Place<'_>,
+    ) -> (Offset, Option<Place<'a>>, Option<Place<'a>>) {
+        match self {
+            Part::One(entry) => {
+                let (start, end) = (place_of(arena, entry), place_of(arena, entry + 1));
+                if compare(place, start).is_lt() {
+                    (0, None, Some(start))
+                } else if compare(place, end).is_lt() {
+                    (entry, Some(start), Some(end))
+                } else {
+                    (0, Some(end), None)
+                }
+            }
+            Part::Run { at, words_count } => {
+                let words = arena.words(at, words_count);
+                let boundary = |index: usize| words[index].load(Ordering::Relaxed);
+                let place_at = |index: usize| place_of(arena, (boundary(index) >> 32) as Offset);
+                let (mut low, mut high) = (0, words_count);
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    if boundary(middle) != 0 && compare(place_at(middle), place).is_le() {
+                        low = middle + 1;
+                    } else {
+                        high = middle;
+                    }
+                }
+                let to = (low < words_count && boundary(low) != 0).then(|| place_at(low));
+                match low.checked_sub(1) {
+                    None => (0, None, to),
+                    Some(before) => (boundary(before) as Offset, Some(place_at(before)), to),
+                }
+            }
+        }
+    }
+
+    /// Its boundaries.
+    fn words(self, arena: &Arena) -> Vec<u64> {
+        match self {
+            Part::One(entry) => {
+                let entry = u64::from(entry);
+                vec![entry << 32 | entry, (entry + 1) << 32]
+            }
+            Part::Run { at, words_count } => {
+                let words = arena.words(at, words_count).iter().map(|word| word.load(Ordering::Relaxed));
+                words.take_while(|word| *word != 0).collect()
+            }
+        }
+    }
+
+    fn tombstones(self) -> usize {
+        match self {
+            Part::One(_) => 1,
+            Part::Run { words_count, .. } => words_count / 2,
+        }
+    }
+}
+
+/// The boundaries of one part over those of an older one.
+fn paint(arena: &Arena, newer: &[u64], older: &[u64]) -> Vec<u64> {
+    let mut painted = Vec::with_capacity(newer.len() + older.len());
+    let (mut above, mut below) = (newer.iter().copied().peekable(), older.iter().copied().peekable());
+    let (mut cover_above, mut cover_below, mut cover) = (0, 0, 0);
+    loop {
+        let order = match (above.peek(), below.peek()) {
+            (Some(one), Some(other)) => {
+                compare(place_of(arena, (one >> 32) as Offset), place_of(arena, (other >> 32) as Offset))
+            }
+            (Some(_), None) => Order::Less,
+            (None, Some(_)) => Order::Greater,
+            (None, None) => return painted,
+        };
+        let mut place = 0;
+        if order.is_ge() {
+            let word = below.next().expect("peeked");
+            (place, cover_below) = (word >> 32, word as Offset);
+        }
+        if order.is_le() {
+            let word = above.next().expect("peeked");
+            (place, cover_above) = (word >> 32, word as Offset);
+        }
+        let next = if cover_above != 0 { cover_above } else { cover_below };
+        if next != cover {
+            cover = next;
+            painted.push(place << 32 | u64::from(cover));
+        }
+    }
+}
+
+/// The largest `n` for which 4^n divides a number that is not 0.
+#[inline]
+fn level(number: u32) -> u32 {
+    number.trailing_zeros() / 2
+}
+
+fn run_bytes(level: u32) -> usize {
+    16 << (2 * level)
+}
+
+/// The chunk that a record is in, and the first record of it.
+#[inline]
+fn chunk_of(index: u32) -> (usize, u32) {
+    match index / FIRST_RECORDS {
+        0 => (0, 0),
+        times => (1 + times.ilog2() as usize, FIRST_RECORDS << times.ilog2()),
+    }
+}
+
+/// The start of the tombstone at an entry's offset, or the end if that is meant.
+fn place_of(arena: &Arena, place: Offset) -> Place<'_> {
+    let entry = arena.entry(place & !1);
+    if place & 1 == 0 {
+        return (tree_word(&entry), Some(entry.key));
+    }
+    let end = &entry.value[TREE_BYTES..];
+    (tree_word(&entry), (!end.is_empty()).then_some(end))
+}
+
+fn tree_word(entry: &Entry<'_>) -> u64 {
+    u64::from_be_bytes(*entry.value.first_chunk().expect("`add` wrote the tree's id"))
+}
+
+fn compare(one: Place<'_>, other: Place<'_>) -> Order {
+    one.0.cmp(&other.0).then_with(|| match (one.1, other.1) {
+        (Some(one), Some(other)) => one.cmp(other),
+        (one, other) => one.is_none().cmp(&other.is_none()),
+    })
+}
+
+fn id_word(tree: TreeId) -> u64 {
+    u64::from(tree.keyspace.0) << 32 | u64::from(tree.partition.0)
+}
+
+#[cfg(test)]
+mod tests;
