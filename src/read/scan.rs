@@ -14,7 +14,8 @@
 //! 3. What a range tombstone of a newer source hides is left by one seek of each source that has some of it,
 //!    whatever is there. What one hides in its own memtable is left item by item, in memory.
 
-use std::cmp::Ordering;
+mod range;
+
 use std::ops::Bound;
 
 use crate::base::epoch::Pin;
@@ -31,6 +32,9 @@ use crate::memtable::Position;
 use crate::merge::{Covers, Hidden, ITEM_SEQUENCE, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
 
+pub(crate) use range::Range;
+use range::{SkipTo, is_past, tighter};
+
 /// Most that one source reads ahead at once.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
 /// What it reads ahead first.
@@ -40,9 +44,6 @@ const AHEAD_GROWTH: usize = 4;
 const AHEAD_CACHE_SHARE: usize = 16;
 /// Least length of a block but for the last.
 const BLOCK_BYTES_MIN: usize = 4096;
-
-/// Where a scan begins and ends, as owned keys.
-pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// One source.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each run of each seek")]
@@ -260,11 +261,7 @@ impl Scan {
     /// Moves the winner past what a newer source hides.
     fn leave_stretch(&mut self, cache: &Cache, pin: &Pin) -> Result<()> {
         let winner = self.winner.take().expect("the winner is hidden");
-        let from = match (&self.skip_to, self.direction) {
-            (SkipTo { is_end: true, .. }, _) => None,
-            (SkipTo { key, .. }, Direction::Forward) => Some(Bound::Included(key.as_slice())),
-            (SkipTo { key, .. }, Direction::Backward) => Some(Bound::Excluded(key.as_slice())),
-        };
+        let from = self.skip_to.from(self.direction);
         match &mut self.sources[winner] {
             Source::Memory { generation, position } => {
                 let generation = &self.view.generations[*generation];
@@ -488,28 +485,6 @@ enum Taken {
     End,
 }
 
-/// Where a hidden source goes on.
-#[derive(Default)]
-struct SkipTo {
-    key: Vec<u8>,
-    /// Nothing of it is left within the scan's range.
-    is_end: bool,
-}
-
-impl SkipTo {
-    fn set(&mut self, stretch: &Stretch, range: &Range, direction: Direction) {
-        let beyond = stretch.beyond(direction);
-        self.is_end = beyond.is_none_or(|key| match (direction, &range.0) {
-            (Direction::Forward, _) => is_past(key, range, direction),
-            // What is left is before the key.
-            (Direction::Backward, Bound::Included(start) | Bound::Excluded(start)) => key <= start.as_slice(),
-            (Direction::Backward, Bound::Unbounded) => false,
-        });
-        self.key.clear();
-        self.key.extend_from_slice(beyond.unwrap_or_default());
-    }
-}
-
 impl RunSource {
     fn seek(
         run: &Run,
@@ -588,42 +563,5 @@ fn key_of<'a>(source: &'a Source, view: &'a View) -> Option<&'a [u8]> {
             position.map(|at| view.generations[*generation].item(at).key)
         }
         Source::Run(run) => run.cursor.as_ref().map(TableCursor::key),
-    }
-}
-
-/// `from`, or the range's own start in that direction where `from` lies before it.
-fn tighter(from: Bound<&[u8]>, range: &Range, direction: Direction) -> Bound<Vec<u8>> {
-    let own = match direction {
-        Direction::Forward => range.0.as_ref().map(Vec::as_slice),
-        Direction::Backward => range.1.as_ref().map(Vec::as_slice),
-    };
-    let (Bound::Included(own_key) | Bound::Excluded(own_key)) = own else {
-        return from.map(<[u8]>::to_vec);
-    };
-    let (Bound::Included(key) | Bound::Excluded(key)) = from else {
-        return own.map(<[u8]>::to_vec);
-    };
-    let inside = match direction {
-        Direction::Forward => key.cmp(own_key),
-        Direction::Backward => own_key.cmp(key),
-    };
-    match (inside, own) {
-        (Ordering::Greater, _) | (Ordering::Equal, Bound::Included(_)) => from.map(<[u8]>::to_vec),
-        _ => own.map(<[u8]>::to_vec),
-    }
-}
-
-/// Whether `key` lies past the range's end in that direction.
-fn is_past(key: &[u8], range: &Range, direction: Direction) -> bool {
-    let end = match direction {
-        Direction::Forward => &range.1,
-        Direction::Backward => &range.0,
-    };
-    match (end, direction) {
-        (Bound::Unbounded, _) => false,
-        (Bound::Included(end), Direction::Forward) => key > end.as_slice(),
-        (Bound::Excluded(end), Direction::Forward) => key >= end.as_slice(),
-        (Bound::Included(end), Direction::Backward) => key < end.as_slice(),
-        (Bound::Excluded(end), Direction::Backward) => key <= end.as_slice(),
     }
 }

@@ -1,0 +1,80 @@
+//! The range of a scan: where it begins and ends in either direction, and what is left of it past a stretch
+//! that is hidden. Plain values; the scan's alone.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use crate::base::step::Direction;
+use crate::merge::Stretch;
+
+/// Where a scan begins and ends, as owned keys.
+pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Where a hidden source goes on.
+#[derive(Default)]
+pub(super) struct SkipTo {
+    key: Vec<u8>,
+    /// Nothing of it is left within the scan's range.
+    is_end: bool,
+}
+
+impl SkipTo {
+    /// Past the stretch, in that direction.
+    pub(super) fn set(&mut self, stretch: &Stretch, range: &Range, direction: Direction) {
+        let beyond = stretch.beyond(direction);
+        self.is_end = beyond.is_none_or(|key| match (direction, &range.0) {
+            (Direction::Forward, _) => is_past(key, range, direction),
+            // What is left is before the key.
+            (Direction::Backward, Bound::Included(start) | Bound::Excluded(start)) => key <= start.as_slice(),
+            (Direction::Backward, Bound::Unbounded) => false,
+        });
+        self.key.clear();
+        self.key.extend_from_slice(beyond.unwrap_or_default());
+    }
+
+    /// Where to seek; `None` if nothing is left.
+    pub(super) fn from(&self, direction: Direction) -> Option<Bound<&[u8]>> {
+        match direction {
+            _ if self.is_end => None,
+            Direction::Forward => Some(Bound::Included(&self.key)),
+            Direction::Backward => Some(Bound::Excluded(&self.key)),
+        }
+    }
+}
+
+/// `from`, or the range's own start in that direction where `from` lies before it.
+pub(super) fn tighter(from: Bound<&[u8]>, range: &Range, direction: Direction) -> Bound<Vec<u8>> {
+    let own = match direction {
+        Direction::Forward => range.0.as_ref().map(Vec::as_slice),
+        Direction::Backward => range.1.as_ref().map(Vec::as_slice),
+    };
+    let (Bound::Included(own_key) | Bound::Excluded(own_key)) = own else {
+        return from.map(<[u8]>::to_vec);
+    };
+    let (Bound::Included(key) | Bound::Excluded(key)) = from else {
+        return own.map(<[u8]>::to_vec);
+    };
+    let inside = match direction {
+        Direction::Forward => key.cmp(own_key),
+        Direction::Backward => own_key.cmp(key),
+    };
+    match (inside, own) {
+        (Ordering::Greater, _) | (Ordering::Equal, Bound::Included(_)) => from.map(<[u8]>::to_vec),
+        _ => own.map(<[u8]>::to_vec),
+    }
+}
+
+/// Whether `key` lies past the range's end in that direction.
+pub(super) fn is_past(key: &[u8], range: &Range, direction: Direction) -> bool {
+    let end = match direction {
+        Direction::Forward => &range.1,
+        Direction::Backward => &range.0,
+    };
+    match (end, direction) {
+        (Bound::Unbounded, _) => false,
+        (Bound::Included(end), Direction::Forward) => key > end.as_slice(),
+        (Bound::Excluded(end), Direction::Forward) => key >= end.as_slice(),
+        (Bound::Included(end), Direction::Backward) => key < end.as_slice(),
+        (Bound::Excluded(end), Direction::Backward) => key <= end.as_slice(),
+    }
+}
