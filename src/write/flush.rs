@@ -250,12 +250,12 @@ impl GenerationSource {
         GenerationSource { generation: Arc::clone(generation), tree, bound, position }
     }
 
-    /// Its range tombstones, whatever their sequence.
+    /// Its range tombstones up to the bound.
     fn ranges(&self) -> Ranges {
         let mut ranges = Ranges::default();
         let mut key: &[u8] = &[];
         loop {
-            let stretch = self.generation.stretch(self.tree, key, SEQUENCE_MAX);
+            let stretch = self.generation.stretch(self.tree, key, self.bound);
             if stretch.cover.is_some() {
                 ranges.push(stretch.from, stretch.to);
             }
@@ -287,15 +287,15 @@ impl Source for GenerationSource {
     }
 
     fn sequence(&self) -> Sequence {
-        self.position.map_or(SEQUENCE_MAX, |position| self.generation.item(position).sequence)
+        self.position.map_or(self.bound, |position| self.generation.item(position).sequence)
     }
 
     fn has_ranges(&self) -> bool {
-        self.generation.has_ranges(SEQUENCE_MAX)
+        self.generation.has_ranges(self.bound)
     }
 
     fn stretch(&self, key: &[u8], stretch: &mut Stretch) {
-        let found = self.generation.stretch(self.tree, key, SEQUENCE_MAX);
+        let found = self.generation.stretch(self.tree, key, self.bound);
         stretch.set(found.cover, found.from, found.to);
     }
 }
