@@ -5,9 +5,11 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, SEQUENCE_MAX};
-use crate::base::sync::{Arc, Ordering};
+use crate::base::sync::{Arc, Ordering, Weak};
+use crate::compact::shape::memory_share_s;
 use crate::format::manifest::Change;
 use crate::io::env::Turn;
+use crate::levels::version::Spot;
 use crate::memtable::{self, Generation};
 use crate::merge::Progress;
 use crate::table::{Otherwise, PageRank, Table, TableSummary};
@@ -17,6 +19,7 @@ use crate::write::writer::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
 
 use super::catalog::Edit;
 use super::history::History;
+use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 use super::{Store, slices};
 
@@ -30,6 +33,17 @@ pub(super) struct FlushWork {
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
+    seen: Vec<Seen>,
+}
+
+/// What is noted of a generation at the first turn that sees it, which a seal brings about: before any write
+/// in it but those that it was replayed with, or soon after.
+struct Seen {
+    generation: Weak<Generation>,
+    /// Seconds since 1970.
+    at_s: u64,
+    /// Deletes that had been committed by then.
+    deletes: u64,
 }
 
 impl Job for FlushWork {
@@ -38,7 +52,11 @@ impl Job for FlushWork {
         for file in store.discarded.take() {
             store.remove_quietly(file);
         }
-        let idle = |timeout_ns| Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns };
+        self.see_generations(store);
+        let idle = |timeout_ns: Option<u64>| {
+            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
+            Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns }
+        };
         if store.writer.latched().is_some() {
             // Whoever waits for work to be done must hear that none will be.
             store.work.moved.notify();
@@ -91,7 +109,8 @@ impl FlushWork {
             return Ok(true);
         }
         let Some(sealed) = store.writer.oldest_sealed() else {
-            return Ok(self.write_history(store));
+            let is_sealed = self.are_deletes_old(store) && store.writer.try_seal();
+            return Ok(is_sealed || self.write_history(store));
         };
         store.work.set_flushing(true);
         store.measure_pressure();
@@ -118,6 +137,51 @@ impl FlushWork {
         log::warn!("what snapshots keep in memory could not be written out: {error}");
         self.has_failed_history = true;
         None
+    }
+
+    /// Notes which generations the present view has.
+    fn see_generations(&mut self, store: &Store) {
+        self.seen.retain(|seen| seen.generation.strong_count() > 0);
+        let pin = store.epoch.pin();
+        for generation in &store.views.load(&pin).get().generations {
+            if self.seen_of(generation).is_none() {
+                let (at_s, generation) = (store.env.clock.unix_s(), Arc::downgrade(generation));
+                let deletes = store.writer.counts.deletes.load(Ordering::Relaxed);
+                self.seen.push(Seen { generation, at_s, deletes });
+            }
+        }
+    }
+
+    fn seen_of(&self, generation: &Arc<Generation>) -> Option<&Seen> {
+        let weak = Arc::downgrade(generation);
+        self.seen.iter().find(|seen| seen.generation.ptr_eq(&weak))
+    }
+
+    /// When a generation was first seen; now, if it is one that no view has had.
+    fn began_s(&self, store: &Store, generation: &Arc<Generation>) -> u64 {
+        self.seen_of(generation).map_or_else(|| store.env.clock.unix_s(), |seen| seen.at_s)
+    }
+
+    /// Whether deletes have been in the present generation for their share of the bound on them.
+    fn are_deletes_old(&self, store: &Store) -> bool {
+        let pin = store.epoch.pin();
+        let view = store.views.load(&pin).get();
+        let active = view.generations.first();
+        let Some((active, seen)) = active.and_then(|active| Some((active, self.seen_of(active)?))) else {
+            return false;
+        };
+        if store.writer.counts.deletes.load(Ordering::Relaxed) == seen.deletes {
+            return false;
+        }
+        let age_s = store.env.clock.unix_s().saturating_sub(seen.at_s);
+        active.trees().into_iter().any(|tree| {
+            let settings = store.keyspace_of(tree).map(|keyspace| keyspace.settings());
+            settings.filter(|settings| settings.delete_persist_within > 0).is_some_and(|settings| {
+                let levels = view.version.tree(tree).map_or(0, |tree| tree.levels().len());
+                let (within_s, ratio) = (settings.delete_persist_within, settings.size_ratio);
+                age_s >= memory_share_s(within_s, ratio, levels.saturating_sub(1))
+            })
+        })
     }
 
     fn went_well(&self, store: &Store) {
@@ -153,7 +217,8 @@ impl FlushWork {
         edit.changes.push(Change::Flushed { sequence: sealed.last_sequence });
         edit.changes.extend(sealed.logs.iter().map(|log| Change::LogRemoved { number: log.file.number }));
         let files = output.table.iter().map(|summary| summary.identity.file);
-        install(store, &output, edit).inspect_err(|_| store.remove_unnamed(files))?;
+        let oldest_tombstone_s = self.began_s(store, &sealed.generation);
+        install(store, &output, oldest_tombstone_s, edit).inspect_err(|_| store.remove_unnamed(files))?;
         // Counted before whoever waits for it goes on.
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
@@ -171,7 +236,7 @@ impl FlushWork {
 }
 
 /// Brings what a flush made into the store.
-fn install(store: &Store, output: &FlushOutput, mut edit: Edit<'_>) -> Result<()> {
+fn install(store: &Store, output: &FlushOutput, oldest_tombstone_s: u64, mut edit: Edit<'_>) -> Result<()> {
     store.sync_directory()?;
     let opened = match (&output.table, output.sequences) {
         (Some(summary), Some(sequences)) => Some((summary, opened(store, summary)?, sequences)),
@@ -180,7 +245,8 @@ fn install(store: &Store, output: &FlushOutput, mut edit: Edit<'_>) -> Result<()
     // Taken before it is asked which trees are there: one dropped after that must not be in the edit.
     let mut catalog = store.catalog.take(&*store.env.threads);
     if let Some((summary, tables, sequences)) = &opened {
-        store.add_tables(&catalog, &mut edit, summary, tables, 0, *sequences);
+        let origin = Origin { sequences: *sequences, oldest_tombstone_s };
+        store.add_tables(&catalog, &mut edit, summary, tables, Spot::LEVEL_0, origin);
     }
     store.edit_taken(&mut catalog, edit)
 }

@@ -16,7 +16,7 @@ use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName, Sequence};
 use crate::base::sync::{Arc, Ordering};
 use crate::cache::Loan;
-use crate::levels::version::{Change, Placed};
+use crate::levels::version::{Change, Placed, Spot};
 use crate::levels::view::View;
 use crate::memtable::Generation;
 use crate::merge::Progress;
@@ -99,7 +99,15 @@ impl History {
             let opened =
                 TableFile::open(storage, summary.identity, bytes, summary.checksum, &store.discarded)?;
             opened.iter().for_each(|table| table.file().mark_obsolete());
-            let place = |table| Placed { table, first_sequence, last_sequence };
+            // Nothing is ever picked of a snapshot's version.
+            let (oldest_tombstone_s, tombstones_dense) = (0, 0);
+            let place = |table| Placed {
+                table,
+                first_sequence,
+                last_sequence,
+                oldest_tombstone_s,
+                tombstones_dense,
+            };
             placed.extend(opened.into_iter().map(place));
         }
         for point in store.points.alive() {
@@ -122,7 +130,7 @@ impl History {
             if view.version.tree(one.table.tree()).is_none() {
                 changes.push(Change::AddTree(one.table.tree()));
             }
-            changes.push(Change::Add { level: 0, placed: one.clone() });
+            changes.push(Change::Add { spot: Spot::LEVEL_0, placed: one.clone() });
         }
         View {
             generations: view.generations.iter().filter(is_left).cloned().collect(),

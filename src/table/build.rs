@@ -59,6 +59,8 @@ pub(crate) struct SliceSummary {
     pub(crate) tree: TreeId,
     pub(crate) items: u64,
     pub(crate) tombstones: u64,
+    /// Most tombstones among 128 consecutive items.
+    pub(crate) tombstones_dense: u64,
     pub(crate) key_value_bytes: u64,
     pub(crate) ranges: u32,
     /// First and last key of the items; ranges may reach beyond.
@@ -66,11 +68,30 @@ pub(crate) struct SliceSummary {
     pub(crate) max: Vec<u8>,
 }
 
+/// The most tombstones that stood among 128 consecutive items.
+#[derive(Clone, Copy, Default, Debug)]
+struct Density {
+    /// A bit for each of the last items, set for a tombstone.
+    last: u128,
+    most: u32,
+}
+
+impl Density {
+    fn add(&mut self, kind: ItemKind) {
+        let is_tombstone = kind == ItemKind::Delete;
+        self.last = self.last << 1 | u128::from(is_tombstone);
+        if is_tombstone {
+            self.most = self.most.max(self.last.count_ones());
+        }
+    }
+}
+
 /// A table file being written. Dropped before `finish`, it removes the file.
 pub(crate) struct TableBuilder {
     out: Output,
     slice: Option<Slice>,
     slices: Vec<SliceEntry>,
+    densities: Vec<Density>,
     last_tree: Option<TreeId>,
 }
 
@@ -84,6 +105,7 @@ struct Slice {
     ranges: Ranges,
     items: u64,
     tombstones: u64,
+    density: Density,
     key_value_bytes: u64,
     min: Vec<u8>,
     last: Vec<u8>,
@@ -107,7 +129,8 @@ impl TableBuilder {
             write_bytes: WRITE_BYTES,
             finished: false,
         };
-        Ok(TableBuilder { out, slice: None, slices: Vec::new(), last_tree: None })
+        let (slices, densities) = (Vec::new(), Vec::new());
+        Ok(TableBuilder { out, slice: None, slices, densities, last_tree: None })
     }
 
     /// Writes in smaller pieces, of about so many bytes.
@@ -154,6 +177,7 @@ impl TableBuilder {
             ranges: Ranges::default(),
             items: 0,
             tombstones: 0,
+            density: Density::default(),
             key_value_bytes: 0,
             min: Vec::new(),
             last: Vec::new(),
@@ -175,6 +199,7 @@ impl TableBuilder {
         slice.last.extend_from_slice(key);
         slice.items += 1;
         slice.tombstones += u64::from(kind == ItemKind::Delete);
+        slice.density.add(kind);
         slice.key_value_bytes += (key.len() + value.len()) as u64;
         if slice.shape.filter.is_some() {
             slice.hashes.push(filter::field(hash));
@@ -219,6 +244,7 @@ impl TableBuilder {
             slice.write_block_rest(&mut self.out)?;
             let entry = slice.write_index(&mut self.out)?;
             self.slices.push(entry);
+            self.densities.push(slice.density);
         }
         Ok(())
     }
@@ -239,17 +265,19 @@ impl TableBuilder {
         let checksum = self.out.blocks_checksum;
         self.out.append(&encode_tail(span), TAIL_TAG)?;
         let bytes = self.out.finish()?;
-        let slices = footer.slices.into_iter().map(SliceSummary::of).collect();
+        let slices = footer.slices.into_iter().zip(&self.densities);
+        let slices = slices.map(|(entry, density)| SliceSummary::of(entry, *density)).collect();
         Ok(TableSummary { identity: self.out.identity, bytes, checksum, slices })
     }
 }
 
 impl SliceSummary {
-    fn of(entry: SliceEntry) -> SliceSummary {
+    fn of(entry: SliceEntry, density: Density) -> SliceSummary {
         SliceSummary {
             tree: entry.tree,
             items: entry.items,
             tombstones: entry.tombstones,
+            tombstones_dense: density.most.into(),
             key_value_bytes: entry.key_value_bytes,
             ranges: entry.ranges_count,
             min: entry.min,
@@ -434,5 +462,27 @@ impl Drop for Output {
             // A file that no manifest names is removed at the next open, if it cannot be now.
             let _ = self.storage.remove(self.identity.file);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The most tombstones among 128 neighbours, however many items stand around them.
+    #[test]
+    fn density_is_of_neighbours() {
+        let most = |kinds: &[(ItemKind, usize)]| {
+            let mut density = Density::default();
+            let kinds = kinds.iter().flat_map(|(kind, count)| std::iter::repeat_n(*kind, *count));
+            kinds.for_each(|kind| density.add(kind));
+            density.most
+        };
+        use ItemKind::{Delete, Put};
+        assert_eq!(most(&[(Put, 500)]), 0);
+        assert_eq!(most(&[(Delete, 500)]), 128);
+        assert_eq!(most(&[(Put, 500), (Delete, 70), (Put, 500)]), 70);
+        assert_eq!(most(&[(Delete, 40), (Put, 50), (Delete, 40)]), 78);
+        assert_eq!(most(&[(Delete, 40), (Put, 88), (Delete, 40)]), 40);
     }
 }

@@ -1,24 +1,49 @@
-//! Each rule by a small tree, then whole lives of trees with their items, checked after every pick.
+//! Each rule by a small tree.
+//! Whole lives of trees are in `life`.
 
-use std::collections::BTreeMap;
+mod life;
 
-use proptest::prelude::*;
+use std::ops::Range;
 
+use super::super::shape::memory_share_s;
 use super::*;
 
-const SETTINGS: PickSettings =
-    PickSettings { size_ratio: 4, level0_runs: 2, table_bytes: 1000, base_level_bytes: 10 };
+const SETTINGS: PickSettings = PickSettings {
+    size_ratio: 4,
+    runs_per_level: 1,
+    runs_in_last_level: 1,
+    level0_runs: 2,
+    table_bytes: 1000,
+    base_level_bytes: 10,
+    delete_persist_within_s: 0,
+    now_s: 1_000_000,
+};
 
 fn table(min: &'static str, max: &'static str, bytes: u64) -> TableShape<'static> {
-    TableShape { min: min.as_bytes(), max: max.as_bytes(), bytes, items: 10, tombstones: 0 }
+    TableShape {
+        min: min.as_bytes(),
+        max: max.as_bytes(),
+        bytes,
+        items: 10,
+        tombstones: 0,
+        tombstones_dense: 0,
+        oldest_tombstone_s: 0,
+        first_sequence: 1,
+    }
 }
 
 fn with_tombstones(shape: TableShape<'_>, tombstones: u64) -> TableShape<'_> {
     TableShape { tombstones, ..shape }
 }
 
+/// A tree of level 0, whose tables are runs, and leveled levels.
 fn tree(levels: &[&[TableShape<'static>]]) -> TreeShape<'static> {
-    TreeShape { levels: levels.iter().map(|tables| tables.to_vec()).collect() }
+    let one_run = |tables: &&[TableShape<'static>]| match tables.len() {
+        0 => Vec::new(),
+        _ => vec![tables.to_vec()],
+    };
+    let level0 = levels.iter().take(1).map(|runs| runs.iter().map(|table| vec![*table]).collect());
+    TreeShape { levels: level0.chain(levels.iter().skip(1).map(one_run)).collect() }
 }
 
 fn picked(levels: &[&[TableShape<'static>]]) -> Option<Pick> {
@@ -28,8 +53,13 @@ fn picked(levels: &[&[TableShape<'static>]]) -> Option<Pick> {
 /// Work, level, inputs, output level, overlapping: what a table test compares.
 type Brief = (Work, usize, Range<usize>, usize, Range<usize>);
 
-fn brief(pick: &Pick) -> Brief {
-    (pick.work, pick.level, pick.inputs.clone(), pick.output_level, pick.overlapping.clone())
+/// Of a pick of leveled levels; what it meets in the output level is `at..at` where it meets nothing.
+fn brief(pick: &Pick) -> (Work, usize, Range<usize>, usize, Range<usize>) {
+    let from = pick.inputs[0].level;
+    let (upper, lower): (Vec<&Part>, Vec<&Part>) = pick.inputs.iter().partition(|part| part.level == from);
+    let inputs = if from == 0 { 0..upper.len() } else { upper[0].tables.clone() };
+    let met = lower.first().map_or(0..0, |part| part.tables.clone());
+    (pick.work, from, inputs, pick.output_level, met)
 }
 
 /// Overlap is by inclusive bounds.
@@ -82,7 +112,7 @@ fn each_rule_of_level_0_gives_its_work() {
         (
             "runs that overlap nothing are merged all the same",
             &[&[run("m", "n"), run("p", "q")], &[table("a", "c", 80)]],
-            Some((Work::Merge, 0, 0..2, 1, 1..1)),
+            Some((Work::Merge, 0, 0..2, 1, 0..0)),
         ),
         (
             "what lies between two runs takes part",
@@ -142,7 +172,7 @@ fn each_rule_of_deeper_levels_gives_its_work() {
         (
             "a tombstone with nothing older is not moved: it would stay for ever",
             &[&[], &[big("c", "d"), with_tombstones(big("m", "n"), 1)], &full],
-            Some((Work::Merge, 1, 1..2, 2, 4..4)),
+            Some((Work::Merge, 1, 1..2, 2, 0..0)),
         ),
         (
             "a tombstone with something older moves on",
@@ -180,7 +210,7 @@ fn older_tables_are_named() {
     ];
     let pick = picked(levels).expect("level 0 is due");
     assert_eq!(brief(&pick), (Work::Merge, 0, 0..2, 1, 0..2));
-    assert_eq!(pick.older, [Place { level: 2, index: 0 }, Place { level: 3, index: 1 }]);
+    assert_eq!(pick.older, [Place { level: 2, run: 0, index: 0 }, Place { level: 3, run: 0, index: 1 }]);
     assert!(!pick.is_bottommost());
     let pick = picked(&levels[..2]).expect("level 0 is due");
     assert!(pick.is_bottommost());
@@ -193,7 +223,7 @@ fn older_tables_are_named() {
 fn tables_are_cut_to_the_level() {
     let cut = |table_bytes, last_bytes| {
         let last = [with_tombstones(table("a", "b", last_bytes), 10)];
-        let tree = TreeShape { levels: vec![Vec::new(), last.to_vec()] };
+        let tree = TreeShape { levels: vec![Vec::new(), vec![last.to_vec()]] };
         pick(&tree, &PickSettings { table_bytes, ..SETTINGS }).expect("tombstones").table_bytes
     };
     for (last_bytes, expected) in [(10, 1 << 16), (1 << 20, 1 << 17), (100 << 20, 1 << 20)] {
@@ -213,241 +243,112 @@ fn debt_is_what_is_over_capacity() {
     assert_eq!(pressure(&tree(&[run, run]), &SETTINGS), Pressure { level0_runs: 2, debt_bytes: 50 });
 }
 
-/// A table's items; tombstones are `None`. The value is the number of the write.
-type Items = BTreeMap<Vec<u8>, Option<u64>>;
+const LAZY: PickSettings = PickSettings { runs_per_level: 3, ..SETTINGS };
+const TIERED: PickSettings = PickSettings { runs_in_last_level: 3, ..LAZY };
 
-const ITEM_BYTES: u64 = 10;
-
-fn shape_of(items: &Items) -> TableShape<'_> {
-    TableShape {
-        min: items.first_key_value().expect("no table is empty").0,
-        max: items.last_key_value().expect("no table is empty").0,
-        bytes: items.len() as u64 * ITEM_BYTES,
-        items: items.len() as u64,
-        tombstones: items.values().filter(|value| value.is_none()).count() as u64,
-    }
+fn with_runs(levels: &[&[&[TableShape<'static>]]]) -> TreeShape<'static> {
+    let runs = |level: &&[&[TableShape<'static>]]| level.iter().map(|run| run.to_vec()).collect();
+    TreeShape { levels: levels.iter().map(runs).collect() }
 }
 
-/// A tree with its items, and a model of what it should hold.
-struct Life {
-    levels: Vec<Vec<Items>>,
-    model: BTreeMap<Vec<u8>, u64>,
-    settings: PickSettings,
-    writes: u64,
+fn part(level: usize, run: usize, tables: Range<usize>) -> Part {
+    Part { level, run, tables }
 }
 
-impl Life {
-    fn new(settings: PickSettings) -> Life {
-        Life { levels: vec![Vec::new()], model: BTreeMap::new(), settings, writes: 0 }
-    }
-
-    fn flush(&mut self, keys: &[(u16, bool)]) {
-        let mut run = Items::new();
-        for (key, is_delete) in keys {
-            self.writes += 1;
-            let key = key.to_be_bytes().to_vec();
-            if *is_delete {
-                self.model.remove(&key);
-                run.insert(key, None);
-            } else {
-                self.model.insert(key.clone(), self.writes);
-                run.insert(key, Some(self.writes));
-            }
-        }
-        if !run.is_empty() {
-            self.levels[0].insert(0, run);
-        }
-    }
-
-    fn shape(&self) -> TreeShape<'_> {
-        let levels = self.levels.iter().map(|tables| tables.iter().map(shape_of).collect()).collect();
-        TreeShape { levels }
-    }
-
-    fn apply(&mut self, pick: &Pick) {
-        let older: Vec<(Vec<u8>, Vec<u8>)> = {
-            let shape = self.shape();
-            let bounds = |place: &Place| {
-                let table = &shape.levels[place.level][place.index];
-                (table.min.to_vec(), table.max.to_vec())
-            };
-            pick.older.iter().map(bounds).collect()
-        };
-        if self.levels.len() <= pick.output_level {
-            self.levels.resize_with(pick.output_level + 1, Vec::new);
-        }
-        let met: Vec<Items> = self.levels[pick.output_level].drain(pick.overlapping.clone()).collect();
-        let taken: Vec<Items> = self.levels[pick.level].drain(pick.inputs.clone()).collect();
-        let mut made = Vec::new();
-        if pick.work == Work::Move {
-            assert!(met.is_empty(), "a move meets nothing");
-            made = taken;
-        } else {
-            let mut merged = Items::new();
-            for items in met.into_iter().chain(taken.into_iter().rev()) {
-                merged.extend(items);
-            }
-            merged.retain(|key, value| {
-                value.is_some() || older.iter().any(|(min, max)| (min..=max).contains(&key))
-            });
-            let mut merged = merged.into_iter().peekable();
-            while merged.peek().is_some() {
-                made.push(merged.by_ref().take((pick.table_bytes / ITEM_BYTES).max(1) as usize).collect());
-            }
-        }
-        let output = &mut self.levels[pick.output_level];
-        output.extend(made);
-        output.sort_by(|one: &Items, two: &Items| one.first_key_value().cmp(&two.first_key_value()));
-    }
-
-    /// Invariants 1 and 2 of the module: levels are disjoint and ordered, and the newest version is found
-    /// first.
-    fn check(&self) {
-        for tables in &self.shape().levels[1..] {
-            assert!(tables.windows(2).all(|pair| pair[0].max < pair[1].min), "a level overlaps itself");
-        }
-        let mut found: BTreeMap<&[u8], Option<u64>> = BTreeMap::new();
-        for items in self.levels.iter().flatten() {
-            for (key, value) in items {
-                found.entry(key).or_insert(*value);
-            }
-        }
-        let held: BTreeMap<Vec<u8>, u64> =
-            found.into_iter().filter_map(|(key, value)| Some((key.to_vec(), value?))).collect();
-        assert_eq!(held, self.model);
-    }
-
-    /// Does what is due until nothing is; the bytes that merges wrote.
-    fn settle(&mut self, next: fn(&TreeShape<'_>, &PickSettings) -> Option<Pick>) -> u64 {
-        let mut written_bytes = 0;
-        for _ in 0..20_000 {
-            let Some(pick) = next(&self.shape(), &self.settings) else { return written_bytes };
-            if pick.work == Work::Merge {
-                let shape = self.shape();
-                let taken = &shape.levels[pick.level][pick.inputs.clone()];
-                let met = shape
-                    .levels
-                    .get(pick.output_level)
-                    .map_or(&[][..], |level| &level[pick.overlapping.clone()]);
-                written_bytes += taken.iter().chain(met).map(|table| table.bytes).sum::<u64>();
-            }
-            self.apply(&pick);
-            self.check();
-        }
-        panic!("the picks do not end: {:?}", next(&self.shape(), &self.settings));
-    }
-
-    /// Capacities hold when nothing is due.
-    fn check_settled(&self) {
-        let shape = self.shape();
-        assert_eq!(pressure(&shape, &self.settings).debt_bytes, 0);
-        assert!(shape.levels[0].len() < self.settings.level0_runs);
-        let last = shape.levels.iter().rposition(|tables| !tables.is_empty()).unwrap_or(0);
-        let bytes = |level: usize| shape.levels[level].iter().map(|table| table.bytes).sum::<u64>();
-        for level in 1..last {
-            let divided = (level..last).fold(bytes(last), |bytes, _| bytes / self.settings.size_ratio);
-            assert!(bytes(level) <= divided, "level {level} of {last}");
-        }
-        if last > 0 && bytes(0) >= self.settings.base_level_bytes {
-            let above: u64 = (0..last).map(bytes).sum();
-            assert!(above <= space_limit(bytes(last), self.settings.size_ratio));
-        }
-        if last > 0 {
-            assert!(shape.levels[last].iter().all(|table| !table.is_mostly_tombstones()));
-        }
-    }
-
-    /// A full compaction leaves one run with exactly what is alive.
-    fn check_full(&self) {
-        assert!(self.levels.iter().filter(|tables| !tables.is_empty()).count() <= 1);
-        assert!(self.levels[0].is_empty());
-        assert_eq!(self.levels.iter().flatten().map(BTreeMap::len).sum::<usize>(), self.model.len());
-    }
-}
-
-fn settings() -> impl Strategy<Value = PickSettings> {
-    (2u64..6, 1usize..5, 2u64..20, 0u64..20).prop_map(|(size_ratio, level0_runs, table, base)| PickSettings {
-        size_ratio,
-        level0_runs,
-        table_bytes: table * ITEM_BYTES,
-        base_level_bytes: base * ITEM_BYTES,
-    })
-}
-
-/// Writes of many kinds: anywhere, ascending, in one corner; with and without deletes; large and small
-/// flushes.
-fn flushes() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
-    let flush = (0u16..400, 1u16..400, 0usize..60, 0u8..4).prop_flat_map(|(start, width, count, deletes)| {
-        prop::collection::vec((start..start + width, (0u8..4).prop_map(move |n| n < deletes)), 0..count + 1)
-    });
-    prop::collection::vec(flush, 1..40)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
-
-    /// Levels stay disjoint and ordered, no key is lost or comes back, picks end, and capacities hold once
-    /// they have.
-    #[test]
-    fn trees_live_well(settings in settings(), flushes in flushes(), patience in 1usize..6) {
-        let mut life = Life::new(settings);
-        for (turn, keys) in flushes.iter().enumerate() {
-            life.flush(keys);
-            if turn % patience == 0 {
-                life.settle(pick);
-                life.check_settled();
-            }
-        }
-        life.settle(pick_full);
-        life.check_full();
-        let all: Vec<(u16, bool)> = (0..800).map(|key| (key, true)).collect();
-        life.flush(&all);
-        life.settle(pick_full);
-        prop_assert!(life.levels.iter().all(Vec::is_empty), "everything was deleted");
-    }
-}
-
-/// Random overwrites of a fixed set, small flushes beside a large tree: space stays near 1.2 of what lives,
-/// each byte is rewritten a bounded number of times, and the depth follows the data.
+/// A tiered level with too many runs becomes one new run of the next level, without being rewritten if its
+/// runs overlap nowhere.
 #[test]
-fn overwrites_keep_space_and_rewriting_small() {
-    let settings = PickSettings { size_ratio: 8, level0_runs: 4, table_bytes: 1000, base_level_bytes: 100 };
-    let mut life = Life::new(settings);
-    let mut random = 1u64;
-    let (mut flushed_bytes, mut written_bytes) = (0, 0);
-    for turn in 0..1200 {
-        let keys: Vec<(u16, bool)> = (0..40)
-            .map(|_| {
-                random =
-                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (((random >> 40) % 8000) as u16, false)
-            })
-            .collect();
-        life.flush(&keys);
-        flushed_bytes += 40 * ITEM_BYTES;
-        written_bytes += 40 * ITEM_BYTES;
-        let Some(_) = pick(&life.shape(), &life.settings) else { continue };
-        written_bytes += life.settle(pick);
-        if turn > 600 {
-            let held: usize = life.levels.iter().flatten().map(BTreeMap::len).sum();
-            assert!(held * 100 <= life.model.len() * 121, "{held} items for {}", life.model.len());
-        }
-    }
-    let depth = life.levels.iter().filter(|tables| !tables.is_empty()).count();
-    assert!((3..=4).contains(&depth), "{depth} levels");
-    assert!(written_bytes <= 14 * flushed_bytes, "{}", written_bytes / flushed_bytes);
+fn tiered_levels_go_down_whole() {
+    let all: Vec<Part> = (0..4).map(|run| part(1, run, 0..1)).collect();
+    let over = [big("a", "l")];
+    let tree = with_runs(&[&[], &[&over, &over, &over, &over]]);
+    let found = pick(&tree, &TIERED).expect("four runs where three may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::New));
+    assert!(found.inputs == all && found.is_bottommost());
+    let apart = full().map(|table| [table]);
+    let tree = with_runs(&[&[], &[&apart[2], &apart[0], &apart[3], &apart[1]]]);
+    let found = pick(&tree, &TIERED).expect("four runs where three may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Move, 2, OutputRun::New));
+    assert_eq!(found.inputs, all);
+    assert_eq!(pick(&with_runs(&[&[], &[&over, &over, &over]]), &TIERED), None);
 }
 
-/// Keys that only ascend are written twice: by the flush and by the merge out of level 0. All else is moves.
+/// Into a resident run a table goes with what it overlaps in older runs of its level, where that is the
+/// cheapest a byte.
 #[test]
-fn ascending_keys_are_not_rewritten() {
-    let settings = PickSettings { size_ratio: 4, level0_runs: 2, table_bytes: 100, base_level_bytes: 10 };
-    let mut life = Life::new(settings);
-    let mut written_bytes = 0;
-    for turn in 0..400u16 {
-        let keys: Vec<(u16, bool)> = (turn * 20..turn * 20 + 20).map(|key| (key, false)).collect();
-        life.flush(&keys);
-        written_bytes += life.settle(pick);
-    }
-    assert!(written_bytes <= 400 * 20 * ITEM_BYTES, "{written_bytes}");
+fn older_runs_go_down_with_a_table() {
+    let newest = [table("c", "d", 120)];
+    let older = [table("a", "f", 120), table("g", "k", 100)];
+    let tree = with_runs(&[&[], &[&newest, &older], &[&full()]]);
+    let found = pick(&tree, &LAZY).expect("340 bytes where 300 may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::Into(0)));
+    assert_eq!(found.inputs, [part(1, 0, 0..1), part(1, 1, 0..1), part(2, 0, 0..2)]);
+}
+
+/// Too many runs above a resident run: the two neighbours with the fewest bytes become one, and what is older
+/// in their own level keeps their tombstones alive.
+#[test]
+fn small_runs_are_folded() {
+    let runs = [10, 10, 5, 20].map(|bytes| [with_tombstones(table("a", "b", bytes), 1)]);
+    let tree = with_runs(&[&[], &[&runs[0], &runs[1], &runs[2], &runs[3]], &[&full()]]);
+    let found = pick(&tree, &LAZY).expect("four runs where three may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 1, OutputRun::Into(1)));
+    assert_eq!(found.inputs, [part(1, 1, 0..1), part(1, 2, 0..1)]);
+    let places = [(2, 0), (1, 3)].map(|(level, run)| Place { level, run, index: 0 });
+    assert_eq!(found.older, places);
+}
+
+/// Runs of level 0 that become a run beside others keep their tombstones: once one was dropped in such a
+/// merge although an older run of the same level had the key (RocksDB's pull request 2726).
+#[test]
+fn tombstones_see_older_runs_of_their_level() {
+    let run = |min, max| [with_tombstones(table(min, max, 10), 1)];
+    let tree = with_runs(&[&[&run("a", "c"), &run("b", "d")], &[&[table("c", "e", 100)]]]);
+    let found = pick(&tree, &TIERED).expect("level 0 is due");
+    assert_eq!((found.output_level, found.output_run), (1, OutputRun::New));
+    assert_eq!(found.older, [Place { level: 1, run: 0, index: 0 }]);
+}
+
+/// A tombstone past its level's share of the bound goes down although there is room; each level's share is
+/// `size_ratio` times the one above, and a quarter of the bound is left for the work.
+#[test]
+fn old_tombstones_go_down() {
+    let settings = PickSettings { delete_persist_within_s: 1000, ..SETTINGS };
+    let aged = |age_s| TableShape {
+        oldest_tombstone_s: settings.now_s - age_s,
+        ..with_tombstones(table("a", "b", 9), 1)
+    };
+    let at = |level0: &[TableShape<'static>], level1: &[TableShape<'static>]| {
+        pick(&tree(&[level0, level1, &full()]), &settings).as_ref().map(brief)
+    };
+    assert_eq!(at(&[], &[aged(749)]), None);
+    assert_eq!(at(&[], &[aged(750)]), Some((Work::Merge, 1, 0..1, 2, 0..1)));
+    assert_eq!(at(&[aged(177)], &[]), None);
+    assert_eq!(at(&[aged(178)], &[big("x", "y")]), Some((Work::Merge, 0, 0..1, 1, 0..0)));
+    assert_eq!(memory_share_s(1000, 4, 2), 35);
+    assert_eq!(memory_share_s(1000, 4, 0), 750);
+}
+
+/// A dense stretch of tombstones makes its table due, few as they may be beside the table's items.
+#[test]
+fn dense_tombstones_go_down() {
+    let dense = |tombstones_dense| TableShape {
+        items: 10_000,
+        tombstones_dense,
+        ..with_tombstones(table("a", "b", 9), 100)
+    };
+    let at = |table| picked(&[&[], &[table], &full()]).as_ref().map(brief);
+    assert_eq!(at(dense(63)), None);
+    assert_eq!(at(dense(64)), Some((Work::Merge, 1, 0..1, 2, 0..1)));
+}
+
+/// A full merge aims at what was there: it leaves what was written later alone, and ends.
+#[test]
+fn full_merges_have_a_target() {
+    let later = |min, max| TableShape { first_sequence: 50, ..table(min, max, 10) };
+    let tree = |level1: &[TableShape<'static>]| tree(&[&[later("a", "b")], level1, &full()]);
+    let step = |tree: &TreeShape<'static>| pick_full(tree, &SETTINGS, 49).as_ref().map(brief);
+    assert_eq!(step(&tree(&[later("a", "b"), table("e", "f", 10)])), Some((Work::Merge, 1, 1..2, 2, 1..2)));
+    assert_eq!(step(&tree(&[later("a", "b")])), None);
+    assert_eq!(pick_full(&tree(&[]), &SETTINGS, 50).map(|pick| pick.inputs.len()), Some(1));
 }

@@ -132,7 +132,7 @@ impl<'s> Run<'s> {
             match self.rng.below(1000) {
                 0..3 => self.change_names(),
                 3..6 => self.change_settings(),
-                6..8 => self.store.work.want_full(&self.store.trees()),
+                6..8 => self.store.work.want_full(&self.store.trees(), self.store.writer.visible()),
                 8..10 => self.rewrite_manifest(),
                 10..400 => drop(self.threads.run_one()),
                 _ => {
@@ -422,6 +422,10 @@ impl<'s> Run<'s> {
             let given = [
                 ("level0_runs".to_owned(), 1 + self.rng.below(4)),
                 ("compression".to_owned(), self.rng.below(2)),
+                ("size_ratio".to_owned(), 2 + self.rng.below(4)),
+                ("runs_per_level".to_owned(), 1 + self.rng.below(5)),
+                ("runs_in_last_level".to_owned(), 1 + self.rng.below(3)),
+                ("delete_persist_within".to_owned(), self.rng.below(4)),
             ];
             if let Err(error) = self.store.open_keyspace(name, &given) {
                 self.errors.push(error);
