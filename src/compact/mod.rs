@@ -7,3 +7,4 @@
 mod bounds;
 pub(crate) mod job;
 pub(crate) mod pick;
+pub(crate) mod shape;

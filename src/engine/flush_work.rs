@@ -5,9 +5,10 @@
 
 use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName};
-use crate::base::sync::{Arc, Ordering};
+use crate::base::sync::{Arc, Ordering, Weak};
 use crate::format::manifest::Change;
 use crate::io::env::Turn;
+use crate::levels::version::Spot;
 use crate::memtable::{self, Generation};
 use crate::merge::Progress;
 use crate::table::{Otherwise, PageRank, Table, TableSummary};
@@ -16,6 +17,7 @@ use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
 use crate::write::writer::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
 
 use super::catalog::Edit;
+use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 use super::{Store, slices};
 
@@ -26,6 +28,9 @@ pub(super) struct FlushWork {
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
+    /// When each generation was first seen, in seconds since 1970: before any write in it but those that it
+    /// was replayed with, or soon after.
+    seen: Vec<(Weak<Generation>, u64)>,
 }
 
 impl Job for FlushWork {
@@ -34,6 +39,7 @@ impl Job for FlushWork {
         for file in store.discarded.take() {
             store.remove_quietly(file);
         }
+        self.see_generations(store);
         let idle = |timeout_ns| Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns };
         if store.writer.latched().is_some() {
             // Whoever waits for work to be done must hear that none will be.
@@ -91,6 +97,24 @@ impl FlushWork {
         Ok(true)
     }
 
+    /// Notes when the generations of the present view were first seen.
+    fn see_generations(&mut self, store: &Store) {
+        self.seen.retain(|(one, _)| one.strong_count() > 0);
+        let pin = store.epoch.pin();
+        for generation in &store.views.load(&pin).get().generations {
+            let weak = Arc::downgrade(generation);
+            if !self.seen.iter().any(|(one, _)| one.ptr_eq(&weak)) {
+                self.seen.push((weak, store.env.clock.unix_s()));
+            }
+        }
+    }
+
+    fn began_s(&self, generation: &Arc<Generation>) -> u64 {
+        let weak = Arc::downgrade(generation);
+        let seen = self.seen.iter().find(|(one, _)| one.ptr_eq(&weak));
+        seen.expect("the turn that flushes it has seen it").1
+    }
+
     fn went_well(&self, store: &Store) {
         store.work.set_error(Kind::Flush, None);
         store.writer.set_stuck(None);
@@ -124,7 +148,8 @@ impl FlushWork {
         edit.changes.push(Change::Flushed { sequence: sealed.last_sequence });
         edit.changes.extend(sealed.logs.iter().map(|log| Change::LogRemoved { number: log.file.number }));
         let files = output.table.iter().map(|summary| summary.identity.file);
-        install(store, &output, edit).inspect_err(|_| store.remove_unnamed(files))?;
+        let oldest_tombstone_s = self.began_s(&sealed.generation);
+        install(store, &output, oldest_tombstone_s, edit).inspect_err(|_| store.remove_unnamed(files))?;
         // Counted before whoever waits for it goes on.
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
@@ -142,7 +167,12 @@ impl FlushWork {
 }
 
 /// Brings what a flush made into the store.
-fn install(store: &Store, output: &FlushOutput, mut edit: Edit<'_>) -> Result<()> {
+fn install(
+    store: &Store,
+    output: &FlushOutput,
+    oldest_tombstone_s: u64,
+    mut edit: Edit<'_>,
+) -> Result<()> {
     store.sync_directory()?;
     let opened = match (&output.table, output.sequences) {
         (Some(summary), Some(sequences)) => Some((summary, opened(store, summary)?, sequences)),
@@ -151,7 +181,8 @@ fn install(store: &Store, output: &FlushOutput, mut edit: Edit<'_>) -> Result<()
     // Taken before it is asked which trees are there: one dropped after that must not be in the edit.
     let mut catalog = store.catalog.take(&*store.env.threads);
     if let Some((summary, tables, sequences)) = &opened {
-        store.add_tables(&catalog, &mut edit, summary, tables, 0, *sequences);
+        let origin = Origin { sequences: *sequences, oldest_tombstone_s };
+        store.add_tables(&catalog, &mut edit, summary, tables, Spot::LEVEL_0, origin);
     }
     store.edit_taken(&mut catalog, edit)
 }

@@ -5,14 +5,16 @@ use crate::base::error::{Error, Result};
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::job::{MergeJob, MergeOutput, MergePlan, wanted_bytes};
-use crate::compact::pick::{self, Pick, Work as PickedWork};
+use crate::compact::pick::{self, OutputRun, Pick, Work as PickedWork};
+use crate::compact::shape::{Part, Place};
 use crate::format::manifest::Change;
 use crate::io::env::Turn;
-use crate::levels::version::{self, Placed, Tree};
+use crate::levels::version::{self, Placed, Spot, Tree};
 use crate::merge::Progress;
 use crate::table::{Admission, Otherwise, PageRank, Table};
 
 use super::catalog::{Edit, StoreFiles};
+use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS, shape};
 use super::{Store, slices};
 
@@ -27,8 +29,8 @@ pub(super) struct MergeWork {
 
 struct Merging {
     tree: TreeId,
-    inputs: Vec<(usize, Placed)>,
-    output_level: usize,
+    inputs: Vec<Placed>,
+    output: Spot,
     /// Of what the output's filters are.
     filters: PageRank,
     /// Memory it was granted.
@@ -117,38 +119,30 @@ impl MergeWork {
         let Some(keyspace) = store.keyspace_of(tree.id) else {
             return Ok(Started::Done);
         };
-        let level = |level: usize| -> Vec<&Placed> {
-            tree.levels()[level].iter().flat_map(|run| run.tables()).collect()
+        let part = |part: &Part| &tree.levels()[part.level][part.run].tables()[part.tables.clone()];
+        let run = match pick.output_run {
+            OutputRun::New => tree.next_run_number(pick.output_level),
+            OutputRun::Into(index) => tree.levels()[pick.output_level][index].number(),
         };
-        let upper = level(pick.level);
-        let inputs: Vec<(usize, Placed)> =
-            pick.inputs.clone().map(|index| (pick.level, upper[index].clone())).collect();
+        let output = Spot { level: pick.output_level, run };
+        let inputs: Vec<Placed> = pick.inputs.iter().flat_map(part).cloned().collect();
         if pick.work == PickedWork::Move {
-            move_tables(store, tree.id, &inputs, pick.output_level)?;
+            move_tables(store, tree.id, &inputs, output)?;
             store.work.set_error(Kind::Merge(tree.id), None);
             return Ok(Started::Done);
         }
-        // Level 0: every input is a run of its own. A deeper level: the inputs are one run.
-        let tables =
-            |placed: &[(usize, Placed)]| placed.iter().map(|(_, one)| Arc::clone(&one.table)).collect();
-        let mut runs: Vec<Vec<_>> = match pick.level {
-            0 => inputs.iter().map(|one| tables(std::slice::from_ref(one))).collect(),
-            _ => vec![tables(&inputs)],
+        let tables = |placed: &[Placed]| placed.iter().map(|one| Arc::clone(&one.table)).collect();
+        let runs: Vec<Vec<_>> = pick.inputs.iter().map(|one| tables(part(one))).collect();
+        // What lies below outputs bounds them: one run of it comes first, by itself.
+        let is_below = |place: &&Place| (place.level, place.run) == (pick.output_level + 1, 0);
+        let (below, others): (Vec<&Place>, Vec<&Place>) = pick.older.iter().partition(is_below);
+        let at = |places: Vec<&Place>| -> Vec<_> {
+            let table = |place: &Place| &tree.levels()[place.level][place.run].tables()[place.index].table;
+            places.into_iter().map(|place| Arc::clone(table(place))).collect()
         };
-        let mut all = inputs;
-        if !pick.overlapping.is_empty() {
-            let lower = level(pick.output_level);
-            let overlapping: Vec<(usize, Placed)> =
-                pick.overlapping.clone().map(|index| (pick.output_level, lower[index].clone())).collect();
-            runs.push(tables(&overlapping));
-            all.extend(overlapping);
-        }
-        let mut older: Vec<Vec<_>> = Vec::new();
-        for below in pick.output_level + 1..tree.levels().len() {
-            let places = pick.older.iter().filter(|place| place.level == below);
-            older.push(places.map(|place| Arc::clone(&level(below)[place.index].table)).collect());
-        }
-        let slice = slices::of_merge(&keyspace.settings(), tree, &all, pick.output_level);
+        let older = vec![at(below), at(others)];
+        let by_level = pick.inputs.iter().flat_map(|one| part(one).iter().map(|table| (one.level, table)));
+        let slice = slices::of_merge(&keyspace.settings(), tree, by_level, pick.output_level);
         let (table_bytes, admission) = (pick.table_bytes, Some(Admission::new(&store.cache)));
         let limit_bytes = store.budget.merges_bytes();
         let memory_bytes = wanted_bytes(&runs, table_bytes).min(limit_bytes);
@@ -161,10 +155,8 @@ impl MergeWork {
             .inspect_err(|_| store.work.end_grant(memory_bytes))?;
         let is_last = pick.output_level + 1 >= tree.levels().len();
         let filters = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
-        let output_level = pick.output_level;
         let granted_bytes = memory_bytes;
-        self.current =
-            Some(Merging { tree: tree.id, inputs: all, output_level, filters, granted_bytes, job });
+        self.current = Some(Merging { tree: tree.id, inputs, output, filters, granted_bytes, job });
         Ok(Started::Job)
     }
 }
@@ -180,14 +172,12 @@ fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
     for tree in version.trees() {
         let Some(settings) = store.pick_settings(tree.id) else { continue };
         let shape = shape(tree);
-        let is_full = store.work.wants_full(tree.id);
-        let found = if is_full { pick::pick_full(&shape, &settings) } else { pick::pick(&shape, &settings) };
-        let Some(found) = found else {
-            if is_full && !store.work.is_merging(tree.id) {
-                store.work.full_done(tree.id);
-            }
-            continue;
-        };
+        let full_target = store.work.full_target(tree.id);
+        let found = full_target.and_then(|target| pick::pick_full(&shape, &settings, target));
+        if let (Some(target), None, false) = (full_target, &found, store.work.is_merging(tree.id)) {
+            store.work.full_done(tree.id, target);
+        }
+        let Some(found) = found.or_else(|| pick::pick(&shape, &settings)) else { continue };
         let error = store.work.error_of(Kind::Merge(tree.id));
         if matches!(error, Some(Error::Corrupt(_))) {
             continue;
@@ -210,13 +200,13 @@ fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
     is_current.then_some((tree, pick))
 }
 
-fn move_tables(store: &Store, tree: TreeId, inputs: &[(usize, Placed)], level: usize) -> Result<()> {
+fn move_tables(store: &Store, tree: TreeId, inputs: &[Placed], spot: Spot) -> Result<()> {
     let mut edit = Edit::default();
-    for (_, placed) in inputs {
+    for placed in inputs {
         let (table, index) = placed.name();
-        let to = u8::try_from(level).expect("a level fits a byte");
-        edit.changes.push(Change::SliceMoved { table, index, level: to });
-        edit.version.push(version::Change::Move { tree, name: placed.name(), level });
+        let level = u8::try_from(spot.level).expect("a level fits a byte");
+        edit.changes.push(Change::SliceMoved { table, index, level, run: spot.run });
+        edit.version.push(version::Change::Move { tree, name: placed.name(), spot });
     }
     store.edit_tree(tree, edit).map(|_| ())
 }
@@ -234,13 +224,16 @@ fn publish(store: &Arc<Store>, merging: &Merging, output: &MergeOutput) -> Resul
 /// Puts the new tables in the place of the inputs; `false` if the tree was dropped meanwhile.
 fn install(store: &Store, merging: &Merging, output: &MergeOutput) -> Result<bool> {
     let mut edit = Edit::default();
-    for (_, placed) in &merging.inputs {
+    for placed in &merging.inputs {
         let (table, index) = placed.name();
         edit.changes.push(Change::SliceRemoved { table, index });
         edit.version.push(version::Change::Remove { tree: merging.tree, name: placed.name() });
     }
-    let first = merging.inputs.iter().map(|(_, placed)| placed.first_sequence).min().unwrap_or(0);
-    let last = merging.inputs.iter().map(|(_, placed)| placed.last_sequence).max().unwrap_or(0);
+    let inputs = || merging.inputs.iter();
+    let first = inputs().map(|placed| placed.first_sequence).min().unwrap_or(0);
+    let last = inputs().map(|placed| placed.last_sequence).max().unwrap_or(0);
+    let oldest = inputs().map(|placed| placed.oldest_tombstone_s).filter(|time_s| *time_s > 0).min();
+    let origin = Origin { sequences: (first, last), oldest_tombstone_s: oldest.unwrap_or(0) };
     if !output.tables.is_empty() {
         store.sync_directory()?;
     }
@@ -252,7 +245,7 @@ fn install(store: &Store, merging: &Merging, output: &MergeOutput) -> Result<boo
         return Ok(false);
     }
     for (summary, tables) in output.tables.iter().zip(&opened) {
-        store.add_tables(&catalog, &mut edit, summary, tables, merging.output_level, (first, last));
+        store.add_tables(&catalog, &mut edit, summary, tables, merging.output, origin);
     }
     store.edit_taken(&mut catalog, edit).map(|()| true)
 }

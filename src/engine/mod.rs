@@ -181,12 +181,17 @@ impl Store {
         self.wait_for(|store| store.writer.has_flushed(last), |kind| kind == Kind::Flush)
     }
 
-    /// Flushes, then merges every tree into one run.
+    /// Flushes, then merges what is there at the call into one run a tree. What is written meanwhile does not
+    /// keep it.
     pub(crate) fn compact(&self) -> Result<()> {
+        let target = self.writer.visible();
         self.flush()?;
         let trees: Vec<TreeId> = self.trees();
-        self.work.want_full(&trees);
-        let is_left = |store: &Store, tree| store.work.wants_full(tree) && store.keyspace_of(tree).is_some();
+        self.work.want_full(&trees, target);
+        let is_left = |store: &Store, tree| {
+            store.work.full_target(tree).is_some_and(|wanted| wanted <= target)
+                && store.keyspace_of(tree).is_some()
+        };
         self.wait_for(
             |store| !trees.iter().any(|tree| is_left(store, *tree)),
             |kind| matches!(kind, Kind::Merge(tree) if is_left(self, tree) && trees.contains(&tree)),

@@ -21,7 +21,7 @@ use crate::io::env::Env;
 use crate::io::storage::{Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
-use crate::levels::version::{self, Placed, Version};
+use crate::levels::version::{self, Placed, Spot, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::{self, Generation};
 use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
@@ -251,8 +251,11 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
                 table: Arc::clone(table),
                 first_sequence: slice.first_sequence,
                 last_sequence: slice.last_sequence,
+                oldest_tombstone_s: slice.oldest_tombstone_s,
+                tombstones_dense: slice.tombstones_dense,
             };
-            changes.push(version::Change::Add { level: usize::from(slice.level), placed });
+            let spot = Spot { level: usize::from(slice.level), run: slice.run };
+            changes.push(version::Change::Add { spot, placed });
         }
     }
     let version = Version::default().after(changes);

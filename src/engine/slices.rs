@@ -18,16 +18,16 @@ pub(super) fn of_flush(settings: &KeyspaceSettings, tree: Option<&Tree>, items: 
 }
 
 /// For a merge of tables, each in its level, into one.
-pub(super) fn of_merge(
+pub(super) fn of_merge<'t>(
     settings: &KeyspaceSettings,
     tree: &Tree,
-    inputs: &[(usize, Placed)],
+    inputs: impl Iterator<Item = (usize, &'t Placed)>,
     output_level: usize,
 ) -> SliceShape {
     let mut by_level = items_by_level(tree);
     by_level.resize(by_level.len().max(output_level + 1), 0);
     for (level, placed) in inputs {
-        by_level[*level] -= placed.table.items();
+        by_level[level] -= placed.table.items();
         by_level[output_level] += placed.table.items();
     }
     slice_shape(settings, &by_level, output_level)

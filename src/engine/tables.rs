@@ -8,7 +8,7 @@ use crate::base::id::{FileName, Sequence};
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, Slice};
 use crate::io::storage::Storage;
-use crate::levels::version::{self, Placed, Version};
+use crate::levels::version::{self, Placed, Spot, Version};
 use crate::table::{Otherwise, PageBudget, PageRank, Table, TableFile, TableSummary};
 
 use super::Store;
@@ -43,6 +43,15 @@ pub(super) fn pin_pages(
     Ok(())
 }
 
+/// Where new tables' items come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// First and last sequence number that they may have.
+    pub(super) sequences: (Sequence, Sequence),
+    /// When the oldest tombstone among them was written at the latest, in seconds since 1970.
+    pub(super) oldest_tombstone_s: u64,
+}
+
 impl Store {
     /// Opens finished tables, with as much of filters and fences in memory as the budget allows.
     pub(super) fn open_tables(
@@ -74,7 +83,7 @@ impl Store {
         pin_pages(&*self.env.storage, &self.pages, &version, failed).expect("no failure ends it");
     }
 
-    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices on `level`. Slices of
+    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices into a run. Slices of
     /// trees dropped meanwhile are left out.
     pub(super) fn add_tables(
         &self,
@@ -82,9 +91,10 @@ impl Store {
         edit: &mut Edit<'_>,
         summary: &TableSummary,
         tables: &[Arc<Table>],
-        level: usize,
-        (first_sequence, last_sequence): (Sequence, Sequence),
+        spot: Spot,
+        origin: Origin,
     ) {
+        let Origin { sequences: (first_sequence, last_sequence), oldest_tombstone_s } = origin;
         let FileName { number, path, .. } = summary.identity.file;
         let live: Vec<&Arc<Table>> = tables.iter().filter(|table| catalog.has_tree(table.tree())).collect();
         if live.is_empty() {
@@ -99,12 +109,17 @@ impl Store {
             checksum: summary.checksum,
         });
         for table in live {
+            let tombstones_dense = summary.slices.get(table.index()).map_or(0, |slice| slice.tombstones_dense);
+            let oldest_tombstone_s = if table.tombstones() > 0 { oldest_tombstone_s } else { 0 };
             let slice = Slice {
                 keyspace: table.tree().keyspace,
                 partition: table.tree().partition,
-                level: u8::try_from(level).expect("a level fits a byte"),
+                level: u8::try_from(spot.level).expect("a level fits a byte"),
+                run: spot.run,
                 items: table.items(),
                 tombstones: table.tombstones(),
+                oldest_tombstone_s,
+                tombstones_dense,
                 key_value_bytes: table.key_value_bytes(),
                 first_sequence,
                 last_sequence,
@@ -112,8 +127,14 @@ impl Store {
                 max_key: table.max().into(),
             };
             edit.changes.push(Change::Slice { table: number, index: table.index() as u32, slice });
-            let placed = Placed { table: Arc::clone(table), first_sequence, last_sequence };
-            edit.version.push(version::Change::Add { level, placed });
+            let placed = Placed {
+                table: Arc::clone(table),
+                first_sequence,
+                last_sequence,
+                oldest_tombstone_s,
+                tombstones_dense,
+            };
+            edit.version.push(version::Change::Add { spot, placed });
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Error;
-use crate::base::id::TreeId;
+use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
-use crate::compact::pick::{PickSettings, TableShape, TreeShape};
+use crate::compact::shape::{PickSettings, TableShape, TreeShape};
 use crate::io::env::Turn;
-use crate::levels::version::Tree;
+use crate::levels::version::{Placed, Run, Tree};
 use crate::write::pace;
 
 use super::Store;
@@ -48,8 +48,8 @@ struct State {
     /// Memory that merges under way may take.
     granted_bytes: u64,
     is_flushing: bool,
-    /// Trees that someone wants merged into one run.
-    full: BTreeSet<TreeId>,
+    /// Trees of which someone wants everything up to a sequence number merged into one run.
+    full: BTreeMap<TreeId, Sequence>,
     /// What stopped each kind of work, until it goes on, and which failure it was.
     errors: BTreeMap<Kind, (u64, Error)>,
     /// Failures so far.
@@ -68,17 +68,29 @@ impl Work {
         changed.notify();
     }
 
-    pub(super) fn want_full(&self, trees: &[TreeId]) {
-        self.state.lock().full.extend(trees);
+    /// Wants what trees hold up to `target` merged into one run each.
+    pub(super) fn want_full(&self, trees: &[TreeId], target: Sequence) {
+        let mut state = self.state.lock();
+        for tree in trees {
+            let wanted = state.full.entry(*tree).or_default();
+            *wanted = target.max(*wanted);
+        }
+        drop(state);
         self.moved.notify();
     }
 
-    pub(super) fn wants_full(&self, tree: TreeId) -> bool {
-        self.state.lock().full.contains(&tree)
+    /// Up to where a tree is wanted in one run.
+    pub(super) fn full_target(&self, tree: TreeId) -> Option<Sequence> {
+        self.state.lock().full.get(&tree).copied()
     }
 
-    pub(super) fn full_done(&self, tree: TreeId) {
-        self.state.lock().full.remove(&tree);
+    /// A tree is in one run up to `target`; someone may want more of it since.
+    pub(super) fn full_done(&self, tree: TreeId, target: Sequence) {
+        let mut state = self.state.lock();
+        if state.full.get(&tree).is_some_and(|wanted| *wanted <= target) {
+            state.full.remove(&tree);
+        }
+        drop(state);
         self.moved.notify();
     }
 
@@ -198,18 +210,22 @@ pub(super) trait Job: Send {
 
 /// How picking sees a tree.
 pub(super) fn shape(tree: &Tree) -> TreeShape<'_> {
-    let levels = tree.levels().iter().map(|runs| {
-        let tables = runs.iter().flat_map(|run| run.tables()).map(|placed| &placed.table);
-        let shapes = tables.map(|table| TableShape {
-            min: table.min(),
-            max: table.max(),
-            bytes: table.slice_bytes(),
-            items: table.items(),
-            tombstones: table.tombstones(),
-        });
-        shapes.collect()
-    });
-    TreeShape { levels: levels.collect() }
+    let run = |run| Run::tables(run).iter().map(table_shape).collect();
+    TreeShape { levels: tree.levels().iter().map(|runs| runs.iter().map(run).collect()).collect() }
+}
+
+fn table_shape(placed: &Placed) -> TableShape<'_> {
+    let table = &placed.table;
+    TableShape {
+        min: table.min(),
+        max: table.max(),
+        bytes: table.slice_bytes(),
+        items: table.items(),
+        tombstones: table.tombstones(),
+        tombstones_dense: placed.tombstones_dense,
+        oldest_tombstone_s: placed.oldest_tombstone_s,
+        first_sequence: placed.first_sequence,
+    }
 }
 
 impl Store {
@@ -218,9 +234,13 @@ impl Store {
         let settings = self.keyspace_of(tree)?.settings();
         Some(PickSettings {
             size_ratio: settings.size_ratio,
+            runs_per_level: settings.runs_per_level as usize,
+            runs_in_last_level: settings.runs_in_last_level as usize,
             level0_runs: settings.level0_runs as usize,
             table_bytes: settings.table_bytes.min(self.budget.table_bytes_max()),
             base_level_bytes: settings.level0_runs * self.budget.generation_bytes / 2,
+            delete_persist_within_s: settings.delete_persist_within,
+            now_s: self.env.clock.unix_s(),
         })
     }
 

@@ -18,15 +18,21 @@
 //! 7 LogPromised      u64 number, u64 durable to, u64 chain
 //! 8 LogRemoved       u64 number
 //! 9 Table            u64 number, u16 path, u64 uid, u64 bytes, u32 checksum
-//! 10 Slice           u64 table, u32 slice, u32 keyspace, u32 partition, u8 level, varint items,
-//!                    varint tombstones, varint key and value bytes, varint first sequence,
-//!                    varint last sequence, varint min key bytes, varint max key bytes, min key, max key
-//! 11 SliceMoved      u64 table, u32 slice, u8 level
+//! 10 Slice           u64 table, u32 slice, u32 keyspace, u32 partition, u8 level, varint run, varint items,
+//!                    varint tombstones, varint oldest tombstone, varint dense tombstones,
+//!                    varint key and value bytes,
+//!                    varint first sequence, varint last sequence, varint min key bytes,
+//!                    varint max key bytes, min key, max key
+//! 11 SliceMoved      u64 table, u32 slice, u8 level, varint run
 //! 12 SliceRemoved    u64 table, u32 slice
 //! 13 Ids             u32 next keyspace, u32 next partition
 //! 14 Flushed         varint sequence
 //! 15..63             reserved for later releases, which set a feature bit in the file's header
 //! settings: varint count, then u16 id, varint value of each, ids ascending
+//! run: of the slices of a partition on one level, those with one number are a run, and the greater number is
+//!     the newer; 0 on level 0, where each slice is a run and sequences say which is newer
+//! oldest tombstone: seconds since 1970 at which it was written at the latest; 0 without tombstones
+//! dense tombstones: the most of them among 128 consecutive items
 //! ```
 //! Invariants: 1. an edit is whole or absent: it is one record; 2. one encoding of a change, so that equal
 //! states have equal snapshots.
@@ -64,9 +70,15 @@ pub(crate) struct Slice {
     pub(crate) keyspace: KeyspaceId,
     pub(crate) partition: PartitionId,
     pub(crate) level: u8,
+    /// Among the runs of a level ≥ 1 the newer has the greater; 0 on level 0.
+    pub(crate) run: u64,
     /// Tombstones included; at least 1.
     pub(crate) items: u64,
     pub(crate) tombstones: u64,
+    /// When its oldest tombstone was written at the latest, in seconds since 1970; 0 without tombstones.
+    pub(crate) oldest_tombstone_s: u64,
+    /// Most tombstones among 128 consecutive items.
+    pub(crate) tombstones_dense: u64,
     pub(crate) key_value_bytes: u64,
     pub(crate) first_sequence: Sequence,
     pub(crate) last_sequence: Sequence,
@@ -132,6 +144,7 @@ pub(crate) enum Change {
         table: u64,
         index: u32,
         level: u8,
+        run: u64,
     },
     /// With its last slice a table is gone.
     SliceRemoved {
@@ -216,8 +229,11 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
         Change::Slice { table, index, slice } => {
             put!(out, tag::SLICE, table, index, slice.keyspace.0, slice.partition.0, slice.level);
             for number in [
+                slice.run,
                 slice.items,
                 slice.tombstones,
+                slice.oldest_tombstone_s,
+                slice.tombstones_dense,
                 slice.key_value_bytes,
                 slice.first_sequence,
                 slice.last_sequence,
@@ -229,7 +245,10 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             out.extend_from_slice(&slice.min_key);
             out.extend_from_slice(&slice.max_key);
         }
-        Change::SliceMoved { table, index, level } => put!(out, tag::SLICE_MOVED, table, index, level),
+        Change::SliceMoved { table, index, level, run } => {
+            put!(out, tag::SLICE_MOVED, table, index, level);
+            put_varint(out, *run);
+        }
         Change::SliceRemoved { table, index } => put!(out, tag::SLICE_REMOVED, table, index),
         Change::Ids { next_keyspace, next_partition } => put!(out, tag::IDS, next_keyspace, next_partition),
         Change::Flushed { sequence } => {
@@ -345,7 +364,8 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
         tag::SLICE => decode_slice(reader)?,
         tag::SLICE_MOVED => {
             let (table, index) = slice_place(reader)?;
-            Change::SliceMoved { table, index, level: reader.u8("the slice's level")? }
+            let level = reader.u8("the slice's level")?;
+            Change::SliceMoved { table, index, level, run: reader.varint("the slice's run")? }
         }
         tag::SLICE_REMOVED => {
             let (table, index) = slice_place(reader)?;
@@ -402,12 +422,15 @@ fn decode_slice(reader: &mut Reader<'_>) -> Decoded<Change> {
     let (table, index) = slice_place(reader)?;
     let (keyspace, partition) = (keyspace_id(reader)?, partition_id(reader)?);
     let level = reader.u8("the slice's level")?;
+    let run = reader.varint("the slice's run")?;
     let before = reader.clone();
     let items = reader.varint("the slice's items")?;
     if items == 0 {
         return Err(before.malformed("the slice's items", 1, 0).into());
     }
     let tombstones = reader.varint_up_to(items, "the slice's tombstones")?;
+    let oldest_tombstone_s = reader.varint("the slice's oldest tombstone")?;
+    let tombstones_dense = reader.varint_up_to(tombstones, "the slice's dense tombstones")?;
     let key_value_bytes = reader.varint("the slice's key and value bytes")?;
     let before = reader.clone();
     let first_sequence = reader.varint("the slice's first sequence")?;
@@ -428,8 +451,11 @@ fn decode_slice(reader: &mut Reader<'_>) -> Decoded<Change> {
         keyspace,
         partition,
         level,
+        run,
         items,
         tombstones,
+        oldest_tombstone_s,
+        tombstones_dense,
         key_value_bytes,
         first_sequence,
         last_sequence,

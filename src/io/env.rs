@@ -38,10 +38,14 @@ pub(crate) trait Threads: Send + Sync {
     fn join(&self);
 }
 
-/// Time. Never the wall clock: nothing in the store depends on it.
+/// Time.
 pub(crate) trait Clock: Send + Sync {
     /// Nanoseconds since some fixed moment; never goes back.
     fn now_ns(&self) -> u64;
+
+    /// Seconds since 1970 by the wall clock. Only how old deletes are is told by it, which has to outlive the
+    /// process: a clock that is set makes merges early or late, and nothing wrong.
+    fn unix_s(&self) -> u64;
 }
 
 /// Randomness for ids and secrets.

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! 1. Trees are sorted by id, each once.
-//! 2. Level 0 holds its runs newest first, disjoint in sequence; a deeper level holds at most one run.
+//! 2. Levels hold their runs newest first. In level 0 every table is a run, and they are disjoint in sequence;
+//!    in a deeper level tables with one run number are a run, and the greater number is the newer.
 //! 3. Tables of a run are sorted by key and disjoint.
 
 use std::collections::BTreeMap;
@@ -25,6 +26,10 @@ pub(crate) struct Placed {
     pub(crate) table: Arc<Table>,
     pub(crate) first_sequence: Sequence,
     pub(crate) last_sequence: Sequence,
+    /// When its oldest tombstone was written at the latest, in seconds since 1970; 0 without tombstones.
+    pub(crate) oldest_tombstone_s: u64,
+    /// Most tombstones among consecutive items, as it was counted when the table was built.
+    pub(crate) tombstones_dense: u64,
 }
 
 impl Placed {
@@ -37,6 +42,8 @@ impl Placed {
 /// Tables with disjoint key ranges, searched as one.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
+    /// Among the runs of a level ≥ 1 the newer has the greater; 0 in level 0.
+    number: u64,
     tables: Vec<Placed>,
     /// Length of the prefix that all keys of the run share.
     shared_bytes: usize,
@@ -46,7 +53,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// A run of tables in key order.
-    pub(crate) fn new(tables: Vec<Placed>) -> Run {
+    pub(crate) fn new(number: u64, tables: Vec<Placed>) -> Run {
         assert!(!tables.is_empty(), "a run has a table");
         for pair in tables.windows(2) {
             assert!(pair[0].table.max() < pair[1].table.min(), "tables of a run are sorted and disjoint");
@@ -54,7 +61,11 @@ impl Run {
         let (first, last) = (&tables[0].table, &tables[tables.len() - 1].table);
         let shared_bytes = first.min().iter().zip(last.max()).take_while(|(a, b)| a == b).count();
         let max_words = tables.iter().map(|placed| word_after(placed.table.max(), shared_bytes)).collect();
-        Run { tables, shared_bytes, max_words }
+        Run { number, tables, shared_bytes, max_words }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     pub(crate) fn tables(&self) -> &[Placed] {
@@ -128,28 +139,62 @@ impl Tree {
         })
     }
 
-    fn from_tables(id: TreeId, placed: Vec<(usize, Placed)>) -> Tree {
-        let level_count = placed.iter().map(|(level, _)| level + 1).max().unwrap_or(0);
+    /// A number for a run that is newer than all others of a level ≥ 1.
+    pub(crate) fn next_run_number(&self, level: usize) -> u64 {
+        let runs = self.levels.get(level).map_or(&[][..], Vec::as_slice);
+        runs.iter().map(Run::number).max().map_or(0, |newest| newest + 1)
+    }
+
+    /// Every table with where it is.
+    fn spots(&self) -> impl Iterator<Item = (Spot, &Placed)> {
+        self.levels.iter().enumerate().flat_map(|(level, runs)| {
+            runs.iter().flat_map(move |run| {
+                let spot = Spot { level, run: run.number };
+                run.tables.iter().map(move |placed| (spot, placed))
+            })
+        })
+    }
+
+    fn from_tables(id: TreeId, placed: Vec<(Spot, Placed)>) -> Tree {
+        let level_count = placed.iter().map(|(spot, _)| spot.level + 1).max().unwrap_or(0);
         assert!(level_count <= LEVEL_MAX + 1, "a level fits its range");
-        let mut by_level: Vec<Vec<Placed>> = vec![Vec::new(); level_count];
-        for (level, one) in placed {
-            by_level[level].push(one);
+        let mut by_level: Vec<Vec<(u64, Placed)>> = vec![Vec::new(); level_count];
+        for (spot, one) in placed {
+            by_level[spot.level].push((spot.run, one));
         }
         let levels = by_level.into_iter().enumerate().map(|(level, tables)| runs_of(level, tables)).collect();
         Tree { id, levels }
     }
 }
 
-fn runs_of(level: usize, mut tables: Vec<Placed>) -> Vec<Run> {
+fn runs_of(level: usize, mut tables: Vec<(u64, Placed)>) -> Vec<Run> {
     if level > 0 {
-        tables.sort_by(|a, b| a.table.min().cmp(b.table.min()));
-        return if tables.is_empty() { Vec::new() } else { vec![Run::new(tables)] };
+        let mut runs: BTreeMap<u64, Vec<Placed>> = BTreeMap::new();
+        tables.into_iter().for_each(|(run, placed)| runs.entry(run).or_default().push(placed));
+        let newest_first = runs.into_iter().rev().map(|(number, mut tables)| {
+            tables.sort_by(|a, b| a.table.min().cmp(b.table.min()));
+            Run::new(number, tables)
+        });
+        return newest_first.collect();
     }
-    tables.sort_by_key(|placed| std::cmp::Reverse(placed.last_sequence));
+    tables.sort_by_key(|(_, placed)| std::cmp::Reverse(placed.last_sequence));
     for pair in tables.windows(2) {
-        assert!(pair[1].last_sequence < pair[0].first_sequence, "runs of level 0 are disjoint in sequence");
+        let (newer, older) = (&pair[0].1, &pair[1].1);
+        assert!(older.last_sequence < newer.first_sequence, "runs of level 0 are disjoint in sequence");
     }
-    tables.into_iter().map(|placed| Run::new(vec![placed])).collect()
+    tables.into_iter().map(|(_, placed)| Run::new(0, vec![placed])).collect()
+}
+
+/// A run of a level, by its number: 0 in level 0, where each table is one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    pub(crate) level: usize,
+    pub(crate) run: u64,
+}
+
+impl Spot {
+    /// Where flushes write.
+    pub(crate) const LEVEL_0: Spot = Spot { level: 0, run: 0 };
 }
 
 /// One change of a version.
@@ -158,7 +203,7 @@ pub(crate) enum Change {
     AddTree(TreeId),
     DropTree(TreeId),
     Add {
-        level: usize,
+        spot: Spot,
         placed: Placed,
     },
     /// The table of that name leaves the tree; its file goes once nobody looks at it.
@@ -169,7 +214,7 @@ pub(crate) enum Change {
     Move {
         tree: TreeId,
         name: (u64, u32),
-        level: usize,
+        spot: Spot,
     },
 }
 
@@ -196,11 +241,11 @@ impl Version {
 
     /// The version after `changes`; untouched trees are shared.
     pub(crate) fn after(&self, changes: Vec<Change>) -> Version {
-        let mut touched: BTreeMap<TreeId, Option<Vec<(usize, Placed)>>> = BTreeMap::new();
+        let mut touched: BTreeMap<TreeId, Option<Vec<(Spot, Placed)>>> = BTreeMap::new();
         for change in changes {
             let id = change.tree();
             let tables = touched.entry(id).or_insert_with(|| {
-                self.tree(id).map(|tree| tree.tables().map(|(level, one)| (level, one.clone())).collect())
+                self.tree(id).map(|tree| tree.spots().map(|(spot, one)| (spot, one.clone())).collect())
             });
             apply(tables, change);
         }
@@ -237,22 +282,22 @@ impl Change {
     }
 }
 
-fn apply(tables: &mut Option<Vec<(usize, Placed)>>, change: Change) {
+fn apply(tables: &mut Option<Vec<(Spot, Placed)>>, change: Change) {
     match change {
         Change::AddTree(_) => assert!(tables.replace(Vec::new()).is_none(), "a tree is added once"),
         Change::DropTree(_) => *tables = None,
-        Change::Add { level, placed } => {
-            tables.as_mut().expect("tables are added to trees that are there").push((level, placed));
+        Change::Add { spot, placed } => {
+            tables.as_mut().expect("tables are added to trees that are there").push((spot, placed));
         }
         Change::Remove { name, .. } => {
             let tables = tables.as_mut().expect("tables are removed from trees that are there");
             let index = tables.iter().position(|(_, placed)| placed.name() == name);
             tables.swap_remove(index.expect("only what is there is removed"));
         }
-        Change::Move { name, level, .. } => {
+        Change::Move { name, spot, .. } => {
             let tables = tables.as_mut().expect("tables are moved in trees that are there");
             let moved = tables.iter_mut().find(|(_, placed)| placed.name() == name);
-            moved.expect("only what is there is moved").0 = level;
+            moved.expect("only what is there is moved").0 = spot;
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::sim::{SimDisk, SimRng};
 use crate::io::storage::Storage;
-use crate::levels::version::{Change, Placed, Version};
+use crate::levels::version::{Change, Placed, Spot, Version};
 use crate::levels::view::View;
 use crate::memtable;
 use crate::table::{
@@ -108,8 +108,14 @@ impl Builder {
                 TableFile::open(&self.storage, made.identity, made.bytes, made.checksum, &self.discarded);
             let table = tables.expect("opens").remove(0);
             table.load_all_pages(&*self.storage, &self.pages).expect("no fault");
-            let placed = Placed { table, first_sequence: sequence, last_sequence: sequence };
-            Change::Add { level, placed }
+            let placed = Placed {
+                table,
+                first_sequence: sequence,
+                last_sequence: sequence,
+                oldest_tombstone_s: 0,
+                tombstones_dense: 0,
+            };
+            Change::Add { spot: Spot { level, run: 0 }, placed }
         };
         items.chunks(piece).map(add).collect()
     }

@@ -58,9 +58,29 @@ pub(crate) struct SliceSummary {
     pub(crate) tree: TreeId,
     pub(crate) items: u64,
     pub(crate) tombstones: u64,
+    /// Most tombstones among 128 consecutive items.
+    pub(crate) tombstones_dense: u64,
     pub(crate) key_value_bytes: u64,
     pub(crate) min: Vec<u8>,
     pub(crate) max: Vec<u8>,
+}
+
+/// The most tombstones that stood among 128 consecutive items.
+#[derive(Clone, Copy, Default, Debug)]
+struct Density {
+    /// A bit for each of the last items, set for a tombstone.
+    last: u128,
+    most: u32,
+}
+
+impl Density {
+    fn add(&mut self, kind: ItemKind) {
+        let is_tombstone = kind == ItemKind::Delete;
+        self.last = self.last << 1 | u128::from(is_tombstone);
+        if is_tombstone {
+            self.most = self.most.max(self.last.count_ones());
+        }
+    }
 }
 
 /// A table file being written. Dropped before `finish`, it removes the file.
@@ -68,6 +88,7 @@ pub(crate) struct TableBuilder {
     out: Output,
     slice: Option<Slice>,
     slices: Vec<SliceEntry>,
+    densities: Vec<Density>,
     last_tree: Option<TreeId>,
 }
 
@@ -80,6 +101,7 @@ struct Slice {
     hashes: Vec<u64>,
     items: u64,
     tombstones: u64,
+    density: Density,
     key_value_bytes: u64,
     min: Vec<u8>,
     last: Vec<u8>,
@@ -103,7 +125,8 @@ impl TableBuilder {
             write_bytes: WRITE_BYTES,
             finished: false,
         };
-        Ok(TableBuilder { out, slice: None, slices: Vec::new(), last_tree: None })
+        let (slices, densities) = (Vec::new(), Vec::new());
+        Ok(TableBuilder { out, slice: None, slices, densities, last_tree: None })
     }
 
     /// Writes in smaller pieces, of about so many bytes.
@@ -148,6 +171,7 @@ impl TableBuilder {
             hashes: Vec::new(),
             items: 0,
             tombstones: 0,
+            density: Density::default(),
             key_value_bytes: 0,
             min: Vec::new(),
             last: Vec::new(),
@@ -169,6 +193,7 @@ impl TableBuilder {
         slice.last.extend_from_slice(key);
         slice.items += 1;
         slice.tombstones += u64::from(kind == ItemKind::Delete);
+        slice.density.add(kind);
         slice.key_value_bytes += (key.len() + value.len()) as u64;
         if slice.shape.filter.is_some() {
             slice.hashes.push(filter::field(hash));
@@ -196,6 +221,7 @@ impl TableBuilder {
             slice.write_block_rest(&mut self.out)?;
             let entry = slice.write_index(&mut self.out)?;
             self.slices.push(entry);
+            self.densities.push(slice.density);
         }
         Ok(())
     }
@@ -216,17 +242,19 @@ impl TableBuilder {
         let checksum = self.out.blocks_checksum;
         self.out.append(&encode_tail(span), TAIL_TAG)?;
         let bytes = self.out.finish()?;
-        let slices = footer.slices.into_iter().map(SliceSummary::of).collect();
+        let slices = footer.slices.into_iter().zip(&self.densities);
+        let slices = slices.map(|(entry, density)| SliceSummary::of(entry, *density)).collect();
         Ok(TableSummary { identity: self.out.identity, bytes, checksum, slices })
     }
 }
 
 impl SliceSummary {
-    fn of(entry: SliceEntry) -> SliceSummary {
+    fn of(entry: SliceEntry, density: Density) -> SliceSummary {
         SliceSummary {
             tree: entry.tree,
             items: entry.items,
             tombstones: entry.tombstones,
+            tombstones_dense: density.most.into(),
             key_value_bytes: entry.key_value_bytes,
             min: entry.min,
             max: entry.max,

@@ -4,21 +4,47 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use std::ops::Range;
+
+use super::super::shape::space_limit;
 use super::*;
 
-const SETTINGS: PickSettings =
-    PickSettings { size_ratio: 4, level0_runs: 2, table_bytes: 1000, base_level_bytes: 10 };
+const SETTINGS: PickSettings = PickSettings {
+    size_ratio: 4,
+    runs_per_level: 1,
+    runs_in_last_level: 1,
+    level0_runs: 2,
+    table_bytes: 1000,
+    base_level_bytes: 10,
+    delete_persist_within_s: 0,
+    now_s: 1_000_000,
+};
 
 fn table(min: &'static str, max: &'static str, bytes: u64) -> TableShape<'static> {
-    TableShape { min: min.as_bytes(), max: max.as_bytes(), bytes, items: 10, tombstones: 0 }
+    TableShape {
+        min: min.as_bytes(),
+        max: max.as_bytes(),
+        bytes,
+        items: 10,
+        tombstones: 0,
+        tombstones_dense: 0,
+        oldest_tombstone_s: 0,
+        first_sequence: 1,
+    }
 }
 
 fn with_tombstones(shape: TableShape<'_>, tombstones: u64) -> TableShape<'_> {
     TableShape { tombstones, ..shape }
 }
 
+/// A tree of level 0, whose tables are runs, and leveled levels.
 fn tree(levels: &[&[TableShape<'static>]]) -> TreeShape<'static> {
-    TreeShape { levels: levels.iter().map(|tables| tables.to_vec()).collect() }
+    let one_run = |tables: &&[TableShape<'static>]| match tables.len() {
+        0 => Vec::new(),
+        _ => vec![tables.to_vec()],
+    };
+    let level0 = levels.iter().take(1).map(|runs| runs.iter().map(|table| vec![*table]).collect());
+    TreeShape { levels: level0.chain(levels.iter().skip(1).map(one_run)).collect() }
 }
 
 fn picked(levels: &[&[TableShape<'static>]]) -> Option<Pick> {
@@ -28,8 +54,13 @@ fn picked(levels: &[&[TableShape<'static>]]) -> Option<Pick> {
 /// Work, level, inputs, output level, overlapping: what a table test compares.
 type Brief = (Work, usize, Range<usize>, usize, Range<usize>);
 
-fn brief(pick: &Pick) -> Brief {
-    (pick.work, pick.level, pick.inputs.clone(), pick.output_level, pick.overlapping.clone())
+/// Of a pick of leveled levels; what it meets in the output level is `at..at` where it meets nothing.
+fn brief(pick: &Pick) -> (Work, usize, Range<usize>, usize, Range<usize>) {
+    let from = pick.inputs[0].level;
+    let (upper, lower): (Vec<&Part>, Vec<&Part>) = pick.inputs.iter().partition(|part| part.level == from);
+    let inputs = if from == 0 { 0..upper.len() } else { upper[0].tables.clone() };
+    let met = lower.first().map_or(0..0, |part| part.tables.clone());
+    (pick.work, from, inputs, pick.output_level, met)
 }
 
 /// Overlap is by inclusive bounds.
@@ -82,7 +113,7 @@ fn each_rule_of_level_0_gives_its_work() {
         (
             "runs that overlap nothing are merged all the same",
             &[&[run("m", "n"), run("p", "q")], &[table("a", "c", 80)]],
-            Some((Work::Merge, 0, 0..2, 1, 1..1)),
+            Some((Work::Merge, 0, 0..2, 1, 0..0)),
         ),
         (
             "what lies between two runs takes part",
@@ -142,7 +173,7 @@ fn each_rule_of_deeper_levels_gives_its_work() {
         (
             "a tombstone with nothing older is not moved: it would stay for ever",
             &[&[], &[big("c", "d"), with_tombstones(big("m", "n"), 1)], &full],
-            Some((Work::Merge, 1, 1..2, 2, 4..4)),
+            Some((Work::Merge, 1, 1..2, 2, 0..0)),
         ),
         (
             "a tombstone with something older moves on",
@@ -180,7 +211,7 @@ fn older_tables_are_named() {
     ];
     let pick = picked(levels).expect("level 0 is due");
     assert_eq!(brief(&pick), (Work::Merge, 0, 0..2, 1, 0..2));
-    assert_eq!(pick.older, [Place { level: 2, index: 0 }, Place { level: 3, index: 1 }]);
+    assert_eq!(pick.older, [Place { level: 2, run: 0, index: 0 }, Place { level: 3, run: 0, index: 1 }]);
     assert!(!pick.is_bottommost());
     let pick = picked(&levels[..2]).expect("level 0 is due");
     assert!(pick.is_bottommost());
@@ -193,7 +224,7 @@ fn older_tables_are_named() {
 fn tables_are_cut_to_the_level() {
     let cut = |table_bytes, last_bytes| {
         let last = [with_tombstones(table("a", "b", last_bytes), 10)];
-        let tree = TreeShape { levels: vec![Vec::new(), last.to_vec()] };
+        let tree = TreeShape { levels: vec![Vec::new(), vec![last.to_vec()]] };
         pick(&tree, &PickSettings { table_bytes, ..SETTINGS }).expect("tombstones").table_bytes
     };
     for (last_bytes, expected) in [(10, 1 << 16), (1 << 20, 1 << 17), (100 << 20, 1 << 20)] {
@@ -225,12 +256,15 @@ fn shape_of(items: &Items) -> TableShape<'_> {
         bytes: items.len() as u64 * ITEM_BYTES,
         items: items.len() as u64,
         tombstones: items.values().filter(|value| value.is_none()).count() as u64,
+        tombstones_dense: 0,
+        oldest_tombstone_s: 0,
+        first_sequence: 1,
     }
 }
 
-/// A tree with its items, and a model of what it should hold.
+/// A tree with its items, and a model of what it should hold. Runs newest first.
 struct Life {
-    levels: Vec<Vec<Items>>,
+    levels: Vec<Vec<Vec<Items>>>,
     model: BTreeMap<Vec<u8>, u64>,
     settings: PickSettings,
     writes: u64,
@@ -255,20 +289,20 @@ impl Life {
             }
         }
         if !run.is_empty() {
-            self.levels[0].insert(0, run);
+            self.levels[0].insert(0, vec![run]);
         }
     }
 
     fn shape(&self) -> TreeShape<'_> {
-        let levels = self.levels.iter().map(|tables| tables.iter().map(shape_of).collect()).collect();
-        TreeShape { levels }
+        let run = |run| <[Items]>::iter(Vec::as_slice(run)).map(shape_of).collect();
+        TreeShape { levels: self.levels.iter().map(|runs| runs.iter().map(run).collect()).collect() }
     }
 
     fn apply(&mut self, pick: &Pick) {
         let older: Vec<(Vec<u8>, Vec<u8>)> = {
             let shape = self.shape();
             let bounds = |place: &Place| {
-                let table = &shape.levels[place.level][place.index];
+                let table = &shape.levels[place.level][place.run][place.index];
                 (table.min.to_vec(), table.max.to_vec())
             };
             pick.older.iter().map(bounds).collect()
@@ -276,38 +310,35 @@ impl Life {
         if self.levels.len() <= pick.output_level {
             self.levels.resize_with(pick.output_level + 1, Vec::new);
         }
-        let met: Vec<Items> = self.levels[pick.output_level].drain(pick.overlapping.clone()).collect();
-        let taken: Vec<Items> = self.levels[pick.level].drain(pick.inputs.clone()).collect();
-        let mut made = Vec::new();
-        if pick.work == Work::Move {
-            assert!(met.is_empty(), "a move meets nothing");
-            made = taken;
-        } else {
-            let mut merged = Items::new();
-            for items in met.into_iter().chain(taken.into_iter().rev()) {
-                merged.extend(items);
-            }
-            merged.retain(|key, value| {
-                value.is_some() || older.iter().any(|(min, max)| (min..=max).contains(&key))
-            });
-            let mut merged = merged.into_iter().peekable();
-            while merged.peek().is_some() {
-                made.push(merged.by_ref().take((pick.table_bytes / ITEM_BYTES).max(1) as usize).collect());
+        let take = |part: &Part| -> Vec<Items> {
+            self.levels[part.level][part.run].drain(part.tables.clone()).collect()
+        };
+        let taken: Vec<Vec<Items>> = pick.inputs.iter().map(take).collect();
+        let made = match pick.work {
+            Work::Move => taken.into_iter().flatten().collect(),
+            Work::Merge => merged(taken, &older, pick.table_bytes),
+        };
+        let output = &mut self.levels[pick.output_level];
+        match pick.output_run {
+            OutputRun::New => output.insert(0, made),
+            OutputRun::Into(run) => output[run].extend(made),
+        }
+        for runs in &mut self.levels {
+            runs.retain(|run| !run.is_empty());
+            for run in runs {
+                run.sort_by(|one, two| one.first_key_value().cmp(&two.first_key_value()));
             }
         }
-        let output = &mut self.levels[pick.output_level];
-        output.extend(made);
-        output.sort_by(|one: &Items, two: &Items| one.first_key_value().cmp(&two.first_key_value()));
     }
 
-    /// Invariants 1 and 2 of the module: levels are disjoint and ordered, and the newest version is found
+    /// Invariants 1 and 2 of the module: runs are disjoint and ordered, and the newest version is found
     /// first.
     fn check(&self) {
-        for tables in &self.shape().levels[1..] {
-            assert!(tables.windows(2).all(|pair| pair[0].max < pair[1].min), "a level overlaps itself");
+        for run in self.shape().levels.iter().flatten() {
+            assert!(run.windows(2).all(|pair| pair[0].max < pair[1].min), "a run overlaps itself");
         }
         let mut found: BTreeMap<&[u8], Option<u64>> = BTreeMap::new();
-        for items in self.levels.iter().flatten() {
+        for items in self.levels.iter().flatten().flatten() {
             for (key, value) in items {
                 found.entry(key).or_insert(*value);
             }
@@ -323,13 +354,10 @@ impl Life {
         for _ in 0..20_000 {
             let Some(pick) = next(&self.shape(), &self.settings) else { return written_bytes };
             if pick.work == Work::Merge {
-                let shape = self.shape();
-                let taken = &shape.levels[pick.level][pick.inputs.clone()];
-                let met = shape
-                    .levels
-                    .get(pick.output_level)
-                    .map_or(&[][..], |level| &level[pick.overlapping.clone()]);
-                written_bytes += taken.iter().chain(met).map(|table| table.bytes).sum::<u64>();
+                let inputs = pick.inputs.iter().flat_map(|part| {
+                    &self.levels[part.level][part.run][part.tables.clone()]
+                });
+                written_bytes += inputs.map(|items| items.len() as u64 * ITEM_BYTES).sum::<u64>();
             }
             self.apply(&pick);
             self.check();
@@ -337,40 +365,67 @@ impl Life {
         panic!("the picks do not end: {:?}", next(&self.shape(), &self.settings));
     }
 
-    /// Capacities hold when nothing is due.
+    /// Capacities and numbers of runs hold when nothing is due.
     fn check_settled(&self) {
-        let shape = self.shape();
-        assert_eq!(pressure(&shape, &self.settings).debt_bytes, 0);
-        assert!(shape.levels[0].len() < self.settings.level0_runs);
-        let last = shape.levels.iter().rposition(|tables| !tables.is_empty()).unwrap_or(0);
-        let bytes = |level: usize| shape.levels[level].iter().map(|table| table.bytes).sum::<u64>();
-        for level in 1..last {
-            let divided = (level..last).fold(bytes(last), |bytes, _| bytes / self.settings.size_ratio);
-            assert!(bytes(level) <= divided, "level {level} of {last}");
+        let tree = self.shape();
+        let settings = &self.settings;
+        assert_eq!(pressure(&tree, settings).debt_bytes, 0);
+        assert!(tree.levels[0].len() < settings.level0_runs);
+        let last = tree.levels.iter().rposition(|runs| !runs.is_empty()).unwrap_or(0);
+        let bytes = |level: usize| Shape::new(&tree, settings).bytes(level);
+        let most = |runs: usize| runs.min(settings.size_ratio as usize - 1);
+        let (above, in_last) = (most(settings.runs_per_level), most(settings.runs_in_last_level));
+        for level in 1..=last {
+            let runs = if level == last { in_last } else { above };
+            assert!(tree.levels[level].len() <= runs, "runs of level {level} of {last}");
+            let share = (level..last).fold(bytes(last), |bytes, _| bytes / settings.size_ratio);
+            assert!(
+                level == last || (above > 1 && in_last > 1) || bytes(level) <= share * above as u64,
+                "level {level} of {last}"
+            );
         }
-        if last > 0 && bytes(0) >= self.settings.base_level_bytes {
-            let above: u64 = (0..last).map(bytes).sum();
-            assert!(above <= space_limit(bytes(last), self.settings.size_ratio));
+        if last > 0 && in_last == 1 && bytes(0) >= settings.base_level_bytes {
+            let above_bytes: u64 = (0..last).map(bytes).sum();
+            assert!(above_bytes <= space_limit(bytes(last), settings.size_ratio, above));
         }
         if last > 0 {
-            assert!(shape.levels[last].iter().all(|table| !table.is_mostly_tombstones()));
+            assert!(tree.levels[last].iter().flatten().all(|table| !table.is_mostly_tombstones()));
         }
     }
 
     /// A full compaction leaves one run with exactly what is alive.
     fn check_full(&self) {
-        assert!(self.levels.iter().filter(|tables| !tables.is_empty()).count() <= 1);
+        assert!(self.levels.iter().map(Vec::len).sum::<usize>() <= 1);
         assert!(self.levels[0].is_empty());
-        assert_eq!(self.levels.iter().flatten().map(BTreeMap::len).sum::<usize>(), self.model.len());
+        let held: usize = self.levels.iter().flatten().flatten().map(BTreeMap::len).sum();
+        assert_eq!(held, self.model.len());
     }
 }
 
+/// The newest version of each key of tables given newest first, cut into tables.
+fn merged(taken: Vec<Vec<Items>>, older: &[(Vec<u8>, Vec<u8>)], table_bytes: u64) -> Vec<Items> {
+    let mut merged = Items::new();
+    taken.into_iter().rev().flatten().for_each(|items| merged.extend(items));
+    merged.retain(|key, value| value.is_some() || older.iter().any(|(min, max)| (min..=max).contains(&key)));
+    let mut merged = merged.into_iter().peekable();
+    let mut made = Vec::new();
+    while merged.peek().is_some() {
+        made.push(merged.by_ref().take((table_bytes / ITEM_BYTES).max(1) as usize).collect());
+    }
+    made
+}
+
 fn settings() -> impl Strategy<Value = PickSettings> {
-    (2u64..6, 1usize..5, 2u64..20, 0u64..20).prop_map(|(size_ratio, level0_runs, table, base)| PickSettings {
+    let runs = || prop_oneof![Just(1usize), 1usize..7, Just(63)];
+    let sizes = (2u64..6, 1usize..5, 2u64..20, 0u64..20);
+    (sizes, runs(), runs()).prop_map(|((size_ratio, level0_runs, table, base), above, last)| PickSettings {
         size_ratio,
+        runs_per_level: above,
+        runs_in_last_level: last,
         level0_runs,
         table_bytes: table * ITEM_BYTES,
         base_level_bytes: base * ITEM_BYTES,
+        ..SETTINGS
     })
 }
 
@@ -398,11 +453,11 @@ proptest! {
                 life.check_settled();
             }
         }
-        life.settle(pick_full);
+        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
         life.check_full();
         let all: Vec<(u16, bool)> = (0..800).map(|key| (key, true)).collect();
         life.flush(&all);
-        life.settle(pick_full);
+        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
         prop_assert!(life.levels.iter().all(Vec::is_empty), "everything was deleted");
     }
 }
@@ -411,7 +466,8 @@ proptest! {
 /// each byte is rewritten a bounded number of times, and the depth follows the data.
 #[test]
 fn overwrites_keep_space_and_rewriting_small() {
-    let settings = PickSettings { size_ratio: 8, level0_runs: 4, table_bytes: 1000, base_level_bytes: 100 };
+    let settings =
+        PickSettings { size_ratio: 8, level0_runs: 4, table_bytes: 1000, base_level_bytes: 100, ..SETTINGS };
     let mut life = Life::new(settings);
     let mut random = 1u64;
     let (mut flushed_bytes, mut written_bytes) = (0, 0);
@@ -429,7 +485,7 @@ fn overwrites_keep_space_and_rewriting_small() {
         let Some(_) = pick(&life.shape(), &life.settings) else { continue };
         written_bytes += life.settle(pick);
         if turn > 600 {
-            let held: usize = life.levels.iter().flatten().map(BTreeMap::len).sum();
+            let held: usize = life.levels.iter().flatten().flatten().map(BTreeMap::len).sum();
             assert!(held * 100 <= life.model.len() * 121, "{held} items for {}", life.model.len());
         }
     }
@@ -441,7 +497,8 @@ fn overwrites_keep_space_and_rewriting_small() {
 /// Keys that only ascend are written twice: by the flush and by the merge out of level 0. All else is moves.
 #[test]
 fn ascending_keys_are_not_rewritten() {
-    let settings = PickSettings { size_ratio: 4, level0_runs: 2, table_bytes: 100, base_level_bytes: 10 };
+    let settings =
+        PickSettings { size_ratio: 4, level0_runs: 2, table_bytes: 100, base_level_bytes: 10, ..SETTINGS };
     let mut life = Life::new(settings);
     let mut written_bytes = 0;
     for turn in 0..400u16 {

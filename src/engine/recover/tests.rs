@@ -52,8 +52,11 @@ fn crafted_manifests_are_refused() {
         keyspace: KeyspaceId(9),
         partition: PartitionId(8),
         level: 16,
+        run: 0,
         items: 1,
         tombstones: 0,
+        oldest_tombstone_s: 0,
+        tombstones_dense: 0,
         key_value_bytes: 1,
         first_sequence: 1,
         last_sequence: 1,
@@ -123,7 +126,7 @@ fn a_damaged_keyspace_keeps_no_other_from_merging() {
     }
     assert!(matches!(store.compact(), Err(Error::Corrupt(_))));
     for _ in 0..100_000 {
-        if !store.work.is_busy() && !store.work.wants_full(good.tree) {
+        if !store.work.is_busy() && store.work.full_target(good.tree).is_none() {
             break;
         }
         let seen = store.work.moved.seen();

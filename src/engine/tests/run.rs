@@ -132,7 +132,7 @@ impl<'s> Run<'s> {
             match self.rng.below(1000) {
                 0..3 => self.change_names(),
                 3..6 => self.change_settings(),
-                6..8 => self.store.work.want_full(&self.store.trees()),
+                6..8 => self.store.work.want_full(&self.store.trees(), self.store.writer.visible()),
                 8..10 => self.rewrite_manifest(),
                 10..400 => drop(self.threads.run_one()),
                 _ => {

@@ -3,8 +3,8 @@
 //! Invariants, kept by [`State::apply`] change by change and by [`State::check`] edit by edit: 1. everything
 //! named is there, and nothing is added twice; 2. no id at or above the reserved ones; 3. names of keyspaces,
 //! and of partitions in a keyspace, are unique; 4. every table has a slice; 5. in a partition, slices of
-//! level 0 have disjoint ranges of sequence numbers, and slices of any one deeper level have disjoint ranges
-//! of keys.
+//! level 0 have run 0 and disjoint ranges of sequence numbers, and slices of any one run of a deeper level
+//! have disjoint ranges of keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,7 +133,7 @@ impl State {
                 self.add_table(*number, table)
             }
             Change::Slice { table, index, slice } => self.add_slice(*table, *index, slice),
-            Change::SliceMoved { table, index, level } => {
+            Change::SliceMoved { table, index, level, run } => {
                 let Some(slice) = self.tables.get_mut(table).and_then(|table| table.slices.get_mut(index))
                 else {
                     return broken("a move of an unknown slice of table", *table);
@@ -141,7 +141,7 @@ impl State {
                 if *level > LEVEL_MAX {
                     return broken("a move to a level that no tree has, of a slice of table", *table);
                 }
-                slice.level = *level;
+                (slice.level, slice.run) = (*level, *run);
                 self.unchecked_partitions.insert(slice.partition);
                 Ok(())
             }
@@ -233,7 +233,7 @@ impl State {
         let settings = |keyspace: &Keyspace| 12 * keyspace.settings.len();
         let keyspaces: usize = self.keyspaces.values().map(|one| 16 + one.name.len() + settings(one)).sum();
         let partitions: usize = self.partitions.values().map(|one| 12 + one.name.len()).sum();
-        let slice = |one: &Slice| 80 + one.min_key.len() + one.max_key.len();
+        let slice = |one: &Slice| 100 + one.min_key.len() + one.max_key.len();
         let tables: usize =
             self.tables.values().map(|one| 31 + one.slices.values().map(slice).sum::<usize>()).sum();
         (32 + keyspaces + partitions + 52 * self.logs.len() + tables) as u64
@@ -373,12 +373,15 @@ impl State {
 
     fn check_partition(&self, partition: PartitionId) -> Applied {
         let mut by_sequence: Vec<(Sequence, Sequence)> = Vec::new();
-        let mut by_key: Vec<(u8, &[u8], &[u8])> = Vec::new();
+        let mut by_key: Vec<((u8, u64), &[u8], &[u8])> = Vec::new();
         for (_, _, slice) in self.slices(partition) {
             if slice.level == 0 {
+                if slice.run != 0 {
+                    return broken("a numbered run in level 0 of partition", partition.0.into());
+                }
                 by_sequence.push((slice.first_sequence, slice.last_sequence));
             } else {
-                by_key.push((slice.level, &slice.min_key, &slice.max_key));
+                by_key.push(((slice.level, slice.run), &slice.min_key, &slice.max_key));
             }
         }
         by_sequence.sort_unstable();
@@ -387,7 +390,7 @@ impl State {
             return broken("overlapping sequences in level 0 of partition", partition.0.into());
         }
         if by_key.windows(2).any(|pair| pair[0].0 == pair[1].0 && pair[0].2 >= pair[1].1) {
-            return broken("overlapping keys in one level of partition", partition.0.into());
+            return broken("overlapping keys in one run of partition", partition.0.into());
         }
         Ok(())
     }

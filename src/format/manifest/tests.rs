@@ -32,8 +32,11 @@ fn slice_of(partition: u32, level: u8, sequences: (u64, u64), keys: (&[u8], &[u8
         keyspace: KeyspaceId(1),
         partition: PartitionId(partition),
         level,
+        run: u64::from(level.min(1)),
         items: 200,
         tombstones: 3,
+        oldest_tombstone_s: 1000,
+        tombstones_dense: 2,
         key_value_bytes: 4000,
         first_sequence: sequences.0,
         last_sequence: sequences.1,
@@ -100,8 +103,11 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         ("keyspace", 4),
         ("partition", 4),
         ("level", 1),
+        ("run", 1),
         ("items", 2),
         ("tombstones", 1),
+        ("oldest tombstone", 2),
+        ("dense tombstones", 1),
         ("key and value bytes", 2),
         ("first sequence", 1),
         ("last sequence", 2),
@@ -132,9 +138,9 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         (table(5), "Table", with_last(file, ("checksum", 4))),
         (slice(5, 1, 2, (100, 200), (b"a", b"key")), "Slice", slice_fields),
         (
-            Change::SliceMoved { table: 5, index: 1, level: 3 },
+            Change::SliceMoved { table: 5, index: 1, level: 3, run: 300 },
             "SliceMoved",
-            with_last(place.clone(), ("level", 1)),
+            with_last(with_last(place.clone(), ("level", 1)), ("run", 2)),
         ),
         (Change::SliceRemoved { table: 5, index: 1 }, "SliceRemoved", place),
         (IDS, "Ids", vec![("next keyspace", 4), ("next partition", 4)]),
@@ -231,7 +237,7 @@ fn checks_of_the_decoder() {
     }
     let part = slice(1, 0, 1, (5, 9), (b"b", b"c"));
     assert_eq!(what(&edited(&part, 1, &[0])), "a file's number");
-    assert_eq!(what(&edited(&part, 22, &[0x80, 0])), "the slice's items");
+    assert_eq!(what(&edited(&part, 23, &[0x80, 0])), "the slice's items");
     let none = Slice { items: 0, ..slice_of(1, 0, (5, 9), (b"b", b"c")) };
     assert_eq!(
         what(&encode_edit(0, &[Change::Slice { table: 1, index: 0, slice: none }])),
@@ -241,6 +247,11 @@ fn checks_of_the_decoder() {
     assert_eq!(
         what(&encode_edit(0, &[Change::Slice { table: 1, index: 0, slice: many }])),
         "the slice's tombstones"
+    );
+    let dense = Slice { tombstones_dense: 4, ..slice_of(1, 0, (5, 9), (b"b", b"c")) };
+    assert_eq!(
+        what(&encode_edit(0, &[Change::Slice { table: 1, index: 0, slice: dense }])),
+        "the slice's dense tombstones"
     );
     for (first, last) in [(0, 9), (10, 9)] {
         let bytes = encode_edit(0, &[slice(1, 0, 1, (first, last), (b"b", b"c"))]);
@@ -302,7 +313,7 @@ fn drops_reach_down() {
     assert_eq!(dropped.partitions.keys().collect::<Vec<_>>(), [&PartitionId(3)]);
     dropped.apply_edit(&[keyspace(4, "one"), partition(8, 4, b"")]).expect("names are free again");
     let mut moved = state(&base());
-    let changes = [Change::SliceMoved { table: 5, index: 0, level: 2 }, Change::LogRemoved { number: 7 }];
+    let changes = [Change::SliceMoved { table: 5, index: 0, level: 2, run: 0 }, Change::LogRemoved { number: 7 }];
     moved.apply_edit(&changes).expect("consistent");
     assert_eq!(
         moved.slices(PartitionId(1)).map(|(table, _, slice)| (table, slice.level)).collect::<Vec<_>>(),
@@ -352,7 +363,10 @@ fn checks_of_the_state() {
             vec![Change::Slice { table: 5, index: 9, slice: of_other_keyspace }],
             "a slice of an unknown partition",
         ),
-        (vec![Change::SliceMoved { table: 5, index: 9, level: 1 }], "a move of an unknown slice of table"),
+        (
+            vec![Change::SliceMoved { table: 5, index: 9, level: 1, run: 1 }],
+            "a move of an unknown slice of table",
+        ),
         (vec![Change::SliceRemoved { table: 5, index: 9 }], "removal of an unknown slice of table"),
         (vec![Change::SliceRemoved { table: 99, index: 0 }], "removal of an unknown slice of table"),
         (vec![Change::Ids { next_keyspace: 1023, next_partition: 2048 }], "reserved ids that go back"),
@@ -362,10 +376,14 @@ fn checks_of_the_state() {
             vec![table(8), slice(8, 0, 0, (20, 30), (b"x", b"z"))],
             "overlapping sequences in level 0 of partition",
         ),
-        (vec![table(8), slice(8, 0, 1, (1, 9), (b"f", b"z"))], "overlapping keys in one level of partition"),
+        (vec![table(8), slice(8, 0, 1, (1, 9), (b"f", b"z"))], "overlapping keys in one run of partition"),
         (
-            vec![Change::SliceMoved { table: 5, index: 0, level: 1 }],
-            "overlapping keys in one level of partition",
+            vec![Change::SliceMoved { table: 5, index: 0, level: 1, run: 1 }],
+            "overlapping keys in one run of partition",
+        ),
+        (
+            vec![Change::SliceMoved { table: 5, index: 0, level: 0, run: 1 }],
+            "a numbered run in level 0 of partition",
         ),
     ];
     for (changes, what) in cases {
@@ -375,4 +393,6 @@ fn checks_of_the_state() {
     state(&base()).apply_edit(&[promised(7, 12288 + 80)]).expect("the same promise again");
     let beside = [table(8), slice(8, 0, 0, (21, 30), (b"a", b"k")), slice(8, 1, 1, (1, 9), (b"g", b"z"))];
     state(&base()).apply_edit(&beside).expect("neighbours that do not touch");
+    let above = [Change::SliceMoved { table: 5, index: 0, level: 1, run: 2 }];
+    state(&base()).apply_edit(&above).expect("another run of the level");
 }

@@ -13,7 +13,7 @@
 
 use std::io;
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
@@ -114,7 +114,7 @@ impl Threads for OsThreads {
     }
 }
 
-/// The system's monotonic clock.
+/// The system's clocks.
 #[derive(Debug)]
 pub(crate) struct OsClock {
     start: Instant,
@@ -129,6 +129,10 @@ impl OsClock {
 impl Clock for OsClock {
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    fn unix_s(&self) -> u64 {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
     }
 }
 

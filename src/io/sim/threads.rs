@@ -19,6 +19,9 @@ const TURNS_COUNT_MAX: u64 = 1_000_000;
 /// Most simulated time one turn takes.
 const TURN_NS_MAX: u64 = 20_000;
 
+/// When simulated time begins, by the wall clock.
+const STARTED_UNIX_S: u64 = 1_000_000_000;
+
 /// Simulated time: stands still but for turns and leaps.
 #[derive(Default, Debug)]
 pub(crate) struct SimClock(AtomicU64);
@@ -37,6 +40,10 @@ impl SimClock {
 impl Clock for SimClock {
     fn now_ns(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
+    }
+
+    fn unix_s(&self) -> u64 {
+        STARTED_UNIX_S + self.now_ns() / 1_000_000_000
     }
 }
 

@@ -1,0 +1,322 @@
+//! A tree as picking sees it: sizes, bounds and tombstones of its tables, and what its levels may hold.
+//!
+//! It decides nothing: `pick` does. Plain values of one thread, borrowed from a version.
+//!
+//! Sizes follow the data (the idea is RocksDB's `level_compaction_dynamic_level_bytes`; the growth by a move
+//! is ours): the last level has no bound, and each run of a level above it may hold `1 / size_ratio` of what
+//! the level below holds. How many runs a level has is the fluid LSM of Dostoevsky (Dayan, Idreos, SIGMOD
+//! 2018): `K` in every level but the last, `Z` in the last. So with `Z` = 1 all levels above the last hold at
+//! most about `K / (size_ratio - 1)` of it, however much was overwritten. With `Z` > 1 levels are filled by
+//! number of runs alone, and the last level's runs may each have a version of every key.
+//!
+//! Deletes persist within a bound (the idea is Lethe's, Sarkar et al., SIGMOD 2020): a tombstone may stay in
+//! memory and in each level for a share of it, a level's `size_ratio` times that of the level above.
+//!
+//! Invariants:
+//! 1. Runs of a level stand newest first; tables of a run are disjoint and ascending; bounds are inclusive.
+
+use std::ops::Range;
+
+use crate::base::id::Sequence;
+
+/// Levels a tree may have, level 0 included. Enough for any size at the smallest ratio.
+pub(crate) const LEVELS_MAX: usize = 16;
+/// A run should have about this many tables, so that a part of it can be merged.
+const TABLES_PER_RUN: u64 = 8;
+/// Tables are not cut smaller than `table_bytes` divided by this, however small the level.
+const TABLE_BYTES_SHRINK: u64 = 16;
+/// Nor smaller than this, unless `table_bytes` is: a table has pages beside its items, and would hold few or
+/// one.
+const TABLE_BYTES_LEAST: u64 = 16 << 10;
+
+/// A table, or a slice of one, as picking sees it. Bounds are inclusive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TableShape<'a> {
+    pub(crate) min: &'a [u8],
+    pub(crate) max: &'a [u8],
+    pub(crate) bytes: u64,
+    pub(crate) items: u64,
+    pub(crate) tombstones: u64,
+    /// Most tombstones among consecutive items, as the slice's properties have it.
+    pub(crate) tombstones_dense: u64,
+    /// When its oldest tombstone was written at the latest, in seconds; 0 without tombstones.
+    pub(crate) oldest_tombstone_s: u64,
+    pub(crate) first_sequence: Sequence,
+}
+
+impl TableShape<'_> {
+    /// Whether readers pass many tombstones in it.
+    pub(crate) fn is_mostly_tombstones(&self) -> bool {
+        let is_dense = self.tombstones_dense >= DENSE_TOMBSTONES;
+        self.tombstones > 0 && (self.tombstones * 2 >= self.items || is_dense)
+    }
+}
+
+/// Tombstones among 128 consecutive items that make a table due.
+pub(crate) const DENSE_TOMBSTONES: u64 = 64;
+
+/// Tables of a run, ascending.
+pub(crate) type RunShape<'a> = Vec<TableShape<'a>>;
+
+/// One tree: each level's runs, newest first. A run of level 0 is one table. No level is missing between the
+/// first and the deepest, but any may be empty.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct TreeShape<'a> {
+    pub(crate) levels: Vec<Vec<RunShape<'a>>>,
+}
+
+/// What picking is told by the keyspace's settings, and the time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PickSettings {
+    /// How many times larger each level is than the one above.
+    pub(crate) size_ratio: u64,
+    /// Runs of a level above the last, before `size_ratio` bounds them.
+    pub(crate) runs_per_level: usize,
+    /// Runs of the last level, likewise.
+    pub(crate) runs_in_last_level: usize,
+    /// Runs of level 0 that make it due.
+    pub(crate) level0_runs: usize,
+    /// Largest table that a merge writes.
+    pub(crate) table_bytes: u64,
+    /// The least that level 0 is taken to bring at once: below it, fixed costs of files count for more than
+    /// rewriting.
+    pub(crate) base_level_bytes: u64,
+    /// Seconds in which a delete is to be gone from disk with what it deletes; 0 for no bound.
+    pub(crate) delete_persist_within_s: u64,
+    /// Now, by the clock that tables' tombstones are dated by.
+    pub(crate) now_s: u64,
+}
+
+/// A table's place in the [`TreeShape`] that was given.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Place {
+    pub(crate) level: usize,
+    pub(crate) run: usize,
+    pub(crate) index: usize,
+}
+
+/// Neighbours of one run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) level: usize,
+    pub(crate) run: usize,
+    pub(crate) tables: Range<usize>,
+}
+
+/// Seconds that a tombstone may be in memory, of a bound on the whole of its life in a tree of that depth.
+pub(crate) fn memory_share_s(within_s: u64, size_ratio: u64, last_level: usize) -> u64 {
+    deadline_s(within_s, size_ratio, 0, last_level + 1)
+}
+
+/// By which age a tombstone has to be gone from the first `passed + 1` of `stations` places. A quarter of the
+/// bound is left for the work itself.
+fn deadline_s(within_s: u64, size_ratio: u64, passed: usize, stations: usize) -> u64 {
+    let weight = |count: usize| -> u128 {
+        (0..count).fold(0u128, |sum, _| sum.saturating_mul(u128::from(size_ratio)).saturating_add(1))
+    };
+    let usable = u128::from(within_s - within_s / 4);
+    let share = usable.saturating_mul(weight(passed + 1)) / weight(stations.max(passed + 1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// What all levels above the last may hold together before level 0 is due early: a fifth of the last level,
+/// or 1.4 times what they hold when full if that is more.
+pub(crate) fn space_limit(last_level_bytes: u64, size_ratio: u64, runs: usize) -> u64 {
+    let full = (last_level_bytes / size_ratio.saturating_sub(1).max(1)).saturating_mul(runs as u64);
+    (last_level_bytes / 5).max(full.saturating_add(full / 5 * 2))
+}
+
+/// A tree with what all rules need of it.
+pub(super) struct Shape<'t, 'a> {
+    pub(super) tree: &'t TreeShape<'a>,
+    pub(super) settings: &'t PickSettings,
+    /// The deepest level that holds anything, or 0 if none but level 0 does.
+    pub(super) last_level: usize,
+}
+
+impl<'t, 'a> Shape<'t, 'a> {
+    pub(super) fn new(tree: &'t TreeShape<'a>, settings: &'t PickSettings) -> Shape<'t, 'a> {
+        assert!(settings.size_ratio >= 2 && settings.level0_runs >= 1, "settings are in their ranges");
+        assert!(settings.runs_per_level >= 1 && settings.runs_in_last_level >= 1, "a level has a run");
+        assert!(tree.levels.len() <= LEVELS_MAX, "no pick makes a deeper level");
+        let last_level = tree.levels.iter().rposition(|runs| !runs.is_empty()).unwrap_or(0);
+        Shape { tree, settings, last_level }
+    }
+
+    pub(super) fn runs(&self, level: usize) -> &'t [RunShape<'a>] {
+        self.tree.levels.get(level).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn tables(&self, part: &Part) -> &'t [TableShape<'a>] {
+        &self.runs(part.level)[part.run][part.tables.clone()]
+    }
+
+    /// The newest run of a level; no tables if it has none.
+    pub(super) fn newest(&self, level: usize) -> &'t [TableShape<'a>] {
+        self.runs(level).first().map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn bytes(&self, level: usize) -> u64 {
+        self.runs(level).iter().map(|run| run_bytes(run)).sum()
+    }
+
+    /// Runs of a level above the last: as the setting says, but fewer than the size ratio.
+    pub(super) fn runs_above(&self) -> usize {
+        self.settings.runs_per_level.min(self.settings.size_ratio as usize - 1)
+    }
+
+    fn runs_last(&self) -> usize {
+        self.settings.runs_in_last_level.min(self.settings.size_ratio as usize - 1)
+    }
+
+    /// Whether the last level is one run.
+    pub(super) fn is_last_leveled(&self) -> bool {
+        self.runs_last() == 1
+    }
+
+    /// Runs that a level ≥ 1 may have.
+    pub(super) fn runs_allowed(&self, level: usize) -> usize {
+        if level >= self.last_level { self.runs_last() } else { self.runs_above() }
+    }
+
+    /// What a level ≥ 1 may hold.
+    pub(super) fn capacity(&self, level: usize) -> u64 {
+        let is_counted_by_runs = !self.is_last_leveled() && self.runs_above() > 1;
+        if level >= self.last_level || is_counted_by_runs {
+            return u64::MAX;
+        }
+        self.share(self.last_level - level).saturating_mul(self.runs_above() as u64)
+    }
+
+    /// The last level's bytes divided by the size ratio, `times` over.
+    pub(super) fn share(&self, times: usize) -> u64 {
+        (0..times).fold(self.bytes(self.last_level), |bytes, _| bytes / self.settings.size_ratio)
+    }
+
+    /// What level 0 brings at once.
+    pub(super) fn brought_bytes(&self) -> u64 {
+        self.bytes(0).max(self.settings.base_level_bytes)
+    }
+
+    /// 1,000 and more: due.
+    pub(super) fn score_permille(&self, level: usize) -> u64 {
+        let runs = self.runs(level).len() as u64;
+        if level == 0 {
+            let score = runs * 1000 / self.settings.level0_runs as u64;
+            return if self.is_space_short() { score.max(1000) } else { score };
+        }
+        let allowed = self.runs_allowed(level) as u64;
+        let by_runs = if runs > allowed { runs * 1000 / allowed } else { 0 };
+        let (bytes, capacity) = (self.bytes(level), self.capacity(level));
+        if bytes <= capacity {
+            return by_runs;
+        }
+        let permille = u128::from(bytes) * 1000 / u128::from(capacity.max(1));
+        u64::try_from(permille).unwrap_or(u64::MAX).max(by_runs)
+    }
+
+    /// Whether the levels above the last hold too much of what is perhaps overwritten, and level 0 can help.
+    fn is_space_short(&self) -> bool {
+        let last_level_bytes = self.bytes(self.last_level);
+        let above_bytes: u64 = (0..self.last_level).map(|level| self.bytes(level)).sum();
+        let level0_bytes = self.bytes(0);
+        self.last_level > 0
+            && self.is_last_leveled()
+            && level0_bytes > 0
+            && level0_bytes >= self.settings.base_level_bytes
+            && above_bytes > space_limit(last_level_bytes, self.settings.size_ratio, self.runs_above())
+    }
+
+    /// Whether a table of `level` has a tombstone that has been there for its share of the bound.
+    pub(super) fn is_overdue(&self, table: &TableShape<'_>, level: usize) -> bool {
+        let within_s = self.settings.delete_persist_within_s;
+        if within_s == 0 || table.tombstones == 0 {
+            return false;
+        }
+        // Memory comes first, then level 0 and the levels above the last. In the last level, where there are
+        // tombstones only if it has several runs, the whole bound has passed.
+        let stations = self.last_level + 1;
+        let passed = (level + 1).min(self.last_level);
+        let age_s = self.settings.now_s.saturating_sub(table.oldest_tombstone_s);
+        age_s >= deadline_s(within_s, self.settings.size_ratio, passed, stations)
+    }
+
+    /// Neighbours of a run with everything older in their level that overlaps them, newest first: what may go
+    /// down without leaving an older version above a newer one.
+    pub(super) fn with_older_runs(&self, level: usize, run: usize, tables: Range<usize>) -> Vec<Part> {
+        let mut parts = vec![Part { level, run, tables }];
+        let (mut min, mut max) = self.bounds(&parts);
+        for older in run + 1..self.runs(level).len() {
+            let tables = overlap(&self.runs(level)[older], min, max);
+            if !tables.is_empty() {
+                parts.push(Part { level, run: older, tables });
+                (min, max) = self.bounds(&parts);
+            }
+        }
+        parts
+    }
+
+    /// Every table of a level, newest run first.
+    pub(super) fn whole(&self, level: usize) -> Vec<Part> {
+        let part = |(run, tables): (usize, &RunShape<'_>)| Part { level, run, tables: 0..tables.len() };
+        self.runs(level).iter().enumerate().map(part).collect()
+    }
+
+    /// Least and greatest key of some parts.
+    pub(super) fn bounds(&self, parts: &[Part]) -> (&'t [u8], &'t [u8]) {
+        let tables = || parts.iter().flat_map(|part| self.tables(part));
+        let min = tables().map(|table| table.min).min().expect("a pick has inputs");
+        let max = tables().map(|table| table.max).max().expect("a pick has inputs");
+        (min, max)
+    }
+
+    /// Bytes of some parts.
+    pub(super) fn part_bytes(&self, parts: &[Part]) -> u64 {
+        parts.iter().map(|part| run_bytes(self.tables(part))).sum()
+    }
+
+    /// Tables that overlap the bounds in the runs of `level` from `run` on, and in all deeper levels, but for
+    /// `inputs`. The next level's come first, newest run first.
+    pub(super) fn older(
+        &self,
+        (min, max): (&[u8], &[u8]),
+        level: usize,
+        run: usize,
+        inputs: &[Part],
+    ) -> Vec<Place> {
+        let is_input = |place: &Place| {
+            inputs.iter().any(|part| {
+                (part.level, part.run) == (place.level, place.run) && part.tables.contains(&place.index)
+            })
+        };
+        let in_run = |(level, run): (usize, usize)| {
+            let indexes = overlap(&self.runs(level)[run], min, max);
+            indexes.map(move |index| Place { level, run, index })
+        };
+        let deeper = (level + 1..self.tree.levels.len())
+            .flat_map(|level| (0..self.runs(level).len()).map(move |run| (level, run)));
+        let beside = (run..self.runs(level).len()).map(|run| (level, run));
+        deeper.chain(beside).flat_map(in_run).filter(|place| !is_input(place)).collect()
+    }
+
+    pub(super) fn table_bytes(&self, output_level: usize) -> u64 {
+        let run_bytes = match self.capacity(output_level) {
+            u64::MAX => self.bytes(self.last_level).max(self.bytes(0)),
+            capacity => capacity / self.runs_above() as u64,
+        };
+        let most = self.settings.table_bytes;
+        let least = (most / TABLE_BYTES_SHRINK).max(TABLE_BYTES_LEAST).min(most);
+        (run_bytes / TABLES_PER_RUN).clamp(least, most)
+    }
+}
+
+fn run_bytes(tables: &[TableShape<'_>]) -> u64 {
+    tables.iter().map(|table| table.bytes).sum()
+}
+
+/// The tables of a run that may hold a key from `min` to `max`, both included.
+pub(super) fn overlap(tables: &[TableShape<'_>], min: &[u8], max: &[u8]) -> Range<usize> {
+    let start = tables.partition_point(|table| table.max < min);
+    let end = tables.partition_point(|table| table.min <= max);
+    start..end.max(start)
+}
