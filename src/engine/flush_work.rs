@@ -6,6 +6,7 @@
 use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, Ordering, Weak};
+use crate::compact::shape::memory_share_s;
 use crate::format::manifest::Change;
 use crate::io::env::Turn;
 use crate::levels::version::Spot;
@@ -28,9 +29,17 @@ pub(super) struct FlushWork {
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
-    /// When each generation was first seen, in seconds since 1970: before any write in it but those that it
-    /// was replayed with, or soon after.
-    seen: Vec<(Weak<Generation>, u64)>,
+    seen: Vec<Seen>,
+}
+
+/// What is noted of a generation at the first turn that sees it, which a seal brings about: before any write
+/// in it but those that it was replayed with, or soon after.
+struct Seen {
+    generation: Weak<Generation>,
+    /// Seconds since 1970.
+    at_s: u64,
+    /// Deletes that had been committed by then.
+    deletes: u64,
 }
 
 impl Job for FlushWork {
@@ -40,7 +49,10 @@ impl Job for FlushWork {
             store.remove_quietly(file);
         }
         self.see_generations(store);
-        let idle = |timeout_ns| Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns };
+        let idle = |timeout_ns: Option<u64>| {
+            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
+            Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns }
+        };
         if store.writer.latched().is_some() {
             // Whoever waits for work to be done must hear that none will be.
             store.work.moved.notify();
@@ -88,7 +100,7 @@ impl FlushWork {
             return Ok(true);
         }
         let Some(sealed) = store.writer.oldest_sealed() else {
-            return Ok(false);
+            return Ok(self.are_deletes_old(store) && store.writer.try_seal());
         };
         store.work.set_flushing(true);
         store.measure_pressure();
@@ -97,22 +109,48 @@ impl FlushWork {
         Ok(true)
     }
 
-    /// Notes when the generations of the present view were first seen.
+    /// Notes which generations the present view has.
     fn see_generations(&mut self, store: &Store) {
-        self.seen.retain(|(one, _)| one.strong_count() > 0);
+        self.seen.retain(|seen| seen.generation.strong_count() > 0);
         let pin = store.epoch.pin();
         for generation in &store.views.load(&pin).get().generations {
-            let weak = Arc::downgrade(generation);
-            if !self.seen.iter().any(|(one, _)| one.ptr_eq(&weak)) {
-                self.seen.push((weak, store.env.clock.unix_s()));
+            if self.seen_of(generation).is_none() {
+                let (at_s, generation) = (store.env.clock.unix_s(), Arc::downgrade(generation));
+                let deletes = store.writer.counts.deletes.load(Ordering::Relaxed);
+                self.seen.push(Seen { generation, at_s, deletes });
             }
         }
     }
 
-    fn began_s(&self, generation: &Arc<Generation>) -> u64 {
+    fn seen_of(&self, generation: &Arc<Generation>) -> Option<&Seen> {
         let weak = Arc::downgrade(generation);
-        let seen = self.seen.iter().find(|(one, _)| one.ptr_eq(&weak));
-        seen.expect("the turn that flushes it has seen it").1
+        self.seen.iter().find(|seen| seen.generation.ptr_eq(&weak))
+    }
+
+    fn began_s(&self, generation: &Arc<Generation>) -> u64 {
+        self.seen_of(generation).expect("the turn that flushes it has seen it").at_s
+    }
+
+    /// Whether deletes have been in the present generation for their share of the bound on them.
+    fn are_deletes_old(&self, store: &Store) -> bool {
+        let pin = store.epoch.pin();
+        let view = store.views.load(&pin).get();
+        let active = view.generations.first();
+        let Some((active, seen)) = active.and_then(|active| Some((active, self.seen_of(active)?))) else {
+            return false;
+        };
+        if store.writer.counts.deletes.load(Ordering::Relaxed) == seen.deletes {
+            return false;
+        }
+        let age_s = store.env.clock.unix_s().saturating_sub(seen.at_s);
+        active.trees().into_iter().any(|tree| {
+            let settings = store.keyspace_of(tree).map(|keyspace| keyspace.settings());
+            settings.filter(|settings| settings.delete_persist_within > 0).is_some_and(|settings| {
+                let levels = view.version.tree(tree).map_or(0, |tree| tree.levels().len());
+                let (within_s, ratio) = (settings.delete_persist_within, settings.size_ratio);
+                age_s >= memory_share_s(within_s, ratio, levels.saturating_sub(1))
+            })
+        })
     }
 
     fn went_well(&self, store: &Store) {
@@ -167,12 +205,7 @@ impl FlushWork {
 }
 
 /// Brings what a flush made into the store.
-fn install(
-    store: &Store,
-    output: &FlushOutput,
-    oldest_tombstone_s: u64,
-    mut edit: Edit<'_>,
-) -> Result<()> {
+fn install(store: &Store, output: &FlushOutput, oldest_tombstone_s: u64, mut edit: Edit<'_>) -> Result<()> {
     store.sync_directory()?;
     let opened = match (&output.table, output.sequences) {
         (Some(summary), Some(sequences)) => Some((summary, opened(store, summary)?, sequences)),

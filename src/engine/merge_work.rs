@@ -51,7 +51,10 @@ enum Started {
 impl Job for MergeWork {
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let seen = store.work.moved.seen();
-        let idle = |seen, timeout_ns| Turn::Idle { event: Arc::clone(&store.work.moved), seen, timeout_ns };
+        let idle = |seen, timeout_ns: Option<u64>| {
+            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
+            Turn::Idle { event: Arc::clone(&store.work.moved), seen, timeout_ns }
+        };
         if store.writer.latched().is_some() {
             self.stop(store);
             return idle(seen, None);

@@ -109,7 +109,8 @@ impl Store {
             checksum: summary.checksum,
         });
         for table in live {
-            let tombstones_dense = summary.slices.get(table.index()).map_or(0, |slice| slice.tombstones_dense);
+            let tombstones_dense =
+                summary.slices.get(table.index()).map_or(0, |slice| slice.tombstones_dense);
             let oldest_tombstone_s = if table.tombstones() > 0 { oldest_tombstone_s } else { 0 };
             let slice = Slice {
                 keyspace: table.tree().keyspace,

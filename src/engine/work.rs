@@ -18,6 +18,10 @@ pub(super) const RETRY_NS: u64 = 100_000_000;
 /// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
 const LEVEL0_RUNS_HIGH: u64 = 4;
 
+/// The ages of deletes are looked at this often within the bound on them, and at least every hour.
+const AGE_CHECKS: u64 = 64;
+const AGE_CHECK_S_MAX: u64 = 3600;
+
 /// What background work is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
@@ -244,6 +248,15 @@ impl Store {
         })
     }
 
+    /// After how long without other work the ages of deletes are to be looked at; `None` if no keyspace bounds
+    /// them.
+    pub(super) fn age_check_ns(&self) -> Option<u64> {
+        let keyspaces = self.catalog.by_tree.lock();
+        let bounds = keyspaces.values().map(|one| one.settings().delete_persist_within);
+        let least_s = bounds.filter(|within_s| *within_s > 0).min()?;
+        Some((least_s / AGE_CHECKS).clamp(1, AGE_CHECK_S_MAX).saturating_mul(1_000_000_000))
+    }
+
     /// Measures how far background work is behind, for writers to be slowed by.
     pub(super) fn measure_pressure(&self) {
         let generation = self.budget.generation_bytes;
@@ -252,6 +265,10 @@ impl Store {
         let pin = self.epoch.pin();
         for tree in self.views.load(&pin).get().version.trees() {
             let Some(settings) = self.pick_settings(tree.id) else { continue };
+            // Slowing its writers would not help it, and would hurt those of others.
+            if self.work.error_of(Kind::Merge(tree.id)).is_some() {
+                continue;
+            }
             let runs = tree.levels().first().map_or(0, Vec::len) as u64;
             let low = settings.level0_runs as u64 + 1;
             worst = worst.max(pace::pressure(runs, low, low * LEVEL0_RUNS_HIGH));

@@ -87,6 +87,8 @@ pub(crate) struct WriteCounts {
     pub(crate) key_value_bytes: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
     pub(crate) delayed_ns: AtomicU64,
+    /// Of the items.
+    pub(crate) deletes: AtomicU64,
 }
 
 /// What all commits of a store share.
@@ -227,6 +229,27 @@ impl Writer {
         self.queue.lock().sealed.first().cloned()
     }
 
+    /// Seals the present generation if no commit leads, a spare is there and it holds anything; `false` if
+    /// not.
+    pub(crate) fn try_seal(&self) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.sealed.len() >= SEALED_COUNT_MAX || queue.spare.is_none() {
+            return false;
+        }
+        let is_ready = |front: &Box<Front>| !front.is_empty() && front.remains_to == 0;
+        let Some(mut front) = queue.front.take_if(|front| is_ready(front)) else {
+            return false;
+        };
+        let spare = queue.spare.take().expect("asked for above, under the same lock");
+        let next = Arc::clone(&spare.generation);
+        queue.sealed.push(front.seal(spare));
+        drop(queue);
+        self.views.begin_generation(next);
+        self.changed.notify();
+        self.hand_over(front);
+        true
+    }
+
     pub(crate) fn sealed_count(&self) -> usize {
         self.queue.lock().sealed.len()
     }
@@ -362,12 +385,13 @@ impl Front {
 }
 
 impl WriteCounts {
-    pub(super) fn add(&self, commits: u64, items: u64, key_value_bytes: u64) {
+    pub(super) fn add(&self, commits: u64, items: u64, deletes: u64, key_value_bytes: u64) {
         // One leader at a time writes these.
         let add =
             |count: &AtomicU64, more| count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         add(&self.commits, commits);
         add(&self.items, items);
+        add(&self.deletes, deletes);
         add(&self.key_value_bytes, key_value_bytes);
     }
 }

@@ -108,10 +108,13 @@ impl Twin {
     fn open_keyspace(&mut self) {
         let name = *self.rng.choose(&NAMES);
         let mut builder = self.db.ordered(name);
-        let settings: [(&str, &[u64]); 9] = [
+        let settings: [(&str, &[u64]); 12] = [
             ("table_bytes", &[64 << 10, 100_000, 1 << 20]),
             ("size_ratio", &[2, 3, 8]),
             ("level0_runs", &[1, 2, 4]),
+            ("runs_per_level", &[1, 2, 63]),
+            ("runs_in_last_level", &[1, 1, 2, 63]),
+            ("delete_persist_within", &[0, 1, 3600]),
             ("filter_bits_per_key", &[0, 3, 10, 12, 24]),
             ("filter_kind", &[0, 1, 2, 3, 4]),
             ("filter_probes", &[0, 1, 16]),

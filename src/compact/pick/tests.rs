@@ -354,9 +354,10 @@ impl Life {
         for _ in 0..20_000 {
             let Some(pick) = next(&self.shape(), &self.settings) else { return written_bytes };
             if pick.work == Work::Merge {
-                let inputs = pick.inputs.iter().flat_map(|part| {
-                    &self.levels[part.level][part.run][part.tables.clone()]
-                });
+                let inputs = pick
+                    .inputs
+                    .iter()
+                    .flat_map(|part| &self.levels[part.level][part.run][part.tables.clone()]);
                 written_bytes += inputs.map(|items| items.len() as u64 * ITEM_BYTES).sum::<u64>();
             }
             self.apply(&pick);

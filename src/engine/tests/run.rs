@@ -404,6 +404,10 @@ impl<'s> Run<'s> {
             let given = [
                 ("level0_runs".to_owned(), 1 + self.rng.below(4)),
                 ("compression".to_owned(), self.rng.below(2)),
+                ("size_ratio".to_owned(), 2 + self.rng.below(4)),
+                ("runs_per_level".to_owned(), 1 + self.rng.below(5)),
+                ("runs_in_last_level".to_owned(), 1 + self.rng.below(3)),
+                ("delete_persist_within".to_owned(), self.rng.below(4)),
             ];
             if let Err(error) = self.store.open_keyspace(name, &given) {
                 self.errors.push(error);

@@ -313,7 +313,8 @@ fn drops_reach_down() {
     assert_eq!(dropped.partitions.keys().collect::<Vec<_>>(), [&PartitionId(3)]);
     dropped.apply_edit(&[keyspace(4, "one"), partition(8, 4, b"")]).expect("names are free again");
     let mut moved = state(&base());
-    let changes = [Change::SliceMoved { table: 5, index: 0, level: 2, run: 0 }, Change::LogRemoved { number: 7 }];
+    let changes =
+        [Change::SliceMoved { table: 5, index: 0, level: 2, run: 0 }, Change::LogRemoved { number: 7 }];
     moved.apply_edit(&changes).expect("consistent");
     assert_eq!(
         moved.slices(PartitionId(1)).map(|(table, _, slice)| (table, slice.level)).collect::<Vec<_>>(),

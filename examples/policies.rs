@@ -1,0 +1,104 @@
+//! What a merge policy costs: one load in random order, and what the tree is like afterwards.
+//!
+//! `cargo run --release --example policies -- DIR ITEMS MEMORY_MIB LEVEL0 T K Z [OVERWRITES]`: a store is made
+//! in DIR with `level0_runs`, `size_ratio`, `runs_per_level` and `runs_in_last_level`, ITEMS are put in random
+//! order, then OVERWRITES of them anew, and 20,000 of them read. Keys have 16 bytes, values 100. One line
+//! comes out: rates are this machine's, amplifications and runs are exact.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a program that measures, not the library"
+)]
+
+use std::time::Instant;
+
+use trine::Db;
+
+const GETS: u64 = 20_000;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [dir, numbers @ ..] = arguments.as_slice() else { return usage() };
+    let numbers: Vec<u64> = numbers.iter().map_while(|number| number.parse().ok()).collect();
+    let [items, memory_mib, level0, ratio, above, in_last, rest @ ..] = numbers.as_slice() else {
+        return usage();
+    };
+    let overwrites = rest.first().copied().unwrap_or(0);
+    let db = Db::builder(dir).memory_bytes(memory_mib << 20).open().unwrap();
+    let keyspace = db.ordered("items").set("level0_runs", *level0).set("size_ratio", *ratio);
+    let keyspace = keyspace.set("runs_per_level", *above).set("runs_in_last_level", *in_last).open().unwrap();
+
+    let started = Instant::now();
+    let mut longest_ns = 0;
+    let mut space_most = 0.0f64;
+    for number in 0..items + overwrites {
+        let at = Instant::now();
+        let which = if number < *items { number } else { mix(number) % items };
+        keyspace.put(key(which), value(number)).unwrap();
+        longest_ns = longest_ns.max(at.elapsed().as_nanos());
+        if number % 100_000 == 99_999 {
+            let live = (number + 1).min(*items) as f64 * 116.0;
+            let table_bytes = db.stats().space.table_bytes as f64;
+            space_most = space_most.max(table_bytes / live);
+        }
+    }
+    let puts = (items + overwrites) as f64 / started.elapsed().as_secs_f64();
+    let settling = Instant::now();
+    db.settle().unwrap();
+    let settled_s = settling.elapsed().as_secs_f64();
+
+    let before = db.stats();
+    let written = before.write.key_value_bytes as f64;
+    let amplification = (before.write.flush_bytes + before.write.merge_write_bytes) as f64 / written;
+    for number in 0..GETS {
+        assert!(keyspace.contains(key(mix(number) % items)).unwrap());
+    }
+    let reads = (db.stats().io.device_reads - before.io.device_reads) as f64 / GETS as f64;
+    let levels: Vec<String> = before.keyspaces[0]
+        .levels
+        .iter()
+        .map(|level| format!("L{} {} runs {:.1} MB", level.level, level.runs, level.table_bytes as f64 / 1e6))
+        .collect();
+    println!(
+        "L0 {level0} T {ratio} K {above} Z {in_last}: write amplification {amplification:.2}, reads a get {reads:.3}, \
+         space {:.3} (most {space_most:.2}), {:.0} K puts/s, longest put {:.1} ms, delayed {:.2} s, settled after \
+         {settled_s:.1} s; {}",
+        before.space.table_bytes as f64 / (*items as f64 * 116.0),
+        puts / 1e3,
+        longest_ns as f64 / 1e6,
+        before.write.delayed_ns as f64 / 1e9,
+        levels.join(", ")
+    );
+    db.close().unwrap();
+}
+
+fn usage() {
+    eprintln!("usage: policies DIR ITEMS MEMORY_MIB LEVEL0 T K Z [OVERWRITES]");
+    std::process::exit(2);
+}
+
+/// The 16-byte key of an item: two random numbers.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&mix(number).to_be_bytes());
+    key[8..].copy_from_slice(&mix(!number).to_be_bytes());
+    key
+}
+
+fn value(number: u64) -> [u8; 100] {
+    let mut value = [0; 100];
+    for (index, part) in value.chunks_mut(8).enumerate() {
+        let bytes = mix(number ^ (index as u64) << 48).to_le_bytes();
+        part.copy_from_slice(&bytes[..part.len()]);
+    }
+    value
+}
+
+/// SplitMix64 of one number.
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
