@@ -1,9 +1,9 @@
 //! What a merge policy costs: one load in random order, and what the tree is like afterwards.
 //!
-//! `cargo run --release --example policies -- DIR ITEMS MEMORY_MIB LEVEL0 T K Z [OVERWRITES]`: a store is made
-//! in DIR with `level0_runs`, `size_ratio`, `runs_per_level` and `runs_in_last_level`, ITEMS are put in random
-//! order, then OVERWRITES of them anew, and 20,000 of them read. Keys have 16 bytes, values 100. One line
-//! comes out: rates are this machine's, amplifications and runs are exact.
+//! `cargo run --release --example policies -- DIR ITEMS MEMORY_MIB LEVEL0 T K Z [OVERWRITES]`: a store is
+//! made in DIR with `level0_runs`, `size_ratio`, `runs_per_level` and `runs_in_last_level`, ITEMS are put in
+//! random order, then OVERWRITES of them anew, and 20,000 of them read. Keys have 16 bytes, values 100. One
+//! line comes out: rates are this machine's, amplifications and runs are exact.
 
 #![expect(
     clippy::disallowed_methods,
@@ -61,9 +61,9 @@ fn main() {
         .map(|level| format!("L{} {} runs {:.1} MB", level.level, level.runs, level.table_bytes as f64 / 1e6))
         .collect();
     println!(
-        "L0 {level0} T {ratio} K {above} Z {in_last}: write amplification {amplification:.2}, reads a get {reads:.3}, \
-         space {:.3} (most {space_most:.2}), {:.0} K puts/s, longest put {:.1} ms, delayed {:.2} s, settled after \
-         {settled_s:.1} s; {}",
+        "L0 {level0} T {ratio} K {above} Z {in_last}: write amplification {amplification:.2}, \
+         reads a get {reads:.3}, space {:.3} (most {space_most:.2}), {:.0} K puts/s, \
+         longest put {:.1} ms, delayed {:.2} s, settled after {settled_s:.1} s; {}",
         before.space.table_bytes as f64 / (*items as f64 * 116.0),
         puts / 1e3,
         longest_ns as f64 / 1e6,

@@ -248,8 +248,8 @@ impl Store {
         })
     }
 
-    /// After how long without other work the ages of deletes are to be looked at; `None` if no keyspace bounds
-    /// them.
+    /// After how long without other work the ages of deletes are to be looked at; `None` if no keyspace
+    /// bounds them.
     pub(super) fn age_check_ns(&self) -> Option<u64> {
         let keyspaces = self.catalog.by_tree.lock();
         let bounds = keyspaces.values().map(|one| one.settings().delete_persist_within);

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! 1. Trees are sorted by id, each once.
-//! 2. Levels hold their runs newest first. In level 0 every table is a run, and they are disjoint in sequence;
-//!    in a deeper level tables with one run number are a run, and the greater number is the newer.
+//! 2. Levels hold their runs newest first. In level 0 every table is a run, and they are disjoint in
+//!    sequence; in a deeper level tables with one run number are a run, and the greater number is the newer.
 //! 3. Tables of a run are sorted by key and disjoint.
 
 use std::collections::BTreeMap;

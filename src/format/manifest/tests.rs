@@ -392,6 +392,11 @@ fn checks_of_the_state() {
         assert_eq!(found.what, what, "{changes:?}");
     }
     state(&base()).apply_edit(&[promised(7, 12288 + 80)]).expect("the same promise again");
+}
+
+/// Slices may stand beside each other where they do not touch, and above each other in runs of one level.
+#[test]
+fn neighbours_and_runs_are_consistent() {
     let beside = [table(8), slice(8, 0, 0, (21, 30), (b"a", b"k")), slice(8, 1, 1, (1, 9), (b"g", b"z"))];
     state(&base()).apply_edit(&beside).expect("neighbours that do not touch");
     let above = [Change::SliceMoved { table: 5, index: 0, level: 1, run: 2 }];
