@@ -133,7 +133,7 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, target: S
         return Some(shape.push_table(level, run, index));
     }
     if run + 1 < shape.runs(level).len() {
-        return Some(shape.into_older_run(level, run, index));
+        return Some(shape.merge_within(level, run, index));
     }
     shape.sweep(|table, level| level > 0 && table.tombstones > 0 && is_wanted(table))
 }
@@ -188,7 +188,7 @@ impl Shape<'_, '_> {
         let can_go_down = level + 1 < LEVELS_MAX;
         if is_last {
             let goes_down = can_go_down && !self.is_last_leveled();
-            return if goes_down { self.push_all(level) } else { self.into_older_run(level, 0, 0) };
+            return if goes_down { self.push_all(level) } else { self.merge_within(level, 0, 0) };
         }
         if self.runs_allowed(level + 1) > 1 {
             return self.push_all(level);
@@ -306,7 +306,7 @@ impl Shape<'_, '_> {
     }
 
     /// Takes one table of the last level into an older run of it.
-    fn into_older_run(&self, level: usize, run: usize, index: usize) -> Pick {
+    fn merge_within(&self, level: usize, run: usize, index: usize) -> Pick {
         let parts = self.with_older_runs(level, run, index..index + 1);
         if let [_] = parts.as_slice() {
             let table = &self.runs(level)[run][index];

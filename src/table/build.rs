@@ -433,3 +433,25 @@ impl Drop for Output {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The most tombstones among 128 neighbours, however many items stand around them.
+    #[test]
+    fn density_is_of_neighbours() {
+        let most = |kinds: &[(ItemKind, usize)]| {
+            let mut density = Density::default();
+            let kinds = kinds.iter().flat_map(|(kind, count)| std::iter::repeat_n(*kind, *count));
+            kinds.for_each(|kind| density.add(kind));
+            density.most
+        };
+        use ItemKind::{Delete, Put};
+        assert_eq!(most(&[(Put, 500)]), 0);
+        assert_eq!(most(&[(Delete, 500)]), 128);
+        assert_eq!(most(&[(Put, 500), (Delete, 70), (Put, 500)]), 70);
+        assert_eq!(most(&[(Delete, 40), (Put, 50), (Delete, 40)]), 78);
+        assert_eq!(most(&[(Delete, 40), (Put, 88), (Delete, 40)]), 40);
+    }
+}

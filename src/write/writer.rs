@@ -236,8 +236,8 @@ impl Writer {
         if queue.sealed.len() >= SEALED_COUNT_MAX || queue.spare.is_none() {
             return false;
         }
-        let is_ready = |front: &Box<Front>| !front.is_empty() && front.remains_to == 0;
-        let Some(mut front) = queue.front.take_if(|front| is_ready(front)) else {
+        let ready = queue.front.take_if(|front| !front.is_empty() && front.remains_to == 0);
+        let Some(mut front) = ready else {
             return false;
         };
         let spare = queue.spare.take().expect("asked for above, under the same lock");

@@ -1,12 +1,11 @@
-//! Each rule by a small tree, then whole lives of trees with their items, checked after every pick.
+//! Each rule by a small tree.
+//! Whole lives of trees are in `life`.
 
-use std::collections::BTreeMap;
-
-use proptest::prelude::*;
+mod life;
 
 use std::ops::Range;
 
-use super::super::shape::space_limit;
+use super::super::shape::memory_share_s;
 use super::*;
 
 const SETTINGS: PickSettings = PickSettings {
@@ -244,268 +243,112 @@ fn debt_is_what_is_over_capacity() {
     assert_eq!(pressure(&tree(&[run, run]), &SETTINGS), Pressure { level0_runs: 2, debt_bytes: 50 });
 }
 
-/// A table's items; tombstones are `None`. The value is the number of the write.
-type Items = BTreeMap<Vec<u8>, Option<u64>>;
+const LAZY: PickSettings = PickSettings { runs_per_level: 3, ..SETTINGS };
+const TIERED: PickSettings = PickSettings { runs_in_last_level: 3, ..LAZY };
 
-const ITEM_BYTES: u64 = 10;
-
-fn shape_of(items: &Items) -> TableShape<'_> {
-    TableShape {
-        min: items.first_key_value().expect("no table is empty").0,
-        max: items.last_key_value().expect("no table is empty").0,
-        bytes: items.len() as u64 * ITEM_BYTES,
-        items: items.len() as u64,
-        tombstones: items.values().filter(|value| value.is_none()).count() as u64,
-        tombstones_dense: 0,
-        oldest_tombstone_s: 0,
-        first_sequence: 1,
-    }
+fn with_runs(levels: &[&[&[TableShape<'static>]]]) -> TreeShape<'static> {
+    let runs = |level: &&[&[TableShape<'static>]]| level.iter().map(|run| run.to_vec()).collect();
+    TreeShape { levels: levels.iter().map(runs).collect() }
 }
 
-/// A tree with its items, and a model of what it should hold. Runs newest first.
-struct Life {
-    levels: Vec<Vec<Vec<Items>>>,
-    model: BTreeMap<Vec<u8>, u64>,
-    settings: PickSettings,
-    writes: u64,
+fn part(level: usize, run: usize, tables: Range<usize>) -> Part {
+    Part { level, run, tables }
 }
 
-impl Life {
-    fn new(settings: PickSettings) -> Life {
-        Life { levels: vec![Vec::new()], model: BTreeMap::new(), settings, writes: 0 }
-    }
-
-    fn flush(&mut self, keys: &[(u16, bool)]) {
-        let mut run = Items::new();
-        for (key, is_delete) in keys {
-            self.writes += 1;
-            let key = key.to_be_bytes().to_vec();
-            if *is_delete {
-                self.model.remove(&key);
-                run.insert(key, None);
-            } else {
-                self.model.insert(key.clone(), self.writes);
-                run.insert(key, Some(self.writes));
-            }
-        }
-        if !run.is_empty() {
-            self.levels[0].insert(0, vec![run]);
-        }
-    }
-
-    fn shape(&self) -> TreeShape<'_> {
-        let run = |run| <[Items]>::iter(Vec::as_slice(run)).map(shape_of).collect();
-        TreeShape { levels: self.levels.iter().map(|runs| runs.iter().map(run).collect()).collect() }
-    }
-
-    fn apply(&mut self, pick: &Pick) {
-        let older: Vec<(Vec<u8>, Vec<u8>)> = {
-            let shape = self.shape();
-            let bounds = |place: &Place| {
-                let table = &shape.levels[place.level][place.run][place.index];
-                (table.min.to_vec(), table.max.to_vec())
-            };
-            pick.older.iter().map(bounds).collect()
-        };
-        if self.levels.len() <= pick.output_level {
-            self.levels.resize_with(pick.output_level + 1, Vec::new);
-        }
-        let take = |part: &Part| -> Vec<Items> {
-            self.levels[part.level][part.run].drain(part.tables.clone()).collect()
-        };
-        let taken: Vec<Vec<Items>> = pick.inputs.iter().map(take).collect();
-        let made = match pick.work {
-            Work::Move => taken.into_iter().flatten().collect(),
-            Work::Merge => merged(taken, &older, pick.table_bytes),
-        };
-        let output = &mut self.levels[pick.output_level];
-        match pick.output_run {
-            OutputRun::New => output.insert(0, made),
-            OutputRun::Into(run) => output[run].extend(made),
-        }
-        for runs in &mut self.levels {
-            runs.retain(|run| !run.is_empty());
-            for run in runs {
-                run.sort_by(|one, two| one.first_key_value().cmp(&two.first_key_value()));
-            }
-        }
-    }
-
-    /// Invariants 1 and 2 of the module: runs are disjoint and ordered, and the newest version is found
-    /// first.
-    fn check(&self) {
-        for run in self.shape().levels.iter().flatten() {
-            assert!(run.windows(2).all(|pair| pair[0].max < pair[1].min), "a run overlaps itself");
-        }
-        let mut found: BTreeMap<&[u8], Option<u64>> = BTreeMap::new();
-        for items in self.levels.iter().flatten().flatten() {
-            for (key, value) in items {
-                found.entry(key).or_insert(*value);
-            }
-        }
-        let held: BTreeMap<Vec<u8>, u64> =
-            found.into_iter().filter_map(|(key, value)| Some((key.to_vec(), value?))).collect();
-        assert_eq!(held, self.model);
-    }
-
-    /// Does what is due until nothing is; the bytes that merges wrote.
-    fn settle(&mut self, next: fn(&TreeShape<'_>, &PickSettings) -> Option<Pick>) -> u64 {
-        let mut written_bytes = 0;
-        for _ in 0..20_000 {
-            let Some(pick) = next(&self.shape(), &self.settings) else { return written_bytes };
-            if pick.work == Work::Merge {
-                let inputs = pick
-                    .inputs
-                    .iter()
-                    .flat_map(|part| &self.levels[part.level][part.run][part.tables.clone()]);
-                written_bytes += inputs.map(|items| items.len() as u64 * ITEM_BYTES).sum::<u64>();
-            }
-            self.apply(&pick);
-            self.check();
-        }
-        panic!("the picks do not end: {:?}", next(&self.shape(), &self.settings));
-    }
-
-    /// Capacities and numbers of runs hold when nothing is due.
-    fn check_settled(&self) {
-        let tree = self.shape();
-        let settings = &self.settings;
-        assert_eq!(pressure(&tree, settings).debt_bytes, 0);
-        assert!(tree.levels[0].len() < settings.level0_runs);
-        let last = tree.levels.iter().rposition(|runs| !runs.is_empty()).unwrap_or(0);
-        let bytes = |level: usize| Shape::new(&tree, settings).bytes(level);
-        let most = |runs: usize| runs.min(settings.size_ratio as usize - 1);
-        let (above, in_last) = (most(settings.runs_per_level), most(settings.runs_in_last_level));
-        for level in 1..=last {
-            let runs = if level == last { in_last } else { above };
-            assert!(tree.levels[level].len() <= runs, "runs of level {level} of {last}");
-            let share = (level..last).fold(bytes(last), |bytes, _| bytes / settings.size_ratio);
-            assert!(
-                level == last || (above > 1 && in_last > 1) || bytes(level) <= share * above as u64,
-                "level {level} of {last}"
-            );
-        }
-        if last > 0 && in_last == 1 && bytes(0) >= settings.base_level_bytes {
-            let above_bytes: u64 = (0..last).map(bytes).sum();
-            assert!(above_bytes <= space_limit(bytes(last), settings.size_ratio, above));
-        }
-        if last > 0 {
-            assert!(tree.levels[last].iter().flatten().all(|table| !table.is_mostly_tombstones()));
-        }
-    }
-
-    /// A full compaction leaves one run with exactly what is alive.
-    fn check_full(&self) {
-        assert!(self.levels.iter().map(Vec::len).sum::<usize>() <= 1);
-        assert!(self.levels[0].is_empty());
-        let held: usize = self.levels.iter().flatten().flatten().map(BTreeMap::len).sum();
-        assert_eq!(held, self.model.len());
-    }
-}
-
-/// The newest version of each key of tables given newest first, cut into tables.
-fn merged(taken: Vec<Vec<Items>>, older: &[(Vec<u8>, Vec<u8>)], table_bytes: u64) -> Vec<Items> {
-    let mut merged = Items::new();
-    taken.into_iter().rev().flatten().for_each(|items| merged.extend(items));
-    merged.retain(|key, value| value.is_some() || older.iter().any(|(min, max)| (min..=max).contains(&key)));
-    let mut merged = merged.into_iter().peekable();
-    let mut made = Vec::new();
-    while merged.peek().is_some() {
-        made.push(merged.by_ref().take((table_bytes / ITEM_BYTES).max(1) as usize).collect());
-    }
-    made
-}
-
-fn settings() -> impl Strategy<Value = PickSettings> {
-    let runs = || prop_oneof![Just(1usize), 1usize..7, Just(63)];
-    let sizes = (2u64..6, 1usize..5, 2u64..20, 0u64..20);
-    (sizes, runs(), runs()).prop_map(|((size_ratio, level0_runs, table, base), above, last)| PickSettings {
-        size_ratio,
-        runs_per_level: above,
-        runs_in_last_level: last,
-        level0_runs,
-        table_bytes: table * ITEM_BYTES,
-        base_level_bytes: base * ITEM_BYTES,
-        ..SETTINGS
-    })
-}
-
-/// Writes of many kinds: anywhere, ascending, in one corner; with and without deletes; large and small
-/// flushes.
-fn flushes() -> impl Strategy<Value = Vec<Vec<(u16, bool)>>> {
-    let flush = (0u16..400, 1u16..400, 0usize..60, 0u8..4).prop_flat_map(|(start, width, count, deletes)| {
-        prop::collection::vec((start..start + width, (0u8..4).prop_map(move |n| n < deletes)), 0..count + 1)
-    });
-    prop::collection::vec(flush, 1..40)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
-
-    /// Levels stay disjoint and ordered, no key is lost or comes back, picks end, and capacities hold once
-    /// they have.
-    #[test]
-    fn trees_live_well(settings in settings(), flushes in flushes(), patience in 1usize..6) {
-        let mut life = Life::new(settings);
-        for (turn, keys) in flushes.iter().enumerate() {
-            life.flush(keys);
-            if turn % patience == 0 {
-                life.settle(pick);
-                life.check_settled();
-            }
-        }
-        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
-        life.check_full();
-        let all: Vec<(u16, bool)> = (0..800).map(|key| (key, true)).collect();
-        life.flush(&all);
-        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
-        prop_assert!(life.levels.iter().all(Vec::is_empty), "everything was deleted");
-    }
-}
-
-/// Random overwrites of a fixed set, small flushes beside a large tree: space stays near 1.2 of what lives,
-/// each byte is rewritten a bounded number of times, and the depth follows the data.
+/// A tiered level with too many runs becomes one new run of the next level, without being rewritten if its
+/// runs overlap nowhere.
 #[test]
-fn overwrites_keep_space_and_rewriting_small() {
-    let settings =
-        PickSettings { size_ratio: 8, level0_runs: 4, table_bytes: 1000, base_level_bytes: 100, ..SETTINGS };
-    let mut life = Life::new(settings);
-    let mut random = 1u64;
-    let (mut flushed_bytes, mut written_bytes) = (0, 0);
-    for turn in 0..1200 {
-        let keys: Vec<(u16, bool)> = (0..40)
-            .map(|_| {
-                random =
-                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (((random >> 40) % 8000) as u16, false)
-            })
-            .collect();
-        life.flush(&keys);
-        flushed_bytes += 40 * ITEM_BYTES;
-        written_bytes += 40 * ITEM_BYTES;
-        let Some(_) = pick(&life.shape(), &life.settings) else { continue };
-        written_bytes += life.settle(pick);
-        if turn > 600 {
-            let held: usize = life.levels.iter().flatten().flatten().map(BTreeMap::len).sum();
-            assert!(held * 100 <= life.model.len() * 121, "{held} items for {}", life.model.len());
-        }
-    }
-    let depth = life.levels.iter().filter(|tables| !tables.is_empty()).count();
-    assert!((3..=4).contains(&depth), "{depth} levels");
-    assert!(written_bytes <= 14 * flushed_bytes, "{}", written_bytes / flushed_bytes);
+fn tiered_levels_go_down_whole() {
+    let all: Vec<Part> = (0..4).map(|run| part(1, run, 0..1)).collect();
+    let over = [big("a", "l")];
+    let tree = with_runs(&[&[], &[&over, &over, &over, &over]]);
+    let found = pick(&tree, &TIERED).expect("four runs where three may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::New));
+    assert!(found.inputs == all && found.is_bottommost());
+    let apart = full().map(|table| [table]);
+    let tree = with_runs(&[&[], &[&apart[2], &apart[0], &apart[3], &apart[1]]]);
+    let found = pick(&tree, &TIERED).expect("four runs where three may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Move, 2, OutputRun::New));
+    assert_eq!(found.inputs, all);
+    assert_eq!(pick(&with_runs(&[&[], &[&over, &over, &over]]), &TIERED), None);
 }
 
-/// Keys that only ascend are written twice: by the flush and by the merge out of level 0. All else is moves.
+/// Into a resident run a table goes with what it overlaps in older runs of its level, where that is the
+/// cheapest a byte.
 #[test]
-fn ascending_keys_are_not_rewritten() {
-    let settings =
-        PickSettings { size_ratio: 4, level0_runs: 2, table_bytes: 100, base_level_bytes: 10, ..SETTINGS };
-    let mut life = Life::new(settings);
-    let mut written_bytes = 0;
-    for turn in 0..400u16 {
-        let keys: Vec<(u16, bool)> = (turn * 20..turn * 20 + 20).map(|key| (key, false)).collect();
-        life.flush(&keys);
-        written_bytes += life.settle(pick);
-    }
-    assert!(written_bytes <= 400 * 20 * ITEM_BYTES, "{written_bytes}");
+fn older_runs_go_down_with_a_table() {
+    let newest = [table("c", "d", 120)];
+    let older = [table("a", "f", 120), table("g", "k", 100)];
+    let tree = with_runs(&[&[], &[&newest, &older], &[&full()]]);
+    let found = pick(&tree, &LAZY).expect("340 bytes where 300 may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::Into(0)));
+    assert_eq!(found.inputs, [part(1, 0, 0..1), part(1, 1, 0..1), part(2, 0, 0..2)]);
+}
+
+/// Too many runs above a resident run: the two neighbours with the fewest bytes become one, and what is older
+/// in their own level keeps their tombstones alive.
+#[test]
+fn small_runs_are_folded() {
+    let runs = [10, 10, 5, 20].map(|bytes| [with_tombstones(table("a", "b", bytes), 1)]);
+    let tree = with_runs(&[&[], &[&runs[0], &runs[1], &runs[2], &runs[3]], &[&full()]]);
+    let found = pick(&tree, &LAZY).expect("four runs where three may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 1, OutputRun::Into(1)));
+    assert_eq!(found.inputs, [part(1, 1, 0..1), part(1, 2, 0..1)]);
+    let places = [(2, 0), (1, 3)].map(|(level, run)| Place { level, run, index: 0 });
+    assert_eq!(found.older, places);
+}
+
+/// Runs of level 0 that become a run beside others keep their tombstones: once one was dropped in such a
+/// merge although an older run of the same level had the key (RocksDB's pull request 2726).
+#[test]
+fn tombstones_see_older_runs_of_their_level() {
+    let run = |min, max| [with_tombstones(table(min, max, 10), 1)];
+    let tree = with_runs(&[&[&run("a", "c"), &run("b", "d")], &[&[table("c", "e", 100)]]]);
+    let found = pick(&tree, &TIERED).expect("level 0 is due");
+    assert_eq!((found.output_level, found.output_run), (1, OutputRun::New));
+    assert_eq!(found.older, [Place { level: 1, run: 0, index: 0 }]);
+}
+
+/// A tombstone past its level's share of the bound goes down although there is room; each level's share is
+/// `size_ratio` times the one above, and a quarter of the bound is left for the work.
+#[test]
+fn old_tombstones_go_down() {
+    let settings = PickSettings { delete_persist_within_s: 1000, ..SETTINGS };
+    let aged = |age_s| TableShape {
+        oldest_tombstone_s: settings.now_s - age_s,
+        ..with_tombstones(table("a", "b", 9), 1)
+    };
+    let at = |level0: &[TableShape<'static>], level1: &[TableShape<'static>]| {
+        pick(&tree(&[level0, level1, &full()]), &settings).as_ref().map(brief)
+    };
+    assert_eq!(at(&[], &[aged(749)]), None);
+    assert_eq!(at(&[], &[aged(750)]), Some((Work::Merge, 1, 0..1, 2, 0..1)));
+    assert_eq!(at(&[aged(177)], &[]), None);
+    assert_eq!(at(&[aged(178)], &[big("x", "y")]), Some((Work::Merge, 0, 0..1, 1, 0..0)));
+    assert_eq!(memory_share_s(1000, 4, 2), 35);
+    assert_eq!(memory_share_s(1000, 4, 0), 750);
+}
+
+/// A dense stretch of tombstones makes its table due, few as they may be beside the table's items.
+#[test]
+fn dense_tombstones_go_down() {
+    let dense = |tombstones_dense| TableShape {
+        items: 10_000,
+        tombstones_dense,
+        ..with_tombstones(table("a", "b", 9), 100)
+    };
+    let at = |table| picked(&[&[], &[table], &full()]).as_ref().map(brief);
+    assert_eq!(at(dense(63)), None);
+    assert_eq!(at(dense(64)), Some((Work::Merge, 1, 0..1, 2, 0..1)));
+}
+
+/// A full merge aims at what was there: it leaves what was written later alone, and ends.
+#[test]
+fn full_merges_have_a_target() {
+    let later = |min, max| TableShape { first_sequence: 50, ..table(min, max, 10) };
+    let tree = |level1: &[TableShape<'static>]| tree(&[&[later("a", "b")], level1, &full()]);
+    let step = |tree: &TreeShape<'static>| pick_full(tree, &SETTINGS, 49).as_ref().map(brief);
+    assert_eq!(step(&tree(&[later("a", "b"), table("e", "f", 10)])), Some((Work::Merge, 1, 1..2, 2, 1..2)));
+    assert_eq!(step(&tree(&[later("a", "b")])), None);
+    assert_eq!(pick_full(&tree(&[]), &SETTINGS, 50).map(|pick| pick.inputs.len()), Some(1));
 }

@@ -373,7 +373,7 @@ impl State {
 
     fn check_partition(&self, partition: PartitionId) -> Applied {
         let mut by_sequence: Vec<(Sequence, Sequence)> = Vec::new();
-        let mut by_key: Vec<((u8, u64), &[u8], &[u8])> = Vec::new();
+        let mut by_key = Vec::new();
         for (_, _, slice) in self.slices(partition) {
             if slice.level == 0 {
                 if slice.run != 0 {
@@ -381,7 +381,7 @@ impl State {
                 }
                 by_sequence.push((slice.first_sequence, slice.last_sequence));
             } else {
-                by_key.push(((slice.level, slice.run), &slice.min_key, &slice.max_key));
+                by_key.push(((slice.level, slice.run), &*slice.min_key, &*slice.max_key));
             }
         }
         by_sequence.sort_unstable();
