@@ -188,10 +188,8 @@ impl Store {
         self.flush()?;
         let trees: Vec<TreeId> = self.trees();
         self.work.want_full(&trees, target);
-        let is_left = |store: &Store, tree| {
-            store.work.full_target(tree).is_some_and(|wanted| wanted <= target)
-                && store.keyspace_of(tree).is_some()
-        };
+        let is_left =
+            |store: &Store, tree| store.work.full_target(tree).is_some() && store.keyspace_of(tree).is_some();
         self.wait_for(
             |store| !trees.iter().any(|tree| is_left(store, *tree)),
             |kind| matches!(kind, Kind::Merge(tree) if is_left(self, tree) && trees.contains(&tree)),
