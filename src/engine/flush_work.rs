@@ -127,8 +127,9 @@ impl FlushWork {
         self.seen.iter().find(|seen| seen.generation.ptr_eq(&weak))
     }
 
-    fn began_s(&self, generation: &Arc<Generation>) -> u64 {
-        self.seen_of(generation).expect("the turn that flushes it has seen it").at_s
+    /// When a generation was first seen; now, if it is one that no view has had.
+    fn began_s(&self, store: &Store, generation: &Arc<Generation>) -> u64 {
+        self.seen_of(generation).map_or_else(|| store.env.clock.unix_s(), |seen| seen.at_s)
     }
 
     /// Whether deletes have been in the present generation for their share of the bound on them.
@@ -186,7 +187,7 @@ impl FlushWork {
         edit.changes.push(Change::Flushed { sequence: sealed.last_sequence });
         edit.changes.extend(sealed.logs.iter().map(|log| Change::LogRemoved { number: log.file.number }));
         let files = output.table.iter().map(|summary| summary.identity.file);
-        let oldest_tombstone_s = self.began_s(&sealed.generation);
+        let oldest_tombstone_s = self.began_s(store, &sealed.generation);
         install(store, &output, oldest_tombstone_s, edit).inspect_err(|_| store.remove_unnamed(files))?;
         // Counted before whoever waits for it goes on.
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
