@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
 use crate::text::parse_bytes;
-pub(crate) use bench::{Bench, Workload};
+pub(crate) use bench::{Bench, EngineName, Workload};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +19,7 @@ Examples:
   trine get data users 42                     read one value
   trine scan data users --prefix 4 --limit 10 list items in key order
   trine stats data                            what the store holds and what it costs
+  trine bench fillrandom,settle,readrandom    measure the store on this machine
 
 Exit codes: 0 done, 1 key not found or a check failed, 2 wrong usage,
 3 the store or a file failed, 130 interrupted.

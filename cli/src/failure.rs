@@ -12,7 +12,7 @@ use serde_json::json;
 pub(crate) enum Failure {
     /// The key is not there.
     NotFound(String),
-    /// Checks of the demo that failed; the report has said which.
+    /// Checks of the demo, or workloads of the bench, that failed; the report has said which.
     Check(usize),
     /// The command line asks for something that cannot be.
     Usage(String),

@@ -3,9 +3,9 @@
 //! What it is: a thin face over the library's public API for shells and scripts. What it is not: a part of
 //! the store; it knows no bytes on disk and nothing that an embedding program could not know.
 //!
-//! Exit codes: 0 done, 1 key not found or a check of `demo` failed, 2 wrong usage, 3 the store or a file
-//! failed, 130 interrupted. An error is one line `trine: ...` on standard error, or one JSON object with
-//! `--json`. A reader that goes away (`| head`) ends the program quietly.
+//! Exit codes: 0 done, 1 key not found or a check of `demo` or `bench` failed, 2 wrong usage, 3 the store or
+//! a file failed, 130 interrupted. An error is one line `trine: ...` on standard error, or one JSON object
+//! with `--json`. A reader that goes away (`| head`) ends the program quietly.
 
 #![expect(clippy::disallowed_methods, reason = "the program, not the library")]
 
@@ -23,6 +23,7 @@ mod progress;
 mod rows;
 mod screen;
 mod stats;
+mod system;
 mod text;
 
 use std::process::ExitCode;

@@ -17,6 +17,11 @@ pub(crate) fn over_items(total: u64, what: &'static str) -> ProgressBar {
     bar.with_message(what)
 }
 
+/// A bar over seconds, for work that ends by the clock.
+pub(crate) fn over_seconds(total: u64, what: &'static str) -> ProgressBar {
+    styled(ProgressBar::new(total), "{msg:22} {bar:30} {pos}/{len} s").with_message(what)
+}
+
 /// Bytes or items without a known end.
 pub(crate) fn endless() -> ProgressBar {
     styled(ProgressBar::new_spinner(), "{spinner} {bytes} {msg} in {elapsed}")

@@ -4,41 +4,211 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, value_parser};
 
+use crate::bench::{Core, Distribution};
 use crate::text::parse_bytes;
 
-/// Measures the device under a directory.
+const EXAMPLES: &str = "\
+Examples:
+  trine bench fillrandom,settle,readrandom --items 1000000
+  trine bench device,fillrandom,settle,reopen,readrandom,readmissing,device --memory 64M --threads 4
+  trine bench ycsb-load,ycsb-a,ycsb-e --value-bytes 1000 --seconds 30 --series ycsb.csv
+  trine bench readrandom --dir /mnt/ssd/try --distribution zipf --json
+  trine bench fillrandom,readrandom,seekrandom --items 8000000 --stage-every 1000000 --plot charts
+  trine bench fillrandom,readrandom --engine null    what the driver itself costs
+
+Every figure comes with its denominator and with what could not be measured. Hold a store's rows
+against those of --engine null and against device, measured in the same run.";
+
+/// Measures the store: loads, reads and mixes under the names that db_bench and YCSB gave them.
 ///
-/// The workload device makes a file and reads and writes it past the page cache where the file system
-/// allows: sequentially, 4 KiB at random places with 1, 16, 64 and 128 reads in flight, and synced writes.
+/// Workloads run in the order given, on one store. Every value that is read is checked against its key; exit
+/// code 1 if any was wrong. fillseq, fillrandom and ycsb-load begin anew; the others work on what is there,
+/// also from an earlier run with the same --dir. A store that the bench did not make is refused.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  trine bench device\n  trine bench device --dir /mnt/ssd/try --json")]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Bench {
     /// The workloads, in this order, with commas between them.
     #[arg(required = true, value_delimiter = ',', value_name = "WORKLOADS")]
     pub(crate) workloads: Vec<Workload>,
-    /// Work in this directory instead of a temporary one; it is made if need be.
+    /// Work in this directory (the store is DIR/store) and keep it; otherwise a temporary one is removed.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Seconds for each workload or measurement.
+    /// Use a store in DIR even if the bench did not make it: its keyspaces are left as they are.
+    #[arg(long, requires = "dir")]
+    pub(crate) any_store: bool,
+    /// Items that a load puts in.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1_u64 << 40))]
+    pub(crate) items: u64,
+    /// Length of every key; 16 for a new load.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(8..=1024))]
+    pub(crate) key_bytes: Option<u16>,
+    /// Length of every value that is put (mixgraph has its own).
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = value_parser!(u32).range(0..=1 << 20))]
+    pub(crate) value_bytes: u32,
+    /// Of each value, the part in percent that repeats the rest of it; 0 for a new load.
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u8).range(0..=90))]
+    pub(crate) compressible: Option<u8>,
+    /// Threads that ask at the same time.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: u16,
+    /// Items put in one batch by the loads, overwrite and deleterandom.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
+    pub(crate) batch: u32,
+    /// Seconds for each workload.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: Option<u64>,
-    /// At most this many operations in each workload or measurement.
+    /// Operations in each workload but the loads; without --seconds, as many as there are items.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) operations: Option<u64>,
+    /// How items are chosen; uniform, and for YCSB what it says.
+    #[arg(long)]
+    pub(crate) distribution: Option<Distribution>,
+    /// Items that one operation of seekrandom reads.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1 << 30))]
+    pub(crate) scan_items: u64,
+    /// Puts a second of the writer in readwhilewriting; without it, as many as it can.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(crate) writes_a_second: Option<u64>,
+    /// Load in steps of N items, and after each run the reads that follow the load (a staged read).
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(crate) stage_every: Option<u64>,
+    /// Any setting of the store or of its keyspace, by its name in docs/SETTINGS.md; may be repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = name_and_value)]
+    pub(crate) settings: Vec<(String, String)>,
+    /// Commit only what would survive the loss of power.
+    #[arg(long)]
+    pub(crate) sync: bool,
     /// Seed of every random choice.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// What answers: the store, or nothing at all.
+    #[arg(long, default_value = "trine")]
+    pub(crate) engine: EngineName,
     /// Length of the file that device works on.
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     pub(crate) device_bytes: u64,
+    /// Write a line a second to this CSV file: operations, p99, device reads, pressure.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) series: Option<PathBuf>,
     /// Also draw the results: charts as SVG, their numbers as CSV, in this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
 }
 
-/// What can be measured.
+fn name_and_value(word: &str) -> Result<(String, String), String> {
+    let (name, value) = word.split_once('=').ok_or("give NAME=VALUE")?;
+    Ok((name.to_string(), value.to_string()))
+}
+
+/// What answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum EngineName {
+    /// The store.
+    Trine,
+    /// Nothing: what clock, keys, values and histograms cost.
+    Null,
+}
+
+/// What can be measured, or done between two measurements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workload {
-    /// The device alone: what the rest is to be held against.
+    Fillseq,
+    Fillrandom,
+    Overwrite,
+    Deleterandom,
+    Readseq,
+    Readrandom,
+    Readmissing,
+    Seekrandom,
+    Readwhilewriting,
+    Mixgraph,
+    YcsbLoad,
+    Ycsb(Core),
+    Settle,
+    Flush,
+    Compact,
+    Reopen,
     Device,
+}
+
+impl Workload {
+    pub(crate) fn name(self) -> &'static str {
+        self.spelled().0
+    }
+
+    /// Whether it only reads, and so follows each step of a staged load.
+    pub(crate) fn is_read(self) -> bool {
+        use Workload::{Readmissing, Readrandom, Readseq, Seekrandom};
+        matches!(self, Readseq | Readrandom | Readmissing | Seekrandom)
+    }
+
+    /// Name and help.
+    fn spelled(self) -> (&'static str, &'static str) {
+        match self {
+            Workload::Fillseq => ("fillseq", "put every item, in the order of keys"),
+            Workload::Fillrandom => ("fillrandom", "put every item once, in random order"),
+            Workload::Overwrite => ("overwrite", "put items that are there"),
+            Workload::Deleterandom => ("deleterandom", "delete items"),
+            Workload::Readseq => ("readseq", "read items in the order of keys"),
+            Workload::Readrandom => ("readrandom", "get items"),
+            Workload::Readmissing => ("readmissing", "get keys that are not there, between those that are"),
+            Workload::Seekrandom => ("seekrandom", "scan --scan-items items from a random one on"),
+            Workload::Readwhilewriting => {
+                ("readwhilewriting", "readrandom, beside one more thread that puts")
+            }
+            Workload::Mixgraph => ("mixgraph", "Facebook's social graph: 83 % gets, 14 % puts, 3 % scans"),
+            Workload::YcsbLoad => ("ycsb-load", "put every item of YCSB's, in random order"),
+            Workload::Ycsb(Core::A) => ("ycsb-a", "50 % reads, 50 % updates"),
+            Workload::Ycsb(Core::B) => ("ycsb-b", "95 % reads, 5 % updates"),
+            Workload::Ycsb(Core::C) => ("ycsb-c", "reads"),
+            Workload::Ycsb(Core::D) => ("ycsb-d", "95 % reads of the latest items, 5 % inserts"),
+            Workload::Ycsb(Core::E) => ("ycsb-e", "95 % scans of 1 to 100 items, 5 % inserts"),
+            Workload::Ycsb(Core::F) => ("ycsb-f", "50 % reads, 50 % read-modify-writes"),
+            Workload::Settle => ("settle", "wait until flushes and merges have nothing to do"),
+            Workload::Flush => ("flush", "write what is in memory to tables"),
+            Workload::Compact => ("compact", "merge everything"),
+            Workload::Reopen => ("reopen", "close and open the store: its caches are empty then"),
+            Workload::Device => ("device", "the device alone: what the rest is to be held against"),
+        }
+    }
+}
+
+impl ValueEnum for Workload {
+    fn value_variants<'a>() -> &'a [Workload] {
+        use Workload::*;
+        &[
+            Fillseq,
+            Fillrandom,
+            Overwrite,
+            Deleterandom,
+            Readseq,
+            Readrandom,
+            Readmissing,
+            Seekrandom,
+            Readwhilewriting,
+            Mixgraph,
+            YcsbLoad,
+            Ycsb(Core::A),
+            Ycsb(Core::B),
+            Ycsb(Core::C),
+            Ycsb(Core::D),
+            Ycsb(Core::E),
+            Ycsb(Core::F),
+            Settle,
+            Flush,
+            Compact,
+            Reopen,
+            Device,
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        let (name, help) = self.spelled();
+        Some(clap::builder::PossibleValue::new(name).help(help))
+    }
 }

@@ -263,6 +263,9 @@ pub(super) fn print(device: &Device, screen: &mut Screen) -> Result<(), Failure>
 
 /// `device-random` and `device-sequential`, SVG and CSV: a line, or a bar, for each time it was measured.
 pub(super) fn plot(measured: &[Device], directory: &Path) -> Result<(), Failure> {
+    if measured.is_empty() {
+        return Ok(());
+    }
     let series = |(index, device): (usize, &Device)| Series {
         name: run_name(index),
         points: device.random.iter().map(|random| (random.depth as f64, random.a_second())).collect(),

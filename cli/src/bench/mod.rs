@@ -1,7 +1,18 @@
 //! The command bench: workloads by the names that users of db_bench know, in the order given.
 
+mod cost;
 mod device;
 mod direct;
+mod distribution;
+mod items;
+mod keys;
+mod measure;
+mod mixgraph;
+mod record;
+mod report;
+mod store;
+mod work;
+mod ycsb;
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +23,12 @@ use crate::arguments::{self, Global, Workload};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::screen::Screen;
+use device::Device;
+use measure::Outcome;
+use store::Engine;
+
+pub(crate) use distribution::Distribution;
+pub(crate) use ycsb::Core;
 
 /// Where the bench works; a temporary directory is removed when this is dropped.
 enum Place {
@@ -52,28 +69,100 @@ fn stop_if_asked() -> Result<(), Failure> {
 }
 
 pub(crate) fn run(global: &Global, arguments: arguments::Bench) -> Result<(), Failure> {
+    if global.read_only {
+        return Err(Failure::Usage("the bench writes; it cannot be --read-only".to_string()));
+    }
     interrupt::watch()?;
     let place = Place::make(&arguments)?;
     if let Some(directory) = &arguments.plot {
         make_directory(directory)?;
     }
-    let mut measured = Vec::new();
-    for workload in &arguments.workloads {
-        match workload {
-            Workload::Device => measured.push(device::measure(&arguments, place.path())?),
+    let mut results = Results::default();
+    let ended = run_steps(global, &arguments, place.path(), &mut results);
+    // What was measured before a failure or Ctrl-C is told all the same.
+    results.tell(global, &arguments)?;
+    ended?;
+    match results.outcomes.iter().filter(|outcome| outcome.record.answers.wrong > 0).count() {
+        0 => Ok(()),
+        wrong => Err(Failure::Check(wrong)),
+    }
+}
+
+fn run_steps(
+    global: &Global,
+    arguments: &arguments::Bench,
+    directory: &Path,
+    results: &mut Results,
+) -> Result<(), Failure> {
+    let needs_store = arguments.workloads.iter().any(|workload| *workload != Workload::Device);
+    let mut engine = None;
+    if needs_store {
+        engine = Some(Engine::open(global, arguments, directory)?);
+    }
+    for (index, step) in (0..).zip(measure::steps(arguments)) {
+        match (step.workload, &mut engine) {
+            (Workload::Device, _) => {
+                results.order.push(Measured::Device(results.devices.len()));
+                results.devices.push(device::measure(arguments, directory)?);
+            }
+            (Workload::Settle | Workload::Flush | Workload::Compact | Workload::Reopen, Some(engine)) => {
+                results.push(measure::maintain(engine, step.workload)?);
+            }
+            (_, Some(engine)) => results.push(measure::measure(engine, arguments, step, index)?),
+            (_, None) => unreachable!("only device needs no store"),
         }
+        stop_if_asked()?;
     }
-    if let Some(directory) = &arguments.plot {
-        device::plot(&measured, directory)?;
+    match &mut engine {
+        Some(engine) => engine.close(),
+        None => Ok(()),
     }
-    let mut screen = Screen::new();
-    if global.json {
-        let workloads: Vec<_> = measured.iter().map(device::to_json).collect();
-        screen.json(&json!({"workloads": workloads}))?;
-    } else {
-        for device in &measured {
-            device::print(device, &mut screen)?;
+}
+
+/// Which of the results comes next.
+enum Measured {
+    Device(usize),
+    Outcome(usize),
+}
+
+#[derive(Default)]
+struct Results {
+    order: Vec<Measured>,
+    devices: Vec<Device>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Results {
+    fn push(&mut self, outcome: Outcome) {
+        self.order.push(Measured::Outcome(self.outcomes.len()));
+        self.outcomes.push(outcome);
+    }
+
+    fn tell(&self, global: &Global, arguments: &arguments::Bench) -> Result<(), Failure> {
+        if let Some(directory) = &arguments.plot {
+            device::plot(&self.devices, directory)?;
+            report::plot(&self.outcomes, directory)?;
         }
+        if let Some(path) = &arguments.series {
+            report::write_series(&self.outcomes, path)?;
+        }
+        let mut screen = Screen::new();
+        if global.json {
+            let workload = |measured: &Measured| match measured {
+                Measured::Device(index) => self.devices.get(*index).map(device::to_json),
+                Measured::Outcome(index) => {
+                    self.outcomes.get(*index).map(|outcome| report::to_json(outcome, arguments))
+                }
+            };
+            let workloads: Vec<_> = self.order.iter().filter_map(workload).collect();
+            let configuration = report::configuration(global, arguments);
+            screen.json(&json!({"configuration": configuration, "workloads": workloads}))?;
+        } else {
+            for device in &self.devices {
+                device::print(device, &mut screen)?;
+            }
+            report::print(&self.outcomes, arguments, &mut screen)?;
+        }
+        screen.finish()
     }
-    screen.finish()
 }

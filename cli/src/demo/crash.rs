@@ -13,8 +13,8 @@ use trine::Db;
 use super::Run;
 use super::check::Check;
 use super::load::{self, Done, Written};
-use super::system;
 use crate::failure::Failure;
+use crate::system;
 use crate::{interrupt, progress, stats, text};
 
 /// Records after the last one found, of which none may be there.

@@ -130,7 +130,7 @@ impl Loader {
         let done = Done {
             written: Written::of(&self.db.stats().write),
             settle_ns: started.elapsed().as_nanos() as u64,
-            resident_peak_bytes: super::system::resident_peak_bytes(),
+            resident_peak_bytes: crate::system::resident_peak_bytes(),
         };
         self.tell("done", &done)?;
         self.screen.flush()?;

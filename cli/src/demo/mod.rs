@@ -12,7 +12,6 @@ mod meter;
 mod reads;
 mod records;
 mod report;
-mod system;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -22,7 +21,7 @@ use trine::Db;
 
 use crate::arguments::{self, Global};
 use crate::failure::Failure;
-use crate::{interrupt, progress};
+use crate::{interrupt, progress, system};
 use check::Check;
 use expectation::Expectation;
 use meter::Cost;

@@ -20,6 +20,25 @@ fn status_bytes(field: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
+/// Processor time of all threads of this process.
+pub(crate) fn cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// What this process made the kernel read and write on devices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelIo {
+    pub(crate) read_bytes: u64,
+}
+
+/// What the kernel counts for this process.
+pub(crate) fn kernel_io() -> Option<KernelIo> {
+    let counts = fs::read_to_string("/proc/self/io").ok()?;
+    let count = |field| counts.lines().find_map(|line: &str| line.strip_prefix(field))?.trim().parse().ok();
+    Some(KernelIo { read_bytes: count("read_bytes:")? })
+}
+
 /// Space the files of a flat directory take on disk.
 pub(crate) fn disk_bytes(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

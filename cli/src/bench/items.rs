@@ -1,0 +1,126 @@
+//! What a bench store holds, remembered in the store itself: which items there are and how they look.
+
+use serde::{Deserialize, Serialize};
+
+use super::keys::{Permutation, Shape};
+use super::ycsb;
+
+/// The keyspace that marks a store as the bench's own, and the key of its state.
+pub(super) const MARK: &str = ".bench";
+pub(super) const STATE_KEY: &[u8] = b"state";
+
+/// What the store holds.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub(super) struct State {
+    pub(super) main: Option<Items>,
+    pub(super) ycsb: Option<Items>,
+}
+
+/// Which of the two sets of items, each in a keyspace of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Family {
+    Main,
+    Ycsb,
+}
+
+impl Family {
+    /// The keyspace's name.
+    pub(super) fn keyspace(self) -> &'static str {
+        match self {
+            Family::Main => ".bench.items",
+            Family::Ycsb => ".bench.ycsb",
+        }
+    }
+}
+
+impl State {
+    pub(super) fn of(&self, family: Family) -> Option<&Items> {
+        match family {
+            Family::Main => self.main.as_ref(),
+            Family::Ycsb => self.ycsb.as_ref(),
+        }
+    }
+
+    /// Keys and values of both sets; `None` if either is not known.
+    pub(super) fn live_bytes(&self) -> Option<u64> {
+        [&self.main, &self.ycsb].into_iter().flatten().map(|items| items.live_bytes).sum()
+    }
+
+    pub(super) fn of_mut(&mut self, family: Family) -> &mut Option<Items> {
+        match family {
+            Family::Main => &mut self.main,
+            Family::Ycsb => &mut self.ycsb,
+        }
+    }
+}
+
+/// The order in which items are put.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Order {
+    /// Of their keys.
+    Sequential,
+    /// A permutation of the keys below the bound.
+    Random,
+    /// YCSB's: keys scattered over all there can be.
+    Scattered,
+}
+
+/// Items, numbered from 0 on in the order they are put; the first `count` of them are in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Items {
+    pub(super) order: Order,
+    pub(super) count: u64,
+    /// How many a whole load has.
+    pub(super) bound: u64,
+    pub(super) seed: u64,
+    pub(super) key_bytes: usize,
+    pub(super) compressible_percent: u64,
+    pub(super) value_bytes: u32,
+    /// Some may have been deleted.
+    pub(super) has_gaps: bool,
+    /// Keys and values that a reader can see; `None` once that is not known.
+    pub(super) live_bytes: Option<u64>,
+}
+
+impl Items {
+    pub(super) fn shape(&self) -> Shape {
+        Shape { key_bytes: self.key_bytes, compressible_percent: self.compressible_percent }
+    }
+
+    /// Whether every key up to the bound is there.
+    pub(super) fn is_whole(&self) -> bool {
+        let is_dense = match self.order {
+            Order::Sequential => true,
+            Order::Random => self.count >= self.bound,
+            Order::Scattered => false,
+        };
+        is_dense && !self.has_gaps
+    }
+
+    pub(super) fn numbering(&self) -> Numbering {
+        match self.order {
+            Order::Sequential => Numbering::Sequential,
+            Order::Random => Numbering::Random(Permutation::new(self.bound, self.seed)),
+            Order::Scattered => Numbering::Scattered,
+        }
+    }
+}
+
+/// From an item to the number of its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Numbering {
+    Sequential,
+    Random(Permutation),
+    Scattered,
+}
+
+impl Numbering {
+    pub(super) fn number(&self, item: u64) -> u64 {
+        match self {
+            Numbering::Sequential => item,
+            Numbering::Random(order) => order.of(item),
+            Numbering::Scattered => ycsb::key_number(item),
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The bench's store: opened with care not to touch another's, and what stands in its place for `null`.
+
+use std::path::{Path, PathBuf};
+
+use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
+
+use super::items::{Family, Items, MARK, Order, STATE_KEY, State};
+use crate::arguments::{Bench, EngineName, Global};
+use crate::failure::Failure;
+use crate::text::parse_bytes;
+
+/// Settings of `--set`, told apart by whose they are.
+#[derive(Default)]
+struct Settings {
+    store: Vec<(String, String)>,
+    keyspace: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// Asks a store that is made for this, in `directory`, which names there are.
+    fn sort(given: &[(String, String)], directory: &Path) -> Result<Settings, Failure> {
+        if given.is_empty() {
+            return Ok(Settings::default());
+        }
+        let scratch = tempfile::tempdir_in(directory)
+            .map_err(|source| Failure::file("create a directory in", directory, source))?;
+        let db = Db::builder(scratch.path().join("names")).memory_bytes(32 << 20).open()?;
+        let of_store: Vec<&str> = db.settings().iter().map(|setting| setting.name).collect();
+        let keyspace = db.ordered("names").open()?;
+        let of_keyspace: Vec<&str> = keyspace.settings().iter().map(|setting| setting.name).collect();
+        db.close()?;
+        let mut settings = Settings::default();
+        for (name, value) in given {
+            let setting = (name.clone(), value.clone());
+            if of_store.contains(&name.as_str()) {
+                settings.store.push(setting);
+            } else if of_keyspace.contains(&name.as_str()) {
+                settings.keyspace.push(setting);
+            } else {
+                let all = [of_store, of_keyspace].concat().join(", ");
+                return Err(Failure::Usage(format!("there is no setting {name:?}; there are: {all}")));
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// What is measured.
+pub(super) struct Engine<'a> {
+    arguments: &'a Bench,
+    global: &'a Global,
+    path: PathBuf,
+    settings: Settings,
+    /// `None` for `null`.
+    db: Option<Db>,
+    pub(super) state: State,
+}
+
+impl<'a> Engine<'a> {
+    /// Opens or makes the store in `directory`.
+    pub(super) fn open(
+        global: &'a Global,
+        arguments: &'a Bench,
+        directory: &Path,
+    ) -> Result<Engine<'a>, Failure> {
+        let path = directory.join("store");
+        let mut engine = Engine {
+            arguments,
+            global,
+            path,
+            settings: Settings::default(),
+            db: None,
+            state: State::default(),
+        };
+        if arguments.engine == EngineName::Trine {
+            if !arguments.any_store {
+                engine.refuse_foreign(directory)?;
+            }
+            engine.settings = Settings::sort(&arguments.settings, directory)?;
+            engine.open_db()?;
+        }
+        Ok(engine)
+    }
+
+    fn refuse_foreign(&self, directory: &Path) -> Result<(), Failure> {
+        let foreign = |path: &Path| {
+            let path = path.display();
+            let hint = "give --dir another directory, or --any-store to work beside what it holds";
+            Failure::Usage(format!("{path} is a store that the bench did not make; {hint}"))
+        };
+        if directory.join("STORE").exists() {
+            return Err(foreign(directory));
+        }
+        let is_empty = std::fs::read_dir(&self.path).map_or(true, |mut entries| entries.next().is_none());
+        if is_empty {
+            return Ok(());
+        }
+        let db = Db::builder(&self.path).create(Create::Never).access(Access::ReadOnly).open()?;
+        let keyspaces = db.keyspaces();
+        db.close()?;
+        let is_own = keyspaces.is_empty() || keyspaces.iter().any(|keyspace| keyspace.name == MARK);
+        if is_own { Ok(()) } else { Err(foreign(&self.path)) }
+    }
+
+    fn open_db(&mut self) -> Result<(), Failure> {
+        let mut builder = Db::builder(&self.path);
+        if let Some(memory_bytes) = self.global.memory {
+            builder = builder.memory_bytes(memory_bytes);
+        }
+        if self.arguments.sync {
+            builder = builder.durability(Durability::Sync);
+        }
+        for (name, value) in &self.settings.store {
+            builder = match parse_bytes(value) {
+                Ok(number) => builder.set(name, number),
+                Err(_) => builder.set(name, value.as_str()),
+            };
+        }
+        let db = builder.open()?;
+        let state = db.ordered(MARK).open()?.get(STATE_KEY)?;
+        if let Some(state) = state {
+            self.state = serde_json::from_slice(&state).map_err(|error| {
+                Failure::Other(format!("the state of the bench store is damaged: {error}"))
+            })?;
+        }
+        self.db = Some(db);
+        Ok(())
+    }
+
+    /// `None` for `null`.
+    pub(super) fn db(&self) -> Option<&Db> {
+        self.db.as_ref()
+    }
+
+    /// The store's directory; `None` for `null`.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.db.is_some().then_some(&self.path)
+    }
+
+    pub(super) fn reopen(&mut self) -> Result<(), Failure> {
+        if let Some(db) = self.db.take() {
+            db.close()?;
+            self.open_db()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self) -> Result<(), Failure> {
+        match self.db.take() {
+            Some(db) => Ok(db.close()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers what the store holds.
+    pub(super) fn save(&self) -> Result<(), Failure> {
+        if let Some(db) = &self.db {
+            let state = serde_json::to_vec(&self.state)
+                .map_err(|error| Failure::Other(format!("the state does not become JSON: {error}")))?;
+            db.ordered(MARK).open()?.put(STATE_KEY, state)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the items and begins with none.
+    pub(super) fn begin(&mut self, family: Family, order: Order) -> Result<(), Failure> {
+        *self.state.of_mut(family) = None;
+        self.save()?;
+        if let Some(db) = &self.db
+            && db.keyspaces().iter().any(|keyspace| keyspace.name == family.keyspace())
+        {
+            db.drop_keyspace(family.keyspace())?;
+        }
+        *self.state.of_mut(family) = Some(Items {
+            order,
+            count: 0,
+            bound: self.arguments.items,
+            seed: self.arguments.seed,
+            key_bytes: usize::from(self.arguments.key_bytes.unwrap_or(16)),
+            compressible_percent: u64::from(self.arguments.compressible.unwrap_or(0)),
+            value_bytes: self.arguments.value_bytes,
+            has_gaps: false,
+            live_bytes: Some(0),
+        });
+        Ok(())
+    }
+
+    /// The items that a workload is to work on.
+    pub(super) fn items(&self, family: Family, workload: &str) -> Result<&Items, Failure> {
+        let load = if family == Family::Main { "fillseq or fillrandom" } else { "ycsb-load" };
+        let items = self.state.of(family).filter(|items| items.count > 0).ok_or_else(|| {
+            Failure::Usage(format!("{workload} has nothing to work on: run {load} before it"))
+        })?;
+        let wrong = |what: &str, loaded: u64, given: u64| {
+            Failure::Usage(format!("the items were loaded with {what} {loaded}, not {given}"))
+        };
+        let compressible = items.compressible_percent;
+        match (self.arguments.key_bytes, self.arguments.compressible) {
+            (Some(given), _) if usize::from(given) != items.key_bytes => {
+                Err(wrong("--key-bytes", items.key_bytes as u64, u64::from(given)))
+            }
+            (_, Some(given)) if u64::from(given) != compressible => {
+                Err(wrong("--compressible", compressible, u64::from(given)))
+            }
+            _ => Ok(items),
+        }
+    }
+
+    /// What a workload's threads ask.
+    pub(super) fn target(&self, family: Family) -> Result<Target, Failure> {
+        let Some(db) = &self.db else { return Ok(Target::Null) };
+        let mut builder = db.ordered(family.keyspace());
+        for (name, value) in &self.settings.keyspace {
+            builder = match parse_bytes(value) {
+                Ok(number) => builder.set(name, number),
+                Err(_) => builder.set(name, value.as_str()),
+            };
+        }
+        Ok(Target::Store { keyspace: builder.open()?, db: db.clone() })
+    }
+}
+
+/// The keyspace that is asked, or nothing.
+pub(super) enum Target {
+    Store { db: Db, keyspace: Keyspace<Ordered> },
+    Null,
+}
+
+/// What was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    Value,
+    Nothing,
+    /// Nobody was asked.
+    Unasked,
+}
+
+/// Writes that go in together.
+pub(super) struct Pending {
+    batch: Option<trine::Batch>,
+    pub(super) count: u32,
+}
+
+impl Target {
+    pub(super) fn get(&self, key: &[u8], value: &mut Vec<u8>) -> trine::Result<Found> {
+        match self {
+            Target::Store { keyspace, .. } => {
+                Ok(if keyspace.get_into(key, value)? { Found::Value } else { Found::Nothing })
+            }
+            Target::Null => Ok(Found::Unasked),
+        }
+    }
+
+    pub(super) fn put(&self, key: &[u8], value: &[u8]) -> trine::Result<()> {
+        match self {
+            Target::Store { keyspace, .. } => keyspace.put(key, value),
+            Target::Null => Ok(()),
+        }
+    }
+
+    pub(super) fn delete(&self, key: &[u8]) -> trine::Result<()> {
+        match self {
+            Target::Store { keyspace, .. } => keyspace.delete(key),
+            Target::Null => Ok(()),
+        }
+    }
+
+    /// Up to `items_max` items from `key` on; `None` for `null`.
+    pub(super) fn scan(
+        &self,
+        key: &[u8],
+        items_max: u64,
+        mut look: impl FnMut(&[u8], &[u8]),
+    ) -> trine::Result<Option<u64>> {
+        let Target::Store { keyspace, .. } = self else { return Ok(None) };
+        let mut cursor = keyspace.cursor(key..);
+        let mut count = 0;
+        while count < items_max
+            && let Some((key, value)) = cursor.next()?
+        {
+            look(key, value);
+            count += 1;
+        }
+        Ok(Some(count))
+    }
+
+    /// A reader of everything from `key` on; `None` for `null`.
+    pub(super) fn cursor(&self, key: &[u8]) -> Option<trine::Cursor> {
+        match self {
+            Target::Store { keyspace, .. } => Some(keyspace.cursor(key..)),
+            Target::Null => None,
+        }
+    }
+
+    pub(super) fn pending(&self) -> Pending {
+        let batch = match self {
+            Target::Store { db, .. } => Some(db.batch()),
+            Target::Null => None,
+        };
+        Pending { batch, count: 0 }
+    }
+
+    /// Adds a put, or a deletion where there is no value.
+    pub(super) fn add(&self, pending: &mut Pending, key: &[u8], value: Option<&[u8]>) -> trine::Result<()> {
+        pending.count += 1;
+        match (self, &mut pending.batch, value) {
+            (Target::Store { keyspace, .. }, Some(batch), Some(value)) => batch.put(keyspace, key, value),
+            (Target::Store { keyspace, .. }, Some(batch), None) => batch.delete(keyspace, key),
+            _ => Ok(()),
+        }
+    }
+
+    /// Commits what is pending and begins anew.
+    pub(super) fn commit(&self, pending: &mut Pending) -> trine::Result<()> {
+        match std::mem::replace(pending, self.pending()).batch {
+            Some(batch) => batch.commit(),
+            None => Ok(()),
+        }
+    }
+}
