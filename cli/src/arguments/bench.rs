@@ -71,6 +71,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = value_parser!(u64).range(1..=1 << 30))]
     pub(crate) scan_items: u64,
+    /// Keys that multireadrandom asks for together; each counts as an operation.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
+    pub(crate) multi_keys: u32,
     /// Puts a second of the writer in readwhilewriting; without it, as many as it can.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) writes_a_second: Option<u64>,
@@ -124,6 +128,7 @@ pub(crate) enum Workload {
     Readseq,
     Readrandom,
     Readmissing,
+    Multireadrandom,
     Seekrandom,
     Readwhilewriting,
     Mixgraph,
@@ -143,8 +148,8 @@ impl Workload {
 
     /// Whether it only reads, and so follows each step of a staged load.
     pub(crate) fn is_read(self) -> bool {
-        use Workload::{Readmissing, Readrandom, Readseq, Seekrandom};
-        matches!(self, Readseq | Readrandom | Readmissing | Seekrandom)
+        use Workload::{Multireadrandom, Readmissing, Readrandom, Readseq, Seekrandom};
+        matches!(self, Readseq | Readrandom | Readmissing | Multireadrandom | Seekrandom)
     }
 
     /// Name and help.
@@ -157,6 +162,9 @@ impl Workload {
             Workload::Readseq => ("readseq", "read items in the order of keys"),
             Workload::Readrandom => ("readrandom", "get items"),
             Workload::Readmissing => ("readmissing", "get keys that are not there, between those that are"),
+            Workload::Multireadrandom => {
+                ("multireadrandom", "get --multi-keys items together, again and again")
+            }
             Workload::Seekrandom => ("seekrandom", "scan --scan-items items from a random one on"),
             Workload::Readwhilewriting => {
                 ("readwhilewriting", "readrandom, beside one more thread that puts")
@@ -189,6 +197,7 @@ impl ValueEnum for Workload {
             Readseq,
             Readrandom,
             Readmissing,
+            Multireadrandom,
             Seekrandom,
             Readwhilewriting,
             Mixgraph,

@@ -210,6 +210,7 @@ fn script_of(workload: Workload, arguments: &Bench, items: &Items) -> Result<Scr
         Workload::Readseq => Script::ReadAll,
         Workload::Readrandom | Workload::Readwhilewriting => Script::Get,
         Workload::Readmissing => Script::GetMissing,
+        Workload::Multireadrandom => Script::MultiGet { keys: u64::from(arguments.multi_keys) },
         Workload::Seekrandom => Script::Scan { items: arguments.scan_items },
         Workload::Mixgraph if items.order == Order::Random && items.count < items.bound => {
             let (count, bound) = (items.count, items.bound);
@@ -270,6 +271,7 @@ fn latency_batch(job: &Job) -> u64 {
     match job.script {
         Script::Load | Script::Overwrite | Script::Delete => u64::from(job.batch),
         Script::ReadAll => work::READ_CHUNK,
+        Script::MultiGet { keys } => keys,
         _ => 1,
     }
 }

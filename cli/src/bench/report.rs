@@ -29,6 +29,7 @@ pub(super) fn configuration(global: &Global, arguments: &Bench) -> Value {
         "threads": arguments.threads,
         "batch": arguments.batch,
         "scan_items": arguments.scan_items,
+        "multi_keys": arguments.multi_keys,
         "sync": arguments.sync,
         "seed": arguments.seed,
         "memory_bytes": global.memory,

@@ -251,6 +251,14 @@ impl Target {
         }
     }
 
+    /// The values of all the keys, asked for together; `None` for `null`.
+    pub(super) fn multi_get(&self, keys: &[Vec<u8>]) -> trine::Result<Option<Vec<Option<trine::Value>>>> {
+        match self {
+            Target::Store { keyspace, .. } => keyspace.multi_get(keys).map(Some),
+            Target::Null => Ok(None),
+        }
+    }
+
     pub(super) fn put(&self, key: &[u8], value: &[u8]) -> trine::Result<()> {
         match self {
             Target::Store { keyspace, .. } => keyspace.put(key, value),

@@ -8,11 +8,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::check::InOrder;
 use super::distribution::Chooser;
 use super::items::Numbering;
 use super::keys::Shape;
 use super::mixgraph::{self, Mixgraph};
-use super::record::{Answers, Kind, Record, Seconds, Window, nanoseconds};
+use super::record::{Kind, Record, Seconds, Window, nanoseconds};
 use super::store::{Found, Pending, Target};
 use super::ycsb::{self, Core};
 use crate::dice::Dice;
@@ -37,6 +38,7 @@ pub(super) enum Script {
     ReadAll,
     Get,
     GetMissing,
+    MultiGet { keys: u64 },
     Scan { items: u64 },
     Mixgraph(Mixgraph),
     Ycsb(Core),
@@ -150,6 +152,7 @@ struct Worker<'a> {
     now: Instant,
     key: Vec<u8>,
     value: Vec<u8>,
+    keys: Vec<Vec<u8>>,
     pending: Pending,
     record: Record,
     window: Option<Window<'a>>,
@@ -168,6 +171,7 @@ impl<'a> Worker<'a> {
             now: shared.started,
             key: Vec::new(),
             value: Vec::new(),
+            keys: Vec::new(),
             pending: job.target.pending(),
             record: Record::new(),
             window: seconds.map(Window::new).transpose()?,
@@ -253,6 +257,7 @@ impl<'a> Worker<'a> {
                 self.job.shape.missing_key(number, &mut self.key);
                 self.get_key(Expected::Nothing)
             }
+            Script::MultiGet { keys } => self.multi_get(*keys),
             Script::Scan { items } => {
                 let item = self.choose();
                 self.scan(self.job.numbering.number(item), *items)
@@ -382,6 +387,40 @@ impl<'a> Worker<'a> {
         let found = self.job.target.get(&self.key, &mut self.value)?;
         self.ended(Kind::Get, 1, started)?;
         self.check(found, expected);
+        Ok(())
+    }
+
+    /// Gets so many items together, or as many as are left to do.
+    fn multi_get(&mut self, keys_max: u64) -> Result<(), Failure> {
+        let job = self.job;
+        let count = keys_max.min(self.quota - self.record.operations);
+        self.keys.resize_with(usize::try_from(count).unwrap_or(usize::MAX), Vec::new);
+        for index in 0..self.keys.len() {
+            let number = job.numbering.number(self.choose());
+            job.shape.key(number, &mut self.keys[index]);
+        }
+        let started = Instant::now();
+        let values = job.target.multi_get(&self.keys)?;
+        self.ended(Kind::Get, count, started)?;
+        if let Some(values) = &values
+            && values.len() != self.keys.len()
+        {
+            let given = values.len();
+            self.record.answers.wrong(|| format!("{count} keys together gave {given} answers"));
+        }
+        for index in 0..self.keys.len() {
+            std::mem::swap(&mut self.key, &mut self.keys[index]);
+            let found = match values.as_ref().map(|values| values.get(index).and_then(Option::as_ref)) {
+                None => Found::Unasked,
+                Some(None) => Found::Nothing,
+                Some(Some(value)) => {
+                    self.value.clear();
+                    self.value.extend_from_slice(value);
+                    Found::Value
+                }
+            };
+            self.check(found, Expected::of(job));
+        }
         Ok(())
     }
 
@@ -520,26 +559,6 @@ enum Expected {
 impl Expected {
     fn of(job: &Job) -> Expected {
         if job.has_gaps { Expected::Either } else { Expected::Value }
-    }
-}
-
-/// Looks at the items of a scan: keys ascend, values are those of their keys.
-struct InOrder<'a> {
-    shape: Shape,
-    previous: &'a mut Vec<u8>,
-    answers: &'a mut Answers,
-}
-
-impl InOrder<'_> {
-    fn look(&mut self, key: &[u8], value: &[u8]) {
-        if !self.previous.is_empty() && self.previous.as_slice() >= key {
-            self.answers.wrong(|| format!("key {} does not follow the one before it", text::hex(key)));
-        }
-        if !self.shape.is_value(key, value) {
-            self.answers.wrong(|| format!("key {} has a value that is not its own", text::hex(key)));
-        }
-        self.previous.clear();
-        self.previous.extend_from_slice(key);
     }
 }
 

@@ -83,8 +83,8 @@ fn of_kind(row: &Value, kind: &str) -> u64 {
 #[test]
 fn the_workloads_of_db_bench_add_up() {
     let place = Place::new();
-    let names = "fillseq,readseq,fillrandom,flush,settle,reopen,readrandom,readmissing,seekrandom,readseq,\
-                 overwrite,readwhilewriting,mixgraph,deleterandom,readrandom,compact";
+    let names = "fillseq,readseq,fillrandom,flush,settle,reopen,readrandom,readmissing,multireadrandom,seekrandom,\
+                 readseq,overwrite,readwhilewriting,mixgraph,deleterandom,readrandom,compact";
     let arguments = ["--items", "3000", "--operations", "1000", "--threads", "3", "--scan-items", "10"];
     let report = bench(&place, names, &arguments);
     let rows = rows(&report);
@@ -98,7 +98,9 @@ fn the_workloads_of_db_bench_add_up() {
             (number(row, "operations"), number(row, "found"), number(row, "absent"));
         match row["name"].as_str().expect("a name") {
             "fillseq" | "fillrandom" => assert_eq!((operations, number(row, "items")), (3000, 3000)),
-            "readrandom" | "readmissing" | "readwhilewriting" => assert_eq!(found + absent, 1000, "{row}"),
+            "readrandom" | "readmissing" | "multireadrandom" | "readwhilewriting" => {
+                assert_eq!(found + absent, 1000, "{row}")
+            }
             "seekrandom" => assert!((9000..=10_000).contains(&number(row, "scanned")), "{row}"),
             "readseq" => assert_eq!((operations, number(row, "scanned")), (1000, 1000)),
             "mixgraph" => {
@@ -111,9 +113,10 @@ fn the_workloads_of_db_bench_add_up() {
     }
     let of = |name| rows.iter().find(|row| row["name"] == name).expect("it ran");
     assert_eq!(number(of("readrandom"), "found"), 1000);
+    assert_eq!(number(of("multireadrandom"), "found"), 1000);
     assert_eq!(number(of("readmissing"), "absent"), 1000);
     assert!(number(&of("readwhilewriting")["writer"], "operations") > 0);
-    assert!(number(&rows[14], "absent") > 0, "some were deleted: {}", rows[14]);
+    assert!(number(&rows[15], "absent") > 0, "some were deleted: {}", rows[15]);
     assert!(of("fillrandom")["write_amplification_with_log"].as_f64().is_some_and(|times| times > 1.0));
     assert!(of("reopen")["memory_budget_bytes"].as_u64() >= Some(32 << 20));
 }
@@ -179,7 +182,8 @@ fn a_staged_load_is_read_at_each_step() {
 #[test]
 fn null_is_the_driver_alone() {
     let place = Place::new();
-    let names = "fillrandom,readrandom,readmissing,seekrandom,readseq,deleterandom,mixgraph,ycsb-load,ycsb-d";
+    let names = "fillrandom,readrandom,readmissing,multireadrandom,seekrandom,readseq,deleterandom,mixgraph,\
+                 ycsb-load,ycsb-d";
     let report = bench(&place, names, &["--engine", "null", "--items", "1000", "--threads", "2"]);
     for row in rows(&report) {
         check_row(row);
