@@ -1,4 +1,5 @@
-//! Memory of a whole store: what merges leave of the cache, and how they wait for memory.
+//! Memory of a whole store: what merges leave of the cache, how they wait for memory, and what gets cost at
+//! several ratios of data to memory.
 
 use crate::base::id::ItemKind;
 use crate::base::sync::{Arc, Ordering};
@@ -79,6 +80,26 @@ fn a_merge_does_not_empty_the_cache() {
     store.compact().expect("no fault");
     assert!(reads_of(&store, &keyspace, COUNT, 0..COUNT) > 200, "what nobody read is not cached");
     store.close().expect("no fault");
+}
+
+/// Device reads a get at data : memory of 10 and 100, memory being what the cache has: filters and fences all
+/// pinned, so that an absent key costs nothing and a present one its block; or few of them, so that a present
+/// key costs a page of each beside, and an absent one its filter's.
+#[test]
+fn gets_cost_what_memory_does_not_hold() {
+    for (memory_bytes, count, present, absent) in
+        [(1 << 20, 40_000, 0.8..1.05, 0.0..0.05), (256 << 10, 110_000, 2.0..3.1, 0.5..1.1)]
+    {
+        let (store, keyspace) = settled(memory_bytes, count);
+        let some = |first: u64| (0..2000).map(move |step| (first + step * 7919) % count);
+        reads_of(&store, &keyspace, count, some(1));
+        let reads = reads_of(&store, &keyspace, count, some(3)) as f64 / 2000.0;
+        assert!(present.contains(&reads), "{memory_bytes}: {reads} reads a get");
+        let others = (0..2000).map(|step| count + step);
+        let reads = reads_of(&store, &keyspace, count, others) as f64 / 2000.0;
+        assert!(absent.contains(&reads), "{memory_bytes}: {reads} reads a get of what is not there");
+        store.close().expect("no fault");
+    }
 }
 
 /// A merge that other merges have the memory for waits, and one may always run.
