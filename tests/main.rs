@@ -11,6 +11,7 @@
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
+//! - `policies`: merge policies, the age of deletes, queues.
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `fixture`: a store written by an earlier build still opens.
 //!
@@ -28,6 +29,7 @@ mod fixture;
 mod full_disk;
 mod limits;
 mod ranges;
+mod policies;
 mod reads;
 mod rng;
 mod snapshots;

@@ -168,7 +168,7 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
     compression 10 = 0, 0, 1, ["none", "lz4"],
         "How blocks of new tables are stored. none: as they are. lz4: as LZ4 where that saves an eighth; \
          the cache holds them decompressed, and a larger block_bytes makes more of it.";
-    runs_per_level 20 = 1, 1, 63,
+    runs_per_level 20 = 4, 1, 63,
         "Runs of each level above the last, and never more than `size_ratio` - 1. \
          Larger: less rewriting, more runs to look into. 1: leveled; 63: tiered.";
     runs_in_last_level 21 = 1, 1, 63,

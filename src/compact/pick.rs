@@ -22,8 +22,8 @@
 //!   taken there (ties: the newest run, the lowest key).
 //! - A level with too many runs, and a resident run below, merges the two neighbours with the fewest bytes.
 //! - A table with a tombstone that is past its level's share of `delete_persist_within` goes down although
-//!   there is room; before anything but level 0. So does, after everything else, a table of many tombstones.
-//!   In the last level such a table is rewritten with what it overlaps in older runs.
+//!   there is room; before anything but level 0. So does, after everything else, a table of many tombstones,
+//!   of level 0 too. In the last level such a table is rewritten with what it overlaps in older runs.
 //!
 //! Invariants:
 //! 1. Tables of a run are disjoint and ascending before a pick and after it is done.
@@ -105,7 +105,7 @@ pub(crate) fn pick(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick
     }
     match due {
         Some(level) => Some(shape.relieve(level)),
-        None => shape.sweep(|table, level| level > 0 && table.is_mostly_tombstones()),
+        None => shape.sweep(|table, _| table.is_mostly_tombstones()),
     }
 }
 

@@ -1,0 +1,116 @@
+//! Merge policies as a user sees them: deletes leave within their bound, a queue stays quick to read, a full
+//! merge ends, and writers go on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use trine::sim::World;
+use trine::{Db, Keyspace, KeyspaceStats};
+
+const POLICIES: [(&str, u64, u64); 4] =
+    [("leveled", 1, 1), ("lazy-leveled", 63, 1), ("tiered", 63, 63), ("between", 2, 2)];
+
+fn open(world: &World, above: u64, in_last: u64, within_s: u64) -> (Db, Keyspace<trine::Ordered>) {
+    let db = world.builder().memory_bytes(256 << 10).set("manifest_bytes", 16 << 10).open().unwrap();
+    let keyspace = db.ordered("items").set("runs_per_level", above).set("runs_in_last_level", in_last);
+    let keyspace = keyspace.set("size_ratio", 4).set("table_bytes", 64 << 10);
+    let keyspace = keyspace.set("delete_persist_within", within_s).open().unwrap();
+    (db, keyspace)
+}
+
+fn key(number: u32) -> [u8; 4] {
+    // Spread over the keys.
+    number.wrapping_mul(0x9e37_79b9).to_be_bytes()
+}
+
+fn tombstones(stats: &KeyspaceStats) -> u64 {
+    stats.levels.iter().map(|level| level.tombstones).sum()
+}
+
+/// Deletes are gone from disk with what they deleted once their bound has passed, though nobody writes, reads
+/// or compacts; without a bound they stay.
+#[test]
+fn deletes_are_gone_within_their_bound() {
+    const ITEMS: u32 = 20_000;
+    const BOUND_S: u64 = 1000;
+    for (name, above, in_last) in POLICIES {
+        for within_s in [BOUND_S, 0] {
+            let world = World::new(above + in_last);
+            let (db, items) = open(&world, above, in_last, within_s);
+            (0..ITEMS).for_each(|number| items.put(key(number), [7; 50]).unwrap());
+            db.flush().unwrap();
+            db.settle().unwrap();
+            (0..ITEMS).step_by(500).for_each(|number| items.delete(key(number)).unwrap());
+            world.run_until_idle();
+            for _ in 0..100 {
+                world.advance_ns(BOUND_S * 10_000_000);
+                world.run_until_idle();
+            }
+            let stats = items.stats().unwrap();
+            let live = u64::from(ITEMS - ITEMS / 500);
+            let is_gone = (stats.items, tombstones(&stats)) == (live, 0);
+            assert_eq!(is_gone, within_s > 0, "{name}, bound {within_s}: {stats:?}");
+        }
+    }
+}
+
+/// Items are put at one end and deleted from the other, in order: however long that goes on, the first item
+/// is found past a bounded number of tombstones, with few reads, once merges had their turn.
+#[test]
+fn a_queue_does_not_slow_its_reader() {
+    const LENGTH: u32 = 5000;
+    for (name, above, in_last) in POLICIES {
+        let world = World::new(above * in_last);
+        let (db, queue) = open(&world, above, in_last, 0);
+        let (mut most_tombstones, mut most_reads) = (0, 0);
+        (0..LENGTH).for_each(|number| queue.put(number.to_be_bytes(), [1; 60]).unwrap());
+        for head in 0..30_000u32 {
+            queue.put((head + LENGTH).to_be_bytes(), [1; 60]).unwrap();
+            queue.delete(head.to_be_bytes()).unwrap();
+            if head % 100 == 99 {
+                world.run_until_idle();
+                let before = db.stats().io.device_reads;
+                let first = queue.iter().next().unwrap().unwrap().0;
+                assert_eq!(&first[..], (head + 1).to_be_bytes());
+                most_reads = most_reads.max(db.stats().io.device_reads - before);
+                most_tombstones = most_tombstones.max(tombstones(&queue.stats().unwrap()));
+            }
+        }
+        assert!(most_tombstones <= 10 && most_reads <= 12, "{name}: {most_tombstones} {most_reads}");
+    }
+}
+
+/// A full merge leaves one run without tombstones, whatever the policy.
+#[test]
+fn full_merges_make_one_run() {
+    for (name, above, in_last) in POLICIES {
+        let world = World::new(3);
+        let (db, items) = open(&world, above, in_last, 0);
+        for round in 0..6 {
+            (0..4000).for_each(|number| items.put(key(number), [round; 40]).unwrap());
+        }
+        (0..4000).step_by(2).for_each(|number| items.delete(key(number)).unwrap());
+        db.compact().unwrap();
+        let stats = items.stats().unwrap();
+        let runs: u64 = stats.levels.iter().map(|level| level.runs).sum();
+        assert_eq!((runs, stats.items), (1, 2000), "{name}: {stats:?}");
+    }
+}
+
+/// Writes that go on do not keep a full merge from its end.
+#[test]
+fn full_merges_end_under_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::builder(directory.path().join("store")).memory_bytes(32 << 20).open().unwrap();
+    let items = db.ordered("items").open().unwrap();
+    (0..100_000).for_each(|number| items.put(key(number), [1; 60]).unwrap());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let numbers = (0..100_000).cycle().take_while(|_| !is_over.load(Ordering::Relaxed));
+            numbers.for_each(|number| items.put(key(number), [2; 60]).unwrap());
+        });
+        let merged = db.compact();
+        is_over.store(true, Ordering::Relaxed);
+        merged.unwrap();
+    });
+}
