@@ -101,13 +101,8 @@ impl History {
             opened.iter().for_each(|table| table.file().mark_obsolete());
             // Nothing is ever picked of a snapshot's version.
             let (oldest_tombstone_s, tombstones_dense) = (0, 0);
-            let place = |table| Placed {
-                table,
-                first_sequence,
-                last_sequence,
-                oldest_tombstone_s,
-                tombstones_dense,
-            };
+            let place =
+                |table| Placed { table, first_sequence, last_sequence, oldest_tombstone_s, tombstones_dense };
             placed.extend(opened.into_iter().map(place));
         }
         for point in store.points.alive() {

@@ -1,5 +1,6 @@
 //! The command bench: workloads by the names that users of db_bench know, in the order given.
 
+mod check;
 mod cost;
 mod device;
 mod direct;

@@ -8,11 +8,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::check::InOrder;
 use super::distribution::Chooser;
 use super::items::Numbering;
 use super::keys::Shape;
 use super::mixgraph::{self, Mixgraph};
-use super::record::{Answers, Kind, Record, Seconds, Window, nanoseconds};
+use super::record::{Kind, Record, Seconds, Window, nanoseconds};
 use super::store::{Found, Pending, Target};
 use super::ycsb::{self, Core};
 use crate::dice::Dice;
@@ -558,26 +559,6 @@ enum Expected {
 impl Expected {
     fn of(job: &Job) -> Expected {
         if job.has_gaps { Expected::Either } else { Expected::Value }
-    }
-}
-
-/// Looks at the items of a scan: keys ascend, values are those of their keys.
-struct InOrder<'a> {
-    shape: Shape,
-    previous: &'a mut Vec<u8>,
-    answers: &'a mut Answers,
-}
-
-impl InOrder<'_> {
-    fn look(&mut self, key: &[u8], value: &[u8]) {
-        if !self.previous.is_empty() && self.previous.as_slice() >= key {
-            self.answers.wrong(|| format!("key {} does not follow the one before it", text::hex(key)));
-        }
-        if !self.shape.is_value(key, value) {
-            self.answers.wrong(|| format!("key {} has a value that is not its own", text::hex(key)));
-        }
-        self.previous.clear();
-        self.previous.extend_from_slice(key);
     }
 }
 
