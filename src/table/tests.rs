@@ -385,8 +385,9 @@ fn ranges_are_kept_beside_items() {
         })
         .collect();
     let many: Vec<(&[u8], &[u8])> = many.iter().map(|[start, end]| (&**start, &**end)).collect();
-    type Pairs<'a> = &'a [(&'a [u8], &'a [u8])];
-    let sets: [(Pairs<'_>, &[u8], Option<&[u8]>); 5] = [
+    /// Ranges, and the bounds of a slice with them.
+    type Set<'a> = (&'a [(&'a [u8], &'a [u8])], &'a [u8], Option<&'a [u8]>);
+    let sets: [Set<'_>; 5] = [
         (&[(b"a", b"b")], b"a", Some(b"m")),
         (&[(b"k\0", b"l")], b"k", Some(b"m")),
         (&[(b"a", b"n"), (b"o", b"p\0")], b"a", Some(b"p")),
