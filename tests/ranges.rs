@@ -78,7 +78,7 @@ fn a_deleted_stretch_costs_a_seek() {
             assert_eq!(cursor.prev().unwrap().unwrap().0, key(49));
             db.stats().io.device_reads - before
         };
-        let runs = || items.stats().unwrap().levels.iter().map(|level| level.runs as u64).sum::<u64>();
+        let runs = || items.stats().unwrap().levels.iter().map(|level| level.runs).sum::<u64>();
         let in_memory = (scans(&items), runs());
         db.flush().unwrap();
         [in_memory, (scans(&items), runs())]
