@@ -30,7 +30,7 @@ const OPEN_FILES_MAX: usize = 512;
 /// Of a new store's first file.
 const FIRST_NUMBER: u64 = 1;
 
-/// A store of the lab: see the [module](self).
+/// A store of the lab: see the [module](crate::lab).
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
