@@ -194,11 +194,11 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// The writer of readwhilewriting: puts until the readers are done.
+    /// The writer of readwhilewriting: puts until the readers are done, and once at least.
     fn beside(&mut self) -> Result<(), Failure> {
         let a_second = self.job.writer.filter(|rate| *rate > 0);
         self.quota = u64::MAX;
-        while !self.shared.is_over() {
+        while self.record.operations == 0 || !self.shared.is_over() {
             if let Some(rate) = a_second {
                 let due = self.record.operations as f64 / rate as f64;
                 let ahead = due - self.shared.started.elapsed().as_secs_f64();
