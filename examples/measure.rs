@@ -196,7 +196,9 @@ impl Run<'_> {
         let written = stats.write.key_value_bytes.max(1) as f64;
         let tables = (stats.write.flush_bytes + stats.write.merge_write_bytes) as f64 / written;
         let log = stats.write.log_bytes as f64 / written;
-        println!("write amplification without log {tables:.2}, with log {:.2}", tables + log);
+        if stats.write.key_value_bytes > 0 {
+            println!("write amplification without log {tables:.2}, with log {:.2}", tables + log);
+        }
         println!("writers delayed {:.2} s", stats.write.delayed_ns as f64 / 1e9);
         for level in stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels) {
             println!(
