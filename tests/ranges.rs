@@ -92,6 +92,28 @@ fn a_deleted_stretch_costs_a_seek() {
     }
 }
 
+/// A deleted key between large values, which fences alone tell, is not found in an older run, with filters
+/// and without.
+#[test]
+fn large_values_beside_a_deleted_key_hide_it() {
+    for bits in [0, 10] {
+        let world = World::new(4);
+        let (db, items) = open(&world);
+        db.ordered("items").set("filter_bits_per_key", bits).open().unwrap();
+        items.put("k5", "old").unwrap();
+        db.flush().unwrap();
+        items.delete_range("k1".."k9").unwrap();
+        for large in ["k0", "k2", "k4", "k6", "k8"] {
+            items.put(large, [7; 40_000]).unwrap();
+        }
+        db.flush().unwrap();
+        assert_eq!(items.get("k5").unwrap(), None);
+        assert!(!items.contains("k5").unwrap());
+        assert_eq!(items.multi_get(&["k5", "k4"]).unwrap()[0], None);
+        assert_eq!(items.iter().count(), 5);
+    }
+}
+
 /// Deleted items do not come back when merges take the range down step by step, with the store opened anew
 /// between, nor when later ranges meet earlier ones.
 #[test]

@@ -34,25 +34,17 @@ impl Store {
     ) -> Result<R> {
         let hash = self.secret.hash(key);
         let pin = self.epoch.pin();
-        let (current, view, bound) = match at {
-            Some(point) => (None, point.load(&pin).get(), point.bound),
-            None => {
-                let current = self.views.load(&pin);
-                // The bound after the view: see `levels::view`.
-                (Some(current), current.get(), self.writer.visible())
-            }
-        };
+        // The bound after the view: see `levels::view`. Loaded once: a point's view may be replaced.
+        let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
+        let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
         let op = Op { tree: keyspace.tree, key, hash, bound, wants };
-        let (get, step) = Get::start(&op, view, &self.cache, &pin, tracer);
+        let (get, step) = Get::start(&op, loaded.get(), &self.cache, &pin, tracer);
         let reads = match step {
             Step::Done(found) => return found.map(|found| take(found.value())),
             Step::Ask(reads) => reads,
             Step::Wait | Step::Touch => unreachable!("a get alone waits for its asks only"),
         };
-        let held = match (current, at) {
-            (Some(current), _) => current.counted(),
-            (None, point) => point.expect("a view is current or a snapshot's").load(&pin).counted(),
-        };
+        let held = loaded.counted();
         drop(pin);
         self.get_from_device(&op, &held, get, reads[0].block, tracer, take)
     }

@@ -30,6 +30,8 @@ pub(super) struct FlushWork {
     history: Option<History>,
     /// A history table could not be written: the next try comes after the next flush.
     has_failed_history: bool,
+    /// A log or memory could not be had: the next try comes after what is being flushed.
+    has_failed_spare: bool,
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
@@ -42,8 +44,6 @@ struct Seen {
     generation: Weak<Generation>,
     /// Seconds since 1970.
     at_s: u64,
-    /// Deletes that had been committed by then.
-    deletes: u64,
 }
 
 impl Job for FlushWork {
@@ -72,6 +72,7 @@ impl Job for FlushWork {
             Ok(false) => idle(None),
             Err(error) => {
                 self.current = None;
+                self.has_failed_spare = false;
                 store.work.set_flushing(false);
                 store.work.set_error(Kind::Flush, Some(error.clone()));
                 store.writer.set_stuck(Some(error));
@@ -92,17 +93,27 @@ impl Job for FlushWork {
 impl FlushWork {
     /// One piece of work; `false` if there is none.
     fn step(&mut self, store: &Arc<Store>) -> Result<bool> {
-        if !store.writer.has_spare() && store.writer.sealed_count() < SEALED_COUNT_MAX {
-            store.writer.put_spare(self.make_spare(store)?);
-            self.went_well(store);
-            return Ok(true);
+        let wants_spare = !store.writer.has_spare() && store.writer.sealed_count() < SEALED_COUNT_MAX;
+        if wants_spare && !self.has_failed_spare {
+            match self.make_spare(store) {
+                Ok(spare) => {
+                    store.writer.put_spare(spare);
+                    self.went_well(store);
+                    return Ok(true);
+                }
+                // A flush may be what makes room: its log is used again.
+                Err(_) if store.writer.latched().is_none() && store.writer.oldest_sealed().is_some() => {
+                    self.has_failed_spare = true;
+                }
+                Err(error) => return Err(error),
+            }
         }
         if let Some((sealed, flush)) = &mut self.current {
             if let Progress::Done(output) = flush.turn()? {
                 let sealed = Arc::clone(sealed);
                 self.finish(store, &sealed, output)?;
                 self.current = None;
-                self.has_failed_history = false;
+                (self.has_failed_history, self.has_failed_spare) = (false, false);
                 self.went_well(store);
                 store.work.set_flushing(false);
             }
@@ -146,8 +157,7 @@ impl FlushWork {
         for generation in &store.views.load(&pin).get().generations {
             if self.seen_of(generation).is_none() {
                 let (at_s, generation) = (store.env.clock.unix_s(), Arc::downgrade(generation));
-                let deletes = store.writer.counts.deletes.load(Ordering::Relaxed);
-                self.seen.push(Seen { generation, at_s, deletes });
+                self.seen.push(Seen { generation, at_s });
             }
         }
     }
@@ -170,7 +180,7 @@ impl FlushWork {
         let Some((active, seen)) = active.and_then(|active| Some((active, self.seen_of(active)?))) else {
             return false;
         };
-        if store.writer.counts.deletes.load(Ordering::Relaxed) == seen.deletes {
+        if active.deletes() == 0 {
             return false;
         }
         let age_s = store.env.clock.unix_s().saturating_sub(seen.at_s);

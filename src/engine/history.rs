@@ -44,6 +44,15 @@ struct Need {
     bound: Sequence,
 }
 
+impl Need {
+    /// Of these generations, by a point with that bound.
+    fn of(generations: Vec<Arc<Generation>>, bound: Sequence) -> Need {
+        // Beyond the last write of them, every bound sees the same.
+        let last = generations.iter().filter_map(|one| one.sequences()).map(|(_, last)| last).max();
+        Need { bound: last.map_or(bound, |last| last.min(bound)), generations }
+    }
+}
+
 impl PartialEq for Need {
     fn eq(&self, other: &Need) -> bool {
         let pairs = self.generations.iter().zip(&other.generations);
@@ -106,8 +115,8 @@ impl History {
             placed.extend(opened.into_iter().map(place));
         }
         for point in store.points.alive() {
-            if store.need(&point).is_some_and(|need| need == self.need) {
-                point.replace(Arc::new(self.replaced(&store.view_of(&point), &placed)));
+            if store.need(&point).is_some_and(|need| self.serves(&need)) {
+                point.replace(Arc::new(self.replaced(store, &store.view_of(&point), &placed)));
             }
         }
         // What the points kept is deferred to the epoch.
@@ -115,14 +124,24 @@ impl History {
         Ok(())
     }
 
+    /// Whether the table holds the oldest of what is needed. More may have been flushed while it was written.
+    fn serves(&self, need: &Need) -> bool {
+        let newer = need.generations.len().checked_sub(self.need.generations.len());
+        newer.is_some_and(|newer| Need::of(need.generations[newer..].to_vec(), need.bound) == self.need)
+    }
+
     /// A view with the new tables in the place of the generations.
-    fn replaced(&self, view: &View, placed: &[Placed]) -> View {
+    fn replaced(&self, store: &Store, view: &View, placed: &[Placed]) -> View {
         let is_left =
             |one: &&Arc<Generation>| !self.need.generations.iter().any(|gone| Arc::ptr_eq(one, gone));
         let mut changes = Vec::new();
         for one in placed {
-            // A keyspace made after the view was pinned and before its bound was read.
             if view.version.tree(one.table.tree()).is_none() {
+                if store.keyspace_of(one.table.tree()).is_none() {
+                    // Dropped before the view was pinned, with items in memory: it stays dropped.
+                    continue;
+                }
+                // Made after the view was pinned and before its bound was read.
                 changes.push(Change::AddTree(one.table.tree()));
             }
             changes.push(Change::Add { spot: Spot::LEVEL_0, placed: one.clone() });
@@ -143,10 +162,7 @@ impl Store {
             |one: &&Arc<Generation>| !current.generations.iter().any(|live| Arc::ptr_eq(one, live));
         let generations: Vec<Arc<Generation>> =
             point.load(&pin).get().generations.iter().filter(is_flushed).cloned().collect();
-        // Beyond the last write of them, every bound sees the same.
-        let last = generations.iter().filter_map(|one| one.sequences()).map(|(_, last)| last).max();
-        let bound = last.map_or(point.bound, |last| last.min(point.bound));
-        (!generations.is_empty()).then_some(Need { generations, bound })
+        (!generations.is_empty()).then(|| Need::of(generations, point.bound))
     }
 
     /// Memory of generations that only snapshots, iterators and reads under way keep, in bytes.

@@ -102,7 +102,7 @@ impl Inserter {
         let arena = &generation.arena;
         if kind == ItemKind::DeleteRange {
             generation.ranges.add(arena, &mut self.bump, tree, (key, value), sequence);
-            generation.tally.add(sequence, arena.bytes() - self.bump.free_bytes());
+            generation.tally.add(sequence, kind, arena.bytes() - self.bump.free_bytes());
             return;
         }
         let mut growth = Growth { arena, bump: &mut self.bump, counts: &mut self.counts };
@@ -117,7 +117,7 @@ impl Inserter {
                 growth.counts.trees += 1;
             }
         }
-        generation.tally.add(sequence, arena.bytes() - self.bump.free_bytes());
+        generation.tally.add(sequence, kind, arena.bytes() - self.bump.free_bytes());
     }
 }
 

@@ -92,6 +92,8 @@ pub(crate) struct Generation {
 #[repr(align(128))]
 struct Tally {
     items: AtomicU64,
+    /// Those that are no puts.
+    deletes: AtomicU64,
     bytes_used: AtomicUsize,
     first: AtomicU64,
     last: AtomicU64,
@@ -230,6 +232,11 @@ impl Generation {
         self.tally.items.load(Ordering::Relaxed)
     }
 
+    /// Deletes among them, of keys and of ranges.
+    pub(crate) fn deletes(&self) -> u64 {
+        self.tally.deletes.load(Ordering::Relaxed)
+    }
+
     /// Bytes of the region in use: entries, index, filter, directory.
     #[cfg(test)]
     pub(crate) fn bytes_used(&self) -> usize {
@@ -258,6 +265,7 @@ impl Tally {
     fn new(bytes_used: usize) -> Tally {
         Tally {
             items: AtomicU64::new(0),
+            deletes: AtomicU64::new(0),
             bytes_used: AtomicUsize::new(bytes_used),
             first: AtomicU64::new(u64::MAX),
             last: AtomicU64::new(0),
@@ -265,8 +273,11 @@ impl Tally {
     }
 
     /// Only the inserter calls this: loads and stores lose nothing.
-    fn add(&self, sequence: Sequence, bytes_used: usize) {
+    fn add(&self, sequence: Sequence, kind: ItemKind, bytes_used: usize) {
         self.items.store(self.items.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if kind != ItemKind::Put {
+            self.deletes.store(self.deletes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
         self.bytes_used.store(bytes_used, Ordering::Relaxed);
         if sequence > self.last.load(Ordering::Relaxed) {
             self.last.store(sequence, Ordering::Relaxed);

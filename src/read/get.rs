@@ -263,7 +263,7 @@ impl Get {
             }
             match self.fence(table, call)? {
                 Fenced::Need(block) => return Ok(Probed::Read(block)),
-                Fenced::Not => return Ok(Probed::Not),
+                Fenced::Not => return Ok(absent(table, call.op.key)),
                 Fenced::Alone(_) if call.op.wants == Wants::Presence => {
                     return Ok(Probed::Hit(Lookup::Pinned(&[])));
                 }

@@ -16,7 +16,7 @@
 //!    written.
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileName, ItemKind, Sequence};
+use crate::base::id::{FileName, Sequence};
 use crate::base::step::Step;
 use crate::base::sync::{Arc, Event, Mutex, Ordering};
 use crate::format::log::Items;
@@ -323,7 +323,7 @@ impl<'w> Commit<'w> {
         let others = lead.group.iter().map(|ticket| (&*ticket.payload, ticket.items, ticket.key_value_bytes));
         let total: u64 = op.items as u64 + lead.group.iter().map(|ticket| ticket.items as u64).sum::<u64>();
         let mut sequence = front.last_sequence - total;
-        let (mut bytes, mut deletes) = (0, 0);
+        let mut bytes = 0;
         // A sync or a seal is no batch.
         let mut batches = 0;
         for (payload, count, key_value_bytes) in std::iter::once(own).chain(others) {
@@ -331,7 +331,6 @@ impl<'w> Commit<'w> {
             batches += u64::from(count > 0);
             for item in Items::encoded(payload, count as u64) {
                 sequence += 1;
-                deletes += u64::from(item.kind != ItemKind::Put);
                 let hash = self.writer.secret.hash(item.key);
                 front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
             }
@@ -339,7 +338,7 @@ impl<'w> Commit<'w> {
         assert!(sequence == front.last_sequence, "a batch holds the items it was announced with");
         front.buffer.shrink_to(GROUP_BYTES_MAX);
         self.writer.visible.store(sequence, Ordering::Release);
-        self.writer.counts.add(batches, total, deletes, bytes);
+        self.writer.counts.add(batches, total, bytes);
         for ticket in lead.group {
             ticket.set(TicketState::Done(Ok(())));
         }

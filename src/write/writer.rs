@@ -87,8 +87,6 @@ pub(crate) struct WriteCounts {
     pub(crate) key_value_bytes: AtomicU64,
     pub(crate) log_bytes: AtomicU64,
     pub(crate) delayed_ns: AtomicU64,
-    /// Of the items.
-    pub(crate) deletes: AtomicU64,
 }
 
 /// What all commits of a store share.
@@ -385,13 +383,12 @@ impl Front {
 }
 
 impl WriteCounts {
-    pub(super) fn add(&self, commits: u64, items: u64, deletes: u64, key_value_bytes: u64) {
+    pub(super) fn add(&self, commits: u64, items: u64, key_value_bytes: u64) {
         // One leader at a time writes these.
         let add =
             |count: &AtomicU64, more| count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
         add(&self.commits, commits);
         add(&self.items, items);
-        add(&self.deletes, deletes);
         add(&self.key_value_bytes, key_value_bytes);
     }
 }
