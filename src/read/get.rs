@@ -84,6 +84,8 @@ pub(crate) struct Get {
     seek: Seek,
     /// Prefetches issued for what `seek` looks at.
     touches: u8,
+    /// What was last asked for. Not always what is needed next: a page may have come to stay in memory since.
+    asked: Option<BlockAddress>,
 }
 
 /// Everything a call is given.
@@ -93,7 +95,7 @@ struct Call<'c, 'p, T> {
     pin: &'p Pin,
     tracer: &'c mut T,
     /// The block just read, until it is used.
-    answer: Option<BlockRef>,
+    answer: Option<(BlockAddress, BlockRef)>,
 }
 
 /// A block at hand.
@@ -133,7 +135,7 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
     ) -> (Get, Step<Reads, Result<Lookup<'p>>>) {
-        let mut get = Get { level: 0, run: 0, table: 0, seek: Seek::Memory, touches: 0 };
+        let mut get = Get { level: 0, run: 0, table: 0, seek: Seek::Memory, touches: 0, asked: None };
         tracer.enter(Stage::MtGet, 0);
         if T::TOUCHES {
             view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
@@ -155,7 +157,10 @@ impl Get {
         answer: Option<Answer<BlockRef, Error>>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
         match answer.map(|answer| answer.result).transpose() {
-            Ok(answer) => self.search(view, Call { op, cache, pin, tracer, answer }),
+            Ok(block) => {
+                let answer = self.asked.take().zip(block);
+                self.search(view, Call { op, cache, pin, tracer, answer })
+            }
             Err(error) => Step::Done(Err(error)),
         }
     }
@@ -181,6 +186,7 @@ impl Get {
                 Ok(Probed::Hit(found)) => return Step::Done(Ok(found)),
                 Ok(Probed::Read(block)) => {
                     call.tracer.enter(load_stage(block.kind), block.bytes as usize);
+                    self.asked = Some(block);
                     return Step::Ask(vec![Read { ask: 0, block }]);
                 }
                 Err(error) => return Step::Done(Err(error)),
@@ -315,8 +321,8 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
     /// The block, if it was just read or is in the cache.
     fn block(&mut self, address: &BlockAddress) -> Option<Block<'p>> {
         match self.answer.take() {
-            Some(block) => Some(Block::Counted(block)),
-            None => self.cache.lookup(address, self.pin).map(Block::Pinned),
+            Some((asked, block)) if asked == *address => Some(Block::Counted(block)),
+            _ => self.cache.lookup(address, self.pin).map(Block::Pinned),
         }
     }
 }

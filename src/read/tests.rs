@@ -40,6 +40,8 @@ struct World {
     view: Arc<View>,
     models: Vec<(Sequence, Model)>,
     rng: SimRng,
+    /// If there, pages come to stay in memory while machines wait for them.
+    late_pages: Option<Arc<PageBudget>>,
 }
 
 /// Keys with much in common, of several lengths, the empty one among them.
@@ -162,10 +164,26 @@ impl World {
         let epoch = Epoch::new();
         let cache = Cache::new(64 << 10, epoch.clone(), Region::heap);
         let view = Arc::new(View { generations, version });
-        World { storage, secret, epoch, cache, view, models, rng }
+        World { storage, secret, epoch, cache, view, models, rng, late_pages: None }
+    }
+
+    /// Without a page in memory at first.
+    fn with_late_pages(seed: u64) -> World {
+        World { late_pages: Some(PageBudget::alone(1 << 20)), ..World::new(seed, 0) }
+    }
+
+    /// Loads the pages of the table that `address` is in.
+    fn load_late(&self, address: &BlockAddress, pages: &Arc<PageBudget>) {
+        let mut tables = self.view.version.tree(TREE).expect("added").tables();
+        let (_, placed) =
+            tables.find(|(_, placed)| placed.table.file().name() == address.file).expect("the view has it");
+        placed.table.load_all_pages(&*self.storage, pages).expect("no fault");
     }
 
     fn fetch(&self, address: &BlockAddress) -> Result<BlockRef> {
+        if let Some(pages) = &self.late_pages {
+            self.load_late(address, pages);
+        }
         match self.cache.claim(address) {
             Claim::Ready(block) => Ok(block),
             Claim::Wait(_) => unreachable!("one thread"),
@@ -268,15 +286,20 @@ fn expected(model: &Model, range: &Range, direction: Direction) -> Vec<(Vec<u8>,
     items
 }
 
-/// With all filters and fences in memory, with some, and with none.
-const PAGES_BYTES: [u64; 3] = [1 << 20, 12 << 10, 0];
+/// With all filters and fences in memory, with some, with none, and with none until the first read of each
+/// table is under way.
+fn worlds() -> Vec<World> {
+    let known = [1 << 20, 12 << 10, 0].into_iter().enumerate();
+    let mut worlds: Vec<_> = known.map(|(seed, pages_bytes)| World::new(seed as u64, pages_bytes)).collect();
+    worlds.extend((3..9).map(World::with_late_pages));
+    worlds
+}
 
 /// A get finds the newest version within its bound, in memory or in any run, and nothing where a tombstone is
 /// newer; of a tree without items it finds nothing.
 #[test]
 fn gets_find_the_newest_version() {
-    for (seed, pages_bytes) in PAGES_BYTES.into_iter().enumerate() {
-        let mut world = World::new(seed as u64, pages_bytes);
+    for mut world in worlds() {
         for _ in 0..600 {
             let key = key(&mut world.rng);
             let at = world.rng.index(world.models.len());
@@ -290,8 +313,7 @@ fn gets_find_the_newest_version() {
 /// which its blocks arrive, and ends more than once.
 #[test]
 fn scans_yield_what_is_in_range() {
-    for (seed, pages_bytes) in PAGES_BYTES.into_iter().enumerate() {
-        let mut world = World::new(seed as u64, pages_bytes);
+    for mut world in worlds() {
         for round in 0..40 {
             let range = (world.bound(), world.bound());
             let direction = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
@@ -312,8 +334,7 @@ fn scans_yield_what_is_in_range() {
 /// range.
 #[test]
 fn seeks_start_anew() {
-    for (seed, pages_bytes) in PAGES_BYTES.into_iter().enumerate() {
-        let mut world = World::new(seed as u64, pages_bytes);
+    for mut world in worlds() {
         let (bound, model) = world.models.last().expect("there are some").clone();
         for _ in 0..10 {
             let range = (world.bound(), world.bound());

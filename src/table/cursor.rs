@@ -34,6 +34,9 @@ pub(crate) struct TableCursor {
     /// The fence page last brought, and its number.
     fences: Option<(usize, BlockRef)>,
     held: Option<Held>,
+    /// What a poll last needed. Not always what the next one does: a page may have come to stay in memory
+    /// since.
+    needed: Option<BlockAddress>,
     /// Where the cursor is or goes: fence page, and block of it.
     page: usize,
     spot: Spot,
@@ -94,6 +97,7 @@ impl TableCursor {
             state: State::Ended,
             fences: None,
             held: None,
+            needed: None,
             page: 0,
             spot: Spot::First,
             item: 0,
@@ -159,12 +163,12 @@ impl TableCursor {
         }
     }
 
-    /// Goes on. `block`: what the last poll needed, verified.
+    /// Goes on. `block`: what the last poll needed, verified; let go if it is not needed any more.
     ///
     /// # Errors
     /// `Corrupt` where blocks are not in the order of their keys; seek again or give up.
     pub(crate) fn poll(&mut self, block: Option<BlockRef>) -> Result<Moved> {
-        let mut brought = block;
+        let mut brought = self.needed.take().zip(block);
         loop {
             match self.state {
                 State::Ended => return Ok(Moved::End),
@@ -177,23 +181,24 @@ impl TableCursor {
                     self.spot = Spot::Index(index);
                     address
                 }
-                Err(address) => match brought.take() {
-                    Some(page) => {
-                        debug_assert_eq!(address.bytes as usize, page.len(), "the page asked for");
-                        self.fences = Some((self.page, page));
-                        continue;
-                    }
-                    None => return Ok(Moved::Need(address)),
-                },
+                Err(address) => {
+                    let Some(page) = take_if(&mut brought, &address) else { return Ok(self.need(address)) };
+                    self.fences = Some((self.page, page));
+                    continue;
+                }
             };
             if self.held.as_ref().is_none_or(|held| held.address != address) {
-                let Some(bytes) = brought.take() else { return Ok(Moved::Need(address)) };
-                debug_assert!(address.bytes as usize <= bytes.len(), "the block asked for");
+                let Some(bytes) = take_if(&mut brought, &address) else { return Ok(self.need(address)) };
                 let layout = Layout::of(&bytes);
                 self.held = Some(Held { address, bytes, layout });
             }
             self.land()?;
         }
+    }
+
+    fn need(&mut self, address: BlockAddress) -> Moved {
+        self.needed = Some(address);
+        Moved::Need(address)
     }
 
     /// The current key; only when ready.
@@ -345,6 +350,11 @@ impl TableCursor {
         debug_assert_eq!(self.state, State::Standing, "an item was asked for where there is none");
         self.held.as_ref().expect("a cursor that stands holds a block")
     }
+}
+
+/// The block brought, if it is the one at `address`.
+fn take_if(brought: &mut Option<(BlockAddress, BlockRef)>, address: &BlockAddress) -> Option<BlockRef> {
+    brought.take().filter(|(needed, _)| needed == address).map(|(_, block)| block)
 }
 
 impl std::fmt::Debug for TableCursor {
