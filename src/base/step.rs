@@ -19,6 +19,9 @@ pub(crate) enum Step<A, T> {
 }
 
 /// The driver's answer to one ask. The ask's number is free again once answered.
+///
+/// What a machine needs may have changed meanwhile, as pages come to stay in memory: it takes an answer for
+/// the block that it asked for and for no other.
 #[derive(Debug)]
 pub(crate) struct Answer<R, E> {
     pub(crate) ask: u8,
