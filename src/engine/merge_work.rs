@@ -167,6 +167,7 @@ impl MergeWork {
 /// The tree with the most pressing work, taken for this worker. One that failed comes after all others, and
 /// one with a damaged table not at all: it would fail again, and keep the others from being merged.
 fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
+    let full_targets = store.work.full_targets();
     let version = {
         let pin = store.epoch.pin();
         Arc::clone(&store.views.load(&pin).get().version)
@@ -175,7 +176,7 @@ fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
     for tree in version.trees() {
         let Some(settings) = store.pick_settings(tree.id) else { continue };
         let shape = shape(tree);
-        let full_target = store.work.full_target(tree.id);
+        let full_target = full_targets.get(&tree.id).copied();
         let found = full_target.and_then(|target| pick::pick_full(&shape, &settings, target));
         if let (Some(target), None, false) = (full_target, &found, store.work.is_merging(tree.id)) {
             store.work.full_done(tree.id, target);

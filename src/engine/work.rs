@@ -84,6 +84,11 @@ impl Work {
         self.moved.notify();
     }
 
+    /// Up to where each tree is wanted in one run. Only a version loaded after this call can tell that it is.
+    pub(super) fn full_targets(&self) -> BTreeMap<TreeId, Sequence> {
+        self.state.lock().full.clone()
+    }
+
     /// Up to where a tree is wanted in one run.
     pub(super) fn full_target(&self, tree: TreeId) -> Option<Sequence> {
         self.state.lock().full.get(&tree).copied()
