@@ -6,6 +6,7 @@ mod compact;
 mod db;
 mod engine;
 mod format;
+pub mod inspect;
 mod io;
 #[cfg(feature = "lab")]
 pub mod lab;

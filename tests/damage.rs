@@ -3,8 +3,10 @@
 //! what it cannot read.
 
 use std::fs;
+use std::ops::RangeBounds;
 use std::path::Path;
 
+use trine::inspect::{self, AtRisk, Finding, Report};
 use trine::{Builder, Db, Error, Keyspace, Ordered, Value};
 
 use super::support::{
@@ -230,8 +232,10 @@ fn census(kind: &str, count: usize) -> [usize; 3] {
                 continue;
             }
             put_file(&data, &name, bytes.as_deref());
-            let (outcome, _) = look(reader(&data), &name, &whole);
+            let (outcome, db) = look(reader(&data), &name, &whole);
             outcomes[outcome as usize] += 1;
+            let report = inspect::verify(&data, |_| {}).expect("damage is no error of the check");
+            is_told(&report, (outcome, db), &name, &whole);
             if kind != "log" && matches!(damage, Damage::Cut(_) | Damage::Missing | Damage::Swap(_)) {
                 assert_eq!(outcome, Outcome::Refused, "{name}: {damage:?}");
             }
@@ -244,6 +248,27 @@ fn census(kind: &str, count: usize) -> [usize; 3] {
     }
     println!("{kind}: refused {}, partly {}, harmless {}", outcomes[0], outcomes[1], outcomes[2]);
     outcomes
+}
+
+/// The check of the store finds what is refused, and says which keys it may be; of a table, any damage.
+fn is_told(report: &Report, (outcome, db): (Outcome, Option<Db>), damaged: &str, whole: &Whole) {
+    let findings = &report.findings;
+    assert!(findings.iter().all(|one| one.damage.file == damaged), "{damaged}: {findings:?}");
+    let must_find = outcome != Outcome::Harmless || damaged.starts_with("table");
+    assert!(!must_find || !findings.is_empty(), "{damaged}: {outcome:?}, and nothing was found");
+    let Some(db) = db.filter(|_| outcome == Outcome::Partly) else { return };
+    for (name, model) in NAMES.iter().zip(&whole.models) {
+        let keyspace = db.keyspace(name).expect("it is there");
+        for key in model.keys().filter(|key| keyspace.get(key).is_err()) {
+            let is_at_risk = |one: &Finding| match &one.at_risk {
+                AtRisk::Keys { keyspace, from, to } => {
+                    keyspace == name && (from.as_ref(), to.as_ref()).contains(key)
+                }
+                _ => false,
+            };
+            assert!(findings.iter().any(is_at_risk), "{damaged}: {key:?} is not among {findings:?}");
+        }
+    }
 }
 
 /// Any damage to STORE is refused, or is in one of its two slots and harmless.

@@ -21,6 +21,7 @@ Examples:
   trine get data users 42                     read one value
   trine scan data users --prefix 4 --limit 10 list items in key order
   trine stats data                            what the store holds and what it costs
+  trine verify data                           whether every byte is as it was written
   trine bench fillrandom,settle,readrandom    measure the store on this machine
 
 Exit codes: 0 done, 1 key not found or a check failed, 2 wrong usage,
@@ -72,6 +73,7 @@ pub(crate) enum Command {
     Import(Import),
     Export(Export),
     Stats(Stats),
+    Verify(Verify),
     Bench(Bench),
     Repro(Repro),
     Time(Time),
@@ -272,6 +274,20 @@ pub(crate) struct Stats {
     pub(crate) store: PathBuf,
 }
 
+/// Reads every file of a store and says what is damaged, and which keys that concerns; exit code 1 if
+/// anything is.
+///
+/// Every block, every checksum, the order of keys, every filter and fence, and every record of the logs are
+/// checked; nothing is changed. A store that is open for writing elsewhere is refused. A finding names the
+/// file, the offset in it, what was expected there and what was found, and what is at risk: a range of keys,
+/// the writes after some number, everything, or nothing.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  trine verify data\n  trine verify data --json | jq '.findings[].file'")]
+pub(crate) struct Verify {
+    /// The store's directory.
+    pub(crate) store: PathBuf,
+}
+
 /// Tries the store on this machine, about a minute, with real records, a kill and a check of every answer.
 ///
 /// Records are made from the sources of Rust packages found here (cargo's registry, or the toolchain's own);
@@ -345,7 +361,8 @@ impl Format {
     }
 }
 
-const COMMANDS_OF_A_STORE: [&str; 7] = ["get", "put", "delete", "scan", "import", "export", "stats"];
+const COMMANDS_OF_A_STORE: [&str; 8] =
+    ["get", "put", "delete", "scan", "import", "export", "stats", "verify"];
 
 /// Moves the value of `--store` to where STORE stands, so that both spellings are one to the parser.
 pub(crate) fn with_store_first(words: Vec<OsString>) -> Vec<OsString> {

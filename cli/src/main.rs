@@ -3,9 +3,9 @@
 //! What it is: a thin face over the library's public API for shells and scripts. What it is not: a part of
 //! the store; it knows no bytes on disk and nothing that an embedding program could not know.
 //!
-//! Exit codes: 0 done, 1 key not found or a check of `demo`, `bench` or `verify-random` failed, 2 wrong
-//! usage, 3 the store or a file failed, 130 interrupted. An error is one line `trine: ...` on standard error,
-//! or one JSON object with `--json`. A reader that goes away (`| head`) ends the program quietly.
+//! Exit codes: 0 done, 1 key not found or a check of `demo`, `bench`, `verify` or `verify-random` failed, 2
+//! wrong usage, 3 the store or a file failed, 130 interrupted. An error is one line `trine: ...` on standard
+//! error, or one JSON object with `--json`. A reader that goes away (`| head`) ends the program quietly.
 
 #![expect(clippy::disallowed_methods, reason = "the program, not the library")]
 
@@ -27,6 +27,7 @@ mod screen;
 mod stats;
 mod system;
 mod text;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -64,6 +65,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Import(import) => import::run(&global, import),
         Command::Export(export) => export::run(&global, export),
         Command::Stats(stats) => stats::run(&global, stats),
+        Command::Verify(verify) => verify::run(&global, verify),
         Command::Bench(bench) => bench::run(&global, bench),
         Command::Repro(repro) => repro::run(&global, repro),
         Command::Time(time) => lab::time(&global, time),

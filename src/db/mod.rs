@@ -12,9 +12,10 @@ mod value;
 
 use std::path::Path;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
 use crate::engine::Store;
+use crate::inspect::{self, Progress, Report};
 
 pub use batch::Batch;
 pub use builder::{Access, Builder, Create, Durability};
@@ -183,6 +184,33 @@ impl Db {
     /// ```
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.handle.drop_keyspace(name)
+    }
+
+    /// Reads every table, and every log that is not in use, and says what is damaged; the store goes on
+    /// meanwhile. `progress` is called before each file. What is only in memory is not looked at; of a store
+    /// that is closed, [`inspect::verify`](crate::inspect::verify) checks everything.
+    ///
+    /// # Errors
+    /// `Closed`, `Io`. Damage is no error: it is in the report.
+    ///
+    /// # Cost
+    /// Reads all tables once, past the cache, in pieces of 1 MiB.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// db.ordered("users").open()?.put(b"ann", b"1")?;
+    /// db.flush()?;
+    /// let report = db.verify(|_| {})?;
+    /// assert!(report.items == 1 && report.findings.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn verify(&self, progress: impl FnMut(&Progress)) -> Result<Report> {
+        if self.handle.is_closed() {
+            return Err(Error::Closed);
+        }
+        inspect::verify_open(&self.handle, progress)
     }
 
     /// An empty batch: its writes become visible, and durable, together or not at all, over all keyspaces.

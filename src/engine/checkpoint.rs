@@ -19,16 +19,15 @@ use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::levels::view::View;
 
+use super::catalog::Catalog;
 use super::{Mode, Store};
 
-/// What a checkpoint is made of.
-struct Moment {
-    state: State,
-    live: Live,
-    /// Of the new manifest.
-    number: u64,
-    /// Keeps the tables.
-    _view: Arc<View>,
+/// The manifest's state at one moment, with what keeps the tables it names.
+pub(crate) struct Moment {
+    pub(crate) state: State,
+    pub(crate) live: Live,
+    /// It holds the same tables, and so keeps their files.
+    pub(crate) view: Arc<View>,
 }
 
 impl Store {
@@ -49,8 +48,7 @@ impl Store {
             return Err(Error::Foreign { path: target.path(), found });
         }
         target.lock(LockMode::Exclusive)?;
-        let made =
-            self.flush().and_then(|()| self.moment()).and_then(|one| self.write_to(&*target, path, one));
+        let made = self.flush().and_then(|()| self.write_to(&*target, path));
         if made.is_err() {
             clear(&*target);
         }
@@ -58,23 +56,34 @@ impl Store {
         made
     }
 
-    /// The state after a flush, with the tables it names.
-    fn moment(&self) -> Result<Moment> {
-        let mut catalog = self.catalog.take(&*self.env.threads);
-        let number = self.next_file_in(&mut catalog)?;
-        let mut state = catalog.state.clone();
-        state.logs.clear();
+    fn moment_of(&self, catalog: &Catalog) -> Moment {
         // Under the catalog: the view is of this very state.
-        Ok(Moment {
-            state,
-            live: catalog.store_file.live().clone(),
-            number,
-            _view: self.view_of(&self.point()),
-        })
+        let view = self.view_of(&self.point());
+        Moment { state: catalog.state.clone(), live: catalog.store_file.live().clone(), view }
     }
 
-    fn write_to(&self, target: &dyn Storage, path: &Path, moment: Moment) -> Result<()> {
-        let Moment { state, live, number, _view } = moment;
+    /// Now, and whether STORE and manifest read back.
+    pub(crate) fn inspected(&self) -> (Moment, Result<()>) {
+        let catalog = self.catalog.take(&*self.env.threads);
+        let storage = &*self.env.storage;
+        let read = StoreFile::load(storage).and_then(|file| match file {
+            Some(file) => ManifestFile::load(storage, file.live()).map(|_| ()),
+            None => Err(Error::corrupt(FileName::STORE, 0, "the file", "there", "missing")),
+        });
+        (self.moment_of(&catalog), read)
+    }
+
+    /// Whether the manifest still names the log.
+    pub(crate) fn names_log(&self, number: u64) -> bool {
+        self.catalog.take(&*self.env.threads).state.logs.contains_key(&number)
+    }
+
+    fn write_to(&self, target: &dyn Storage, path: &Path) -> Result<()> {
+        let (number, Moment { mut state, live, view }) = {
+            let mut catalog = self.catalog.take(&*self.env.threads);
+            (self.next_file_in(&mut catalog)?, self.moment_of(&catalog))
+        };
+        state.logs.clear();
         for (number, table) in &state.tables {
             let file = table.file(*number);
             if !self.env.storage.link(file, path)? {
@@ -87,6 +96,7 @@ impl Store {
         let manifest = ManifestFile::create(target, &identity, &state)?;
         // Every name but STORE's is durable before that one is there.
         target.sync_directory()?;
+        drop(view);
         let live = Live { turn: 1, manifest: manifest.place(), ..live };
         StoreFile::create(target, random.u64(), live).map(|_| ())
     }

@@ -6,13 +6,13 @@
 
 pub(crate) mod budget;
 pub(crate) mod catalog;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod drive;
 mod flush_work;
 mod history;
 mod keyspaces;
 mod merge_work;
-mod recover;
+pub(crate) mod recover;
 mod refill;
 mod reflush;
 mod slices;
@@ -33,6 +33,7 @@ use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
 use crate::io::os::{DirectIo, ReadWith};
+use crate::io::storage::Storage;
 use crate::levels::view::Views;
 use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget};
@@ -124,6 +125,10 @@ impl StoreSettings {
 }
 
 impl Store {
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.env.storage
+    }
+
     pub(crate) fn settings(&self) -> &StoreSettings {
         &self.settings
     }

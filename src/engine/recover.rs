@@ -21,7 +21,7 @@ use crate::io::env::Env;
 use crate::io::storage::{Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
-use crate::levels::version::{self, Placed, Spot, Version};
+use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::{self, Generation};
 use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
@@ -136,7 +136,7 @@ impl Drop for Unlock {
 }
 
 /// Makes the directory if it is to be made, and locks it. A directory of something else is left as it is.
-fn lock(env: &Env, mode: Mode) -> Result<()> {
+pub(crate) fn lock(env: &Env, mode: Mode) -> Result<()> {
     let storage = &env.storage;
     if !storage.exists()? {
         if mode != Mode::CreateIfMissing {
@@ -233,32 +233,8 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
         let identity = TableIdentity { file: table.file(*number), uid: table.uid, store_id };
         let storage = &parts.env.storage;
         let opened = TableFile::open(storage, identity, table.bytes, table.checksum, &parts.discarded)?;
-        for (index, slice) in &table.slices {
-            let Some(table) = opened.iter().find(|one| one.index() as u32 == *index) else {
-                return Err(Error::corrupt(identity.file, 0, "a slice of the table", index, opened.len()));
-            };
-            let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
-            let is_bounded_alike =
-                *table.min() == *slice.min_key && table.bounded_max() == slice.max_key.as_deref();
-            if table.tree() != tree || !is_bounded_alike {
-                return Err(Error::corrupt(
-                    identity.file,
-                    0,
-                    "tree and bounds of a slice",
-                    "the manifest's",
-                    "others",
-                ));
-            }
-            let placed = Placed {
-                table: Arc::clone(table),
-                first_sequence: slice.first_sequence,
-                last_sequence: slice.last_sequence,
-                oldest_tombstone_s: slice.oldest_tombstone_s,
-                tombstones_dense: slice.tombstones_dense,
-            };
-            let spot = Spot { level: usize::from(slice.level), run: slice.run };
-            changes.push(version::Change::Add { spot, placed });
-        }
+        let placed = Placed::all(table, identity.file, &opened)?;
+        changes.extend(placed.into_iter().map(|(spot, placed)| version::Change::Add { spot, placed }));
     }
     let version = Version::default().after(changes);
     pin_pages(&*parts.env.storage, &parts.pages, &version, |error| match error {

@@ -9,7 +9,7 @@ use crate::base::id::{FileName, SEQUENCE_MAX, Sequence, TreeId};
 use crate::base::sync::Arc;
 use crate::format::manifest::State;
 use crate::memtable::{self, Generation, Inserter};
-use crate::wal::replay::{After, LogEntry, Replayed, replay};
+use crate::wal::replay::{After, Chain, Replayed};
 
 use super::budget::Budget;
 use super::recover::{Found, Parts};
@@ -63,32 +63,20 @@ pub(super) fn replay_logs(parts: &Parts, found: &Found, generations_bytes_max: u
         last_sequence: found.state.flushed,
         recovery: Recovery::default(),
     };
-    let mut after = After::AtLeast(found.state.flushed);
-    let mut is_cut = false;
+    let mut chain = Chain::new(live.store_id, found.state.flushed);
     for (number, log) in &found.state.logs {
-        // Also behind a gap: whether what is missing was synced shows in the later logs.
-        let entry = LogEntry { number: *number, log: *log, store_id: live.store_id, after };
         let file = log.file(*number);
-        let replayed = replay(storage, &entry, &mut |first, items| {
-            if is_cut {
-                let what = "the first sequence behind records that are missing";
-                return Err(Error::corrupt(file, 0, what, "a later one", first));
-            }
-            filling.add(file, first, items)
-        })?;
+        let (replayed, after) =
+            chain.next(storage, (*number, *log), &mut |first, items| filling.add(file, first, items))?;
         logs.recovery.replayed_items += replayed.items;
         logs.recovery.replayed_bytes += replayed.end.bytes;
         logs.recovery.discarded_bytes += replayed.discarded_bytes;
-        // A torn end alone says nothing: a recycled log ends in remains of its earlier life. What is missing
-        // of it shows in the next one, which does not go on from here.
-        is_cut |= replayed.gap;
-        if is_cut {
+        let Some(after) = after else {
             logs.forgotten.push(*number);
             continue;
-        }
+        };
         logs.afters.push(after);
         if replayed.items > 0 {
-            after = After::Exactly(replayed.last_sequence);
             logs.last_sequence = logs.last_sequence.max(replayed.last_sequence);
         }
         filling.end_log(*number, replayed.last_sequence);

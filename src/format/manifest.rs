@@ -46,7 +46,7 @@ use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
 
-pub(crate) use state::{Inconsistent, Keyspace, Log, State};
+pub(crate) use state::{Inconsistent, Keyspace, Log, State, Table};
 
 use super::frames::FramePoint;
 

@@ -12,7 +12,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::id::{Sequence, TreeId};
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileName, Sequence, TreeId};
 use crate::base::sync::Arc;
 use crate::format::manifest;
 use crate::format::table::ranges::{Around, Ranges};
@@ -34,6 +35,39 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
+    /// The slices of a table file where the manifest places them.
+    ///
+    /// # Errors
+    /// `Corrupt` if the file has other slices than the manifest says.
+    pub(crate) fn all(
+        table: &manifest::Table,
+        file: FileName,
+        opened: &[Arc<Table>],
+    ) -> Result<Vec<(Spot, Placed)>> {
+        let mut all = Vec::with_capacity(table.slices.len());
+        for (index, slice) in &table.slices {
+            let Some(table) = opened.iter().find(|one| one.index() as u32 == *index) else {
+                return Err(Error::corrupt(file, 0, "a slice of the table", index, opened.len()));
+            };
+            let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
+            let is_bounded_alike =
+                *table.min() == *slice.min_key && table.bounded_max() == slice.max_key.as_deref();
+            if table.tree() != tree || !is_bounded_alike {
+                let what = "tree and bounds of a slice";
+                return Err(Error::corrupt(file, 0, what, "the manifest's", "others"));
+            }
+            let placed = Placed {
+                table: Arc::clone(table),
+                first_sequence: slice.first_sequence,
+                last_sequence: slice.last_sequence,
+                oldest_tombstone_s: slice.oldest_tombstone_s,
+                tombstones_dense: slice.tombstones_dense,
+            };
+            all.push((Spot { level: usize::from(slice.level), run: slice.run }, placed));
+        }
+        Ok(all)
+    }
+
     /// What the manifest calls it: file number and slice.
     pub(crate) fn name(&self) -> (u64, u32) {
         (self.table.file().name().number, self.table.index() as u32)

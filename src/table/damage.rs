@@ -80,7 +80,6 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
     let (summary, models) = small_file_of(&bench, 60, shape);
     read_all(&bench, &summary, &models).expect("sound");
     let good = bench.heap.files.lock()[&FILE].clone();
-    let tables = bench.open(&summary).expect("opens");
     let (mut harmless, mut verified) = (0, 0);
     for at in 0..good.len() {
         // Every bit where bytes mean something; in runs of zeros one bit a byte in turn.
@@ -100,12 +99,12 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
             }
             if bit == at % 8 && at % 2 == 0 {
                 verified += 1;
-                tables[0].file().verify(&bench.storage).expect_err("verify finds every flip");
+                bench.verify(&summary).expect_err("verify finds every flip");
             }
             bench.heap.files.lock().get_mut(&FILE).expect("there")[at] ^= 1 << bit;
         }
     }
-    tables[0].file().verify(&bench.storage).expect("sound again");
+    bench.verify(&summary).expect("sound again");
     assert!(verified > verified_min, "{verified}");
     let gaps = good.len() as u64 - summary_parts(&bench, &summary);
     assert!(harmless <= gaps, "{harmless} harmless flips, {gaps} bytes of gaps");
@@ -216,8 +215,8 @@ fn crafted_footers_are_found_by_reading() {
         let bench = Bench::new();
         let (summary, _) = small_file(&bench, 120);
         let crafted = craft(&bench, &summary, change);
-        let tables = bench.open(&crafted).expect("opens: nothing is wrong by itself");
-        match tables[0].file().verify(&bench.storage) {
+        bench.open(&crafted).expect("opens: nothing is wrong by itself");
+        match bench.verify(&crafted) {
             Err(Error::Corrupt(found)) => assert_eq!(found.what, what),
             other => panic!("{what}: {other:?}"),
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::epoch::Epoch;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
@@ -178,6 +178,16 @@ impl Bench {
     pub(super) fn open(&self, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
         let (bytes, checksum) = (summary.bytes, summary.checksum);
         TableFile::open(&self.storage, summary.identity, bytes, checksum, &self.discarded)
+    }
+
+    /// Reads the whole file; the first damage there is.
+    pub(super) fn verify(&self, summary: &TableSummary) -> Result<()> {
+        let mut first = None;
+        let named = (summary.identity, summary.bytes, summary.checksum);
+        scrub(&self.storage, named, &self.secret, &mut |damage| {
+            first.get_or_insert(damage.error);
+        })?;
+        first.map_or(Ok(()), |error| Err(Error::Corrupt(Box::new(error))))
     }
 
     /// A table of one slice, opened.

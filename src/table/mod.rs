@@ -17,6 +17,7 @@ mod build;
 mod cursor;
 mod memory;
 mod open;
+mod scrub;
 mod search;
 mod stream;
 mod verify;
@@ -26,8 +27,6 @@ mod damage;
 #[cfg(test)]
 mod harness;
 #[cfg(test)]
-mod scrub;
-#[cfg(test)]
 mod tests;
 
 pub(crate) use admission::Admission;
@@ -35,6 +34,7 @@ pub(crate) use build::{SliceShape, TableBuilder, TableIdentity, TableSummary};
 pub(crate) use cursor::{Moved, TableCursor};
 pub(crate) use memory::{PageBudget, PageRank};
 pub(crate) use open::{Discarded, TableFile};
+pub(crate) use scrub::{Damage, scrub};
 pub(crate) use search::{Fenced, Filtered, Otherwise, Table};
 pub(crate) use stream::TableStream;
 pub(crate) use verify::complete_read;

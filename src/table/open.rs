@@ -54,8 +54,6 @@ impl Discarded {
 pub(crate) struct TableFile {
     identity: TableIdentity,
     bytes: u64,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the check of a whole file reads it"))]
-    checksum: u32,
     obsolete: AtomicBool,
     discarded: Arc<Discarded>,
 }
@@ -75,15 +73,20 @@ impl TableFile {
         discarded: &Arc<Discarded>,
     ) -> Result<Vec<Arc<Table>>> {
         let contents = Contents::read(storage.as_ref(), identity, bytes, checksum)?;
-        let file = Arc::new(TableFile {
-            identity,
-            bytes,
-            checksum,
-            obsolete: AtomicBool::new(false),
-            discarded: Arc::clone(discarded),
-        });
+        Ok(TableFile::with(identity, bytes, contents, discarded))
+    }
+
+    /// The tables of a file whose contents were read.
+    pub(super) fn with(
+        identity: TableIdentity,
+        bytes: u64,
+        contents: Contents,
+        discarded: &Arc<Discarded>,
+    ) -> Vec<Arc<Table>> {
+        let (obsolete, discarded) = (AtomicBool::new(false), Arc::clone(discarded));
+        let file = Arc::new(TableFile { identity, bytes, obsolete, discarded });
         let slices = contents.slices.into_iter().enumerate();
-        Ok(slices.map(|(index, contents)| Arc::new(Table::new(&file, index, contents))).collect())
+        slices.map(|(index, contents)| Arc::new(Table::new(&file, index, contents))).collect()
     }
 
     pub(crate) fn identity(&self) -> TableIdentity {
@@ -96,11 +99,6 @@ impl TableFile {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    #[cfg(test)]
-    pub(crate) fn checksum(&self) -> u32 {
-        self.checksum
     }
 
     /// Says that no version names the file any more: its name is discarded when its last table is dropped.
@@ -119,9 +117,7 @@ impl Drop for TableFile {
 
 /// What opening reads.
 pub(super) struct Contents {
-    #[cfg_attr(not(test), expect(dead_code, reason = "the check of a whole file reads it"))]
     pub(super) blocks_checksum: u32,
-    #[cfg_attr(not(test), expect(dead_code, reason = "the check of a whole file reads it"))]
     pub(super) footer: Span,
     pub(super) slices: Vec<SliceContents>,
 }

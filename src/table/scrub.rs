@@ -1,170 +1,521 @@
-//! The check of a whole table file, for the tests of damage: reads everything, past the cache.
+//! The check of a whole table file: reads everything, past the cache, and goes on behind damage.
+//!
+//! `inspect` calls it, and the tests of damage. What is good is told from what is not block by block; the
+//! keys that damage puts at risk are those between the items around it that are good.
 
-use crate::base::error::{Error, Result};
+use std::ops::Bound;
+
+use crate::base::error::{Corrupt, Error, Result};
+use crate::base::hash::{HashSecret, KeyHash};
+use crate::base::id::{ItemKind, TreeId};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, Event};
-use crate::format::table::PAGE_BYTES;
+use crate::format::table::data::{self, Layout};
+use crate::format::table::fence::FencePage;
+use crate::format::table::filter;
 use crate::format::table::footer::Span;
 use crate::format::table::ranges::claimed_bytes;
+use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
 use crate::io::storage::Storage;
 
-use super::open::{Contents, Discarded, TableFile, read_exact};
-use super::search::{Fenced, Table};
-use super::stream::TableStream;
-use super::verify::verify_block;
+use super::build::TableIdentity;
+use super::memory::AlignedBytes;
+use super::open::{Contents, Discarded, TableFile, fill_exact, read_exact};
+use super::search::{Fenced, Filtered, Table};
+use super::verify::{decompress, verify_block};
 
-/// Bytes of one request of `verify`.
+/// Bytes of one request.
 const CHUNK_BYTES: usize = 1 << 20;
 
-impl TableFile {
-    /// Reads the whole file and checks everything that can be checked without the keys' hashes: every
-    /// checksum, all structure, order, the footer's counts, that fences lead to each block, that gaps are
-    /// zero, the table checksum.
-    ///
-    /// # Errors
-    /// `Corrupt` at the first damage, or `Io`.
-    pub(crate) fn verify(&self, storage: &Arc<dyn Storage>) -> Result<()> {
-        // Opened anew, so that what is checked is what is on disk now.
-        let discarded = Discarded::new(Arc::new(Event::new()));
-        let contents = Contents::read(storage.as_ref(), self.identity(), self.bytes(), self.checksum())?;
-        let tables = TableFile::open(storage, self.identity(), self.bytes(), self.checksum(), &discarded)?;
-        let mut scrub = Scrub { storage, file: self, checksum: 0, at: PAGE_BYTES as u64 };
-        for table in &tables {
-            scrub.slice(table)?;
-        }
-        scrub.gap(contents.footer.offset)?;
-        if scrub.checksum != contents.blocks_checksum {
-            let (expected, found) = (contents.blocks_checksum, scrub.checksum);
-            return Err(Error::corrupt(
-                self.name(),
-                contents.footer.offset,
-                "blocks checksum",
-                expected,
-                found,
-            ));
-        }
-        Ok(())
+/// Damage in a table.
+#[derive(Debug)]
+pub(crate) struct Damage {
+    pub(crate) error: Corrupt,
+    pub(crate) tree: TreeId,
+    /// Between which keys reads fail or would answer wrong; `None` if no read looks there.
+    pub(crate) keys: Option<KeyRange>,
+}
+
+/// From one key to another.
+pub(crate) type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// What was looked at.
+#[derive(Default, Debug)]
+pub(crate) struct Scrubbed {
+    pub(crate) tables: Vec<Arc<Table>>,
+    pub(crate) blocks: u64,
+    pub(crate) items: u64,
+}
+
+/// Reads the whole file, which the manifest says has this identity, length and table checksum, and checks
+/// everything: every checksum, all structure, the order of keys, the footer's
+/// counts, that fences lead to each block and filters know each key, that gaps are zero, the table checksum.
+///
+/// # Errors
+/// `Corrupt` where header or footer is damaged, so that nothing else can be found; `Io`. All other damage
+/// goes to `report`.
+///
+/// Memory: filter and fences of one slice, and 1 MiB or a block.
+pub(crate) fn scrub(
+    storage: &Arc<dyn Storage>,
+    (identity, bytes, checksum): (TableIdentity, u64, u32),
+    secret: &HashSecret,
+    report: &mut dyn FnMut(Damage),
+) -> Result<Scrubbed> {
+    let contents = Contents::read(storage.as_ref(), identity, bytes, checksum)?;
+    let (footer, blocks_checksum) = (contents.footer, contents.blocks_checksum);
+    let discarded = Discarded::new(Arc::new(Event::new()));
+    let tables = TableFile::with(identity, bytes, contents, &discarded);
+    let mut scrub = Scrub {
+        storage,
+        secret,
+        report,
+        checksum: 0,
+        at: PAGE_BYTES as u64,
+        is_damaged: false,
+        done: Scrubbed::default(),
+    };
+    for table in &tables {
+        scrub.slice(table)?;
     }
+    let last = tables.last().expect("the footer's check wants a slice");
+    scrub.gap(last, footer.offset)?;
+    if scrub.checksum != blocks_checksum && !scrub.is_damaged {
+        let (expected, found) = (blocks_checksum, scrub.checksum);
+        let error = Error::corrupt(identity.file, footer.offset, "blocks checksum", expected, found);
+        for table in &tables {
+            scrub.note_all(table, error.clone())?;
+        }
+    }
+    let done = scrub.done;
+    Ok(Scrubbed { tables, ..done })
 }
 
 /// A walk over the file.
 struct Scrub<'a> {
     storage: &'a Arc<dyn Storage>,
-    file: &'a TableFile,
+    secret: &'a HashSecret,
+    report: &'a mut dyn FnMut(Damage),
     /// Over the checksums so far.
     checksum: u32,
     /// Everything before is checked.
     at: u64,
+    is_damaged: bool,
+    done: Scrubbed,
+}
+
+/// A walk over the items of a slice.
+struct Walk<'t> {
+    table: &'t Arc<Table>,
+    /// Those that are good.
+    fences: Vec<Option<AlignedBytes>>,
+    filters: Vec<Option<AlignedBytes>>,
+    window: Window,
+    /// Damage whose end is not known yet, with where it begins.
+    pending: Vec<(Corrupt, Bound<Vec<u8>>)>,
+    /// Of the last good block.
+    last_key: Option<Vec<u8>>,
+    plain: Vec<u8>,
+    seen: Seen,
+}
+
+#[derive(Default)]
+struct Seen {
+    blocks: u64,
+    items: u64,
+    tombstones: u64,
+    key_value_bytes: u64,
 }
 
 impl Scrub<'_> {
     fn slice(&mut self, table: &Arc<Table>) -> Result<()> {
         let entry = table.entry();
-        self.gap(entry.data.offset)?;
-        let fences = read_exact(self.storage.as_ref(), self.file.name(), entry.fence_span())?;
-        let page_bytes = entry.fence_page_bytes as usize;
-        for (index, page) in fences.chunks(page_bytes.max(1)).enumerate() {
-            let offset = entry.fence_offset + (index * page_bytes) as u64;
-            verify_block(&table.address(offset, entry.fence_page_bytes, BlockKind::Fence), page)?;
-        }
-        self.data(table, &fences)?;
-        self.pages(table, entry.filter_span(), entry.filter.page_bytes, BlockKind::Filter)?;
-        self.pages(table, entry.fence_span(), entry.fence_page_bytes, BlockKind::Fence)?;
+        self.gap(table, entry.data.offset)?;
+        let data_from = self.at;
+        // Their checksums come after those of the data blocks: they are read first, and checked then.
+        let fences = self.pages(table, entry.fence_span(), entry.fence_page_bytes, BlockKind::Fence)?;
+        let filters = self.pages(table, entry.filter_span(), entry.filter.page_bytes, BlockKind::Filter)?;
+        self.at = data_from;
+        let mut walk = Walk {
+            table,
+            fences,
+            filters,
+            window: Window { offset: 0, filled: 0, bytes: AlignedBytes::new(0) },
+            pending: Vec::new(),
+            last_key: None,
+            plain: Vec::new(),
+            seen: Seen::default(),
+        };
+        self.data(&mut walk)?;
+        self.at = entry.data.end();
+        let Walk { fences, filters, .. } = walk;
+        self.add_checksums(table, entry.filter_span(), &filters)?;
+        self.add_checksums(table, entry.fence_span(), &fences)?;
         if entry.top.bytes > 0 {
-            self.gap(entry.top.offset)?;
-            let top = read_exact(self.storage.as_ref(), self.file.name(), entry.top)?;
-            let checksum = top.first_chunk::<4>().expect("the footer's check makes it whole units");
-            self.checksum = crc32c::crc32c_append(self.checksum, checksum);
+            self.gap(table, entry.top.offset)?;
+            let top = read_exact(self.storage.as_ref(), table.file().name(), entry.top)?;
+            self.add_checksum(&top);
             self.at = entry.top.end();
         }
-        self.ranges(entry.ranges)?;
-        Ok(())
+        self.ranges(table, entry.ranges)
+    }
+
+    /// All pages of a kind; of a damaged one, which is reported, `None`.
+    fn pages(
+        &mut self,
+        table: &Arc<Table>,
+        span: Span,
+        page_bytes: u32,
+        kind: BlockKind,
+    ) -> Result<Vec<Option<AlignedBytes>>> {
+        let mut pages = Vec::new();
+        let mut offset = span.offset;
+        while offset < span.offset + span.bytes {
+            let page = Span { offset, bytes: u64::from(page_bytes) };
+            let bytes = read_exact(self.storage.as_ref(), table.file().name(), page)?;
+            match verify_block(&table.address(offset, page_bytes, kind), &bytes) {
+                Ok(_) => pages.push(Some(bytes)),
+                Err(error) => {
+                    // Where the keys of a page of fences are shows when its blocks are come to.
+                    if kind == BlockKind::Filter {
+                        self.note_all(table, error)?;
+                    }
+                    pages.push(None);
+                }
+            }
+            offset += u64::from(page_bytes);
+        }
+        Ok(pages)
     }
 
     /// All items, and that the fences lead to the first and the last of each block.
-    fn data(&mut self, table: &Arc<Table>, fences: &[u8]) -> Result<()> {
-        let mut stream =
-            TableStream::continuing(Arc::clone(self.storage), Arc::clone(table), CHUNK_BYTES, self.checksum)?;
-        let mut before: Option<(BlockAddress, Vec<u8>)> = None;
-        while let Some((key, _, _)) = stream.item() {
-            let address = stream.address();
-            match &mut before {
-                Some((block, last)) if *block == address => {
-                    last.clear();
-                    last.extend_from_slice(key);
+    fn data(&mut self, walk: &mut Walk<'_>) -> Result<()> {
+        let table = walk.table;
+        let data = table.entry().data;
+        let mut offset = data.offset;
+        if table.entry().fence_pages == 0 {
+            self.block(walk, table.only_block(), true)?;
+            offset = data.end();
+        }
+        for number in 0..walk.fences.len() {
+            let Some(page) = walk.fences[number].take() else {
+                let end = walk.first_block_after(number).unwrap_or(data.end());
+                self.lost_page(walk, number, offset..end)?;
+                offset = end;
+                continue;
+            };
+            let fences = FencePage::of(&page);
+            let addresses: Vec<_> = (0..fences.blocks()).map(|index| table.block(&fences, index)).collect();
+            walk.fences[number] = Some(page);
+            for address in addresses {
+                if address.offset != offset {
+                    let error = walk.corrupt(&address, "offset of a data block", offset, address.offset);
+                    self.note_pending(walk, error)?;
                 }
-                _ => {
-                    if let Some((block, last)) = before.take() {
-                        leads(table, fences, &last, block)?;
-                    }
-                    leads(table, fences, key, address)?;
-                    before = Some((address, key.to_vec()));
-                }
+                offset = address.offset + u64::from(address.bytes);
+                self.block(walk, address, true)?;
             }
-            stream.advance()?;
         }
-        if let Some((block, last)) = before {
-            leads(table, fences, &last, block)?;
+        if offset != data.end() {
+            let last = table.address(offset, 0, BlockKind::Data);
+            let error = walk.corrupt(&last, "end of the data blocks", data.end(), offset);
+            self.note_pending(walk, error)?;
         }
-        self.checksum = stream.checksum();
-        self.at = table.entry().data.end();
+        self.report_pending(walk, None);
+        self.check_seen(walk)
+    }
+
+    /// The blocks of a fence page that is damaged: each says its own extent. No read finds their items.
+    fn lost_page(&mut self, walk: &mut Walk<'_>, number: usize, span: std::ops::Range<u64>) -> Result<()> {
+        let table = walk.table;
+        let page_bytes = table.entry().fence_page_bytes;
+        let at = table.entry().fence_offset + number as u64 * u64::from(page_bytes);
+        let page = Span { offset: at, bytes: u64::from(page_bytes) };
+        let bytes = read_exact(self.storage.as_ref(), table.file().name(), page)?;
+        if let Err(error) = verify_block(&table.address(at, page_bytes, BlockKind::Fence), &bytes) {
+            self.note_pending(walk, error)?;
+        }
+        let mut offset = span.start;
+        while offset < span.end {
+            let unit = walk.window.get(self.storage, table, offset, UNIT_BYTES)?;
+            let claimed = data::extent_claimed(unit).filter(|bytes| offset + *bytes as u64 <= span.end);
+            let Some(bytes) = claimed else {
+                let address = table.address(offset, UNIT_BYTES as u32, BlockKind::Data);
+                let error =
+                    walk.corrupt(&address, "extent of a data block", span.end - offset, "none that fits");
+                return self.note_pending(walk, error);
+            };
+            self.block(walk, table.address(offset, bytes as u32, BlockKind::Data), false)?;
+            offset += bytes as u64;
+        }
         Ok(())
     }
 
-    fn pages(&mut self, table: &Table, span: Span, page_bytes: u32, kind: BlockKind) -> Result<()> {
-        if span.bytes == 0 {
+    /// One data block. `is_found`: reads find its items, so that damage before it ends with its first key.
+    fn block(&mut self, walk: &mut Walk<'_>, address: BlockAddress, is_found: bool) -> Result<()> {
+        self.done.blocks += 1;
+        let bytes = address.bytes as usize;
+        let stored = match walk.window.get(self.storage, walk.table, address.offset, bytes) {
+            Ok(stored) => stored,
+            Err(error) => return self.note_pending(walk, error),
+        };
+        let verified = match verify_block(&address, stored) {
+            Ok(verified) => verified,
+            Err(error) => return self.note_pending(walk, error),
+        };
+        self.checksum = crc32c::crc32c_append(self.checksum, &verified.checksum.to_le_bytes());
+        let mut plain = std::mem::take(&mut walk.plain);
+        plain.clear();
+        match verified.plain_bytes {
+            None => plain.extend_from_slice(stored),
+            Some(bytes) => {
+                plain.resize(bytes, 0);
+                if let Err(error) = decompress(&address, stored, &mut plain) {
+                    return self.note_pending(walk, error);
+                }
+            }
+        }
+        let checked = self.items(walk, &address, &plain, is_found);
+        walk.plain = plain;
+        checked
+    }
+
+    fn items(
+        &mut self,
+        walk: &mut Walk<'_>,
+        address: &BlockAddress,
+        block: &[u8],
+        is_found: bool,
+    ) -> Result<()> {
+        let layout = Layout::of(block);
+        let prefix = layout.prefix(block);
+        let key = |index: usize| [prefix, layout.suffix(block, index)].concat();
+        let (first, last) = (key(0), key(layout.items() - 1));
+        if walk.last_key.as_ref().is_some_and(|before| first <= *before) {
+            let error = walk.corrupt(address, "order of keys between blocks", "ascending", "not");
+            return self.note_pending(walk, error);
+        }
+        if walk.seen.blocks == 0 && walk.pending.is_empty() && first != walk.table.entry().min {
+            let error = walk.corrupt(address, "first key of a slice", "the one in the footer", "another");
+            self.note_all(walk.table, error)?;
+        }
+        if is_found {
+            self.report_pending(walk, Some(&first));
+            for end in [&first, &last] {
+                if !walk.is_led_to(end, address) {
+                    let error = walk.corrupt(address, "fence of a block", "this block", "another");
+                    let keys = (Bound::Included(first.clone()), Bound::Included(last.clone()));
+                    self.note(walk.table, error, Some(keys))?;
+                    break;
+                }
+            }
+        }
+        walk.seen.blocks += 1;
+        for index in 0..layout.items() {
+            let key = key(index);
+            walk.seen.items += 1;
+            walk.seen.tombstones += u64::from(layout.kind(block, index) == ItemKind::Delete);
+            walk.seen.key_value_bytes += (key.len() + layout.value_range(block, index).len()) as u64;
+            let hash = self.secret.hash(&key);
+            if !walk.may_be_here(hash) {
+                let error = walk.corrupt(address, "filter of a key in this block", "maybe", "no");
+                let keys = (Bound::Included(key.clone()), Bound::Included(key));
+                self.note(walk.table, error, Some(keys))?;
+            }
+        }
+        self.done.items += layout.items() as u64;
+        walk.last_key = Some(last);
+        Ok(())
+    }
+
+    /// What the footer says of the items, if all were seen.
+    fn check_seen(&mut self, walk: &Walk<'_>) -> Result<()> {
+        if self.is_damaged {
             return Ok(());
         }
-        self.gap(span.offset)?;
-        while self.at < span.end() {
-            let page = Span { offset: self.at, bytes: u64::from(page_bytes) };
-            let bytes = read_exact(self.storage.as_ref(), self.file.name(), page)?;
-            let checksum = verify_block(&table.address(self.at, page_bytes, kind), &bytes)?.checksum;
-            self.checksum = crc32c::crc32c_append(self.checksum, &checksum.to_le_bytes());
-            self.at += u64::from(page_bytes);
+        let (entry, seen) = (walk.table.entry(), &walk.seen);
+        let counts = [
+            ("data blocks of a slice", u64::from(entry.data_blocks), seen.blocks),
+            ("items of a slice", entry.items, seen.items),
+            ("tombstones of a slice", entry.tombstones, seen.tombstones),
+            ("key and value bytes of a slice", entry.key_value_bytes, seen.key_value_bytes),
+        ];
+        let name = walk.table.file().name();
+        for (what, expected, found) in counts {
+            if expected != found {
+                let error = Error::corrupt(name, entry.data.offset, what, expected, found);
+                self.note_all(walk.table, error)?;
+            }
+        }
+        if walk.last_key.as_ref() != Some(&entry.max) {
+            let what = "last key of a slice";
+            let error = Error::corrupt(name, entry.data.offset, what, "the one in the footer", "another");
+            self.note_all(walk.table, error)?;
         }
         Ok(())
+    }
+
+    fn add_checksums(
+        &mut self,
+        table: &Arc<Table>,
+        span: Span,
+        pages: &[Option<AlignedBytes>],
+    ) -> Result<()> {
+        if span.bytes > 0 {
+            self.gap(table, span.offset)?;
+            pages.iter().flatten().for_each(|page| self.add_checksum(page));
+            self.at = span.end();
+        }
+        Ok(())
+    }
+
+    /// Of a block whose checksum was looked at; it comes first in it.
+    fn add_checksum(&mut self, block: &[u8]) {
+        let checksum = block.first_chunk::<4>().expect("whole units");
+        self.checksum = crc32c::crc32c_append(self.checksum, checksum);
+        self.done.blocks += 1;
     }
 
     /// Their checksums; what is in them was looked at when the file was opened.
-    fn ranges(&mut self, span: Span) -> Result<()> {
+    fn ranges(&mut self, table: &Arc<Table>, span: Span) -> Result<()> {
         if span.bytes == 0 {
             return Ok(());
         }
-        self.gap(span.offset)?;
-        let extents = read_exact(self.storage.as_ref(), self.file.name(), span)?;
+        self.gap(table, span.offset)?;
+        let extents = read_exact(self.storage.as_ref(), table.file().name(), span)?;
         let mut extents = &extents[..];
         while !extents.is_empty() {
             let bytes = claimed_bytes(extents).expect("opening looked at them");
-            let checksum = extents.first_chunk::<4>().expect("whole units");
-            self.checksum = crc32c::crc32c_append(self.checksum, checksum);
-            extents = &extents[bytes..];
+            let (extent, rest) = extents.split_at(bytes);
+            self.add_checksum(extent);
+            extents = rest;
         }
         self.at = span.end();
         Ok(())
     }
 
-    /// Zeros up to the next part.
-    fn gap(&mut self, end: u64) -> Result<()> {
+    /// Zeros up to the next part. What stands there is read by nobody.
+    fn gap(&mut self, table: &Arc<Table>, end: u64) -> Result<()> {
         let span = Span { offset: self.at, bytes: end - self.at };
-        let bytes = read_exact(self.storage.as_ref(), self.file.name(), span)?;
+        let name = table.file().name();
+        let bytes = read_exact(self.storage.as_ref(), name, span)?;
         if let Some(index) = bytes.iter().position(|byte| *byte != 0) {
             let offset = self.at + index as u64;
-            return Err(Error::corrupt(self.file.name(), offset, "gap between parts", 0, bytes[index]));
+            let error = Error::corrupt(name, offset, "gap between parts", 0, bytes[index]);
+            self.note(table, error, None)?;
         }
         self.at = end;
         Ok(())
     }
+
+    fn note_all(&mut self, table: &Arc<Table>, error: Error) -> Result<()> {
+        let to = table.bounded_max().map_or(Bound::Unbounded, |max| Bound::Included(max.to_vec()));
+        self.note(table, error, Some((Bound::Included(table.min().to_vec()), to)))
+    }
+
+    fn note(&mut self, table: &Arc<Table>, error: Error, keys: Option<KeyRange>) -> Result<()> {
+        self.is_damaged = true;
+        (self.report)(Damage { error: corrupt(error)?, tree: table.tree(), keys });
+        Ok(())
+    }
+
+    fn note_pending(&mut self, walk: &mut Walk<'_>, error: Error) -> Result<()> {
+        self.is_damaged = true;
+        let from = match &walk.last_key {
+            Some(last) => Bound::Excluded(last.clone()),
+            None => Bound::Included(walk.table.entry().min.clone()),
+        };
+        walk.pending.push((corrupt(error)?, from));
+        Ok(())
+    }
+
+    /// Damage ends before `next`, or with the slice.
+    fn report_pending(&mut self, walk: &mut Walk<'_>, next: Option<&[u8]>) {
+        for (error, from) in std::mem::take(&mut walk.pending) {
+            let to = match next {
+                Some(next) => Bound::Excluded(next.to_vec()),
+                None => Bound::Included(walk.table.entry().max.clone()),
+            };
+            (self.report)(Damage { error, tree: walk.table.tree(), keys: Some((from, to)) });
+        }
+    }
 }
 
-/// Whether the fences lead from `key` to the block it is in.
-fn leads(table: &Table, fences: &[u8], key: &[u8], block: BlockAddress) -> Result<()> {
-    let page_bytes = table.entry().fence_page_bytes as usize;
-    let page = table.fence_page_of(key) * page_bytes;
-    let found = table.fence(key, fences.get(page..page + page_bytes));
-    if found == Fenced::Block(block) || found == Fenced::Alone(block) {
-        return Ok(());
+impl Walk<'_> {
+    /// Where the first block of the next good fence page begins.
+    fn first_block_after(&self, number: usize) -> Option<u64> {
+        let page = self.fences.iter().skip(number + 1).flatten().next()?;
+        Some(self.table.block(&FencePage::of(page), 0).offset)
     }
-    let name = table.file().name();
-    Err(Error::corrupt(name, block.offset, "fence of a block", "this block", format!("{found:?}")))
+
+    /// Whether the fences lead from `key` to the block it is in; a damaged page is told of elsewhere.
+    fn is_led_to(&self, key: &[u8], block: &BlockAddress) -> bool {
+        let page = match self.fences.get(self.table.fence_page_of(key)) {
+            Some(None) => return true,
+            Some(Some(page)) => Some(&**page),
+            None => None,
+        };
+        let found = self.table.fence(key, page);
+        found == Fenced::Block(*block) || found == Fenced::Alone(*block)
+    }
+
+    fn may_be_here(&self, hash: KeyHash) -> bool {
+        let shape = self.table.entry().filter;
+        if shape.pages == 0 {
+            return true;
+        }
+        let number = shape.page(filter::field(hash)) as usize;
+        match self.filters.get(number) {
+            Some(Some(page)) => self.table.filter(hash, Some(page)) == Filtered::Maybe,
+            _ => true,
+        }
+    }
+
+    fn corrupt(
+        &self,
+        at: &BlockAddress,
+        what: &'static str,
+        expected: impl std::fmt::Display,
+        found: impl std::fmt::Display,
+    ) -> Error {
+        Error::corrupt(at.file, at.offset, what, expected, found)
+    }
+}
+
+/// Bytes of the file, read many blocks at a time.
+struct Window {
+    offset: u64,
+    filled: usize,
+    bytes: AlignedBytes,
+}
+
+impl Window {
+    /// The bytes from `offset` on, within the data of the table.
+    fn get(&mut self, storage: &Arc<dyn Storage>, table: &Table, offset: u64, bytes: usize) -> Result<&[u8]> {
+        let start = offset.checked_sub(self.offset).map_or(usize::MAX, |start| start as usize);
+        if start.checked_add(bytes).is_some_and(|end| end <= self.filled) {
+            return Ok(&self.bytes[start..start + bytes]);
+        }
+        let end = table.entry().data.end();
+        if offset + bytes as u64 > end {
+            let name = table.file().name();
+            return Err(Error::corrupt(name, offset, "end of a data block", end, offset + bytes as u64));
+        }
+        let left = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        let wanted = bytes.max(CHUNK_BYTES.min(left));
+        if self.bytes.len() < wanted || self.bytes.len() > CHUNK_BYTES.max(wanted) {
+            self.bytes = AlignedBytes::new(wanted);
+        }
+        fill_exact(storage.as_ref(), table.file().name(), offset, &mut self.bytes[..wanted])?;
+        (self.offset, self.filled) = (offset, wanted);
+        Ok(&self.bytes[..bytes])
+    }
+}
+
+/// The damage that an error tells of; another error is the caller's.
+fn corrupt(error: Error) -> Result<Corrupt> {
+    match error {
+        Error::Corrupt(corrupt) => Ok(*corrupt),
+        other => Err(other),
+    }
 }

@@ -1,4 +1,4 @@
-//! Reading a whole slice from its first item to its last, past the cache, for merges and for `verify`.
+//! Reading a whole slice from its first item to its last, past the cache, for merges.
 //!
 //! Blocking, one thread; the next piece is read while one is worked on. It does not need the index: a data
 //! block says its own extent. Every block is checked, and so are the order of keys across blocks and, at the
@@ -55,8 +55,6 @@ struct Seen {
     items: u64,
     tombstones: u64,
     key_value_bytes: u64,
-    /// Continues over the checksums of the blocks.
-    checksum: u32,
 }
 
 impl TableStream {
@@ -69,16 +67,6 @@ impl TableStream {
         storage: Arc<dyn Storage>,
         table: Arc<Table>,
         chunk_bytes: usize,
-    ) -> Result<TableStream> {
-        TableStream::continuing(storage, table, chunk_bytes, 0)
-    }
-
-    /// As `new`, with the checksum over the blocks before.
-    pub(super) fn continuing(
-        storage: Arc<dyn Storage>,
-        table: Arc<Table>,
-        chunk_bytes: usize,
-        checksum: u32,
     ) -> Result<TableStream> {
         let data = table.entry().data;
         let whole = usize::try_from(data.bytes).unwrap_or(usize::MAX);
@@ -98,7 +86,7 @@ impl TableStream {
             layout: None,
             index: 0,
             key: Vec::new(),
-            seen: Seen { checksum, ..Seen::default() },
+            seen: Seen::default(),
             admission: None,
             is_cached: false,
             table,
@@ -156,15 +144,9 @@ impl TableStream {
     }
 
     /// The block of the current item; behind the last, the last.
-    pub(super) fn address(&self) -> BlockAddress {
+    fn address(&self) -> BlockAddress {
         let offset = self.chunk_offset + self.block.start as u64;
         self.table.address(offset, self.block.len() as u32, BlockKind::Data)
-    }
-
-    /// Over the checksums of all blocks so far.
-    #[cfg(test)]
-    pub(super) fn checksum(&self) -> u32 {
-        self.seen.checksum
     }
 
     /// Reads on to the next block, or behind the last.
@@ -194,7 +176,6 @@ impl TableStream {
             self.plain.resize(bytes, 0);
             decompress(&address, stored, &mut self.plain)?;
         }
-        self.seen.checksum = crc32c::crc32c_append(self.seen.checksum, &verified.checksum.to_le_bytes());
         self.begin_block()
     }
 

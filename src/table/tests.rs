@@ -88,7 +88,8 @@ fn tables_agree_with_maps() {
             [(0, 4096, None), (1 << 22, 4096, Lz4), (1 << 22, 20_000, None), (0, 65_536, Lz4)]
         {
             let bench = Bench::new();
-            let table = bench.table(&model, SliceShape { block_bytes, compression, ..SHAPE });
+            let summary = bench.build(&[(TREE, SliceShape { block_bytes, compression, ..SHAPE }, &model)]);
+            let table = bench.open(&summary).expect("opens").remove(0);
             let budget = PageBudget::alone(budget_bytes);
             table.load_all_pages(bench.storage.as_ref(), &budget).expect("loads");
             assert_eq!(table.items(), model.len() as u64, "{name}");
@@ -102,7 +103,7 @@ fn tables_agree_with_maps() {
                 assert_eq!(found, model.get(&key).map(expected), "{name}, a key of {length} bytes");
             }
             stream_agrees(&bench, &table, &model, name);
-            table.file().verify(&bench.storage).expect("a sound file verifies");
+            bench.verify(&summary).expect("a sound file verifies");
             let pages_bytes = budget.pinned_bytes();
             assert!(
                 (pages_bytes > 0) == (budget_bytes > 0),
@@ -264,7 +265,7 @@ fn slices_share_a_file() {
     }
     assert!(tables[0].slice_bytes() == 1024, "a block and a filter of one unit each");
     assert!(tables[0].memory_bytes() < 600);
-    tables[0].file().verify(&bench.storage).expect("sound");
+    bench.verify(&summary).expect("sound");
     tables[0].file().mark_obsolete();
     let (mut tables, last) = (tables, 3);
     let kept = tables.remove(last);
@@ -404,7 +405,7 @@ fn ranges_are_kept_beside_items() {
         assert_eq!(summary.slices[0].ranges as usize, ranges.len());
         assert!(table.spans(b"k") && table.spans(b"m") && !table.spans(b"j") && !table.spans(b"m\0"));
         assert!(table.admits(min) && table.admits(table.max()) && !table.admits(b""));
-        table.file().verify(&bench.storage).expect("sound");
+        bench.verify(&summary).expect("sound");
         stream_agrees(&bench, &table, &model, "with ranges");
         assert!(table.memory_bytes() > table.ranges().memory_bytes());
     }

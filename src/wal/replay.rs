@@ -78,6 +78,51 @@ impl Replayed {
     }
 }
 
+/// The logs of a store, one after the other.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    store_id: u128,
+    after: After,
+    is_cut: bool,
+}
+
+impl Chain {
+    /// `flushed`: every write up to it is in tables.
+    pub(crate) fn new(store_id: u128, flushed: Sequence) -> Chain {
+        Chain { store_id, after: After::AtLeast(flushed), is_cut: false }
+    }
+
+    /// Replays the next log; nothing of it is given to `apply` if it is behind records that are missing.
+    /// Returns what the log was read after, `None` if it is behind them.
+    ///
+    /// # Errors
+    /// As [`replay`], and `Corrupt` if records were synced behind those that are missing.
+    pub(crate) fn next(
+        &mut self,
+        storage: &dyn Storage,
+        (number, log): (u64, manifest::Log),
+        apply: &mut dyn FnMut(Sequence, Items<'_>) -> Result<()>,
+    ) -> Result<(Replayed, Option<After>)> {
+        // Also behind a gap: whether what is missing was synced shows in the later logs.
+        let entry = LogEntry { number, log, store_id: self.store_id, after: self.after };
+        let file = log.file(number);
+        let replayed = replay(storage, &entry, &mut |first, items| {
+            if self.is_cut {
+                let what = "the first sequence behind records that are missing";
+                return Err(Error::corrupt(file, 0, what, "a later one", first));
+            }
+            apply(first, items)
+        })?;
+        // A torn end alone says nothing: a recycled log ends in remains of its earlier life. What is missing
+        // of it shows in the next one, which does not go on from here.
+        self.is_cut |= replayed.gap;
+        if replayed.items > 0 && !self.is_cut {
+            self.after = After::Exactly(replayed.last_sequence);
+        }
+        Ok((replayed, (!self.is_cut).then_some(entry.after)))
+    }
+}
+
 /// Gives the batches of one log to `apply`, each with the sequence number of its first item. Reads only.
 ///
 /// # Errors

@@ -161,3 +161,30 @@ fn stats() {
     assert!(all["memory"]["budget_bytes"].as_u64().is_some_and(|bytes| bytes >= 1 << 20));
     assert!(all["settings"].as_array().is_some_and(|settings| !settings.is_empty()));
 }
+
+/// `verify` finds nothing in a sound store, and in a damaged one says where and what it concerns.
+#[test]
+fn verify() {
+    let place = Place::new();
+    place.run("put", ["users", "a", "1"]).ok();
+    assert!(place.run("verify", [] as [&str; 0]).ok().contains("no damage found"));
+    let sound: Value = serde_json::from_str(&place.run("verify", ["--json"]).ok()).expect("it is JSON");
+    assert_eq!(sound["findings"].as_array().map(Vec::len), Some(0));
+    let items = sound["items"].as_u64().zip(sound["log_items"].as_u64()).map(|(tables, logs)| tables + logs);
+    assert_eq!(items, Some(1));
+
+    let files = std::fs::read_dir(place.store()).expect("a directory");
+    let name_of = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").path();
+    let is_manifest = |path: &std::path::PathBuf| path.to_string_lossy().contains("manifest-");
+    let file = files.map(name_of).find(is_manifest).expect("there is one");
+    let mut bytes = std::fs::read(&file).expect("reads");
+    bytes[12_288 + 30] ^= 1;
+    std::fs::write(&file, bytes).expect("writes");
+    let ran = place.run("verify", [] as [&str; 0]);
+    assert!(ran.out.contains("manifest-") && ran.out.contains("everything: the store does not open"));
+    assert!(ran.failed(1).contains("one check failed"));
+    let ran = place.run("verify", ["--json"]);
+    let found: Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    assert_eq!(found["findings"][0]["at_risk"].as_str(), Some("store"));
+    assert_eq!(ran.code, Some(1));
+}

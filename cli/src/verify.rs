@@ -1,0 +1,114 @@
+//! The command verify: what is damaged in a store, as a table or as JSON.
+
+use std::ops::Bound;
+
+use serde_json::{Value, json};
+use trine::inspect::{self, AtRisk, Finding, Report};
+
+use crate::arguments::{self, Global};
+use crate::failure::Failure;
+use crate::progress;
+use crate::screen::{Screen, table};
+use crate::text::{bytes, count, escaped};
+
+pub(crate) fn run(global: &Global, arguments: arguments::Verify) -> Result<(), Failure> {
+    let bar = progress::over_bytes(0);
+    let report = inspect::verify(&arguments.store, |now| {
+        bar.set_length(now.total_bytes);
+        bar.set_position(now.done_bytes);
+        bar.set_message(now.file.clone());
+    })?;
+    bar.finish_and_clear();
+    let mut screen = Screen::new();
+    if global.json {
+        screen.json(&to_json(&report))?;
+    } else {
+        tell(&report, &mut screen)?;
+    }
+    screen.finish()?;
+    match report.findings.len() {
+        0 => Ok(()),
+        findings => Err(Failure::Check(findings)),
+    }
+}
+
+fn tell(report: &Report, screen: &mut Screen) -> Result<(), Failure> {
+    screen.line(format_args!(
+        "{} read: {} tables with {} blocks and {} items, {} logs with {} items",
+        bytes(report.bytes),
+        count(report.tables),
+        count(report.blocks),
+        count(report.items),
+        count(report.logs),
+        count(report.log_items),
+    ))?;
+    if report.findings.is_empty() {
+        return screen.line("no damage found");
+    }
+    let mut found = table(["file", "offset", "what", "expected", "found", "at risk"]);
+    for Finding { damage, at_risk, .. } in &report.findings {
+        found.add_row([
+            damage.file.clone(),
+            damage.offset.to_string(),
+            damage.what.to_string(),
+            damage.expected.clone(),
+            damage.found.clone(),
+            risk(at_risk),
+        ]);
+    }
+    screen.line(found)
+}
+
+fn risk(at_risk: &AtRisk) -> String {
+    match at_risk {
+        AtRisk::Nothing => "nothing: no read looks there".to_string(),
+        AtRisk::Keys { keyspace, from, to } => {
+            let from = match from {
+                Bound::Included(key) => format!("from {}", escaped(key)),
+                Bound::Excluded(key) => format!("after {}", escaped(key)),
+                Bound::Unbounded => "from the first".to_string(),
+            };
+            let to = match to {
+                Bound::Included(key) => format!("to {}", escaped(key)),
+                Bound::Excluded(key) => format!("before {}", escaped(key)),
+                Bound::Unbounded => "to the last".to_string(),
+            };
+            format!("keys of {}, {from}, {to}", escaped(keyspace.as_bytes()))
+        }
+        AtRisk::Writes { after } => format!("writes after number {after}"),
+        _ => "everything: the store does not open".to_string(),
+    }
+}
+
+fn to_json(report: &Report) -> Value {
+    let findings: Vec<Value> = report.findings.iter().map(finding_to_json).collect();
+    json!({
+        "bytes": report.bytes, "tables": report.tables, "blocks": report.blocks, "items": report.items,
+        "logs": report.logs, "log_items": report.log_items, "findings": findings,
+    })
+}
+
+fn finding_to_json(finding: &Finding) -> Value {
+    let damage = &finding.damage;
+    let (kind, more) = match &finding.at_risk {
+        AtRisk::Nothing => ("nothing", Value::Null),
+        AtRisk::Keys { keyspace, from, to } => {
+            ("keys", json!({"keyspace": keyspace, "from": bound(from), "to": bound(to)}))
+        }
+        AtRisk::Writes { after } => ("writes", json!({"after": after})),
+        _ => ("store", Value::Null),
+    };
+    json!({
+        "file": damage.file, "offset": damage.offset, "what": damage.what, "expected": damage.expected,
+        "found": damage.found, "at_risk": kind, "range": more,
+    })
+}
+
+fn bound(bound: &Bound<Vec<u8>>) -> Value {
+    let hex = |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    match bound {
+        Bound::Included(key) => json!({"key_hex": hex(key), "included": true}),
+        Bound::Excluded(key) => json!({"key_hex": hex(key), "included": false}),
+        Bound::Unbounded => Value::Null,
+    }
+}

@@ -1,0 +1,22 @@
+//! Looking into a store's files: is everything there that was written, and if not, what is at risk?
+//!
+//! ```
+//! # fn main() -> trine::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("data");
+//! let db = trine::Db::open(&path)?;
+//! db.ordered("users").open()?.put(b"ann", b"1")?;
+//! db.close()?;
+//! let report = trine::inspect::verify(&path, |_| {})?;
+//! assert!(report.findings.is_empty());
+//! assert_eq!(report.log_items, 1);
+//! # Ok(()) }
+//! ```
+//!
+//! Nothing here changes a file. Damage is never an error of the check: it is a finding, and the check goes
+//! on.
+
+mod verify;
+
+pub(crate) use verify::verify_open;
+pub use verify::{AtRisk, Finding, Progress, Report, verify};

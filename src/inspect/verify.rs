@@ -1,0 +1,323 @@
+//! The check of a whole store: STORE, manifest, tables and logs, each byte that is named.
+//!
+//! Of what is kept twice (slots of STORE, of logs and of the manifest) one good copy is enough.
+
+use std::ops::Bound;
+use std::path::Path;
+
+use crate::base::error::{Corrupt, Error, Result};
+use crate::base::hash::HashSecret;
+use crate::base::id::{FileName, KeyspaceId, Sequence, TreeId};
+use crate::base::settings::StoreSettings;
+use crate::base::sync::Arc;
+use crate::engine::{Env, Mode, Store, recover};
+use crate::format::manifest::State;
+use crate::format::store::Live;
+use crate::io::storage::Storage;
+use crate::levels::manifest::ManifestFile;
+use crate::levels::store::StoreFile;
+use crate::levels::version::Placed;
+use crate::table::{Damage, TableIdentity, scrub};
+use crate::wal::replay::Chain;
+
+/// What a check of a store found.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// db.flush()?;
+/// let report = db.verify(|_| {})?;
+/// assert_eq!((report.tables, report.items, report.findings.len()), (1, 1, 0));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// Tables that were read.
+    pub tables: u64,
+    /// Logs that were read.
+    pub logs: u64,
+    /// Bytes of the files that were read.
+    pub bytes: u64,
+    /// Blocks and pages of tables that were checked.
+    pub blocks: u64,
+    /// Items of tables that were checked.
+    pub items: u64,
+    /// Items of logs that were checked.
+    pub log_items: u64,
+    /// What is damaged, file by file; empty if all is well.
+    pub findings: Vec<Finding>,
+}
+
+/// One damaged place.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// # let db = trine::Db::open(&path)?;
+/// # db.ordered("users").open()?.put(b"ann", b"1")?;
+/// # db.flush()?;
+/// # db.close()?;
+/// # for file in std::fs::read_dir(&path)?.map(|entry| entry.unwrap().path()) {
+/// #     if file.file_name().unwrap().to_string_lossy().starts_with("table-") {
+/// #         let mut bytes = std::fs::read(&file)?;
+/// #         bytes[4096 + 20] ^= 1;
+/// #         std::fs::write(&file, bytes)?;
+/// #     }
+/// # }
+/// use trine::inspect::AtRisk;
+/// let report = trine::inspect::verify(&path, |_| {})?;
+/// let finding = &report.findings[0];
+/// assert!(finding.damage.file.starts_with("table") && finding.damage.offset == 4096);
+/// assert!(matches!(&finding.at_risk, AtRisk::Keys { keyspace, .. } if keyspace == "users"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// File, offset, and what was expected there.
+    pub damage: Corrupt,
+    /// What it concerns.
+    pub at_risk: AtRisk,
+}
+
+/// What damage concerns.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let report = db.verify(|_| {})?;
+/// assert!(!report.findings.iter().any(|one| one.at_risk == trine::inspect::AtRisk::Store));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtRisk {
+    /// Nothing: no read looks there.
+    Nothing,
+    /// Reads between these keys answer `Corrupt`, where this table has to be asked.
+    Keys {
+        /// The keyspace's name.
+        keyspace: String,
+        /// From where.
+        from: Bound<Vec<u8>>,
+        /// To where.
+        to: Bound<Vec<u8>>,
+    },
+    /// Writes that are in no table yet, all after this sequence number; the store is not opened while they
+    /// cannot be read.
+    Writes {
+        /// The last that is safe.
+        after: u64,
+    },
+    /// Everything: the store is not opened.
+    Store,
+}
+
+/// How far a check is.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let mut files = 0;
+/// db.verify(|progress: &trine::inspect::Progress| {
+///     assert!(progress.done_bytes <= progress.total_bytes);
+///     files += 1;
+/// })?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Progress {
+    /// The file that comes next.
+    pub file: String,
+    /// Bytes of files that are done.
+    pub done_bytes: u64,
+    /// Bytes of all files.
+    pub total_bytes: u64,
+}
+
+/// Reads every file of the store in `path` and says what is damaged. The store must not be open for writing:
+/// for one that is, [`Db::verify`](crate::Db::verify).
+///
+/// `progress` is called before each file.
+///
+/// # Errors
+/// `Missing`, `Foreign`, `Locked`, `Unsupported`, `Permission`, `Io`. Damage is no error: it is in the
+/// report.
+///
+/// # Cost
+/// Reads all tables and logs once, in pieces of 1 MiB. Memory: one log, or the filters and fences of one
+/// table.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// # trine::Db::open(&path)?;
+/// let report = trine::inspect::verify(&path, |progress| eprintln!("{}", progress.file))?;
+/// for finding in &report.findings {
+///     eprintln!("{} at {}: {:?}", finding.damage.file, finding.damage.offset, finding.at_risk);
+/// }
+/// # Ok(()) }
+/// ```
+pub fn verify(path: impl AsRef<Path>, progress: impl FnMut(&Progress)) -> Result<Report> {
+    verify_in(&StoreSettings::default().env(path.as_ref())?, progress)
+}
+
+/// As [`verify`], in a world of the caller's.
+pub(crate) fn verify_in(env: &Env, mut progress: impl FnMut(&Progress)) -> Result<Report> {
+    let mut check = Check::new(&env.storage, &mut progress);
+    match recover::lock(env, Mode::ReadOnly) {
+        Ok(()) => {}
+        Err(error) => {
+            check.find(error, AtRisk::Store)?;
+            return Ok(check.report);
+        }
+    }
+    let checked = check.closed_store();
+    env.storage.unlock();
+    checked.map(|()| check.report)
+}
+
+/// As [`verify`], of a store that is open; what is only in memory and in the log in use is not looked at.
+pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) -> Result<Report> {
+    let (moment, read) = store.inspected();
+    let mut check = Check::new(store.storage(), &mut progress);
+    if let Err(error) = read {
+        check.find(error, AtRisk::Store)?;
+    }
+    let mut state = moment.state;
+    // The log in use is written meanwhile: what is read of it may be torn.
+    state.logs.retain(|_, log| log.promise.is_some());
+    check.tables(&state, &moment.live)?;
+    check.logs(&state, &moment.live, |number| store.names_log(number))?;
+    drop(moment.view);
+    Ok(check.report)
+}
+
+/// A check under way.
+struct Check<'c> {
+    storage: &'c Arc<dyn Storage>,
+    progress: &'c mut dyn FnMut(&Progress),
+    total_bytes: u64,
+    report: Report,
+}
+
+impl<'c> Check<'c> {
+    fn new(storage: &'c Arc<dyn Storage>, progress: &'c mut dyn FnMut(&Progress)) -> Check<'c> {
+        Check { storage, progress, total_bytes: 0, report: Report::default() }
+    }
+
+    fn closed_store(&mut self) -> Result<()> {
+        let live = match StoreFile::load(&**self.storage) {
+            Ok(Some(file)) => file.live().clone(),
+            Ok(None) => return Err(Error::Missing { path: self.storage.path() }),
+            Err(error) => return self.find(error, AtRisk::Store),
+        };
+        let state = match ManifestFile::load(&**self.storage, &live) {
+            Ok((state, _)) => state,
+            Err(error) => return self.find(error, AtRisk::Store),
+        };
+        self.tables(&state, &live)?;
+        self.logs(&state, &live, |_| true)
+    }
+
+    fn tables(&mut self, state: &State, live: &Live) -> Result<()> {
+        let logs_bytes: u64 = state.logs.values().map(|log| log.bytes).sum();
+        self.total_bytes = logs_bytes + state.tables.values().map(|table| table.bytes).sum::<u64>();
+        let secret = HashSecret::expand(live.hash_secret);
+        for (number, table) in &state.tables {
+            let file = table.file(*number);
+            self.begin(file);
+            let identity = TableIdentity { file, uid: table.uid, store_id: live.store_id };
+            let mut damages = Vec::new();
+            let scrubbed =
+                scrub(self.storage, (identity, table.bytes, table.checksum), &secret, &mut |damage| {
+                    damages.push(damage);
+                });
+            for Damage { error, tree, keys } in damages {
+                let at_risk = match keys {
+                    None => AtRisk::Nothing,
+                    Some((from, to)) => AtRisk::Keys { keyspace: name(state, tree), from, to },
+                };
+                self.report.findings.push(Finding { damage: error, at_risk });
+            }
+            let placed = scrubbed.and_then(|scrubbed| {
+                self.report.blocks += scrubbed.blocks;
+                self.report.items += scrubbed.items;
+                Placed::all(table, file, &scrubbed.tables)
+            });
+            if let Err(error) = placed {
+                for slice in table.slices.values() {
+                    let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
+                    let max = slice.max_key.as_deref();
+                    let to = max.map_or(Bound::Unbounded, |max| Bound::Included(max.to_vec()));
+                    let from = Bound::Included(slice.min_key.to_vec());
+                    self.find(error.clone(), AtRisk::Keys { keyspace: name(state, tree), from, to })?;
+                }
+            }
+            self.report.tables += 1;
+            self.report.bytes += table.bytes;
+        }
+        Ok(())
+    }
+
+    /// `is_named`: whether the log is still one when damage was found.
+    fn logs(&mut self, state: &State, live: &Live, is_named: impl Fn(u64) -> bool) -> Result<()> {
+        let mut chain = Chain::new(live.store_id, state.flushed);
+        let mut last = state.flushed;
+        for (number, log) in &state.logs {
+            let file = log.file(*number);
+            self.begin(file);
+            let limit = state.next_keyspace;
+            let replayed = chain.next(&**self.storage, (*number, *log), &mut |first, items| {
+                for (item, sequence) in items.zip(first..) {
+                    if item.tree.keyspace >= KeyspaceId(limit) {
+                        let found = item.tree.keyspace.0;
+                        return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, found));
+                    }
+                    last = Sequence::max(last, sequence);
+                    self.report.log_items += 1;
+                }
+                Ok(())
+            });
+            if let Err(error) = replayed {
+                if is_named(*number) {
+                    self.find(error, AtRisk::Writes { after: last })?;
+                }
+                // What comes after it is not known to go on from here.
+                return Ok(());
+            }
+            self.report.logs += 1;
+            self.report.bytes += log.bytes;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, file: FileName) {
+        let (done_bytes, total_bytes) = (self.report.bytes, self.total_bytes);
+        (self.progress)(&Progress { file: file.to_string(), done_bytes, total_bytes });
+    }
+
+    /// Damage is a finding, any other error the check's own.
+    fn find(&mut self, error: Error, at_risk: AtRisk) -> Result<()> {
+        match error {
+            Error::Corrupt(damage) => {
+                self.report.findings.push(Finding { damage: *damage, at_risk });
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+}
+
+fn name(state: &State, tree: TreeId) -> String {
+    state.keyspaces.get(&tree.keyspace).map_or_else(String::new, |keyspace| keyspace.name.clone())
+}
