@@ -25,6 +25,7 @@ mod checkpoint;
 mod child;
 mod damage;
 mod descriptors;
+mod explain;
 mod fixture;
 mod full_disk;
 mod limits;

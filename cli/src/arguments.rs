@@ -74,6 +74,7 @@ pub(crate) enum Command {
     Export(Export),
     Stats(Stats),
     Verify(Verify),
+    Explain(Explain),
     Bench(Bench),
     Repro(Repro),
     Time(Time),
@@ -288,6 +289,25 @@ pub(crate) struct Verify {
     pub(crate) store: PathBuf,
 }
 
+/// Gets a key and says where the store looked for it, what each place said and what that cost.
+///
+/// Places are the write buffers (here: what the log held), then the tables from the newest run on: bounds,
+/// filter, fences, block. The store is opened for this one get, so that every block is read from the device.
+/// That the key is not there is an answer like any other: the exit code is 0.
+#[derive(Args)]
+#[command(after_help = "Example:\n  trine explain data users 42")]
+pub(crate) struct Explain {
+    /// The store's directory.
+    pub(crate) store: PathBuf,
+    /// The keyspace's name.
+    pub(crate) keyspace: String,
+    /// The key.
+    pub(crate) key: String,
+    /// The key is given in hexadecimal digits.
+    #[arg(long)]
+    pub(crate) hex: bool,
+}
+
 /// Tries the store on this machine, about a minute, with real records, a kill and a check of every answer.
 ///
 /// Records are made from the sources of Rust packages found here (cargo's registry, or the toolchain's own);
@@ -361,8 +381,8 @@ impl Format {
     }
 }
 
-const COMMANDS_OF_A_STORE: [&str; 8] =
-    ["get", "put", "delete", "scan", "import", "export", "stats", "verify"];
+const COMMANDS_OF_A_STORE: [&str; 9] =
+    ["get", "put", "delete", "scan", "import", "export", "stats", "verify", "explain"];
 
 /// Moves the value of `--store` to where STORE stands, so that both spellings are one to the parser.
 pub(crate) fn with_store_first(words: Vec<OsString>) -> Vec<OsString> {

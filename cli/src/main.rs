@@ -13,6 +13,7 @@ mod arguments;
 mod bench;
 mod demo;
 mod dice;
+mod explain;
 mod export;
 mod failure;
 mod import;
@@ -66,6 +67,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Export(export) => export::run(&global, export),
         Command::Stats(stats) => stats::run(&global, stats),
         Command::Verify(verify) => verify::run(&global, verify),
+        Command::Explain(explain) => explain::run(&global, explain),
         Command::Bench(bench) => bench::run(&global, bench),
         Command::Repro(repro) => repro::run(&global, repro),
         Command::Time(time) => lab::time(&global, time),

@@ -12,6 +12,7 @@ use crate::engine::catalog;
 use crate::engine::snapshot::Point;
 use crate::engine::stats::KeyspaceStats;
 use crate::engine::{NoTrace, Wants};
+use crate::inspect::{Explainer, Explanation};
 use crate::write::batch::Items;
 
 use super::range::{self, Cursor, Range};
@@ -508,6 +509,32 @@ impl<K> Keyspace<K> {
             count: cost.count,
         });
         Ok((found, Trace { steps: steps.collect() }))
+    }
+
+    /// Gets the key and tells where it looked, what each place said and what that cost.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// db.flush()?;
+    /// users.delete(b"ann")?;
+    /// for step in users.explain(b"ann")?.steps {
+    ///     println!("{} {} {}: {} ({} ns)", step.name, step.file, step.run, step.said, step.ns);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
+        let mut explainer = Explainer::new(Arc::clone(self.handle.clock()));
+        let wanted = (key.as_ref(), Wants::Value);
+        let found =
+            self.handle.get(self.live()?, wanted, None, &mut explainer, |value| value.map(<[u8]>::len));
+        found.map(|length| explainer.finish(length.map(|bytes| bytes as u64)))
     }
 
     /// The same reads as of `snapshot`.

@@ -23,6 +23,10 @@ pub(crate) struct StageTimer {
 }
 
 impl Store {
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.env.clock
+    }
+
     pub(crate) fn stage_timer(&self) -> StageTimer {
         let clock = Arc::clone(&self.env.clock);
         StageTimer { since_ns: clock.now_ns(), clock, costs: Default::default(), current: None }

@@ -13,10 +13,16 @@
 //! # Ok(()) }
 //! ```
 //!
+//! What a get of one key did, and what each place it looked at said, is told by
+//! [`Keyspace::explain`](crate::Keyspace::explain).
+//!
 //! Nothing here changes a file. Damage is never an error of the check: it is a finding, and the check goes
 //! on.
 
+mod explain;
 mod verify;
 
+pub(crate) use explain::Explainer;
+pub use explain::{Explanation, Step};
 pub(crate) use verify::verify_open;
 pub use verify::{AtRisk, Finding, Progress, Report, verify};

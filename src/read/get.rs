@@ -21,7 +21,7 @@ use crate::levels::version::Tree;
 use crate::levels::view::View;
 use crate::table::{Fenced, Filtered, Table};
 
-use super::trace::{Stage, Tracer};
+use super::trace::{Saw, Stage, Tracer};
 
 /// What is looked up.
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +171,7 @@ impl Get {
         mut call: Call<'_, 'p, T>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
         if self.seek == Seek::Memory {
-            if let Some(found) = in_memory(view, call.op) {
+            if let Some(found) = in_memory(view, &mut call) {
                 return Step::Done(Ok(found));
             }
             self.seek = Seek::Table;
@@ -223,7 +223,11 @@ impl Get {
                 }
                 self.turn_to(Seek::Filter);
             }
-            return Some(&run.tables()[self.table].table);
+            let table = &run.tables()[self.table].table;
+            if self.seek == Seek::Filter {
+                call.tracer.saw(Saw::Table { level: self.level, run: self.run, table });
+            }
+            return Some(table);
         }
         None
     }
@@ -252,15 +256,18 @@ impl Get {
     fn probe<'p, T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, 'p, T>) -> Result<Probed<'p>> {
         if self.seek == Seek::Filter {
             if !table.spans(call.op.key) {
-                return Ok(absent(table, call.op.key));
+                return Ok(call.absent(table, Saw::NoItems));
             }
             if self.touch(table, call) {
                 return Ok(Probed::Touched);
             }
             match self.filter(table, call)? {
-                Filtered::No => return Ok(absent(table, call.op.key)),
+                Filtered::No => return Ok(call.absent(table, Saw::RuledOut)),
                 Filtered::Need(block) => return Ok(Probed::Read(block)),
-                Filtered::Maybe => self.turn_to(Seek::Fence),
+                Filtered::Maybe => {
+                    call.tracer.saw(Saw::Maybe);
+                    self.turn_to(Seek::Fence);
+                }
             }
         }
         if self.seek == Seek::Fence {
@@ -269,11 +276,14 @@ impl Get {
             }
             match self.fence(table, call)? {
                 Fenced::Need(block) => return Ok(Probed::Read(block)),
-                Fenced::Not => return Ok(absent(table, call.op.key)),
+                Fenced::Not => return Ok(call.absent(table, Saw::RuledOut)),
                 Fenced::Alone(_) if call.op.wants == Wants::Presence => {
                     return Ok(Probed::Hit(Lookup::Pinned(&[])));
                 }
-                Fenced::Alone(block) | Fenced::Block(block) => self.turn_to(Seek::Data(block)),
+                Fenced::Alone(block) | Fenced::Block(block) => {
+                    call.tracer.saw(Saw::Block(block));
+                    self.turn_to(Seek::Data(block));
+                }
             }
         }
         if self.touch(table, call) {
@@ -285,8 +295,9 @@ impl Get {
         };
         call.tracer.enter(Stage::DBSeek, address.bytes as usize);
         let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag()) else {
-            return Ok(absent(table, call.op.key));
+            return Ok(call.absent(table, Saw::NoItem));
         };
+        call.tracer.saw(Saw::Item(found.kind));
         Ok(Probed::Hit(match (found.kind, block) {
             (ItemKind::Delete | ItemKind::DeleteRange, _) => Lookup::Absent,
             (ItemKind::Put, Block::Pinned(bytes)) => Lookup::Pinned(&bytes[found.value]),
@@ -325,16 +336,29 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
             _ => self.cache.lookup(address, self.pin).map(Block::Pinned),
         }
     }
+
+    /// What a table says of a key that none of its items has: its range tombstones hide what older runs have.
+    fn absent(&mut self, table: &Table, why: Saw<'_>) -> Probed<'p> {
+        self.tracer.saw(why);
+        if table.ranges().covers(self.op.key) {
+            self.tracer.saw(Saw::Hidden);
+            return Probed::Hit(Lookup::Absent);
+        }
+        Probed::Not
+    }
 }
 
-/// What a table says of a key that none of its items has: its range tombstones hide what older runs have.
-fn absent<'p>(table: &Table, key: &[u8]) -> Probed<'p> {
-    if table.ranges().covers(key) { Probed::Hit(Lookup::Absent) } else { Probed::Not }
-}
-
-fn in_memory<'p>(view: &'p View, op: &Op<'_>) -> Option<Lookup<'p>> {
-    let mut generations = view.generations.iter();
-    let item = generations.find_map(|generation| generation.get(op.tree, op.key, op.hash, op.bound))?;
+fn in_memory<'p, T: Tracer>(view: &'p View, call: &mut Call<'_, 'p, T>) -> Option<Lookup<'p>> {
+    let op = call.op;
+    let mut generations = view.generations.iter().enumerate();
+    let found = generations.find_map(|(index, generation)| {
+        generation.get(op.tree, op.key, op.hash, op.bound).map(|item| (index, item))
+    });
+    let Some((generation, item)) = found else {
+        call.tracer.saw(Saw::NoMemory);
+        return None;
+    };
+    call.tracer.saw(Saw::Memory { generation, kind: item.kind });
     Some(match item.kind {
         ItemKind::Put => Lookup::Pinned(item.value),
         ItemKind::Delete | ItemKind::DeleteRange => Lookup::Absent,

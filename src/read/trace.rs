@@ -1,6 +1,10 @@
 //! The eight steps of a get, by the names of TridentKV (Lu et al., TPDS 2021, section 2), and who listens to
 //! them; and whether the get is one of many that take turns.
 
+use crate::base::id::ItemKind;
+use crate::base::step::BlockAddress;
+use crate::table::Table;
+
 /// A step of a get. Memory first, then for each table that may hold the key: filter, index, data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
@@ -48,6 +52,31 @@ impl Stage {
     }
 }
 
+/// What a step came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Saw<'t> {
+    /// A generation, counted from the newest, has this of the key.
+    Memory { generation: usize, kind: ItemKind },
+    /// No generation has anything of it.
+    NoMemory,
+    /// A table whose bounds have the key; counted from the newest run of the level.
+    Table { level: usize, run: usize, table: &'t Table },
+    /// No item of the table is near the key: only its range tombstones are asked.
+    NoItems,
+    /// The filter, or the fences, rule the key out.
+    RuledOut,
+    /// The filter lets it pass.
+    Maybe,
+    /// The block to look into.
+    Block(BlockAddress),
+    /// The block's item of the key.
+    Item(ItemKind),
+    /// The block has none.
+    NoItem,
+    /// A range tombstone of the table hides what older runs have.
+    Hidden,
+}
+
 /// Told when a get enters a step, and how many bytes it looks at there.
 pub(crate) trait Tracer {
     /// Whether the get stops with a `Touch` before it looks at memory that may be far away, so that others go
@@ -55,6 +84,10 @@ pub(crate) trait Tracer {
     const TOUCHES: bool = false;
 
     fn enter(&mut self, stage: Stage, bytes: usize);
+
+    /// Told what the step came to.
+    #[inline(always)]
+    fn saw(&mut self, _saw: Saw<'_>) {}
 }
 
 /// Listens to nothing: the calls compile to nothing.

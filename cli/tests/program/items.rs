@@ -188,3 +188,16 @@ fn verify() {
     assert_eq!(found["findings"][0]["at_risk"].as_str(), Some("store"));
     assert_eq!(ran.code, Some(1));
 }
+
+/// `explain` names the places of a get, and says what they answered.
+#[test]
+fn explain() {
+    let place = Place::new();
+    place.run("put", ["users", "a", "1"]).ok();
+    let text = place.run("explain", ["users", "a"]).ok();
+    assert!(text.contains("MtGet") && text.contains("found: a value of 1 B"), "{text}");
+    let all: Value =
+        serde_json::from_str(&place.run("explain", ["users", "b", "--json"]).ok()).expect("it is JSON");
+    assert_eq!(all["found"].as_bool(), Some(false));
+    assert_eq!(all["steps"][0]["step"].as_str(), Some("MtGet"));
+}

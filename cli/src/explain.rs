@@ -1,0 +1,55 @@
+//! The command explain: the path of one get, as a table or as JSON.
+
+use serde_json::{Value, json};
+use trine::inspect::{Explanation, Step};
+
+use crate::arguments::{self, Global};
+use crate::failure::Failure;
+use crate::items::open_to_read;
+use crate::screen::{Screen, table};
+use crate::text::{Spelling, bytes, nanoseconds};
+
+pub(crate) fn run(global: &Global, arguments: arguments::Explain) -> Result<(), Failure> {
+    let key = Spelling::of_flag(arguments.hex).parse("key", &arguments.key)?;
+    let db = open_to_read(global, &arguments.store)?;
+    let explained = db.keyspace(&arguments.keyspace)?.explain(&key)?;
+    db.close()?;
+    let mut screen = Screen::new();
+    if global.json {
+        screen.json(&to_json(&explained))?;
+    } else {
+        tell(&explained, &mut screen)?;
+    }
+    screen.finish()
+}
+
+fn tell(explained: &Explanation, screen: &mut Screen) -> Result<(), Failure> {
+    let mut steps = table(["step", "place", "said", "bytes", "took"]);
+    for step in &explained.steps {
+        let (size, took) = (bytes(step.bytes), nanoseconds(step.ns));
+        steps.add_row([step.name.to_string(), place(step), step.said.clone(), size, took]);
+    }
+    screen.line(steps)?;
+    match explained.value_bytes {
+        Some(length) => screen.line(format_args!("found: a value of {}", bytes(length))),
+        None => screen.line("not found"),
+    }
+}
+
+fn place(step: &Step) -> String {
+    let Some(level) = step.level else { return "memory".to_string() };
+    let at = step.offset.map_or_else(String::new, |offset| format!(" at {offset}"));
+    format!("level {level}, run {}: {}{at}", step.run, step.file)
+}
+
+fn to_json(explained: &Explanation) -> Value {
+    let step = |step: &Step| {
+        json!({
+            "step": step.name, "level": step.level, "run": step.level.map(|_| step.run),
+            "file": step.level.map(|_| &step.file), "offset": step.offset, "said": step.said, "ns": step.ns,
+            "bytes": step.bytes,
+        })
+    };
+    let steps: Vec<Value> = explained.steps.iter().map(step).collect();
+    json!({"found": explained.value_bytes.is_some(), "value_bytes": explained.value_bytes, "steps": steps})
+}
