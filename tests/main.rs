@@ -31,6 +31,7 @@ mod full_disk;
 mod limits;
 mod policies;
 mod ranges;
+mod ratio;
 mod reads;
 mod rng;
 mod snapshots;

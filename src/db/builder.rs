@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
 use crate::base::settings::{SettingInput, StoreSettings};
-use crate::engine::{Env, Mode, OpenOptions, Store, Until};
+use crate::engine::{Mode, OpenOptions, Store, Until};
 
 use super::Db;
 
@@ -217,33 +217,20 @@ impl Builder {
     /// assert_eq!(faults.len(), 2);
     /// ```
     pub fn open(self) -> Result<Db> {
-        self.check()?;
+        let options = self.options()?;
         let env = self.settings.env(&self.path)?;
-        self.open_in(env)
+        Ok(Db::new(Store::open(env, options)?))
     }
 
-    /// Opens the store in a world of the caller's.
-    pub(crate) fn open_in(self, env: Env) -> Result<Db> {
+    /// What was chosen, if all of it may be.
+    pub(super) fn options(&self) -> Result<OpenOptions> {
         self.check()?;
-        self.open_checked(env)
-    }
-
-    fn open_checked(self, env: Env) -> Result<Db> {
         let mode = match (self.access, self.create) {
             (Access::ReadOnly, _) => Mode::ReadOnly,
             (Access::ReadWrite, Create::Never) => Mode::Existing,
             (Access::ReadWrite, Create::IfMissing) => Mode::CreateIfMissing,
         };
-        Ok(Db::new(Store::open(env, OpenOptions { settings: self.settings, mode })?))
-    }
-
-    /// Opens the store in a world of the caller's, with a budget that may be below the smallest of a real
-    /// store.
-    #[cfg(any(test, feature = "sim"))]
-    pub(super) fn open_with_memory(mut self, env: Env, memory_bytes: u64) -> Result<Db> {
-        self.check()?;
-        self.settings.memory_bytes = memory_bytes;
-        self.open_checked(env)
+        Ok(OpenOptions::new(self.settings.clone(), mode))
     }
 
     fn check(&self) -> Result<()> {

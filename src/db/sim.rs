@@ -33,7 +33,9 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
+use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, Mutex};
+use crate::engine::{OpenOptions, Store};
 use crate::io::sim::{Plan, Select, SimDisk, SimRng, SimThreads, sim_env};
 
 use super::Db;
@@ -97,7 +99,8 @@ impl World {
     /// # Ok(()) }
     /// ```
     pub fn builder(&self) -> WorldBuilder<'_> {
-        WorldBuilder { world: self, builder: Builder::new(Path::new("simulated")), memory_bytes: None }
+        let builder = Builder::new(Path::new("simulated"));
+        WorldBuilder { world: self, builder, memory_bytes: None, cache_bytes: None }
     }
 
     /// A store of the lab on this machine's disk, opened or made.
@@ -455,6 +458,7 @@ pub struct WorldBuilder<'w> {
     world: &'w World,
     builder: Builder,
     memory_bytes: Option<u64>,
+    cache_bytes: Option<u64>,
 }
 
 impl WorldBuilder<'_> {
@@ -472,6 +476,25 @@ impl WorldBuilder<'_> {
     #[must_use]
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Of the budget, what the cache, filters and fences have at most, in bytes: what else they would have
+    /// stays unused. So a store can be much larger than the memory for its reads, without flushes and merges
+    /// as small as that. Without effect if they would have less anyway.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// let db = world.builder().memory_bytes(32 << 20).cache_bytes(64 << 10).open()?;
+    /// let memory = db.stats().memory;
+    /// let cache = memory.roles.iter().find(|role| role.name == "cache").unwrap();
+    /// assert_eq!((memory.budget_bytes, cache.limit_bytes), (32 << 20, 64 << 10));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = Some(bytes);
         self
     }
 
@@ -552,18 +575,23 @@ impl WorldBuilder<'_> {
     /// # Ok(()) }
     /// ```
     pub fn open(self) -> Result<Db> {
+        let mut options = self.builder.options()?;
+        if let Some(memory_bytes) = self.memory_bytes {
+            if memory_bytes < MEMORY_BYTES_MIN {
+                let fault =
+                    format!("memory_bytes is {memory_bytes}, and must be at least {MEMORY_BYTES_MIN}");
+                return Err(Error::Invalid { faults: vec![fault] });
+            }
+            options = OpenOptions::new(StoreSettings { memory_bytes, ..options.settings }, options.mode);
+        }
+        if let Some(bytes) = self.cache_bytes {
+            options.budget = options.budget.with_cache_bytes(bytes);
+        }
         let mut process = self.world.process.lock();
         let (env, threads) = sim_env(&self.world.disk, process.rng.u64());
         process.threads = Some(threads);
         drop(process);
-        match self.memory_bytes {
-            None => self.builder.open_in(env),
-            Some(bytes) if bytes < MEMORY_BYTES_MIN => {
-                let fault = format!("memory_bytes is {bytes}, and must be at least {MEMORY_BYTES_MIN}");
-                Err(Error::Invalid { faults: vec![fault] })
-            }
-            Some(bytes) => self.builder.open_with_memory(env, bytes),
-        }
+        Ok(Db::new(Store::open(env, options)?))
     }
 }
 

@@ -44,8 +44,16 @@ impl Budget {
             log_bytes,
             work_bytes,
             cache_bytes: rest,
-            pages_bytes: rest / 4 * 3,
+            pages_bytes: pages_bytes(rest),
         }
+    }
+
+    /// The same with less for blocks, filters and fences: what they would have beside it stays unused.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn with_cache_bytes(mut self, cache_bytes: u64) -> Budget {
+        self.cache_bytes = cache_bytes.min(self.cache_bytes);
+        self.pages_bytes = pages_bytes(self.cache_bytes);
+        self
     }
 
     /// What merges under way may take together; flushes have the other half of the work memory.
@@ -89,6 +97,11 @@ impl Budget {
     }
 }
 
+/// Of a cache, what filters and fences may take.
+fn pages_bytes(cache_bytes: u64) -> u64 {
+    cache_bytes / 4 * 3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +119,17 @@ mod tests {
             assert!(budget.log_bytes > budget.generation_bytes);
         }
         assert_eq!(Budget::divide(1 << 30).generation_bytes, 64 << 20);
+    }
+
+    /// A smaller cache changes nothing else, and never is a larger one.
+    #[test]
+    fn caches_can_be_smaller() {
+        let budget = Budget::divide(32 << 20);
+        let less = budget.with_cache_bytes(64 << 10);
+        assert_eq!((less.cache_bytes, less.pages_bytes), (64 << 10, 48 << 10));
+        let Budget { cache_bytes, pages_bytes, .. } = budget;
+        assert_eq!(Budget { cache_bytes, pages_bytes, ..less }, budget);
+        assert_eq!(budget.with_cache_bytes(u64::MAX), budget);
     }
 
     /// A batch within the limits has room in an empty generation and an empty log, however tiny its items:

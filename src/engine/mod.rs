@@ -59,6 +59,14 @@ use work::{Kind, Work};
 pub(crate) struct OpenOptions {
     pub(crate) settings: StoreSettings,
     pub(crate) mode: Mode,
+    pub(crate) budget: Budget,
+}
+
+impl OpenOptions {
+    pub(crate) fn new(settings: StoreSettings, mode: Mode) -> OpenOptions {
+        let budget = Budget::divide(settings.memory_bytes);
+        OpenOptions { settings, mode, budget }
+    }
 }
 
 /// What the opener may do.

@@ -86,7 +86,7 @@ impl Store {
 
     /// The store, and the logs that are to be flushed before it is used.
     fn open_locked(env: Env, options: OpenOptions) -> Result<(Store, Vec<u64>)> {
-        let budget = Budget::divide(options.settings.memory_bytes);
+        let budget = options.budget;
         let epoch = Epoch::new();
         let cache = Cache::new(budget.cache_bytes as usize, epoch.clone(), |bytes| env.memory.region(bytes));
         let pages = PageBudget::new(&cache, budget.pages_bytes);

@@ -30,6 +30,7 @@ pub(super) fn pin_pages(
             (level, rank, &*placed.table)
         }));
     }
+    tables.iter().for_each(|(_, _, table)| table.account(pages));
     tables.sort_by_key(|(level, ..)| *level);
     let fences = tables.iter().map(|(_, _, table)| (PageRank::Fences, *table));
     let filters = |wanted| {
@@ -63,6 +64,7 @@ impl Store {
         let storage = &self.env.storage;
         let tables =
             TableFile::open(storage, summary.identity, summary.bytes, summary.checksum, &self.discarded)?;
+        tables.iter().for_each(|table| table.account(&self.pages));
         for table in &tables {
             table.load_pages(&**storage, &self.pages, PageRank::Fences, otherwise)?;
             table.load_pages(&**storage, &self.pages, filters, otherwise)?;

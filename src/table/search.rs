@@ -167,6 +167,12 @@ impl Table {
         size_of::<Table>() + items + bounds + ranges + self.top.as_ref().map_or(0, Top::memory_bytes)
     }
 
+    /// Counts its memory beside the pages, which it has anyway, against the cache's. Of several tables: all of
+    /// them before the first pins pages, so that those leave room for it.
+    pub(crate) fn account(&self, budget: &PageBudget) {
+        self.loan.get_or_init(|| budget.cache().lend(self.memory_bytes()));
+    }
+
     /// Makes fence or filter pages resident, if the budget grants them and they are not yet; what is not
     /// stays to be asked for, and is offered to the cache if `otherwise` says so.
     ///
@@ -179,7 +185,7 @@ impl Table {
         rank: PageRank,
         otherwise: Otherwise,
     ) -> Result<()> {
-        self.loan.get_or_init(|| budget.cache().lend(self.memory_bytes()));
+        self.account(budget);
         let (span, page_bytes, kind, resident) = match rank {
             PageRank::Fences => {
                 (self.entry.fence_span(), self.entry.fence_page_bytes, BlockKind::Fence, &self.fence_pages)

@@ -11,6 +11,8 @@ pub(crate) enum Keys {
     Prefixed { count: usize },
     /// Eight bytes, big-endian.
     Numbers { count: usize },
+    /// Eight bytes that look random, of so many numbers; see [`Keys::numbered`].
+    Many { count: usize },
     /// Any bytes, often the smallest and largest.
     Bytes { length: usize },
     /// Up to the longest keys there may be.
@@ -37,6 +39,7 @@ impl Keys {
                 format!("tenants/0000000000000042/users/{:05}/name", rng.below(count)).into_bytes()
             }
             Keys::Numbers { count } => (rng.below(count) as u64).wrapping_mul(1 << 50).to_be_bytes().to_vec(),
+            Keys::Many { count } => Keys::numbered(rng.below(count)),
             Keys::Bytes { length } => {
                 let bytes = rng.below(length + 1);
                 (0..bytes).map(|_| *rng.choose(&[0, 0, 1, 0x7f, 0x80, 0xff, 0xff])).collect()
@@ -54,5 +57,10 @@ impl Keys {
                 key
             }
         }
+    }
+
+    /// A key of [`Keys::Many`].
+    pub(crate) fn numbered(number: usize) -> Vec<u8> {
+        (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec()
     }
 }

@@ -13,7 +13,7 @@ use crate::write::writer::Until;
 
 fn options() -> OpenOptions {
     let settings = StoreSettings { memory_bytes: 1 << 20, ..StoreSettings::default() };
-    OpenOptions { settings, mode: Mode::CreateIfMissing }
+    OpenOptions::new(settings, Mode::CreateIfMissing)
 }
 
 fn open(disk: &Arc<SimDisk>) -> Result<Arc<Store>> {

@@ -40,7 +40,7 @@ pub(in crate::engine) fn open(
         env.storage = storage;
     }
     let settings = StoreSettings { memory_bytes, manifest_bytes: 16 << 10, ..StoreSettings::default() };
-    let store = Store::open(env, OpenOptions { settings, mode: Mode::CreateIfMissing })?;
+    let store = Store::open(env, OpenOptions::new(settings, Mode::CreateIfMissing))?;
     Ok((store, threads))
 }
 
