@@ -1,6 +1,7 @@
 //! Data block, reading side: items of one key range, in columns.
 //!
-//! A point lookup touches the header and the tags, one key and one value. Writing is `data_build`. `table`
+//! A point lookup touches the header and the tags, one key and one value: of a page of 16-byte keys and
+//! 100-byte values 2.2 lines of 64 bytes before the value (docs/RESULTS.md). Writing is `data_build`. `table`
 //! checks a block once, when it comes from the device; everything else here takes checked blocks only.
 //!
 //! ```text
@@ -28,7 +29,7 @@
 //! 2. Suffixes are strictly ascending, so binary search and the order of scans hold.
 
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use crate::base::codec::Malformed;
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -59,7 +60,8 @@ pub(crate) struct Layout {
     value_ends_at: usize,
     prefix_at: usize,
     suffixes_at: usize,
-    values_at: usize,
+    /// `None`: where the last suffix ends.
+    values_at: Option<usize>,
 }
 
 /// An item found by key.
@@ -81,24 +83,31 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
 }
 
 /// The value and kind of `key`, whose hash has this `tag`, in a checked block.
+///
+/// It looks at the tags up to the item, or to one with this tag and a greater key; of keys only at those with
+/// this tag.
 pub(crate) fn find(block: &[u8], key: &[u8], tag: u8) -> Option<Found> {
     let layout = Layout::of(block);
+    let suffix = key.get(layout.prefix_bytes..)?;
     let tags = &block[HEADER_BYTES..HEADER_BYTES + layout.items];
     let pattern = u64::from_le_bytes([tag; 8]);
     let (words, rest) = tags.as_chunks::<8>();
     let mut first = 0;
     for word in words {
+        note(&(HEADER_BYTES + first..HEADER_BYTES + first + 8));
         let hits = zero_bytes(u64::from_le_bytes(*word) ^ pattern);
         if hits != 0
-            && let Some(found) = layout.find_among(block, key, first, hits)
+            && let ControlFlow::Break(found) = layout.find_among(block, key, suffix, first, hits)
         {
-            return Some(found);
+            return found;
         }
         first += 8;
     }
+    note(&(HEADER_BYTES + first..HEADER_BYTES + layout.items));
     let mut last = [!tag; 8];
     last[..rest.len()].copy_from_slice(rest);
-    layout.find_among(block, key, first, zero_bytes(u64::from_le_bytes(last) ^ pattern))
+    let hits = zero_bytes(u64::from_le_bytes(last) ^ pattern);
+    layout.find_among(block, key, suffix, first, hits).break_value().flatten()
 }
 
 /// Hints that [`find`] will be called with this tag soon; header and tags should be near by now.
@@ -163,19 +172,20 @@ impl Layout {
 
     /// What all keys of the block begin with.
     pub(crate) fn prefix<'a>(&self, block: &'a [u8]) -> &'a [u8] {
-        &block[self.prefix_at..self.suffixes_at]
+        look(block, self.prefix_at..self.suffixes_at)
     }
 
     /// The rest of the key of item `index`.
     pub(crate) fn suffix<'a>(&self, block: &'a [u8], index: usize) -> &'a [u8] {
-        &block[self.suffix_range(block, index)]
+        look(block, self.suffix_range(block, index))
     }
 
     pub(crate) fn kind(&self, block: &[u8], index: usize) -> ItemKind {
         if self.flags & KINDS == 0 {
             return ItemKind::Put;
         }
-        ItemKind::from_u8(block[HEADER_BYTES + self.items + index]).expect("kinds were checked")
+        let at = HEADER_BYTES + self.items + index;
+        ItemKind::from_u8(look(block, at..at + 1)[0]).expect("kinds were checked")
     }
 
     /// Where the value of item `index` is in the block.
@@ -185,7 +195,13 @@ impl Layout {
         } else {
             self.end_before(block, self.value_ends_at, index)..self.end(block, self.value_ends_at, index)
         };
-        self.values_at + inside.start..self.values_at + inside.end
+        let values_at = self.values_at(block);
+        values_at + inside.start..values_at + inside.end
+    }
+
+    fn values_at(&self, block: &[u8]) -> usize {
+        let behind_suffixes = || self.suffixes_at + self.end(block, self.suffix_ends_at, self.items - 1);
+        self.values_at.unwrap_or_else(behind_suffixes)
     }
 
     fn suffix_range(&self, block: &[u8], index: usize) -> Range<usize> {
@@ -203,30 +219,42 @@ impl Layout {
 
     fn end(&self, block: &[u8], ends_at: usize, index: usize) -> usize {
         if self.flags & WIDE != 0 {
-            u32_at(block, ends_at + index * 4) as usize
+            let at = ends_at + index * 4;
+            u32_at(look(block, at..at + 4), 0) as usize
         } else {
-            usize::from(u16_at(block, ends_at + index * 2))
+            let at = ends_at + index * 2;
+            usize::from(u16_at(look(block, at..at + 2), 0))
         }
     }
 
-    /// The first candidate with this key; `hits` has the high bit of byte i set for item `first` + i.
-    fn find_among(&self, block: &[u8], key: &[u8], first: usize, mut hits: u64) -> Option<Found> {
+    /// The candidate with this key, or that there is none; `hits` has the high bit of byte i set for item
+    /// `first` + i. `suffix`: the key behind as many bytes as the prefix has.
+    fn find_among(
+        &self,
+        block: &[u8],
+        key: &[u8],
+        suffix: &[u8],
+        first: usize,
+        mut hits: u64,
+    ) -> ControlFlow<Option<Found>> {
         while hits != 0 {
             let index = first + hits.trailing_zeros() as usize / 8;
-            let suffix = self.suffix(block, index);
-            if key.len() == self.prefix_bytes + suffix.len()
-                && key.ends_with(suffix)
-                && key.starts_with(self.prefix(block))
-            {
-                return Some(Found { kind: self.kind(block, index), value: self.value_range(block, index) });
+            match suffix.cmp(self.suffix(block, index)) {
+                Ordering::Equal if key.starts_with(self.prefix(block)) => {
+                    let (kind, value) = (self.kind(block, index), self.value_range(block, index));
+                    return ControlFlow::Break(Some(Found { kind, value }));
+                }
+                // Not with this prefix, in which case no key is it; or every later one is greater.
+                Ordering::Equal | Ordering::Less => return ControlFlow::Break(None),
+                Ordering::Greater => hits &= hits - 1,
             }
-            hits &= hits - 1;
         }
-        None
+        ControlFlow::Continue(())
     }
 
-    /// The layout, if header and columns fit the block exactly. Ends, kinds and keys are `check`'s.
+    /// The layout, if header and columns fit the block. Everything behind the header is `check`'s.
     fn parse(block: &[u8]) -> Result<Layout, Malformed> {
+        note(&(0..HEADER_BYTES));
         let Some(header) = block.first_chunk::<HEADER_BYTES>() else {
             return Err(bad(0, "data block", HEADER_BYTES, block.len()));
         };
@@ -249,7 +277,15 @@ impl Layout {
         if used > block.len() || suffixes_at > used {
             return Err(bad(8, "used bytes of a data block", suffixes_at, used));
         }
-        let mut layout = Layout {
+        let fixed = |flag: u8, length: usize| (flags & flag != 0).then(|| length.saturating_mul(items));
+        let values_at = match (fixed(FIXED_KEYS, suffix_bytes), fixed(FIXED_VALUES, value_bytes)) {
+            (Some(bytes), _) => Some(suffixes_at.saturating_add(bytes)),
+            (None, Some(bytes)) => Some(
+                used.checked_sub(bytes).ok_or_else(|| bad(8, "used bytes of a data block", bytes, used))?,
+            ),
+            (None, None) => None,
+        };
+        Ok(Layout {
             flags,
             items,
             used,
@@ -260,23 +296,27 @@ impl Layout {
             value_ends_at,
             prefix_at,
             suffixes_at,
-            values_at: suffixes_at,
-        };
+            values_at,
+        })
+    }
+
+    /// Whether keys and values take what is used, exactly.
+    fn check_used(&self, block: &[u8]) -> Result<(), Malformed> {
         let total = |fixed: u8, length: usize, ends_at: usize| {
-            if flags & fixed != 0 {
-                length as u64 * items as u64
+            if self.flags & fixed != 0 {
+                length as u64 * self.items as u64
             } else {
-                layout.end(block, ends_at, items - 1) as u64
+                self.end(block, ends_at, self.items - 1) as u64
             }
         };
-        let suffixes = total(FIXED_KEYS, suffix_bytes, suffix_ends_at);
-        let values = total(FIXED_VALUES, value_bytes, value_ends_at);
-        if suffixes_at as u64 + suffixes + values != used as u64 {
-            let used_expected = (suffixes_at as u64 + suffixes + values) as usize;
-            return Err(bad(8, "used bytes of a data block", used_expected, used));
+        let suffixes = total(FIXED_KEYS, self.suffix_bytes, self.suffix_ends_at);
+        let values = total(FIXED_VALUES, self.value_bytes, self.value_ends_at);
+        let expected = self.suffixes_at as u64 + suffixes + values;
+        if expected == self.used as u64 {
+            Ok(())
+        } else {
+            Err(bad(8, "used bytes of a data block", expected as usize, self.used))
         }
-        layout.values_at += suffixes as usize;
-        Ok(layout)
     }
 
     fn check_header(&self, block: &[u8]) -> Result<(), Malformed> {
@@ -353,12 +393,28 @@ impl Layout {
 /// Checks everything the accessors rest on. The checksum is the caller's.
 pub(crate) fn check(block: &[u8]) -> Result<Layout, Malformed> {
     let layout = Layout::parse(block)?;
+    layout.check_used(block)?;
     layout.check_header(block)?;
     layout.check_ends(block, FIXED_KEYS, layout.suffix_ends_at)?;
     layout.check_ends(block, FIXED_VALUES, layout.value_ends_at)?;
     layout.check_items(block)?;
     Ok(layout)
 }
+
+/// Bytes of a block that is searched.
+#[inline]
+fn look(block: &[u8], range: Range<usize>) -> &[u8] {
+    note(&range);
+    &block[range]
+}
+
+/// Tests count what is looked at.
+#[cfg(not(test))]
+#[inline(always)]
+fn note(_range: &Range<usize>) {}
+
+#[cfg(test)]
+use tests::lines::note;
 
 fn bad(at: usize, what: &'static str, expected: usize, found: usize) -> Malformed {
     Malformed { at, what, expected: expected as u64, found: found as u64 }

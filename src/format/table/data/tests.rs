@@ -333,3 +333,168 @@ fn space_by_size_of_item() {
         assert!(mean <= mean_max && worst <= worst_max, "{from} to {to}: mean {mean:.4}, worst {worst:.4}");
     }
 }
+
+/// Which lines of a block are looked at: accessors of this thread note what they read.
+pub(super) mod lines {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+    use std::ops::Range;
+
+    pub(super) const LINE_BYTES: usize = super::super::LINE_BYTES;
+
+    pub(super) type Lines = BTreeSet<usize>;
+
+    thread_local! {
+        static SEEN: RefCell<Option<Lines>> = const { RefCell::new(None) };
+    }
+
+    pub(crate) fn note(bytes: &Range<usize>) {
+        SEEN.with_borrow_mut(|seen| {
+            if let Some(seen) = seen {
+                seen.extend(of(bytes));
+            }
+        });
+    }
+
+    pub(super) fn of(bytes: &Range<usize>) -> Range<usize> {
+        if bytes.is_empty() { 0..0 } else { bytes.start / LINE_BYTES..bytes.end.div_ceil(LINE_BYTES) }
+    }
+
+    /// What is answered, and the lines that were looked at for it.
+    pub(super) fn seen_by<R>(what: impl FnOnce() -> R) -> (R, Lines) {
+        SEEN.set(Some(Lines::new()));
+        let answer = what();
+        (answer, SEEN.take().expect("set above"))
+    }
+}
+
+/// Items of one kind of block, and the mean of lines that lookups may look at.
+struct Lookups {
+    name: &'static str,
+    key_bytes: usize,
+    /// Of the values: at least, and how much more.
+    value_bytes: (usize, usize),
+    hit_max: f64,
+    miss_max: f64,
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state ^ (*state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 8
+}
+
+/// Sums of lines over many lookups: of `find`, of a binary search of the same columns, and of the same items
+/// in rows with an array of their offsets before them, searched by halving or from the front.
+#[derive(Default)]
+struct Sums {
+    lookups: usize,
+    find: usize,
+    find_most: usize,
+    columns: usize,
+    rows: usize,
+    linear: usize,
+}
+
+impl Sums {
+    /// Looks `key` up in all ways, and checks that `find` rests on no other line than those it was seen in.
+    fn add(&mut self, block: &[u8], keys: &[Vec<u8>], ends: &[usize], key: &[u8], tag: u8) {
+        let (found, seen) = lines::seen_by(|| find(block, key, tag));
+        let at = keys.partition_point(|one| one.as_slice() < key);
+        let is_there = keys.get(at).is_some_and(|one| one == key);
+        assert_eq!(found.is_some(), is_there);
+        for noise in [tag, !tag] {
+            let mut garbled = block.to_vec();
+            let garbled_lines = garbled.chunks_mut(lines::LINE_BYTES).enumerate();
+            garbled_lines.filter(|(line, _)| !seen.contains(line)).for_each(|(_, bytes)| bytes.fill(noise));
+            assert_eq!(find(&garbled, key, tag), found);
+        }
+        let (_, columns) = lines::seen_by(|| Layout::of(block).lower_bound(block, key));
+        let offset = |index: usize| HEADER_BYTES + 2 * index..HEADER_BYTES + 2 * index + 2;
+        let row = |index: usize| {
+            let start = if index == 0 { 0 } else { ends[index - 1] };
+            let start = offset(keys.len()).start + start;
+            start..start + keys[index].len()
+        };
+        let mut rows: lines::Lines = lines::of(&(0..HEADER_BYTES)).collect();
+        let mut linear = rows.clone();
+        let (mut low, mut high) = (0, keys.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            rows.extend(lines::of(&offset(middle)));
+            rows.extend(lines::of(&row(middle)));
+            (low, high) = if keys[middle].as_slice() < key { (middle + 1, high) } else { (low, middle) };
+        }
+        (0..=at.min(keys.len() - 1)).for_each(|index| linear.extend(lines::of(&row(index))));
+        self.lookups += 1;
+        self.find += seen.len();
+        self.find_most = self.find_most.max(seen.len());
+        self.columns += columns.len();
+        self.rows += rows.len();
+        self.linear += linear.len();
+    }
+
+    fn means(&self) -> [f64; 4] {
+        [self.find, self.columns, self.rows, self.linear].map(|sum| sum as f64 / self.lookups as f64)
+    }
+}
+
+/// A lookup in a block of 4 KiB looks at few lines of 64 bytes to know where the value is, or that there is
+/// none: fewer than a search that compares keys, whatever the layout.
+#[test]
+fn lookups_touch_few_lines() {
+    for Lookups { name, key_bytes, value_bytes: (least, more), hit_max, miss_max } in [
+        Lookups { name: "16 + 100", key_bytes: 16, value_bytes: (100, 0), hit_max: 2.3, miss_max: 1.2 },
+        Lookups { name: "8 + 16", key_bytes: 8, value_bytes: (16, 0), hit_max: 4.7, miss_max: 4.5 },
+        Lookups {
+            name: "16 + 50 to 150",
+            key_bytes: 16,
+            value_bytes: (50, 100),
+            hit_max: 3.9,
+            miss_max: 1.2,
+        },
+    ] {
+        let mut state = 7;
+        let (mut hits, mut misses) = (Sums::default(), Sums::default());
+        for _ in 0..40 {
+            let mut random = || random(&mut state);
+            let mut builder = DataBuilder::new(4096, Compression::None);
+            let base = random() << 20;
+            let mut keys: Vec<Vec<u8>> = (0..400)
+                .map(|_| [(base + random() % (1 << 20)).to_be_bytes(), random().to_be_bytes()].concat())
+                .map(|key| key[..key_bytes].to_vec())
+                .collect();
+            keys.sort();
+            keys.dedup();
+            let tags: Vec<u8> = keys.iter().map(|_| random() as u8).collect();
+            let mut ends = Vec::new();
+            let mut count = None;
+            for (key, tag) in keys.iter().zip(&tags) {
+                let bytes = least + random() as usize % (more + 1);
+                builder.add(key, *tag, ItemKind::Put, &vec![1; bytes]);
+                ends.push(ends.last().unwrap_or(&0) + key_bytes + bytes);
+                count = count.or(builder.cut());
+            }
+            let mut block = Vec::new();
+            builder.encode(count.expect("more than a block"), CONTEXT, &mut block);
+            assert!(check(&block).is_ok() && block.len() <= 4608, "{}", block.len());
+            keys.truncate(count.expect("cut"));
+            for (key, tag) in keys.iter().zip(&tags) {
+                hits.add(&block, &keys, &ends, key, *tag);
+                let mut absent = key.clone();
+                absent[key_bytes - 1] ^= 1;
+                if keys.binary_search(&absent).is_err() {
+                    misses.add(&block, &keys, &ends, &absent, random() as u8);
+                }
+            }
+        }
+        for (what, sums, most) in [("hit", hits, hit_max), ("miss", misses, miss_max)] {
+            let means = sums.means();
+            println!(
+                "{name} {what}: {means:.2?} lines, at most {}, {} lookups",
+                sums.find_most, sums.lookups
+            );
+            assert!(means[0] <= most, "{name} {what}: {} lines", means[0]);
+            assert!(means[1..].iter().all(|other| *other > means[0] * 1.1), "{name} {what}: {means:?}");
+        }
+    }
+}
