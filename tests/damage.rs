@@ -236,6 +236,10 @@ fn census(kind: &str, count: usize) -> [usize; 3] {
             outcomes[outcome as usize] += 1;
             let report = inspect::verify(&data, |_| {}).expect("damage is no error of the check");
             is_told(&report, (outcome, db), &name, &whole);
+            match inspect::dump(data.join(&name), |_| {}) {
+                Ok(()) => assert!(bytes.is_some()),
+                Err(error) => assert!(bytes.is_none() && matches!(error, Error::Missing { .. }), "{error}"),
+            }
             if kind != "log" && matches!(damage, Damage::Cut(_) | Damage::Missing | Damage::Swap(_)) {
                 assert_eq!(outcome, Outcome::Refused, "{name}: {damage:?}");
             }
@@ -269,6 +273,32 @@ fn is_told(report: &Report, (outcome, db): (Outcome, Option<Db>), damaged: &str,
             assert!(findings.iter().any(is_at_risk), "{damaged}: {key:?} is not among {findings:?}");
         }
     }
+}
+
+/// Dumps of sound files show every kind of part, no damage, and all items.
+#[test]
+fn dumps_show_what_is_there() {
+    let whole = Whole::make();
+    let scratch = Scratch::new();
+    whole.write(&scratch.data());
+    let mut parts = Vec::new();
+    for name in whole.files.keys() {
+        let mut end = 0;
+        inspect::dump(scratch.data().join(name), |part| {
+            assert_eq!(part.damage, None, "{name}");
+            end = end.max(part.offset + part.bytes);
+            parts.push(part.clone());
+        })
+        .expect("a sound file");
+        assert_eq!(end, whole.files[name].len() as u64, "{name}");
+    }
+    let count = |name: &str| parts.iter().filter(|part| part.name == name).count();
+    for name in ["header", "slot 0", "slot 1", "edit", "change", "batch", "item", "data block", "tail"] {
+        assert!(count(name) > 0, "{name}");
+    }
+    assert!(parts.iter().any(|part| part.name == "item" && part.says.contains(": put 00007, a value of")));
+    assert!(parts.iter().any(|part| part.says.starts_with("Slice 0 of table ")));
+    assert!(inspect::dump(scratch.data().join("LOCK"), |_| {}).is_err());
 }
 
 /// Any damage to STORE is refused, or is in one of its two slots and harmless.

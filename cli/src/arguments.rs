@@ -75,6 +75,7 @@ pub(crate) enum Command {
     Stats(Stats),
     Verify(Verify),
     Explain(Explain),
+    Dump(Dump),
     Bench(Bench),
     Repro(Repro),
     Time(Time),
@@ -306,6 +307,20 @@ pub(crate) struct Explain {
     /// The key is given in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
+}
+
+/// Shows what one file of a store is made of: its parts, in order, with what each says.
+///
+/// STORE, manifests, logs and tables; damaged or not, and also while the store is open. Of a log, records
+/// behind damage are shown too, which no store would use. What each byte of a part means is in
+/// docs/FORMAT.md. With --json one JSON object a line.
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  trine dump data/STORE\n  trine dump data/log-0000000000000004 | grep ' item '"
+)]
+pub(crate) struct Dump {
+    /// The file, by the name that it has in the store.
+    pub(crate) file: PathBuf,
 }
 
 /// Tries the store on this machine, about a minute, with real records, a kill and a check of every answer.

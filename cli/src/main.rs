@@ -13,6 +13,7 @@ mod arguments;
 mod bench;
 mod demo;
 mod dice;
+mod dump;
 mod explain;
 mod export;
 mod failure;
@@ -68,6 +69,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Stats(stats) => stats::run(&global, stats),
         Command::Verify(verify) => verify::run(&global, verify),
         Command::Explain(explain) => explain::run(&global, explain),
+        Command::Dump(dump) => dump::run(&global, dump),
         Command::Bench(bench) => bench::run(&global, bench),
         Command::Repro(repro) => repro::run(&global, repro),
         Command::Time(time) => lab::time(&global, time),

@@ -42,7 +42,7 @@ use crate::base::id::{FileKind, SEQUENCE_MAX, Sequence};
 
 use super::header::{FileHeader, PAGE_BYTES};
 
-pub(crate) use scan::{Expected, Scan, Tail, scan};
+pub(crate) use scan::{Expected, Scan, Tail, every_record, scan};
 
 /// Offset of the first record.
 pub(crate) const RECORDS_FROM: u64 = 3 * PAGE_BYTES as u64;
@@ -138,6 +138,14 @@ impl Slot {
     /// Offset of the page this slot is written to.
     pub(crate) fn offset(&self) -> u64 {
         SLOT_OFFSETS[Slot::index_of(self.turn)]
+    }
+
+    /// Both slots of a file, each if it is good.
+    pub(crate) fn both(bytes: &[u8], uid: u64) -> [Result<Slot, Malformed>; 2] {
+        [0, 1].map(|index| {
+            let page = bytes.chunks_exact(PAGE_BYTES).nth(index + 1).unwrap_or_default();
+            Slot::decode(page, uid, index)
+        })
     }
 
     /// The slot's page.

@@ -93,6 +93,14 @@ impl Live {
         page
     }
 
+    /// Both slots of STORE, each if it is good; `uid` is that of STORE.
+    pub(crate) fn both(bytes: &[u8], uid: u64) -> [std::result::Result<Live, Malformed>; 2] {
+        [0, 1].map(|index| {
+            let page = bytes.chunks_exact(PAGE_BYTES).nth(index + 1).unwrap_or_default();
+            Live::decode(page, uid, index)
+        })
+    }
+
     fn decode(page: &[u8], uid: u64, slot: usize) -> std::result::Result<Live, Malformed> {
         let checked = Reader::new(page).bytes(CHECKED_BYTES, "the slot")?;
         let mut reader = Reader::new(page);
@@ -152,11 +160,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Found> {
             bytes.len(),
         ));
     }
-    let slot = |index: usize| {
-        let page = bytes.chunks_exact(PAGE_BYTES).nth(index + 1).unwrap_or_default();
-        Live::decode(page, header.uid, index)
-    };
-    let (live, slot, unequal) = match (slot(0), slot(1)) {
+    let [first, second] = Live::both(bytes, header.uid);
+    let (live, slot, unequal) = match (first, second) {
         (Err(bad), Err(_)) => return Err(Error::malformed(file, SLOT_OFFSETS[0], bad)),
         (Ok(live), Err(_)) => (live, 0, true),
         (Err(_), Ok(live)) => (live, 1, true),

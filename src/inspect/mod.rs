@@ -19,9 +19,11 @@
 //! Nothing here changes a file. Damage is never an error of the check: it is a finding, and the check goes
 //! on.
 
+mod dump;
 mod explain;
 mod verify;
 
+pub use dump::{Part, dump};
 pub(crate) use explain::Explainer;
 pub use explain::{Explanation, Step};
 pub(crate) use verify::verify_open;

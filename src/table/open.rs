@@ -72,7 +72,7 @@ impl TableFile {
         checksum: u32,
         discarded: &Arc<Discarded>,
     ) -> Result<Vec<Arc<Table>>> {
-        let contents = Contents::read(storage.as_ref(), identity, bytes, checksum)?;
+        let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
         Ok(TableFile::with(identity, bytes, contents, discarded))
     }
 
@@ -130,11 +130,12 @@ pub(super) struct SliceContents {
 }
 
 impl Contents {
+    /// `checksum`: of the table, if it is known.
     pub(super) fn read(
         storage: &dyn Storage,
         identity: TableIdentity,
         bytes: u64,
-        checksum: u32,
+        checksum: Option<u32>,
     ) -> Result<Contents> {
         let file = identity.file;
         let found = storage.length(file)?;
@@ -156,7 +157,9 @@ impl Contents {
         })?;
         let blocks_checksum = decoded.blocks_checksum;
         let table_checksum = crc32c::crc32c_append(blocks_checksum, &footer_checksum.to_le_bytes());
-        if table_checksum != checksum {
+        if let Some(checksum) = checksum
+            && checksum != table_checksum
+        {
             return Err(Error::corrupt(file, footer.offset, "table checksum", checksum, table_checksum));
         }
         let mut slices = Vec::with_capacity(decoded.slices.len());

@@ -62,7 +62,7 @@ pub(crate) fn scrub(
     secret: &HashSecret,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Scrubbed> {
-    let contents = Contents::read(storage.as_ref(), identity, bytes, checksum)?;
+    let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
     let (footer, blocks_checksum) = (contents.footer, contents.blocks_checksum);
     let discarded = Discarded::new(Arc::new(Event::new()));
     let tables = TableFile::with(identity, bytes, contents, &discarded);

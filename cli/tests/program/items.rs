@@ -201,3 +201,17 @@ fn explain() {
     assert_eq!(all["found"].as_bool(), Some(false));
     assert_eq!(all["steps"][0]["step"].as_str(), Some("MtGet"));
 }
+
+/// `dump` shows the parts of a file, for people and for machines.
+#[test]
+fn dump() {
+    let place = Place::new();
+    place.run("put", ["users", "a", "1"]).ok();
+    let store = place.store().join("STORE");
+    let text = ran(trine().arg("dump").arg(&store)).ok();
+    assert!(text.contains("slot 1") && text.contains("manifest-"), "{text}");
+    let lines = ran(trine().arg("dump").arg(&store).arg("--json")).ok();
+    let first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("it is JSON");
+    assert_eq!(first["name"].as_str(), Some("header"));
+    assert!(ran(trine().arg("dump").arg(place.store().join("LOCK"))).failed(3).contains("LOCK"));
+}

@@ -1,0 +1,244 @@
+//! What one file of a store is made of: its parts in the order they are found, each with what it says. What
+//! each byte of a part means is in docs/FORMAT.md.
+
+use std::path::Path;
+
+use crate::base::error::{Corrupt, Error, Result};
+use crate::base::id::{FileKind, FileName, ItemKind};
+use crate::base::settings::StoreSettings;
+use crate::base::sync::Arc;
+use crate::format::frames::{FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, Slot, every_record, record_bytes};
+use crate::format::header::{FileHeader, PAGE_BYTES};
+use crate::format::log::Items;
+use crate::format::manifest::{Change, Changes};
+use crate::format::store::Live;
+use crate::io::storage::{Storage, read_whole};
+use crate::table::{Said, TableIdentity, TablePart, table_parts};
+
+/// A part of a file.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// # trine::Db::open(&path)?.close()?;
+/// let mut names = Vec::new();
+/// trine::inspect::dump(path.join("STORE"), |part| names.push(part.name))?;
+/// assert_eq!(names, ["header", "slot 0", "slot 1"]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Part {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How long it is.
+    pub bytes: u64,
+    /// What it is.
+    pub name: &'static str,
+    /// What it says; keys are escaped where they are not text.
+    pub says: String,
+    /// What is wrong with it.
+    pub damage: Option<Corrupt>,
+}
+
+/// Tells of every part of a file of a store, STORE, a manifest, a log or a table, damaged or not. The store
+/// may be open meanwhile; what is being written may look torn then.
+///
+/// A log's records are all shown that are good by themselves, also those behind damage, which no store would
+/// use.
+///
+/// # Errors
+/// `Foreign` if the name is not one of a store's files, `Missing`, `Unsupported`, `Permission`, `Io`. Damage
+/// is no error: it is in the parts.
+///
+/// # Cost
+/// Reads the file once; a log or manifest is held in memory, of a table one block.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// # let db = trine::Db::open(&path)?;
+/// # db.ordered("users").open()?.put(b"ann", b"1")?;
+/// # db.flush()?;
+/// # db.close()?;
+/// for entry in std::fs::read_dir(&path).unwrap() {
+///     let file = entry.unwrap().path();
+///     if file.ends_with("LOCK") {
+///         continue;
+///     }
+///     trine::inspect::dump(&file, |part| {
+///         println!("{:10} {:8} {}: {}", part.offset, part.bytes, part.name, part.says);
+///     })?;
+/// }
+/// # Ok(()) }
+/// ```
+pub fn dump(file: impl AsRef<Path>, mut tell: impl FnMut(&Part)) -> Result<()> {
+    let path = file.as_ref();
+    let directory = path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let known = FileName::parse(&name, 0).filter(|name| name.kind != FileKind::Lock);
+    let Some(file) = known else {
+        return Err(Error::Foreign { path: directory.display().to_string(), found: name });
+    };
+    let env = StoreSettings::default().env(directory)?;
+    dump_in(&env.storage, file, &mut tell)
+}
+
+pub(crate) fn dump_in(storage: &Arc<dyn Storage>, file: FileName, tell: &mut dyn FnMut(&Part)) -> Result<()> {
+    let Some(bytes) = storage.length(file)? else {
+        return Err(Error::Missing { path: format!("{}/{file}", storage.path()) });
+    };
+    let mut dump = Dump { file, tell };
+    let mut page = vec![0; bytes.min(PAGE_BYTES as u64) as usize];
+    let read = storage.read(file, 0, &mut page)?;
+    page.truncate(read);
+    let header = match FileHeader::decode(file, &page, file.kind) {
+        Ok(header) => header,
+        Err(error) => return dump.part(0, bytes, "header", Err(error)),
+    };
+    let says = format!("{:?}, store {:032x}, uid {:016x}", file.kind, header.store_id, header.uid);
+    dump.part(0, PAGE_BYTES as u64, "header", Ok(says))?;
+    match file.kind {
+        FileKind::Store => dump.store(&read_whole(&**storage, file, bytes)?, &header),
+        FileKind::Log | FileKind::Manifest => dump.frames(&read_whole(&**storage, file, bytes)?, &header),
+        FileKind::Table | FileKind::History => {
+            let identity = TableIdentity { file, uid: header.uid, store_id: header.store_id };
+            let parts = table_parts(storage, identity, bytes, &mut |part| dump.table(part));
+            match parts {
+                Err(error @ Error::Corrupt(_)) => dump.part(0, bytes, "table", Err(error)),
+                parts => parts,
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Dump<'d> {
+    file: FileName,
+    tell: &'d mut dyn FnMut(&Part),
+}
+
+impl Dump<'_> {
+    /// Damage is what the part says, any other error the dump's.
+    fn part(&mut self, offset: u64, bytes: u64, name: &'static str, says: Result<String>) -> Result<()> {
+        let (says, damage) = match says {
+            Ok(says) => (says, None),
+            Err(Error::Corrupt(damage)) => (String::new(), Some(*damage)),
+            Err(error) => return Err(error),
+        };
+        (self.tell)(&Part { offset, bytes, name, says, damage });
+        Ok(())
+    }
+
+    fn store(&mut self, bytes: &[u8], header: &FileHeader) -> Result<()> {
+        for (index, slot) in Live::both(bytes, header.uid).into_iter().enumerate() {
+            let offset = ((index + 1) * PAGE_BYTES) as u64;
+            let says = slot.map_err(|bad| Error::malformed(self.file, offset, bad)).map(|live| {
+                let Live { turn, store_id, manifest, next_file_number, .. } = live;
+                let file = FileName::new(FileKind::Manifest, manifest.number);
+                format!(
+                    "turn {turn}, store {store_id:032x}, {file} with uid {:016x} of {} bytes, file numbers \
+                     from {next_file_number:x} are free",
+                    manifest.uid, manifest.bytes
+                )
+            });
+            self.part(offset, PAGE_BYTES as u64, ["slot 0", "slot 1"][index], says)?;
+        }
+        Ok(())
+    }
+
+    fn frames(&mut self, bytes: &[u8], header: &FileHeader) -> Result<()> {
+        for (index, slot) in Slot::both(bytes, header.uid).into_iter().enumerate() {
+            let offset = ((index + 1) * PAGE_BYTES) as u64;
+            let says = slot.map_err(|bad| Error::malformed(self.file, offset, bad)).map(|slot| {
+                let FramePoint { bytes, chain } = slot.durable;
+                format!("turn {}, durable to {bytes}, chain {chain:016x}", slot.turn)
+            });
+            self.part(offset, PAGE_BYTES as u64, ["slot 0", "slot 1"][index], says)?;
+        }
+        let mut at = RECORDS_FROM;
+        for record in every_record(header, bytes) {
+            if record.offset > at {
+                self.part(at, record.offset - at, "no record", Ok("what is here is not used".to_owned()))?;
+            }
+            let record_bytes = record_bytes(record.payload.len()) as u64;
+            let base = record.offset + RECORD_HEAD_BYTES as u64;
+            if header.kind == FileKind::Log {
+                self.batch(record.offset, record_bytes, record.sequence, record.payload)?;
+            } else {
+                let name = "edit";
+                self.part(record.offset, record_bytes, name, Ok(format!("number {}", record.sequence)))?;
+                for change in Changes::new(self.file, base, record.payload)? {
+                    self.part(base, 0, "change", change.map(|change| says(&change)))?;
+                }
+            }
+            at = record.offset + record_bytes;
+        }
+        let rest = bytes.len() as u64 - at.min(bytes.len() as u64);
+        self.part(at, rest, "rest", Ok("behind the last record".to_owned()))
+    }
+
+    fn batch(&mut self, offset: u64, bytes: u64, first: u64, payload: &[u8]) -> Result<()> {
+        let items = Items::new(payload)
+            .map_err(|bad| Error::malformed(self.file, offset + RECORD_HEAD_BYTES as u64, bad));
+        let says = items.as_ref().map_err(Error::clone);
+        let says = says.map(|items| format!("first number {first}, {} items", items.count_left()));
+        self.part(offset, bytes, "batch", says)?;
+        for item in items.into_iter().flatten() {
+            let tree = format!("keyspace {} partition {}", item.tree.keyspace.0, item.tree.partition.0);
+            let key = item.key.escape_ascii();
+            let says = match item.kind {
+                ItemKind::Put => format!("{tree}: put {key}, a value of {} bytes", item.value.len()),
+                ItemKind::Delete => format!("{tree}: delete {key}"),
+                ItemKind::DeleteRange if item.value.is_empty() => format!("{tree}: delete from {key} on"),
+                ItemKind::DeleteRange => {
+                    format!("{tree}: delete from {key} to before {}", item.value.escape_ascii())
+                }
+            };
+            self.part(offset, 0, "item", Ok(says))?;
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, part: TablePart) {
+        let says = part.said.map(|said| match said {
+            Said::Nothing => String::new(),
+            Said::Count(count) => count.to_string(),
+            Said::Items { items, first, last, plain_bytes } => {
+                let packed = plain_bytes.map_or_else(String::new, |bytes| format!(", {bytes} decompressed"));
+                format!("{items} items from {} to {}{packed}", first.escape_ascii(), last.escape_ascii())
+            }
+            Said::Ranges { count, first, end } => {
+                format!("{count}, from {} to {}", first.escape_ascii(), end.escape_ascii())
+            }
+        });
+        let (says, damage) = match says {
+            Ok(says) => (says, None),
+            Err(Error::Corrupt(damage)) => (String::new(), Some(*damage)),
+            Err(error) => (error.to_string(), None),
+        };
+        let (offset, bytes) = (part.span.offset, part.span.bytes);
+        (self.tell)(&Part { offset, bytes, name: part.name, says, damage });
+    }
+}
+
+fn says(change: &Change) -> String {
+    let Change::Slice { table, index, slice } = change else { return format!("{change:?}") };
+    let end =
+        slice.max_key.as_ref().map_or_else(|| "the end".to_owned(), |key| key.escape_ascii().to_string());
+    format!(
+        "Slice {index} of table {table:x}: keyspace {} partition {}, level {} run {}, {} items of which {} \
+         tombstones, numbers {} to {}, from {} to {end}",
+        slice.keyspace.0,
+        slice.partition.0,
+        slice.level,
+        slice.run,
+        slice.items,
+        slice.tombstones,
+        slice.first_sequence,
+        slice.last_sequence,
+        slice.min_key.escape_ascii(),
+    )
+}

@@ -1,0 +1,132 @@
+//! What a table file is made of, part by part, for whoever looks into it. It trusts nothing: the file is what
+//! its own header says.
+
+use crate::base::error::{Error, Result};
+use crate::base::step::BlockKind;
+use crate::base::sync::{Arc, Event};
+use crate::format::table::data::{self, Layout};
+use crate::format::table::footer::Span;
+use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
+use crate::io::storage::Storage;
+
+use super::build::TableIdentity;
+use super::open::{Contents, Discarded, TableFile, read_exact};
+use super::search::Table;
+use super::verify::{decompress, verify_block};
+
+/// One part of the file.
+#[derive(Debug)]
+pub(crate) struct TablePart {
+    pub(crate) span: Span,
+    pub(crate) name: &'static str,
+    pub(crate) said: Result<Said>,
+}
+
+/// What a part says.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// Of a block of items: how many, the first key and the last; compressed or not.
+    Items {
+        items: usize,
+        first: Vec<u8>,
+        last: Vec<u8>,
+        plain_bytes: Option<usize>,
+    },
+    /// Range tombstones of a slice.
+    Ranges {
+        count: usize,
+        first: Vec<u8>,
+        end: Vec<u8>,
+    },
+    /// How many of whatever it is there are.
+    Count(u64),
+    Nothing,
+}
+
+/// Tells of every part in the order of the file, but for header and tail, which come first.
+///
+/// # Errors
+/// `Corrupt` where header, tail or footer do not lead further; `Io`.
+pub(crate) fn table_parts(
+    storage: &Arc<dyn Storage>,
+    identity: TableIdentity,
+    bytes: u64,
+    tell: &mut dyn FnMut(TablePart),
+) -> Result<()> {
+    let contents = Contents::read(storage.as_ref(), identity, bytes, None)?;
+    let page = PAGE_BYTES as u64;
+    let tail = Span { offset: bytes - page, bytes: page };
+    tell(TablePart { span: tail, name: "tail", said: Ok(Said::Nothing) });
+    let (footer, slices) = (contents.footer, contents.slices.len() as u64);
+    tell(TablePart { span: footer, name: "footer, slices", said: Ok(Said::Count(slices)) });
+    let discarded = Discarded::new(Arc::new(Event::new()));
+    for table in TableFile::with(identity, bytes, contents, &discarded) {
+        slice_parts(storage, &table, tell)?;
+    }
+    Ok(())
+}
+
+fn slice_parts(
+    storage: &Arc<dyn Storage>,
+    table: &Arc<Table>,
+    tell: &mut dyn FnMut(TablePart),
+) -> Result<()> {
+    let entry = table.entry();
+    let mut at = entry.data.offset;
+    while at < entry.data.end() {
+        let unit = Span { offset: at, bytes: UNIT_BYTES as u64 };
+        let unit = read_exact(storage.as_ref(), table.file().name(), unit)?;
+        let left = entry.data.end() - at;
+        let claimed = data::extent_claimed(&unit).map(|bytes| bytes as u64).filter(|bytes| *bytes <= left);
+        let Some(bytes) = claimed else {
+            let what = "extent of a data block";
+            let error = Error::corrupt(table.file().name(), at, what, left, "none that fits");
+            let span = Span { offset: at, bytes: left };
+            tell(TablePart { span, name: "data block", said: Err(error) });
+            break;
+        };
+        let span = Span { offset: at, bytes };
+        tell(TablePart { span, name: "data block", said: block(storage, table, span) });
+        at += bytes;
+    }
+    let filter = (entry.filter_span(), u64::from(entry.filter.page_bytes), BlockKind::Filter, "filter page");
+    let fence = (entry.fence_span(), u64::from(entry.fence_page_bytes), BlockKind::Fence, "fence page");
+    for (span, page_bytes, kind, name) in [filter, fence] {
+        let mut offset = span.offset;
+        while span.bytes > 0 && offset < span.end() {
+            let page = Span { offset, bytes: page_bytes };
+            let address = table.address(offset, page_bytes as u32, kind);
+            let read = read_exact(storage.as_ref(), table.file().name(), page);
+            let said = read.and_then(|bytes| verify_block(&address, &bytes)).map(|_| Said::Nothing);
+            tell(TablePart { span: page, name, said });
+            offset += page_bytes;
+        }
+    }
+    if entry.top.bytes > 0 {
+        let pages = u64::from(entry.fence_pages);
+        tell(TablePart { span: entry.top, name: "top, fence pages", said: Ok(Said::Count(pages)) });
+    }
+    if let (Some(first), Some((_, end))) = (table.ranges().first(), table.ranges().last()) {
+        let said = Said::Ranges { count: table.ranges().count(), first: first.to_vec(), end: end.to_vec() };
+        tell(TablePart { span: entry.ranges, name: "range tombstones", said: Ok(said) });
+    }
+    Ok(())
+}
+
+fn block(storage: &Arc<dyn Storage>, table: &Arc<Table>, span: Span) -> Result<Said> {
+    let bytes = read_exact(storage.as_ref(), table.file().name(), span)?;
+    let address = table.address(span.offset, span.bytes as u32, BlockKind::Data);
+    let plain_bytes = verify_block(&address, &bytes)?.plain_bytes;
+    let plain = match plain_bytes {
+        None => bytes.to_vec(),
+        Some(length) => {
+            let mut plain = vec![0; length];
+            decompress(&address, &bytes, &mut plain)?;
+            plain
+        }
+    };
+    let layout = Layout::of(&plain);
+    let key = |index| [layout.prefix(&plain), layout.suffix(&plain, index)].concat();
+    let items = layout.items();
+    Ok(Said::Items { items, first: key(0), last: key(items - 1), plain_bytes })
+}
