@@ -168,7 +168,8 @@ impl Bench<'_> {
         assert!(together <= most + wrong, "{together} of {most}, {runs} runs");
     }
 
-    /// Scans: short ones cost a few blocks a run; of everything, forward and backward, no block is read twice.
+    /// Scans: short ones cost a few blocks a run; of everything, forward and backward, no block is read
+    /// twice.
     fn check_scans(&self, rng: &mut Rng) {
         let runs = self.runs();
         let item = |number| Some((key(number), self.model.value(number)?));
@@ -217,8 +218,8 @@ impl Bench<'_> {
 
 /// 64 MiB are written, read and merged with memory for reads of a thousandth, a hundredth and a tenth of
 /// them. A get reads no more than one block, and a page of filters and of fences a run where memory has no
-/// room for those; with all of them in memory one block at most, and nothing for what is not there. Scans read
-/// what they yield, once.
+/// room for those; with all of them in memory one block at most, and nothing for what is not there. Scans
+/// read what they yield, once.
 #[test]
 fn reads_are_bounded_at_every_ratio() {
     let (world, mut rng) = (World::new(1), Rng::new(1));

@@ -178,6 +178,8 @@ pub(crate) fn to_json(stats: &trine::Stats) -> Value {
             "sealed": stats.background.sealed,
             "flushes": stats.background.flushes,
             "merges": stats.background.merges,
+            "paced_bytes": stats.background.paced_bytes,
+            "bytes_per_second": stats.background.bytes_per_second,
             "error": stats.background.error,
         },
         "batch_bytes_max": stats.batch_bytes_max,
@@ -201,6 +203,7 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
         "key_value_bytes": keyspace.key_value_bytes,
         "table_bytes": keyspace.table_bytes,
         "tables": keyspace.tables,
+        "pressure": keyspace.pressure,
         "levels": keyspace.levels.iter().map(level).collect::<Vec<Value>>(),
     })
 }

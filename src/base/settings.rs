@@ -138,6 +138,10 @@ settings! { StoreSettings, "Settings of one open store.":
         "Files kept open at once. Smaller: more opens on reads of cold tables.";
     background_threads 0 = 2, 1, 64,
         "Threads for flushes and merges.";
+    background_bytes_per_second 0 = 0, 0, 1 << 40,
+        "Most bytes a second that merges read and write, what flushes write counted; flushes themselves \
+         never wait. Larger: merges keep up with more writes. Smaller: reads are disturbed less, writers \
+         are slowed sooner. 0: no cap.";
     manifest_bytes 0 = 1 << 20, 16 << 10, 1 << 30,
         "Smallest length of a manifest file. Smaller: rewritten more often.";
 }

@@ -27,7 +27,7 @@ use crate::table::{Admission, SliceShape, Table, TableBuilder, TableIdentity, Ta
 use super::bounds::{Cuts, OlderKeys};
 
 /// Input that one turn takes, keys and values.
-const TURN_BYTES: u64 = 512 << 10;
+const TURN_BYTES: u64 = 64 << 10;
 /// Counted for each item on top of its bytes, so that turns over tiny items are bounded too.
 const ITEM_COST_BYTES: u64 = 16;
 /// Memory for reading, shared by the runs.
@@ -167,7 +167,14 @@ impl MergeJob {
             + self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
     }
 
-    /// Does the next piece: some hundred KiB of input, and at times the end of a table.
+    /// Bytes read, by the keys and values that were taken, and written so far.
+    pub(crate) fn bytes_done(&self) -> u64 {
+        let finished: u64 = self.output.tables.iter().map(|table| table.bytes).sum();
+        let written = finished + self.output.file_bytes().unwrap_or(0);
+        self.merge.consumed().key_value_bytes + written.max(self.counts.bytes_written)
+    }
+
+    /// Does the next piece: some ten KiB of input, and at times the end of a table.
     ///
     /// # Errors
     /// What reading or writing said. The job is then only dropped.

@@ -233,6 +233,7 @@ impl FlushWork {
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
         store.writer.flushed(sealed);
+        store.pacer.flushed(store.env.clock.now_ns(), output.counts.bytes_written);
         store.pin_more();
         store.measure_pressure();
         for log in &sealed.logs {

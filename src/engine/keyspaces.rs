@@ -133,6 +133,8 @@ impl Store {
         self.catalog.names().remove(name);
         self.catalog.by_tree.lock().remove(&keyspace.tree);
         self.work.forget(keyspace.tree);
+        drop(catalog);
+        self.measure_pressure();
         Ok(())
     }
 

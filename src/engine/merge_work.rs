@@ -9,6 +9,7 @@ use crate::compact::pick::{self, OutputRun, Pick, Work as PickedWork};
 use crate::compact::shape::{Part, Place};
 use crate::format::manifest::Change;
 use crate::io::env::Turn;
+use crate::io::pace::Quantum;
 use crate::levels::version::{self, Placed, Spot, Tree};
 use crate::merge::Progress;
 use crate::table::{Admission, Otherwise, PageRank, Table};
@@ -25,6 +26,10 @@ pub(super) struct MergeWork {
     /// The tree that was chosen last.
     tree: Option<TreeId>,
     memory: MemoryPart,
+    /// What the merge under way did last.
+    last: Quantum,
+    /// It was counted as one that had to wait.
+    has_waited: bool,
 }
 
 struct Merging {
@@ -59,6 +64,14 @@ impl Job for MergeWork {
             self.stop(store);
             return idle(seen, None);
         }
+        if self.current.as_ref().is_some_and(|merging| store.keyspace_of(merging.tree).is_none()) {
+            // It was dropped: nobody wants this, and its files wait for it.
+            self.stop(store);
+        }
+        let wait_ns = self.wait_ns(store);
+        if wait_ns > 0 {
+            return idle(seen, Some(wait_ns));
+        }
         let step = self.step(store);
         self.memory.set(&store.work, self.current.as_ref().map_or(0, |merging| merging.job.memory_bytes()));
         match step {
@@ -69,6 +82,7 @@ impl Job for MergeWork {
                     store.work.set_error(Kind::Merge(tree), Some(error));
                 }
                 self.stop(store);
+                store.measure_pressure();
                 idle(store.work.moved.seen(), Some(RETRY_NS))
             }
         }
@@ -79,16 +93,35 @@ impl Job for MergeWork {
             store.work.end_grant(merging.granted_bytes);
             store.work.end_merge(merging.tree);
         }
+        self.memory.set(&store.work, 0);
     }
 }
 
 impl MergeWork {
+    /// How long the next quantum has to wait.
+    fn wait_ns(&mut self, store: &Store) -> u64 {
+        let now_ns = store.env.clock.now_ns();
+        let due_ns = store.pacer.due_ns(now_ns, self.last, store.work.haste());
+        let wait_ns = due_ns.saturating_sub(now_ns);
+        if wait_ns > 0 && self.current.is_some() && !std::mem::replace(&mut self.has_waited, true) {
+            store.pacer.count_paced(self.last.bytes);
+        }
+        wait_ns
+    }
+
     /// One piece of work; `false` if there is none.
     fn step(&mut self, store: &Arc<Store>) -> Result<bool> {
         let Some(merging) = &mut self.current else {
             return self.begin(store);
         };
-        if let Progress::Done(output) = merging.job.turn()? {
+        let began_ns = store.env.clock.now_ns();
+        let before_bytes = merging.job.bytes_done();
+        let progress = merging.job.turn()?;
+        // The end of a table may take less than was thought.
+        let bytes = merging.job.bytes_done().saturating_sub(before_bytes);
+        (self.last, self.has_waited) = (Quantum { began_ns, bytes }, false);
+        store.pacer.merged(self.last);
+        if let Progress::Done(output) = progress {
             let merging = self.current.take().expect("it was turned just now");
             let published = publish(store, &merging, &output);
             store.work.end_grant(merging.granted_bytes);

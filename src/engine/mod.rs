@@ -33,6 +33,7 @@ use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
 use crate::io::os::{DirectIo, ReadWith};
+use crate::io::pace::Pacer;
 use crate::io::storage::Storage;
 use crate::levels::view::Views;
 use crate::memtable::Generation;
@@ -103,6 +104,7 @@ pub(crate) struct Store {
     catalog: CatalogCell,
     work: Work,
     counts: ReadCounts,
+    pacer: Pacer,
     discarded: Arc<Discarded>,
     points: Points,
     kept_loan: Mutex<KeptLoan>,
@@ -203,6 +205,7 @@ impl Store {
         let target = self.writer.visible();
         self.flush()?;
         let trees: Vec<TreeId> = self.trees();
+        let _hurries = self.work.hurry_merges();
         self.work.want_full(&trees, target);
         let is_left =
             |store: &Store, tree| store.work.full_target(tree).is_some() && store.keyspace_of(tree).is_some();
@@ -217,6 +220,7 @@ impl Store {
         if self.mode == Mode::ReadOnly {
             return Ok(());
         }
+        let _hurries = self.work.hurry_merges();
         let is_settled = |store: &Store| {
             store.writer.sealed_count() == 0 && !store.work.is_busy() && !store.is_merge_due()
         };

@@ -18,6 +18,7 @@ use crate::cache::Cache;
 use crate::format::manifest::{Change, State, edit_bytes};
 use crate::format::store::Live;
 use crate::io::env::Env;
+use crate::io::pace::Pacer;
 use crate::io::storage::{Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
@@ -294,6 +295,7 @@ impl Parts {
             epoch,
             store_id: live.store_id,
             secret,
+            pacer: Pacer::new(options.settings.background_bytes_per_second),
             settings: options.settings,
             mode: options.mode,
             budget: self.budget,

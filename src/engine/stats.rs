@@ -84,6 +84,9 @@ pub struct KeyspaceStats {
     pub table_bytes: u64,
     /// Number of its tables.
     pub tables: u64,
+    /// How far its merges are behind: 0 not at all, 1000 as far as they may be. Those who write to it are
+    /// slowed by that, and by what slows all.
+    pub pressure: u64,
     /// Each level that has tables.
     pub levels: Vec<LevelStats>,
 }
@@ -236,7 +239,8 @@ pub struct WriteStats {
     pub merge_write_bytes: u64,
     /// Time writers were slowed because background work was behind, in nanoseconds.
     pub delayed_ns: u64,
-    /// How far behind it is now: 0 not at all, 1000 as far as it may be.
+    /// How far behind it is now: 0 not at all, 1000 as far as it may be. The worst of memory that waits for
+    /// its flush, which slows all writers, and of each keyspace's merges, which slow those who write to it.
     pub pressure: u64,
 }
 
@@ -344,6 +348,11 @@ pub struct BackgroundStats {
     pub flushes: u64,
     /// Merges done.
     pub merges: u64,
+    /// Bytes of merges after which they waited, to go at an even pace or for the cap.
+    pub paced_bytes: u64,
+    /// Bytes a second that merges may read and write now: by how far they are behind, and by
+    /// `background_bytes_per_second`. 0: as many as they can.
+    pub bytes_per_second: u64,
     /// What keeps background work from going on, if something does.
     pub error: Option<String>,
 }
@@ -354,7 +363,7 @@ impl Store {
         let view = self.views.load(&pin).get();
         let keyspaces: Vec<KeyspaceStats> = {
             let names = self.catalog.names();
-            names.values().map(|one| keyspace_stats(one, view.version.tree(one.tree))).collect()
+            names.values().map(|one| self.stats_of(one, view.version.tree(one.tree))).collect()
         };
         let files: BTreeMap<u64, u64> = placed(&view.version).map(file_bytes).collect();
         drop(pin);
@@ -380,6 +389,8 @@ impl Store {
                 sealed: self.writer.sealed_count() as u64,
                 flushes: self.work.flushes.load(Ordering::Relaxed),
                 merges: self.work.merges.load(Ordering::Relaxed),
+                paced_bytes: self.pacer.paced_bytes(),
+                bytes_per_second: self.pacer.rate(self.env.clock.now_ns(), self.work.haste()),
                 error: self.work.error(0, |_| true).map(|error| error.to_string()),
             },
             batch_bytes_max: self.budget.batch_bytes_max() as u64,
@@ -388,7 +399,11 @@ impl Store {
 
     pub(crate) fn keyspace_stats(&self, keyspace: &Keyspace) -> KeyspaceStats {
         let pin = self.epoch.pin();
-        keyspace_stats(keyspace, self.views.load(&pin).get().version.tree(keyspace.tree))
+        self.stats_of(keyspace, self.views.load(&pin).get().version.tree(keyspace.tree))
+    }
+
+    fn stats_of(&self, keyspace: &Keyspace, tree: Option<&Tree>) -> KeyspaceStats {
+        keyspace_stats(keyspace, tree, self.writer.pressures.of(keyspace.tree))
     }
 
     /// What snapshots and iterators keep that the present version, of these files, does not.
@@ -469,7 +484,7 @@ impl Store {
             merge_read_bytes: work.merge_read_bytes.load(Ordering::Relaxed),
             merge_write_bytes: work.merge_write_bytes.load(Ordering::Relaxed),
             delayed_ns: counts.delayed_ns.load(Ordering::Relaxed),
-            pressure: self.writer.pressure.load(Ordering::Relaxed),
+            pressure: self.writer.pressures.worst(),
         }
     }
 }
@@ -483,13 +498,14 @@ fn file_bytes(placed: &Placed) -> (u64, u64) {
     (placed.name().0, placed.table.file().bytes())
 }
 
-fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>) -> KeyspaceStats {
+fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>, pressure: u64) -> KeyspaceStats {
     let mut stats = KeyspaceStats {
         name: keyspace.name.clone(),
         items: 0,
         key_value_bytes: 0,
         table_bytes: 0,
         tables: 0,
+        pressure,
         levels: Vec::new(),
     };
     for (level, runs) in tree.map_or(&[][..], Tree::levels).iter().enumerate() {

@@ -5,11 +5,12 @@
 //! - `recorder`: the disk before and amid every call that changes it.
 //! - `run`: a random workload over several writers.
 //! - `crash`: crashes at every call, and what must be found then. `faults`: calls that fail.
-//! - `memory`: the budget.
+//! - `memory`: the budget. `pace`: who waits for merges, and for what merges wait.
 
 mod crash;
 mod faults;
 mod memory;
 mod model;
+mod pace;
 mod recorder;
 pub(super) mod run;

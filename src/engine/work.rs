@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::error::Error;
 use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
+use crate::compact::pick;
 use crate::compact::shape::{PickSettings, TableShape, TreeShape};
 use crate::io::env::Turn;
+use crate::io::pace::{Debt, Haste};
 use crate::levels::version::{Placed, Run, Tree};
 use crate::write::pace;
 
@@ -44,6 +46,18 @@ pub(super) struct Work {
     pub(super) histories: AtomicU64,
     /// Memory that flushes and merges under way use.
     pub(super) memory_bytes: AtomicU64,
+    /// Callers that wait for merges.
+    awaiting: AtomicU64,
+    measuring: Mutex<()>,
+}
+
+/// Someone waits for merges as long as this lives.
+pub(super) struct Hurries<'w>(&'w Work);
+
+impl Drop for Hurries<'_> {
+    fn drop(&mut self) {
+        self.0.awaiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +85,17 @@ impl Work {
         self.stops.store(true, Ordering::Release);
         self.moved.notify();
         changed.notify();
+    }
+
+    /// Has merges go as fast as they may, while the answer lives.
+    pub(super) fn hurry_merges(&self) -> Hurries<'_> {
+        self.awaiting.fetch_add(1, Ordering::Relaxed);
+        self.moved.notify();
+        Hurries(self)
+    }
+
+    pub(super) fn haste(&self) -> Haste {
+        if self.awaiting.load(Ordering::Relaxed) > 0 { Haste::Awaited } else { Haste::No }
     }
 
     /// Wants what trees hold up to `target` merged into one run each.
@@ -264,22 +289,28 @@ impl Store {
         Some((least_s / AGE_CHECKS).clamp(1, AGE_CHECK_S_MAX).saturating_mul(1_000_000_000))
     }
 
-    /// Measures how far background work is behind, for writers to be slowed by.
+    /// Measures how far background work is behind, for merges to be paced and writers to be slowed by.
     pub(super) fn measure_pressure(&self) {
+        // What was measured last is what counts last.
+        let _measures = self.work.measuring.lock();
         let generation = self.budget.generation_bytes;
         let sealed = self.writer.sealed_count() as u64 * generation;
-        let mut worst = pace::pressure(sealed, generation / 2, 3 * generation);
+        let mut debt = Debt { bytes: 0, flushes_left: u64::MAX };
+        let mut trees = Vec::new();
         let pin = self.epoch.pin();
         for tree in self.views.load(&pin).get().version.trees() {
             let Some(settings) = self.pick_settings(tree.id) else { continue };
-            // Slowing its writers would not help it, and would hurt those of others.
-            if self.work.error_of(Kind::Merge(tree.id)).is_some() {
-                continue;
+            let behind = pick::pressure(&shape(tree), &settings);
+            let (runs, low) = (behind.level0_runs as u64, settings.level0_runs as u64 + 1);
+            trees.push((tree.id, pace::pressure(runs, low, low * LEVEL0_RUNS_HIGH)));
+            // No haste would help a tree whose merges fail, and it would disturb the reads of others.
+            if self.work.error_of(Kind::Merge(tree.id)).is_none() {
+                debt.bytes = debt.bytes.saturating_add(behind.debt_bytes);
+                debt.flushes_left = debt.flushes_left.min((low + 1).saturating_sub(runs));
             }
-            let runs = tree.levels().first().map_or(0, Vec::len) as u64;
-            let low = settings.level0_runs as u64 + 1;
-            worst = worst.max(pace::pressure(runs, low, low * LEVEL0_RUNS_HIGH));
         }
-        self.writer.pressure.store(worst, Ordering::Relaxed);
+        self.pacer.set_debt(debt);
+        let shared = pace::pressure(sealed, generation / 2, 3 * generation);
+        self.writer.pressures.set(shared, trees.into_iter());
     }
 }

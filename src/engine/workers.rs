@@ -32,6 +32,7 @@ pub(super) fn start(store: &Arc<Store>) -> Result<()> {
     if store.mode == Mode::ReadOnly {
         return Ok(());
     }
+    store.measure_pressure();
     let flush = Background { store: Arc::clone(store), work: FlushWork::default() };
     store.env.threads.spawn("trine-flush", Box::new(flush))?;
     for _ in 0..store.settings.background_threads.saturating_sub(1).max(1) {

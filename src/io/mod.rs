@@ -6,6 +6,7 @@
 
 pub(crate) mod env;
 pub(crate) mod os;
+pub(crate) mod pace;
 pub(crate) mod reader;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod sim;

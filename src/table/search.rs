@@ -167,8 +167,8 @@ impl Table {
         size_of::<Table>() + items + bounds + ranges + self.top.as_ref().map_or(0, Top::memory_bytes)
     }
 
-    /// Counts its memory beside the pages, which it has anyway, against the cache's. Of several tables: all of
-    /// them before the first pins pages, so that those leave room for it.
+    /// Counts its memory beside the pages, which it has anyway, against the cache's. Of several tables: all
+    /// of them before the first pins pages, so that those leave room for it.
     pub(crate) fn account(&self, budget: &PageBudget) {
         self.loan.get_or_init(|| budget.cache().lend(self.memory_bytes()));
     }

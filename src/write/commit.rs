@@ -96,7 +96,7 @@ impl<'w> Commit<'w> {
         if let Some(error) = writer.latched() {
             return (commit, Step::Done(Err(error.clone())));
         }
-        let delay = writer.delay_ns(op.key_value_bytes);
+        let delay = writer.delay_ns(op.payload, op.items, op.key_value_bytes);
         if delay > 0 {
             return (commit, Step::Ask(WriteAsk::Pause { ns: delay }));
         }

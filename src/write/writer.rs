@@ -13,7 +13,7 @@ use crate::levels::view::Views;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
-use super::pace;
+use super::pace::Pressures;
 
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,9 +97,8 @@ pub(crate) struct Writer {
     pub(crate) changed: Arc<Event>,
     pub(super) latch: OnceLock<Error>,
     pub(super) is_closing: AtomicBool,
-    /// Thousandths; see [`pace`].
-    pub(crate) pressure: AtomicU64,
-    pub(super) owed_ns: AtomicU64,
+    /// What slows whom.
+    pub(crate) pressures: Pressures,
     pub(crate) counts: WriteCounts,
     pub(super) views: Arc<Views>,
     pub(super) secret: HashSecret,
@@ -158,8 +157,7 @@ impl Writer {
             changed,
             latch: OnceLock::new(),
             is_closing: AtomicBool::new(false),
-            pressure: AtomicU64::new(0),
-            owed_ns: AtomicU64::new(0),
+            pressures: Pressures::default(),
             counts: WriteCounts::default(),
             views,
             secret,
@@ -276,20 +274,13 @@ impl Writer {
         }
     }
 
-    pub(super) fn delay_ns(&self, bytes: usize) -> u64 {
-        let pressure = self.pressure.load(Ordering::Relaxed);
-        if pressure == 0 || bytes == 0 {
-            return 0;
+    /// How long a batch waits before it queues up.
+    pub(super) fn delay_ns(&self, payload: &[u8], items: usize, key_value_bytes: usize) -> u64 {
+        let paid_ns = self.pressures.delay_ns(payload, items, key_value_bytes);
+        if paid_ns > 0 {
+            self.counts.delayed_ns.fetch_add(paid_ns, Ordering::Relaxed);
         }
-        let delay = pace::delay_ns(pressure, bytes as u64);
-        let owed = self.owed_ns.fetch_add(delay, Ordering::Relaxed) + delay;
-        if owed < pace::DELAY_NS_MIN {
-            return 0;
-        }
-        self.owed_ns.store(0, Ordering::Relaxed);
-        let paid = owed.min(pace::DELAY_NS_MAX);
-        self.counts.delayed_ns.fetch_add(paid, Ordering::Relaxed);
-        paid
+        paid_ns
     }
 
     /// Gives the front to the next in the queue, or leaves it for whoever comes.

@@ -73,7 +73,8 @@ fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
                 .memory_bytes(memory_bytes)
                 .durability(durability)
                 .set("manifest_bytes", 16 << 10)
-                .set("background_threads", threads);
+                .set("background_threads", threads)
+                .set("background_bytes_per_second", *rng.choose(&[0, 0, 10_000, 1 << 20]));
             match cache_bytes {
                 Some(bytes) => builder.cache_bytes(*bytes).open(),
                 None => builder.open(),
@@ -87,6 +88,7 @@ fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
             .set("open_files_max", 16 + rng.below(20) as u64)
             .set("manifest_bytes", 16 << 10)
             .set("background_threads", threads)
+            .set("background_bytes_per_second", *rng.choose(&[0, 64 << 20]))
             .open(),
     }
 }

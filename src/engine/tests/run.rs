@@ -28,7 +28,10 @@ const MANIFEST_CHANGES_LEFT: usize = 480;
 /// Time that passes when nobody can do anything.
 const LEAP_NS: u64 = 150_000_000;
 
-/// Opens the store of a disk in a simulated process.
+/// Caps on background work, in bytes a second: none, one that is nearly never met, and some that always are.
+const CAPS: [u64; 5] = [0, 0, 100 << 20, 1 << 20, 20_000];
+
+/// Opens the store of a disk in a simulated process; whether it has a cap, the seed says.
 pub(in crate::engine) fn open(
     disk: &Arc<SimDisk>,
     over: Option<Arc<dyn Storage>>,
@@ -39,7 +42,12 @@ pub(in crate::engine) fn open(
     if let Some(storage) = over {
         env.storage = storage;
     }
-    let settings = StoreSettings { memory_bytes, manifest_bytes: 16 << 10, ..StoreSettings::default() };
+    let settings = StoreSettings {
+        memory_bytes,
+        manifest_bytes: 16 << 10,
+        background_bytes_per_second: CAPS[SimRng::new(seed).index(CAPS.len())],
+        ..StoreSettings::default()
+    };
     let store = Store::open(env, OpenOptions::new(settings, Mode::CreateIfMissing))?;
     Ok((store, threads))
 }

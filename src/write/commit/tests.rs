@@ -368,9 +368,8 @@ fn dropped_machines_lose_no_front() {
 #[test]
 fn closing_strands_nobody() {
     let world = World::new();
-    let ops: Vec<Op> = [b"a", b"b"].iter().map(|key| put(*key, b"1", Until::Written)).collect();
-    world.writer.pressure.store(pace::PRESSURE_MAX, Ordering::Relaxed);
-    world.writer.owed_ns.store(pace::DELAY_NS_MIN, Ordering::Relaxed);
+    let ops: Vec<Op> = [b"a", b"b"].iter().map(|key| put(*key, &[1; 100], Until::Written)).collect();
+    world.writer.pressures.set(pace::PRESSURE_MAX, std::iter::empty());
     let mut pauses = world.start(&ops[0]);
     assert!(matches!(pauses.ask(), WriteAsk::Pause { .. }));
     world.writer.begin_close();

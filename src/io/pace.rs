@@ -1,0 +1,250 @@
+//! Pacing of background I/O: how fast merges go, so that they are done in time and not in bursts.
+//!
+//! It keeps accounts in a clock's nanoseconds and never waits. A merge does one quantum, notes it here and
+//! asks when the next may go; its worker rests until then, on an event that ends the rest early when
+//! something has changed. Flushes note what they wrote and never ask: a memtable waits for each of them. Any
+//! thread may call; the lock is held for a few instructions.
+//!
+//! One formula: what is behind is to be done in three quarters of the time before it would slow writers.
+//!
+//! ```text
+//! rate      = debt x 2 (it is read and written) x 4/3 / time left, and at least RATE_MIN
+//! time left = flushes left x time between flushes - time since the last one
+//! ```
+//!
+//! Little debt makes an even rate somewhat above what the writers need. Each flush that comes before it is
+//! paid off makes the rate grow, and once writers are slowed there is no limit. Without writes the time
+//! between flushes grows, down to the least rate: a store at rest finishes its merges.
+//!
+//! The cap is another account: bytes at its rate, of merges and flushes together. Merges wait for it whatever
+//! their debt is, and for what flushes wrote at most a second, so that flushes never keep them for good.
+
+use crate::base::sync::{AtomicU64, Mutex, Ordering};
+
+/// However little there is to do, it is done at this rate, in bytes a second.
+const RATE_MIN: u64 = 32 << 20;
+
+/// The cap lets through at once what was not used of it for so long.
+const BURST_NS: u64 = 50_000_000;
+
+/// Merges wait at most so long for what flushes wrote.
+const FLUSHES_NS_MAX: u64 = 1_000_000_000;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// How far merges are behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Debt {
+    /// Bytes that are to be merged.
+    pub(crate) bytes: u64,
+    /// Flushes until writers begin to be slowed; 0: they are.
+    pub(crate) flushes_left: u64,
+}
+
+/// Part of a merge, done without a rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Quantum {
+    pub(crate) began_ns: u64,
+    /// Read and written.
+    pub(crate) bytes: u64,
+}
+
+/// Whether someone waits for merges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Haste {
+    No,
+    /// They are asked for: only the cap holds them.
+    Awaited,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer {
+    /// Bytes a second; 0: no cap.
+    cap: u64,
+    state: Mutex<State>,
+    paced_bytes: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// The cap is used up until then.
+    capped_ns: u64,
+    debt: Debt,
+    /// When the last flush ended; `None` before the first.
+    flushed_ns: Option<u64>,
+    /// Between flushes, smoothed; 0 before the second.
+    interval_ns: u64,
+}
+
+impl State {
+    /// Rate by the debt; `None`: no limit.
+    fn rate(&self, now_ns: u64) -> Option<u64> {
+        if self.debt.flushes_left == 0 {
+            return None;
+        }
+        let Some(flushed_ns) = self.flushed_ns else { return Some(RATE_MIN) };
+        let since_ns = now_ns.saturating_sub(flushed_ns);
+        let interval_ns = self.interval_ns.max(since_ns.saturating_mul(2));
+        let left_ns = interval_ns.saturating_mul(self.debt.flushes_left) - since_ns;
+        let bytes = u128::from(self.debt.bytes) * 8 / 3;
+        let rate = bytes * u128::from(SECOND_NS) / u128::from(left_ns.max(1));
+        Some(u64::try_from(rate).unwrap_or(u64::MAX).max(RATE_MIN))
+    }
+}
+
+impl Pacer {
+    pub(crate) fn new(cap: u64) -> Pacer {
+        Pacer { cap, ..Pacer::default() }
+    }
+
+    pub(crate) fn set_debt(&self, debt: Debt) {
+        self.state.lock().debt = debt;
+    }
+
+    /// A flush has ended that wrote so much.
+    pub(crate) fn flushed(&self, now_ns: u64, bytes: u64) {
+        let took_ns = self.capped_for(bytes);
+        let mut state = self.state.lock();
+        if let Some(flushed_ns) = state.flushed_ns.replace(now_ns) {
+            let interval_ns = now_ns.saturating_sub(flushed_ns);
+            state.interval_ns = match state.interval_ns {
+                0 => interval_ns,
+                before => before / 4 * 3 + interval_ns / 4,
+            };
+        }
+        let capped_ns = state.capped_ns.max(now_ns.saturating_sub(BURST_NS));
+        let most_ns = capped_ns.max(now_ns.saturating_add(FLUSHES_NS_MAX));
+        state.capped_ns = capped_ns.saturating_add(took_ns).min(most_ns);
+    }
+
+    /// A merge has done a quantum.
+    pub(crate) fn merged(&self, quantum: Quantum) {
+        let took_ns = self.capped_for(quantum.bytes);
+        let mut state = self.state.lock();
+        let capped_ns = state.capped_ns.max(quantum.began_ns.saturating_sub(BURST_NS));
+        state.capped_ns = capped_ns.saturating_add(took_ns);
+    }
+
+    /// When the next quantum may go, after `last`; in the past if at once.
+    pub(crate) fn due_ns(&self, now_ns: u64, last: Quantum, haste: Haste) -> u64 {
+        let state = *self.state.lock();
+        let by_cap_ns = if self.cap > 0 { state.capped_ns } else { 0 };
+        match state.rate(now_ns).filter(|_| haste == Haste::No) {
+            Some(rate) => by_cap_ns.max(last.began_ns.saturating_add(time_ns(last.bytes, rate))),
+            None => by_cap_ns,
+        }
+    }
+
+    /// A merge waits after a quantum of so many bytes.
+    pub(crate) fn count_paced(&self, bytes: u64) {
+        self.paced_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes after which a merge had to wait.
+    pub(crate) fn paced_bytes(&self) -> u64 {
+        self.paced_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What merges may read and write now, in bytes a second; 0: as much as they can.
+    pub(crate) fn rate(&self, now_ns: u64, haste: Haste) -> u64 {
+        let by_debt = self.state.lock().rate(now_ns).filter(|_| haste == Haste::No);
+        let cap = Some(self.cap).filter(|cap| *cap > 0);
+        by_debt.into_iter().chain(cap).min().unwrap_or(0)
+    }
+
+    fn capped_for(&self, bytes: u64) -> u64 {
+        if self.cap == 0 { 0 } else { time_ns(bytes, self.cap) }
+    }
+}
+
+/// How long so many bytes take.
+fn time_ns(bytes: u64, rate: u64) -> u64 {
+    let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(rate.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn pacer(cap: u64, bytes: u64, flushes_left: u64) -> Pacer {
+        let pacer = Pacer::new(cap);
+        pacer.set_debt(Debt { bytes, flushes_left });
+        pacer
+    }
+
+    /// The rate pays the debt off in three quarters of the time that is left, grows with debt and time
+    /// passed, and has no limit once writers are slowed.
+    #[test]
+    fn the_rate_follows_the_debt() {
+        let pacer = pacer(0, 300 * MIB, 2);
+        let rate = |now_s: u64| pacer.rate(now_s * SECOND_NS, Haste::No);
+        assert_eq!(rate(0), RATE_MIN);
+        pacer.flushed(5 * SECOND_NS, 0);
+        pacer.flushed(15 * SECOND_NS, 0);
+        // 800 MiB in two times ten seconds, less those that have passed.
+        assert_eq!([rate(15), rate(19)], [40 * MIB, 50 * MIB]);
+        pacer.set_debt(Debt { bytes: 300 * MIB, flushes_left: 1 });
+        assert_eq!(rate(15), 80 * MIB);
+        pacer.set_debt(Debt { bytes: 600 * MIB, flushes_left: 1 });
+        assert_eq!(rate(15), 160 * MIB);
+        assert_eq!(pacer.rate(15 * SECOND_NS, Haste::Awaited), 0);
+        // Nothing comes any more: no haste, and no end of it.
+        assert_eq!(rate(1_000_000), RATE_MIN);
+        pacer.set_debt(Debt { bytes: 600 * MIB, flushes_left: 0 });
+        assert_eq!(rate(15), 0);
+        pacer.set_debt(Debt { bytes: u64::MAX, flushes_left: u64::MAX });
+        assert!(rate(15) > 0 && rate(u64::MAX / SECOND_NS) > 0);
+    }
+
+    /// The next quantum is due when the last one has taken its time by the rate, from its beginning on.
+    #[test]
+    fn quanta_take_their_time() {
+        let paced = pacer(0, 0, 1);
+        let last = Quantum { began_ns: 500, bytes: 2 * RATE_MIN };
+        assert_eq!(paced.due_ns(600, last, Haste::No), 500 + 2 * SECOND_NS);
+        assert_eq!(paced.due_ns(600, last, Haste::Awaited), 0);
+        assert_eq!(pacer(0, 0, 0).due_ns(600, last, Haste::No), 0);
+        assert_eq!(Pacer::new(0).due_ns(600, Quantum::default(), Haste::No), 0);
+    }
+
+    /// Merges keep to the cap, in haste as well and whatever the debt is; what flushes wrote counts, for a
+    /// second at most.
+    #[test]
+    fn merges_keep_to_the_cap() {
+        let pacer = pacer(MIB, 0, 0);
+        assert_eq!(pacer.rate(0, Haste::Awaited), MIB);
+        let (mut now_ns, mut done) = (10 * SECOND_NS, 0);
+        while now_ns < 20 * SECOND_NS {
+            let quantum = Quantum { began_ns: now_ns, bytes: 100_000 };
+            pacer.merged(quantum);
+            done += quantum.bytes;
+            now_ns = now_ns.max(pacer.due_ns(now_ns, quantum, Haste::Awaited));
+        }
+        let most = 10 * MIB + MIB / 20 + 100_000;
+        assert!((10 * MIB..=most).contains(&done), "{done}");
+        let due_ns = |now_ns| pacer.due_ns(now_ns, Quantum::default(), Haste::No);
+        pacer.flushed(30 * SECOND_NS, MIB / 2);
+        assert_eq!(due_ns(30 * SECOND_NS), 30 * SECOND_NS - BURST_NS + SECOND_NS / 2);
+        pacer.flushed(30 * SECOND_NS, 100 * MIB);
+        assert_eq!(due_ns(30 * SECOND_NS), 31 * SECOND_NS);
+        pacer.flushed(30 * SECOND_NS, 100 * MIB);
+        assert_eq!(due_ns(30 * SECOND_NS), 31 * SECOND_NS);
+        // Without a cap nothing is kept account of.
+        let free = Pacer::new(0);
+        free.flushed(1, u64::MAX);
+        assert_eq!(free.due_ns(1, Quantum::default(), Haste::No), 0);
+    }
+
+    /// What waited is counted.
+    #[test]
+    fn what_waited_is_counted() {
+        let pacer = Pacer::new(1);
+        pacer.count_paced(3);
+        pacer.count_paced(4);
+        assert_eq!(pacer.paced_bytes(), 7);
+    }
+}
