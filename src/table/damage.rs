@@ -79,7 +79,7 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
     let bench = Bench::new();
     let (summary, models) = small_file_of(&bench, 60, shape);
     read_all(&bench, &summary, &models).expect("sound");
-    let good = bench.heap.files.lock()[&FILE].clone();
+    let good = bench.contents();
     let (mut harmless, mut verified) = (0, 0);
     for at in 0..good.len() {
         // Every bit where bytes mean something; in runs of zeros one bit a byte in turn.
@@ -88,8 +88,9 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
         if zeros && at % 5 != 0 {
             continue;
         }
+        let write = |byte| bench.storage.write(FILE, at as u64, &[byte]).expect("no fault");
         for bit in bits {
-            bench.heap.files.lock().get_mut(&FILE).expect("there")[at] ^= 1 << bit;
+            write(good[at] ^ 1 << bit);
             match read_all(&bench, &summary, &models) {
                 Ok(()) => harmless += 1,
                 Err(Error::Corrupt(at)) => assert!(at.file.starts_with("table-")),
@@ -101,7 +102,7 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
                 verified += 1;
                 bench.verify(&summary).expect_err("verify finds every flip");
             }
-            bench.heap.files.lock().get_mut(&FILE).expect("there")[at] ^= 1 << bit;
+            write(good[at]);
         }
     }
     bench.verify(&summary).expect("sound again");
@@ -129,25 +130,25 @@ fn cut_files_are_refused() {
     let bench = Bench::new();
     let (summary, models) = small_file(&bench, 120);
     let tables = bench.open(&summary).expect("opens");
-    let good = bench.heap.files.lock()[&FILE].clone();
+    let good = bench.contents();
     for length in (0..good.len()).step_by(509) {
-        bench.heap.files.lock().insert(FILE, good[..length].to_vec());
+        bench.set_contents(&good[..length]);
         assert!(matches!(bench.open(&summary), Err(Error::Corrupt(_))), "{length}");
         let claimed = TableSummary { bytes: length as u64, ..summary.clone() };
         assert!(matches!(bench.open(&claimed), Err(Error::Corrupt(_))), "{length}, and the manifest agrees");
     }
-    bench.heap.files.lock().insert(FILE, good[..5000].to_vec());
+    bench.set_contents(&good[..5000]);
     let stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 8192);
     assert!(matches!(stream.map(|_| ()), Err(Error::Corrupt(_))));
     assert!(matches!(
         tables[0].load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 20)),
         Err(Error::Corrupt(_))
     ));
-    bench.heap.files.lock().insert(FILE, [&good[..], &[0; 512]].concat());
+    bench.set_contents(&[&good[..], &[0; 512]].concat());
     assert!(matches!(bench.open(&summary), Err(Error::Corrupt(_))));
-    bench.heap.files.lock().remove(&FILE);
+    bench.disk.set_contents(FILE, None);
     assert!(matches!(bench.open(&summary), Err(Error::Corrupt(_))));
-    bench.heap.files.lock().insert(FILE, good);
+    bench.set_contents(&good);
     read_all(&bench, &summary, &models).expect("whole again");
 }
 
@@ -156,7 +157,7 @@ fn cut_files_are_refused() {
 fn misplaced_blocks_are_refused() {
     let bench = Bench::new();
     let (summary, models) = small_file(&bench, 120);
-    let good = bench.heap.files.lock()[&FILE].clone();
+    let good = bench.contents();
     let page = |number: usize| number * PAGE_BYTES..(number + 1) * PAGE_BYTES;
     let mut swapped = good.clone();
     swapped[page(1)].copy_from_slice(&good[page(2)]);
@@ -164,11 +165,11 @@ fn misplaced_blocks_are_refused() {
     let mut doubled = good.clone();
     doubled[page(2)].copy_from_slice(&good[page(1)]);
     for bytes in [swapped, doubled] {
-        bench.heap.files.lock().insert(FILE, bytes);
+        bench.set_contents(&bytes);
         assert!(matches!(read_all(&bench, &summary, &models), Err(Error::Corrupt(_))));
     }
     // The whole file of another life: same name, length and table checksum asked for, another uid.
-    bench.heap.files.lock().insert(FILE, good);
+    bench.set_contents(&good);
     let identity = TableIdentity { uid: 1, ..IDENTITY };
     assert!(matches!(bench.open(&TableSummary { identity, ..summary.clone() }), Err(Error::Corrupt(_))));
     let identity = TableIdentity { store_id: 1, ..IDENTITY };
@@ -179,8 +180,7 @@ fn misplaced_blocks_are_refused() {
 
 /// Rewrites the footer of the file with right checksums; returns what the manifest would then say.
 fn craft(bench: &Bench, summary: &TableSummary, change: impl FnOnce(&mut Footer)) -> TableSummary {
-    let mut files = bench.heap.files.lock();
-    let bytes = files.get_mut(&FILE).expect("there");
+    let mut bytes = bench.contents();
     let tail_at = bytes.len() - PAGE_BYTES;
     let span = decode_tail(&bytes[tail_at..], tail_at as u64).expect("sound");
     let place = span.offset as usize..tail_at;
@@ -193,6 +193,7 @@ fn craft(bench: &Bench, summary: &TableSummary, change: impl FnOnce(&mut Footer)
     let mut tail = encode_tail(span);
     seal(&mut tail, Context { file_uid: IDENTITY.uid, offset: tail_at as u64, tag: TAIL_TAG });
     bytes[tail_at..].copy_from_slice(&tail);
+    bench.set_contents(&bytes);
     let checksum = crc32c::crc32c_append(footer.blocks_checksum, &checksum.to_le_bytes());
     TableSummary { checksum, ..summary.clone() }
 }
@@ -229,14 +230,11 @@ fn crafted_footers_are_found_by_reading() {
 fn blocks_out_of_order_are_found() {
     let bench = Bench::new();
     let (summary, _) = small_file(&bench, 120);
-    {
-        let mut files = bench.heap.files.lock();
-        let bytes = files.get_mut(&FILE).expect("there");
-        let first = bytes[PAGE_BYTES..2 * PAGE_BYTES].to_vec();
-        bytes[2 * PAGE_BYTES..3 * PAGE_BYTES].copy_from_slice(&first);
-        let context = Context { file_uid: IDENTITY.uid, offset: 2 * PAGE_BYTES as u64, tag: 1 };
-        seal(&mut bytes[2 * PAGE_BYTES..3 * PAGE_BYTES], context);
-    }
+    let mut bytes = bench.contents();
+    bytes.copy_within(PAGE_BYTES..2 * PAGE_BYTES, 2 * PAGE_BYTES);
+    let context = Context { file_uid: IDENTITY.uid, offset: 2 * PAGE_BYTES as u64, tag: 1 };
+    seal(&mut bytes[2 * PAGE_BYTES..3 * PAGE_BYTES], context);
+    bench.set_contents(&bytes);
     let tables = bench.open(&summary).expect("opens");
     let mut stream =
         TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 1 << 20).expect("starts");
@@ -269,15 +267,13 @@ fn crafted_compressed_blocks_are_refused() {
         let tables = bench.open(&summary).expect("opens");
         tables[0].load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 20)).expect("loads");
         let Fenced::Block(address) = tables[0].fence(&0u32.to_be_bytes(), None) else { panic!("resident") };
-        {
-            let mut files = bench.heap.files.lock();
-            let place = address.offset as usize..address.offset as usize + address.bytes as usize;
-            let block = &mut files.get_mut(&FILE).expect("there")[place];
-            assert!(compressed::plain_bytes(block).expect("sound").is_some());
-            assert_ne!(block[at], byte);
-            block[at] = byte;
-            seal(block, Context { file_uid: IDENTITY.uid, offset: address.offset, tag: 1 });
-        }
+        let mut bytes = bench.contents();
+        let block = &mut bytes[address.offset as usize..][..address.bytes as usize];
+        assert!(compressed::plain_bytes(block).expect("sound").is_some());
+        assert_ne!(block[at], byte);
+        block[at] = byte;
+        seal(block, Context { file_uid: IDENTITY.uid, offset: address.offset, tag: 1 });
+        bench.set_contents(&bytes);
         assert!(matches!(bench.block(&address), Err(Error::Corrupt(_))), "byte {at}");
         let stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 8192);
         assert!(matches!(stream.map(|_| ()), Err(Error::Corrupt(_))), "byte {at}");

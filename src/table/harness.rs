@@ -1,4 +1,4 @@
-//! For the tests of this folder: a storage in memory, tables made of a map, and the driver of a cursor.
+//! For the tests of this folder: tables made of a map on a simulated disk, and the driver of a cursor.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
 use crate::base::step::BlockAddress;
-use crate::base::sync::{Arc, AtomicU64, Event, Mutex, Ordering};
+use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Cache, Claim};
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
-use crate::io::reader::{PlainReader, Reader};
-use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
+use crate::io::sim::SimDisk;
+use crate::io::storage::Storage;
 
 use super::*;
 
@@ -26,109 +26,9 @@ pub(super) const SHAPE: SliceShape =
 /// A table's contents: `None` is a tombstone.
 pub(super) type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// Files in memory.
-#[derive(Default)]
-pub(super) struct Heap {
-    pub(super) files: Mutex<BTreeMap<FileName, Vec<u8>>>,
-    pub(super) reads: AtomicU64,
-    pub(super) syncs: AtomicU64,
-    /// Writes beyond this offset find the disk full, when not zero.
-    pub(super) full_at_bytes: AtomicU64,
-}
-
-impl Storage for Heap {
-    fn create_directory(&self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn exists(&self) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn lock(&self, _: LockMode) -> Result<()> {
-        Ok(())
-    }
-
-    fn unlock(&self) {}
-
-    fn list(&self) -> Result<Vec<Entry>> {
-        Ok(self.files.lock().keys().map(|file| Entry::Ours(*file)).collect())
-    }
-
-    fn create(&self, file: FileName) -> Result<()> {
-        assert!(self.files.lock().insert(file, Vec::new()).is_none(), "{file} exists");
-        Ok(())
-    }
-
-    fn read(&self, file: FileName, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        assert!(offset.is_multiple_of(512) && buffer.len().is_multiple_of(512), "reads are aligned");
-        assert!(buffer.is_empty() || (buffer.as_ptr() as usize).is_multiple_of(512), "buffers are aligned");
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        let files = self.files.lock();
-        let bytes = files.get(&file).expect("the file exists").get(offset as usize..).unwrap_or_default();
-        let count = bytes.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&bytes[..count]);
-        Ok(count)
-    }
-
-    fn reader(self: Arc<Self>) -> Box<dyn Reader> {
-        Box::new(PlainReader::new(self))
-    }
-
-    fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {
-        let limit = self.full_at_bytes.load(Ordering::Relaxed);
-        if limit != 0 && offset + bytes.len() as u64 > limit {
-            return Err(crate::Error::Full { file: file.to_string() });
-        }
-        let mut files = self.files.lock();
-        let contents = files.get_mut(&file).expect("the file exists");
-        assert_eq!(contents.len() as u64, offset, "written from front to back");
-        contents.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn start_writeback(&self, file: FileName, offset: u64, bytes: u64) {
-        assert!(offset + bytes <= self.files.lock()[&file].len() as u64);
-    }
-
-    fn sync(&self, _: FileName) -> Result<()> {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn length(&self, file: FileName) -> Result<Option<u64>> {
-        Ok(self.files.lock().get(&file).map(|bytes| bytes.len() as u64))
-    }
-
-    fn rename(&self, _: FileName, _: FileName) -> Result<()> {
-        unreachable!("tables are not renamed")
-    }
-
-    fn remove(&self, file: FileName) -> Result<()> {
-        self.files.lock().remove(&file);
-        Ok(())
-    }
-
-    fn sync_directory(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn boot_id(&self) -> u128 {
-        0
-    }
-
-    fn path(&self) -> String {
-        "memory".to_owned()
-    }
-
-    fn counts(&self) -> StorageCounts {
-        StorageCounts::default()
-    }
-}
-
-/// A storage, a cache before it, and the hash function of a store.
+/// A disk, a cache before it, and the hash function of a store.
 pub(super) struct Bench {
-    pub(super) heap: Arc<Heap>,
+    pub(super) disk: Arc<SimDisk>,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) secret: HashSecret,
     pub(super) discarded: Arc<Discarded>,
@@ -137,14 +37,26 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new() -> Bench {
-        let heap = Arc::new(Heap::default());
+        let disk = SimDisk::new(1);
+        disk.create_directory().expect("no fault");
+        disk.demand_alignment();
         Bench {
-            storage: Arc::clone(&heap) as Arc<dyn Storage>,
-            heap,
+            storage: Arc::clone(&disk) as Arc<dyn Storage>,
+            disk,
             secret: HashSecret::expand([5; 16]),
             discarded: Discarded::new(Arc::new(Event::new())),
             cache: Cache::new(4 << 20, Epoch::new(), Region::heap),
         }
+    }
+
+    /// The bytes of the file.
+    pub(super) fn contents(&self) -> Vec<u8> {
+        self.disk.contents(FILE).expect("the file is there")
+    }
+
+    /// Makes the file hold these.
+    pub(super) fn set_contents(&self, bytes: &[u8]) {
+        self.disk.set_contents(FILE, Some(bytes));
     }
 
     /// Writes a file with these slices.

@@ -8,7 +8,7 @@ use super::*;
 use crate::Error;
 use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::step::Direction;
-use crate::base::sync::{Arc, Ordering};
+use crate::base::sync::Arc;
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 
@@ -249,7 +249,7 @@ fn slices_share_a_file() {
         (tree(2, 4), SHAPE, &large),
         (tree(2, 5), none, &small),
     ]);
-    assert_eq!(bench.heap.syncs.load(Ordering::Relaxed), 1);
+    assert_eq!(bench.storage.counts().syncs, 1);
     let tables = bench.open(&summary).expect("opens");
     let trees: Vec<TreeId> = tables.iter().map(|table| table.tree()).collect();
     assert_eq!(trees, [tree(1, 1), tree(1, 2), tree(2, 4), tree(2, 5)]);
@@ -348,7 +348,7 @@ fn unfinished_files_are_removed() {
     assert_eq!(bench.storage.length(FILE).ok(), Some(Some(0)));
     drop(builder);
     assert_eq!(bench.storage.length(FILE).ok(), Some(None));
-    bench.heap.full_at_bytes.store(1 << 20, Ordering::Relaxed);
+    bench.disk.set_capacity_bytes(Some(1 << 20));
     let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
     builder.begin(TREE, SHAPE).expect("begun");
     let full = (0..100_000u32).try_for_each(|n| {

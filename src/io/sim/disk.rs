@@ -174,6 +174,12 @@ impl SimDisk {
         self.state.lock().foreign_names.insert(name.to_owned());
     }
 
+    /// From now on a read of a table that could not be direct is a mistake of who reads: its place and its
+    /// buffers are to be aligned.
+    pub(crate) fn demand_alignment(&self) {
+        self.state.lock().is_alignment_demanded = true;
+    }
+
     /// Counts, logs and judges a call, and lets `effect` have it.
     fn call<T>(&self, asked: &Asked<'_>, effect: impl FnOnce(&mut State, Extent) -> Result<T>) -> Result<T> {
         let Some((index, verdict)) = self.judge(asked) else { return Err(asked.stopped()) };
@@ -224,6 +230,7 @@ impl Storage for SimDisk {
         let bytes = buffer.len() as u64;
         let asked = Asked { offset, bytes, ..Asked::of_file(Operation::Read, file) };
         self.call(&asked, |state, _| {
+            state.check_alignment(&asked, buffer);
             let inode = state.inode(&asked)?;
             let bytes = state.inodes[&inode].read(offset, buffer);
             state.counts.reads += 1;
@@ -239,6 +246,7 @@ impl Storage for SimDisk {
             let inode = state.inode(&asked)?;
             let mut filled = 0;
             for buffer in buffers {
+                state.check_alignment(&asked, buffer);
                 filled += state.inodes[&inode].read(offset + filled as u64, buffer);
             }
             state.counts.reads += 1;

@@ -55,6 +55,7 @@ impl Memory for SimMemory {
 
 /// A simulated process on `disk`, and its scheduler.
 pub(crate) fn sim_env(disk: &Arc<SimDisk>, seed: u64) -> (Env, Arc<SimThreads>) {
+    disk.demand_alignment();
     let mut rng = SimRng::new(seed);
     let threads = Arc::new(SimThreads::new(rng.u64()));
     let env = Env {

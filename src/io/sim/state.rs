@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::FileName;
+use crate::base::id::{FileKind, FileName};
 use crate::base::sync::Arc;
 
 use super::super::storage::{LockMode, StorageCounts};
@@ -18,6 +18,9 @@ use super::random::SimRng;
 
 /// Pages of removed files kept, to turn up where a file has grown and its data was lost.
 const STALE_PAGES_COUNT_MAX: usize = 32;
+
+/// What direct reads want of places, lengths and addresses.
+const DIRECT_ALIGNMENT: usize = 512;
 
 /// The directory's name in errors.
 pub(super) const PATH: &str = "simulated";
@@ -83,6 +86,7 @@ pub(super) struct State {
     pub(super) calls_count: u64,
     pub(super) log: Option<Vec<Call>>,
     pub(super) counts: StorageCounts,
+    pub(super) is_alignment_demanded: bool,
 }
 
 /// How much of a call is done.
@@ -174,6 +178,7 @@ impl State {
             calls_count: 0,
             log: None,
             counts: StorageCounts::default(),
+            is_alignment_demanded: false,
         }
     }
 
@@ -294,11 +299,26 @@ impl State {
 
     /// A directory of the same machine that is not there yet.
     pub(super) fn beside(&mut self) -> State {
-        State { boot_id: self.boot_id, ..State::new(self.rng.u64()) }
+        let is_alignment_demanded = self.is_alignment_demanded;
+        State { boot_id: self.boot_id, is_alignment_demanded, ..State::new(self.rng.u64()) }
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
         self.names.values().map(|inode| self.inodes[inode].length()).sum()
+    }
+
+    /// # Panics
+    /// If a table is read where or into what no direct read can, and that matters.
+    pub(super) fn check_alignment(&self, asked: &Asked<'_>, buffer: &[u8]) {
+        if self.is_alignment_demanded && asked.file.is_some_and(|file| file.kind == FileKind::Table) {
+            let numbers = [asked.offset as usize, buffer.len(), buffer.as_ptr() as usize];
+            let is_aligned = numbers.iter().all(|number| number.is_multiple_of(DIRECT_ALIGNMENT));
+            assert!(
+                buffer.is_empty() || is_aligned,
+                "a read of {} is not aligned: {numbers:?}",
+                asked.name()
+            );
+        }
     }
 
     pub(super) fn write(&mut self, asked: &Asked<'_>, bytes: &[u8], extent: Extent) -> Result<()> {

@@ -414,3 +414,17 @@ fn an_environment_is_made() {
     assert_eq!(env.random.u64(), sim_env(&disk, 5).0.random.u64());
     env.threads.join();
 }
+
+/// Where alignment is demanded, logs may be read anywhere, and tables only as a direct read can.
+#[test]
+#[should_panic(expected = "a read of table-0000000000000008 is not aligned")]
+fn tables_are_read_aligned() {
+    let disk = disk_with_log(1);
+    disk.create(TABLE).unwrap();
+    [LOG, TABLE].into_iter().for_each(|file| disk.write(file, 0, &[1; 1000]).unwrap());
+    sim_env(&disk, 5);
+    let mut buffer = [0; 100];
+    assert_eq!(disk.read(LOG, 3, &mut buffer).unwrap(), 100);
+    // Not a failure, which a store may pass over: a mistake.
+    disk.read(TABLE, 512, &mut buffer).unwrap();
+}
