@@ -275,6 +275,63 @@ fn is_told(report: &Report, (outcome, db): (Outcome, Option<Db>), damaged: &str,
     }
 }
 
+/// A store made of what is left holds every item but those that the check says are at risk, and of these
+/// only values that they once had.
+#[test]
+fn what_is_undamaged_is_salvaged() {
+    let whole = Whole::make();
+    let scratch = Scratch::new();
+    let data = scratch.data();
+    whole.write(&data);
+    let mut outcomes = [0; 3];
+    for (turn, name) in whole.files.keys().enumerate() {
+        for damage in damages(&whole, name, 10).iter().skip(turn % 4).step_by(4) {
+            let bytes = damage.bytes(&whole, name);
+            put_file(&data, name, bytes.as_deref());
+            let target = Scratch::new();
+            let salvaged = inspect::salvage(&data, target.data(), |_| {}).expect("damage is no error");
+            assert!(salvaged.is_order_known || name.starts_with("manifest"), "{name}, {damage:?}");
+            let lost = lost(&salvaged.report, &target.data(), &whole, (name, damage));
+            outcomes[lost.min(2)] += 1;
+            put_file(&data, name, Some(&whole.files[name]));
+        }
+    }
+    println!("nothing lost {}, one key {}, more {}", outcomes[0], outcomes[1], outcomes[2]);
+    assert!(outcomes[0] > 20 && outcomes[1] + outcomes[2] > 10, "{outcomes:?}");
+}
+
+/// How many keys the salvaged store has not, or not as they were.
+fn lost(report: &Report, salvaged: &Path, whole: &Whole, (damaged, damage): (&str, &Damage)) -> usize {
+    let db = Db::open(salvaged).expect("it is a store");
+    let mut lost = 0;
+    for ((name, model), number) in NAMES.iter().zip(&whole.models).zip(1..) {
+        let keyspace = db.keyspace(name).unwrap_or_else(|error| {
+            assert!(damaged.starts_with("manifest"), "{damaged}, {damage:?}: {error}");
+            db.keyspace(&format!("recovered-{number}")).expect("its number is in the tables")
+        });
+        for index in 0..700 {
+            let key = format!("{index:05}").into_bytes();
+            let found = keyspace.get(&key).expect("it is sound");
+            if found.as_deref() == model.get(&key).map(Vec::as_slice) {
+                continue;
+            }
+            lost += 1;
+            let is_at_risk = |one: &Finding| match &one.at_risk {
+                AtRisk::Keys { keyspace, from, to } => {
+                    keyspace == name && (from.as_ref(), to.as_ref()).contains(&key)
+                }
+                AtRisk::Writes { .. } | AtRisk::Store => true,
+                _ => false,
+            };
+            assert!(report.findings.iter().any(is_at_risk), "{damaged}, {damage:?}: {key:?} is lost");
+            let versions = (0..3).map(|version| value(name, index, version));
+            let is_older = found.is_none_or(|found| versions.into_iter().any(|one| one == *found));
+            assert!(is_older, "{damaged}, {damage:?}: {key:?} has a value that it never had");
+        }
+    }
+    lost
+}
+
 /// Dumps of sound files show every kind of part, no damage, and all items.
 #[test]
 fn dumps_show_what_is_there() {

@@ -76,6 +76,7 @@ pub(crate) enum Command {
     Verify(Verify),
     Explain(Explain),
     Dump(Dump),
+    Salvage(Salvage),
     Bench(Bench),
     Repro(Repro),
     Time(Time),
@@ -323,6 +324,20 @@ pub(crate) struct Dump {
     pub(crate) file: PathBuf,
 }
 
+/// Makes a new store of everything in a damaged one that can still be read.
+///
+/// The damaged store is not changed and must not be open for writing. Between the keys that are told to be at
+/// risk, items may be missing, and older versions of items, deleted ones included, may have come back. Exit
+/// code 0 if the new store was made, whatever was lost.
+#[derive(Args)]
+#[command(after_help = "Example:\n  trine salvage data data-salvaged")]
+pub(crate) struct Salvage {
+    /// The damaged store's directory.
+    pub(crate) store: PathBuf,
+    /// The directory of the new store; it must be missing or empty.
+    pub(crate) target: PathBuf,
+}
+
 /// Tries the store on this machine, about a minute, with real records, a kill and a check of every answer.
 ///
 /// Records are made from the sources of Rust packages found here (cargo's registry, or the toolchain's own);
@@ -396,8 +411,8 @@ impl Format {
     }
 }
 
-const COMMANDS_OF_A_STORE: [&str; 9] =
-    ["get", "put", "delete", "scan", "import", "export", "stats", "verify", "explain"];
+const COMMANDS_OF_A_STORE: [&str; 10] =
+    ["get", "put", "delete", "scan", "import", "export", "stats", "verify", "explain", "salvage"];
 
 /// Moves the value of `--store` to where STORE stands, so that both spellings are one to the parser.
 pub(crate) fn with_store_first(words: Vec<OsString>) -> Vec<OsString> {

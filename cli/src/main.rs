@@ -70,6 +70,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Verify(verify) => verify::run(&global, verify),
         Command::Explain(explain) => explain::run(&global, explain),
         Command::Dump(dump) => dump::run(&global, dump),
+        Command::Salvage(salvage) => verify::salvage(&global, salvage),
         Command::Bench(bench) => bench::run(&global, bench),
         Command::Repro(repro) => repro::run(&global, repro),
         Command::Time(time) => lab::time(&global, time),

@@ -1,9 +1,11 @@
-//! The command verify: what is damaged in a store, as a table or as JSON.
+//! The commands verify, what is damaged in a store, and salvage, a new store of what is not; as tables or as
+//! JSON.
 
 use std::ops::Bound;
 
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use trine::inspect::{self, AtRisk, Finding, Report};
+use trine::inspect::{self, AtRisk, Finding, Progress, Report};
 
 use crate::arguments::{self, Global};
 use crate::failure::Failure;
@@ -13,11 +15,7 @@ use crate::text::{bytes, count, escaped};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Verify) -> Result<(), Failure> {
     let bar = progress::over_bytes(0);
-    let report = inspect::verify(&arguments.store, |now| {
-        bar.set_length(now.total_bytes);
-        bar.set_position(now.done_bytes);
-        bar.set_message(now.file.clone());
-    })?;
+    let report = inspect::verify(&arguments.store, |now| show(&bar, now))?;
     bar.finish_and_clear();
     let mut screen = Screen::new();
     if global.json {
@@ -30,6 +28,42 @@ pub(crate) fn run(global: &Global, arguments: arguments::Verify) -> Result<(), F
         0 => Ok(()),
         findings => Err(Failure::Check(findings)),
     }
+}
+
+pub(crate) fn salvage(global: &Global, arguments: arguments::Salvage) -> Result<(), Failure> {
+    if global.read_only {
+        return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
+    }
+    let bar = progress::over_bytes(0);
+    let salvaged = inspect::salvage(&arguments.store, &arguments.target, |now| show(&bar, now))?;
+    bar.finish_and_clear();
+    let mut screen = Screen::new();
+    if global.json {
+        screen.json(&json!({
+            "writes": salvaged.writes, "order_known": salvaged.is_order_known,
+            "unplaced": salvaged.unplaced, "unused": salvaged.unused,
+            "findings": salvaged.report.findings.iter().map(finding_to_json).collect::<Vec<_>>(),
+        }))?;
+        return screen.finish();
+    }
+    tell(&salvaged.report, &mut screen)?;
+    let target = arguments.target.display();
+    screen.line(format_args!("{} writes were made again in {target}", count(salvaged.writes)))?;
+    if !salvaged.is_order_known {
+        screen.line("the manifest is damaged: where versions of a key compete an older one may have won")?;
+    }
+    for (what, files) in [("of unknown age", &salvaged.unplaced), ("not used", &salvaged.unused)] {
+        if !files.is_empty() {
+            screen.line(format_args!("{what}: {}", files.join(", ")))?;
+        }
+    }
+    screen.finish()
+}
+
+fn show(bar: &ProgressBar, now: &Progress) {
+    bar.set_length(now.total_bytes);
+    bar.set_position(now.done_bytes);
+    bar.set_message(now.file.clone());
 }
 
 fn tell(report: &Report, screen: &mut Screen) -> Result<(), Failure> {

@@ -164,7 +164,7 @@ fn stored(settings: &KeyspaceSettings) -> Settings {
 
 /// From the manifest. Settings that this release does not know are left alone; missing ones have their
 /// default.
-pub(super) fn restored(values: &Settings) -> KeyspaceSettings {
+pub(crate) fn restored(values: &Settings) -> KeyspaceSettings {
     let mut settings = KeyspaceSettings::default();
     for setting in KeyspaceSettings::TABLE {
         if let Some((_, value)) = values.iter().find(|(id, _)| *id == setting.id) {

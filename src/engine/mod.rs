@@ -10,7 +10,7 @@ pub(crate) mod checkpoint;
 mod drive;
 mod flush_work;
 mod history;
-mod keyspaces;
+pub(crate) mod keyspaces;
 mod merge_work;
 pub(crate) mod recover;
 mod refill;

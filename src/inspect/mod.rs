@@ -21,10 +21,12 @@
 
 mod dump;
 mod explain;
+mod salvage;
 mod verify;
 
 pub use dump::{Part, dump};
 pub(crate) use explain::Explainer;
 pub use explain::{Explanation, Step};
+pub use salvage::{Salvaged, salvage};
 pub(crate) use verify::verify_open;
 pub use verify::{AtRisk, Finding, Progress, Report, verify};

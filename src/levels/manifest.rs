@@ -11,7 +11,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
 use crate::format::frames::{
-    Expected, FRAMED_BYTES_MAX, Framer, RECORD_HEAD_BYTES, RECORDS_FROM, Tail, record_bytes, scan,
+    Expected, FRAMED_BYTES_MAX, Framer, RECORD_HEAD_BYTES, RECORDS_FROM, Tail, every_record, record_bytes,
+    scan,
 };
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::manifest::{Change, Changes, State, encode_edit};
@@ -133,6 +134,41 @@ impl ManifestFile {
         bytes.resize(bytes.len() + remains, 0);
         let pending = (!bytes.is_empty()).then_some(Pending { from, bytes });
         Ok((state, ManifestFile { file, framer, next_edit, pending }))
+    }
+
+    /// What can be made out of a manifest that does not load, or that STORE does not lead to: the state after
+    /// every change that can be read and fits, and whether that is all of them. `header`: what STORE says of
+    /// it, else its own is trusted.
+    ///
+    /// # Errors
+    /// `Corrupt` if not even the header can be read, `Io`.
+    pub(crate) fn rescue(
+        storage: &dyn Storage,
+        file: FileName,
+        header: Option<FileHeader>,
+    ) -> Result<(State, FileHeader, bool)> {
+        let length = storage.length(file)?.unwrap_or(0).min(FRAMED_BYTES_MAX);
+        let mut bytes = read_whole(storage, file, length)?;
+        let header = match header {
+            Some(header) => header,
+            None => FileHeader::decode(file, &bytes, FileKind::Manifest)?,
+        };
+        if let Some(page) = bytes.get_mut(..PAGE_BYTES) {
+            page.copy_from_slice(&header.encode());
+        }
+        let boot_id = storage.boot_id();
+        let expected = Expected { file, header, bytes: length, promise: None, boot_id };
+        let mut is_whole = scan(&expected, &bytes).is_ok();
+        let mut state = State::default();
+        for (record, number) in every_record(&header, &bytes).into_iter().zip(1..) {
+            is_whole &= record.sequence == number;
+            let base = record.offset + RECORD_HEAD_BYTES as u64;
+            for change in Changes::new(file, base, record.payload).into_iter().flatten() {
+                is_whole &= change.is_ok_and(|change| state.apply(&change).is_ok());
+            }
+        }
+        is_whole &= state.check().is_ok();
+        Ok((state, header, is_whole))
     }
 
     pub(crate) fn file(&self) -> FileName {

@@ -162,7 +162,8 @@ fn stats() {
     assert!(all["settings"].as_array().is_some_and(|settings| !settings.is_empty()));
 }
 
-/// `verify` finds nothing in a sound store, and in a damaged one says where and what it concerns.
+/// `verify` finds nothing in a sound store, and in a damaged one says where and what it concerns; `salvage`
+/// makes a new one of what is left.
 #[test]
 fn verify() {
     let place = Place::new();
@@ -180,13 +181,19 @@ fn verify() {
     let mut bytes = std::fs::read(&file).expect("reads");
     bytes[12_288 + 30] ^= 1;
     std::fs::write(&file, bytes).expect("writes");
-    let ran = place.run("verify", [] as [&str; 0]);
-    assert!(ran.out.contains("manifest-") && ran.out.contains("everything: the store does not open"));
-    assert!(ran.failed(1).contains("one check failed"));
-    let ran = place.run("verify", ["--json"]);
-    let found: Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    let checked = place.run("verify", [] as [&str; 0]);
+    assert!(checked.out.contains("manifest-") && checked.out.contains("everything: the store does not open"));
+    assert!(checked.failed(1).contains("one check failed"));
+    let checked = place.run("verify", ["--json"]);
+    let found: Value = serde_json::from_str(&checked.out).expect("it is JSON");
     assert_eq!(found["findings"][0]["at_risk"].as_str(), Some("store"));
-    assert_eq!(ran.code, Some(1));
+
+    let target = place.file("salvaged");
+    let text = ran(trine().arg("salvage").arg(place.store()).arg(&target)).ok();
+    assert!(text.contains("1 writes were made again") && text.contains("manifest is damaged"), "{text}");
+    let again = ran(trine().arg("salvage").arg(place.store()).arg(&target));
+    assert!(again.failed(3).contains("Choose an empty or new directory"));
+    assert_eq!(checked.code, Some(1));
 }
 
 /// `explain` names the places of a get, and says what they answered.

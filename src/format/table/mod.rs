@@ -67,6 +67,11 @@ pub(crate) fn seal(extent: &mut [u8], context: Context) -> u32 {
     checksum
 }
 
+/// The tag that an extent says it has.
+pub(crate) fn claimed_tag(extent: &[u8]) -> Option<u8> {
+    extent.get(TAG_AT).copied()
+}
+
 /// Checks the checksum of an extent, which covers its tag; returns the checksum.
 pub(crate) fn check_seal(extent: &[u8], context: Context) -> Result<u32, Malformed> {
     let Some((stored, covered)) = extent.split_first_chunk::<CHECKSUM_BYTES>() else {
