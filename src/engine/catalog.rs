@@ -239,6 +239,16 @@ impl Store {
 
     /// Makes the state what the manifest says again, after a full disk refused an edit; `false` if it cannot.
     fn take_back(&self, catalog: &mut Catalog) -> bool {
+        if self.reload(catalog) {
+            return true;
+        }
+        // What was written of the edit may read back whole, if the rest of it is zeros: wiped before anything
+        // is done on the strength of its not being there.
+        catalog.manifest.make_durable(&*self.env.storage).is_ok() && self.reload(catalog)
+    }
+
+    /// Takes state and manifest as they are on disk, if no edit is there that should not be.
+    fn reload(&self, catalog: &mut Catalog) -> bool {
         match ManifestFile::load(&*self.env.storage, catalog.store_file.live()) {
             Ok((state, manifest)) if manifest.edit_count() == catalog.manifest.edit_count() => {
                 (catalog.state, catalog.manifest) = (state, manifest);
