@@ -22,7 +22,7 @@ pub use base::error::{Corrupt, Error, Result};
 #[cfg(any(test, feature = "sim"))]
 pub use db::sim;
 pub use db::{
-    Access, Any, BackgroundStats, Batch, Builder, Create, Cursor, Db, Durability, IoStats, Keyspace,
+    Access, Any, BackgroundStats, Batch, Builder, Create, Cursor, Db, Durability, Ingest, IoStats, Keyspace,
     KeyspaceAt, KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats,
     Ordered, Range, RecoveryStats, SettingInput, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats,
     Trace, TraceStep, Value, WriteStats,

@@ -52,6 +52,15 @@ pub enum Error {
         /// Size given, in bytes.
         given: u64,
     },
+    /// A key of an ingest does not come after the one before it. Nothing of the ingest was written.
+    NotAscending {
+        /// How many items were put before.
+        items: u64,
+        /// The key.
+        key: Vec<u8>,
+        /// The key before it.
+        before: Vec<u8>,
+    },
     /// An option fixed at creation was given another value on reopen.
     Mismatch {
         /// Name of the option.
@@ -229,6 +238,15 @@ impl fmt::Display for Error {
                 "a {what} of {given} bytes is over the limit of {limit}; nothing was written. \
                  Make it smaller, or split it"
             ),
+            Error::NotAscending { items, key, before } => write!(
+                f,
+                "item {} of an ingest, with the key {}, does not come after the one before it, with the key \
+                 {}; nothing of the ingest was written. Sort its items by the bytes of their keys, each key \
+                 once",
+                items + 1,
+                shown(key),
+                shown(before)
+            ),
             Error::Mismatch { name, stored, given } => write!(
                 f,
                 "{name} is fixed at creation: the store has {stored}, {given} was asked for. \
@@ -270,6 +288,18 @@ impl fmt::Display for Error {
     }
 }
 
+/// Bytes of a key that a message shows at most.
+const SHOWN_BYTES_MAX: usize = 48;
+
+/// A key as text, cut short.
+fn shown(key: &[u8]) -> String {
+    let (start, more) = match key.get(..SHOWN_BYTES_MAX) {
+        Some(start) if key.len() > SHOWN_BYTES_MAX => (start, ".."),
+        _ => (key, ""),
+    };
+    format!("\"{}{more}\"", start.escape_ascii())
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -294,6 +324,7 @@ mod tests {
             Error::Io { operation: "create", file: text(), offset: 0, source: source() },
             full.clone(),
             Error::TooLarge { what: "key", limit: 1, given: 2 },
+            Error::NotAscending { items: 7, key: b"b".to_vec(), before: vec![255; 60_000] },
             Error::Mismatch { name: "this", stored: text(), given: text() },
             Error::Invalid { faults: vec![text(), text()] },
             Error::Unsupported { file: text(), what: text() },
@@ -320,6 +351,7 @@ mod tests {
             "Make",
             "Open it",
             "Correct",
+            "Sort",
             "newer release",
             "Choose",
             "Close",

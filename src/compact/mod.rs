@@ -7,4 +7,5 @@
 mod bounds;
 pub(crate) mod job;
 pub(crate) mod pick;
+pub(crate) mod place;
 pub(crate) mod shape;

@@ -126,6 +126,12 @@ pub(crate) fn space_limit(last_level_bytes: u64, size_ratio: u64, runs: usize) -
     (last_level_bytes / 5).max(full.saturating_add(full / 5 * 2))
 }
 
+/// Where to cut the tables of a run of that length, the largest of which may be `most`.
+pub(crate) fn table_bytes(run_bytes: u64, most: u64) -> u64 {
+    let least = (most / TABLE_BYTES_SHRINK).max(TABLE_BYTES_LEAST).min(most);
+    (run_bytes / TABLES_PER_RUN).clamp(least, most)
+}
+
 /// A tree with what all rules need of it.
 pub(super) struct Shape<'t, 'a> {
     pub(super) tree: &'t TreeShape<'a>,
@@ -304,9 +310,7 @@ impl<'t, 'a> Shape<'t, 'a> {
             u64::MAX => self.bytes(self.last_level).max(self.bytes(0)),
             capacity => capacity / self.runs_above() as u64,
         };
-        let most = self.settings.table_bytes;
-        let least = (most / TABLE_BYTES_SHRINK).max(TABLE_BYTES_LEAST).min(most);
-        (run_bytes / TABLES_PER_RUN).clamp(least, most)
+        table_bytes(run_bytes, self.settings.table_bytes)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::inspect::{Explainer, Explanation};
 use crate::write::batch::Items;
 
 use super::range::{self, Cursor, Range};
-use super::{Handle, KeyspaceAt, SettingValue, Snapshot, Value};
+use super::{Handle, Ingest, KeyspaceAt, SettingValue, Snapshot, Value};
 
 /// A keyspace whose keys are ordered as unsigned bytes.
 ///
@@ -710,6 +710,31 @@ impl Keyspace<Ordered> {
     /// ```
     pub fn last(&self) -> Result<Option<(Value, Value)>> {
         self.iter().next_back().transpose()
+    }
+
+    /// Begins to load items that come in the order of their keys, past log and write buffer, straight into
+    /// tables; see [`Ingest`].
+    ///
+    /// # Errors
+    /// `Dropped`, `ReadOnly`, `Latched`, `Closed`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("bob", "old")?;
+    /// let mut ingest = users.ingest()?;
+    /// for (name, value) in [("ann", "1"), ("bob", "2"), ("eve", "3")] {
+    ///     ingest.put(name, value)?;
+    /// }
+    /// assert_eq!(users.get("bob")?.as_deref(), Some(&b"old"[..]));
+    /// ingest.finish()?;
+    /// assert_eq!(users.get("bob")?.as_deref(), Some(&b"2"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn ingest(&self) -> Result<Ingest> {
+        Ingest::begin(&self.handle, &self.keyspace)
     }
 
     /// About how many keys there are: as many puts as write buffers and tables hold, less the deletes.

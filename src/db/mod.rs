@@ -2,6 +2,7 @@
 
 mod batch;
 mod builder;
+mod ingest;
 mod keyspace;
 mod range;
 #[cfg(any(test, feature = "sim"))]
@@ -19,6 +20,7 @@ use crate::inspect::{self, Progress, Report};
 
 pub use batch::Batch;
 pub use builder::{Access, Builder, Create, Durability};
+pub use ingest::Ingest;
 pub use keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind, Ordered, Trace, TraceStep};
 pub use range::{Cursor, Range};
 pub use snapshot::{KeyspaceAt, Snapshot};
@@ -59,9 +61,9 @@ pub(crate) struct Handle {
 }
 
 impl std::ops::Deref for Handle {
-    type Target = Store;
+    type Target = Arc<Store>;
 
-    fn deref(&self) -> &Store {
+    fn deref(&self) -> &Arc<Store> {
         &self.store
     }
 }

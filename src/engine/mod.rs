@@ -10,6 +10,7 @@ pub(crate) mod checkpoint;
 mod drive;
 mod flush_work;
 mod history;
+pub(crate) mod ingest;
 pub(crate) mod keyspaces;
 mod merge_work;
 pub(crate) mod recover;
@@ -202,7 +203,8 @@ impl Store {
     /// Flushes, then merges what is there at the call into one run a tree. What is written meanwhile does not
     /// keep it.
     pub(crate) fn compact(&self) -> Result<()> {
-        let target = self.writer.visible();
+        // What was ingested before anything was written counts as of the first write.
+        let target = self.writer.visible().max(1);
         self.flush()?;
         let trees: Vec<TreeId> = self.trees();
         let _hurries = self.work.hurry_merges();

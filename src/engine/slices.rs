@@ -33,6 +33,15 @@ pub(super) fn of_merge<'t>(
     slice_shape(settings, &by_level, output_level)
 }
 
+/// For the last level of a tree to which an ingest brings about so many items.
+pub(super) fn of_ingest(settings: &KeyspaceSettings, tree: Option<&Tree>, items: u64) -> SliceShape {
+    let mut by_level = tree.map(items_by_level).unwrap_or_default();
+    by_level.resize(by_level.len().max(2), 0);
+    let last_level = by_level.len() - 1;
+    by_level[last_level] += items.max(1);
+    slice_shape(settings, &by_level, last_level)
+}
+
 fn slice_shape(settings: &KeyspaceSettings, by_level: &[u64], level: usize) -> SliceShape {
     SliceShape {
         filter: filter_bits::plan(settings, by_level, level),

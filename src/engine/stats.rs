@@ -237,6 +237,8 @@ pub struct WriteStats {
     pub merge_read_bytes: u64,
     /// Bytes written by merges.
     pub merge_write_bytes: u64,
+    /// Bytes written by ingests that were finished.
+    pub ingest_bytes: u64,
     /// Time writers were slowed because background work was behind, in nanoseconds.
     pub delayed_ns: u64,
     /// How far behind it is now: 0 not at all, 1000 as far as it may be. The worst of memory that waits for
@@ -353,6 +355,8 @@ pub struct BackgroundStats {
     /// Bytes a second that merges may read and write now: by how far they are behind, and by
     /// `background_bytes_per_second`. 0: as many as they can.
     pub bytes_per_second: u64,
+    /// Ingests finished.
+    pub ingests: u64,
     /// What keeps background work from going on, if something does.
     pub error: Option<String>,
 }
@@ -391,6 +395,7 @@ impl Store {
                 merges: self.work.merges.load(Ordering::Relaxed),
                 paced_bytes: self.pacer.paced_bytes(),
                 bytes_per_second: self.pacer.rate(self.env.clock.now_ns(), self.work.haste()),
+                ingests: self.work.ingests.load(Ordering::Relaxed),
                 error: self.work.error(0, |_| true).map(|error| error.to_string()),
             },
             batch_bytes_max: self.budget.batch_bytes_max() as u64,
@@ -434,10 +439,11 @@ impl Store {
         };
         let cache = self.cache.stats();
         let cache_bytes = cache.used_bytes + cache.index_bytes + cache.heap_bytes;
-        // The cache leaves room to blocks outside it, to bounds, and to what snapshots keep.
+        // The cache leaves room to blocks outside it, to bounds, to what snapshots keep, and to ingests.
         let kept_bytes = self.kept_loan.lock().as_ref().map_or(0, |(bytes, _)| *bytes as u64);
-        let bounds_bytes = cache.lent_bytes.saturating_sub(cache.heap_bytes + kept_bytes);
-        let (budget, others_bytes) = (&self.budget, bounds_bytes + kept_bytes);
+        let ingest_bytes = self.work.ingest_memory_bytes.load(Ordering::Relaxed);
+        let bounds_bytes = cache.lent_bytes.saturating_sub(cache.heap_bytes + kept_bytes + ingest_bytes);
+        let (budget, others_bytes) = (&self.budget, bounds_bytes + kept_bytes + ingest_bytes);
         let role = |name, bytes, limit_bytes| MemoryRole { name, bytes, limit_bytes };
         let roles = vec![
             role(
@@ -449,7 +455,7 @@ impl Store {
             role("filters and fences", cache.pinned_bytes, cache.pinned_bytes),
             // Two keys a table and a separator a fence page: they take what they take.
             role("table bounds", bounds_bytes, bounds_bytes),
-            role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes),
+            role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes + ingest_bytes),
         ];
         let used_bytes = roles.iter().map(|role| role.bytes).sum();
         MemoryStats { budget_bytes: budget.memory_bytes, used_bytes, roles }
@@ -483,6 +489,7 @@ impl Store {
             flush_bytes: work.flush_bytes.load(Ordering::Relaxed),
             merge_read_bytes: work.merge_read_bytes.load(Ordering::Relaxed),
             merge_write_bytes: work.merge_write_bytes.load(Ordering::Relaxed),
+            ingest_bytes: work.ingest_bytes.load(Ordering::Relaxed),
             delayed_ns: counts.delayed_ns.load(Ordering::Relaxed),
             pressure: self.writer.pressures.worst(),
         }

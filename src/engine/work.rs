@@ -44,8 +44,14 @@ pub(super) struct Work {
     pub(super) flushes: AtomicU64,
     pub(super) merges: AtomicU64,
     pub(super) histories: AtomicU64,
-    /// Memory that flushes and merges under way use.
+    pub(super) ingests: AtomicU64,
+    pub(super) ingest_bytes: AtomicU64,
+    /// Memory that flushes, merges and ingests under way use.
     pub(super) memory_bytes: AtomicU64,
+    /// Memory that the cache leaves to ingests.
+    pub(super) ingest_memory_bytes: AtomicU64,
+    /// Ingests that have begun and are not over.
+    pub(super) ingests_begun: AtomicU64,
     /// Callers that wait for merges.
     awaiting: AtomicU64,
     measuring: Mutex<()>,
@@ -62,8 +68,10 @@ impl Drop for Hurries<'_> {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Trees being merged.
+    /// Trees being merged, or that an ingest has.
     merging: BTreeSet<TreeId>,
+    /// Trees that ingests have or wait for, and how many those are: no merge of them is begun.
+    ingesting: BTreeMap<TreeId, u32>,
     /// Memory that merges under way may take.
     granted_bytes: u64,
     is_flushing: bool,
@@ -138,13 +146,40 @@ impl Work {
         self.moved.notify();
     }
 
-    /// Takes a tree for merging; `false` if another worker has it.
+    /// Takes a tree for merging; `false` if another worker has it, or an ingest wants it.
     pub(super) fn begin_merge(&self, tree: TreeId) -> bool {
-        self.state.lock().merging.insert(tree)
+        let mut state = self.state.lock();
+        !state.ingesting.contains_key(&tree) && state.merging.insert(tree)
     }
 
     pub(super) fn is_merging(&self, tree: TreeId) -> bool {
-        self.state.lock().merging.contains(&tree)
+        let state = self.state.lock();
+        state.merging.contains(&tree) || state.ingesting.contains_key(&tree)
+    }
+
+    /// Keeps merges of a tree from being begun, for an ingest that waits for those under way.
+    pub(super) fn want_tree(&self, tree: TreeId) {
+        *self.state.lock().ingesting.entry(tree).or_default() += 1;
+    }
+
+    /// Takes a wanted tree; `false` while a merge or another ingest has it.
+    pub(super) fn try_take_tree(&self, tree: TreeId) -> bool {
+        self.state.lock().merging.insert(tree)
+    }
+
+    /// The end of a want, and of what was taken.
+    pub(super) fn end_want(&self, tree: TreeId, was_taken: bool) {
+        let mut state = self.state.lock();
+        let left = state.ingesting.get(&tree).map_or(0, |count| count - 1);
+        match left {
+            0 => drop(state.ingesting.remove(&tree)),
+            left => drop(state.ingesting.insert(tree, left)),
+        }
+        if was_taken {
+            state.merging.remove(&tree);
+        }
+        drop(state);
+        self.moved.notify();
     }
 
     pub(super) fn end_merge(&self, tree: TreeId) {

@@ -187,6 +187,11 @@ impl TableBuilder {
         Ok(())
     }
 
+    /// Gives up and leaves the file where it is: what is nobody's is removed when the store is opened.
+    pub(crate) fn leave(mut self) {
+        self.out.finished = true;
+    }
+
     /// Adds an item; keys are strictly ascending, a delete has an empty value.
     pub(crate) fn add(&mut self, key: &[u8], hash: KeyHash, kind: ItemKind, value: &[u8]) -> Result<()> {
         let slice = self.slice.as_mut().expect("a slice was begun");

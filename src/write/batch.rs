@@ -43,6 +43,12 @@ impl Items {
     }
 }
 
+/// Refuses a key or value that is too long.
+pub(crate) fn check_item(key: &[u8], value: &[u8]) -> Result<()> {
+    check("key", key.len(), KEY_BYTES_MAX)?;
+    check("value", value.len(), VALUE_BYTES_MAX)
+}
+
 fn check(what: &'static str, given: usize, limit: usize) -> Result<()> {
     if given > limit {
         return Err(Error::TooLarge { what, limit: limit as u64, given: given as u64 });

@@ -22,7 +22,7 @@ use crate::base::sync::{Arc, Event, Mutex, Ordering};
 use crate::format::log::Items;
 use crate::wal::{Log, Mark};
 
-use super::writer::{Front, SEALED_COUNT_MAX, Seals, Ticket, TicketState, Until, Writer};
+use super::writer::{Front, Sealing, Seals, Ticket, TicketState, Until, Writer};
 
 /// Batches of a group hold at most this many bytes beside the leader's own.
 const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -180,27 +180,16 @@ impl<'w> Commit<'w> {
         if front.remains_to > 0 {
             return self.erase(front, Vec::new(), None);
         }
-        let seen = self.writer.changed.seen();
-        let mut queue = self.writer.queue.lock();
-        if queue.sealed.len() < SEALED_COUNT_MAX
-            && let Some(spare) = queue.spare.take()
-        {
-            let next = Arc::clone(&spare.generation);
-            queue.sealed.push(front.seal(spare));
-            drop(queue);
-            self.writer.views.begin_generation(next);
-            self.writer.changed.notify();
-            let is_done = op.seals == Seals::Yes && op.payload.is_empty();
-            return if is_done { self.append(op, front) } else { self.make_room_again(op, front) };
-        }
-        let stuck = queue.stuck.clone();
-        drop(queue);
-        match stuck {
-            Some(error) => self.give_up(front, Vec::new(), error),
-            None => {
+        match self.writer.seal(&mut front) {
+            Ok(Sealing::Sealed) => {
+                let is_done = op.seals == Seals::Yes && op.payload.is_empty();
+                if is_done { self.append(op, front) } else { self.make_room_again(op, front) }
+            }
+            Ok(Sealing::NoRoom { seen }) => {
                 self.role = Role::Leads(Lead { front, group: Vec::new(), stage: Stage::Room });
                 Step::Ask(WriteAsk::Room { seen })
             }
+            Err(error) => self.give_up(front, Vec::new(), error),
         }
     }
 
@@ -407,15 +396,7 @@ impl Drop for Commit<'_> {
                 self.writer.latch(&error);
                 self.give_up(lead.front, lead.group, error);
             }
-            Role::Follows(ticket, _) => {
-                let mut queue = self.writer.queue.lock();
-                queue.waiting.retain(|one| !Arc::ptr_eq(one, &ticket));
-                let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued);
-                drop(queue);
-                if let TicketState::Leads(front) = state {
-                    self.writer.hand_over(front);
-                }
-            }
+            Role::Follows(ticket, _) => self.writer.leave(&ticket),
         }
     }
 }

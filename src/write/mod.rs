@@ -6,5 +6,6 @@
 pub(crate) mod batch;
 pub(crate) mod commit;
 pub(crate) mod flush;
+pub(crate) mod hold;
 pub(crate) mod pace;
 pub(crate) mod writer;

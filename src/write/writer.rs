@@ -58,6 +58,15 @@ pub(crate) struct Sealed {
     pub(crate) last_sequence: Sequence,
 }
 
+/// What came of sealing the present generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sealing {
+    /// A fresh one has taken its place.
+    Sealed,
+    /// No log and generation are ready: `changed`, seen that often, moves when that may be over.
+    NoRoom { seen: u64 },
+}
+
 /// A log and a generation made ready in the background.
 pub(crate) struct Spare {
     pub(crate) log: Log,
@@ -281,6 +290,35 @@ impl Writer {
             self.counts.delayed_ns.fetch_add(paid_ns, Ordering::Relaxed);
         }
         paid_ns
+    }
+
+    /// Goes on with a fresh log and generation, if there are any; an error says why none can be had. What a
+    /// full disk left in the log was covered before.
+    pub(super) fn seal(&self, front: &mut Front) -> Result<Sealing> {
+        let seen = self.changed.seen();
+        let mut queue = self.queue.lock();
+        if queue.sealed.len() < SEALED_COUNT_MAX
+            && let Some(spare) = queue.spare.take()
+        {
+            let next = Arc::clone(&spare.generation);
+            queue.sealed.push(front.seal(spare));
+            drop(queue);
+            self.views.begin_generation(next);
+            self.changed.notify();
+            return Ok(Sealing::Sealed);
+        }
+        queue.stuck.clone().map_or(Ok(Sealing::NoRoom { seen }), Err)
+    }
+
+    /// Takes a ticket out of the queue; the front must not be lost with it.
+    pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
+        let mut queue = self.queue.lock();
+        queue.waiting.retain(|one| !Arc::ptr_eq(one, ticket));
+        let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued);
+        drop(queue);
+        if let TicketState::Leads(front) = state {
+            self.hand_over(front);
+        }
     }
 
     /// Gives the front to the next in the queue, or leaves it for whoever comes.

@@ -71,13 +71,13 @@ fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
     }
     run.go(steps);
     assert!(run.errors.is_empty(), "{:?}", run.errors);
-    let model = std::mem::take(&mut run.model);
+    let (model, ingests) = (std::mem::take(&mut run.model), run.ingests_count);
     drop(run);
     let work = &store.work;
     let (flushes, merges) = (work.flushes.load(Ordering::Relaxed), work.merges.load(Ordering::Relaxed));
     let manifest = store.catalog.take(&*store.env.threads).manifest.file().number;
     let writes = model.writes_count();
-    println!("seed {seed}: {writes} writes, {flushes} flushes, {merges} merges, manifest {manifest}");
+    println!("seed {seed}: {writes} writes, {flushes} flushes, {merges} merges, {ingests} ingests, manifest {manifest}");
     store.close().expect("nothing fails");
     Recorded { model, moments: recorder.take(), memory_bytes }
 }

@@ -15,6 +15,8 @@ use crate::write::batch::Items;
 use crate::write::commit::{Commit, CommitOp, WriteAsk};
 use crate::write::writer::{Seals, Until};
 
+use super::super::ingest::Ingest;
+use super::super::ingest::publish::{Publish, Published};
 use super::super::{Mode, OpenOptions, Store};
 use super::crash::contents;
 use super::model::{Known, Model, Names, Write, fingerprint};
@@ -88,15 +90,25 @@ struct Writer<'s> {
     next: Next,
 }
 
+/// An ingest whose tables are built, on its way into the store.
+struct Ingesting<'s> {
+    // Before what removes its files.
+    publish: Publish<'s>,
+    ingest: Ingest,
+    writes: Vec<Write>,
+}
+
 /// See the module.
 pub(super) struct Run<'s> {
-    store: &'s Store,
+    store: &'s Arc<Store>,
     threads: &'s SimThreads,
     storage: Arc<dyn Storage>,
     pub(super) model: Model,
     shared: Arc<Mutex<Known>>,
     rng: SimRng,
     writers: Vec<Option<Writer<'s>>>,
+    ingesting: Option<Ingesting<'s>>,
+    pub(super) ingests_count: u64,
     /// Every write has values of its own.
     op_next: u64,
     names: Names,
@@ -110,7 +122,7 @@ pub(super) struct Run<'s> {
 
 impl<'s> Run<'s> {
     pub(super) fn new(
-        store: &'s Store,
+        store: &'s Arc<Store>,
         threads: &'s SimThreads,
         storage: Arc<dyn Storage>,
         shared: Arc<Mutex<Known>>,
@@ -124,6 +136,8 @@ impl<'s> Run<'s> {
             model: Model::new(),
             shared,
             writers: (0..WRITERS_COUNT).map(|_| None).collect(),
+            ingesting: None,
+            ingests_count: 0,
             op_next: 1,
             names: Names::new(),
             errors: Vec::new(),
@@ -142,7 +156,9 @@ impl<'s> Run<'s> {
                 3..6 => self.change_settings(),
                 6..8 => self.store.work.want_full(&self.store.trees(), self.store.writer.visible()),
                 8..10 => self.rewrite_manifest(),
-                10..400 => drop(self.threads.run_one()),
+                10..14 => self.begin_ingest(),
+                14..40 => drop(self.drive_ingest()),
+                40..400 => drop(self.threads.run_one()),
                 _ => {
                     let index = self.rng.index(self.writers.len());
                     self.drive(index);
@@ -155,10 +171,11 @@ impl<'s> Run<'s> {
     /// Drives all writers until none has anything in hand.
     pub(super) fn finish(&mut self) {
         let mut stuck = 0;
-        while self.writers.iter().any(Option::is_some) {
+        while self.writers.iter().any(Option::is_some) || self.ingesting.is_some() {
             let busy: Vec<usize> =
                 (0..self.writers.len()).filter(|one| self.writers[*one].is_some()).collect();
             let moved = busy.into_iter().filter(|index| self.drive(*index)).count() > 0;
+            let moved = self.drive_ingest() || moved;
             if self.threads.run_one() || moved {
                 stuck = 0;
                 continue;
@@ -350,6 +367,85 @@ impl<'s> Run<'s> {
         }
         self.op_next += 1;
         Some(op)
+    }
+
+    /// Builds the tables of an ingest, if none is under way.
+    fn begin_ingest(&mut self) {
+        let names: Vec<String> = self.names.keys().cloned().collect();
+        if self.ingesting.is_some() || names.is_empty() {
+            return;
+        }
+        let name = &names[self.rng.index(names.len())];
+        let keyspace = self.store.keyspace(name).expect("it is there");
+        let (space, mut writes) = (self.names[name], Vec::new());
+        let built = Ingest::begin(self.store, &keyspace).and_then(|mut ingest| {
+            let first = self.rng.below(self.keys_count);
+            let count = 1 + self.rng.below(self.keys_count);
+            for number in first..(first + count).min(self.keys_count) {
+                if number > first && self.rng.one_in(3) {
+                    continue;
+                }
+                let key = format!("{number:03}").into_bytes();
+                let mut value = self.op_next.to_le_bytes().to_vec();
+                value.resize(8 + self.rng.index(self.value_bytes), number as u8);
+                ingest.put(&key, &value)?;
+                let fingerprint = fingerprint(&key, &value);
+                writes.push(Write { space, key, fingerprint, range_end: None });
+            }
+            let tables = ingest.complete()?;
+            Ok((Publish::new(self.store, &keyspace, tables), ingest))
+        });
+        self.op_next += 1;
+        match built {
+            // One in a few is given up.
+            Ok(_) if self.rng.one_in(6) => {}
+            Ok((publish, ingest)) => self.ingesting = Some(Ingesting { publish, ingest, writes }),
+            Err(error) => self.errors.push(error),
+        }
+    }
+
+    /// One turn of the ingest on its way; `false` if there is none, or it waits for others.
+    fn drive_ingest(&mut self) -> bool {
+        let Some(mut now) = self.ingesting.take() else { return false };
+        let mut place = None;
+        if now.publish.is_due() {
+            // It has the front: this is its place among the writes.
+            if let Some(count) = self.refused_from.take() {
+                self.model.take_back(count);
+            }
+            place = Some(self.model.submit(&now.writes));
+            self.tell();
+        }
+        match now.publish.turn() {
+            Ok(Published::Done) => {
+                let place = place.expect("it said that it was due");
+                let known = &mut self.model.known;
+                (known.acked, known.synced) = (known.acked.max(place), known.synced.max(place));
+                now.ingest.published();
+                self.ingests_count += 1;
+            }
+            Ok(moved) => {
+                assert!(place.is_none(), "it was due");
+                let has_moved = moved == Published::Again || {
+                    let (event, seen) = now.publish.waits_for();
+                    event.seen() != seen
+                };
+                self.ingesting = Some(now);
+                return has_moved;
+            }
+            Err(error) => {
+                if let Some(place) = place
+                    && self.store.writer.latched().is_none()
+                {
+                    self.model.take_back(place - 1);
+                }
+                if !matches!(error, Error::Dropped { .. }) {
+                    self.errors.push(error);
+                }
+            }
+        }
+        self.tell();
+        true
     }
 
     /// Makes or drops a keyspace.

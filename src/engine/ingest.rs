@@ -1,0 +1,297 @@
+//! Ingests: items in the order of their keys, written into tables of their own, past log and memtable.
+//!
+//! Tables are built on the caller's thread while he puts items, cut as merges cut them, and are nobody's
+//! until [`publish`] makes them part of the store by one edit of the manifest. It knows nothing of the tree's
+//! contents until then. One thread an ingest; any number of them, and of writers, at once.
+//!
+//! Invariants:
+//! 1. The tables are ascending and disjoint, each key once: a key that does not come after the one before
+//!    ends the ingest.
+//! 2. Given up, failed or dropped, an ingest removes the files it made, unless the store was closed
+//!    meanwhile: then they are removed when it is opened next, as after a crash.
+//! 3. Its memory is one table builder's, which the cache leaves empty meanwhile; a table ends early where
+//!    that does not suffice.
+
+pub(super) mod publish;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::ItemKind;
+use crate::base::sync::{Arc, Ordering};
+use crate::cache::Loan;
+use crate::compact::shape::table_bytes;
+use crate::levels::version::Version;
+use crate::table::{Otherwise, PageRank, TableBuilder, TableSummary};
+use crate::write::batch::check_item;
+
+use super::catalog::Keyspace;
+use super::work::MemoryPart;
+use super::{Store, slices};
+use publish::{Opened, Publish, Published};
+
+/// However little memory there is, a table is not ended for less.
+const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
+/// Items between two looks at the accounts, and at whether the store is still open.
+const LOOK_ITEMS: u64 = 256;
+
+/// An ingest under way.
+pub(crate) struct Ingest {
+    store: Arc<Store>,
+    keyspace: Arc<Keyspace>,
+    /// The table being built: it has an item.
+    builder: Option<TableBuilder>,
+    /// Finished, and ours to remove until they are published.
+    tables: Vec<TableSummary>,
+    /// The key put last.
+    last: Vec<u8>,
+    items: u64,
+    key_value_bytes: u64,
+    /// Of finished tables.
+    table_bytes: u64,
+    /// At which length the table being built ends.
+    cut_bytes: u64,
+    /// What ended it.
+    failed: Option<Error>,
+    /// While tables are built.
+    memory: Option<Memory>,
+}
+
+/// Memory that the cache leaves to an ingest.
+struct Memory {
+    store: Arc<Store>,
+    part: MemoryPart,
+    bytes: u64,
+    _loan: Loan,
+}
+
+impl Memory {
+    /// As much as all merges may take, shared with the ingests that are under way.
+    fn borrow(store: &Arc<Store>) -> Memory {
+        let begun = store.work.ingests_begun.fetch_add(1, Ordering::Relaxed) + 1;
+        let bytes = store.budget.merges_bytes() / begun;
+        store.work.ingest_memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let loan = store.cache.lend(bytes as usize);
+        Memory { store: Arc::clone(store), part: MemoryPart::default(), bytes, _loan: loan }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.part.set(&self.store.work, 0);
+        self.store.work.ingest_memory_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.store.work.ingests_begun.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Ingest {
+    /// Begins one; nothing is made yet.
+    ///
+    /// # Errors
+    /// Why nothing may be written to the keyspace.
+    pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<Keyspace>) -> Result<Ingest> {
+        check(store, keyspace)?;
+        Ok(Ingest {
+            store: Arc::clone(store),
+            keyspace: Arc::clone(keyspace),
+            builder: None,
+            tables: Vec::new(),
+            last: Vec::new(),
+            items: 0,
+            key_value_bytes: 0,
+            table_bytes: 0,
+            cut_bytes: 0,
+            failed: None,
+            memory: Some(Memory::borrow(store)),
+        })
+    }
+
+    /// Items put so far.
+    pub(crate) fn items(&self) -> u64 {
+        self.items
+    }
+
+    /// Bytes of their keys and values.
+    pub(crate) fn key_value_bytes(&self) -> u64 {
+        self.key_value_bytes
+    }
+
+    /// Adds an item. One that is too large is refused and changes nothing; after any other error the ingest
+    /// is over, and nothing is left of it.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        check_item(key, value)?;
+        self.add(key, value).inspect_err(|error| self.give_up(error))
+    }
+
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if self.items > 0 && key <= self.last.as_slice() {
+            let (key, before) = (key.to_vec(), self.last.clone());
+            return Err(Error::NotAscending { items: self.items, key, before });
+        }
+        if self.items.is_multiple_of(LOOK_ITEMS) {
+            self.look()?;
+        }
+        if self.is_table_due() {
+            self.end_table()?;
+        }
+        if self.builder.is_none() {
+            self.builder = Some(self.begin_table()?);
+        }
+        let builder = self.builder.as_mut().expect("made above if there was none");
+        builder.add(key, self.store.secret.hash(key), ItemKind::Put, value)?;
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        self.items += 1;
+        self.key_value_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<()> {
+        check(&self.store, &self.keyspace)?;
+        let bytes = self.builder.as_ref().map_or(0, TableBuilder::memory_bytes);
+        if let Some(memory) = &mut self.memory {
+            memory.part.set(&self.store.work, bytes);
+        }
+        Ok(())
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.memory.as_ref().map_or(0, |memory| memory.bytes as usize)
+    }
+
+    /// Whether the table being built is long enough, or takes half of the memory; ending it takes some more.
+    fn is_table_due(&self) -> bool {
+        let memory_bytes_max = (self.memory_bytes() / 2).max(TABLE_MEMORY_BYTES_MIN);
+        self.builder.as_ref().is_some_and(|builder| {
+            builder.file_bytes() >= self.cut_bytes || builder.memory_bytes() > memory_bytes_max
+        })
+    }
+
+    fn begin_table(&mut self) -> Result<TableBuilder> {
+        let version = self.version();
+        let tree = version.tree(self.keyspace.tree);
+        let settings = self.keyspace.settings();
+        let slice = slices::of_ingest(&settings, tree, self.items);
+        // As merges cut them, by what there is of the run so far.
+        let most = settings.table_bytes.min(self.store.budget.table_bytes_max());
+        self.cut_bytes = table_bytes(self.table_bytes, most);
+        let mut builder = TableBuilder::new(Arc::clone(&self.store.env.storage), self.store.new_table()?)?;
+        builder.set_write_bytes(self.memory_bytes() / 8);
+        builder.begin(self.keyspace.tree, slice)?;
+        Ok(builder)
+    }
+
+    fn version(&self) -> Arc<Version> {
+        let pin = self.store.epoch.pin();
+        Arc::clone(&self.store.views.load(&pin).get().version)
+    }
+
+    fn end_table(&mut self) -> Result<()> {
+        if let Some(mut builder) = self.builder.take() {
+            builder.end()?;
+            let table = builder.finish()?;
+            self.table_bytes += table.bytes;
+            self.tables.push(table);
+        }
+        Ok(())
+    }
+
+    /// Makes everything that was put part of the store, durable and at once.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let finished = self.complete().and_then(|tables| match tables.is_empty() {
+            true => Ok(()),
+            false => publish(&self.store, &self.keyspace, tables),
+        });
+        if let Err(error) = &finished {
+            self.give_up(error);
+            return finished;
+        }
+        self.published();
+        Ok(())
+    }
+
+    /// The tables are the store's.
+    pub(in crate::engine) fn published(&mut self) {
+        self.tables.clear();
+        if self.items > 0 {
+            self.store.work.ingests.fetch_add(1, Ordering::Relaxed);
+            self.store.work.ingest_bytes.fetch_add(self.table_bytes, Ordering::Relaxed);
+            self.store.pin_more();
+            self.store.measure_pressure();
+        }
+    }
+
+    /// The tables, whole and durable, with their names, and opened.
+    pub(in crate::engine) fn complete(&mut self) -> Result<Vec<Opened>> {
+        check(&self.store, &self.keyspace)?;
+        self.end_table()?;
+        self.memory = None;
+        if self.tables.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.store.sync_directory()?;
+        let open = |summary: &TableSummary| {
+            let tables = self.store.open_tables(summary, PageRank::LastFilters, Otherwise::Leave)?;
+            Ok(Opened { summary: summary.clone(), tables })
+        };
+        self.tables.iter().map(open).collect()
+    }
+
+    /// Removes what was made.
+    fn give_up(&mut self, error: &Error) {
+        self.failed = Some(error.clone());
+        self.remove_files();
+        self.memory = None;
+    }
+
+    fn remove_files(&mut self) {
+        let (builder, tables) = (self.builder.take(), std::mem::take(&mut self.tables));
+        match self.store.is_closed() {
+            // The directory is another's by now.
+            true => builder.into_iter().for_each(TableBuilder::leave),
+            false => self.store.remove_unnamed(tables.iter().map(|table| table.identity.file)),
+        }
+    }
+}
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        self.remove_files();
+    }
+}
+
+impl std::fmt::Debug for Ingest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = &self.keyspace.name;
+        f.debug_struct("Ingest").field("keyspace", name).field("items", &self.items).finish_non_exhaustive()
+    }
+}
+
+/// Whether the keyspace takes writes now.
+fn check(store: &Store, keyspace: &Keyspace) -> Result<()> {
+    store.check_open()?;
+    store.check_writable()?;
+    keyspace.check_live()
+}
+
+/// Drives [`Publish`] on the caller's thread.
+fn publish(store: &Arc<Store>, keyspace: &Arc<Keyspace>, tables: Vec<Opened>) -> Result<()> {
+    let mut publish = Publish::new(store, keyspace, tables);
+    loop {
+        match publish.turn()? {
+            Published::Done => return Ok(()),
+            Published::Again => {}
+            Published::Wait => {
+                let (event, seen) = publish.waits_for();
+                store.env.threads.wait(event, seen, None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,371 @@
+//! Publishing an ingest: a state machine that finds it a place in the order of writes and in its tree, and
+//! makes one edit of the manifest.
+//!
+//! Its place in the order is the moment at which it holds the front of commits and nothing in memory overlaps
+//! its tables: then what is in memory is newer or somewhere else, and tables may go below it. If something
+//! does overlap, it is sealed and flushed first, once while writers go on, and what they wrote meanwhile once
+//! more while they wait. So writers wait for a sync of the log and one of the manifest, and for a flush of
+//! little only if they write where the ingest does.
+//!
+//! Merges of the tree are kept from beginning, and the one under way is waited for: its outputs may lie where
+//! the tables are to go. It never waits in a call: it says for what.
+//!
+//! Invariants:
+//! 1. Every write acknowledged before the front is held is older than the ingest, durable before it, and
+//!    below it or apart from it; every later one is newer. Readers see all of it from one version on.
+//! 2. It takes no sequence number: its tables have that of the last flushed write, in a level where position
+//!    alone says what is newer.
+//! 3. Given up anywhere, the front goes on and merges of the tree may begin.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{SEQUENCE_MAX, Sequence, TreeId};
+use crate::base::step::Direction;
+use crate::base::sync::{Arc, Event};
+use crate::compact::pick::{self, OutputRun};
+use crate::compact::place::{Bounds, Placement, place};
+use crate::format::manifest::Change;
+use crate::levels::version::{self, Spot, Tree};
+use crate::memtable::Generation;
+use crate::table::{Table, TableSummary};
+use crate::write::hold::Hold;
+use crate::write::writer::Sealing;
+
+use std::ops::Bound;
+
+use super::super::Store;
+use super::super::catalog::{Edit, Keyspace};
+use super::super::tables::Origin;
+use super::super::work::{Kind, shape};
+
+/// Runs of a tree at which an ingest waits for merges: it might add one each time, and nothing slows it.
+const RUNS_COUNT_MAX: usize = 64;
+
+/// A finished table of an ingest.
+pub(in crate::engine) struct Opened {
+    pub(super) summary: TableSummary,
+    pub(super) tables: Vec<Arc<Table>>,
+}
+
+/// What came of a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::engine) enum Published {
+    /// There is more to do.
+    Again,
+    /// Nothing can be done until what [`Publish::waits_for`] says has moved.
+    Wait,
+    Done,
+}
+
+/// See the module.
+pub(in crate::engine) struct Publish<'s> {
+    store: &'s Arc<Store>,
+    keyspace: Arc<Keyspace>,
+    /// Ascending and disjoint.
+    tables: Vec<Opened>,
+    stage: Stage<'s>,
+    waits: Waits,
+    tree: TreeState,
+    flushes_count: u32,
+    /// Failures of background work that are no news.
+    known_failures: u64,
+}
+
+enum Stage<'s> {
+    /// Merges are to make runs fewer, and flushes to work again.
+    Calm,
+    /// The merge of the tree that is under way is to end.
+    Tree,
+    Front(Hold<'s>),
+    /// Is anything in memory that overlaps?
+    Memory(Hold<'s>),
+    /// Everything up to there is to be in tables; writers wait if the front is held.
+    Flush(Option<Hold<'s>>, Sequence),
+    Over,
+}
+
+/// What a wait is for, and how often it was seen to have moved.
+#[derive(Clone, Copy)]
+enum Waits {
+    Work(u64),
+    Writer(u64),
+    Front,
+}
+
+/// What it has of the tree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TreeState {
+    Free,
+    Wanted,
+    Taken,
+}
+
+impl<'s> Publish<'s> {
+    /// Of tables that are durable, with their names, and one at least.
+    pub(in crate::engine) fn new(
+        store: &'s Arc<Store>,
+        keyspace: &Arc<Keyspace>,
+        tables: Vec<Opened>,
+    ) -> Publish<'s> {
+        let keyspace = Arc::clone(keyspace);
+        let known_failures = store.work.failures();
+        let (waits, tree) = (Waits::Work(0), TreeState::Free);
+        let stage = Stage::Calm;
+        Publish { store, keyspace, tables, stage, waits, tree, flushes_count: 0, known_failures }
+    }
+
+    /// The event that ends a wait, and the count at which it has not.
+    pub(in crate::engine) fn waits_for(&self) -> (&Event, u64) {
+        match (self.waits, &self.stage) {
+            (Waits::Front, Stage::Front(hold)) => hold.waits_for().expect("it is not held yet"),
+            (Waits::Writer(seen), _) => (&self.store.writer.changed, seen),
+            (Waits::Work(seen), _) => (&self.store.work.moved, seen),
+            (Waits::Front, _) => unreachable!("the front is waited for in its stage"),
+        }
+    }
+
+    /// Whether the next turn publishes.
+    #[cfg(test)]
+    pub(in crate::engine) fn is_due(&self) -> bool {
+        matches!(self.stage, Stage::Memory(_)) && !self.is_in_memory()
+    }
+
+    /// Does what can be done now.
+    ///
+    /// # Errors
+    /// Why it cannot be published: nothing of it is there then, unless the store is latched, and a crash may
+    /// leave it whole.
+    pub(in crate::engine) fn turn(&mut self) -> Result<Published> {
+        super::check(self.store, &self.keyspace)?;
+        if self.store.work.is_stopped() {
+            return Err(Error::Closed);
+        }
+        let seen = self.store.work.moved.seen();
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Calm => self.calm(seen),
+            Stage::Tree => self.take_tree(seen),
+            Stage::Front(mut hold) => {
+                let is_held = hold.poll();
+                self.stage = if is_held { Stage::Memory(hold) } else { Stage::Front(hold) };
+                self.waits = Waits::Front;
+                Ok(if is_held { Published::Again } else { Published::Wait })
+            }
+            Stage::Memory(hold) => self.look_at_memory(hold),
+            Stage::Flush(hold, last) => self.wait_for_flush(hold, last, seen),
+            Stage::Over => unreachable!("what is over, or has failed, has no turn"),
+        }
+    }
+
+    fn wait(&mut self, stage: Stage<'s>, waits: Waits) -> Result<Published> {
+        (self.stage, self.waits) = (stage, waits);
+        Ok(Published::Wait)
+    }
+
+    fn calm(&mut self, seen: u64) -> Result<Published> {
+        let work = &self.store.work;
+        if work.error_of(Kind::Flush).is_some() && self.is_in_memory() {
+            // What stands in the way of flushes may have cleared: they are tried again.
+            let news = work.error(self.known_failures, |kind| kind == Kind::Flush);
+            return news.map_or_else(|| self.wait(Stage::Calm, Waits::Work(seen)), Err);
+        }
+        if self.has_too_many_runs() {
+            return self.wait(Stage::Calm, Waits::Work(seen));
+        }
+        work.want_tree(self.keyspace.tree);
+        self.tree = TreeState::Wanted;
+        self.stage = Stage::Tree;
+        Ok(Published::Again)
+    }
+
+    /// Whether merges are behind, and do what they can about it.
+    fn has_too_many_runs(&self) -> bool {
+        let id = self.keyspace.tree;
+        let pin = self.store.epoch.pin();
+        let tree = self.store.views.load(&pin).get().version.tree(id);
+        let is_due = |tree: &Tree| {
+            let settings = self.store.pick_settings(id);
+            settings.is_some_and(|settings| pick::pick(&shape(tree), &settings).is_some())
+        };
+        self.store.work.error_of(Kind::Merge(id)).is_none()
+            && tree.is_some_and(|tree| tree.runs().count() > RUNS_COUNT_MAX && is_due(tree))
+    }
+
+    fn take_tree(&mut self, seen: u64) -> Result<Published> {
+        if !self.store.work.try_take_tree(self.keyspace.tree) {
+            return self.wait(Stage::Tree, Waits::Work(seen));
+        }
+        self.tree = TreeState::Taken;
+        self.ask_for_front()
+    }
+
+    fn ask_for_front(&mut self) -> Result<Published> {
+        self.stage = Stage::Front(Hold::start(&self.store.writer)?);
+        Ok(Published::Again)
+    }
+
+    fn look_at_memory(&mut self, mut hold: Hold<'s>) -> Result<Published> {
+        self.cover_remains(&mut hold)?;
+        if !self.is_in_memory() {
+            self.sync_log(&mut hold)?;
+            self.install()?;
+            return Ok(Published::Done);
+        }
+        if self.is_in_active() {
+            if let Sealing::NoRoom { seen } = hold.seal()? {
+                return self.wait(Stage::Memory(hold), Waits::Writer(seen));
+            }
+        }
+        let last = hold.last_sequence();
+        // The first flush may take a while: writers go on, and what they write is little.
+        let hold = (self.flushes_count > 0).then_some(hold);
+        self.flushes_count += 1;
+        self.known_failures = self.store.work.failures();
+        self.stage = Stage::Flush(hold, last);
+        Ok(Published::Again)
+    }
+
+    fn wait_for_flush(&mut self, hold: Option<Hold<'s>>, last: Sequence, seen: u64) -> Result<Published> {
+        if !self.store.writer.has_flushed(last) {
+            let error = self.store.work.error(self.known_failures, |kind| kind == Kind::Flush);
+            return error.map_or_else(|| self.wait(Stage::Flush(hold, last), Waits::Work(seen)), Err);
+        }
+        match hold {
+            None => self.ask_for_front(),
+            Some(hold) => {
+                self.stage = Stage::Memory(hold);
+                Ok(Published::Again)
+            }
+        }
+    }
+
+    fn bounds(&self) -> impl Iterator<Item = Bounds<'_>> {
+        self.tables.iter().flat_map(|one| &one.tables).map(|table| (table.min(), table.max()))
+    }
+
+    /// Whether a generation has items or range tombstones where the tables are.
+    fn is_in_memory(&self) -> bool {
+        let pin = self.store.epoch.pin();
+        let generations = &self.store.views.load(&pin).get().generations;
+        generations.iter().any(|generation| self.meets(generation))
+    }
+
+    /// The same of the one that is written now.
+    fn is_in_active(&self) -> bool {
+        let pin = self.store.epoch.pin();
+        self.store.views.load(&pin).get().generations.first().is_some_and(|active| self.meets(active))
+    }
+
+    fn meets(&self, generation: &Generation) -> bool {
+        self.bounds().any(|bounds| meets(generation, self.keyspace.tree, bounds))
+    }
+
+    /// What a full disk left of refused records must not be read behind what is made durable now.
+    fn cover_remains(&self, hold: &mut Hold<'_>) -> Result<()> {
+        if let Some((file, offset, zeros)) = hold.remains() {
+            self.store.env.storage.write(file, offset, zeros).inspect_err(|error| self.latch(error))?;
+            hold.covered_remains();
+        }
+        Ok(())
+    }
+
+    /// Makes what is older than the ingest durable before it is.
+    fn sync_log(&self, hold: &mut Hold<'_>) -> Result<()> {
+        let storage = &self.store.env.storage;
+        while let Some(file) = hold.unsynced() {
+            let synced = storage.sync(file);
+            if hold.is_durable_since() {
+                continue;
+            }
+            synced.inspect_err(|error| self.store.writer.latch(error))?;
+            if let Some((file, offset, page)) = hold.synced() {
+                match storage.write(file, offset, &page) {
+                    // What was synced is durable, whether or not there was space to say so.
+                    Ok(()) | Err(Error::Full { .. }) => {}
+                    Err(error) => {
+                        self.store.writer.latch(&error);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn latch(&self, error: &Error) {
+        if !matches!(error, Error::Full { .. }) {
+            self.store.writer.latch(error);
+        }
+    }
+
+    /// The edit.
+    fn install(&self) -> Result<()> {
+        let store = self.store;
+        let mut catalog = store.catalog.take(&*store.env.threads);
+        if !catalog.has_tree(self.keyspace.tree) {
+            return Err(Error::Dropped { name: self.keyspace.name.clone() });
+        }
+        let version = {
+            let pin = store.epoch.pin();
+            Arc::clone(&store.views.load(&pin).get().version)
+        };
+        let tree = version.tree(self.keyspace.tree).expect("the catalog has it, and makes every version");
+        let placement = place(&shape(tree), &self.bounds().collect::<Vec<_>>());
+        let mut edit = Edit::default();
+        let spot = lower(tree, placement, &mut edit);
+        // Of no write of its own: below level 0 position alone says what is newer. 0 is no number of a table.
+        let sequence = catalog.state.flushed.max(1);
+        let origin = Origin { sequences: (sequence, sequence), oldest_tombstone_s: 0 };
+        for Opened { summary, tables } in &self.tables {
+            store.add_tables(&catalog, &mut edit, summary, tables, spot, origin);
+        }
+        store.edit_taken(&mut catalog, edit)
+    }
+}
+
+impl Drop for Publish<'_> {
+    fn drop(&mut self) {
+        // Writers go on first.
+        self.stage = Stage::Over;
+        if self.tree != TreeState::Free {
+            self.store.work.end_want(self.keyspace.tree, self.tree == TreeState::Taken);
+        }
+    }
+}
+
+/// Adds to the edit what goes down from level 0 before the ingest; the run that its tables are of.
+fn lower(tree: &Tree, placement: Placement, edit: &mut Edit<'_>) -> Spot {
+    let Placement { lowered_count, level, run } = placement;
+    let next_run = tree.next_run_number(level);
+    let oldest_first = tree.levels().first().into_iter().flatten().rev().take(lowered_count);
+    for (run, placed) in (next_run..).zip(oldest_first.flat_map(|run| run.tables())) {
+        let (table, index) = placed.name();
+        let level_byte = u8::try_from(level).expect("a level fits a byte");
+        edit.changes.push(Change::SliceMoved { table, index, level: level_byte, run });
+        let spot = Spot { level, run };
+        edit.version.push(version::Change::Move { tree: tree.id, name: (table, index), spot });
+    }
+    let run = match run {
+        OutputRun::New => next_run + lowered_count as u64,
+        OutputRun::Into(index) => tree.levels()[level][index].number(),
+    };
+    Spot { level, run }
+}
+
+/// Whether a generation has an item or a range tombstone of the tree from `min` to `max`.
+fn meets(generation: &Generation, tree: TreeId, (min, max): Bounds<'_>) -> bool {
+    let first = generation.seek(tree, Bound::Included(min), Direction::Forward, SEQUENCE_MAX);
+    if first.is_some_and(|first| generation.item(first).key <= max) {
+        return true;
+    }
+    let mut key = min;
+    while generation.has_ranges(SEQUENCE_MAX) {
+        let stretch = generation.stretch(tree, key, SEQUENCE_MAX);
+        if stretch.cover.is_some() {
+            return true;
+        }
+        if stretch.to.is_empty() || stretch.to > max {
+            return false;
+        }
+        key = stretch.to;
+    }
+    false
+}
