@@ -136,3 +136,74 @@ fn keyspaces_come_and_go_beside_readers() {
     });
     db.close().unwrap();
 }
+
+/// Ingests over each other, beside writers of keys between theirs and readers: each is seen whole or not at
+/// all, newer than the one before, and hides nothing that was written after it.
+#[test]
+fn ingests_are_seen_whole() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("store");
+    let open = || {
+        let db = Db::builder(&path).memory_bytes(32 << 20).open().unwrap();
+        let space = db.ordered("space").set("level0_runs", 2).set("table_bytes", 64 << 10).open().unwrap();
+        (db, space)
+    };
+    let (db, space) = open();
+    let round_of = |value: &trine::Value| value.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
+    let done = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let (db, space, done) = (&db, &space, &done);
+        scope.spawn(move || {
+            for round in 1..=40u64 {
+                let mut ingest = space.ingest().unwrap();
+                for number in 0..2000 {
+                    ingest.put(format!("{number:05}/ingested"), round.to_be_bytes()).unwrap();
+                }
+                // Written before it is published, under a key of it: older.
+                space.put("01000/ingested", [0xff; 8]).unwrap();
+                ingest.finish().unwrap();
+                // And after: newer.
+                space.put("00000/after", round.to_be_bytes()).unwrap();
+                done.store(round, Ordering::Release);
+            }
+        });
+        for writer in 0..2u32 {
+            scope.spawn(move || {
+                let mut rng = Rng::new(writer.into());
+                let mut number = 0u32;
+                while done.load(Ordering::Acquire) < 40 {
+                    number += 1;
+                    let key = format!("{:05}/written by {writer}", rng.below(2000));
+                    space.put(&key, number.to_be_bytes()).unwrap();
+                    let found = space.get(&key).unwrap();
+                    assert_eq!(found.as_deref(), Some(&number.to_be_bytes()[..]), "a lost write");
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut last = 0;
+            while last < 40 {
+                let at_least = done.load(Ordering::Acquire);
+                let now = space.at(&db.snapshot());
+                let items = now.iter().map(|item| item.unwrap());
+                let is_ingested =
+                    |key: &trine::Value| key.ends_with(b"/ingested") && !key.starts_with(b"01000");
+                let rounds: Vec<u64> =
+                    items.filter(|(key, _)| is_ingested(key)).map(|(_, value)| round_of(&value)).collect();
+                let round = rounds.first().copied().unwrap_or(0);
+                assert!(rounds.iter().all(|one| *one == round), "a torn ingest");
+                assert!(rounds.is_empty() || rounds.len() == 1999, "a part of an ingest");
+                assert!(round >= at_least && round >= last, "{round} after {at_least}");
+                last = round;
+            }
+        });
+    });
+    let all = |space: &Keyspace<Ordered>| space.iter().map(|item| item.unwrap()).collect::<Vec<_>>();
+    let before = all(&space);
+    assert_eq!(space.get("01000/ingested").unwrap().map(|value| round_of(&value)), Some(40));
+    db.compact().unwrap();
+    assert!(all(&space) == before, "merges change nothing");
+    db.close().unwrap();
+    let (_db, space) = open();
+    assert!(all(&space) == before, "reopening changes nothing");
+}

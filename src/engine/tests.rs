@@ -7,10 +7,13 @@
 //! - `crash`: crashes at every call, and what must be found then. `faults`: calls that fail.
 //! - `memory`: the budget. `pace`: who waits for merges, and for what merges wait.
 
-mod crash;
+pub(super) mod crash;
 mod faults;
 mod memory;
-mod model;
+pub(super) mod crash;
+mod faults;
+mod memory;
+pub(super) mod model;
 mod pace;
-mod recorder;
+pub(super) mod recorder;
 pub(super) mod run;

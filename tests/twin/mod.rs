@@ -281,6 +281,32 @@ impl Twin {
         }
     }
 
+    /// Items in order, past the log; sometimes given up, by who puts them or for a key out of order.
+    fn ingest(&mut self) {
+        let name = self.some_name();
+        let keys = self.spaces[&name].keys;
+        let most = if self.rng.one_in(4) { 400 } else { 30 };
+        let count = self.rng.below(most);
+        let items: Map = (0..count).map(|_| (keys.one(&mut self.rng), self.value())).collect();
+        let mut ingest = self.spaces[&name].keyspace.ingest().unwrap();
+        for (key, value) in &items {
+            ingest.put(key, value).unwrap();
+        }
+        assert_eq!(ingest.items(), items.len() as u64);
+        match self.rng.below(8) {
+            0 => {}
+            1 if !items.is_empty() => {
+                let again = items.keys().nth(self.rng.below(items.len())).unwrap();
+                assert!(matches!(ingest.put(again, "again"), Err(Error::NotAscending { .. })));
+                assert!(matches!(ingest.finish(), Err(Error::NotAscending { .. })));
+            }
+            _ => {
+                ingest.finish().unwrap();
+                self.spaces.get_mut(&name).unwrap().map.extend(items);
+            }
+        }
+    }
+
     fn read(&mut self) {
         let name = self.some_name();
         let space = &self.spaces[&name];
@@ -405,7 +431,8 @@ impl Twin {
 
     fn step(&mut self) {
         match self.rng.below(1000) {
-            0..490 => self.write(),
+            0..485 => self.write(),
+            485..490 => self.ingest(),
             490..500 => self.delete_range(),
             500..540 => self.write_batch(),
             540..800 => self.read(),

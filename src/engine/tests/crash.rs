@@ -77,7 +77,9 @@ fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
     let (flushes, merges) = (work.flushes.load(Ordering::Relaxed), work.merges.load(Ordering::Relaxed));
     let manifest = store.catalog.take(&*store.env.threads).manifest.file().number;
     let writes = model.writes_count();
-    println!("seed {seed}: {writes} writes, {flushes} flushes, {merges} merges, {ingests} ingests, manifest {manifest}");
+    println!(
+        "seed {seed}: {writes} writes, {flushes} flushes, {merges} merges, {ingests} ingests, manifest {manifest}"
+    );
     store.close().expect("nothing fails");
     Recorded { model, moments: recorder.take(), memory_bytes }
 }
@@ -276,7 +278,7 @@ pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
 }
 
 /// Every file is one that manifest or STORE names.
-pub(super) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
+pub(in crate::engine) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
     let catalog = store.catalog.take(&*store.env.threads);
     for entry in disk.fork().list().expect("nothing fails") {
         let Entry::Ours(file) = entry else { continue };

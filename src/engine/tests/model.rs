@@ -33,7 +33,7 @@ pub(super) struct Write {
 
 /// What a crash now must leave and may leave.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Known {
+pub(in crate::engine) struct Known {
     /// Writes acknowledged at all: prefixes are counted in writes.
     pub(super) acked: usize,
     /// Writes acknowledged as durable.

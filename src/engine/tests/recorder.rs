@@ -11,25 +11,25 @@ use crate::io::storage::{Entry, LockMode, Storage, StorageCounts};
 use super::model::Known;
 
 /// The disk at a moment at which the process may have stopped.
-pub(super) struct Moment {
-    pub(super) disk: Arc<SimDisk>,
+pub(in crate::engine) struct Moment {
+    pub(in crate::engine) disk: Arc<SimDisk>,
     pub(super) known: Known,
-    pub(super) what: String,
+    pub(in crate::engine) what: String,
 }
 
-pub(super) struct Recorder {
+pub(in crate::engine) struct Recorder {
     disk: Arc<SimDisk>,
     known: Arc<Mutex<Known>>,
     moments: Mutex<Vec<Moment>>,
 }
 
 impl Recorder {
-    pub(super) fn new(disk: &Arc<SimDisk>, known: &Arc<Mutex<Known>>) -> Arc<Recorder> {
+    pub(in crate::engine) fn new(disk: &Arc<SimDisk>, known: &Arc<Mutex<Known>>) -> Arc<Recorder> {
         let (disk, known) = (Arc::clone(disk), Arc::clone(known));
         Arc::new(Recorder { disk, known, moments: Mutex::default() })
     }
 
-    pub(super) fn take(&self) -> Vec<Moment> {
+    pub(in crate::engine) fn take(&self) -> Vec<Moment> {
         std::mem::take(&mut self.moments.lock())
     }
 
