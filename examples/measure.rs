@@ -1,8 +1,9 @@
 //! The figures of docs/RESULTS.md: load, reopen after a kill, cold and cached gets, absent keys, scans.
 //!
 //! `cargo run --release --example measure -- DIR COMMAND ITEMS MEMORY_MIB [OPERATIONS [WARM]]`, with COMMAND
-//! one of `load` (random order, then killed without closing), `reopen`, `get`, `multi` (64 keys at once),
-//! `miss`, `scan`, `iterate`.
+//! one of `load` (random order, then killed without closing), `sorted` (puts in the order of the keys),
+//! `ingest` (the same items through an ingest), `reopen`, `get`, `multi` (64 keys at once), `miss`, `scan`,
+//! `iterate`.
 //! WARM other gets of present keys come first, unmeasured. Keys have 16 bytes,
 //! values 100; each value is checked. Reads go past the page cache where the file system allows, and say so.
 
@@ -21,7 +22,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, command, items, memory_mib, rest @ ..] = arguments.as_slice() else {
         eprintln!(
-            "usage: measure DIR load|reopen|get|multi|miss|scan|iterate ITEMS MEMORY_MIB [OPERATIONS [WARM]]"
+            "usage: measure DIR load|sorted|ingest|reopen|get|multi|miss|scan|iterate ITEMS MEMORY_MIB \
+             [OPERATIONS [WARM]]"
         );
         std::process::exit(2);
     };
@@ -40,6 +42,8 @@ fn main() {
     run.warm(rest.get(1).map_or(0, |text| text.parse().unwrap()));
     match command.as_str() {
         "load" => run.load(),
+        "sorted" => run.sorted(),
+        "ingest" => run.ingest(),
         "get" => run.get(Keys::Present),
         "miss" => run.get(Keys::Absent),
         "multi" => run.multi(),
@@ -90,6 +94,38 @@ impl Run<'_> {
         for number in 0..self.items.min(150_000) {
             self.keyspace.put(key(number), value(number)).unwrap();
         }
+    }
+
+    /// All keys in order, with the number of each.
+    fn in_order(&self) -> Vec<([u8; 16], u64)> {
+        let mut keys: Vec<([u8; 16], u64)> = (0..self.items).map(|number| (key(number), number)).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    fn sorted(&mut self) {
+        let keys = self.in_order();
+        let started = Instant::now();
+        for (key, number) in keys {
+            self.keyspace.put(key, value(number)).unwrap();
+        }
+        self.db.sync().unwrap();
+        self.said("puts in order", self.items, started);
+        self.db.settle().unwrap();
+        self.said("puts in order, settled", self.items, started);
+    }
+
+    fn ingest(&mut self) {
+        let keys = self.in_order();
+        let started = Instant::now();
+        let mut ingest = self.keyspace.ingest().unwrap();
+        for (key, number) in keys {
+            ingest.put(key, value(number)).unwrap();
+        }
+        ingest.finish().unwrap();
+        self.said("items ingested", self.items, started);
+        self.db.settle().unwrap();
+        self.said("items ingested, settled", self.items, started);
     }
 
     fn warm(&mut self, count: u64) {
@@ -198,6 +234,10 @@ impl Run<'_> {
         let log = stats.write.log_bytes as f64 / written;
         if stats.write.key_value_bytes > 0 {
             println!("write amplification without log {tables:.2}, with log {:.2}", tables + log);
+        }
+        if stats.write.ingest_bytes > 0 {
+            let merged = stats.write.ingest_bytes + stats.write.merge_write_bytes;
+            println!("ingest: {:.3} bytes written a byte", merged as f64 / (self.items as f64 * 116.0));
         }
         println!("writers delayed {:.2} s", stats.write.delayed_ns as f64 / 1e9);
         for level in stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels) {

@@ -10,9 +10,6 @@
 pub(super) mod crash;
 mod faults;
 mod memory;
-pub(super) mod crash;
-mod faults;
-mod memory;
 pub(super) mod model;
 mod pace;
 pub(super) mod recorder;
