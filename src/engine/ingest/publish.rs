@@ -209,10 +209,10 @@ impl<'s> Publish<'s> {
             self.install()?;
             return Ok(Published::Done);
         }
-        if self.is_in_active() {
-            if let Sealing::NoRoom { seen } = hold.seal()? {
-                return self.wait(Stage::Memory(hold), Waits::Writer(seen));
-            }
+        if self.is_in_active()
+            && let Sealing::NoRoom { seen } = hold.seal()?
+        {
+            return self.wait(Stage::Memory(hold), Waits::Writer(seen));
         }
         let last = hold.last_sequence();
         // The first flush may take a while: writers go on, and what they write is little.

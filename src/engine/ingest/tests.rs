@@ -258,6 +258,42 @@ fn runs_stay_few_however_much_is_ingested() {
     store.close().expect("nothing fails");
 }
 
+/// Writers go on while an ingest has memory flushed the first time; what they write between its keys until
+/// it has the front is older than it, and flushed too.
+#[test]
+fn writers_go_on_while_memory_is_flushed() {
+    let (store, threads) = open(&SimDisk::new(12), None, 12, MEMORY_BYTES).expect("nothing fails");
+    // Also in that a log and memory are ready.
+    threads.run_until_idle();
+    let keyspace = store.open_keyspace("a", &[]).expect("nothing fails");
+    write(&store, &keyspace, &[(10, Some(b"old"))], Until::Written).expect("nothing fails");
+    let mut ingest = Ingest::begin(&store, &keyspace).expect("nothing fails");
+    (0..20).for_each(|number| ingest.put(&key(number), b"new").expect("ascending"));
+    let mut publish = Publish::new(&store, &keyspace, ingest.complete().expect("nothing fails"));
+    let mut waits_count = 0;
+    loop {
+        match publish.turn().expect("nothing fails") {
+            Published::Done => break,
+            Published::Again => continue,
+            Published::Wait => waits_count += 1,
+        }
+        if waits_count == 1 {
+            // It would wait for ever if the front were held.
+            write(&store, &keyspace, &[(11, Some(b"old")), (30, Some(b"apart"))], Until::Synced)
+                .expect("nothing fails");
+        }
+        let (event, seen) = publish.waits_for();
+        store.env.threads.wait(event, seen, None);
+    }
+    ingest.published();
+    drop(publish);
+    assert!(waits_count > 1 && store.stats().background.flushes == 2);
+    let expected = (0..20).map(|number| (key(number), b"new".to_vec()));
+    let expected: Map = expected.chain([(key(30), b"apart".to_vec())]).collect();
+    assert_eq!(contents(&store), expected);
+    store.close().expect("nothing fails");
+}
+
 /// A store with items in tables and in memory, some of them not synced, and what it holds.
 fn setting(disk: &Arc<SimDisk>, over: Option<Arc<dyn Storage>>) -> (Arc<Store>, Arc<SimThreads>, Map) {
     let (store, threads) = open(disk, over, 9, MEMORY_BYTES).expect("nothing fails");
