@@ -1,3 +1,6 @@
+//! Ingests alone: where they go, what they leave when they fail, and what a crash leaves of them. Beside
+//! other work they are in the engine's own tests.
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
