@@ -35,7 +35,7 @@ use std::ops::Bound;
 use super::super::Store;
 use super::super::catalog::{Edit, Keyspace};
 use super::super::tables::Origin;
-use super::super::work::{Kind, shape};
+use super::super::work::{Hurries, Kind, shape};
 
 /// Runs of a tree at which an ingest waits for merges: it might add one each time, and nothing slows it.
 const RUNS_COUNT_MAX: usize = 64;
@@ -65,6 +65,8 @@ pub(in crate::engine) struct Publish<'s> {
     stage: Stage<'s>,
     waits: Waits,
     tree: TreeState,
+    /// While merges are waited for.
+    hurries: Option<Hurries<'s>>,
     flushes_count: u32,
     /// Failures of background work that are no news.
     known_failures: u64,
@@ -109,8 +111,8 @@ impl<'s> Publish<'s> {
         let keyspace = Arc::clone(keyspace);
         let known_failures = store.work.failures();
         let (waits, tree) = (Waits::Work(0), TreeState::Free);
-        let stage = Stage::Calm;
-        Publish { store, keyspace, tables, stage, waits, tree, flushes_count: 0, known_failures }
+        let (stage, hurries) = (Stage::Calm, Some(store.work.hurry_merges()));
+        Publish { store, keyspace, tables, stage, waits, tree, hurries, flushes_count: 0, known_failures }
     }
 
     /// The event that ends a wait, and the count at which it has not.
@@ -194,6 +196,7 @@ impl<'s> Publish<'s> {
             return self.wait(Stage::Tree, Waits::Work(seen));
         }
         self.tree = TreeState::Taken;
+        self.hurries = None;
         self.ask_for_front()
     }
 
