@@ -160,3 +160,177 @@ fn nothing_comes_back() {
     drop(items);
     db.close().unwrap();
 }
+
+fn tables(world: &World) -> usize {
+    world.files().unwrap().iter().filter(|name| name.starts_with("table")).count()
+}
+
+/// After `clear` and a flush nothing is left of a keyspace on disk, and next to nothing was read for it,
+/// however much it held; its neighbour is as it was.
+#[test]
+fn a_clear_gives_space_back_without_reading() {
+    for (clears, count) in [(true, 4000), (true, 40_000), (false, 40_000)] {
+        let world = World::new(u64::from(count));
+        let (db, items) = open(&world);
+        let kept = db.ordered("kept").open().unwrap();
+        fill(&kept, 0..500);
+        db.compact().unwrap();
+        let kept_bytes = db.stats().space.table_bytes;
+        fill(&items, 0..count);
+        db.flush().unwrap();
+        db.settle().unwrap();
+        world.run_until_idle();
+        let stats = items.stats().unwrap();
+        assert!(stats.table_bytes > u64::from(count) * 100 && stats.tables > 5, "{stats:?}");
+        let (before, used_bytes) = (db.stats(), world.used_bytes());
+        if clears {
+            items.clear().unwrap();
+        } else {
+            // A prefix is as good.
+            items.delete_range(b"item".to_vec()..b"iten".to_vec()).unwrap();
+        }
+        assert_eq!((items.iter().next().is_none(), items.approximate_len().unwrap()), (true, 0));
+        db.flush().unwrap();
+        db.settle().unwrap();
+        world.run_until_idle();
+        let (after, stats) = (db.stats(), items.stats().unwrap());
+        assert_eq!((stats.table_bytes, stats.tables, items.approximate_len().unwrap()), (0, 0, 0));
+        let reads = after.io.read_bytes - before.io.read_bytes;
+        println!("{count} items: {reads} bytes read, {} bytes given back", used_bytes - world.used_bytes());
+        assert!(reads <= 64 << 10, "{reads} bytes were read");
+        assert_eq!(after.write.merge_read_bytes, before.write.merge_read_bytes);
+        assert_eq!(tables(&world) as u64, kept.stats().unwrap().tables);
+        assert_eq!(after.space.table_bytes, kept_bytes);
+        assert!(
+            kept.iter().map(|item| item.unwrap().0.to_vec()).eq((0..500).map(|index| key(index).to_vec()))
+        );
+    }
+}
+
+/// A file that a flush wrote for two keyspaces stays when one of them is cleared, and goes when merges have
+/// taken the other's part out of it.
+#[test]
+fn a_shared_file_goes_with_its_last_part() {
+    let world = World::new(9);
+    let db = world.builder().memory_bytes(4 << 20).open().unwrap();
+    let (cleared, kept) = (db.ordered("cleared").open().unwrap(), db.ordered("kept").open().unwrap());
+    fill(&cleared, 0..1500);
+    fill(&kept, 0..10);
+    db.flush().unwrap();
+    let before = db.stats().space.table_bytes;
+    cleared.clear().unwrap();
+    db.flush().unwrap();
+    db.settle().unwrap();
+    world.run_until_idle();
+    assert_eq!((cleared.stats().unwrap().table_bytes, tables(&world)), (0, 1));
+    assert_eq!(db.stats().space.table_bytes, before, "there is still a part in it");
+    db.compact().unwrap();
+    world.run_until_idle();
+    assert!(db.stats().space.table_bytes < before / 4 && tables(&world) == 1);
+    assert_eq!((cleared.iter().count(), kept.iter().count()), (0, 10));
+}
+
+/// A snapshot reads on what was there before a clear, and the space returns when it goes; what is written
+/// after the clear is not touched.
+#[test]
+fn a_snapshot_keeps_what_was_cleared() {
+    let world = World::new(6);
+    let (db, items) = open(&world);
+    fill(&items, 0..5000);
+    let at = db.snapshot();
+    let mut walk = items.iter();
+    assert_eq!(walk.next().unwrap().unwrap().0[..], key(0));
+    items.clear().unwrap();
+    fill(&items, 4000..4100);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    world.run_until_idle();
+    let stats = items.stats().unwrap();
+    assert_eq!((stats.items, items.approximate_len().unwrap()), (100, 100), "{stats:?}");
+    let kept = db.stats().snapshots;
+    assert!(kept.file_bytes > 100_000, "{kept:?}");
+    assert_eq!((items.at(&at).iter().count(), items.at(&at).approximate_len().unwrap()), (5000, 5000));
+    assert_eq!(items.at(&at).get(key(17)).unwrap().as_deref(), Some(&[17; 100][..]));
+    assert_eq!((walk.count(), items.iter().count()), (4999, 100));
+    drop(at);
+    world.run_until_idle();
+    db.flush().unwrap();
+    world.run_until_idle();
+    assert_eq!(db.stats().snapshots.files, 0);
+    assert_eq!(tables(&world) as u64, items.stats().unwrap().tables);
+}
+
+/// How many keys there are is not counted less by what tells of a range, nor more by what it hides.
+#[test]
+fn lengths_know_of_ranges() {
+    let world = World::new(7);
+    let (db, items) = open(&world);
+    let len = || items.approximate_len().unwrap();
+    fill(&items, 0..50);
+    items.delete_range(key(10)..key(20)).unwrap();
+    assert_eq!(len(), 40);
+    fill(&items, 15..17);
+    assert_eq!(len(), 42);
+    db.compact().unwrap();
+    assert_eq!(len(), 42);
+    let at = db.snapshot();
+    items.clear().unwrap();
+    fill(&items, 0..2);
+    assert_eq!((len(), items.at(&at).approximate_len().unwrap()), (2, 42));
+    items.delete_range(key(0)..key(1)).unwrap();
+    assert_eq!(len(), 1);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    fill(&items, 100..110);
+    assert_eq!((len(), items.at(&at).approximate_len().unwrap()), (11, 42));
+    items.clear().unwrap();
+    items.clear().unwrap();
+    db.flush().unwrap();
+    assert_eq!(len(), 0);
+    fill(&items, 0..10);
+    assert_eq!(len(), 10);
+}
+
+/// Very many ranges that overlap nothing: each key is found or not as it should be, memory stays within the
+/// budget, the first block that a get or scan comes to tells, and merges leave none of them.
+#[test]
+fn very_many_ranges_are_borne() {
+    const PAIRS: u32 = 30_000;
+    let world = World::new(8);
+    let db = world.builder().memory_bytes(4 << 20).open().unwrap();
+    let items = db.ordered("items").set("table_bytes", 256 << 10).open().unwrap();
+    (0..2 * PAIRS).for_each(|index| items.put(key(index), [index as u8; 100]).unwrap());
+    db.flush().unwrap();
+    db.settle().unwrap();
+    let memory = |role| {
+        let memory = db.stats().memory;
+        assert!(memory.used_bytes <= memory.budget_bytes, "{memory:?}");
+        memory.roles.into_iter().find(|one| one.name == role).map(|one| one.bytes).unwrap()
+    };
+    let mut bounds_bytes_max = 0;
+    for index in 0..PAIRS {
+        items.delete_range(key(2 * index)..key(2 * index + 1)).unwrap();
+        if index % 500 == 499 {
+            bounds_bytes_max = bounds_bytes_max.max(memory("table bounds"));
+            let (last, next) = (key(2 * index + 1), key(2 * index + 2));
+            assert!(items.contains(last).unwrap() && !items.contains(key(2 * index)).unwrap());
+            assert_eq!(items.range(key(0)..next).next_back().unwrap().unwrap().0[..], last);
+        }
+    }
+    let check = || {
+        let found = items.iter().map(|item| item.unwrap().0.to_vec());
+        assert!(found.eq((0..PAIRS).map(|index| key(2 * index + 1).to_vec())));
+        let before = db.stats().io.device_reads;
+        (0..2 * PAIRS).step_by(601).for_each(|index| {
+            assert_eq!(items.contains(key(index)).unwrap(), index % 2 == 1, "{index}");
+        });
+        (db.stats().io.device_reads - before) as f64 / f64::from(2 * PAIRS / 601)
+    };
+    let with_ranges = check();
+    db.compact().unwrap();
+    let without = check();
+    println!("{with_ranges} reads a get, then {without}; {bounds_bytes_max} bytes of bounds at most");
+    assert!(with_ranges < without + 1.0);
+    assert_eq!((items.stats().unwrap().items, items.approximate_len().unwrap()), (30_000, 30_000));
+    assert!(bounds_bytes_max > 10_000 && memory("table bounds") < 10_000, "no range is left");
+}

@@ -69,6 +69,7 @@ pub(crate) enum Command {
     Get(Get),
     Put(Put),
     Delete(Delete),
+    Clear(Clear),
     Scan(Scan),
     Import(Import),
     Export(Export),
@@ -152,6 +153,18 @@ pub(crate) struct Delete {
     /// Return only when the deletion would survive the loss of power.
     #[arg(long)]
     pub(crate) sync: bool,
+}
+
+/// Deletes everything in a keyspace, at once whatever it holds, and gives its space back.
+///
+/// The keyspace and its settings stay. Nothing is asked: what is gone is gone.
+#[derive(Args)]
+#[command(after_help = "Example:\n  trine clear data sessions")]
+pub(crate) struct Clear {
+    /// The store's directory.
+    pub(crate) store: PathBuf,
+    /// The keyspace's name.
+    pub(crate) keyspace: String,
 }
 
 /// Lists items in key order, one a line: key, tab, value.
@@ -411,8 +424,8 @@ impl Format {
     }
 }
 
-const COMMANDS_OF_A_STORE: [&str; 10] =
-    ["get", "put", "delete", "scan", "import", "export", "stats", "verify", "explain", "salvage"];
+const COMMANDS_OF_A_STORE: [&str; 11] =
+    ["get", "put", "delete", "clear", "scan", "import", "export", "stats", "verify", "explain", "salvage"];
 
 /// Moves the value of `--store` to where STORE stands, so that both spellings are one to the parser.
 pub(crate) fn with_store_first(words: Vec<OsString>) -> Vec<OsString> {

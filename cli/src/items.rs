@@ -1,4 +1,4 @@
-//! The commands on single items and ranges: get, put, delete, scan. Also how every command opens a store.
+//! The commands on single items and ranges: get, put, delete, clear, scan. Also how every command opens a store.
 
 use std::io::Write;
 use std::ops::Bound;
@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, json};
 use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
 
-use crate::arguments::{Delete, Get, Global, Put, Scan};
+use crate::arguments::{Clear, Delete, Get, Global, Put, Scan};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::text::{Spelling, add_field, readable};
@@ -24,6 +24,14 @@ pub(crate) fn open_to_write(global: &Global, store: &Path) -> Result<Db, Failure
         return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
     }
     Ok(with_memory(Db::builder(store), global).open()?)
+}
+
+/// Opens for writing what exists.
+fn open_to_change(global: &Global, store: &Path) -> Result<Db, Failure> {
+    if global.read_only {
+        return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
+    }
+    Ok(with_memory(Db::builder(store).create(Create::Never), global).open()?)
 }
 
 fn with_memory(builder: trine::Builder, global: &Global) -> trine::Builder {
@@ -86,16 +94,25 @@ pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
 pub(crate) fn delete(global: &Global, delete: Delete) -> Result<(), Failure> {
     check_writable(&delete.keyspace)?;
     let key = Spelling::of_flag(delete.hex).parse("key", &delete.key)?;
-    if global.read_only {
-        return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
-    }
-    let db = with_memory(Db::builder(&delete.store).create(Create::Never), global).open()?;
+    let db = open_to_change(global, &delete.store)?;
     let keyspace = db.keyspace(&delete.keyspace)?;
     let mut batch = db.batch();
     batch.delete(&keyspace, &key)?;
     batch.commit_with(durability(delete.sync))?;
     db.close()?;
     done(global, json!({"deleted": 1}))
+}
+
+pub(crate) fn clear(global: &Global, clear: Clear) -> Result<(), Failure> {
+    check_writable(&clear.keyspace)?;
+    let db = open_to_change(global, &clear.store)?;
+    let keyspace = db.keyspace(&clear.keyspace)?;
+    keyspace.clear()?;
+    // Its tables go once the clear is in one.
+    db.flush()?;
+    db.settle()?;
+    db.close()?;
+    done(global, json!({"cleared": clear.keyspace}))
 }
 
 fn durability(sync: bool) -> Durability {

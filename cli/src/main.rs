@@ -63,6 +63,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Get(get) => items::get(&global, get),
         Command::Put(put) => items::put(&global, put),
         Command::Delete(delete) => items::delete(&global, delete),
+        Command::Clear(clear) => items::clear(&global, clear),
         Command::Scan(scan) => items::scan(&global, scan),
         Command::Import(import) => import::run(&global, import),
         Command::Export(export) => export::run(&global, export),

@@ -123,7 +123,7 @@ impl MergeJob {
         let mut bytes_read = 0;
         for mut tables in plan.runs {
             let own = Ranges::union(tables.iter().map(|table| table.ranges().clone()));
-            tables.retain(|table| !ranges.cover_all(table.min(), table.bounded_max()));
+            tables.retain(|table| !table.is_covered_by(&ranges));
             bytes_read += tables.iter().map(|table| table.slice_bytes()).sum::<u64>();
             ranges = Ranges::union([ranges, own.clone()].into_iter());
             sources.push(RunStream::new(storage, tables, own, chunk_bytes, plan.admission.clone())?);
@@ -462,4 +462,4 @@ impl Source for RunStream {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

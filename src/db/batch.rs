@@ -116,6 +116,30 @@ impl Batch {
         }
     }
 
+    /// Adds a removal of every key of a keyspace that was written before, in the batch too; what the batch
+    /// writes after it stays. So a batch can put new contents in the place of the old. See
+    /// [`Keyspace::clear`].
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", b"1")?;
+    /// let mut batch = db.batch();
+    /// batch.clear_keyspace(&users)?;
+    /// batch.put(&users, "bob", b"2")?;
+    /// batch.commit()?;
+    /// assert!(!users.contains("ann")? && users.contains("bob")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn clear_keyspace<K>(&mut self, keyspace: &Keyspace<K>) -> Result<()> {
+        self.push(keyspace, ItemKind::DeleteRange, &[], &[])
+    }
+
     fn push<K>(&mut self, keyspace: &Keyspace<K>, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
         if !Arc::ptr_eq(&self.handle, keyspace.handle()) {
             let fault =
@@ -175,7 +199,8 @@ impl Batch {
         self.items.key_value_bytes()
     }
 
-    /// Forgets its writes, keeping its memory for the next ones.
+    /// Forgets its writes, keeping its memory for the next ones. To empty a keyspace is
+    /// [`Batch::clear_keyspace`].
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

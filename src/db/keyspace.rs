@@ -325,6 +325,40 @@ impl<K> Keyspace<K> {
         self.write_one(ItemKind::Delete, key.as_ref(), &[])
     }
 
+    /// Removes every key that there is; the keyspace, its settings and its handles stay.
+    ///
+    /// It is one write, whatever there is: ordered and durable like any other, in a
+    /// [`Batch`](super::Batch::clear_keyspace) together with others. Keys are gone when it returns, also
+    /// after a crash; snapshots from before still see them.
+    ///
+    /// Their space on disk comes back after the next flush ([`Db::flush`](super::Db::flush) if it is not to
+    /// wait for one): tables are then dropped without being read, whatever their size. What a snapshot sees
+    /// stays until the snapshot goes; a file that has items of other keyspaces too, as flushes write them,
+    /// until merges have taken those out.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    ///
+    /// # Cost
+    /// As [`Keyspace::put`]. The first flush after it makes one more edit of the manifest.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let sessions = db.ordered("sessions").open()?;
+    /// sessions.put(b"ann", b"1")?;
+    /// let before = db.snapshot();
+    /// sessions.clear()?;
+    /// sessions.put(b"bob", b"2")?;
+    /// assert!(!sessions.contains(b"ann")? && sessions.contains(b"bob")?);
+    /// assert!(sessions.at(&before).contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn clear(&self) -> Result<()> {
+        self.write_one(ItemKind::DeleteRange, &[], &[])
+    }
+
     fn write_one(&self, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
         let tree = self.live()?.tree;
         ONE.with_borrow_mut(|items| {
@@ -739,9 +773,10 @@ impl Keyspace<Ordered> {
 
     /// About how many keys there are: as many puts as write buffers and tables hold, less the deletes.
     ///
-    /// It is exact where each key was put once, and after [`Db::compact`](super::Db::compact) if nothing was
-    /// written since. Keys that were put again count again until a merge meets both, and a delete of a key
-    /// that was not there counts as one less.
+    /// It is exact where each key was put once and none deleted, after [`Db::compact`](super::Db::compact) if
+    /// nothing was written since, and 0 after [`Keyspace::clear`]. Keys that were put again count again until
+    /// a merge meets both; a delete counts as one less, though the key was not there or not in a table yet.
+    /// What a range delete hides in a table that reaches beyond the range counts until a merge meets it.
     ///
     /// # Errors
     /// `Dropped`, `Closed`.
@@ -788,7 +823,8 @@ impl Keyspace<Ordered> {
     /// Removes every key of a range, whatever is in it.
     ///
     /// Costs as much as one write, however many items there are; they take no time in reads and scans after
-    /// it, and their space is given back by merges. An empty range writes nothing.
+    /// it. Their space is given back after the next flush where a table lies in the range as a whole, which
+    /// is then not even read, and by merges at its ends. An empty range writes nothing.
     ///
     /// # Errors
     /// As [`Keyspace::put`].

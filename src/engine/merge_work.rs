@@ -1,12 +1,15 @@
 //! A merge worker: picks the tree that is furthest behind, merges a part of it, publishes the result, and
-//! looks again.
+//! looks again. Tables that can go without being read go first, and a merge of nothing but such is given up.
+
+use std::collections::BTreeSet;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::TreeId;
+use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::job::{MergeJob, MergeOutput, MergePlan, wanted_bytes};
 use crate::compact::pick::{self, OutputRun, Pick, Work as PickedWork};
 use crate::compact::shape::{Part, Place};
+use crate::compact::unseen::unseen;
 use crate::format::manifest::Change;
 use crate::io::env::Turn;
 use crate::io::pace::Quantum;
@@ -35,12 +38,24 @@ pub(super) struct MergeWork {
 struct Merging {
     tree: TreeId,
     inputs: Vec<Placed>,
+    /// The newest table of the tree when it was last looked at: only flushes change a tree being merged.
+    newest: Option<TableName>,
     output: Spot,
     /// Of what the output's filters are.
     filters: PageRank,
     /// Memory it was granted.
     granted_bytes: u64,
     job: MergeJob,
+}
+
+/// File number and slice.
+type TableName = (u64, u32);
+
+/// What is due in a tree.
+enum Due {
+    /// These can go.
+    Drop(Vec<TableName>),
+    Merge(Pick),
 }
 
 /// What beginning a merge came to.
@@ -64,12 +79,12 @@ impl Job for MergeWork {
             self.stop(store);
             return idle(seen, None);
         }
-        if self.current.as_ref().is_some_and(|merging| store.keyspace_of(merging.tree).is_none()) {
-            // It was dropped: nobody wants this, and its files wait for it.
+        if self.current.as_mut().is_some_and(|merging| is_vain(store, merging)) {
+            // Nobody wants this, and its files wait for it.
             self.stop(store);
         }
         let wait_ns = self.wait_ns(store);
-        if wait_ns > 0 {
+        if wait_ns > 0 && (self.current.is_some() || !can_drop(store)) {
             return idle(seen, Some(wait_ns));
         }
         let step = self.step(store);
@@ -135,11 +150,14 @@ impl MergeWork {
     }
 
     fn begin(&mut self, store: &Arc<Store>) -> Result<bool> {
-        let Some((tree, pick)) = choose(store) else {
+        let Some((tree, due)) = choose(store) else {
             return Ok(false);
         };
         self.tree = Some(tree.id);
-        let started = self.start(store, &tree, &pick);
+        let started = match &due {
+            Due::Drop(names) => drop_tables(store, tree.id, names).map(|()| Started::Done),
+            Due::Merge(pick) => self.start(store, &tree, pick),
+        };
         match &started {
             Ok(Started::Job) => {}
             Ok(Started::Postponed) => {
@@ -192,39 +210,27 @@ impl MergeWork {
         let is_last = pick.output_level + 1 >= tree.levels().len();
         let filters = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
         let granted_bytes = memory_bytes;
-        self.current = Some(Merging { tree: tree.id, inputs, output, filters, granted_bytes, job });
+        let newest = newest(tree);
+        self.current = Some(Merging { tree: tree.id, inputs, newest, output, filters, granted_bytes, job });
         Ok(Started::Job)
     }
 }
 
-/// The tree with the most pressing work, taken for this worker. One that failed comes after all others, and
-/// one with a damaged table not at all: it would fail again, and keep the others from being merged.
-fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
+/// The tree with the most pressing work, taken for this worker.
+fn choose(store: &Store) -> Option<(Arc<Tree>, Due)> {
     let full_targets = store.work.full_targets();
     let version = {
         let pin = store.epoch.pin();
         Arc::clone(&store.views.load(&pin).get().version)
     };
-    let mut best: Option<((bool, u64), Arc<Tree>, Pick)> = None;
+    let mut best: Option<((bool, u64), Arc<Tree>, Due)> = None;
     for tree in version.trees() {
-        let Some(settings) = store.pick_settings(tree.id) else { continue };
-        let shape = shape(tree);
-        let full_target = full_targets.get(&tree.id).copied();
-        let found = full_target.and_then(|target| pick::pick_full(&shape, &settings, target));
-        if let (Some(target), None, false) = (full_target, &found, store.work.is_merging(tree.id)) {
-            store.work.full_done(tree.id, target);
-        }
-        let Some(found) = found.or_else(|| pick::pick(&shape, &settings)) else { continue };
-        let error = store.work.error_of(Kind::Merge(tree.id));
-        if matches!(error, Some(Error::Corrupt(_))) {
-            continue;
-        }
-        let weight = (error.is_none(), pick::pressure(&shape, &settings).debt_bytes);
+        let Some((weight, due)) = due(store, tree, full_targets.get(&tree.id).copied()) else { continue };
         if !store.work.is_merging(tree.id) && best.as_ref().is_none_or(|(most, ..)| weight > *most) {
-            best = Some((weight, Arc::clone(tree), found));
+            best = Some((weight, Arc::clone(tree), due));
         }
     }
-    let (_, tree, pick) = best?;
+    let (_, tree, due) = best?;
     // Another worker may have been quicker, and have changed the tree since it was looked at.
     let is_ours = store.work.begin_merge(tree.id);
     let is_current = is_ours && {
@@ -234,7 +240,71 @@ fn choose(store: &Store) -> Option<(Arc<Tree>, Pick)> {
     if is_ours && !is_current {
         store.work.end_merge(tree.id);
     }
-    is_current.then_some((tree, pick))
+    is_current.then_some((tree, due))
+}
+
+/// Whether tables can go now: that need not wait for what merges read and wrote.
+fn can_drop(store: &Store) -> bool {
+    let pin = store.epoch.pin();
+    let version = &store.views.load(&pin).get().version;
+    version.trees().any(|tree| !store.work.is_merging(tree.id) && !unseen(tree).is_empty())
+}
+
+/// What is due in a tree, and how pressing it is: most of all what costs no reads. A tree that failed comes
+/// after all others, and one with a damaged table is not merged at all: it would fail again, and keep the
+/// others from being merged.
+fn due(store: &Store, tree: &Tree, full_target: Option<Sequence>) -> Option<((bool, u64), Due)> {
+    let settings = store.pick_settings(tree.id)?;
+    let error = store.work.error_of(Kind::Merge(tree.id));
+    let is_damaged = matches!(error, Some(Error::Corrupt(_)));
+    let names: Vec<TableName> = unseen(tree).into_iter().map(Placed::name).collect();
+    if !names.is_empty() {
+        return Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(names)));
+    }
+    let shape = shape(tree);
+    let found = full_target.and_then(|target| pick::pick_full(&shape, &settings, target));
+    if let (Some(target), None, false) = (full_target, &found, store.work.is_merging(tree.id)) {
+        store.work.full_done(tree.id, target);
+    }
+    let found = found.or_else(|| pick::pick(&shape, &settings)).filter(|_| !is_damaged)?;
+    let weight = (error.is_none(), pick::pressure(&shape, &settings).debt_bytes);
+    Some((weight, Due::Merge(found)))
+}
+
+fn newest(tree: &Tree) -> Option<TableName> {
+    Some(tree.runs().next()?.tables()[0].name())
+}
+
+/// Whether nothing will be left of a merge under way: its tree was dropped, or what was flushed meanwhile
+/// covers all that it reads.
+fn is_vain(store: &Store, merging: &mut Merging) -> bool {
+    let version = {
+        let pin = store.epoch.pin();
+        Arc::clone(&store.views.load(&pin).get().version)
+    };
+    let Some(tree) = version.tree(merging.tree) else { return true };
+    let newest = newest(tree);
+    if newest == merging.newest {
+        return false;
+    }
+    merging.newest = newest;
+    let names: BTreeSet<TableName> = unseen(tree).into_iter().map(Placed::name).collect();
+    merging.inputs.iter().all(|placed| names.contains(&placed.name()))
+}
+
+/// Takes tables out of a tree.
+fn drop_tables(store: &Store, tree: TreeId, names: &[TableName]) -> Result<()> {
+    let mut edit = Edit::default();
+    for name in names {
+        let (table, index) = *name;
+        edit.changes.push(Change::SliceRemoved { table, index });
+        edit.version.push(version::Change::Remove { tree, name: *name });
+    }
+    store.edit_tree(tree, edit)?;
+    store.work.set_error(Kind::Merge(tree), None);
+    store.measure_pressure();
+    store.pin_more();
+    Ok(())
 }
 
 fn move_tables(store: &Store, tree: TreeId, inputs: &[Placed], spot: Spot) -> Result<()> {
@@ -302,7 +372,9 @@ impl Store {
         let pin = self.epoch.pin();
         self.views.load(&pin).get().version.trees().any(|tree| {
             let settings = self.pick_settings(tree.id);
-            settings.is_some_and(|settings| pick::pick(&shape(tree), &settings).is_some())
+            settings.is_some_and(|settings| {
+                !unseen(tree).is_empty() || pick::pick(&shape(tree), &settings).is_some()
+            })
         })
     }
 }

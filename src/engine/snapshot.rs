@@ -10,8 +10,11 @@ use crate::base::epoch::{Loaded, Pin, Published};
 use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::Direction;
 use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, Weak};
+use crate::compact::unseen::covered;
+use crate::format::table::ranges::Ranges;
 use crate::levels::view::View;
 use crate::read::scan::Scan;
+use crate::write::flush::ranges_of;
 
 use super::Store;
 
@@ -131,24 +134,35 @@ impl Store {
     }
 
     /// About how many keys of the tree the point sees: puts less deletes, of write buffers and tables, as if
-    /// none hid another twice. Looks at each item in the write buffers, and at what is in memory of each
-    /// table.
+    /// none hid another twice. What range tombstones hide of write buffers, and tables that they cover whole,
+    /// are left out. Looks at each item in the write buffers, and at what is in memory of each table.
     pub(crate) fn approximate_len(&self, point: &Point, tree: TreeId) -> u64 {
         let (mut puts, mut deletes) = (0u64, 0u64);
         let view = self.view_of(point);
+        let mut newer = Ranges::default();
         for generation in &view.generations {
+            let mut own = generation.stretch(tree, &[], point.bound);
             let mut position = generation.seek(tree, Bound::Unbounded, Direction::Forward, point.bound);
             while let Some(at) = position {
-                match generation.item(at).kind {
-                    ItemKind::Put => puts += 1,
-                    _ => deletes += 1,
+                let item = generation.item(at);
+                if !own.to.is_empty() && own.to <= item.key {
+                    own = generation.stretch(tree, item.key, point.bound);
+                }
+                let is_hidden = own.cover.is_some_and(|cover| cover > item.sequence);
+                if !is_hidden && !newer.covers(item.key) {
+                    puts += u64::from(item.kind == ItemKind::Put);
+                    deletes += u64::from(item.kind != ItemKind::Put);
                 }
                 position = generation.step(tree, at, Direction::Forward, point.bound);
             }
+            newer = Ranges::union([newer, ranges_of(generation, tree, point.bound)].into_iter());
         }
-        for (_, placed) in view.version.tree(tree).into_iter().flat_map(|tree| tree.tables()) {
-            deletes += placed.table.tombstones();
-            puts += placed.table.items() - placed.table.tombstones();
+        let runs = view.version.tree(tree).map(|tree| covered(tree, newer)).unwrap_or_default();
+        for (run, is_covered) in runs {
+            for (placed, _) in run.tables().iter().zip(is_covered).filter(|(_, is_covered)| !is_covered) {
+                deletes += placed.table.key_tombstones();
+                puts += placed.table.items() - placed.table.tombstones();
+            }
         }
         puts.saturating_sub(deletes)
     }

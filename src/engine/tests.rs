@@ -5,8 +5,10 @@
 //! - `recorder`: the disk before and amid every call that changes it.
 //! - `run`: a random workload over several writers.
 //! - `crash`: crashes at every call, and what must be found then. `faults`: calls that fail.
-//! - `memory`: the budget. `pace`: who waits for merges, and for what merges wait.
+//! - `clear`: keyspaces cleared, with crashes and merges at that moment. `memory`: the budget. `pace`: who
+//!   waits for merges, and for what merges wait.
 
+mod clear;
 pub(super) mod crash;
 mod faults;
 mod memory;

@@ -10,7 +10,7 @@
 //!    sequence; in a deeper level tables with one run number are a run, and the greater number is the newer.
 //! 3. Tables of a run are sorted by key and disjoint.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence, TreeId};
@@ -130,6 +130,14 @@ impl Run {
     /// Whether any of its tables has range tombstones.
     pub(crate) fn has_ranges(&self) -> bool {
         !self.ranged.is_empty()
+    }
+
+    /// All its range tombstones.
+    pub(crate) fn ranges(&self) -> Ranges {
+        let mut ranges = Ranges::default();
+        let all = self.ranged.iter().flat_map(|table| self.ranges_of(*table).iter());
+        all.for_each(|(start, end)| ranges.push(start, end));
+        ranges
     }
 
     /// What its range tombstones say of the keys around `key`. A range that goes on in the next table is one.
@@ -327,12 +335,24 @@ impl Version {
     /// The version after `changes`; untouched trees are shared.
     pub(crate) fn after(&self, changes: Vec<Change>) -> Version {
         let mut touched: BTreeMap<TreeId, Option<Vec<(Spot, Placed)>>> = BTreeMap::new();
+        // An edit may remove all that a large tree has: they are looked for together.
+        let mut removed: BTreeMap<TreeId, BTreeSet<(u64, u32)>> = BTreeMap::new();
         for change in changes {
             let id = change.tree();
             let tables = touched.entry(id).or_insert_with(|| {
                 self.tree(id).map(|tree| tree.spots().map(|(spot, one)| (spot, one.clone())).collect())
             });
-            apply(tables, change);
+            match change {
+                Change::Remove { tree, name } => drop(removed.entry(tree).or_default().insert(name)),
+                other => apply(tables, other),
+            }
+        }
+        for (id, names) in removed {
+            let tables = touched.get_mut(&id).and_then(Option::as_mut);
+            let tables = tables.expect("tables are removed from trees that are there");
+            let before = tables.len();
+            tables.retain(|(_, placed)| !names.contains(&placed.name()));
+            assert_eq!(before - tables.len(), names.len(), "only what is there is removed, and once");
         }
         let mut next = self.clone();
         for (id, tables) in touched {
@@ -374,11 +394,7 @@ fn apply(tables: &mut Option<Vec<(Spot, Placed)>>, change: Change) {
         Change::Add { spot, placed } => {
             tables.as_mut().expect("tables are added to trees that are there").push((spot, placed));
         }
-        Change::Remove { name, .. } => {
-            let tables = tables.as_mut().expect("tables are removed from trees that are there");
-            let index = tables.iter().position(|(_, placed)| placed.name() == name);
-            tables.swap_remove(index.expect("only what is there is removed"));
-        }
+        Change::Remove { .. } => unreachable!("removed together, after all others"),
         Change::Move { name, spot, .. } => {
             let tables = tables.as_mut().expect("tables are moved in trees that are there");
             let moved = tables.iter_mut().find(|(_, placed)| placed.name() == name);

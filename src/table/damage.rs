@@ -111,6 +111,38 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
     assert!(harmless <= gaps, "{harmless} harmless flips, {gaps} bytes of gaps");
 }
 
+/// Every flipped bit of a block of range tombstones refuses the file when it is opened: no range is lost, none
+/// is made, none reaches further. So does every other length of the list in the footer.
+#[test]
+fn every_flip_of_ranges_is_refused() {
+    let bench = Bench::new();
+    let ranges = [(&b"b"[..], &b"c"[..]), (b"d", b"d\0"), (b"tenant/17/", b"tenant/170"), (b"x", b"")];
+    let summary = bench.build_with(&[(b"a".to_vec(), Some(b"1".to_vec()))].into(), &ranges);
+    let tables = bench.open(&summary).expect("sound");
+    assert!(tables[0].ranges().iter().eq(ranges));
+    let span = tables[0].entry().ranges;
+    assert!(span.bytes > 0);
+    let good = bench.contents();
+    for at in span.offset..span.end() {
+        let write = |byte| bench.storage.write(FILE, at, &[byte]).expect("no fault");
+        for bit in 0..8 {
+            write(good[at as usize] ^ 1 << bit);
+            match bench.open(&summary) {
+                Err(Error::Corrupt(found)) => assert_eq!(found.file, FILE.to_string()),
+                other => panic!("byte {at}, bit {bit}: {other:?}"),
+            }
+            bench.verify(&summary).expect_err("verify finds it");
+        }
+        write(good[at as usize]);
+    }
+    bench.open(&summary).expect("sound again");
+    for count in [0, 1, 3, 5, u32::MAX] {
+        bench.set_contents(&good);
+        let crafted = craft(&bench, &summary, |footer| footer.slices[0].ranges_count = count);
+        assert!(matches!(bench.open(&crafted), Err(Error::Corrupt(_))), "{count} ranges");
+    }
+}
+
 /// Bytes of the file that belong to a part.
 fn summary_parts(bench: &Bench, summary: &TableSummary) -> u64 {
     let tables = bench.open(summary).expect("opens");

@@ -123,6 +123,11 @@ impl Table {
         self.max.as_deref()
     }
 
+    /// Whether range tombstones of newer runs cover all it says: its items and its own range tombstones.
+    pub(crate) fn is_covered_by(&self, newer: &Ranges) -> bool {
+        newer.cover_all(&self.entry.min, &self.entry.max) && newer.contain(&self.ranges)
+    }
+
     /// Its range tombstones: they hide what older runs have, and nothing in this table.
     pub(crate) fn ranges(&self) -> &Ranges {
         &self.ranges
@@ -139,6 +144,12 @@ impl Table {
 
     pub(crate) fn tombstones(&self) -> u64 {
         self.entry.tombstones
+    }
+
+    /// Its tombstones of keys, without the one that a table of nothing but ranges has for want of items.
+    pub(crate) fn key_tombstones(&self) -> u64 {
+        let is_of_range = self.entry.items == 1 && self.ranges.covers(&self.entry.min);
+        if is_of_range { 0 } else { self.entry.tombstones }
     }
 
     pub(crate) fn key_value_bytes(&self) -> u64 {

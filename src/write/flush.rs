@@ -179,7 +179,9 @@ impl Flush {
         let shared_bytes = min.iter().zip(max).take_while(|(one, other)| one == other).count();
         let shared_prefix = min[..shared_bytes].to_vec();
         let ranges = match plan.tombstones {
-            Tombstones::Keep => Ranges::union(sources.iter().map(GenerationSource::ranges)),
+            Tombstones::Keep => {
+                Ranges::union(self.generations.iter().map(|one| ranges_of(one, tree, self.bound)))
+            }
             Tombstones::Drop => Ranges::default(),
         };
         Current { tree, plan, merge: Merge::with_prefix(sources, &shared_prefix), slice: Slice::None, ranges }
@@ -236,6 +238,25 @@ impl Output {
     }
 }
 
+/// A tree's range tombstones in a generation, up to the bound.
+pub(crate) fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
+    let mut ranges = Ranges::default();
+    if !generation.has_ranges(bound) {
+        return ranges;
+    }
+    let mut key: &[u8] = &[];
+    loop {
+        let stretch = generation.stretch(tree, key, bound);
+        if stretch.cover.is_some() {
+            ranges.push(stretch.from, stretch.to);
+        }
+        if stretch.to.is_empty() {
+            return ranges;
+        }
+        key = stretch.to;
+    }
+}
+
 /// The newest versions of one tree's keys in one generation.
 struct GenerationSource {
     generation: Arc<Generation>,
@@ -248,22 +269,6 @@ impl GenerationSource {
     fn new(generation: &Arc<Generation>, tree: TreeId, bound: Sequence) -> GenerationSource {
         let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, bound);
         GenerationSource { generation: Arc::clone(generation), tree, bound, position }
-    }
-
-    /// Its range tombstones up to the bound.
-    fn ranges(&self) -> Ranges {
-        let mut ranges = Ranges::default();
-        let mut key: &[u8] = &[];
-        loop {
-            let stretch = self.generation.stretch(self.tree, key, self.bound);
-            if stretch.cover.is_some() {
-                ranges.push(stretch.from, stretch.to);
-            }
-            if stretch.to.is_empty() {
-                return ranges;
-            }
-            key = stretch.to;
-        }
     }
 
     fn last_key(&self) -> Option<&[u8]> {

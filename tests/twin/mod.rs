@@ -247,6 +247,20 @@ impl Twin {
         }
     }
 
+    fn clear(&mut self) {
+        let name = self.some_name();
+        let space = self.spaces.get_mut(&name).unwrap();
+        space.keyspace.clear().unwrap();
+        space.map.clear();
+        assert_eq!(space.keyspace.approximate_len().unwrap(), 0);
+        if self.rng.one_in(2) {
+            // With no other writes: its tables are gone.
+            self.db.flush().unwrap();
+            self.db.settle().unwrap();
+            assert_eq!(self.spaces[&name].keyspace.stats().unwrap().tables, 0);
+        }
+    }
+
     fn write_batch(&mut self) {
         let mut batch = self.db.batch();
         let mut after = self.spaces.clone();
@@ -256,7 +270,10 @@ impl Twin {
             let name = self.some_name();
             let space = after.get_mut(&name).unwrap();
             let key = space.keys.one(&mut self.rng);
-            if ranges && self.rng.one_in(10) {
+            if ranges && self.rng.one_in(100) {
+                batch.clear_keyspace(&space.keyspace).unwrap();
+                space.map.clear();
+            } else if ranges && self.rng.one_in(10) {
                 let keys = space.keys;
                 let range = self.some_range(keys);
                 let space = after.get_mut(&name).unwrap();
@@ -433,7 +450,8 @@ impl Twin {
         match self.rng.below(1000) {
             0..485 => self.write(),
             485..490 => self.ingest(),
-            490..500 => self.delete_range(),
+            490..499 => self.delete_range(),
+            499 => self.clear(),
             500..540 => self.write_batch(),
             540..800 => self.read(),
             800..880 => self.scan(),

@@ -1,4 +1,4 @@
-//! get, put, delete, scan and stats; errors and exit codes.
+//! get, put, delete, clear, scan and stats; errors and exit codes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -24,6 +24,30 @@ fn put_get_delete() {
     assert_eq!(place.run("delete", ["users", "ann"]).ok(), "");
     assert_eq!(place.run("get", ["users", "ann"]).failed(1), "there is no key \"ann\" in \"users\"");
     assert_eq!(place.run("get", ["users", "ann", "--json"]).failed_json(1), "not_found");
+}
+
+/// A cleared keyspace is empty and takes no space; it is still there, and others are as they were.
+#[test]
+fn clear() {
+    let place = Place::new();
+    let tsv: String = (0..20_000).map(|number| format!("key {number:08}\tsome value\n")).collect();
+    let file = place.with_file("many.tsv", tsv);
+    place.run("import", ["k", words(&file), "--no-header"]).ok();
+    place.run("put", ["other", "a", "1"]).ok();
+    assert_eq!(place.run("clear", ["k"]).ok(), "");
+    assert_eq!(place.run("scan", ["k"]).ok(), "");
+    assert_eq!(place.run("get", ["other", "a"]).ok(), "1\n");
+    let all: Value = serde_json::from_str(&place.run("stats", ["--json"]).ok()).expect("it is JSON");
+    let keyspaces = all["keyspaces"].as_array().expect("an array");
+    let k = keyspaces.iter().find(|one| one["name"] == "k").expect("it is still there");
+    assert_eq!(k["table_bytes"].as_u64(), Some(0), "{k}");
+    place.run("put", ["k", "new", "2"]).ok();
+    let cleared: Value = serde_json::from_str(&place.run("clear", ["k", "--json"]).ok()).expect("it is JSON");
+    assert_eq!(cleared, json!({"cleared": "k"}));
+    assert_eq!(place.run("get", ["k", "new"]).failed(1), "there is no key \"new\" in \"k\"");
+    assert_eq!(place.run("clear", ["absent", "--json"]).failed_json(3), "no_keyspace");
+    assert_eq!(place.run("clear", ["k", "--read-only", "--json"]).failed_json(2), "usage");
+    assert!(place.run("clear", [".import"]).failed(2).contains("the program's own"));
 }
 
 /// Binary keys and values go in and out as digits; without --hex they are escaped, in JSON they are marked.
@@ -102,7 +126,7 @@ fn usage() {
     assert!(wrong.error.contains("Usage"), "{wrong:?}");
     assert_eq!(ran(trine().args(["--json", "no-such-command"])).failed_json(2), "usage");
     assert_eq!(ran(trine().args(["scan", "s", "k", "--memory", "much", "--json"])).failed_json(2), "usage");
-    for command in ["get", "put", "delete", "scan", "import", "export", "stats", "demo"] {
+    for command in ["get", "put", "delete", "clear", "scan", "import", "export", "stats", "demo"] {
         assert!(ran(trine().args(["help", command])).ok().contains("Example"), "{command}");
     }
     assert!(ran(trine().arg("--version")).ok().starts_with("trine "));

@@ -14,12 +14,12 @@ use crate::table::{Discarded, TableFile};
 
 mod ranges;
 
-const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
+pub(in crate::compact) const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
 const SLICE: SliceShape =
     SliceShape { filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
 
 /// A run's items; tombstones are `None`.
-type Items = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+pub(in crate::compact) type Items = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Numbers for new files; fails when `left` have been given out.
 struct Numbers {
@@ -38,14 +38,14 @@ impl NewFiles for Numbers {
 }
 
 /// A directory with tables.
-struct Files {
+pub(in crate::compact) struct Files {
     _directory: tempfile::TempDir,
     storage: Arc<dyn Storage>,
     numbers: Arc<Numbers>,
 }
 
 impl Files {
-    fn new() -> Files {
+    pub(in crate::compact) fn new() -> Files {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let env = Env::os(&directory.path().join("store"), DirectIo::Off, 64, ReadWith::Auto)
             .expect("an environment");
@@ -58,7 +58,7 @@ impl Files {
         self.table_with(items, &[])
     }
 
-    fn table_with(&self, items: &Items, ranges: &[(&str, &str)]) -> Arc<Table> {
+    pub(in crate::compact) fn table_with(&self, items: &Items, ranges: &[(&str, &str)]) -> Arc<Table> {
         let identity = self.numbers.next().expect("numbers are left");
         let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("a new file");
         builder.begin(TREE, SLICE).expect("a new slice");

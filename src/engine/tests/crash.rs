@@ -102,7 +102,7 @@ pub(super) struct Examiner<'r> {
 }
 
 impl<'r> Examiner<'r> {
-    fn of(recorded: &'r Recorded, seed: u64) -> Examiner<'r> {
+    pub(super) fn of(recorded: &'r Recorded, seed: u64) -> Examiner<'r> {
         Examiner {
             model: &recorded.model,
             memory_bytes: recorded.memory_bytes,
@@ -113,7 +113,7 @@ impl<'r> Examiner<'r> {
     }
 
     /// Crashes at a share of the moments; how many that were.
-    fn crash_some(&mut self, moments: &[Moment], share: u64) -> u64 {
+    pub(super) fn crash_some(&mut self, moments: &[Moment], share: u64) -> u64 {
         let mut moments_count = 0;
         for moment in moments {
             if !self.rng.one_in(share) {

@@ -341,7 +341,7 @@ impl<'s> Run<'s> {
                 1 | 2 if index > 0 => ItemKind::Delete,
                 _ => ItemKind::Put,
             };
-            let key = format!("{:03}", self.rng.below(self.keys_count)).into_bytes();
+            let mut key = format!("{:03}", self.rng.below(self.keys_count)).into_bytes();
             let mut value = Vec::new();
             if kind == ItemKind::Put {
                 value = self.op_next.to_le_bytes().to_vec();
@@ -358,6 +358,10 @@ impl<'s> Run<'s> {
                 if self.rng.one_in(3) {
                     value = format!("{:03}", 1 + self.rng.below(self.keys_count)).into_bytes();
                     value = value.max([&key[..], b"\0"].concat());
+                }
+                if self.rng.one_in(8) {
+                    // All of the keyspace.
+                    (key, value) = (Vec::new(), Vec::new());
                 }
             }
             op.items.push(self.model.trees[space], kind, &key, &value).expect("within all limits");

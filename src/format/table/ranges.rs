@@ -138,10 +138,20 @@ impl Ranges {
         !self.is_empty() && self.not_after(key) % 2 == 1
     }
 
-    /// Whether one of them has all keys from `first` to `last`, or all from `first` on.
-    pub(crate) fn cover_all(&self, first: &[u8], last: Option<&[u8]>) -> bool {
-        let around = self.around(first);
-        around.is_covered && (around.to.is_empty() || last.is_some_and(|last| last < around.to))
+    /// Whether one of them has all keys from `first` to `last`.
+    pub(crate) fn cover_all(&self, first: &[u8], last: &[u8]) -> bool {
+        !self.is_empty() && {
+            let around = self.around(first);
+            around.is_covered && (around.to.is_empty() || last < around.to)
+        }
+    }
+
+    /// Whether they have every key that `others` have.
+    pub(crate) fn contain(&self, others: &Ranges) -> bool {
+        others.iter().all(|(start, end)| {
+            let around = self.around(start);
+            around.is_covered && (around.to.is_empty() || (!end.is_empty() && end <= around.to))
+        })
     }
 
     /// What they say of the keys around `key`.
