@@ -1,4 +1,5 @@
-//! The commands on single items and ranges: get, put, delete, clear, scan. Also how every command opens a store.
+//! The commands on single items and ranges: get, put, delete, clear, scan. Also how every command opens a
+//! store.
 
 use std::io::Write;
 use std::ops::Bound;

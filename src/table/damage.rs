@@ -111,8 +111,8 @@ fn every_flip(shape: SliceShape, verified_min: usize) {
     assert!(harmless <= gaps, "{harmless} harmless flips, {gaps} bytes of gaps");
 }
 
-/// Every flipped bit of a block of range tombstones refuses the file when it is opened: no range is lost, none
-/// is made, none reaches further. So does every other length of the list in the footer.
+/// Every flipped bit of a block of range tombstones refuses the file when it is opened: no range is lost,
+/// none is made, none reaches further. So does every other length of the list in the footer.
 #[test]
 fn every_flip_of_ranges_is_refused() {
     let bench = Bench::new();

@@ -143,7 +143,8 @@ proptest! {
                 let text = |number: u8| String::from_utf8(letter(number)).expect("a letter");
                 let within: Vec<(String, String)> =
                     within.into_iter().map(|(start, end)| (text(start), text(end))).collect();
-                let within: Vec<(&str, &str)> = within.iter().map(|(one, other)| (&**one, &**other)).collect();
+                let within: Vec<(&str, &str)> =
+                    within.iter().map(|(start, end)| (start.as_str(), end.as_str())).collect();
                 if own.is_empty() {
                     continue;
                 }
