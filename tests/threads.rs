@@ -207,3 +207,33 @@ fn ingests_are_seen_whole() {
     let (_db, space) = open();
     assert!(all(&space) == before, "reopening changes nothing");
 }
+
+/// A snapshot that has a write has every ingest that came before it.
+#[test]
+fn snapshots_have_the_ingests_before_their_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = trine::Db::open(directory.path().join("data")).unwrap();
+    let items = db.ordered("items").open().unwrap();
+    items.put("z", 0u32.to_be_bytes()).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let at = db.snapshot();
+                    let then = items.at(&at);
+                    let number = u32::from_be_bytes((*then.get("z").unwrap().unwrap()).try_into().unwrap());
+                    let is_there = number == 0 || then.contains(number.to_be_bytes()).unwrap();
+                    assert!(is_there, "the write after ingest {number} is there without it");
+                }
+            });
+        }
+        for number in 1..=300u32 {
+            let mut ingest = items.ingest().unwrap();
+            ingest.put(number.to_be_bytes(), b"x").unwrap();
+            ingest.finish().unwrap();
+            items.put("z", number.to_be_bytes()).unwrap();
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

@@ -83,6 +83,8 @@ pub(crate) struct Catalog {
     /// First ids not given out; those below the state's own counters are reserved.
     pub(crate) next_keyspace: u32,
     pub(crate) next_partition: u32,
+    /// Ingests published since the store was opened.
+    pub(crate) ingests: u64,
 }
 
 impl Catalog {
@@ -314,6 +316,10 @@ impl Store {
     }
 
     pub(super) fn next_file_in(&self, catalog: &mut Catalog) -> Result<u64> {
+        // Closed, which latches before it takes the catalog: STORE may be another's by now.
+        if let Some(error) = self.writer.latched() {
+            return Err(error.clone());
+        }
         let number = self.catalog.next_file.fetch_add(1, Ordering::Relaxed);
         if number >= self.catalog.reserved.load(Ordering::Acquire) {
             if let Err(error) = catalog.store_file.reserve_file_numbers(&*self.env.storage) {

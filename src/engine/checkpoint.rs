@@ -48,7 +48,7 @@ impl Store {
             return Err(Error::Foreign { path: target.path(), found });
         }
         target.lock(LockMode::Exclusive)?;
-        let made = self.flush().and_then(|()| self.write_to(&*target, path));
+        let made = self.flushed_moment().and_then(|moment| self.write_to(&*target, path, moment));
         if made.is_err() {
             clear(&*target);
         }
@@ -78,11 +78,25 @@ impl Store {
         self.catalog.take(&*self.env.threads).state.logs.contains_key(&number)
     }
 
-    fn write_to(&self, target: &dyn Storage, path: &Path) -> Result<()> {
-        let (number, Moment { mut state, live, view }) = {
+    /// The state after a flush, with a number for its manifest. An ingest published meanwhile would be there
+    /// without what was written before it and is still in memory: then it is flushed again.
+    fn flushed_moment(&self) -> Result<(u64, Moment)> {
+        loop {
+            let ingests = self.catalog.take(&*self.env.threads).ingests;
+            self.flush()?;
             let mut catalog = self.catalog.take(&*self.env.threads);
-            (self.next_file_in(&mut catalog)?, self.moment_of(&catalog))
-        };
+            if catalog.ingests == ingests {
+                return Ok((self.next_file_in(&mut catalog)?, self.moment_of(&catalog)));
+            }
+        }
+    }
+
+    fn write_to(
+        &self,
+        target: &dyn Storage,
+        path: &Path,
+        (number, Moment { mut state, live, view }): (u64, Moment),
+    ) -> Result<()> {
         state.logs.clear();
         for (number, table) in &state.tables {
             let file = table.file(*number);

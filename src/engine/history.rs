@@ -141,7 +141,7 @@ impl History {
                     // Dropped before the view was pinned, with items in memory: it stays dropped.
                     continue;
                 }
-                // Made after the view was pinned and before its bound was read.
+                // Made after the version, with items in its newest generation.
                 changes.push(Change::AddTree(one.table.tree()));
             }
             changes.push(Change::Add { spot: Spot::LEVEL_0, placed: one.clone() });

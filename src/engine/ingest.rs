@@ -169,6 +169,7 @@ impl Ingest {
     }
 
     fn begin_table(&mut self) -> Result<TableBuilder> {
+        check(&self.store, &self.keyspace)?;
         let version = self.version();
         let tree = version.tree(self.keyspace.tree);
         let settings = self.keyspace.settings();

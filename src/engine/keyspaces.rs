@@ -71,6 +71,7 @@ impl Store {
             self.edit_taken(catalog, Edit { changes: vec![change], ..Edit::default() })?;
             keyspace.set_settings(settings);
             // A merge may be due by the new ones that was not by the old.
+            self.measure_pressure();
             self.work.moved.notify();
         }
         Ok(())

@@ -93,7 +93,8 @@ impl Job for MergeWork {
             Ok(true) => Turn::Again,
             Ok(false) => idle(seen, None),
             Err(error) => {
-                if let Some(tree) = self.tree {
+                // Of a keyspace that was dropped nothing can fail.
+                if let Some(tree) = self.tree.filter(|tree| store.keyspace_of(*tree).is_some()) {
                     store.work.set_error(Kind::Merge(tree), Some(error));
                 }
                 self.stop(store);

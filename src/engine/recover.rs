@@ -290,7 +290,7 @@ impl Parts {
             None => Writer::read_only(Arc::clone(&views), secret.clone(), last),
         };
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
-        let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition };
+        let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition, ingests: 0 };
         Ok(Store {
             epoch,
             store_id: live.store_id,

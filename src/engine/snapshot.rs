@@ -122,10 +122,15 @@ impl Store {
 
     /// The present view, counted, and the bound that goes with it.
     pub(super) fn now(&self) -> (Arc<View>, Sequence) {
-        let pin = self.epoch.pin();
-        let view = self.views.load(&pin).counted();
-        // The bound after the view: see `levels::view`.
-        (view, self.writer.visible())
+        loop {
+            let pin = self.epoch.pin();
+            let view = self.views.load(&pin);
+            // The bound after the view, and the version still the same: see `levels::view`.
+            let bound = self.writer.visible();
+            if Arc::ptr_eq(&view.get().version, &self.views.load(&pin).get().version) {
+                return (view.counted(), bound);
+            }
+        }
     }
 
     /// The view of a point, for what outlives a pin.

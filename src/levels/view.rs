@@ -8,6 +8,9 @@
 //! 1. Everything in a newer generation is newer than everything in an older one, and that newer than all
 //!    tables.
 //! 2. A batch lies wholly in one generation, so a view and a bound at or after it see all of it or none.
+//! 3. An ingest has no sequence number: it is in a version or not. A view whose version was still the present
+//!    one after the bound was read has every ingest that is older than a write within the bound. Who looks
+//!    for one key needs no more than a bound after the view: the newer write hides the ingest.
 
 use crate::base::epoch::{Epoch, Loaded, Pin, Published};
 use crate::base::sync::{Arc, Mutex};
