@@ -34,6 +34,7 @@ mod ranges;
 mod ratio;
 mod reads;
 mod rng;
+mod salvage;
 mod snapshots;
 mod support;
 mod threads;

@@ -42,7 +42,7 @@ use crate::base::id::{FileKind, SEQUENCE_MAX, Sequence};
 
 use super::header::{FileHeader, PAGE_BYTES};
 
-pub(crate) use scan::{Expected, Scan, Tail, every_record, scan};
+pub(crate) use scan::{Expected, Record, Scan, Tail, every_record, scan};
 
 /// Offset of the first record.
 pub(crate) const RECORDS_FROM: u64 = 3 * PAGE_BYTES as u64;

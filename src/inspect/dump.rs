@@ -7,7 +7,9 @@ use crate::base::error::{Corrupt, Error, Result};
 use crate::base::id::{FileKind, FileName, ItemKind};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
-use crate::format::frames::{FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, Slot, every_record, record_bytes};
+use crate::format::frames::{
+    FRAMED_BYTES_MAX, FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, Slot, every_record, record_bytes,
+};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::Items;
 use crate::format::manifest::{Change, Changes};
@@ -98,6 +100,10 @@ pub(crate) fn dump_in(storage: &Arc<dyn Storage>, file: FileName, tell: &mut dyn
         Ok(header) => header,
         Err(error) => return dump.part(0, bytes, "header", Err(error)),
     };
+    if bytes > FRAMED_BYTES_MAX && !matches!(file.kind, FileKind::Table | FileKind::History) {
+        let error = Error::corrupt(file, 0, "the file's length", FRAMED_BYTES_MAX, bytes);
+        return dump.part(0, bytes, "file", Err(error));
+    }
     let says = format!("{:?}, store {:032x}, uid {:016x}", file.kind, header.store_id, header.uid);
     dump.part(0, PAGE_BYTES as u64, "header", Ok(says))?;
     match file.kind {
@@ -170,8 +176,13 @@ impl Dump<'_> {
             } else {
                 let name = "edit";
                 self.part(record.offset, record_bytes, name, Ok(format!("number {}", record.sequence)))?;
-                for change in Changes::new(self.file, base, record.payload)? {
-                    self.part(base, 0, "change", change.map(|change| says(&change)))?;
+                match Changes::new(self.file, base, record.payload) {
+                    Err(error) => self.part(base, 0, "change", Err(error))?,
+                    Ok(changes) => {
+                        for change in changes {
+                            self.part(base, 0, "change", change.map(|change| says(&change)))?;
+                        }
+                    }
                 }
             }
             at = record.offset + record_bytes;

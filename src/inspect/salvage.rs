@@ -8,7 +8,7 @@
 //! report names those keys.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::base::error::{Corrupt, Error, Result};
@@ -16,20 +16,20 @@ use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, Sequence, TreeId
 use crate::base::settings::{KeyspaceSettings, StoreSettings};
 use crate::base::sync::Arc;
 use crate::engine::keyspaces::restored;
-use crate::engine::{Env, Mode, OpenOptions, Store, Until, recover};
-use crate::format::frames::{FRAMED_BYTES_MAX, every_record};
+use crate::engine::{Env, Mode, OpenOptions, Store, Until};
+use crate::format::frames::{Expected, FRAMED_BYTES_MAX, Record, every_record, scan};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log;
 use crate::format::manifest::State;
 use crate::format::store::Live;
 use crate::format::table::footer::Span;
-use crate::io::storage::{Entry, Storage, read_whole};
-use crate::levels::manifest::ManifestFile;
+use crate::io::storage::{Entry, Storage};
+use crate::levels::manifest::{ManifestFile, Rescued};
 use crate::levels::store::StoreFile;
-use crate::table::{Good, GoodItems, TableIdentity, good_extents, slice_spans};
+use crate::table::{Good, GoodItems, TableIdentity, good_extents, read_past_faults, slice_spans};
 use crate::write::batch::Items;
 
-use super::verify::{AtRisk, Finding, Progress, Report, verify_in};
+use super::verify::{AtRisk, Finding, Progress, Report, lock, verify_in};
 
 /// Writes go out together up to this much.
 const BATCH_BYTES: usize = 256 << 10;
@@ -69,7 +69,8 @@ pub struct Salvaged {
 /// Makes a store in `to`, which must be missing or empty, of everything in the store `from` that reads back.
 /// `from` must not be open for writing, and is not changed.
 ///
-/// Keyspaces whose names are lost are called `recovered-` and their number. `progress` is told of the check
+/// Keyspaces whose names are lost are called `recovered-` and their number; so may be one that was dropped,
+/// if the manifest is damaged where it said so. `progress` is told of the check
 /// that comes first, then of each file that is read.
 ///
 /// # Errors
@@ -121,10 +122,22 @@ pub(crate) fn salvage_in(
         }
         error => Err(error),
     })?;
-    match recover::lock(from, Mode::ReadOnly) {
+    match lock(from) {
         Ok(()) | Err(Error::Corrupt(_)) => {}
         Err(error) => return Err(error),
     }
+    let salvaged = salvage_locked(from, to, settings, report, progress);
+    from.storage.unlock();
+    salvaged
+}
+
+fn salvage_locked(
+    from: &Env,
+    to: Env,
+    settings: StoreSettings,
+    report: Report,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Salvaged> {
     if to.storage.exists()?
         && let Some(found) = to.storage.list()?.into_iter().next()
     {
@@ -132,7 +145,6 @@ pub(crate) fn salvage_in(
             Entry::Ours(file) => file.to_string(),
             Entry::Foreign(name) => name,
         };
-        from.storage.unlock();
         return Err(Error::Foreign { path: to.storage.path(), found });
     }
     let target = Store::open(to, OpenOptions::new(settings, Mode::CreateIfMissing))?;
@@ -147,7 +159,6 @@ pub(crate) fn salvage_in(
     };
     let done = salvage.all();
     let salvaged = salvage.salvaged;
-    from.storage.unlock();
     let closed = target.close();
     done.and(closed).map(|()| salvaged)
 }
@@ -164,11 +175,15 @@ struct Salvage<'s> {
 }
 
 /// What the manifest says, or what is left of it.
+#[derive(Default)]
 struct Known {
     state: State,
     store_id: u128,
     /// Nothing of the manifest is missing.
     is_whole: bool,
+    dropped: BTreeSet<KeyspaceId>,
+    /// Slices that did not fit what is left of the manifest.
+    unplaced: BTreeSet<(u64, u32)>,
 }
 
 /// A slice that is to be written again.
@@ -179,8 +194,9 @@ struct Source {
     store_id: u128,
     tree: TreeId,
     index: u32,
-    /// Bounds of all slices of the file, where the manifest says them.
-    bounds: Vec<Bounds>,
+    /// Bounds of the slices of the file, where the manifest says them: of those that were removed it does
+    /// not.
+    bounds: BTreeMap<u32, Bounds>,
 }
 
 /// First and last key; `None` if there is no last.
@@ -218,7 +234,7 @@ impl Salvage<'_> {
                     Some(FileHeader { kind: FileKind::Manifest, store_id: *store_id, uid: manifest.uid });
                 manifests.push(FileName::new(FileKind::Manifest, manifest.number));
             }
-            Ok(None) | Err(Error::Corrupt(_) | Error::Foreign { .. }) => {
+            Ok(None) | Err(Error::Corrupt(_) | Error::Foreign { .. } | Error::Io { .. }) => {
                 manifests = self.files(FileKind::Manifest)?
             }
             Err(error) => return Err(error),
@@ -227,18 +243,18 @@ impl Salvage<'_> {
         let mut best: Option<Known> = None;
         for file in manifests.into_iter().rev() {
             match ManifestFile::rescue(storage, file, header) {
-                Ok((state, header, is_whole)) => {
+                Ok(Rescued { state, header, is_whole, dropped, unplaced }) => {
                     let is_better = best.as_ref().is_none_or(|best| is_whole && !best.is_whole);
                     if is_better && !state.keyspaces.is_empty() {
-                        best = Some(Known { state, store_id: header.store_id, is_whole });
+                        let store_id = header.store_id;
+                        best = Some(Known { state, store_id, is_whole, dropped, unplaced });
                     }
                 }
-                Err(Error::Corrupt(_)) => self.salvaged.unused.push(file.to_string()),
+                Err(Error::Corrupt(_) | Error::Io { .. }) => self.salvaged.unused.push(file.to_string()),
                 Err(error) => return Err(error),
             }
         }
-        let nothing = Known { state: State::default(), store_id: 0, is_whole: false };
-        let known = best.unwrap_or(nothing);
+        let known = best.unwrap_or_default();
         self.salvaged.is_order_known = known.is_whole;
         Ok(known)
     }
@@ -261,8 +277,10 @@ impl Salvage<'_> {
         for (number, table) in &known.state.tables {
             let file = table.file(*number);
             let Some(bytes) = self.from.length(file)? else { continue };
-            let bounds: Vec<Bounds> =
-                table.slices.values().map(|slice| (slice.min_key.clone(), slice.max_key.clone())).collect();
+            let slices = table.slices.iter();
+            let bounds: BTreeMap<u32, Bounds> = slices
+                .map(|(index, slice)| (*index, (slice.min_key.clone(), slice.max_key.clone())))
+                .collect();
             for (index, slice) in &table.slices {
                 let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
                 let (uid, store_id, bounds) = (table.uid, known.store_id, bounds.clone());
@@ -281,7 +299,10 @@ impl Salvage<'_> {
     /// Tables that what is left of the manifest does not name.
     fn add_unplaced(&mut self, known: &Known, sources: &mut Vec<Source>) -> Result<()> {
         for file in self.files(FileKind::Table)? {
-            if known.state.tables.contains_key(&file.number) {
+            let is_named = known.state.tables.contains_key(&file.number);
+            let is_sought = |index: u32| !is_named || known.unplaced.contains(&(file.number, index));
+            let mut all = known.unplaced.range((file.number, 0)..=(file.number, u32::MAX));
+            if is_named && all.next().is_none() {
                 continue;
             }
             let bytes = self.from.length(file)?.unwrap_or(0);
@@ -292,8 +313,10 @@ impl Salvage<'_> {
             match spans {
                 Ok((store_id, uid, spans)) => {
                     self.salvaged.unplaced.push(file.to_string());
-                    for ((tree, _), index) in spans.into_iter().zip(0..) {
-                        let bounds = Vec::new();
+                    for ((tree, _), index) in
+                        spans.into_iter().zip(0..).filter(|(_, index)| is_sought(*index))
+                    {
+                        let bounds = BTreeMap::new();
                         sources.push(Source { file, uid, bytes, store_id, tree, index, bounds });
                     }
                 }
@@ -321,8 +344,8 @@ impl Salvage<'_> {
         if let Some(tree) = trees.get(&id) {
             return Ok(Some(*tree));
         }
-        let has_names = !known.state.keyspaces.is_empty();
-        if known.is_whole || (has_names && id.0 < known.state.next_keyspace) {
+        // Where edits are missing, one that is not there may be one whose creation is.
+        if known.is_whole || known.dropped.contains(&id) {
             return Ok(None);
         }
         let tree = self.keyspace(&format!("recovered-{}", id.0), KeyspaceSettings::default())?;
@@ -353,7 +376,7 @@ impl Salvage<'_> {
             Some((_, span)) => (span, None),
             None => {
                 let span = Span { offset: page, bytes: bytes.saturating_sub(page) };
-                (span, Some(Places { bounds: &source.bounds, at: 0, last: None }))
+                (span, Some(Places { bounds: &source.bounds, at: 0, last: None, is_behind: false }))
             }
         };
         // Ranges hide nothing in their own table, and come behind the items in the file.
@@ -362,21 +385,29 @@ impl Salvage<'_> {
                 places.iter_mut().for_each(|places| places.go_to(&items));
                 Ok(())
             }
-            Good::Ranges(_) if places.as_ref().is_some_and(|places| places.at != source.index as usize) => {
+            Good::Other => {
+                places.iter_mut().for_each(|places| places.is_behind = true);
                 Ok(())
             }
             Good::Ranges(ranges) => {
+                places.iter_mut().for_each(|places| places.is_behind = true);
+                if places.as_ref().is_some_and(|places| places.at != source.index) {
+                    return Ok(());
+                }
                 ranges.iter().try_for_each(|(start, end)| self.write(tree, ItemKind::DeleteRange, start, end))
             }
         })?;
         if let Some(places) = &mut places {
-            (places.at, places.last) = (0, None);
+            (places.at, places.last, places.is_behind) = (0, None, false);
         }
         good_extents(&*from, (file, uid, span), &mut |_, good| {
-            let Good::Items(items) = good else { return Ok(()) };
+            let Good::Items(items) = good else {
+                places.iter_mut().for_each(|places| places.is_behind = true);
+                return Ok(());
+            };
             if let Some(places) = &mut places {
                 places.go_to(&items);
-                if places.at != source.index as usize {
+                if places.at != source.index {
                     return Ok(());
                 }
             }
@@ -420,8 +451,19 @@ impl Salvage<'_> {
             self.salvaged.unused.push(file.to_string());
             return Ok(());
         }
-        let bytes = read_whole(&**self.from, file, bytes)?;
-        for record in every_record(&header, &bytes) {
+        let mut read = vec![0; bytes as usize];
+        read_past_faults(&**self.from, file, 0, &mut read)?;
+        // Records behind a sound log's end, or behind where it was sealed, were never taken up by the store.
+        let log = known.state.logs.get(&file.number).filter(|log| log.uid == header.uid);
+        let promise = log.and_then(|log| log.promise);
+        let boot_id = self.from.boot_id();
+        let expected = Expected { file, header, bytes: read.len() as u64, promise, boot_id };
+        let records: Vec<Record<'_>> = match scan(&expected, &read) {
+            Ok(found) => found.records().collect(),
+            Err(_) => every_record(&header, &read),
+        };
+        let is_used = |record: &Record<'_>| promise.is_none_or(|end| record.offset < end.bytes);
+        for record in records.into_iter().filter(is_used) {
             let Ok(items) = log::Items::new(record.payload) else { continue };
             for (item, sequence) in items.zip(record.sequence..) {
                 if Sequence::le(&sequence, &known.state.flushed) {
@@ -451,23 +493,27 @@ impl Salvage<'_> {
     }
 }
 
-/// Which slice of a file a block is in, where no footer says so: slices are in the order of the file, and
-/// the keys of each ascend within its bounds.
+/// Which slice of a file a block is in, where no footer says so: slices are in the order of the file, other
+/// parts come behind the items of each, and its keys ascend within its bounds. Of slices that the manifest
+/// does not name any more the bounds are not known.
 struct Places<'b> {
-    bounds: &'b [Bounds],
-    at: usize,
+    bounds: &'b BTreeMap<u32, Bounds>,
+    at: u32,
     /// The last key of the block before.
     last: Option<Vec<u8>>,
+    /// Another part was seen since that block.
+    is_behind: bool,
 }
 
 impl Places<'_> {
     fn go_to(&mut self, items: &GoodItems<'_>) {
         let (first, last) = (items.item(0).0, items.item(items.count() - 1).0);
-        if self.last.as_ref().is_some_and(|before| first <= *before) {
+        let is_behind = std::mem::take(&mut self.is_behind);
+        if self.last.as_ref().is_some_and(|before| is_behind || first <= *before) {
             self.at += 1;
         }
         let is_in = |(min, max): &Bounds| **min <= *first && max.as_ref().is_none_or(|max| *last <= **max);
-        while self.bounds.get(self.at).is_some_and(|bounds| !is_in(bounds)) {
+        while self.bounds.get(&self.at).is_some_and(|bounds| !is_in(bounds)) {
             self.at += 1;
         }
         self.last = Some(last);

@@ -17,7 +17,7 @@ use crate::io::storage::Storage;
 use crate::levels::manifest::ManifestFile;
 use crate::levels::store::StoreFile;
 use crate::levels::version::Placed;
-use crate::table::{Damage, TableIdentity, scrub};
+use crate::table::{Damage, TableIdentity, corrupt, scrub};
 use crate::wal::replay::Chain;
 
 /// What a check of a store found.
@@ -100,7 +100,9 @@ pub struct Finding {
 pub enum AtRisk {
     /// Nothing: no read looks there.
     Nothing,
-    /// Reads between these keys answer `Corrupt`, where this table has to be asked.
+    /// Reads between these keys answer `Corrupt`, where this table has to be asked. Where the damage is to
+    /// what is read of a table when the store is opened (its length, header, end, range tombstones), the
+    /// store is not opened.
     Keys {
         /// The keyspace's name.
         keyspace: String,
@@ -174,7 +176,7 @@ pub fn verify(path: impl AsRef<Path>, progress: impl FnMut(&Progress)) -> Result
 /// As [`verify`], in a world of the caller's.
 pub(crate) fn verify_in(env: &Env, mut progress: impl FnMut(&Progress)) -> Result<Report> {
     let mut check = Check::new(&env.storage, &mut progress);
-    match recover::lock(env, Mode::ReadOnly) {
+    match lock(env) {
         Ok(()) => {}
         Err(error) => {
             check.find(error, AtRisk::Store)?;
@@ -200,6 +202,20 @@ pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) ->
     check.logs(&state, &moment.live, |number| store.names_log(number))?;
     drop(moment.view);
     Ok(check.report)
+}
+
+/// Keeps writers away. Without a file LOCK none is there, nor was since the files were copied here.
+pub(super) fn lock(env: &Env) -> Result<()> {
+    match recover::lock(env, Mode::ReadOnly) {
+        Err(Error::Missing { .. })
+            if env.storage.exists()?
+                && env.storage.length(FileName::STORE)?.is_some()
+                && env.storage.length(FileName::LOCK)?.is_none() =>
+        {
+            Ok(())
+        }
+        locked => locked,
+    }
 }
 
 /// A check under way.
@@ -230,8 +246,9 @@ impl<'c> Check<'c> {
     }
 
     fn tables(&mut self, state: &State, live: &Live) -> Result<()> {
-        let logs_bytes: u64 = state.logs.values().map(|log| log.bytes).sum();
-        self.total_bytes = logs_bytes + state.tables.values().map(|table| table.bytes).sum::<u64>();
+        let files = state.logs.values().map(|log| log.bytes);
+        let files = files.chain(state.tables.values().map(|table| table.bytes));
+        self.total_bytes = files.fold(0, u64::saturating_add);
         let secret = HashSecret::expand(live.hash_secret);
         for (number, table) in &state.tables {
             let file = table.file(*number);
@@ -264,7 +281,7 @@ impl<'c> Check<'c> {
                 }
             }
             self.report.tables += 1;
-            self.report.bytes += table.bytes;
+            self.report.bytes = self.report.bytes.saturating_add(table.bytes);
         }
         Ok(())
     }
@@ -296,7 +313,7 @@ impl<'c> Check<'c> {
                 return Ok(());
             }
             self.report.logs += 1;
-            self.report.bytes += log.bytes;
+            self.report.bytes = self.report.bytes.saturating_add(log.bytes);
         }
         Ok(())
     }
@@ -308,13 +325,8 @@ impl<'c> Check<'c> {
 
     /// Damage is a finding, any other error the check's own.
     fn find(&mut self, error: Error, at_risk: AtRisk) -> Result<()> {
-        match error {
-            Error::Corrupt(damage) => {
-                self.report.findings.push(Finding { damage: *damage, at_risk });
-                Ok(())
-            }
-            other => Err(other),
-        }
+        self.report.findings.push(Finding { damage: corrupt(error)?, at_risk });
+        Ok(())
     }
 }
 

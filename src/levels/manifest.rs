@@ -8,8 +8,10 @@
 //! before anything is appended to a loaded file, or done on account of what it says, what was read is made
 //! durable and what a torn write left is zeroed.
 
+use std::collections::BTreeSet;
+
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileKind, FileName, Sequence};
+use crate::base::id::{FileKind, FileName, KeyspaceId, Sequence};
 use crate::format::frames::{
     Expected, FRAMED_BYTES_MAX, Framer, RECORD_HEAD_BYTES, RECORDS_FROM, Tail, every_record, record_bytes,
     scan,
@@ -32,6 +34,19 @@ pub(crate) struct ManifestIdentity {
     pub(crate) store_id: u128,
     /// Smallest length of the file.
     pub(crate) bytes_min: u64,
+}
+
+/// What is left of a manifest.
+#[derive(Debug)]
+pub(crate) struct Rescued {
+    pub(crate) state: State,
+    pub(crate) header: FileHeader,
+    /// Nothing is missing.
+    pub(crate) is_whole: bool,
+    /// Keyspaces that were dropped, as far as that can be read.
+    pub(crate) dropped: BTreeSet<KeyspaceId>,
+    /// Slices, by table and index, that could be read but did not fit what is left of the state.
+    pub(crate) unplaced: BTreeSet<(u64, u32)>,
 }
 
 /// A manifest, open for appending.
@@ -137,8 +152,7 @@ impl ManifestFile {
     }
 
     /// What can be made out of a manifest that does not load, or that STORE does not lead to: the state after
-    /// every change that can be read and fits, and whether that is all of them. `header`: what STORE says of
-    /// it, else its own is trusted.
+    /// every change that can be read and fits. `header`: what STORE says of it, else its own is trusted.
     ///
     /// # Errors
     /// `Corrupt` if not even the header can be read, `Io`.
@@ -146,7 +160,7 @@ impl ManifestFile {
         storage: &dyn Storage,
         file: FileName,
         header: Option<FileHeader>,
-    ) -> Result<(State, FileHeader, bool)> {
+    ) -> Result<Rescued> {
         let length = storage.length(file)?.unwrap_or(0).min(FRAMED_BYTES_MAX);
         let mut bytes = read_whole(storage, file, length)?;
         let header = match header {
@@ -160,15 +174,29 @@ impl ManifestFile {
         let expected = Expected { file, header, bytes: length, promise: None, boot_id };
         let mut is_whole = scan(&expected, &bytes).is_ok();
         let mut state = State::default();
+        let (mut dropped, mut unplaced) = (BTreeSet::new(), BTreeSet::new());
         for (record, number) in every_record(&header, &bytes).into_iter().zip(1..) {
             is_whole &= record.sequence == number;
             let base = record.offset + RECORD_HEAD_BYTES as u64;
             for change in Changes::new(file, base, record.payload).into_iter().flatten() {
-                is_whole &= change.is_ok_and(|change| state.apply(&change).is_ok());
+                let Ok(change) = change else {
+                    is_whole = false;
+                    continue;
+                };
+                let is_applied = state.apply(&change).is_ok();
+                is_whole &= is_applied;
+                match change {
+                    Change::DropKeyspace { id } => _ = dropped.insert(id),
+                    Change::Slice { table, index, .. } if !is_applied => {
+                        _ = unplaced.insert((table, index));
+                    }
+                    Change::SliceRemoved { table, index } => _ = unplaced.remove(&(table, index)),
+                    _ => {}
+                }
             }
         }
         is_whole &= state.check().is_ok();
-        Ok((state, header, is_whole))
+        Ok(Rescued { state, header, is_whole, dropped, unplaced })
     }
 
     pub(crate) fn file(&self) -> FileName {

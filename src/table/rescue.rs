@@ -5,13 +5,16 @@
 //! 1.1 MiB each.
 
 use crate::base::checksum::Context;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, ItemKind, TreeId};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::format::table::data::{self, Layout};
-use crate::format::table::footer::Span;
+use crate::format::table::footer::{Footer, SliceEntry, Span};
 use crate::format::table::ranges::{Ranges, claimed_bytes};
-use crate::format::table::{DATA_BLOCK_BYTES_MAX, RANGES_TAG, UNIT_BYTES, check_seal, claimed_tag};
+use crate::format::table::{
+    DATA_BLOCK_BYTES_MAX, FOOTER_TAG, PAGE_BYTES, RANGES_TAG, UNIT_BYTES, check_seal, claimed_tag,
+    extent_bytes,
+};
 use crate::io::storage::Storage;
 
 use super::build::TableIdentity;
@@ -26,6 +29,8 @@ const WINDOW_BYTES: usize = 4 << 20;
 pub(crate) enum Good<'g> {
     Items(GoodItems<'g>),
     Ranges(Ranges),
+    /// A part that comes behind the items of a slice.
+    Other,
 }
 
 /// The items of a block, in order.
@@ -59,12 +64,12 @@ pub(crate) fn good_extents(
     const { assert!(WINDOW_BYTES > 2 * DATA_BLOCK_BYTES_MAX, "a block fits the window") };
     let mut window = AlignedBytes::new(WINDOW_BYTES);
     let (mut start, mut filled) = (0u64, 0usize);
-    let (mut at, bytes) = (span.offset, span.end());
+    let (mut at, bytes) = (span.offset, span.end() / UNIT_BYTES as u64 * UNIT_BYTES as u64);
     while at + UNIT_BYTES as u64 <= bytes {
         let held = (start + filled as u64).saturating_sub(at);
         if held < 2 * DATA_BLOCK_BYTES_MAX as u64 && start + (filled as u64) < bytes || filled == 0 {
             let wanted = (bytes - at).min(WINDOW_BYTES as u64) as usize / UNIT_BYTES * UNIT_BYTES;
-            (start, filled) = (at, storage.read(file, at, &mut window[..wanted])?);
+            (start, filled) = (at, read_past_faults(storage, file, at, &mut window[..wanted])?);
             if filled < UNIT_BYTES {
                 return Ok(());
             }
@@ -75,6 +80,10 @@ pub(crate) fn good_extents(
             here,
         ) {
             None => UNIT_BYTES as u64,
+            Some((length, Extent::Other)) => {
+                take(at, Good::Other)?;
+                length as u64
+            }
             Some((length, Extent::Ranges(ranges))) => {
                 take(at, Good::Ranges(ranges))?;
                 length as u64
@@ -93,6 +102,8 @@ enum Extent {
     /// Decompressed, if it was compressed.
     Block(Option<Vec<u8>>),
     Ranges(Ranges),
+    /// A page of a filter or of fences.
+    Other,
 }
 
 /// The good extent at the beginning of `bytes`, with its length.
@@ -104,6 +115,14 @@ fn good_at(at: &BlockAddress, bytes: &[u8]) -> Option<(usize, Extent)> {
         let mut ranges = Ranges::default();
         ranges.decode_extent(extent).ok()?;
         return Some((length, Extent::Ranges(ranges)));
+    }
+    let is_page = |kind: &BlockKind| claimed_tag(bytes) == Some(*kind as u8);
+    if let Some(kind) = [BlockKind::Filter, BlockKind::Fence].into_iter().find(is_page) {
+        let context = Context { file_uid: at.file_uid, offset: at.offset, tag: kind as u8 };
+        let mut lengths = (UNIT_BYTES..=PAGE_BYTES).step_by(UNIT_BYTES);
+        let is_good =
+            |length: &usize| bytes.get(..*length).is_some_and(|page| check_seal(page, context).is_ok());
+        return lengths.find(is_good).map(|length| (length, Extent::Other));
     }
     if claimed_tag(bytes) != Some(BlockKind::Data as u8) {
         return None;
@@ -128,6 +147,64 @@ pub(crate) fn slice_spans(
     identity: TableIdentity,
     bytes: u64,
 ) -> Result<Vec<(TreeId, Span)>> {
-    let contents = Contents::read(storage, identity, bytes, None)?;
-    Ok(contents.slices.iter().map(|slice| (slice.entry.tree, slice.entry.span())).collect())
+    let slices: Vec<SliceEntry> = match Contents::read(storage, identity, bytes, None) {
+        Ok(contents) => contents.slices.into_iter().map(|slice| slice.entry).collect(),
+        Err(error) => match footer(storage, identity, bytes)? {
+            Some(footer) => footer.slices,
+            None => return Err(error),
+        },
+    };
+    Ok(slices.iter().map(|slice| (slice.tree, slice.span())).collect())
+}
+
+/// The good footer nearest to the end of the file, whatever is behind it and before it.
+fn footer(storage: &dyn Storage, identity: TableIdentity, bytes: u64) -> Result<Option<Footer>> {
+    let unit = UNIT_BYTES as u64;
+    let end = bytes / unit * unit;
+    let start = end.saturating_sub(WINDOW_BYTES as u64);
+    let mut window = AlignedBytes::new((end - start) as usize);
+    let filled = read_past_faults(storage, identity.file, start, &mut window)?;
+    let window = &window[..filled];
+    for at in (0..window.len() / UNIT_BYTES).rev().map(|index| index * UNIT_BYTES) {
+        let here = &window[at..];
+        if claimed_tag(here) != Some(FOOTER_TAG) {
+            continue;
+        }
+        let Some(used) = here.get(8..12).and_then(|used| used.first_chunk::<4>()) else { continue };
+        let offset = start + at as u64;
+        let context = Context { file_uid: identity.uid, offset, tag: FOOTER_TAG };
+        let extent = here.get(..extent_bytes(u32::from_le_bytes(*used) as usize));
+        let good = extent.filter(|extent| check_seal(extent, context).is_ok());
+        if let Some(Ok(footer)) = good.map(|extent| Footer::decode(extent, offset)) {
+            return Ok(Some(footer));
+        }
+    }
+    Ok(None)
+}
+
+/// As `read`; zeros stand where the device cannot read, page by page.
+///
+/// # Errors
+/// Any but `Io`.
+pub(crate) fn read_past_faults(
+    storage: &dyn Storage,
+    file: FileName,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<usize> {
+    match storage.read(file, offset, buffer) {
+        Err(Error::Io { .. }) => {}
+        read => return read,
+    }
+    let mut done = 0;
+    for page in buffer.chunks_mut(PAGE_BYTES) {
+        match storage.read(file, offset + done as u64, page) {
+            Ok(read) if read < page.len() => return Ok(done + read),
+            Ok(_) => {}
+            Err(Error::Io { .. }) => page.fill(0),
+            Err(error) => return Err(error),
+        }
+        done += page.len();
+    }
+    Ok(done)
 }

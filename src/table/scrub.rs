@@ -385,7 +385,10 @@ impl Scrub<'_> {
         let extents = read_exact(self.storage.as_ref(), table.file().name(), span)?;
         let mut extents = &extents[..];
         while !extents.is_empty() {
-            let bytes = claimed_bytes(extents).expect("opening looked at them");
+            // Opening looked at them, but a failing device may answer otherwise now.
+            let at = span.end() - extents.len() as u64;
+            let bytes =
+                claimed_bytes(extents).map_err(|bad| Error::malformed(table.file().name(), at, bad))?;
             let (extent, rest) = extents.split_at(bytes);
             self.add_checksum(extent);
             extents = rest;
@@ -506,16 +509,32 @@ impl Window {
         if self.bytes.len() < wanted || self.bytes.len() > CHUNK_BYTES.max(wanted) {
             self.bytes = AlignedBytes::new(wanted);
         }
-        fill_exact(storage.as_ref(), table.file().name(), offset, &mut self.bytes[..wanted])?;
-        (self.offset, self.filled) = (offset, wanted);
+        self.filled = 0;
+        let name = table.file().name();
+        let filled = match fill_exact(storage.as_ref(), name, offset, &mut self.bytes[..wanted]) {
+            // What cannot be read may be behind what is asked for.
+            Err(Error::Io { .. }) if wanted > bytes => {
+                fill_exact(storage.as_ref(), name, offset, &mut self.bytes[..bytes])?;
+                bytes
+            }
+            filled => filled.map(|()| wanted)?,
+        };
+        (self.offset, self.filled) = (offset, filled);
         Ok(&self.bytes[..bytes])
     }
 }
 
-/// The damage that an error tells of; another error is the caller's.
-fn corrupt(error: Error) -> Result<Corrupt> {
+/// The damage that an error tells of; another error is the caller's. What a device cannot read is damage.
+pub(crate) fn corrupt(error: Error) -> Result<Corrupt> {
     match error {
         Error::Corrupt(corrupt) => Ok(*corrupt),
+        Error::Io { operation: "read", file, offset, source } => Ok(Corrupt {
+            file,
+            offset,
+            what: "bytes that can be read",
+            expected: "some".to_owned(),
+            found: source.to_string(),
+        }),
         other => Err(other),
     }
 }
