@@ -98,6 +98,13 @@ fn what_is_not_there_is_passed_over() {
     salvage(&files, |salvaged, db| {
         assert_eq!((salvaged.writes, db.keyspaces().len()), (0, 3));
     });
+    let (scratch, target) = (Scratch::new(), Scratch::new());
+    write_files(&scratch.data(), &files);
+    fs::create_dir(scratch.data().join(&table)).expect("makes");
+    let report = inspect::verify(scratch.data(), |_| {}).expect("a file is no error of the check");
+    assert!(report.findings.iter().all(|one| one.damage.file == table) && report.findings.len() == 3);
+    let salvaged = inspect::salvage(scratch.data(), target.data(), |_| {}).expect("nor of a salvage");
+    assert_eq!(salvaged.writes, 0);
     let (scratch, full) = (Scratch::new(), Scratch::new());
     write_files(&scratch.data(), &files);
     fs::create_dir_all(full.data()).expect("makes");

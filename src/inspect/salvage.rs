@@ -276,7 +276,7 @@ impl Salvage<'_> {
         let mut placed = Vec::new();
         for (number, table) in &known.state.tables {
             let file = table.file(*number);
-            let Some(bytes) = self.from.length(file)? else { continue };
+            let Some(bytes) = self.length(file) else { continue };
             let slices = table.slices.iter();
             let bounds: BTreeMap<u32, Bounds> = slices
                 .map(|(index, slice)| (*index, (slice.min_key.clone(), slice.max_key.clone())))
@@ -305,7 +305,7 @@ impl Salvage<'_> {
             if is_named && all.next().is_none() {
                 continue;
             }
-            let bytes = self.from.length(file)?.unwrap_or(0);
+            let Some(bytes) = self.length(file) else { continue };
             let spans = self.header(file).and_then(|FileHeader { store_id, uid, .. }| {
                 let spans = slice_spans(&**self.from, TableIdentity { file, uid, store_id }, bytes)?;
                 Ok((store_id, uid, spans))
@@ -320,11 +320,29 @@ impl Salvage<'_> {
                         sources.push(Source { file, uid, bytes, store_id, tree, index, bounds });
                     }
                 }
-                Err(Error::Corrupt(_)) => self.salvaged.unused.push(file.to_string()),
-                Err(error) => return Err(error),
+                Err(_) => self.salvaged.unused.push(file.to_string()),
             }
         }
         Ok(())
+    }
+
+    /// The length of a file that can be read; one that is there and cannot be is not used.
+    fn length(&mut self, file: FileName) -> Option<u64> {
+        let mut unit = [0; 1];
+        match self.from.length(file).and_then(|length| match length {
+            None => Ok(None),
+            Some(_) => match self.from.read(file, 0, &mut unit) {
+                // A sector that fails is told from a file that does.
+                Ok(_) | Err(Error::Io { .. }) => Ok(length),
+                Err(error) => Err(error),
+            },
+        }) {
+            Ok(length) => length,
+            Err(_) => {
+                self.salvaged.unused.push(file.to_string());
+                None
+            }
+        }
     }
 
     fn header(&self, file: FileName) -> Result<FileHeader> {
@@ -426,15 +444,14 @@ impl Salvage<'_> {
             for (number, log) in &known.state.logs {
                 let file = log.file(*number);
                 let header = FileHeader { kind: FileKind::Log, store_id: known.store_id, uid: log.uid };
-                logs.push((file, header, self.from.length(file)?.unwrap_or(0)));
+                logs.extend(self.length(file).map(|bytes| (file, header, bytes)));
             }
             return Ok(logs);
         }
         for file in self.files(FileKind::Log)? {
             match self.header(file) {
-                Ok(header) => logs.push((file, header, self.from.length(file)?.unwrap_or(0))),
-                Err(Error::Corrupt(_)) => self.salvaged.unused.push(file.to_string()),
-                Err(error) => return Err(error),
+                Ok(header) => logs.extend(self.length(file).map(|bytes| (file, header, bytes))),
+                Err(_) => self.salvaged.unused.push(file.to_string()),
             }
         }
         Ok(logs)

@@ -277,7 +277,8 @@ impl<'c> Check<'c> {
                     let max = slice.max_key.as_deref();
                     let to = max.map_or(Bound::Unbounded, |max| Bound::Included(max.to_vec()));
                     let from = Bound::Included(slice.min_key.to_vec());
-                    self.find(error.clone(), AtRisk::Keys { keyspace: name(state, tree), from, to })?;
+                    let at_risk = AtRisk::Keys { keyspace: name(state, tree), from, to };
+                    self.report.findings.push(Finding { damage: of_file(file, error.clone()), at_risk });
                 }
             }
             self.report.tables += 1;
@@ -307,7 +308,8 @@ impl<'c> Check<'c> {
             });
             if let Err(error) = replayed {
                 if is_named(*number) {
-                    self.find(error, AtRisk::Writes { after: last })?;
+                    let at_risk = AtRisk::Writes { after: last };
+                    self.report.findings.push(Finding { damage: of_file(file, error), at_risk });
                 }
                 // What comes after it is not known to go on from here.
                 return Ok(());
@@ -328,6 +330,17 @@ impl<'c> Check<'c> {
         self.report.findings.push(Finding { damage: corrupt(error)?, at_risk });
         Ok(())
     }
+}
+
+/// One file that cannot be read for whatever reason is damaged; the others are checked all the same.
+fn of_file(file: FileName, error: Error) -> Corrupt {
+    corrupt(error).unwrap_or_else(|error| Corrupt {
+        file: file.to_string(),
+        offset: 0,
+        what: "the file",
+        expected: "one that can be read".to_owned(),
+        found: error.to_string(),
+    })
 }
 
 fn name(state: &State, tree: TreeId) -> String {

@@ -42,7 +42,7 @@ const EXPERIMENTS: &[Experiment] = &[
         name: "drizard-bloom",
         figures: "Drizard, figure 5",
         shows: "a Bloom filter of the whole store: reads of which half are missing, bits and hashes",
-        scale: 0.2,
+        scale: 0.1,
         run: drizard_parts::bloom,
     },
     Experiment {
