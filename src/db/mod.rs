@@ -291,7 +291,8 @@ impl Db {
     }
 
     /// Flushes, and merges every keyspace into one run without overwritten items and tombstones; waits for
-    /// it.
+    /// it. Writes that come meanwhile do not keep it; ingests that come before the next flush are merged too,
+    /// so that one after the other into the same keyspace, without end, keep it from ending.
     ///
     /// # Errors
     /// `ReadOnly`, `Latched`, `Full`, `Corrupt`, `Io`.

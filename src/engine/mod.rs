@@ -201,7 +201,7 @@ impl Store {
     }
 
     /// Flushes, then merges what is there at the call into one run a tree. What is written meanwhile does not
-    /// keep it.
+    /// keep it; an ingest does, as it has the number of the last flush.
     pub(crate) fn compact(&self) -> Result<()> {
         // What was ingested before anything was written counts as of the first write.
         let target = self.writer.visible().max(1);

@@ -399,13 +399,17 @@ impl Scrub<'_> {
 
     /// Zeros up to the next part. What stands there is read by nobody.
     fn gap(&mut self, table: &Arc<Table>, end: u64) -> Result<()> {
-        let span = Span { offset: self.at, bytes: end - self.at };
         let name = table.file().name();
-        let bytes = read_exact(self.storage.as_ref(), name, span)?;
-        if let Some(index) = bytes.iter().position(|byte| *byte != 0) {
-            let offset = self.at + index as u64;
-            let error = Error::corrupt(name, offset, "gap between parts", 0, bytes[index]);
-            self.note(table, error, None)?;
+        while self.at < end {
+            let span = Span { offset: self.at, bytes: (end - self.at).min(CHUNK_BYTES as u64) };
+            let bytes = read_exact(self.storage.as_ref(), name, span)?;
+            if let Some(index) = bytes.iter().position(|byte| *byte != 0) {
+                let offset = self.at + index as u64;
+                let error = Error::corrupt(name, offset, "gap between parts", 0, bytes[index]);
+                self.note(table, error, None)?;
+                break;
+            }
+            self.at = span.end();
         }
         self.at = end;
         Ok(())
