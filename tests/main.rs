@@ -6,6 +6,7 @@
 //!
 //! - `twin`: a model beside the store, over random operations and settings.
 //! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
+//! - `hostile`: keys and workloads chosen by an enemy.
 //! - `ranges`: what deleted ranges cost, and that nothing of them comes back.
 //! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
@@ -28,6 +29,7 @@ mod descriptors;
 mod explain;
 mod fixture;
 mod full_disk;
+mod hostile;
 mod limits;
 mod policies;
 mod ranges;

@@ -63,14 +63,14 @@ const EXPERIMENTS: &[Experiment] = &[
         name: "lemur-levels",
         figures: "Lemur, figures 1 and 2",
         shows: "size of the memory level and ratio, leveling and appending",
-        scale: 0.2,
+        scale: 1.0,
         run: lemur::levels,
     },
     Experiment {
         name: "lemur-bloom",
         figures: "Lemur, figures 3 and 4",
         shows: "bits and hashes of each level's Bloom filter",
-        scale: 0.2,
+        scale: 1.0,
         run: lemur::bloom,
     },
 ];
