@@ -417,7 +417,7 @@ fn files_are_their_owners() {
     }
 }
 
-/// The child of `one_writer_at_a_time`.
+/// The child of `f18_one_writer_at_a_time`.
 pub(crate) fn second_opener(data: &Path) {
     for builder in [small(data), reader(data)] {
         assert!(matches!(refused(builder), Error::Locked { .. }));
@@ -427,7 +427,7 @@ pub(crate) fn second_opener(data: &Path) {
 /// While a store is open for writing nobody else opens it, in this process or another; while it is open for
 /// reading only readers do. The first opener is not disturbed, and its end makes way.
 #[test]
-fn one_writer_at_a_time() {
+fn f18_one_writer_at_a_time() {
     let scratch = Scratch::new();
     let data = scratch.data();
     let db = small(&data).open().expect("a new store");

@@ -1,9 +1,11 @@
 //! Work that a test does in a process of its own: the test binary runs itself again with a role to play.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
-use super::{bad_input, descriptors, full_disk, limits};
+use super::{bad_input, descriptors, full_disk, kills, limits, openers};
 
 const ROLE: &str = "TRINE_TEST_ROLE";
 const DATA: &str = "TRINE_TEST_DATA";
@@ -11,6 +13,11 @@ const DATA: &str = "TRINE_TEST_DATA";
 /// Runs `role` on `data` in a process of its own, begun by `prefix` (a program and its arguments) if there is
 /// one.
 pub(crate) fn run(prefix: &[&str], role: &str, data: &Path) -> Output {
+    command(prefix, role, data).output().expect("the test binary runs")
+}
+
+/// What [`run`] runs.
+pub(crate) fn command(prefix: &[&str], role: &str, data: &Path) -> Command {
     let itself = std::env::current_exe().expect("a test has a binary");
     let mut command = match prefix.split_first() {
         None => Command::new(&itself),
@@ -21,7 +28,57 @@ pub(crate) fn run(prefix: &[&str], role: &str, data: &Path) -> Output {
         }
     };
     command.args(["--exact", "child::plays_its_role", "--nocapture", "--test-threads=1"]);
-    command.env(ROLE, role).env(DATA, data).output().expect("the test binary runs")
+    command.env(ROLE, role).env(DATA, data);
+    command
+}
+
+/// A child that goes on beside its parent, and goes with it.
+pub(crate) struct Running {
+    child: Child,
+    /// Comes once, with all that the child complained of, when the child has ended.
+    ended: Receiver<String>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Running {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the test binary runs");
+        let mut complaints = child.stderr.take().expect("it is piped");
+        let (told, ended) = channel();
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            std::io::Read::read_to_end(&mut complaints, &mut text).expect("a pipe is read to its end");
+            // Nobody may be left to be told.
+            let _ = told.send(String::from_utf8_lossy(&text).into_owned());
+        });
+        Running { child, ended }
+    }
+
+    /// Lets so much time go by; what the child complained of if it has ended.
+    pub(crate) fn let_go_on(&self, time: Duration) -> Option<String> {
+        match self.ended.recv_timeout(time) {
+            Ok(complaints) => Some(complaints),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(String::new()),
+        }
+    }
+
+    /// Kills it at once (SIGKILL), and waits until the kernel has taken it down.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        self.child.wait().expect("a child of this process");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 /// As [`run`]; fails the test if the child failed, and returns what it printed.
@@ -45,6 +102,11 @@ fn plays_its_role() {
         "full by mount" => full_disk::full_by_mount(&data),
         "few descriptors" => descriptors::with_few(&data),
         "load" => limits::load(&data),
+        "load until killed" => kills::load::child(&data),
+        "holder" => openers::holder(&data),
+        "forker" => openers::forker(&data),
+        "on read only" => openers::on_read_only(&data),
+        "power cuts" => kills::power::machine(&data),
         _ => panic!("no role {role:?}"),
     }
 }

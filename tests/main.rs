@@ -14,6 +14,8 @@
 //! - `world`: the simulated machine, and that a seed decides everything.
 //! - `policies`: merge policies, the age of deletes, queues.
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
+//! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
+//! - `kills`: a process killed at random under load, and a file system ended under it.
 //! - `fixture`: a store written by an earlier build still opens.
 //!
 //! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many.
@@ -30,10 +32,13 @@ mod explain;
 mod fixture;
 mod full_disk;
 mod hostile;
+mod kills;
 mod limits;
+mod openers;
 mod policies;
 mod ranges;
 mod ratio;
+mod raw;
 mod reads;
 mod rng;
 mod salvage;

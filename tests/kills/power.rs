@@ -1,0 +1,108 @@
+//! Power cuts on a real file system: ext4 on a loop device, ended without its journal being written, which is
+//! what xfstests do to simulate a crash. Whatever was only in the kernel's memory is lost, and the next mount
+//! replays the journal.
+//!
+//! The process that mounts has a mount namespace of its own and loop devices that go with their last use, so
+//! that nothing of it outlives the process, whatever ends it. Skipped, with a word, where that is not
+//! allowed.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::child;
+use crate::raw::end_file_system;
+use crate::support::Scratch;
+
+use super::check::Crash;
+use super::{Told, Victim, scale};
+
+const CYCLES: u64 = 10;
+const DISK_BYTES: u64 = 192 << 20;
+const SKIPPED: &str = "skipped:";
+
+/// Runs a program of the system; `false` if it fails or is not there.
+fn does(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// The disk image, and where it is mounted.
+struct Disk<'d> {
+    image: &'d str,
+    mounted: &'d str,
+}
+
+impl Disk<'_> {
+    fn mount(&self) -> bool {
+        does("mount", &["-t", "ext4", "-o", "loop", self.image, self.mounted])
+    }
+
+    /// Nothing more reaches the device.
+    fn cut(&self) -> std::io::Result<()> {
+        end_file_system(&File::open(self.mounted)?)
+    }
+}
+
+/// The process with the namespace.
+pub(crate) fn machine(data: &Path) {
+    fs::create_dir(data).unwrap();
+    let at = |name: &str| data.join(name).into_os_string().into_string().unwrap();
+    let (memory, mounted) = (at("memory"), at("disk"));
+    fs::create_dir(&memory).unwrap();
+    fs::create_dir(&mounted).unwrap();
+    // In memory, so that the many syncs of the test are none of a device.
+    if !does("mount", &["-t", "tmpfs", "tmpfs", &memory]) {
+        println!("{SKIPPED} this machine lets nobody mount");
+        return;
+    }
+    let image = format!("{memory}/image");
+    let disk = Disk { image: &image, mounted: &mounted };
+    for seed in 6_000_000..6_000_000 + scale() {
+        File::create(&image).and_then(|file| file.set_len(DISK_BYTES)).unwrap();
+        if !does("mkfs.ext4", &["-q", "-F", &image]) {
+            println!("{SKIPPED} this machine makes no ext4");
+            return;
+        }
+        if !disk.mount() {
+            println!("{SKIPPED} this machine has no loop devices to give");
+            return;
+        }
+        let told = Told { io: "auto", seed };
+        let mut victim = Victim::new(Path::new(&memory), &data.join("disk/store"), "auto", seed);
+        for _ in 0..CYCLES {
+            let mut cut = Ok(());
+            let witness = victim.live(false, |child| {
+                cut = disk.cut();
+                child.kill();
+            });
+            if let Err(error) = cut {
+                println!("{SKIPPED} this kernel ends no file system: {error}");
+                return;
+            }
+            assert!(does("umount", &[&mounted]), "the child is gone");
+            assert!(disk.mount(), "the journal is replayed");
+            victim.look(&witness, Crash::Power);
+        }
+        assert!(does("umount", &[&mounted]), "nobody uses it");
+        drop(told);
+        println!("ext4, seed {seed}: {:?}", victim.tally);
+    }
+}
+
+/// After the power was cut everything synced is there, and of the rest a first part that all threads agree
+/// on.
+#[test]
+fn power_cuts_lose_nothing_synced() {
+    let scratch = Scratch::new();
+    let output = child::run(&["unshare", "--mount"], "power cuts", &scratch.data());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    println!("{printed}");
+    if complaint.contains("unshare") || printed.contains(SKIPPED) {
+        println!("{SKIPPED} power cuts are not tried here; {complaint}");
+        return;
+    }
+    assert!(output.status.success(), "{complaint}");
+}

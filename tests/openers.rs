@@ -1,0 +1,325 @@
+//! Who opens a store when: locks left behind by the dead, forked processes, copies of a store in use,
+//! read-only file systems (line F18 of the fault model). Two openers at once are `bad_input`'s.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{PipeWriter, Read, Write};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use trine::{Access, Db, Durability, Error};
+
+use super::child::{self, Running, command};
+use super::raw::{before_exec, die_with_parent};
+use super::support::{Model, Scratch, contents, reader, refused, small};
+
+/// Waits of a millisecond until a child has to have come so far.
+const LOOKS_MAX: usize = 60_000;
+
+/// A new store with an item, and what it holds.
+fn made(data: &Path) -> (Db, Model) {
+    let db = small(data).open().unwrap();
+    let users = db.ordered("users").open().unwrap();
+    users.put("ann", "1").unwrap();
+    let model = contents(&users);
+    (db, model)
+}
+
+fn assert_holds(data: &Path, model: &Model) {
+    let db = small(data).open().unwrap();
+    assert_eq!(contents(&db.ordered("users").open().unwrap()), *model);
+    db.close().unwrap();
+}
+
+/// Runs a role that makes the file `ready` beside the store, to there.
+fn start(role: &str, data: &Path) -> Running {
+    let child = Running::start(command(&[], role, data));
+    let ready = data.with_extension("ready");
+    for _ in 0..LOOKS_MAX {
+        if ready.exists() {
+            return child;
+        }
+        if let Some(complaints) = child.let_go_on(Duration::from_millis(1)) {
+            panic!("the child ended: {complaints}");
+        }
+    }
+    panic!("the child hangs");
+}
+
+/// The child of `f18_stale_locks_hold_nobody`: has the store open until it is killed.
+pub(crate) fn holder(data: &Path) {
+    die_with_parent();
+    let (_db, _) = made(data);
+    fs::write(data.with_extension("ready"), "").unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The lock of a process that was killed is nobody's, whatever its file holds; one that is gone is made anew.
+#[test]
+fn f18_stale_locks_hold_nobody() {
+    let scratch = Scratch::new();
+    let data = scratch.data();
+    let child = start("holder", &data);
+    assert!(matches!(refused(small(&data)), Error::Locked { .. }));
+    assert!(matches!(refused(reader(&data)), Error::Locked { .. }));
+    child.kill();
+    assert!(data.join("LOCK").exists());
+    let model = Model::from([(b"ann".to_vec(), b"1".to_vec())]);
+    assert_holds(&data, &model);
+    fs::write(data.join("LOCK"), "4711 of another machine").unwrap();
+    assert_holds(&data, &model);
+    fs::remove_file(data.join("LOCK")).unwrap();
+    assert_holds(&data, &model);
+    assert!(data.join("LOCK").exists());
+}
+
+/// Forks a process that has every descriptor of this one, until what is returned is dropped. It never runs
+/// anything of ours but the wait.
+fn fork() -> Forked {
+    let (mut until, end) = std::io::pipe().unwrap();
+    let (mut forked, mut is_forked) = std::io::pipe().unwrap();
+    let end = Arc::new(Mutex::new(Some(end)));
+    let mut command = Command::new("true");
+    let copied = Arc::clone(&end);
+    before_exec(&mut command, move || {
+        // Its own copy of the writing end would keep it waiting for itself.
+        *copied.lock().unwrap() = None;
+        is_forked.write_all(b"!").unwrap();
+        // The end of the pipe is what is waited for.
+        let _ = until.read(&mut [0]);
+    });
+    let thread = std::thread::spawn(move || command.status().unwrap());
+    forked.read_exact(&mut [0]).unwrap();
+    Forked { end, thread: Some(thread) }
+}
+
+struct Forked {
+    end: Arc<Mutex<Option<PipeWriter>>>,
+    thread: Option<std::thread::JoinHandle<std::process::ExitStatus>>,
+}
+
+impl Drop for Forked {
+    fn drop(&mut self) {
+        *self.end.lock().unwrap() = None;
+        let thread = self.thread.take().expect("it is joined once");
+        assert!(thread.join().unwrap().success());
+    }
+}
+
+/// A process forked off while the store is open has copies of its descriptors, and the lock with them: the
+/// store that is closed is free all the same, and one that is open stays locked when the other ends.
+#[test]
+fn f18_forks_keep_no_lock_and_release_none() {
+    let scratch = Scratch::new();
+    let (db, model) = made(&scratch.data());
+    let forked = fork();
+    db.close().unwrap();
+    assert_holds(&scratch.data(), &model);
+    drop(forked);
+
+    let db = small(&scratch.data()).open().unwrap();
+    drop(fork());
+    assert!(matches!(refused(small(&scratch.data())), Error::Locked { .. }));
+    db.close().unwrap();
+    assert_holds(&scratch.data(), &model);
+}
+
+/// The child of `f18_the_lock_outlives_its_opener_in_a_fork`.
+pub(crate) fn forker(data: &Path) {
+    die_with_parent();
+    let (_db, _) = made(data);
+    // Nobody but the kernel closes its pipe, when this process is killed.
+    let _kept = fork();
+    fs::write(data.with_extension("ready"), "").unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+const ROUND_KEYS: u32 = 300;
+
+/// Copies the files of a store that is written to, in that order.
+fn copy_live(from: &Path, to: &Path, names: &[String]) {
+    fs::create_dir(to).unwrap();
+    for name in names {
+        match fs::read(from.join(name)) {
+            Ok(bytes) => fs::write(to.join(name), bytes).unwrap(),
+            // The store removes files.
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound),
+        }
+    }
+}
+
+/// What a copy that was taken live comes to: refused with an error that names what is wrong, or a moment of
+/// the store's life; never anything else. `Some`: it opened.
+fn look_at_copy(copy: &Path) -> Option<()> {
+    let db = match reader(copy).open() {
+        Ok(db) => db,
+        Err(Error::Corrupt(_) | Error::Missing { .. }) => return None,
+        Err(error) => panic!("{error:?}"),
+    };
+    let Ok(users) = db.keyspace("users").and_then(|users| users.ordered()) else { return None };
+    let mut rounds = BTreeMap::new();
+    for item in users.iter() {
+        match item {
+            Ok((key, value)) => {
+                rounds.insert(key.to_vec(), u32::from_be_bytes(*value.first_chunk().unwrap()));
+            }
+            Err(Error::Corrupt(_)) => return None,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    // Each round writes all keys in their order.
+    let rounds: Vec<u32> = rounds.into_values().collect();
+    let (newest, oldest) = (rounds.first().copied().unwrap_or(0), rounds.last().copied().unwrap_or(0));
+    let falls = rounds.windows(2).all(|pair| pair[0] >= pair[1]);
+    assert!(falls && newest <= oldest + 1, "no moment of the store: rounds {newest} to {oldest}, {falls}");
+    Some(())
+}
+
+/// Ends the writer, also when a check fails.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A directory that is copied file by file while the store is written to, in any order of its files: the copy
+/// is refused, or it is the store as it was at some moment.
+#[test]
+fn f18_live_copies_are_refused_or_whole() {
+    let scratch = Scratch::new();
+    let data = scratch.data();
+    let db = small(&data).open().unwrap();
+    let users = db.ordered("users").set("level0_runs", 2).set("table_bytes", 64 << 10).open().unwrap();
+    let is_over = AtomicBool::new(false);
+    let mut opened = 0;
+    std::thread::scope(|scope| {
+        let over = Over(&is_over);
+        scope.spawn(|| {
+            for round in 1u32.. {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                for key in 0..ROUND_KEYS {
+                    let value = round.to_be_bytes().repeat(100);
+                    users.put(key.to_be_bytes(), value).unwrap();
+                }
+                match round % 20 {
+                    0 => db.flush().unwrap(),
+                    10 => db.sync().unwrap(),
+                    _ => {}
+                }
+            }
+        });
+        for number in 0..60usize {
+            let copy = scratch.root().join(format!("copy {number}"));
+            let entries = fs::read_dir(&data).unwrap();
+            let name =
+                |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+            let mut names: Vec<String> = entries.map(name).collect();
+            names.sort_unstable();
+            match number % 3 {
+                0 => {}
+                1 => names.reverse(),
+                _ => names.rotate_left(number % 5),
+            }
+            copy_live(&data, &copy, &names);
+            opened += usize::from(look_at_copy(&copy).is_some());
+            fs::remove_dir_all(&copy).unwrap();
+        }
+        drop(over);
+    });
+    println!("{opened} of 60 copies opened");
+}
+
+/// The child of `f18_read_only_file_systems_are_read`: mounts one that goes with the process.
+pub(crate) fn on_read_only(data: &Path) {
+    fs::create_dir(data).unwrap();
+    let mount = |options: &str| {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(data);
+        command.status().is_ok_and(|status| status.success())
+    };
+    if !mount("size=64m") {
+        println!("skipped: this machine lets nobody mount");
+        return;
+    }
+    let store = data.join("store");
+    let (db, mut model) = made(&store);
+    db.close().unwrap();
+    // A store that was closed, one with a log to replay, and one that has no LOCK.
+    for round in 0..3 {
+        if round == 1 {
+            let db = small(&store).open().unwrap();
+            let users = db.ordered("users").open().unwrap();
+            let mut batch = db.batch();
+            batch.put(&users, "bob", "2").unwrap();
+            batch.commit_with(Durability::Sync).unwrap();
+            model = contents(&users);
+        } else if round == 2 {
+            fs::remove_file(store.join("LOCK")).unwrap();
+        }
+        assert!(mount("remount,ro"));
+        let error = refused(small(&store));
+        assert!(matches!(error, Error::Permission { .. }), "{round}: {error:?}");
+        let error = refused(small(&data.join("new")));
+        assert!(matches!(error, Error::Permission { .. }), "{round}: {error:?}");
+        if round < 2 {
+            let db = reader(&store).access(Access::ReadOnly).open().unwrap();
+            assert_eq!(contents(&db.ordered("users").open().unwrap()), model);
+            db.close().unwrap();
+        } else {
+            let read = reader(&store).open().map(|db| db.close());
+            // What a lock is taken on cannot be made here, and without it nobody reads.
+            assert!(matches!(read, Err(Error::Missing { .. })), "{read:?}");
+        }
+        assert!(mount("remount,rw"));
+    }
+    assert_holds(&store, &model);
+}
+
+/// On a read-only file system a store is refused to writers, by name, and read by readers.
+#[test]
+fn f18_read_only_file_systems_are_read() {
+    let scratch = Scratch::new();
+    let output = child::run(&["unshare", "--mount"], "on read only", &scratch.data());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if complaint.contains("unshare") || printed.contains("skipped") {
+        println!("skipped: this machine lets nobody mount a disk");
+        return;
+    }
+    println!("{printed}");
+    assert!(output.status.success(), "{printed}{complaint}");
+}
+
+/// When a process is killed while one that it forked still has its descriptors, the store stays locked until
+/// that one ends too: nobody writes beside what may still write.
+#[test]
+fn f18_the_lock_outlives_its_opener_in_a_fork() {
+    let scratch = Scratch::new();
+    let data = scratch.data();
+    start("forker", &data).kill();
+    // The forked process waits for a pipe whose last writer has just gone, and then it ends.
+    let model = Model::from([(b"ann".to_vec(), b"1".to_vec())]);
+    for _ in 0..LOOKS_MAX {
+        match small(&data).open() {
+            Ok(db) => {
+                db.close().unwrap();
+                assert_holds(&data, &model);
+                return;
+            }
+            Err(Error::Locked { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    panic!("it stays locked");
+}
