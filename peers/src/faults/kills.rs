@@ -1,0 +1,147 @@
+//! Children that write, killed at random moments; the next one looks at what is there before it writes on.
+//!
+//! Only the process ends: the system keeps what it was given. What a power cut takes is not tried here.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::ChildStdout;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::Options;
+use super::outcome;
+use super::random::Random;
+use super::results::Kills;
+use crate::engines::{Answer, Kept, Peer, Until, told};
+
+/// Kills of one store until another is begun.
+const KILLS_OF_A_STORE: u64 = 10;
+/// Longest that a store may take to be opened and read.
+const OPEN_SECONDS_MAX: u64 = 60;
+/// A child is killed at most so long after it began to write.
+const LOAD_MS_MAX: u64 = 300;
+/// Each fourth child is killed at most so long after it began at all, often before the store is open.
+const OPENING_MS_MAX: u64 = 60;
+const VIOLATIONS_TOLD_MAX: usize = 10;
+
+/// Which batch the store may stand at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    least: u64,
+    /// The last that was acknowledged, whether or not that promises anything.
+    acknowledged: u64,
+    most: u64,
+}
+
+/// What a child told until it was killed.
+#[derive(Debug, Default)]
+struct Told {
+    position: Option<u64>,
+    acknowledged: Option<u64>,
+    wrong: Option<String>,
+}
+
+/// Kills a row's children in one way of acknowledging.
+pub(super) fn run(peer: &Peer, until: Until, options: &Options, scratch: &Path) -> Answer<Kills> {
+    let mut random = Random::new(options.seed, &format!("{} {} kills", peer.name, until.name()));
+    let mut kills = Kills { writes: until.name().to_owned(), ..Kills::default() };
+    let directory = scratch.join("killed");
+    let mut bounds = Bounds::default();
+    for cycle in 0..options.cycles {
+        if cycle % KILLS_OF_A_STORE == 0 {
+            bounds = Bounds::default();
+            begin_anew(&directory)?;
+        }
+        let told = kill_one(peer, until, bounds, &mut random, &directory)?;
+        kills.cycles += 1;
+        if let Some(wrong) = told.wrong {
+            kills.violations += 1;
+            kills.told.extend(Some(wrong).filter(|_| kills.told.len() < VIOLATIONS_TOLD_MAX));
+            bounds = Bounds::default();
+            begin_anew(&directory)?;
+            continue;
+        }
+        let Some(position) = told.position else {
+            kills.while_opening += 1;
+            continue;
+        };
+        kills.gone += u64::from(position < bounds.acknowledged);
+        let acknowledged = told.acknowledged.unwrap_or(position);
+        kills.acknowledged += acknowledged - position;
+        let is_kept = until == Until::Synced || peer.promises.buffered_kept == Kept::All;
+        let least = if is_kept { acknowledged } else { position };
+        bounds = Bounds { least, acknowledged, most: acknowledged + 1 };
+    }
+    Ok(kills)
+}
+
+fn begin_anew(directory: &Path) -> Answer<()> {
+    if directory.exists() {
+        std::fs::remove_dir_all(directory).map_err(told)?;
+    }
+    std::fs::create_dir_all(directory).map_err(told)
+}
+
+/// One child from its start to its end.
+fn kill_one(
+    peer: &Peer,
+    until: Until,
+    bounds: Bounds,
+    random: &mut Random,
+    directory: &Path,
+) -> Answer<Told> {
+    let (least, most) = (bounds.least.to_string(), bounds.most.to_string());
+    let mut child = outcome::child(&["load", peer.name, until.name(), &least, &most], directory)?;
+    let printed = child.stdout.take().ok_or("the child has no pipe")?;
+    let (opened, reader) = listen(printed);
+    let mut is_hung = false;
+    if random.below(4) == 0 {
+        thread::sleep(Duration::from_millis(random.below(OPENING_MS_MAX)));
+    } else {
+        let delay = Duration::from_millis(random.below(LOAD_MS_MAX));
+        match opened.recv_timeout(Duration::from_secs(OPEN_SECONDS_MAX)) {
+            Ok(()) => thread::sleep(delay),
+            Err(error) => is_hung = error == mpsc::RecvTimeoutError::Timeout,
+        }
+    }
+    let ended_before = child.try_wait().map_err(told)?;
+    if ended_before.is_none() {
+        child.kill().map_err(told)?;
+        child.wait().map_err(told)?;
+    }
+    let mut told = reader.join().map_err(|_| "the reader of a pipe panicked")?;
+    if told.wrong.is_none() {
+        told.wrong = match ended_before {
+            Some(status) => Some(format!("ended by itself: {status}")),
+            None => is_hung.then(|| format!("not open after {OPEN_SECONDS_MAX} s")),
+        };
+    }
+    Ok(told)
+}
+
+/// Takes down what the child tells; a message comes once it has opened the store.
+fn listen(printed: ChildStdout) -> (Receiver<()>, JoinHandle<Told>) {
+    let (sender, receiver) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let mut told = Told::default();
+        let mut lines = BufReader::new(printed);
+        let mut line = String::new();
+        // A line without its end was cut short by the kill.
+        while lines.read_line(&mut line).is_ok_and(|bytes| bytes > 0) && line.ends_with('\n') {
+            match line.trim_end().split_once(' ') {
+                Some(("ack", number)) => told.acknowledged = number.parse().ok(),
+                Some(("open", number)) => {
+                    told.position = number.parse().ok();
+                    // The parent may have killed it already.
+                    let _ = sender.send(());
+                }
+                Some(("wrong", text)) => told.wrong = Some(text.to_owned()),
+                _ => told.wrong = Some(format!("a line that no child prints: {line:?}")),
+            }
+            line.clear();
+        }
+        told
+    });
+    (receiver, reader)
+}

@@ -1,0 +1,96 @@
+//! What was counted, as it is printed and read again.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use super::outcome::Outcome;
+
+/// One run of `faults`.
+#[derive(Clone, Serialize, Deserialize, Debug)]
+pub(super) struct Results {
+    pub(super) run: Run,
+    pub(super) rows: Vec<Row>,
+}
+
+/// When, where and how.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub(super) struct Run {
+    pub(super) date: String,
+    pub(super) machine: String,
+    pub(super) command: String,
+    pub(super) seed: u64,
+}
+
+/// A store with settings.
+#[derive(Clone, Default, Serialize, Deserialize, Debug)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) label: String,
+    pub(super) versions: String,
+    pub(super) settings: String,
+    pub(super) promise_of_damage: String,
+    pub(super) promise_synced: String,
+    pub(super) promise_buffered: String,
+    pub(super) seconds: u64,
+    pub(super) damage: Vec<Count>,
+    pub(super) kills: Vec<Kills>,
+}
+
+/// One kind of fault in one class of files.
+#[derive(Clone, Default, Serialize, Deserialize, Debug)]
+pub(super) struct Count {
+    pub(super) class: String,
+    pub(super) fault: String,
+    pub(super) outcomes: BTreeMap<Outcome, u64>,
+    /// Of the wrong ones, those with another value, and not only missing keys.
+    pub(super) altered: u64,
+    pub(super) examples: Vec<String>,
+}
+
+/// Children that were killed.
+#[derive(Clone, Default, Serialize, Deserialize, Debug)]
+pub(super) struct Kills {
+    /// `synced` or `buffered`.
+    pub(super) writes: String,
+    pub(super) cycles: u64,
+    /// Those that were killed before they had opened and read the store.
+    pub(super) while_opening: u64,
+    /// Batches.
+    pub(super) acknowledged: u64,
+    /// Times that acknowledged batches were not there, promised or not.
+    pub(super) gone: u64,
+    /// Times that what was found is none of the states that are promised, or nothing was found.
+    pub(super) violations: u64,
+    pub(super) told: Vec<String>,
+}
+
+impl Count {
+    pub(super) fn tried(&self) -> u64 {
+        self.outcomes.values().sum()
+    }
+
+    pub(super) fn of(&self, outcome: Outcome) -> u64 {
+        self.outcomes.get(&outcome).copied().unwrap_or(0)
+    }
+}
+
+/// The run that is going on.
+pub(super) fn run(seed: u64) -> Run {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let date = said_by("date", &["-u", "+%F"]);
+    let kernel = said_by("uname", &["-sr"]);
+    let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let model = model.map_or("unknown processor", |(_, model)| model);
+    let machine = format!("{cores} cores of {model}, {kernel}");
+    Run { date, machine, command: format!("peers {}", arguments.join(" ")), seed }
+}
+
+/// What a program of the system prints, on one line.
+fn said_by(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output();
+    output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
