@@ -1,6 +1,16 @@
 //! Damage: one change to one file of a closed store, for each kind of file. The store refuses it by file and
 //! offset, or answers right all the same; never with a wrong value, never with a panic, and never by changing
 //! what it cannot read.
+//!
+//! `damage/` has the census of the fault model's lines F12 to F16 over simulated stores: `states` makes
+//! them, `faults` are what happens, `census` judges what comes of it, `lines` are the tests, `watch` ends
+//! what does not end.
+
+mod census;
+mod faults;
+mod lines;
+mod states;
+mod watch;
 
 use std::fs;
 use std::ops::RangeBounds;
@@ -223,7 +233,7 @@ fn look(builder: Builder, damaged: &str, whole: &Whole) -> (Outcome, Option<Db>)
 }
 
 /// One file's damage, each looked at by a reader; counts by outcome.
-fn census(kind: &str, count: usize) -> [usize; 3] {
+fn outcomes_of(kind: &str, count: usize) -> [usize; 3] {
     let whole = Whole::make();
     let scratch = Scratch::new();
     let data = scratch.data();
@@ -365,21 +375,21 @@ fn dumps_show_what_is_there() {
 /// Any damage to STORE is refused, or is in one of its two slots and harmless.
 #[test]
 fn damaged_store_file() {
-    let [refused, _, harmless] = census("STORE", 40);
+    let [refused, _, harmless] = outcomes_of("STORE", 40);
     assert!(refused > 20 && harmless > 5);
 }
 
 /// Any damage to the manifest is refused, or is where nothing has been written yet, or in one of its slots.
 #[test]
 fn damaged_manifest() {
-    let [refused, _, harmless] = census("manifest", 100);
+    let [refused, _, harmless] = outcomes_of("manifest", 100);
     assert!(refused > 60 && harmless > 30);
 }
 
 /// Any damage to a log is refused, or is behind its last record.
 #[test]
 fn damaged_log() {
-    let [refused, _, harmless] = census("log", 60);
+    let [refused, _, harmless] = outcomes_of("log", 60);
     assert!(refused > 60 && harmless > 10);
 }
 
@@ -387,7 +397,7 @@ fn damaged_log() {
 /// bytes that nothing needs.
 #[test]
 fn damaged_table() {
-    let [refused, partly, _] = census("table", 60);
+    let [refused, partly, _] = outcomes_of("table", 60);
     assert!(refused > 60 && partly > 20);
 }
 

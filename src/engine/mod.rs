@@ -265,16 +265,24 @@ impl Store {
         self.work.stop(&self.writer.changed);
         self.env.threads.join();
         self.writer.begin_close();
-        loop {
+        let slot = loop {
             let seen = self.writer.changed.seen();
-            if self.writer.try_close() {
-                break;
+            if let Some(slot) = self.writer.try_close() {
+                break slot;
             }
             self.env.threads.wait(&self.writer.changed, seen, None);
-        }
+        };
         // Whoever waits for work must hear that none will be done; whoever changes the catalog goes first.
         self.work.moved.notify();
-        drop(self.catalog.take(&*self.env.threads));
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        if synced.is_ok() && self.mode != Mode::ReadOnly {
+            // Both say again what is said already: the store is as whole without them.
+            if let Some((file, offset, page)) = slot {
+                let _ = self.env.storage.write(file, offset, &page);
+            }
+            let _ = catalog.manifest.vouch_again(&*self.env.storage);
+        }
+        drop(catalog);
         self.close_keyspaces();
         self.epoch.collect();
         // What snapshots still look into stays, and goes when the store is opened next.

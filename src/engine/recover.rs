@@ -266,8 +266,10 @@ impl Parts {
                 manifest: &mut manifest,
                 state: &mut state,
                 next: &mut next_file,
+                entries: &entries,
             };
             let spare = self.settle_logs(files, &mut logs, options.settings.manifest_bytes)?;
+            // Logs too that are not needed any more.
             remove_orphans(&*self.env.storage, &state, manifest.file(), &entries);
             generations.insert(0, Arc::clone(&spare.generation));
             Some(spare)
@@ -316,11 +318,14 @@ impl Parts {
         })
     }
 
-    /// The decision is made: mends STORE, makes logs durable, promises their ends, and begins a new log.
+    /// The decision is made: mends STORE, removes what is not named, makes logs durable, promises their ends,
+    /// and begins a new log.
     fn settle_logs(&self, files: Files<'_>, logs: &mut Logs, manifest_bytes: u64) -> Result<Spare> {
         let storage = &*self.env.storage;
         files.store.mend(storage)?;
         files.manifest.make_durable(storage)?;
+        // Before any file is made: one that is not named may have a number that is given out now.
+        remove_orphans(storage, files.state, files.manifest.file(), files.entries);
         for ((number, replayed), after) in logs.replayed.iter_mut().zip(&logs.afters) {
             if logs.overflow {
                 // Not all of them are kept in memory at once.
@@ -381,6 +386,8 @@ struct Files<'f> {
     manifest: &'f mut ManifestFile,
     state: &'f mut State,
     next: &'f mut u64,
+    /// All files that were found.
+    entries: &'f [FileName],
 }
 
 fn sealed(logs: &Logs, state: &State) -> Vec<Arc<Sealed>> {

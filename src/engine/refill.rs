@@ -7,7 +7,6 @@ use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, SEQUENCE_MAX, Sequence, TreeId};
 use crate::base::sync::Arc;
-use crate::format::manifest::State;
 use crate::memtable::{self, Generation, Inserter};
 use crate::wal::replay::{After, Chain, Replayed};
 
@@ -42,12 +41,11 @@ pub(super) fn replay_logs(parts: &Parts, found: &Found, generations_bytes_max: u
     let live = found.store_file.live();
     let secret = HashSecret::expand(live.hash_secret);
     let known: BTreeSet<TreeId> = found.keyspaces.iter().map(|keyspace| keyspace.tree).collect();
-    let state = &found.state;
     let mut filling = Filling {
         parts,
         secret,
         known,
-        state,
+        found,
         done: Vec::new(),
         now: None,
         bytes: 0,
@@ -100,7 +98,7 @@ struct Filling<'f> {
     parts: &'f Parts,
     secret: HashSecret,
     known: BTreeSet<TreeId>,
-    state: &'f State,
+    found: &'f Found,
     done: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
     now: Option<(Arc<Generation>, Inserter, Vec<u64>, Sequence)>,
     /// Memory of all of them.
@@ -125,16 +123,19 @@ impl Filling<'_> {
             if let Some((.., last)) = &mut now {
                 *last = (*last).max(sequence);
             }
-            if sequence <= self.state.flushed {
+            let state = &self.found.state;
+            if sequence <= state.flushed {
                 continue;
             }
             if self.known.contains(&item.tree) {
                 let Some((_, inserter, ..)) = &mut now else { continue };
                 let hash = self.secret.hash(item.key);
                 inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
-            } else if item.tree.keyspace.0 >= self.state.next_keyspace {
-                let limit = self.state.next_keyspace;
+            } else if item.tree.keyspace.0 >= state.next_keyspace {
+                let limit = state.next_keyspace;
                 return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
+            } else if !state.keyspaces.contains_key(&item.tree.keyspace) {
+                self.found.manifest.check_unknown(file.number, item.tree.keyspace)?;
             }
         }
         Ok(())
@@ -151,7 +152,7 @@ impl Filling<'_> {
         }
         let region = self.parts.env.memory.region_for("a generation to replay into", region_bytes)?;
         let (generation, inserter) = memtable::generation(region);
-        self.now = Some((generation, inserter, Vec::new(), self.state.flushed));
+        self.now = Some((generation, inserter, Vec::new(), self.found.state.flushed));
         Ok(())
     }
 

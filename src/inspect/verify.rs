@@ -199,7 +199,7 @@ pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) ->
     // The log in use is written meanwhile: what is read of it may be torn.
     state.logs.retain(|_, log| log.promise.is_some());
     check.tables(&state, &moment.live)?;
-    check.logs(&state, &moment.live, |number| store.names_log(number))?;
+    check.logs((&state, None), &moment.live, |number| store.names_log(number))?;
     drop(moment.view);
     Ok(check.report)
 }
@@ -237,12 +237,12 @@ impl<'c> Check<'c> {
             Ok(None) => return Err(Error::Missing { path: self.storage.path() }),
             Err(error) => return self.find(error, AtRisk::Store),
         };
-        let state = match ManifestFile::load(&**self.storage, &live) {
-            Ok((state, _)) => state,
+        let (state, manifest) = match ManifestFile::load(&**self.storage, &live) {
+            Ok(loaded) => loaded,
             Err(error) => return self.find(error, AtRisk::Store),
         };
         self.tables(&state, &live)?;
-        self.logs(&state, &live, |_| true)
+        self.logs((&state, Some(&manifest)), &live, |_| true)
     }
 
     fn tables(&mut self, state: &State, live: &Live) -> Result<()> {
@@ -288,7 +288,12 @@ impl<'c> Check<'c> {
     }
 
     /// `is_named`: whether the log is still one when damage was found.
-    fn logs(&mut self, state: &State, live: &Live, is_named: impl Fn(u64) -> bool) -> Result<()> {
+    fn logs(
+        &mut self,
+        (state, manifest): (&State, Option<&ManifestFile>),
+        live: &Live,
+        is_named: impl Fn(u64) -> bool,
+    ) -> Result<()> {
         let mut chain = Chain::new(live.store_id, state.flushed);
         let mut last = state.flushed;
         for (number, log) in &state.logs {
@@ -300,6 +305,12 @@ impl<'c> Check<'c> {
                     if item.tree.keyspace >= KeyspaceId(limit) {
                         let found = item.tree.keyspace.0;
                         return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, found));
+                    }
+                    if let Some(manifest) = manifest
+                        && !state.keyspaces.contains_key(&item.tree.keyspace)
+                        && sequence > state.flushed
+                    {
+                        manifest.check_unknown(*number, item.tree.keyspace)?;
                     }
                     last = Sequence::max(last, sequence);
                     self.report.log_items += 1;

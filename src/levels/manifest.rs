@@ -18,7 +18,7 @@ use crate::format::frames::{
 };
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::manifest::{Change, Changes, State, encode_edit};
-use crate::format::store::{Live, ManifestPlace};
+use crate::format::store::{Live, ManifestPlace, SLOT_OFFSETS};
 use crate::io::storage::{Storage, read_whole, write_zeros};
 
 /// How many times its live content a manifest may hold before it is rewritten.
@@ -56,6 +56,18 @@ pub(crate) struct ManifestFile {
     framer: Framer,
     next_edit: Sequence,
     pending: Option<Pending>,
+    torn: Option<Torn>,
+}
+
+/// What a load found before an end that is not clean: an edit that may never have been made, or was damaged.
+#[derive(Debug, Default)]
+struct Torn {
+    /// Offset of that end.
+    end: u64,
+    /// Since the snapshot.
+    dropped: BTreeSet<KeyspaceId>,
+    /// Named since the snapshot.
+    logs: BTreeSet<u64>,
 }
 
 /// What a load or a failed append left to be written before anything is appended.
@@ -103,14 +115,14 @@ impl ManifestFile {
             let _ = storage.remove(file);
             return Err(error);
         }
-        Ok(ManifestFile { file, framer, next_edit: 2, pending: None })
+        Ok(ManifestFile { file, framer, next_edit: 2, pending: None, torn: None })
     }
 
     /// Reads the live manifest and writes nothing. A torn last edit is left out.
     ///
     /// # Errors
-    /// `Corrupt` if anything below a promise does not read back or does not add up; `Unsupported` for what a
-    /// newer release wrote; `Io` of the storage.
+    /// `Corrupt` if anything below a promise does not read back or does not add up, or if STORE is older than
+    /// the manifest; `Unsupported` for what a newer release wrote; `Io` of the storage.
     pub(crate) fn load(storage: &dyn Storage, live: &Live) -> Result<(State, ManifestFile)> {
         let place = live.manifest;
         let file = FileName::new(FileKind::Manifest, place.number);
@@ -122,6 +134,7 @@ impl ManifestFile {
         let found = scan(&expected, &bytes)?;
 
         let mut state = State::default();
+        let mut torn = Torn { end: found.end.bytes, ..Torn::default() };
         let mut next_edit: Sequence = 1;
         for record in found.records() {
             if record.sequence != next_edit {
@@ -130,13 +143,20 @@ impl ManifestFile {
             }
             next_edit += 1;
             for change in Changes::new(file, record.offset + RECORD_HEAD_BYTES as u64, record.payload)? {
-                state.apply(&change?).map_err(|bad| inconsistent(file, record.offset, bad))?;
+                let change = change?;
+                state.apply(&change).map_err(|bad| inconsistent(file, record.offset, bad))?;
+                match change {
+                    Change::DropKeyspace { id } => _ = torn.dropped.insert(id),
+                    Change::Log { number, .. } if next_edit > 2 => _ = torn.logs.insert(number),
+                    _ => {}
+                }
             }
         }
         if next_edit == 1 {
             return Err(Error::corrupt(file, RECORDS_FROM, "the snapshot", "a record", "none"));
         }
         state.check().map_err(|bad| inconsistent(file, found.end.bytes, bad))?;
+        check_numbers(&state, live)?;
 
         let framer = Framer::resume(header, place.bytes, boot_id, &found);
         let remains = match found.tail {
@@ -148,7 +168,25 @@ impl ManifestFile {
         bytes.drain(..from as usize);
         bytes.resize(bytes.len() + remains, 0);
         let pending = (!bytes.is_empty()).then_some(Pending { from, bytes });
-        Ok((state, ManifestFile { file, framer, next_edit, pending }))
+        let torn = (remains > 0).then_some(torn);
+        Ok((state, ManifestFile { file, framer, next_edit, pending, torn }))
+    }
+
+    /// To be asked about a log that was read after [`ManifestFile::load`] and has an item of a keyspace that
+    /// is not there. Nothing is written to a keyspace before the edit that makes it is durable: so if it was
+    /// not dropped either, that edit was damaged since.
+    ///
+    /// # Errors
+    /// `Corrupt` if that must be so: the end of the manifest is not clean, and the log is younger than its
+    /// snapshot, which says nothing of keyspaces that were dropped before.
+    pub(crate) fn check_unknown(&self, log: u64, keyspace: KeyspaceId) -> Result<()> {
+        match &self.torn {
+            Some(torn) if torn.logs.contains(&log) && !torn.dropped.contains(&keyspace) => {
+                let what = "the edit that makes the keyspace of an item in a log";
+                Err(Error::corrupt(self.file, torn.end, what, keyspace.0, "an edit that cannot be read"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What can be made out of a manifest that does not load, or that STORE does not lead to: the state after
@@ -267,6 +305,13 @@ impl ManifestFile {
         little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
     }
 
+    /// Has both slots vouch for what is durable, so that no block in another's place takes the last edit and
+    /// its witness. For a store that is closed.
+    pub(crate) fn vouch_again(&mut self, storage: &dyn Storage) -> Result<()> {
+        let is_durable = self.pending.is_none() && self.framer.unsynced_bytes() == 0;
+        if is_durable && self.edit_count() > 1 { self.write_slot(storage) } else { Ok(()) }
+    }
+
     /// Says how far the file is durable. That it is does not hang on its being said: a full disk is no
     /// failure.
     fn write_slot(&mut self, storage: &dyn Storage) -> Result<()> {
@@ -276,6 +321,23 @@ impl ManifestFile {
             written => written,
         }
     }
+}
+
+/// Numbers are given out by STORE before a file has them: one that knows less than the manifest is not the
+/// newest, and would give them out again.
+fn check_numbers(state: &State, live: &Live) -> Result<()> {
+    let last = state.logs.keys().chain(state.tables.keys()).max().copied().unwrap_or(0);
+    if last < live.next_file_number {
+        return Ok(());
+    }
+    let expected = format_args!("above {last}").to_string();
+    Err(Error::corrupt(
+        FileName::STORE,
+        SLOT_OFFSETS[0],
+        "the next file number",
+        expected,
+        live.next_file_number,
+    ))
 }
 
 fn inconsistent(file: FileName, offset: u64, bad: crate::format::manifest::Inconsistent) -> Error {

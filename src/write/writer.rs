@@ -190,15 +190,23 @@ impl Writer {
         self.changed.notify();
     }
 
-    /// Takes the front for good; `false` while a commit still leads. `changed` moves when it no longer does.
-    pub(crate) fn try_close(&self) -> bool {
+    /// Takes the front for good; `None` while a commit still leads. `changed` moves when it no longer does.
+    ///
+    /// With it comes a page for the other slot of its log, with file and offset, if all of the log is durable:
+    /// once both slots vouch for the last records, no block in another's place takes them and their witness.
+    pub(crate) fn try_close(&self) -> Option<Option<(FileName, u64, Vec<u8>)>> {
         let mut queue = self.queue.lock();
         let is_read_only = matches!(self.latch.get(), Some(Error::ReadOnly));
-        let is_closed = is_read_only || queue.front.take().is_some();
-        if is_closed {
-            queue.spare = None;
+        let front = queue.front.take();
+        if front.is_none() && !is_read_only {
+            return None;
         }
-        is_closed
+        queue.spare = None;
+        let log = front.map(|front| front.spare.log).filter(|log| log.unsynced_bytes() == 0);
+        Some(log.map(|mut log| {
+            let (offset, page) = log.synced(log.tail());
+            (log.file(), offset, page)
+        }))
     }
 
     /// Everything up to it is visible. Read it after pinning a view.

@@ -1,0 +1,393 @@
+//! What became of a damaged store: every answer it gives is compared with what was written.
+//!
+//! There is no class for an excuse: what LIMITS documents as not detectable has its own, with its condition,
+//! and its numbers are asserted by the tests.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use trine::inspect::AtRisk;
+use trine::sim::{Stop, World};
+use trine::{Access, Db, Error, Result};
+
+use crate::rng::Rng;
+use crate::support::{Model, says_what_to_do};
+
+use super::faults::{Changes, Fault, PAGE_BYTES, kind};
+use super::states::{Contents, Doubt, Moment, State, vouched_bytes};
+use super::watch;
+
+/// Where logs and manifests have their records.
+const RECORDS_FROM: usize = 3 * PAGE_BYTES;
+
+/// Calls of the disk that opening and reading a store of these sizes never needs.
+const CALLS_MAX: u64 = 200_000;
+
+/// What became of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Outcome {
+    /// Not opened: `Corrupt` names the file.
+    RefusedOnOpen,
+    /// Opened; some reads answer `Corrupt`, the others are right.
+    RefusedOnRead,
+    /// Every answer is right.
+    Harmless,
+    /// Documented: the last batch of a killed process is taken for one that was cut short.
+    LastBatch,
+    /// Documented: of unsynced writes before a power cut a prefix is there.
+    Unsynced,
+    /// Documented: the last edit before a power cut, for which no slot vouches yet, is taken for one that was
+    /// cut short.
+    LastEdit,
+    /// Documented: the last records of a killed process, or before a power cut, are damaged together with the
+    /// slot of their file that vouches for them.
+    WithItsWitness,
+    /// Documented: a log or manifest put back whole is taken as it is.
+    PutBack,
+}
+
+/// How many of each.
+pub(crate) type Tally = BTreeMap<Outcome, u64>;
+
+/// How much is read of a damaged store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reading {
+    /// Every key by get, and all items both ways.
+    All,
+    /// All items one way, and every so manyeth key.
+    Every(usize),
+}
+
+/// Judges every fault.
+///
+/// # Panics
+/// If any is a violation: a wrong or missing answer without an error, an error about something else, a panic,
+/// or an endless loop. All of them are printed.
+pub(crate) fn take(state: &State, faults: &[Fault], reading: Reading) -> Tally {
+    let mut tally = Tally::new();
+    let mut violations = Vec::new();
+    for (index, fault) in faults.iter().enumerate() {
+        match judge(state, fault, reading, index) {
+            Ok(Some(outcome)) => *tally.entry(outcome).or_default() += 1,
+            Ok(None) => {}
+            Err(violation) => violations.push(format!("{}: {fault:?}: {violation}", state.name)),
+        }
+    }
+    violations.iter().take(40).for_each(|violation| println!("VIOLATION {violation}"));
+    assert!(violations.is_empty(), "{} of {} faults: {}", violations.len(), faults.len(), violations[0]);
+    tally
+}
+
+/// What became of it; `None` if the fault changed nothing.
+pub(crate) fn judge(
+    state: &State,
+    fault: &Fault,
+    reading: Reading,
+    turn: usize,
+) -> std::result::Result<Option<Outcome>, String> {
+    let changes = fault.changes(state);
+    if changes.is_empty() {
+        return Ok(None);
+    }
+    let _watched = watch::over(format!("{}: {fault:?}", state.name));
+    let world = damaged(state, &changes);
+    let looked = catch_unwind(AssertUnwindSafe(|| look(&world, state, fault, (&changes, reading, turn))));
+    if world.is_stopped() {
+        return Err("it did not come to an end".to_owned());
+    }
+    match looked {
+        Ok(outcome) => outcome.map(Some),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("?");
+            Err(format!("a panic: {text}"))
+        }
+    }
+}
+
+fn damaged(state: &State, changes: &Changes) -> World {
+    let world = state.world.fork();
+    for (name, bytes) in changes {
+        world.set_contents(name, bytes.as_deref());
+    }
+    world.stop(Stop::Before, CALLS_MAX);
+    world
+}
+
+pub(crate) fn open(world: &World, state: &State, access: Access) -> Result<Db> {
+    let builder = world.builder().memory_bytes(state.memory_bytes).set("manifest_bytes", 16 << 10);
+    builder.access(access).open()
+}
+
+/// What one keyspace answered.
+#[derive(Debug, Default)]
+struct Answers {
+    gets: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    refused: Vec<Vec<u8>>,
+    forward: Vec<(Vec<u8>, Vec<u8>)>,
+    is_forward_whole: bool,
+    backward: Vec<(Vec<u8>, Vec<u8>)>,
+    is_backward_whole: bool,
+}
+
+impl Answers {
+    fn agree(&self, model: &Model) -> bool {
+        let same = |found: &[(Vec<u8>, Vec<u8>)],
+                    is_whole: bool,
+                    model: &mut dyn Iterator<Item = (&Vec<u8>, &Vec<u8>)>| {
+            found.iter().all(|(key, value)| model.next() == Some((key, value)))
+                && (!is_whole || model.next().is_none())
+        };
+        self.gets.iter().all(|(key, value)| model.get(key) == value.as_ref())
+            && same(&self.forward, self.is_forward_whole, &mut model.iter())
+            && same(&self.backward, self.is_backward_whole, &mut model.iter().rev())
+    }
+}
+
+fn look(
+    world: &World,
+    state: &State,
+    fault: &Fault,
+    (changes, reading, turn): (&Changes, Reading, usize),
+) -> std::result::Result<Outcome, String> {
+    let db = match open(world, state, Access::ReadOnly) {
+        Ok(db) => db,
+        Err(error) => return names_the_damage(error, state, fault, changes).map(|()| Outcome::RefusedOnOpen),
+    };
+    let mut answers = BTreeMap::new();
+    let mut errors = Vec::new();
+    for name in db.keyspaces().into_iter().map(|one| one.name) {
+        let answer =
+            ask(&db, &name, state, (reading, turn), &mut errors).map_err(|error| error.to_string())?;
+        answers.insert(name, answer);
+    }
+    let is_refused = !errors.is_empty();
+    for error in errors {
+        names_the_damage(error, state, fault, changes)?;
+    }
+    if !agree(&answers, &state.contents) {
+        return documented(&answers, state, fault, changes)
+            .filter(|_| !is_refused)
+            .ok_or_else(|| format!("SILENT: {}", difference(&answers, &state.contents)));
+    }
+    if !is_refused {
+        return Ok(Outcome::Harmless);
+    }
+    if turn.is_multiple_of(8) {
+        are_told(&db, &answers)?;
+    }
+    let suffering = answers.values().filter(|one| !one.refused.is_empty()).count();
+    match fault {
+        Fault::Flip { .. } if suffering > 1 => Err(format!("{suffering} keyspaces suffer from one bit")),
+        _ => Ok(Outcome::RefusedOnRead),
+    }
+}
+
+fn agree(answers: &BTreeMap<String, Answers>, contents: &Contents) -> bool {
+    answers.len() == contents.len()
+        && answers.iter().all(|(name, answer)| contents.get(name).is_some_and(|model| answer.agree(model)))
+}
+
+fn difference(answers: &BTreeMap<String, Answers>, contents: &Contents) -> String {
+    let names = |names: Vec<&String>| names.into_iter().cloned().collect::<Vec<_>>().join(", ");
+    if !answers.keys().eq(contents.keys()) {
+        let (found, expected) = (names(answers.keys().collect()), names(contents.keys().collect()));
+        return format!("keyspaces {found}, where {expected} were written");
+    }
+    let wrong = answers.iter().find(|(name, answer)| !answer.agree(&contents[*name]));
+    let (name, answer) = wrong.expect("they differ");
+    let model = &contents[name];
+    let get = answer.gets.iter().find(|(key, value)| model.get(key) != value.as_ref());
+    format!("in {name:?} {} items of {}; first wrong get: {get:?}", answer.forward.len(), model.len())
+}
+
+/// Asks for everything there is to be read of a keyspace.
+fn ask(
+    db: &Db,
+    name: &str,
+    state: &State,
+    (reading, turn): (Reading, usize),
+    errors: &mut Vec<Error>,
+) -> Result<Answers> {
+    let keyspace = db.keyspace(name)?.ordered()?;
+    let mut answers = Answers::default();
+    let step = match reading {
+        Reading::All => 1,
+        Reading::Every(step) => step,
+    };
+    for key in state.keys.get(name).into_iter().flatten().skip(turn % step).step_by(step) {
+        match keyspace.get(key) {
+            Ok(value) => answers.gets.push((key.clone(), value.map(|value| value.to_vec()))),
+            Err(error) => {
+                answers.refused.push(key.clone());
+                errors.push(error);
+            }
+        }
+    }
+    let limit = 2 * state.contents.get(name).map_or(0, Model::len) + 1000;
+    let mut walk = |items: &mut dyn Iterator<Item = Result<(trine::Value, trine::Value)>>| {
+        let mut found = Vec::new();
+        for item in items {
+            assert!(found.len() < limit, "more items than ever were");
+            match item {
+                Ok((key, value)) => found.push((key.to_vec(), value.to_vec())),
+                Err(error) => {
+                    errors.push(error);
+                    return (found, false);
+                }
+            }
+        }
+        (found, true)
+    };
+    (answers.forward, answers.is_forward_whole) = walk(&mut keyspace.iter());
+    if reading == Reading::All {
+        (answers.backward, answers.is_backward_whole) = walk(&mut keyspace.iter().rev());
+    }
+    Ok(answers)
+}
+
+/// The check of the open store tells the keys whose reads are refused.
+fn are_told(db: &Db, answers: &BTreeMap<String, Answers>) -> std::result::Result<(), String> {
+    let report = db.verify(|_| {}).map_err(|error| format!("the check ends with {error}"))?;
+    for (name, answer) in answers {
+        let is_told = |key: &Vec<u8>| {
+            report.findings.iter().any(|one| match &one.at_risk {
+                AtRisk::Keys { keyspace, from, to } => {
+                    keyspace == name && std::ops::RangeBounds::contains(&(from.as_ref(), to.as_ref()), key)
+                }
+                _ => false,
+            })
+        };
+        if let Some(key) = answer.refused.iter().find(|key| !is_told(key)) {
+            return Err(format!("{key:?} of {name} is refused, and the check does not tell it"));
+        }
+    }
+    Ok(())
+}
+
+/// The error is about a file that is damaged, and a place in it or just past it.
+fn names_the_damage(
+    error: Error,
+    state: &State,
+    fault: &Fault,
+    changes: &Changes,
+) -> std::result::Result<(), String> {
+    let error = catch_unwind(AssertUnwindSafe(|| says_what_to_do(error))).map_err(|_| "a bad message")?;
+    // What belongs together is told by either side.
+    let is_a_pair = matches!(
+        fault,
+        Fault::Stale { .. } | Fault::PutBack { .. } | Fault::Exchanged { .. } | Fault::Renamed { .. }
+    );
+    match &error {
+        Error::Corrupt(at) => {
+            let longest = state.files.values().map(Vec::len).max().unwrap_or(0) * 2 + 4096;
+            let is_named = fault.names().contains(&&*at.file) || is_a_pair;
+            match is_named && at.offset <= longest as u64 {
+                true => Ok(()),
+                false => Err(format!("told of another place: {error}")),
+            }
+        }
+        // Whose first bytes are another program's.
+        Error::Foreign { path, .. } if path == "STORE" => {
+            let store = changes.iter().find(|(name, _)| name == "STORE");
+            let bytes = store.and_then(|(_, bytes)| bytes.as_ref()).ok_or("STORE is as it was")?;
+            match !matches!(fault, Fault::Flip { .. }) && bytes.get(..8) != state.files["STORE"].get(..8) {
+                true => Ok(()),
+                false => Err(format!("not told as damage: {error}")),
+            }
+        }
+        other => Err(format!("not told as damage: {other}")),
+    }
+}
+
+/// What LIMITS says nobody can tell, each under its own condition and no other.
+fn documented(
+    answers: &BTreeMap<String, Answers>,
+    state: &State,
+    fault: &Fault,
+    changes: &Changes,
+) -> Option<Outcome> {
+    changes.iter().find_map(|(name, bytes)| {
+        let (bytes, sound) = (bytes.as_ref()?, state.files.get(name)?);
+        let is_then = |moment: &&Moment| moment.files.get(name) == Some(bytes);
+        if matches!(kind(name), "log" | "manifest") && !matches!(fault, Fault::Flip { .. }) {
+            let mut moments = state.earlier.iter().filter(is_then);
+            if moments.any(|moment| is_then_or_now(answers, &moment.contents, &state.contents)) {
+                return Some(Outcome::PutBack);
+            }
+        }
+        let differs = |(one, other)| one != other;
+        let first = sound.iter().zip(bytes).position(differs)?;
+        let last = sound.iter().zip(bytes).rposition(differs)?;
+        let before = state.earlier.last()?;
+        if state.doubt != Doubt::None && first < RECORDS_FROM && last >= RECORDS_FROM {
+            let is_prefix = |prefix: &Contents| {
+                answers.iter().all(|(name, answer)| prefix.get(name).is_some_and(|model| answer.agree(model)))
+            };
+            return state.prefixes.iter().any(is_prefix).then_some(Outcome::WithItsWitness);
+        }
+        if state.doubt == Doubt::Unsynced
+            && (first >= vouched_bytes(&state.files).0 && kind(name) == "manifest")
+            && is_then_or_now(answers, &before.contents, &state.contents)
+        {
+            return Some(Outcome::LastEdit);
+        }
+        let is_in_doubt = match state.doubt {
+            Doubt::None => None,
+            // Behind the damage there is no record that is good.
+            Doubt::LastBatch => Some(last >= state.last_record(name)?),
+            // Nothing that was synced is damaged.
+            Doubt::Unsynced => Some(first >= state.last_record(name)?),
+        };
+        let is_prefix = || state.prefixes[state.synced..].iter().any(|prefix| agree(answers, prefix));
+        match state.doubt {
+            _ if sound.len() != bytes.len() || first < RECORDS_FROM => None,
+            Doubt::LastBatch if is_in_doubt? && is_prefix() => Some(Outcome::LastBatch),
+            Doubt::Unsynced if is_in_doubt? && is_prefix() => Some(Outcome::Unsynced),
+            _ => None,
+        }
+    })
+}
+
+/// Each keyspace is as it was then, or as it is now.
+fn is_then_or_now(answers: &BTreeMap<String, Answers>, then: &Contents, now: &Contents) -> bool {
+    let mut names: Vec<&String> = answers.keys().chain(then.keys()).chain(now.keys()).collect();
+    names.sort();
+    names.dedup();
+    names.into_iter().all(|name| {
+        [then, now].into_iter().any(|contents| match (answers.get(name), contents.get(name)) {
+            (Some(answer), Some(model)) => answer.agree(model),
+            // Made since, and known to the manifest, but to no log.
+            (Some(answer), None) => answer.agree(&Model::new()),
+            (None, model) => model.is_none(),
+        })
+    })
+}
+
+impl State {
+    /// Where in a log the record begins that was written first, or alone, since the last of the earlier
+    /// moments.
+    pub(crate) fn last_record(&self, file: &str) -> Option<usize> {
+        let before = &self.earlier.last()?.files.get(file).filter(|_| kind(file) == "log")?[RECORDS_FROM..];
+        let now = &self.files.get(file)?[RECORDS_FROM..];
+        let differs = before.iter().zip(now).position(|(one, other)| one != other)?;
+        Some(RECORDS_FROM + differs / 8 * 8)
+    }
+}
+
+/// The sum of two.
+pub(crate) fn add(tally: &mut Tally, other: Tally) {
+    for (outcome, count) in other {
+        *tally.entry(outcome).or_default() += count;
+    }
+}
+
+/// Random faults of each of the `makers` in turn.
+pub(crate) fn random(
+    state: &State,
+    rng: &mut Rng,
+    count: usize,
+    maker: fn(&State, &mut Rng) -> Fault,
+) -> Vec<Fault> {
+    (0..count).map(|_| maker(state, rng)).collect()
+}

@@ -1,0 +1,478 @@
+//! The stores that the census damages: small, in the simulator, one for each state a store can be at rest in.
+//!
+//! The states are made by the public calls alone and are the same in every run. Each remembers earlier
+//! versions of its files, for stale blocks and files that are put back, and what every keyspace held then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trine::sim::{Crash, World};
+use trine::{Db, Keyspace, Ordered};
+
+use crate::support::{Files, Model, contents};
+
+/// What the keyspaces hold, by name.
+pub(crate) type Contents = BTreeMap<String, Model>;
+
+/// What else a store may show where nothing vouches for its last writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Doubt {
+    /// Nothing: it was closed, or synced before the power went.
+    None,
+    /// The process died with writes that were never synced: only the very last batch has no witness.
+    LastBatch,
+    /// The power went with writes that were never synced: all of those may be gone, the last first.
+    Unsynced,
+}
+
+/// A moment in the life of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Moment {
+    pub(crate) files: Files,
+    pub(crate) contents: Contents,
+}
+
+/// A store at rest.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) name: &'static str,
+    pub(crate) world: World,
+    pub(crate) memory_bytes: u64,
+    pub(crate) files: Files,
+    pub(crate) contents: Contents,
+    /// Every key that ever was, and some that never were.
+    pub(crate) keys: BTreeMap<String, BTreeSet<Vec<u8>>>,
+    /// Oldest first.
+    pub(crate) earlier: Vec<Moment>,
+    pub(crate) doubt: Doubt,
+    /// What it held before each of its writes, in order, as far as there is doubt.
+    pub(crate) prefixes: Vec<Contents>,
+    /// How many of these writes were synced.
+    pub(crate) synced: usize,
+}
+
+/// A store in the making.
+struct Maker {
+    world: World,
+    memory_bytes: u64,
+    db: Db,
+    keys: BTreeMap<String, BTreeSet<Vec<u8>>>,
+    earlier: Vec<Moment>,
+    /// While writes are noted one by one.
+    prefixes: Option<Vec<Contents>>,
+    synced: usize,
+}
+
+fn open(world: &World, memory_bytes: u64) -> Db {
+    let builder = world.builder().memory_bytes(memory_bytes).set("manifest_bytes", 16 << 10);
+    builder.open().expect("a sound store opens")
+}
+
+fn value(name: &str, index: u32, version: u32, length: usize) -> Vec<u8> {
+    format!("{name} {index} {version} ").into_bytes().into_iter().cycle().take(length).collect()
+}
+
+fn held(db: &Db) -> Contents {
+    let names = db.keyspaces().into_iter().map(|one| one.name);
+    names.map(|name| (name.clone(), contents(&ordered(db, &name)))).collect()
+}
+
+fn ordered(db: &Db, name: &str) -> Keyspace<Ordered> {
+    db.keyspace(name).expect("it is there").ordered().expect("it is ordered")
+}
+
+pub(crate) fn files_of(world: &World) -> Files {
+    let names = world.files().expect("there is a directory");
+    let files = names.into_iter().filter(|name| name != "LOCK");
+    files.map(|name| (name.clone(), world.contents(&name).expect("it was listed"))).collect()
+}
+
+/// How far the slots of the manifest vouch for it, and its name.
+pub(crate) fn vouched_bytes(files: &Files) -> (usize, &str) {
+    let (name, bytes) = files.iter().find(|(name, _)| name.starts_with("manifest")).expect("there is one");
+    let slot = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("it has slots"));
+    (slot(4096).max(slot(8192)) as usize, name)
+}
+
+/// Where the edits of the manifest end.
+fn manifest_bytes(world: &World) -> usize {
+    let files = files_of(world);
+    let bytes = &files[vouched_bytes(&files).1];
+    bytes.iter().rposition(|byte| *byte != 0).expect("it has edits") + 1
+}
+
+impl Maker {
+    fn new(memory_bytes: u64) -> Maker {
+        let world = World::new(0x5eed);
+        let db = open(&world, memory_bytes);
+        Maker {
+            world,
+            memory_bytes,
+            db,
+            keys: BTreeMap::new(),
+            earlier: Vec::new(),
+            prefixes: None,
+            synced: 0,
+        }
+    }
+
+    fn keyspace(&self, name: &str, settings: &[(&str, u64)]) -> Keyspace<Ordered> {
+        let builder = self.db.ordered(name);
+        let builder = settings.iter().fold(builder, |builder, (name, value)| builder.set(name, *value));
+        builder.open().expect("a new keyspace")
+    }
+
+    /// Every `step`th of `count` keys is put, every eleventh of these deleted.
+    fn write(&mut self, name: &str, (count, step): (u32, usize), version: u32, length: usize) {
+        let keyspace = ordered(&self.db, name);
+        for index in (0..count).step_by(step) {
+            let key = self.key(name, index);
+            self.note();
+            match (index + version) % 11 {
+                0 => keyspace.delete(key).expect("a write"),
+                _ => {
+                    let length = length + (index % 13) as usize;
+                    keyspace.put(key, value(name, index, version, length)).expect("a write");
+                }
+            }
+        }
+    }
+
+    /// The key of a number; keyspaces differ in how they look.
+    fn key(&mut self, name: &str, index: u32) -> Vec<u8> {
+        let key = match name.len() % 3 {
+            0 => index.to_be_bytes().to_vec(),
+            1 => format!("{index:05}").into_bytes(),
+            _ => format!("{name}/{}/{index}", "k".repeat(index as usize % 20)).into_bytes(),
+        };
+        let keys = self.keys.entry(name.to_owned()).or_default();
+        keys.insert(key.clone());
+        keys.insert([&key[..], b"~"].concat());
+        key
+    }
+
+    /// Remembers how it is now.
+    fn mark(&mut self) {
+        self.earlier.push(Moment { files: files_of(&self.world), contents: held(&self.db) });
+    }
+
+    /// Remembers what it holds before a write that may be in doubt.
+    fn note(&mut self) {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.push(held(&self.db));
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.close();
+        self.db = open(&self.world, self.memory_bytes);
+    }
+
+    fn close(&mut self) {
+        self.world.run_until_idle();
+        let elsewhere = World::new(1);
+        std::mem::replace(&mut self.db, open(&elsewhere, self.memory_bytes)).close().expect("closes");
+    }
+
+    fn closed(mut self, name: &'static str) -> State {
+        let contents = held(&self.db);
+        self.close();
+        let world = self.world.fork();
+        self.state(name, world, contents, Doubt::None)
+    }
+
+    /// The process or the machine ends here, with its work half done.
+    fn crashed(self, name: &'static str, crash: Crash, doubt: Doubt) -> State {
+        let contents = held(&self.db);
+        // The seed is one that loses nothing but, with the power, what the manifest's slot says of its end.
+        let world = (0..).map(|seed| self.world.crash(crash, seed)).find(|world| {
+            let db = world.fork().builder().memory_bytes(self.memory_bytes).open();
+            db.is_ok_and(|db| held(&db) == contents)
+                && (crash == Crash::Process || vouched_bytes(&files_of(world)).0 < manifest_bytes(world))
+        });
+        self.state(name, world.expect("some crash loses nothing"), contents, doubt)
+    }
+
+    fn state(self, name: &'static str, world: World, contents: Contents, doubt: Doubt) -> State {
+        let files = files_of(&world);
+        let Maker { memory_bytes, keys, mut earlier, prefixes, synced, .. } = self;
+        earlier.retain(|moment| moment.files != files);
+        let prefixes = prefixes.unwrap_or_default();
+        State { name, world, memory_bytes, files, contents, keys, earlier, doubt, prefixes, synced }
+    }
+}
+
+const SMALL: u64 = 128 << 10;
+
+/// Everything in the log, and nothing else was ever written.
+pub(crate) fn log_only() -> State {
+    let mut maker = in_log(60, None);
+    maker.mark();
+    let left = ordered(&maker.db, "left");
+    left.put("00001", "the last one").expect("a write");
+    maker.closed("all in the log")
+}
+
+fn in_log(count: u32, prefixes: Option<Vec<Contents>>) -> Maker {
+    let mut maker = Maker::new(SMALL);
+    maker.keyspace("left", &[]);
+    maker.mark();
+    maker.keyspace("right!", &[]);
+    maker.prefixes = prefixes;
+    maker.write("left", (count, 1), 0, 25);
+    maker.mark();
+    maker.write("right!", (count, 1), 0, 25);
+    let left = ordered(&maker.db, "left");
+    maker.note();
+    left.delete_range("00020".."00025").expect("a write");
+    maker
+}
+
+/// The process died; nothing was ever synced.
+fn log_after_kill() -> State {
+    let mut maker = in_log(60, Some(Vec::new()));
+    maker.mark();
+    maker.note();
+    let mut batch = maker.db.batch();
+    batch.put(&ordered(&maker.db, "left"), "00001", "the last batch").expect("small");
+    batch.put(&ordered(&maker.db, "right!"), "\0\0\0\x01", "is of both").expect("small");
+    batch.commit().expect("a write");
+    maker.crashed("all in the log, killed", Crash::Process, Doubt::LastBatch)
+}
+
+/// The power went; half was synced.
+fn log_after_power() -> State {
+    let mut maker = in_log(40, Some(Vec::new()));
+    maker.db.sync().expect("syncs");
+    maker.synced = maker.prefixes.as_ref().map_or(0, Vec::len);
+    maker.mark();
+    maker.write("left", (40, 3), 1, 30);
+    maker.crashed("half synced, power cut", Crash::Power, Doubt::Unsynced)
+}
+
+/// The power went when a keyspace had just been dropped.
+fn dropped_before_power() -> State {
+    let mut maker = in_log(30, Some(Vec::new()));
+    maker.db.sync().expect("syncs");
+    maker.mark();
+    maker.db.drop_keyspace("right!").expect("is there");
+    maker.keys.remove("right!");
+    maker.crashed("dropped, power cut", Crash::Power, Doubt::Unsynced)
+}
+
+fn flushed() -> State {
+    let mut maker = Maker::new(SMALL);
+    for name in ["left", "right!"] {
+        maker.keyspace(name, &[]);
+        maker.write(name, (130, 1), 0, 30);
+    }
+    maker.mark();
+    maker.db.flush().expect("flushes");
+    maker.closed("flushed")
+}
+
+/// Two keyspaces with items on a deeper level, in a run of level 0 that they share, and in the log.
+pub(crate) fn merged() -> State {
+    let mut maker = Maker::new(SMALL);
+    ["left", "right!"].iter().for_each(|name| drop(maker.keyspace(name, &[])));
+    for (version, step) in [(0, 1), (1, 3), (2, 7)] {
+        for name in ["left", "right!"] {
+            maker.write(name, (240, step), version, 20);
+        }
+        maker.mark();
+        match version {
+            0 => maker.db.compact().expect("merges"),
+            1 => maker.db.flush().expect("flushes"),
+            _ => maker.db.sync().expect("syncs"),
+        }
+        maker.mark();
+    }
+    maker.closed("merged")
+}
+
+fn with_ranges() -> State {
+    let mut maker = Maker::new(SMALL);
+    maker.keyspace("left", &[]);
+    maker.keyspace("users", &[]);
+    for name in ["left", "users"] {
+        maker.write(name, (200, 1), 0, 20);
+    }
+    maker.db.compact().expect("merges");
+    maker.mark();
+    let left = ordered(&maker.db, "left");
+    left.delete_range("00030".."00060").expect("a write");
+    left.delete_range("00150"..).expect("a write");
+    ordered(&maker.db, "users").delete_range("users/k".."users/kkkkk").expect("a write");
+    maker.write("left", (60, 4), 1, 20);
+    maker.db.flush().expect("flushes");
+    maker.mark();
+    left.delete_range("00005".."00009").expect("a write");
+    maker.closed("range tombstones")
+}
+
+/// Keyspaces of every kind of filter in one file.
+fn of_many_kinds() -> State {
+    let mut maker = Maker::new(SMALL);
+    for (name, kind) in [("none", 1), ("bloom!", 2), ("lines", 3), ("fuse", 4)] {
+        maker.keyspace(name, &[("filter_kind", kind), ("filter_bits_per_key", 12)]);
+        maker.write(name, (70, 1), 0, 12);
+    }
+    maker.mark();
+    maker.db.flush().expect("flushes");
+    maker.closed("four keyspaces in a file")
+}
+
+fn compressed() -> State {
+    let mut maker = Maker::new(SMALL);
+    for name in ["left", "right!"] {
+        maker.keyspace(name, &[("compression", 1), ("block_bytes", 16 << 10)]);
+        maker.write(name, (110, 1), 0, 60);
+    }
+    maker.db.compact().expect("merges");
+    maker.mark();
+    maker.write("left", (60, 3), 1, 60);
+    maker.closed("compressed")
+}
+
+/// Values longer than a page and than what the cache holds of one.
+fn with_large_values() -> State {
+    let mut maker = Maker::new(2 << 20);
+    maker.keyspace("left", &[]);
+    maker.keyspace("right!", &[]);
+    maker.write("left", (40, 1), 0, 30);
+    for (index, length) in [(3, 4090), (4, 9000), (5, 70_000)] {
+        for name in ["left", "right!"] {
+            let key = maker.key(name, index);
+            ordered(&maker.db, name).put(key, value(name, index, 7, length)).expect("a write");
+        }
+    }
+    maker.mark();
+    maker.db.flush().expect("flushes");
+    maker.closed("large values")
+}
+
+/// The process died while a snapshot was held, which had history tables written for it.
+fn held_by_a_snapshot() -> State {
+    let mut maker = Maker::new(256 << 10);
+    maker.keyspace("left", &[]);
+    maker.write("left", (150, 1), 0, 40);
+    let snapshot = maker.db.snapshot();
+    for version in 1..=3 {
+        maker.write("left", (150, 1), version, 40);
+        maker.db.flush().expect("flushes");
+        maker.world.run_until_idle();
+        maker.mark();
+    }
+    maker.db.sync().expect("syncs");
+    let state = maker.crashed("held by a snapshot, killed", Crash::Process, Doubt::None);
+    assert!(state.files.keys().any(|name| name.starts_with("history")), "{:?}", state.files.keys());
+    drop(snapshot);
+    state
+}
+
+fn ingested() -> State {
+    let mut maker = Maker::new(SMALL);
+    maker.keyspace("left", &[]);
+    let right = maker.keyspace("right!", &[]);
+    maker.write("left", (80, 1), 0, 20);
+    maker.write("right!", (80, 3), 0, 20);
+    maker.mark();
+    let mut ingest = right.ingest().expect("begins");
+    for index in 0..140 {
+        let key = maker.key("right!", index);
+        ingest.put(key, value("right!", index, 1, 30)).expect("ascending");
+    }
+    ingest.finish().expect("is published");
+    maker.closed("ingested")
+}
+
+/// The copy that a checkpoint made.
+fn checkpointed() -> State {
+    let mut maker = Maker::new(SMALL);
+    maker.keyspace("left", &[]);
+    maker.write("left", (150, 1), 0, 25);
+    maker.db.flush().expect("flushes");
+    maker.write("left", (150, 10), 1, 25);
+    maker.mark();
+    maker.db.checkpoint("copy").expect("is made");
+    let (world, contents) = (maker.world.beside("copy"), held(&maker.db));
+    maker.state("a checkpoint", world, contents, Doubt::None)
+}
+
+fn cleared() -> State {
+    let mut maker = Maker::new(SMALL);
+    for name in ["gone", "left", "right!"] {
+        maker.keyspace(name, &[]);
+        maker.write(name, (90, 1), 0, 25);
+    }
+    maker.db.flush().expect("flushes");
+    maker.mark();
+    ordered(&maker.db, "left").clear().expect("clears");
+    maker.db.drop_keyspace("gone").expect("is there");
+    maker.keys.remove("gone");
+    maker.mark();
+    maker.write("left", (40, 2), 1, 25);
+    maker.closed("cleared and dropped")
+}
+
+/// Opened three times: manifests and logs of several lives.
+fn reopened() -> State {
+    let mut maker = Maker::new(SMALL);
+    maker.keyspace("left", &[]);
+    for version in 0..3 {
+        maker.write("left", (120, 1 + version as usize), version, 25);
+        maker.mark();
+        if version == 1 {
+            maker.db.flush().expect("flushes");
+            maker.mark();
+        }
+        maker.reopen();
+        maker.mark();
+    }
+    maker.write("left", (20, 1), 3, 25);
+    maker.closed("opened again and again")
+}
+
+/// Every state.
+pub(crate) fn all() -> Vec<State> {
+    let makers: [fn() -> State; 15] = [
+        log_only,
+        log_after_kill,
+        log_after_power,
+        dropped_before_power,
+        flushed,
+        merged,
+        with_ranges,
+        of_many_kinds,
+        compressed,
+        with_large_values,
+        held_by_a_snapshot,
+        ingested,
+        checkpointed,
+        cleared,
+        reopened,
+    ];
+    makers.iter().map(|make| make()).collect()
+}
+
+/// A store of about a megabyte: three keyspaces, several levels, items in the log; keys and values by the
+/// seed.
+pub(crate) fn larger(seed: u64) -> State {
+    let mut maker = Maker::new(1 << 20);
+    let mut rng = crate::rng::Rng::new(seed);
+    for (name, compression) in [("left", 0), ("right!", 1), ("users", 0)] {
+        maker.keyspace(name, &[("compression", compression), ("level0_runs", 2)]);
+    }
+    for version in 0..4 {
+        for name in ["left", "right!", "users"] {
+            let step = 1 + rng.below(3);
+            maker.write(name, (3000, step), version, 10 + rng.below(120));
+        }
+        match version {
+            0 => maker.db.compact().expect("merges"),
+            3 => maker.db.sync().expect("syncs"),
+            _ => maker.db.flush().expect("flushes"),
+        }
+    }
+    ordered(&maker.db, "left").delete_range("01000".."01100").expect("a write");
+    maker.closed("larger")
+}
