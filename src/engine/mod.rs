@@ -276,10 +276,11 @@ impl Store {
         self.work.moved.notify();
         let mut catalog = self.catalog.take(&*self.env.threads);
         if synced.is_ok() && self.mode != Mode::ReadOnly {
-            // Both say again what is said already: the store is as whole without them.
             if let Some((file, offset, page)) = slot {
+                // It says again what is said already: the store is as whole without it.
                 let _ = self.env.storage.write(file, offset, &page);
             }
+            // As above.
             let _ = catalog.manifest.vouch_again(&*self.env.storage);
         }
         drop(catalog);

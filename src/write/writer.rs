@@ -192,8 +192,9 @@ impl Writer {
 
     /// Takes the front for good; `None` while a commit still leads. `changed` moves when it no longer does.
     ///
-    /// With it comes a page for the other slot of its log, with file and offset, if all of the log is durable:
-    /// once both slots vouch for the last records, no block in another's place takes them and their witness.
+    /// With it comes a page for the other slot of its log, with file and offset, if all of the log is
+    /// durable: once both slots vouch for the last records, no block in another's place takes them and their
+    /// witness.
     pub(crate) fn try_close(&self) -> Option<Option<(FileName, u64, Vec<u8>)>> {
         let mut queue = self.queue.lock();
         let is_read_only = matches!(self.latch.get(), Some(Error::ReadOnly));

@@ -187,8 +187,8 @@ fn f16_a_synced_last_batch_is_never_lost() {
 }
 
 /// The last edit of a manifest before the power went is the only one without a witness, and only if its slot
-/// was lost: what it said, here that a keyspace was dropped, may be forgotten. A keyspace that it made is not,
-/// once a log has an item of it.
+/// was lost: what it said, here that a keyspace was dropped, may be forgotten. A keyspace that it made is
+/// not, once a log has an item of it.
 #[test]
 fn f16_only_the_last_edit_before_a_power_cut_has_no_witness() {
     let of = |name: &str| states().iter().find(|state| state.name == name).unwrap();
