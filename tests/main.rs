@@ -34,6 +34,7 @@ mod full_disk;
 mod hostile;
 mod kills;
 mod limits;
+mod older;
 mod openers;
 mod policies;
 mod ranges;

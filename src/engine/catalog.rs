@@ -15,6 +15,7 @@ use crate::base::id::{FileKind, FileName, KeyspaceId, TreeId};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::{Arc, AtomicU8, AtomicU64, Event, Mutex, MutexGuard, Ordering};
 use crate::compact::job::NewFiles;
+use crate::format::frames::{FramePoint, RECORDS_FROM};
 use crate::format::manifest::{Change, State, edit_bytes};
 use crate::io::env::Threads;
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
@@ -22,6 +23,7 @@ use crate::levels::store::StoreFile;
 use crate::levels::version;
 use crate::memtable::Generation;
 use crate::table::{TableFile, TableIdentity};
+use crate::write::writer::Ends;
 
 use super::Store;
 
@@ -226,6 +228,23 @@ impl Store {
             return Err(Error::TooLarge { what: "manifest", limit, given: edit_bytes(changes) });
         }
         Ok(())
+    }
+
+    /// Has the manifest of a store that is closed say where its logs end, if it has room for it: then none of
+    /// them can be an older copy of itself.
+    pub(super) fn promise_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
+        let is_news = |(file, end): &&(FileName, FramePoint)| {
+            let log = catalog.state.logs.get(&file.number);
+            end.bytes > RECORDS_FROM && log.is_some_and(|log| log.promise.is_none())
+        };
+        let promised =
+            |(file, end): &(FileName, FramePoint)| Change::LogPromised { number: file.number, end: *end };
+        let changes: Vec<Change> = ends.logs.iter().filter(is_news).map(promised).collect();
+        if changes.is_empty() || !catalog.manifest.has_room(&changes) {
+            return Ok(());
+        }
+        catalog.state.apply_edit(&changes).expect("edits are made from the state they change");
+        self.append(catalog, &changes)
     }
 
     fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {

@@ -21,6 +21,7 @@ pub(crate) mod snapshot;
 pub(crate) mod stats;
 mod tables;
 mod timer;
+pub(crate) mod unnamed;
 mod work;
 mod workers;
 
@@ -265,10 +266,10 @@ impl Store {
         self.work.stop(&self.writer.changed);
         self.env.threads.join();
         self.writer.begin_close();
-        let slot = loop {
+        let ends = loop {
             let seen = self.writer.changed.seen();
-            if let Some(slot) = self.writer.try_close() {
-                break slot;
+            if let Some(ends) = self.writer.try_close() {
+                break ends;
             }
             self.env.threads.wait(&self.writer.changed, seen, None);
         };
@@ -276,10 +277,12 @@ impl Store {
         self.work.moved.notify();
         let mut catalog = self.catalog.take(&*self.env.threads);
         if synced.is_ok() && self.mode != Mode::ReadOnly {
-            if let Some((file, offset, page)) = slot {
+            if let Some((file, offset, page)) = &ends.slot {
                 // It says again what is said already: the store is as whole without it.
-                let _ = self.env.storage.write(file, offset, &page);
+                let _ = self.env.storage.write(*file, *offset, page);
             }
+            // As above.
+            let _ = self.promise_ends(&mut catalog, &ends);
             // As above.
             let _ = catalog.manifest.vouch_again(&*self.env.storage);
         }

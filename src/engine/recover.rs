@@ -37,6 +37,7 @@ use super::refill::{Logs, replay_logs};
 use super::reflush::flush_logs;
 use super::snapshot::Points;
 use super::tables::pin_pages;
+use super::unnamed::Beside;
 use super::work::Work;
 use super::workers;
 use super::{Mode, OpenOptions, ReadCounts, Store};
@@ -108,6 +109,9 @@ impl Store {
             _ => (GENERATION_COUNT - 1) * budget.generation_bytes,
         };
         let logs = replay_logs(&parts, &found, replayed_bytes_max)?;
+        let store_id = found.store_file.live().store_id;
+        let beside = Beside { state: &found.state, store_id, files: &found.entries };
+        beside.check_age(&*parts.env.storage, found.manifest.file(), logs.last_sequence)?;
         let overflow = match logs.overflow {
             true => logs.replayed.iter().map(|(number, _)| *number).collect(),
             false => Vec::new(),

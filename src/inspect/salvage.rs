@@ -16,6 +16,7 @@ use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, Sequence, TreeId
 use crate::base::settings::{KeyspaceSettings, StoreSettings};
 use crate::base::sync::Arc;
 use crate::engine::keyspaces::restored;
+use crate::engine::unnamed::{self, Beside};
 use crate::engine::{Env, Mode, OpenOptions, Store, Until};
 use crate::format::frames::{Expected, FRAMED_BYTES_MAX, Record, every_record, scan};
 use crate::format::header::{FileHeader, PAGE_BYTES};
@@ -254,7 +255,13 @@ impl Salvage<'_> {
                 Err(error) => return Err(error),
             }
         }
-        let known = best.unwrap_or_default();
+        let mut known = best.unwrap_or_default();
+        let files = unnamed::files(storage)?;
+        let beside = Beside { state: &known.state, store_id: known.store_id, files: &files };
+        if !beside.later_logs(storage, known.state.flushed).is_empty() {
+            // An older one: what else it does not name is wanted too.
+            known.is_whole = false;
+        }
         self.salvaged.is_order_known = known.is_whole;
         Ok(known)
     }

@@ -10,6 +10,7 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, KeyspaceId, Sequence, TreeId};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
+use crate::engine::unnamed::{self, Beside};
 use crate::engine::{Env, Mode, Store, recover};
 use crate::format::manifest::State;
 use crate::format::store::Live;
@@ -328,7 +329,13 @@ impl<'c> Check<'c> {
             self.report.logs += 1;
             self.report.bytes = self.report.bytes.saturating_add(log.bytes);
         }
-        Ok(())
+        let Some(manifest) = manifest else { return Ok(()) };
+        let files = unnamed::files(&**self.storage)?;
+        let beside = Beside { state, store_id: live.store_id, files: &files };
+        match beside.check_age(&**self.storage, manifest.file(), last) {
+            Ok(()) => Ok(()),
+            Err(error) => self.find(error, AtRisk::Store),
+        }
     }
 
     fn begin(&mut self, file: FileName) {

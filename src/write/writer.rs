@@ -88,6 +88,16 @@ pub(crate) struct Front {
     pub(super) remains_to: u64,
 }
 
+/// What vouches for the ends of a closed store's logs.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    /// Where each log ends that is durable: for the manifest, which then tells one that is put back.
+    pub(crate) logs: Vec<(FileName, FramePoint)>,
+    /// A page for the other slot of the last log, with file and offset: once both vouch for the last records,
+    /// no block in another's place takes them and their witness.
+    pub(crate) slot: Option<(FileName, u64, Vec<u8>)>,
+}
+
 /// Counters of the write path since open. Written by the leader only.
 #[derive(Debug, Default)]
 pub(crate) struct WriteCounts {
@@ -192,10 +202,8 @@ impl Writer {
 
     /// Takes the front for good; `None` while a commit still leads. `changed` moves when it no longer does.
     ///
-    /// With it comes a page for the other slot of its log, with file and offset, if all of the log is
-    /// durable: once both slots vouch for the last records, no block in another's place takes them and their
-    /// witness.
-    pub(crate) fn try_close(&self) -> Option<Option<(FileName, u64, Vec<u8>)>> {
+    /// With it comes what vouches for the ends of the logs, as far as they are durable.
+    pub(crate) fn try_close(&self) -> Option<Ends> {
         let mut queue = self.queue.lock();
         let is_read_only = matches!(self.latch.get(), Some(Error::ReadOnly));
         let front = queue.front.take();
@@ -203,11 +211,17 @@ impl Writer {
             return None;
         }
         queue.spare = None;
-        let log = front.map(|front| front.spare.log).filter(|log| log.unsynced_bytes() == 0);
-        Some(log.map(|mut log| {
+        let is_told = |log: &&Arc<SealedLog>| {
+            log.is_durable.get().is_some() && !log.is_promised.load(Ordering::Acquire)
+        };
+        let sealed = queue.sealed.iter().flat_map(|sealed| &sealed.logs).filter(is_told);
+        let mut ends = Ends { logs: sealed.map(|log| (log.file, log.end)).collect(), slot: None };
+        if let Some(mut log) = front.map(|front| front.spare.log).filter(|log| log.unsynced_bytes() == 0) {
+            ends.logs.push((log.file(), log.tail()));
             let (offset, page) = log.synced(log.tail());
-            (log.file(), offset, page)
-        }))
+            ends.slot = Some((log.file(), offset, page));
+        }
+        Some(ends)
     }
 
     /// Everything up to it is visible. Read it after pinning a view.

@@ -1,0 +1,74 @@
+//! What logs that the manifest does not name say of it.
+//!
+//! A log is named, durably, before the first record is written to it, and gets a higher number than all
+//! before it. So one that nothing names, that is younger than all that are named and has a write that none of
+//! them has, shows that the manifest is an older one: to go on from it would lose that write, and remove the
+//! log as left over. Reads only; called when a store is opened, and by those who look into one.
+//!
+//! 1. What a crash leaves never looks so: a log made and not yet named has no records; one that was let go
+//!    has only writes that are in tables, or, behind records that a power cut took, a lower number than the
+//!    log that was named by the edit that let it go.
+//! 2. What cannot be read shows nothing.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName, Sequence};
+use crate::format::frames::{Expected, FRAMED_BYTES_MAX, scan};
+use crate::format::header::FileHeader;
+use crate::format::manifest::State;
+use crate::io::storage::{Entry, Storage, read_whole};
+
+/// What the manifest says, and the files that were found beside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beside<'s> {
+    pub(crate) state: &'s State,
+    pub(crate) store_id: u128,
+    pub(crate) files: &'s [FileName],
+}
+
+impl Beside<'_> {
+    /// Younger logs than all that are named, with writes above `last`.
+    ///
+    /// Cost: none but for logs that nothing names, which are read.
+    pub(crate) fn later_logs(&self, storage: &dyn Storage, last: Sequence) -> Vec<FileName> {
+        let newest = self.state.logs.keys().next_back().copied().unwrap_or(0);
+        let younger = self.files.iter().filter(|file| file.kind == FileKind::Log && file.number > newest);
+        let has_more =
+            |file: &&FileName| first_write(storage, **file, self.store_id).is_some_and(|first| first > last);
+        younger.filter(has_more).copied().collect()
+    }
+
+    /// Refuses a manifest that is older than the logs beside it; every write up to `last` is in what it
+    /// names.
+    ///
+    /// # Errors
+    /// `Corrupt` for the manifest.
+    pub(crate) fn check_age(&self, storage: &dyn Storage, manifest: FileName, last: Sequence) -> Result<()> {
+        match self.later_logs(storage, last).first() {
+            None => Ok(()),
+            Some(later) => {
+                let expected = format_args!("{later} among them, as it has later writes").to_string();
+                Err(Error::corrupt(manifest, 0, "the logs it names", expected, "older ones only"))
+            }
+        }
+    }
+}
+
+/// All files of the store.
+///
+/// # Errors
+/// As the storage.
+pub(crate) fn files(storage: &dyn Storage) -> Result<Vec<FileName>> {
+    let entries = storage.list()?.into_iter();
+    Ok(entries.filter_map(|entry| if let Entry::Ours(file) = entry { Some(file) } else { None }).collect())
+}
+
+/// The first sequence number that the log's records give out.
+fn first_write(storage: &dyn Storage, file: FileName, store_id: u128) -> Option<Sequence> {
+    let length = storage.length(file).ok()?.filter(|length| *length <= FRAMED_BYTES_MAX)?;
+    let bytes = read_whole(storage, file, length).ok()?;
+    let header = FileHeader::decode(file, &bytes, FileKind::Log).ok()?;
+    let boot_id = storage.boot_id();
+    let expected = Expected { file, header, bytes: length, promise: None, boot_id };
+    let found = scan(&expected, &bytes).ok().filter(|_| header.store_id == store_id)?;
+    found.records().next().map(|record| record.sequence)
+}

@@ -1,0 +1,118 @@
+//! Files put back as they were: a log, or a manifest, of an earlier moment beside all else of a closed store.
+
+use std::fs;
+
+use trine::{Durability, Error, inspect};
+
+use super::support::{
+    Files, Model, Scratch, contents, files_but_lock, reader, says_what_to_do, small, write_files,
+};
+
+/// A closed store, and its files at moments before.
+struct Written {
+    files: Files,
+    earlier: Vec<Files>,
+    model: Model,
+}
+
+/// Items in one log after the other, some flushed and some not.
+fn written(flushes: u32) -> Written {
+    let scratch = Scratch::new();
+    let db = small(&scratch.data()).durability(Durability::Sync).open().expect("a new store");
+    let items = db.ordered("items").open().expect("a new keyspace");
+    let mut earlier = vec![files_but_lock(&scratch.data())];
+    for turn in 0..=flushes {
+        for index in 0..30 {
+            items.put(format!("{index:03}"), format!("{turn} of {index}")).expect("a write");
+            if index % 10 == 0 {
+                earlier.push(files_but_lock(&scratch.data()));
+            }
+        }
+        if turn < flushes {
+            db.flush().expect("a flush");
+        }
+    }
+    let model = contents(&items);
+    drop(items);
+    db.close().expect("closes");
+    Written { files: files_but_lock(&scratch.data()), earlier, model }
+}
+
+/// Puts each earlier state of the files of that kind back, one at a time; how many were refused, and how many
+/// made no difference. Anything else fails.
+fn put_back(written: &Written, kind: &str) -> (u32, u32) {
+    let (mut refused, mut harmless) = (0, 0);
+    for moment in &written.earlier {
+        for (name, bytes) in moment.iter().filter(|(name, _)| name.starts_with(kind)) {
+            if written.files.get(name).is_none_or(|now| now == bytes) {
+                continue;
+            }
+            let scratch = Scratch::new();
+            let data = scratch.data();
+            write_files(&data, &written.files);
+            fs::write(data.join("LOCK"), b"").expect("writes");
+            fs::write(data.join(name), bytes).expect("writes");
+            let report = inspect::verify(&data, |_| {}).expect("damage is no error of the check");
+            match reader(&data).open() {
+                Ok(db) => {
+                    let items = db.ordered("items").open().expect("the manifest was read");
+                    assert_eq!(contents(&items), written.model, "{name}");
+                    harmless += 1;
+                }
+                Err(error) => {
+                    let Error::Corrupt(at) = says_what_to_do(error) else { panic!("not told as damage") };
+                    assert!(at.file == *name || at.file.starts_with("log"), "{name}: {at:?}");
+                    assert!(!report.findings.is_empty(), "{name}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    println!("{kind}: refused {refused}, harmless {harmless}");
+    (refused, harmless)
+}
+
+/// A log that is put back whole has lost its end, which the manifest of a closed store knows. It was taken
+/// for all there is: the writes since were missing, and deleted items were back, without an error.
+#[test]
+fn f14_a_closed_store_tells_an_older_log() {
+    let written = written(1);
+    let (refused, _) = put_back(&written, "log");
+    assert!(refused >= 3, "{refused}");
+}
+
+/// A manifest that is put back whole may name none of the logs that came later. They were removed as left
+/// over, with all that was written to them.
+#[test]
+fn f14_later_logs_tell_an_older_manifest() {
+    let mut refused = 0;
+    for flushes in 0..3 {
+        refused += put_back(&written(flushes), "manifest").0;
+    }
+    assert!(refused >= 3, "{refused}");
+}
+
+/// What an older manifest does not name is salvaged all the same.
+#[test]
+fn later_logs_are_salvaged() {
+    let written = written(1);
+    let scratch = Scratch::new();
+    for moment in &written.earlier {
+        let data = scratch.root().join("data");
+        write_files(&data, &written.files);
+        for (name, bytes) in moment.iter().filter(|(name, _)| name.starts_with("manifest")) {
+            fs::write(data.join(name), bytes).expect("writes");
+        }
+        fs::write(data.join("LOCK"), b"").expect("writes");
+        if reader(&data).open().is_ok() {
+            continue;
+        }
+        let target = Scratch::new();
+        let salvaged = inspect::salvage(&data, target.data(), |_| {}).expect("damage is no error");
+        let db = reader(&target.data()).open().expect("it is a store");
+        let keyspaces = db.keyspaces();
+        let items = keyspaces.first().expect("a keyspace").name.clone();
+        let items = db.keyspace(&items).and_then(|items| items.ordered()).expect("it is there");
+        assert_eq!(contents(&items).len(), written.model.len(), "{:?}", salvaged.report.findings);
+    }
+}
