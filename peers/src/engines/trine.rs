@@ -12,8 +12,8 @@ pub(super) const PEER: Peer = Peer {
     packages: &["trine"],
     settings: "default; there is nothing stricter",
     promises: Promises {
-        damage: "an error or no harm, but for what docs/LIMITS.md names: the newest log or manifest replaced \
-                 whole by an older copy of itself",
+        damage: "an error or no harm; docs/LIMITS.md names what is not told, such as an older copy of the \
+                 newest log of a store that was not closed",
         synced: "survive the process and a power cut",
         buffered: "survive the process; a power cut may take the latest",
         buffered_kept: Kept::All,

@@ -47,18 +47,22 @@ pub(super) fn run(peer: &Peer, until: Until, options: &Options, scratch: &Path) 
     let mut random = Random::new(options.seed, &format!("{} {} kills", peer.name, until.name()));
     let mut kills = Kills { writes: until.name().to_owned(), ..Kills::default() };
     let directory = scratch.join("killed");
-    let mut bounds = Bounds::default();
+    let mut bounds = None;
     for cycle in 0..options.cycles {
         if cycle % KILLS_OF_A_STORE == 0 {
-            bounds = Bounds::default();
+            bounds = None;
             begin_anew(&directory)?;
         }
-        let told = kill_one(peer, until, bounds, &mut random, &directory)?;
+        let known: Bounds = bounds.unwrap_or_default();
+        let told = kill_one(peer, until, known, &mut random, &directory)?;
         kills.cycles += 1;
         if let Some(wrong) = told.wrong {
-            kills.violations += 1;
+            match bounds {
+                Some(_) => kills.violations += 1,
+                None => kills.unmade += 1,
+            }
             kills.told.extend(Some(wrong).filter(|_| kills.told.len() < VIOLATIONS_TOLD_MAX));
-            bounds = Bounds::default();
+            bounds = None;
             begin_anew(&directory)?;
             continue;
         }
@@ -66,12 +70,12 @@ pub(super) fn run(peer: &Peer, until: Until, options: &Options, scratch: &Path) 
             kills.while_opening += 1;
             continue;
         };
-        kills.gone += u64::from(position < bounds.acknowledged);
+        kills.gone += u64::from(position < known.acknowledged);
         let acknowledged = told.acknowledged.unwrap_or(position);
         kills.acknowledged += acknowledged - position;
         let is_kept = until == Until::Synced || peer.promises.buffered_kept == Kept::All;
         let least = if is_kept { acknowledged } else { position };
-        bounds = Bounds { least, acknowledged, most: acknowledged + 1 };
+        bounds = Some(Bounds { least, acknowledged, most: acknowledged + 1 });
     }
     Ok(kills)
 }

@@ -167,6 +167,7 @@ fn kills(rows: &[Row]) -> String {
                 kills.acknowledged.to_string(),
                 kills.gone.to_string(),
                 loud(kills.violations),
+                loud(kills.unmade),
             ]);
         }
     }
@@ -181,6 +182,7 @@ fn kills(rows: &[Row]) -> String {
         "batches acknowledged",
         "times acknowledged ones were gone",
         "promise broken",
+        "killed while it was made, then refused",
     ];
     format!("### Killed under load\n\n{}", table(&head, cells))
 }

@@ -63,6 +63,8 @@ pub(super) struct Kills {
     pub(super) gone: u64,
     /// Times that what was found is none of the states that are promised, or nothing was found.
     pub(super) violations: u64,
+    /// Times that a store could not be opened which nobody had opened to the end since it was begun.
+    pub(super) unmade: u64,
     pub(super) told: Vec<String>,
 }
 
