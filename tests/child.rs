@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use super::{bad_input, descriptors, full_disk, kills, limits, openers};
+use super::{bad_input, descriptors, full_disk, kills, limits, linear, openers};
 
 const ROLE: &str = "TRINE_TEST_ROLE";
 const DATA: &str = "TRINE_TEST_DATA";
@@ -106,6 +106,7 @@ fn plays_its_role() {
         "holder" => openers::holder(&data),
         "forker" => openers::forker(&data),
         "on read only" => openers::on_read_only(&data),
+        "calls until killed" => linear::child(&data),
         "power cuts" => kills::power::machine(&data),
         _ => panic!("no role {role:?}"),
     }

@@ -16,6 +16,7 @@
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
 //! - `kills`: a process killed at random under load, and a file system ended under it.
+//! - `linear`: one order that explains what several threads were answered, over a crash.
 //! - `fixture`: a store written by an earlier build still opens.
 //!
 //! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many.
@@ -34,6 +35,7 @@ mod full_disk;
 mod hostile;
 mod kills;
 mod limits;
+mod linear;
 mod older;
 mod openers;
 mod policies;

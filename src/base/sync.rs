@@ -1,21 +1,41 @@
 //! The door to atomics and locks: everything else takes them from here, so that a model checker can take
-//! their place.
+//! their place. `cargo xtask loom` runs the tests whose names have `loom_` in them with [`model`] in it.
 
-pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+#[cfg(all(loom, test))]
+mod model;
+
+#[cfg(all(loom, test))]
+pub(crate) use model::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Condvar, MutexGuard, OnceLock,
+    Tracked, explore, explore_deep,
 };
-pub(crate) use std::sync::{Arc, MutexGuard, OnceLock, Weak};
+#[cfg(not(all(loom, test)))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+#[cfg(not(all(loom, test)))]
+pub(crate) use std::sync::{MutexGuard, OnceLock};
 
-use std::sync::{Condvar, PoisonError};
+/// Counters of the whole process: no model replaces them.
+#[cfg(not(all(loom, test)))]
+pub(crate) use std::sync::atomic::AtomicU64 as ProcessU64;
+pub(crate) use std::sync::atomic::AtomicUsize as ProcessUsize;
+pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::sync::{Arc, Weak};
+
+#[cfg(all(loom, test))]
+use loom::sync::Mutex as Lock;
+#[cfg(not(all(loom, test)))]
+use std::sync::{Condvar, Mutex as Lock};
+
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// A lock for short sections without I/O. A panic inside one leaves the data as it was then.
 #[derive(Default, Debug)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub(crate) struct Mutex<T>(Lock<T>);
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Mutex<T> {
-        Mutex(std::sync::Mutex::new(value))
+        Mutex(Lock::new(value))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -32,7 +52,7 @@ impl<T> Mutex<T> {
 pub(crate) struct Event {
     count: AtomicU64,
     waiting: AtomicU32,
-    lock: std::sync::Mutex<()>,
+    lock: Lock<()>,
     moved: Condvar,
 }
 
@@ -75,7 +95,36 @@ impl Event {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(loom, test))]
+mod loom_tests {
+    use super::*;
+
+    /// Who looks at a condition between `seen` and `block` misses no notification, whether it waits already
+    /// or not.
+    #[test]
+    fn loom_no_notification_is_lost() {
+        explore_deep(|| {
+            let (event, is_so) = (Arc::new(Event::new()), Arc::new(AtomicBool::new(false)));
+            let waiter = loom::thread::spawn({
+                let (event, is_so) = (Arc::clone(&event), Arc::clone(&is_so));
+                move || {
+                    loop {
+                        let seen = event.seen();
+                        if is_so.load(Ordering::Acquire) {
+                            return;
+                        }
+                        event.block(seen, None);
+                    }
+                }
+            });
+            is_so.store(true, Ordering::Release);
+            event.notify();
+            waiter.join().expect("it ends");
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -14,6 +14,9 @@
 
 #![expect(unsafe_code, reason = "shares raw memory between threads by the states above")]
 
+#[cfg(all(loom, test))]
+mod model;
+
 use crate::base::epoch::{Epoch, Pin};
 use crate::base::prefetch::{prefetch, prefetch_address};
 use crate::base::region::Region;
@@ -150,6 +153,8 @@ pub(crate) struct Frames {
     plan: Plan,
     region: Option<Region>,
     heap: HeapCount,
+    #[cfg(all(loom, test))]
+    model: model::Model,
 }
 
 /// Bytes of blocks outside the frames; on a line of its own, since readers look at its neighbours.
@@ -180,7 +185,13 @@ impl Frames {
             assert!(region.bytes() >= plan.region_bytes, "the region is as large as was asked for");
             assert!(plan.headers_at + plan.frame_count * size_of::<Header>() <= plan.region_bytes);
         }
-        Frames { plan, region, heap: HeapCount { bytes: AtomicU64::new(0) } }
+        Frames {
+            plan,
+            region,
+            heap: HeapCount { bytes: AtomicU64::new(0) },
+            #[cfg(all(loom, test))]
+            model: model::Model::new(&plan),
+        }
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -298,6 +309,13 @@ impl Frames {
         Owned { frames: Arc::clone(self), frame }
     }
 
+    /// A free frame at a place of its own, for models, in which no other is used.
+    #[cfg(all(loom, test))]
+    pub(crate) fn take_for_model(self: &Arc<Frames>, frame: u32, key: Key) -> Owned {
+        // SAFETY: `own` checks that the frame is FREE, and each frame has a place of its own.
+        unsafe { self.own(frame, frame as usize * FRAME_BYTES_MIN, key, key.bytes as usize) }
+    }
+
     /// Looks at a frame and takes a visit from its mark. The caller holds the lock.
     pub(crate) fn visit(&self, frame: u32) -> Heat {
         let header = &self.headers()[frame as usize];
@@ -336,6 +354,17 @@ impl Frames {
         self.headers().iter().filter(is_counted).count()
     }
 
+    #[cfg(all(loom, test))]
+    fn index(&self) -> Index<'_> {
+        Index::new(self.model.slots())
+    }
+
+    #[cfg(all(loom, test))]
+    fn headers(&self) -> &[Header] {
+        self.model.headers()
+    }
+
+    #[cfg(not(all(loom, test)))]
     #[inline]
     fn index(&self) -> Index<'_> {
         let Some(region) = &self.region else { return Index::new(&[]) };
@@ -347,6 +376,7 @@ impl Frames {
         })
     }
 
+    #[cfg(not(all(loom, test)))]
     #[inline]
     fn headers(&self) -> &[Header] {
         let Some(region) = &self.region else { return &[] };
@@ -362,6 +392,8 @@ impl Frames {
     /// The frame does not turn FREE or OWNED for as long as the result is used.
     #[inline]
     unsafe fn bytes(&self, frame: u32) -> &[u8] {
+        #[cfg(all(loom, test))]
+        self.model.read_bytes(frame);
         let (start, length) = self.extent(frame);
         // SAFETY: `own` checked that the extent lies in the slabs; nobody writes it in this state
         // (invariants 1, 5).
@@ -402,6 +434,8 @@ impl Owned {
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        #[cfg(all(loom, test))]
+        self.frames.model.write_bytes(self.frame);
         let (start, length) = self.frames.extent(self.frame);
         // SAFETY: the frame is OWNED and this is its only owner, borrowed mutably: nobody else looks
         // (invariant 1).
@@ -586,7 +620,7 @@ impl Drop for HeapBlock {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

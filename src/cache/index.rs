@@ -114,7 +114,7 @@ fn frame_of(entry: u64) -> u32 {
     (entry as u32) - 1
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

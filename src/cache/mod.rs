@@ -19,8 +19,10 @@
 mod flight;
 mod frames;
 mod index;
+#[cfg(all(loom, test))]
+mod loom_tests;
 mod pool;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::ops::Deref;

@@ -9,7 +9,7 @@ use std::ops::Bound;
 use crate::base::epoch::{Loaded, Pin, Published};
 use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::Direction;
-use crate::base::sync::{Arc, AtomicUsize, Mutex, Ordering, Weak};
+use crate::base::sync::{Arc, Mutex, Ordering, ProcessUsize, Weak};
 use crate::compact::unseen::covered;
 use crate::format::table::ranges::Ranges;
 use crate::levels::view::View;
@@ -40,7 +40,7 @@ const SHARDS_COUNT: usize = 16;
 /// Points in a list before the dead are looked for.
 const POINTS_COUNT_MIN: usize = 32;
 
-static NEXT_SHARD: AtomicUsize = AtomicUsize::new(0);
+static NEXT_SHARD: ProcessUsize = ProcessUsize::new(0);
 
 thread_local! {
     static SHARD: usize = NEXT_SHARD.fetch_add(1, Ordering::Relaxed) % SHARDS_COUNT;

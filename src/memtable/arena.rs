@@ -26,6 +26,9 @@
 
 #![expect(unsafe_code, reason = "views of a raw region as atomics and as bytes")]
 
+#[cfg(all(loom, test))]
+mod model;
+
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, SEQUENCE_MAX, Sequence, VALUE_BYTES_MAX};
 use crate::base::prefetch::prefetch_address;
 use crate::base::region::Region;
@@ -61,6 +64,8 @@ pub(super) struct Entry<'a> {
 #[derive(Debug)]
 pub(super) struct Arena {
     region: Region,
+    #[cfg(all(loom, test))]
+    model: model::Model,
 }
 
 /// What is left of an arena, and the only right to fill it: there is one for each.
@@ -78,7 +83,14 @@ impl Arena {
     pub(super) fn new(region: Region) -> (Arena, Bump) {
         assert!(region.bytes() <= REGION_BYTES_MAX, "a generation is at most {REGION_BYTES_MAX} bytes");
         let bump = Bump { start: region.start().as_ptr() as usize, front: 0, back: region.bytes() & !7 };
-        (Arena { region }, bump)
+        #[cfg(all(loom, test))]
+        let model = model::Model::new(region.bytes());
+        let arena = Arena {
+            region,
+            #[cfg(all(loom, test))]
+            model,
+        };
+        (arena, bump)
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -91,6 +103,7 @@ impl Arena {
     }
 
     /// `count` 64-bit words from `at`.
+    #[cfg(not(all(loom, test)))]
     #[inline]
     pub(super) fn words(&self, at: Offset, count: usize) -> &[AtomicU64] {
         let start = self.checked(at, count * 8, 8);
@@ -100,6 +113,7 @@ impl Arena {
     }
 
     /// `count` 32-bit words from `at`.
+    #[cfg(not(all(loom, test)))]
     #[inline]
     pub(super) fn halves(&self, at: Offset, count: usize) -> &[AtomicU32] {
         let start = self.checked(at, count * 4, 4);
@@ -107,8 +121,22 @@ impl Arena {
         unsafe { std::slice::from_raw_parts(start.cast(), count) }
     }
 
+    #[cfg(all(loom, test))]
+    pub(super) fn words(&self, at: Offset, count: usize) -> &[AtomicU64] {
+        self.checked(at, count * 8, 8);
+        self.model.words(at, count)
+    }
+
+    #[cfg(all(loom, test))]
+    pub(super) fn halves(&self, at: Offset, count: usize) -> &[AtomicU32] {
+        self.checked(at, count * 4, 4);
+        self.model.halves(at, count)
+    }
+
     #[inline]
     pub(super) fn entry(&self, at: Offset) -> Entry<'_> {
+        #[cfg(all(loom, test))]
+        self.model.read_entry(at);
         let header = self.checked(at, HEADER_BYTES, 8).cast::<u64>();
         // SAFETY: `checked`: in the region and aligned; written before the caller's acquire load and never
         // again (invariant 2).
@@ -177,6 +205,8 @@ impl Bump {
         let stamp = entry.sequence << 8 | entry.kind as u64;
         let older = u64::from(entry.older / 8) << (VALUE_BITS + KEY_BITS);
         let shape = older | (key_bytes as u64) << VALUE_BITS | value_bytes as u64;
+        #[cfg(all(loom, test))]
+        arena.model.write_entry(self.back as Offset);
         // SAFETY: `back .. back + bytes` is in this region, aligned to 8, and was free: no reference to it
         // exists, and this bump, the only one, is borrowed mutably. The sources are outside: the range was
         // never handed out.
@@ -192,7 +222,7 @@ impl Bump {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -92,7 +92,7 @@ fn next_probe(probe: &mut u64) -> (usize, u64) {
     ((*probe >> 61) as usize, 1 << (*probe >> 55 & 63))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::base::hash::HashSecret;

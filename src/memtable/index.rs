@@ -207,7 +207,7 @@ fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, En
     None
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::base::hash::HashSecret;

@@ -39,7 +39,9 @@ mod inserter;
 mod node;
 mod ranges;
 
-#[cfg(test)]
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::ops::Bound;

@@ -82,7 +82,8 @@ enum Part {
 impl Ranges {
     /// Takes the first chunk from the arena.
     pub(super) fn new(bump: &mut Bump) -> Ranges {
-        let ranges = Ranges { count: AtomicU32::new(0), chunks: [const { AtomicU32::new(0) }; CHUNKS_COUNT] };
+        let chunks = std::array::from_fn(|_| AtomicU32::new(0));
+        let ranges = Ranges { count: AtomicU32::new(0), chunks };
         ranges.chunks[0].store(bump.words(FIRST_CHUNK_BYTES), Ordering::Relaxed);
         ranges
     }
@@ -404,5 +405,5 @@ fn id_word(tree: TreeId) -> u64 {
     u64::from(tree.keyspace.0) << 32 | u64::from(tree.partition.0)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

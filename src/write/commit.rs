@@ -401,5 +401,5 @@ impl Drop for Commit<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

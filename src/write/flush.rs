@@ -305,5 +305,5 @@ impl Source for GenerationSource {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -9,3 +9,6 @@ pub(crate) mod flush;
 pub(crate) mod hold;
 pub(crate) mod pace;
 pub(crate) mod writer;
+
+#[cfg(all(loom, test))]
+mod loom_tests;

@@ -3,6 +3,7 @@
 //! It is not part of the library or of the program `trine`, and is never published. `.ci/run` and developers
 //! call it. One thread; children are started one after another.
 
+mod checkers;
 mod ci;
 mod docs;
 mod finding;
@@ -31,6 +32,8 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   settings [--check]  writes docs/SETTINGS.md from the table in src/base/settings.rs
   layers [--check]    writes the import table in docs/ARCHITECTURE.md
   wrap                breaks comment lines that are too long
+  loom                models of what threads share, in every order of threads
+  asan, tsan, miri    tests of the library under a sanitizer or Miri; skipped where nightly lacks them
   golden              writes tests/golden anew, by running the tests with TRINE_GOLDEN=write
 
 --check writes nothing and fails if the file is stale.
@@ -65,6 +68,10 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["settings"] => text::settle(&root, Document::Settings, mode),
         ["layers"] => text::settle(&root, Document::Layers, mode),
         ["wrap"] => wrap::run(&root),
+        ["loom"] => checkers::loom(&root),
+        ["asan"] => checkers::asan(&root),
+        ["tsan"] => checkers::tsan(&root),
+        ["miri"] => checkers::miri(&root),
         ["golden"] => ci::golden(&root),
         _ => Err(USAGE.to_string()),
     }

@@ -8,6 +8,7 @@ use crate::source::Source;
 pub(crate) const UNSAFE_FILES: &[&str] = &[
     "src/base/region.rs",
     "src/base/epoch.rs",
+    "src/base/sync/model.rs",
     "src/base/prefetch.rs",
     "src/memtable/arena.rs",
     "src/cache/frames.rs",

@@ -1,0 +1,112 @@
+//! The collector: crossbeam's, one a store, with the handles that a thread remembers.
+
+use crossbeam_epoch::{Collector, Guard, LocalHandle};
+use std::cell::RefCell;
+
+use crate::base::sync::{Arc, AtomicU64, Ordering, ProcessU64};
+
+/// A pinned epoch: what was reachable at its start stays in memory until it is dropped.
+pub(crate) type Pin = Guard;
+
+/// A store's collector; clones are the same collector.
+#[derive(Clone, Debug)]
+pub(crate) struct Epoch {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    collector: Collector,
+    id: u64,
+    /// Deferred calls not run yet.
+    pending: AtomicU64,
+}
+
+/// Stores one thread remembers its handle of; more are re-registered when they come up again.
+const HANDLES_COUNT_MAX: usize = 8;
+
+static NEXT_ID: ProcessU64 = ProcessU64::new(1);
+
+thread_local! {
+    /// This thread's handles, last used first.
+    static HANDLES: RefCell<Vec<(u64, LocalHandle)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Epoch {
+    pub(crate) fn new() -> Epoch {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Epoch { shared: Arc::new(Shared { collector: Collector::new(), id, pending: AtomicU64::new(0) }) }
+    }
+
+    /// Pins the calling thread.
+    pub(crate) fn pin(&self) -> Pin {
+        let remembered = HANDLES.try_with(|handles| {
+            let mut handles = handles.borrow_mut();
+            match handles.first() {
+                Some((id, handle)) if *id == self.shared.id => handle.pin(),
+                _ => self.pin_slow(&mut handles),
+            }
+        });
+        // The thread is ending and its handles are gone: register for this one pin.
+        remembered.unwrap_or_else(|_| self.shared.collector.register().pin())
+    }
+
+    #[cold]
+    fn pin_slow(&self, handles: &mut Vec<(u64, LocalHandle)>) -> Pin {
+        match handles.iter().position(|(id, _)| *id == self.shared.id) {
+            Some(index) => handles.swap(0, index),
+            None => {
+                handles.truncate(HANDLES_COUNT_MAX - 1);
+                handles.insert(0, (self.shared.id, self.shared.collector.register()));
+            }
+        }
+        handles[0].1.pin()
+    }
+
+    /// Runs `call` once no reader pinned now can still be looking. It may run on any thread that pins.
+    pub(crate) fn defer(&self, pin: &Pin, call: impl FnOnce() + Send + 'static) {
+        self.shared.pending.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(&self.shared);
+        pin.defer(move || {
+            call();
+            shared.pending.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Tries to run what is deferred; what a pinned reader may still see stays.
+    pub(crate) fn collect(&self) {
+        // Three epochs must pass before what was just deferred may run.
+        for _ in 0..4 {
+            if self.shared.pending.load(Ordering::Relaxed) == 0 {
+                return;
+            }
+            self.pin().flush();
+        }
+    }
+
+    /// Deferred calls not run yet.
+    #[cfg(test)]
+    pub(crate) fn pending(&self) -> u64 {
+        self.shared.pending.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// More stores than a thread remembers handles of still pin.
+    #[test]
+    fn many_epochs_on_one_thread() {
+        let epochs: Vec<Epoch> = (0..3 * HANDLES_COUNT_MAX).map(|_| Epoch::new()).collect();
+        for _ in 0..2 {
+            for epoch in &epochs {
+                let pin = epoch.pin();
+                epoch.defer(&pin, || ());
+                drop(pin);
+                epoch.collect();
+                assert_eq!(epoch.pending(), 0);
+            }
+        }
+    }
+}

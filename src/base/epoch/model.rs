@@ -1,0 +1,81 @@
+//! A collector for models: what is deferred runs once every pin of that moment has ended, and as soon as
+//! somebody flushes. crossbeam's own is modelled by its authors.
+
+use std::collections::BTreeSet;
+
+use crate::base::sync::{Arc, Mutex};
+
+#[derive(Clone)]
+pub(crate) struct Epoch {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    pinned: BTreeSet<u64>,
+    /// Each with the pins that may still look.
+    deferred: Vec<(BTreeSet<u64>, Box<dyn FnOnce() + Send>)>,
+}
+
+pub(crate) struct Pin {
+    epoch: Epoch,
+    number: u64,
+}
+
+impl Epoch {
+    pub(crate) fn new() -> Epoch {
+        Epoch { state: Arc::new(Mutex::new(State::default())) }
+    }
+
+    pub(crate) fn pin(&self) -> Pin {
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.pinned.insert(number);
+        drop(state);
+        Pin { epoch: self.clone(), number }
+    }
+
+    pub(crate) fn defer(&self, _: &Pin, call: impl FnOnce() + Send + 'static) {
+        let mut state = self.state.lock();
+        let pinned = state.pinned.clone();
+        state.deferred.push((pinned, Box::new(call)));
+    }
+
+    pub(crate) fn collect(&self) {
+        let mut state = self.state.lock();
+        let (due, waiting) =
+            std::mem::take(&mut state.deferred).into_iter().partition(|one| one.0.is_empty());
+        state.deferred = waiting;
+        drop(state);
+        let due: Vec<(BTreeSet<u64>, Box<dyn FnOnce() + Send>)> = due;
+        due.into_iter().for_each(|(_, call)| call());
+    }
+
+    pub(crate) fn pending(&self) -> u64 {
+        self.state.lock().deferred.len() as u64
+    }
+}
+
+impl Pin {
+    pub(crate) fn flush(&self) {
+        self.epoch.collect();
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut state = self.epoch.state.lock();
+        state.pinned.remove(&self.number);
+        for (waits_for, _) in &mut state.deferred {
+            waits_for.remove(&self.number);
+        }
+    }
+}
+
+impl std::fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Epoch(model)")
+    }
+}

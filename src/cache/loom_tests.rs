@@ -1,0 +1,165 @@
+//! Models of frames: a reader beside one who publishes, evicts and uses a frame again, and of reads in
+//! flight.
+
+use super::frames::Retired;
+use super::*;
+use crate::base::id::{FileKind, FileName};
+use crate::base::sync::explore;
+
+const BYTES: usize = 4096;
+
+fn key(offset: u64) -> Key {
+    Key { file: 1, offset: offset << 12, bytes: BYTES as u32 }
+}
+
+fn frames() -> Arc<Frames> {
+    let plan = Plan::new(64 << 10);
+    Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)))
+}
+
+/// Fills a free frame and publishes it; the lock that callers hold is the model's own.
+fn publish(frames: &Arc<Frames>, lock: &Mutex<()>, frame: u32, offset: u64) -> Counted {
+    let _held = lock.lock();
+    let mut owned = frames.take_for_model(frame, key(offset));
+    owned.bytes_mut().fill(offset as u8);
+    owned.publish()
+}
+
+/// Takes a frame away from its block and uses it for another one, once the epoch allows it.
+fn reuse(frames: &Arc<Frames>, lock: &Mutex<()>, epoch: &Epoch, frame: u32, offset: u64) -> bool {
+    let held = lock.lock();
+    if !frames.evict(frame) {
+        return false;
+    }
+    let (retired, stamp) = Retired::new(frames, vec![frame]);
+    drop(held);
+    stamp.defer(epoch);
+    epoch.collect();
+    if !retired.has_passed() {
+        return false;
+    }
+    let held = lock.lock();
+    assert_eq!(retired.free(frames), [frame]);
+    drop(held);
+    drop(publish(frames, lock, frame, offset));
+    true
+}
+
+fn assert_right(bytes: &[u8], offset: u64) {
+    assert!(bytes.len() == BYTES && bytes.iter().all(|byte| *byte == offset as u8));
+}
+
+/// A block that is found under a pin is whole, and stays what it is while its frame is used again.
+#[test]
+fn loom_pinned_blocks_stay() {
+    explore(|| {
+        let (frames, lock, epoch) = (frames(), Arc::new(Mutex::new(())), Epoch::new());
+        drop(publish(&frames, &lock, 3, 1));
+        let reader = loom::thread::spawn({
+            let (frames, epoch) = (Arc::clone(&frames), epoch.clone());
+            move || {
+                let pin = epoch.pin();
+                for offset in [1, 2] {
+                    if let Some(bytes) = frames.lookup(key(offset), 1, &pin) {
+                        assert_right(bytes, offset);
+                    }
+                }
+            }
+        });
+        reuse(&frames, &lock, &epoch, 3, 2);
+        reader.join().expect("it ends");
+    });
+}
+
+/// A block that is counted stays without a pin, and is not evicted; a count is had of live frames only.
+#[test]
+fn loom_counted_blocks_stay() {
+    explore(|| {
+        let (frames, lock, epoch) = (frames(), Arc::new(Mutex::new(())), Epoch::new());
+        drop(publish(&frames, &lock, 3, 1));
+        let reader = loom::thread::spawn({
+            let (frames, epoch) = (Arc::clone(&frames), epoch.clone());
+            move || {
+                let pin = epoch.pin();
+                let counted = frames.lookup_counted(key(1), 1, &pin);
+                drop(pin);
+                if let Some(counted) = counted {
+                    assert_right(counted.clone().bytes(), 1);
+                }
+            }
+        });
+        reuse(&frames, &lock, &epoch, 3, 2);
+        reader.join().expect("it ends");
+    });
+}
+
+/// What is not being moved in the index is found while a neighbour in its chain is taken out and put back.
+#[test]
+fn loom_neighbours_are_found() {
+    use super::index::Index;
+    use crate::base::sync::{AtomicU64, Ordering};
+    explore(|| {
+        let slots: Arc<Vec<AtomicU64>> = Arc::new((0..6).map(|_| AtomicU64::new(0)).collect());
+        let index = Index::new(&slots);
+        // One chain: the first stays where it is, the third moves up when the second goes.
+        (0..3).for_each(|frame| index.insert(frame, frame));
+        let reader = loom::thread::spawn({
+            let slots = Arc::clone(&slots);
+            move || {
+                let index = Index::new(&slots);
+                assert_eq!(index.find(0, |frame| frame == 0), Some(0));
+                assert!(index.find(2, |frame| frame == 2).is_none_or(|frame| frame == 2));
+            }
+        });
+        index.remove(1, 1);
+        reader.join().expect("it ends");
+        assert_eq!(index.find(2, |frame| frame == 2), Some(2));
+        assert!(slots.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0).count() == 2);
+    });
+}
+
+/// Of two who want a block one reads it and both have it; if that one gives up, the other hears of it.
+#[test]
+fn loom_a_block_is_read_once() {
+    for gives_up in [false, true] {
+        explore(move || {
+            let epoch = Epoch::new();
+            let cache = Cache::new(64 << 10, epoch.clone(), Region::heap);
+            let address = BlockAddress {
+                file: FileName::new(FileKind::Table, 1),
+                file_uid: 7,
+                offset: 4096,
+                bytes: BYTES as u32,
+                kind: BlockKind::Data,
+            };
+            let want = move |cache: &Cache| match cache.claim(&address) {
+                Claim::Ready(block) => assert_right(&block, 1),
+                Claim::Read(slot) if gives_up => drop(slot),
+                Claim::Read(mut slot) => {
+                    slot.buffer().fill(1);
+                    assert_right(&slot.complete(), 1);
+                }
+                Claim::Wait(waiter) => {
+                    let result = loop {
+                        let seen = waiter.event().seen();
+                        match waiter.poll() {
+                            Some(result) => break result,
+                            None => waiter.event().block(seen, None),
+                        }
+                    };
+                    assert_eq!(result.is_err(), gives_up);
+                    if let Ok(block) = result {
+                        assert_right(&block, 1);
+                    }
+                }
+            };
+            let other = loom::thread::spawn({
+                let cache = cache.clone();
+                move || want(&cache)
+            });
+            want(&cache);
+            other.join().expect("it ends");
+            assert_eq!(cache.stats().in_flight, 0);
+        });
+    }
+}

@@ -1,0 +1,42 @@
+//! What models have in the place of a region's words, since loom's atomics are no plain memory: one of each
+//! width at each place that one may begin, and a mark for each entry that tells whether its bytes are read
+//! before they were written, or beside that.
+
+use crate::base::sync::{AtomicU32, AtomicU64, Tracked};
+
+use super::Offset;
+
+#[derive(Debug)]
+pub(super) struct Model {
+    words: Vec<AtomicU64>,
+    halves: Vec<AtomicU32>,
+    entries: Vec<Tracked>,
+}
+
+impl Model {
+    pub(super) fn new(bytes: usize) -> Model {
+        Model {
+            words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect(),
+            halves: (0..bytes / 4).map(|_| AtomicU32::new(0)).collect(),
+            entries: (0..bytes / 8).map(|_| Tracked::new()).collect(),
+        }
+    }
+
+    pub(super) fn words(&self, at: Offset, count: usize) -> &[AtomicU64] {
+        &self.words[at as usize / 8..][..count]
+    }
+
+    pub(super) fn halves(&self, at: Offset, count: usize) -> &[AtomicU32] {
+        &self.halves[at as usize / 4..][..count]
+    }
+
+    #[track_caller]
+    pub(super) fn read_entry(&self, at: Offset) {
+        self.entries[at as usize / 8].read();
+    }
+
+    #[track_caller]
+    pub(super) fn write_entry(&self, at: Offset) {
+        self.entries[at as usize / 8].write();
+    }
+}

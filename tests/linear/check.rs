@@ -1,0 +1,229 @@
+//! Whether a history of concurrent calls is one that could have come about by making them one after the
+//! other, each at some moment between its begin and its end (M. Herlihy, J. Wing, "Linearizability", TOPLAS
+//! 1990).
+//!
+//! Two checkers. [`find_order`] searches for such an order (J. Wing, C. Gong, "Testing and Verifying
+//! Concurrent Objects", 1993), with what was tried before remembered (G. Lowe, "Testing for linearizability",
+//! 2017). Each thread makes one call at a time, so what is already in order is a number of calls for each
+//! thread. [`is_stale`] looks at one key's gets and writes of unique values, in the time that sorting takes:
+//! what it finds is a fault, what it does not find may be one.
+//!
+//! A call without an end was under way when the process was killed: it is in the order or not.
+
+use std::collections::HashSet;
+
+pub(crate) const KEYS: usize = 4;
+
+/// What a key holds: 0 for nothing; every write has a value of its own.
+pub(crate) type State = [u64; KEYS];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Call {
+    Get(usize),
+    Put(usize, u64),
+    Delete(usize),
+    /// Both or none.
+    PutBoth(usize, usize, u64),
+    /// Two keys of one snapshot.
+    GetBoth(usize, usize),
+    /// Keys from the first to before the second.
+    DeleteRange(usize, usize),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Event {
+    pub(crate) call: Call,
+    pub(crate) begin: u64,
+    /// `u64::MAX`: never.
+    pub(crate) end: u64,
+    /// What was read.
+    pub(crate) result: [u64; 2],
+}
+
+/// The calls of each thread, in order.
+pub(crate) type History = Vec<Vec<Event>>;
+
+impl Event {
+    fn is_over(&self) -> bool {
+        self.end != u64::MAX
+    }
+
+    /// The state after the call, if it could have returned what it did.
+    fn apply(&self, mut state: State) -> Option<State> {
+        let is_right = match self.call {
+            Call::Get(key) => !self.is_over() || state[key] == self.result[0],
+            Call::GetBoth(one, other) => !self.is_over() || [state[one], state[other]] == self.result,
+            Call::Put(key, value) => {
+                state[key] = value;
+                true
+            }
+            Call::Delete(key) => {
+                state[key] = 0;
+                true
+            }
+            Call::PutBoth(one, other, value) => {
+                (state[one], state[other]) = (value, value);
+                true
+            }
+            Call::DeleteRange(from, to) => {
+                state[from..to].fill(0);
+                true
+            }
+        };
+        is_right.then_some(state)
+    }
+}
+
+/// Whether the calls have an order.
+pub(crate) fn find_order(history: &History) -> bool {
+    let mut tried: HashSet<(Vec<usize>, State)> = HashSet::new();
+    let mut open = vec![(vec![0; history.len()], [0; KEYS])];
+    while let Some((done, state)) = open.pop() {
+        let next = |thread: usize| history[thread].get(done[thread]);
+        if (0..history.len()).all(|thread| next(thread).is_none_or(|event| !event.is_over())) {
+            return true;
+        }
+        // Whoever comes next began before any other that is still to come had ended.
+        let first_end = (0..history.len()).filter_map(next).map(|event| event.end).min();
+        for thread in 0..history.len() {
+            let Some(event) = next(thread).filter(|event| Some(event.begin) <= first_end) else { continue };
+            let Some(after) = event.apply(state) else { continue };
+            let mut done = done.clone();
+            done[thread] += 1;
+            if tried.insert((done.clone(), after)) {
+                open.push((done, after));
+            }
+        }
+    }
+    false
+}
+
+/// Whether a get of the key has what it cannot have: a value of nobody or of a put that began later, one that
+/// was certainly overwritten before the get began, or one older than what an earlier get had.
+pub(crate) fn is_stale(history: &History, key: usize) -> bool {
+    let events: Vec<&Event> = history.iter().flatten().collect();
+    let written = |event: &Event| match event.call {
+        Call::Put(at, value) if at == key => Some(value),
+        Call::PutBoth(one, other, value) if one == key || other == key => Some(value),
+        Call::Delete(at) if at == key => Some(0),
+        Call::DeleteRange(from, to) if (from..to).contains(&key) => Some(0),
+        _ => None,
+    };
+    let read = |event: &Event| match event.call {
+        Call::Get(at) if at == key => Some(event.result[0]),
+        Call::GetBoth(at, _) if at == key => Some(event.result[0]),
+        Call::GetBoth(_, at) if at == key => Some(event.result[1]),
+        _ => None,
+    };
+    let mut reads: Vec<(&Event, u64)> = events
+        .iter()
+        .filter(|event| event.is_over())
+        .filter_map(|event| read(event).filter(|value| *value != 0).map(|value| (*event, value)))
+        .collect();
+    reads.sort_by_key(|(event, _)| event.begin);
+    // The latest begin of a write that had ended: what ended before it is overwritten.
+    let mut ended: Vec<&Event> =
+        events.iter().copied().filter(|event| event.is_over() && written(event).is_some()).collect();
+    ended.sort_by_key(|event| event.end);
+    // Writes that earlier gets have shown to be in place, likewise.
+    let mut shown: Vec<(u64, u64)> = Vec::new();
+    let (mut next_ended, mut newest_begin) = (0, 0);
+    for (get, value) in &reads {
+        let put = events.iter().find(|event| written(event) == Some(*value));
+        let Some(put) = put.filter(|put| put.begin < get.end) else { return true };
+        while ended.get(next_ended).is_some_and(|write| write.end < get.begin) {
+            newest_begin = newest_begin.max(ended[next_ended].begin);
+            next_ended += 1;
+        }
+        let seen = shown.iter().filter(|(end, _)| *end < get.begin).map(|(_, begin)| *begin).max();
+        if put.end < newest_begin || seen.is_some_and(|begin| put.end < begin) {
+            return true;
+        }
+        shown.push((get.end, put.begin));
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(call: Call, begin: u64, end: u64, result: [u64; 2]) -> Event {
+        Event { call, begin, end, result }
+    }
+
+    fn put(key: usize, value: u64, begin: u64, end: u64) -> Event {
+        event(Call::Put(key, value), begin, end, [0; 2])
+    }
+
+    fn get(key: usize, value: u64, begin: u64, end: u64) -> Event {
+        event(Call::Get(key), begin, end, [value, 0])
+    }
+
+    const NEVER: u64 = u64::MAX;
+
+    /// Histories that are in order: gets beside a put may have the old or the new, a call that never ended
+    /// may count or not, and a pair is there whole.
+    #[test]
+    fn good_histories_pass() {
+        let both = event(Call::PutBoth(0, 1, 7), 1, 4, [0; 2]);
+        for history in [
+            vec![vec![put(0, 5, 1, 10)], vec![get(0, 0, 2, 3), get(0, 5, 4, 5)]],
+            vec![vec![put(0, 5, 1, NEVER)], vec![get(0, 0, 2, 3)]],
+            vec![vec![put(0, 5, 1, NEVER)], vec![get(0, 0, 2, 3), get(0, 5, 4, 5)], vec![get(0, 5, 20, 21)]],
+            vec![vec![both], vec![event(Call::GetBoth(0, 1), 2, 3, [7, 7])]],
+            vec![vec![both], vec![event(Call::DeleteRange(0, 4), 2, 6, [0; 2]), get(1, 7, 7, 8)]],
+            vec![vec![put(0, 1, 1, 4), put(0, 2, 5, 6)], vec![put(0, 3, 2, 9)], vec![get(0, 3, 10, 11)]],
+        ] {
+            assert!(find_order(&history), "{history:?}");
+            assert!((0..KEYS).all(|key| !is_stale(&history, key)), "{history:?}");
+        }
+    }
+
+    /// Histories that no order explains, and which of them the quick checker sees too.
+    #[test]
+    fn bad_histories_are_refused() {
+        let both = event(Call::PutBoth(0, 1, 7), 1, 4, [0; 2]);
+        let snapshot = |begin, result| event(Call::GetBoth(0, 1), begin, begin + 8, result);
+        for (history, is_quick) in [
+            // An acknowledged write that is lost.
+            (vec![vec![put(0, 5, 1, 2)], vec![get(0, 0, 3, 4)]], false),
+            // One that is lost for an older one.
+            (vec![vec![put(0, 5, 1, 2), put(0, 6, 3, 4)], vec![get(0, 5, 5, 6)]], true),
+            // A value of nobody, and one read before it was put.
+            (vec![vec![get(0, 9, 1, 2)]], true),
+            (vec![vec![get(0, 5, 1, 2)], vec![put(0, 5, 3, 4)]], true),
+            // New, then old, beside the put.
+            (vec![vec![put(0, 1, 1, 2), put(0, 5, 3, 20)], vec![get(0, 5, 4, 5), get(0, 1, 6, 7)]], true),
+            // Two threads that see two puts in two orders.
+            (
+                vec![
+                    vec![put(0, 1, 1, 20)],
+                    vec![put(0, 2, 1, 20)],
+                    vec![get(0, 1, 3, 4), get(0, 2, 5, 6), get(0, 1, 7, 8)],
+                ],
+                false,
+            ),
+            // Half a pair, in a snapshot and in two gets.
+            (vec![vec![both], vec![snapshot(2, [7, 0])]], false),
+            (vec![vec![both], vec![get(0, 7, 2, 3), snapshot(5, [7, 0])]], false),
+            // A snapshot of two moments.
+            (vec![vec![put(0, 1, 1, 2), put(1, 2, 3, 4)], vec![snapshot(1, [0, 2])]], false),
+            // What was deleted comes back, after a crash too.
+            (vec![vec![put(0, 5, 1, 2), event(Call::Delete(0), 3, 4, [0; 2])], vec![get(0, 5, 5, 6)]], true),
+            (
+                vec![
+                    vec![put(2, 5, 1, 2), event(Call::DeleteRange(0, 3), 3, 4, [0; 2])],
+                    vec![put(1, 6, 5, NEVER)],
+                    vec![get(2, 5, 30, 31)],
+                ],
+                true,
+            ),
+            // A call under way that counted, and then did not.
+            (vec![vec![put(0, 5, 1, NEVER)], vec![get(0, 5, 2, 3)], vec![get(0, 0, 30, 31)]], false),
+        ] {
+            assert!(!find_order(&history), "{history:?}");
+            assert_eq!((0..KEYS).any(|key| is_stale(&history, key)), is_quick, "{history:?}");
+        }
+    }
+}

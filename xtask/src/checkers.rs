@@ -1,0 +1,102 @@
+//! Commands that need more than stable Rust, or more time than a change has: models, sanitizers, Miri. Each
+//! says in a word when it is skipped because the toolchain lacks a component.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Modules of the library whose tests a sanitizer runs: those with unsafe code, and who calls them.
+const SANITIZED: &[&str] = &["base::", "memtable::", "cache::", "read::", "write::", "table::", "io::os::"];
+
+/// Modules whose tests Miri runs: they open no file and start no program.
+const MIRI: &[&str] = &["base::", "format::", "memtable::", "cache::", "merge::"];
+
+/// What std does that ThreadSanitizer, which has not seen it compiled, takes for a race.
+const SUPPRESSIONS: &str = "xtask/tsan.supp";
+
+/// The models of what threads share.
+pub(crate) fn loom(root: &Path) -> Result<(), String> {
+    let mut command = cargo(root, None, "loom");
+    command.args(["test", "--package", "trine", "--lib", "--", "loom_tests::"]);
+    command.env("RUSTFLAGS", "--cfg loom");
+    run(command)
+}
+
+/// AddressSanitizer.
+pub(crate) fn asan(root: &Path) -> Result<(), String> {
+    if !has_nightly() {
+        return skip("asan", "there is no nightly toolchain: rustup toolchain install nightly");
+    }
+    let mut command = cargo(root, Some("+nightly"), "asan");
+    command.args(["test", "--package", "trine", "--lib", "--target", TARGET, "--"]).args(SANITIZED);
+    command.env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", "detect_leaks=0");
+    run(command)
+}
+
+/// ThreadSanitizer, with std compiled for it where its source is installed.
+pub(crate) fn tsan(root: &Path) -> Result<(), String> {
+    if !has_nightly() {
+        return skip("tsan", "there is no nightly toolchain: rustup toolchain install nightly");
+    }
+    let mut command = cargo(root, Some("+nightly"), "tsan");
+    command.args(["test", "--package", "trine", "--lib", "--target", TARGET]);
+    let mut flags = "-Zsanitizer=thread".to_owned();
+    if has_source() {
+        command.arg("-Zbuild-std");
+    } else {
+        println!("tsan: std is not compiled for it (rustup component add rust-src); {SUPPRESSIONS} is used");
+        flags.push_str(" -Cunsafe-allow-abi-mismatch=sanitizer");
+    }
+    command.arg("--").args(SANITIZED);
+    let options = format!("suppressions={} halt_on_error=1", root.join(SUPPRESSIONS).display());
+    command.env("RUSTFLAGS", flags).env("TSAN_OPTIONS", options);
+    run(command)
+}
+
+/// Miri.
+pub(crate) fn miri(root: &Path) -> Result<(), String> {
+    if !succeeds(&["+nightly", "miri", "--version"]) {
+        return skip("miri", "it is not installed: rustup +nightly component add miri");
+    }
+    let mut command = cargo(root, Some("+nightly"), "miri");
+    command.args(["miri", "test", "--package", "trine", "--lib", "--"]).args(MIRI);
+    command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    run(command)
+}
+
+fn skip(what: &str, why: &str) -> Result<(), String> {
+    println!("{what}: skipped: {why}");
+    Ok(())
+}
+
+fn has_nightly() -> bool {
+    succeeds(&["+nightly", "--version"])
+}
+
+/// Whether the source of std is there to be compiled.
+fn has_source() -> bool {
+    let output = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output();
+    let root = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    root.is_ok_and(|root| Path::new(&root).join("lib/rustlib/src/rust/library/std/Cargo.toml").exists())
+}
+
+fn succeeds(arguments: &[&str]) -> bool {
+    let mut command = Command::new("cargo");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// cargo, with a target directory of its own: other flags compile everything anew.
+fn cargo(root: &Path, toolchain: Option<&str>, directory: &str) -> Command {
+    let mut command = Command::new("cargo");
+    // Which cargo is run is rustup's to say, not the one's that runs this.
+    command.args(toolchain).env_remove("CARGO").env_remove("RUSTUP_TOOLCHAIN").current_dir(root);
+    command.env("CARGO_TARGET_DIR", root.join("target").join(directory)).stdin(Stdio::null());
+    command
+}
+
+fn run(mut command: Command) -> Result<(), String> {
+    let status = command.status().map_err(|error| format!("could not run cargo: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?} ended with {status}")) }
+}
