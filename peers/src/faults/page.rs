@@ -139,8 +139,13 @@ fn places(rows: &[Row]) -> String {
             let cell = |kind: &&str| {
                 let found = row.damage.iter().find(|count| count.class == class && count.fault == **kind);
                 found.map_or("–".to_owned(), |count| {
-                    let silent = format!("{} of {}", loud(count.of(Outcome::Silent)), count.tried());
-                    if count.altered == 0 { silent } else { format!("{silent}, {} altered", count.altered) }
+                    let silent = count.of(Outcome::Silent);
+                    let cell = format!("{} of {}", loud(silent), count.tried());
+                    match count.altered {
+                        0 => cell,
+                        _ if silent == 0 => cell,
+                        altered => format!("{cell}, {altered} altered"),
+                    }
                 })
             };
             cells.push(

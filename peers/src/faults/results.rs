@@ -64,6 +64,7 @@ pub(super) struct Kills {
     /// Times that what was found is none of the states that are promised, or nothing was found.
     pub(super) violations: u64,
     /// Times that a store could not be opened which nobody had opened to the end since it was begun.
+    #[serde(default)]
     pub(super) unmade: u64,
     pub(super) told: Vec<String>,
 }
