@@ -19,7 +19,8 @@
 //! - `linear`: one order that explains what several threads were answered, over a crash.
 //! - `fixture`: a store written by an earlier build still opens.
 //!
-//! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many.
+//! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many,
+//! `TRINE_SEEDS=a..b` these.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "tests damage files, and run outside the simulator")]

@@ -32,10 +32,14 @@ impl Rng {
 
 /// Runs `test` with `count` seeds, or with those that the environment asks for.
 pub(crate) fn with_seeds(name: &str, count: u64, test: impl Fn(u64)) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seeds = match (number("TRINE_SEED"), number("TRINE_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, Some(count)) => 0..count,
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    let [one, some] = ["TRINE_SEED", "TRINE_SEEDS"].map(|name| std::env::var(name).ok());
+    let seeds = match (&one, &some) {
+        (Some(seed), _) => number(seed)..number(seed) + 1,
+        (None, Some(text)) => match text.split_once("..") {
+            Some((start, end)) => number(start)..number(end),
+            None => 0..number(text),
+        },
         (None, None) => 0..count,
     };
     for seed in seeds {

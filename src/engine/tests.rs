@@ -8,11 +8,21 @@
 //! - `clear`: keyspaces cleared, with crashes and merges at that moment. `memory`: the budget. `pace`: who
 //!   waits for merges, and for what merges wait.
 
+mod case;
 mod clear;
 pub(super) mod crash;
+mod fails;
 mod faults;
 mod memory;
 pub(super) mod model;
+mod outside;
 mod pace;
+mod play;
+mod queue;
 pub(super) mod recorder;
+mod replay;
 pub(super) mod run;
+mod runs;
+mod salvaged;
+mod scenario;
+mod stops;

@@ -28,5 +28,7 @@ pub use dump::{Part, dump};
 pub(crate) use explain::Explainer;
 pub use explain::{Explanation, Step};
 pub use salvage::{Salvaged, salvage};
+#[cfg(test)]
+pub(crate) use salvage::salvage_in;
 pub(crate) use verify::verify_open;
 pub use verify::{AtRisk, Finding, Progress, Report, verify};

@@ -311,7 +311,7 @@ impl Target for Parts {
 /// Many reads in flight, in any order, over several buffers, behind the end, of files that are missing: each
 /// has its own bytes or its own error, by ring, threads, one by one and in the simulator.
 #[test]
-fn reads_in_flight_have_their_own_bytes() {
+fn f11_reads_in_flight_have_their_own_bytes() {
     let bytes: Vec<u8> =
         (0..70_001u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for (storage, _parent) in readable(&bytes) {
@@ -356,7 +356,7 @@ fn reads_in_flight_have_their_own_bytes() {
 
 /// A reader says what it is and why, and a kernel that refuses is no error.
 #[test]
-fn readers_say_what_they_are() {
+fn f10_readers_say_what_they_are() {
     for (storage, _parent) in readable(b"") {
         let (kind, why) = storage.reader_kind();
         assert!(["ring", "pool", "pread", "simulated"].contains(&kind.name()));

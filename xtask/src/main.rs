@@ -15,6 +15,7 @@ mod settings;
 mod source;
 mod text;
 mod tidy;
+mod torture;
 mod tree;
 mod wrap;
 
@@ -35,6 +36,8 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   loom                models of what threads share, in every order of threads
   asan, tsan, miri    tests of the library under a sanitizer or Miri; skipped where nightly lacks them
   golden              writes tests/golden anew, by running the tests with TRINE_GOLDEN=write
+  torture [PART] [--minutes N] [--seed N]
+                      tries for so many minutes what is too long for the tests: all parts, or one
 
 --check writes nothing and fails if the file is stale.
 --root runs tidy, format, settings or layers over another tree.";
@@ -73,6 +76,7 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["tsan"] => checkers::tsan(&root),
         ["miri"] => checkers::miri(&root),
         ["golden"] => ci::golden(&root),
-        _ => Err(USAGE.to_string()),
+        ["torture", asked @ ..] => torture::run(&root, asked),
+        _ => Err(format!("{USAGE}\n\nparts of torture: {}", torture::names())),
     }
 }

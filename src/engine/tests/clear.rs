@@ -10,8 +10,9 @@ use crate::write::batch::Items;
 
 use super::super::Store;
 use super::super::catalog::Keyspace;
-use super::crash::{Examiner, Recorded, Told, contents, seeds};
+use super::crash::{Examiner, Told, contents, seeds};
 use super::model::{Known, Model, Names, Write, fingerprint};
+use super::play::Recorded;
 use super::recorder::Recorder;
 use super::run::open;
 
@@ -149,7 +150,7 @@ fn a_crash_around_a_clear_leaves_a_prefix() {
         script.store.close().expect("nothing fails");
         let (model, memory_bytes) = (std::mem::take(&mut script.model), MEMORY_BYTES);
         let recorded = Recorded { model, moments: recorder.take(), memory_bytes };
-        let mut examiner = Examiner::of(&recorded, seed);
+        let mut examiner = Examiner::new(&recorded.model, recorded.memory_bytes, seed);
         moments_count += examiner.crash_some(&recorded.moments, 1);
         states_count += examiner.states_count;
         drop(told);

@@ -1,14 +1,19 @@
-//! The first crash oracle: whatever call the process stops at, and whatever a power cut leaves of what was
-//! not synced, the store opens, and is in the state after one prefix of the commit order.
+//! The crash oracle: whatever call the process stops at, and whatever a power cut leaves of what was not
+//! synced, the store opens, and is in the state after one prefix of the commit order.
+//!
+//! A disk that holds, byte for byte, what one before it held is not opened again: what was found on it then is
+//! held against what may be found now.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::path::Path;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, ItemKind};
+use crate::base::settings::StoreSettings;
 use crate::base::step::Direction;
-use crate::base::sync::{Arc, Mutex, Ordering};
-use crate::io::sim::{Crash, Plan, SimDisk, SimRng, SimThreads, Stop};
+use crate::base::sync::Arc;
+use crate::io::sim::{Crash, Cut, Plan, SimDisk, SimRng, SimThreads, Stop, sim_env};
 use crate::io::storage::{Entry, Storage};
 use crate::read::get::Wants;
 use crate::read::scan::Scan;
@@ -16,15 +21,18 @@ use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 use crate::write::writer::Until;
 
-use super::super::Store;
-use super::model::{Known, Model, Names, fingerprint};
-use super::recorder::{Moment, Recorder};
-use super::run::{Run, open};
+use super::super::catalog::Keyspace;
+use super::super::snapshot::Point;
+use super::super::{Mode, OpenOptions, Store};
+use super::model::{Copied, Known, Model, Names, fingerprint};
+use super::recorder::Moment;
+use super::replay::is_quiet;
+use super::run::open;
 
 /// Calls of an opening, roughly: where in it a crash comes.
 pub(super) const OPEN_CALLS: u64 = 60;
-/// The same where logs are flushed on the way.
-const FLUSHING_OPEN_CALLS: u64 = 300;
+/// Turns of background work that a store may have after an opening that a crash ends.
+const TURNS_MAX: u64 = 40;
 
 /// Tells where a state came from if looking at it panics.
 pub(super) struct Told {
@@ -33,55 +41,44 @@ pub(super) struct Told {
 
 impl Drop for Told {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && !is_quiet() {
             eprintln!("it failed at: {}; TRINE_SEED=.. runs one seed alone", self.what);
         }
     }
 }
 
-/// Everything a run did, and the disk at every call of it.
-pub(super) struct Recorded {
-    pub(super) model: Model,
-    pub(super) moments: Vec<Moment>,
-    pub(super) memory_bytes: u64,
+/// How a process ends, and those that recover after it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Ends {
+    pub(super) crash: Crash,
+    pub(super) cut: Cut,
+    pub(super) seed: u64,
+    /// Crashes of the processes that open the store next.
+    pub(super) again: Vec<Again>,
 }
 
-/// A workload of that seed, with the disk at every call.
-pub(super) fn record(seed: u64, steps: usize) -> Recorded {
-    record_with(seed, steps, if seed.is_multiple_of(3) { 256 << 10 } else { 128 << 10 })
+/// The end of a process that recovers, at a call counted from its first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Again {
+    pub(super) call: u64,
+    pub(super) stop: Stop,
+    pub(super) crash: Crash,
+    pub(super) seed: u64,
 }
 
-/// The same under a given budget.
-fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
-    let disk = SimDisk::new(seed);
-    let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
-    let recorder = Recorder::new(&disk, &known);
-    let over: Arc<dyn Storage> = recorder.clone();
-    let (store, threads) = open(&disk, Some(Arc::clone(&over)), seed, memory_bytes).expect("nothing fails");
-    let mut run = Run::new(&store, &threads, over, known, seed);
-    if memory_bytes >= 1 << 20 {
-        run.value_bytes = 4000;
+impl Ends {
+    pub(super) fn once(crash: Crash, seed: u64) -> Ends {
+        Ends { crash, cut: Cut::Any, seed, again: Vec::new() }
     }
-    run.make_name("a");
-    run.make_name("b");
-    if seed % 2 == 1 {
-        run.fill_manifest();
-        // What came so far is nothing new.
-        recorder.take();
+}
+
+impl Again {
+    /// Somewhere in the first so many calls.
+    pub(super) fn random(rng: &mut SimRng, calls: u64) -> Again {
+        let stop = [Stop::Before, Stop::Amid, Stop::After][rng.index(3)];
+        let crash = if rng.one_in(2) { Crash::Power } else { Crash::Process };
+        Again { call: rng.below(calls), stop, crash, seed: rng.u64() }
     }
-    run.go(steps);
-    assert!(run.errors.is_empty(), "{:?}", run.errors);
-    let (model, ingests) = (std::mem::take(&mut run.model), run.ingests_count);
-    drop(run);
-    let work = &store.work;
-    let (flushes, merges) = (work.flushes.load(Ordering::Relaxed), work.merges.load(Ordering::Relaxed));
-    let manifest = store.catalog.take(&*store.env.threads).manifest.file().number;
-    let writes = model.writes_count();
-    println!(
-        "seed {seed}: {writes} writes, {flushes} flushes, {merges} merges, {ingests} ingests, manifest {manifest}"
-    );
-    store.close().expect("nothing fails");
-    Recorded { model, moments: recorder.take(), memory_bytes }
 }
 
 /// What crashes may leave of one moment.
@@ -92,6 +89,25 @@ pub(super) struct Bounds<'k> {
     pub(super) names: &'k [Names],
 }
 
+impl Bounds<'_> {
+    pub(super) fn of(known: &Known, worst: Crash) -> Bounds<'_> {
+        let least = if worst == Crash::Power { known.synced } else { known.acked };
+        Bounds { least, most: known.submitted, names: &known.names }
+    }
+}
+
+/// How much of what is found is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    /// A scan of everything.
+    Sums,
+    /// Scans both ways, and gets of every key.
+    All,
+}
+
+/// The keyspaces of a disk and their contents.
+pub(super) type Found = Vec<(String, u64)>;
+
 /// Counts and looks at states.
 pub(super) struct Examiner<'r> {
     pub(super) model: &'r Model,
@@ -99,80 +115,113 @@ pub(super) struct Examiner<'r> {
     pub(super) open_calls: u64,
     pub(super) rng: SimRng,
     pub(super) states_count: u64,
+    /// Of them, those whose disk no other had before.
+    pub(super) opened_count: u64,
+    /// What was found on disks, by their bytes, and whether the machine was up since they were written.
+    seen: BTreeMap<(u64, bool), Found>,
+    /// The same of checkpoints; none if there was no store.
+    seen_copies: BTreeMap<(&'static str, u64), Option<Found>>,
 }
 
 impl<'r> Examiner<'r> {
-    pub(super) fn of(recorded: &'r Recorded, seed: u64) -> Examiner<'r> {
+    pub(super) fn new(model: &'r Model, memory_bytes: u64, seed: u64) -> Examiner<'r> {
         Examiner {
-            model: &recorded.model,
-            memory_bytes: recorded.memory_bytes,
+            model,
+            memory_bytes,
             open_calls: OPEN_CALLS,
             rng: SimRng::new(seed),
             states_count: 0,
+            opened_count: 0,
+            seen: BTreeMap::new(),
+            seen_copies: BTreeMap::new(),
         }
     }
 
     /// Crashes at a share of the moments; how many that were.
     pub(super) fn crash_some(&mut self, moments: &[Moment], share: u64) -> u64 {
+        let mut rng = self.rng.clone();
         let mut moments_count = 0;
         for moment in moments {
-            if !self.rng.one_in(share) {
+            if !rng.one_in(share) {
                 continue;
             }
             moments_count += 1;
-            self.crash(moment, Crash::Process, 0, 1);
+            self.examine(moment, &Ends::once(Crash::Process, rng.u64()));
             for _ in 0..3 {
-                let seed = self.rng.u64();
-                self.crash(moment, Crash::Power, seed, 1);
+                self.examine(moment, &Ends::once(Crash::Power, rng.u64()));
             }
-            let seed = self.rng.u64();
-            let crash = if self.rng.one_in(2) { Crash::Power } else { Crash::Process };
-            let depth = 2 + self.rng.below(2);
-            self.crash(moment, crash, seed, depth);
+            let crash = if rng.one_in(2) { Crash::Power } else { Crash::Process };
+            let again = (0..1 + rng.below(2)).map(|_| Again::random(&mut rng, self.open_calls)).collect();
+            self.examine(moment, &Ends { again, ..Ends::once(crash, rng.u64()) });
         }
+        self.rng = rng;
         moments_count
     }
 
-    /// One crash of a moment, and perhaps more while it is recovered from.
-    fn crash(&mut self, moment: &Moment, crash: Crash, seed: u64, depth: u64) {
-        let told = Told { what: format!("{}; {crash:?}, seed {seed}, depth {depth}", moment.what) };
+    /// One state: a moment, and how the process and its successors end. Its seed decides everything.
+    pub(super) fn examine(&mut self, moment: &Moment, ends: &Ends) {
+        let told = Told { what: format!("{}; {ends:?}", moment.what) };
+        self.rng = SimRng::new(ends.seed ^ moment.call.rotate_left(32));
         let disk = moment.disk.fork();
-        disk.crash(crash, seed);
-        self.recover(&disk, &moment.known, crash, depth);
+        disk.crash_by(ends.crash, ends.cut, ends.seed);
+        let mut worst = ends.crash;
+        for again in &ends.again {
+            self.recover_in_part(&disk, again);
+            if again.crash == Crash::Power {
+                worst = again.crash;
+            }
+        }
+        for copied in &moment.known.copies {
+            self.check_copy(&disk, copied);
+        }
+        self.check(&disk, Bounds::of(&moment.known, worst), worst);
         drop(told);
     }
 
-    fn recover(&mut self, disk: &Arc<SimDisk>, known: &Known, worst: Crash, depth: u64) {
-        self.states_count += 1;
-        if depth <= 1 {
-            let least = if worst == Crash::Power { known.synced } else { known.acked };
-            self.check(disk, Bounds { least, most: known.submitted, names: &known.names });
-            return;
-        }
-        let stop = [Stop::Before, Stop::Amid, Stop::After][self.rng.index(3)];
-        disk.plan(Plan::stop(stop, self.rng.below(self.open_calls)));
+    /// Calls of the opening that follows.
+    pub(super) fn calls_of_opening(&mut self, moment: &Moment, ends: &Ends) -> u64 {
+        let disk = moment.disk.fork();
+        disk.crash_by(ends.crash, ends.cut, ends.seed);
+        let before = disk.calls();
+        let (store, _threads) = open(&disk, None, ends.seed, self.memory_bytes).expect("it opens");
+        let calls = disk.calls() - before;
+        store.close().expect("nothing fails");
+        calls
+    }
+
+    fn recover_in_part(&mut self, disk: &Arc<SimDisk>, again: &Again) {
+        disk.plan(Plan::stop(again.stop, again.call));
         if let Ok((store, threads)) = open(disk, None, self.rng.u64(), self.memory_bytes) {
-            for _ in 0..self.rng.below(40) {
+            for _ in 0..self.rng.below(TURNS_MAX) {
                 threads.run_one();
             }
             // It may or may not have stopped meanwhile.
             let _ = store.close();
         }
-        let crash = if self.rng.one_in(2) { Crash::Power } else { Crash::Process };
-        disk.crash(crash, self.rng.u64());
-        let worst = if crash == Crash::Power { crash } else { worst };
-        self.recover(disk, known, worst, depth - 1);
+        disk.crash(again.crash, again.seed);
     }
 
-    /// Opens the store and looks at all of it.
-    pub(super) fn check(&mut self, disk: &Arc<SimDisk>, bounds: Bounds<'_>) {
-        let seed = self.rng.u64();
+    /// Opens the store and looks at it; `worst` is how a process that wrote to the disk has ended.
+    pub(super) fn check(&mut self, disk: &Arc<SimDisk>, bounds: Bounds<'_>, worst: Crash) {
+        self.states_count += 1;
+        let (seed, more) = (self.rng.u64(), self.rng.below(16));
+        let key = (disk.fingerprint(), worst == Crash::Process);
+        if more > 2
+            && let Some(found) = self.seen.get(&key)
+        {
+            self.place_of(found, bounds);
+            return;
+        }
+        self.opened_count += 1;
+        // A store opens where there is space.
+        disk.set_capacity_bytes(None);
         let (store, threads) = match open(disk, None, seed, self.memory_bytes) {
             Ok(opened) => opened,
             Err(error) => panic!("it does not open: {error}"),
         };
-        let (names, place) = self.find(&store, bounds);
-        match self.rng.below(8) {
+        let found = found(&store, if more > 3 { Care::Sums } else { Care::All });
+        let (names, place) = self.place_of(&found, bounds);
+        match more {
             0 => {
                 // What was seen once is there to stay: recovery made it durable.
                 let after = disk.fork();
@@ -185,7 +234,31 @@ impl<'r> Examiner<'r> {
             1 | 2 => self.live_on(disk, &store, &threads, place, &names),
             _ => {}
         }
+        self.seen.insert(key, found);
         store.close().expect("nothing fails");
+    }
+
+    /// The checkpoints that were made are there.
+    pub(super) fn check_copies(&mut self, disk: &Arc<SimDisk>, known: &Known) {
+        for copied in known.copies.iter().filter(|copied| copied.is_done) {
+            self.check_copy(disk, copied);
+        }
+    }
+
+    /// A checkpoint is whole or no store, and there once its call has returned.
+    fn check_copy(&mut self, disk: &Arc<SimDisk>, copied: &Copied) {
+        let beside = disk.directory_beside(Path::new(copied.path)).fork();
+        beside.crash(Crash::Process, 0);
+        let key = (copied.path, beside.fingerprint());
+        let found = self.seen_copies.get(&key).cloned().unwrap_or_else(|| copy_found(&beside));
+        match &found {
+            Some(found) => {
+                let (place, names) = (copied.place, std::slice::from_ref(&copied.names));
+                self.place_of(found, Bounds { least: place, most: place, names });
+            }
+            None => assert!(!copied.is_done, "the checkpoint in {} is gone", copied.path),
+        }
+        self.seen_copies.insert(key, found);
     }
 
     /// Settles, has no file too many, takes writes, and opens again with them.
@@ -220,60 +293,120 @@ impl<'r> Examiner<'r> {
 
     /// The keyspaces there are, and the prefix of writes that they hold.
     fn find(&self, store: &Store, bounds: Bounds<'_>) -> (Names, usize) {
-        let found = store.keyspace_names();
-        let names = bounds.names.iter().find(|names| names.keys().eq(found.iter()));
-        let names = names.unwrap_or_else(|| panic!("keyspaces {found:?} instead of {:?}", bounds.names));
-        let mut fingerprints = BTreeMap::new();
-        for (name, space) in names {
-            let fingerprint = contents(store, name).expect("everything can be read");
-            if *space != usize::MAX {
-                fingerprints.insert(*space, fingerprint);
-            }
-        }
-        match self.model.prefix_of(&fingerprints, bounds.least, bounds.most) {
-            Some(place) => (names.clone(), place),
-            None => {
-                let all = self.model.prefix_of(&fingerprints, 0, self.model.writes_count());
-                panic!("the state is that of {all:?}, not of {} to {}", bounds.least, bounds.most);
-            }
-        }
+        self.place_of(&found(store, Care::All), bounds)
+    }
+
+    fn place_of(&self, found: &Found, bounds: Bounds<'_>) -> (Names, usize) {
+        place_of(self.model, found, bounds)
     }
 }
 
-/// The fingerprint of a keyspace, read forward, backward and key by key.
+/// The names and the prefix of writes that were found.
+pub(super) fn place_of(model: &Model, found: &Found, bounds: Bounds<'_>) -> (Names, usize) {
+    let are_they = |names: &&Names| names.keys().eq(found.iter().map(|(name, _)| name));
+    let sums = |names: &Names| {
+        let sums = names.values().zip(found).filter(|(space, _)| **space != usize::MAX);
+        sums.map(|(space, (_, sum))| (*space, *sum)).collect::<BTreeMap<usize, u64>>()
+    };
+    let mut candidates = bounds.names.iter().filter(are_they).peekable();
+    assert!(candidates.peek().is_some(), "keyspaces {found:?} instead of {:?}", bounds.names);
+    let mut all = None;
+    for names in candidates {
+        let sums = sums(names);
+        if let Some(place) = model.prefix_of(&sums, bounds.least, bounds.most) {
+            return (names.clone(), place);
+        }
+        all = model.prefix_of(&sums, 0, model.writes_count());
+    }
+    panic!("the state is that of {all:?}, not of {} to {}", bounds.least, bounds.most);
+}
+
+/// What a checkpoint holds; `None` if it is no store.
+fn copy_found(beside: &Arc<SimDisk>) -> Option<Found> {
+    let (env, _threads) = sim_env(beside, 1);
+    let settings = StoreSettings { memory_bytes: 128 << 10, ..StoreSettings::default() };
+    match Store::open(env, OpenOptions::new(settings, Mode::Existing)) {
+        Ok(store) => {
+            let found = found(&store, Care::Sums);
+            store.close().expect("nothing fails");
+            Some(found)
+        }
+        Err(Error::Missing { .. }) => None,
+        Err(Error::Corrupt(at)) if at.file == "STORE" => None,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn found(store: &Store, care: Care) -> Found {
+    try_found(store, care).expect("everything can be read")
+}
+
+/// The keyspaces and their contents.
+pub(super) fn try_found(store: &Store, care: Care) -> Result<Found> {
+    let sum = |name: &str| match care {
+        Care::Sums => sum_of(store, name),
+        Care::All => contents(store, name),
+    };
+    store.keyspace_names().into_iter().map(|name| sum(&name).map(|sum| (name, sum))).collect()
+}
+
+/// The fingerprint of a keyspace, by one scan.
+fn sum_of(store: &Store, name: &str) -> Result<u64> {
+    let (keyspace, point) = (store.keyspace(name)?, store.point());
+    let (mut sum, mut last) = (0, Vec::new());
+    let mut scan = scan_of(store, &keyspace, &point, Direction::Forward);
+    while store.advance(&point, &mut scan)? {
+        assert!(sum == 0 || scan.key() > last.as_slice(), "keys come in order");
+        sum ^= fingerprint(scan.key(), scan.value());
+        last.clear();
+        last.extend_from_slice(scan.key());
+    }
+    Ok(sum)
+}
+
+pub(super) fn scan_of(store: &Store, keyspace: &Keyspace, point: &Point, direction: Direction) -> Scan {
+    let range = (Bound::Unbounded, Bound::Unbounded);
+    Scan::new(store.view_of(point), keyspace.tree, point.bound, range, direction)
+}
+
+/// The fingerprint of a keyspace now.
 pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
-    let keyspace = store.keyspace(name)?;
-    let point = store.point();
+    contents_at(store, &*store.keyspace(name)?, &store.point())
+}
+
+/// The fingerprint of a keyspace, read forward, backward, key by key, and by many keys at once.
+pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> Result<u64> {
     let mut sums = [0; 2];
-    let mut counts = [0; 2];
+    let mut keys = [Vec::new(), Vec::new()];
     for (index, direction) in [Direction::Forward, Direction::Backward].into_iter().enumerate() {
-        let range = (Bound::Unbounded, Bound::Unbounded);
-        let mut scan = Scan::new(store.view_of(&point), keyspace.tree, point.bound, range, direction);
-        let mut last: Option<Vec<u8>> = None;
-        while store.advance(&point, &mut scan)? {
+        let mut scan = scan_of(store, keyspace, point, direction);
+        while store.advance(point, &mut scan)? {
             let (key, value) = (scan.key(), scan.value());
-            let is_in_order = last.as_deref().is_none_or(|last| match direction {
-                Direction::Forward => last < key,
-                Direction::Backward => last > key,
-            });
-            assert!(is_in_order, "keys come in order");
-            last = Some(key.to_vec());
             sums[index] ^= fingerprint(key, value);
-            counts[index] += 1;
+            keys[index].push(key.to_vec());
             if direction == Direction::Forward {
-                let got = store
-                    .get(&keyspace, (key, Wants::Value), None, &mut NoTrace, |got| got.map(<[u8]>::to_vec))?;
+                let got = store.get(keyspace, (key, Wants::Value), Some(point), &mut NoTrace, |got| {
+                    got.map(<[u8]>::to_vec)
+                })?;
                 assert_eq!(got.as_deref(), Some(value), "a get is what the scan has");
             }
         }
     }
-    assert_eq!((sums[0], counts[0]), (sums[1], counts[1]), "forward is backward");
-    for number in 0..80 {
-        let key = format!("{number:03}").into_bytes();
-        let found = store.get(&keyspace, (&key, Wants::Presence), None, &mut NoTrace, |got| got.is_some())?;
-        counts[1] -= u64::from(found);
-    }
-    assert!(counts[1] == 0 || name.len() > 1, "gets find what the scan has, and no more");
+    let [forward, backward] = keys;
+    assert!(forward.is_sorted_by(|one, next| one < next), "keys come in order");
+    assert!(sums[0] == sums[1] && forward.iter().eq(backward.iter().rev()), "forward is backward");
+    // Those that are there, and some that are not.
+    let mut asked = forward.clone();
+    asked.extend((0..80).map(|number| format!("{number:03}").into_bytes()));
+    let mut sum = 0;
+    store.multi_get(keyspace, &asked, Some(point), |number, value| {
+        let is_there = forward.binary_search(&asked[number]).is_ok();
+        assert_eq!(value.is_some(), is_there, "gets find what the scan has, and no more");
+        if number < forward.len() {
+            sum ^= value.map_or(0, |value| fingerprint(&asked[number], value));
+        }
+    })?;
+    assert_eq!(sum, sums[0], "many gets at once are what the scan has");
     Ok(sums[0])
 }
 
@@ -292,96 +425,18 @@ pub(in crate::engine) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
     }
 }
 
-/// The seeds of a test, or the one that the environment asks for.
+/// The seeds of a test, or those that the environment asks for: TRINE_SEED=7 one, TRINE_SEEDS=5 so many,
+/// TRINE_SEEDS=100..200 these.
 pub(super) fn seeds(all: std::ops::Range<u64>) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("a number"));
-    match (number("TRINE_SEED"), number("TRINE_SEEDS")) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, Some(count)) => all.start..all.start + count,
-        (None, None) => all,
+    let number = |text: &str| text.parse().expect("a number");
+    if let Ok(seed) = std::env::var("TRINE_SEED") {
+        return number(&seed)..number(&seed) + 1;
     }
-}
-
-/// Runs of some seeds, each crashed at every call in several ways.
-fn crash_everywhere(seeds: std::ops::Range<u64>, steps: usize, share: u64) {
-    let mut states_count = 0;
-    let mut moments_count = 0;
-    for seed in self::seeds(seeds) {
-        let told = Told { what: format!("run of seed {seed}") };
-        let recorded = record(seed, steps);
-        let mut examiner = Examiner::of(&recorded, seed);
-        moments_count += examiner.crash_some(&recorded.moments, share);
-        states_count += examiner.states_count;
-        drop(told);
-    }
-    println!("{states_count} states after crashes at {moments_count} moments");
-}
-
-/// Whatever call a run stops at, what is found is one prefix of its writes, with all that was acknowledged.
-#[test]
-fn a_crash_leaves_a_prefix() {
-    crash_everywhere(0..3, 5000, 1);
-}
-
-/// The same of other runs: a test of its own, so that two go at once.
-#[test]
-fn a_crash_leaves_a_prefix_too() {
-    crash_everywhere(3..6, 5000, 1);
-}
-
-/// Long runs and many seeds, looked at here and there.
-#[test]
-fn a_crash_leaves_a_prefix_of_long_runs() {
-    crash_everywhere(100..110, 12_000, 50);
-}
-
-/// Under an eighth of the budget that a store was written with, what its logs hold is flushed while it is
-/// opened, in so little memory; a crash amid that leaves what it found.
-#[test]
-fn a_crash_leaves_a_prefix_for_a_smaller_budget() {
-    let mut states_count = 0;
-    for seed in self::seeds(200..203) {
-        let told = Told { what: format!("run of seed {seed}") };
-        let recorded = record_with(seed, 5000, 1 << 20);
-        let mut examiner = Examiner::of(&recorded, seed);
-        (examiner.memory_bytes, examiner.open_calls) = (128 << 10, FLUSHING_OPEN_CALLS);
-        examiner.crash_some(&recorded.moments, 40);
-        states_count += examiner.states_count;
-        let mut flushes_max = 0;
-        for moment in recorded.moments.iter().step_by(recorded.moments.len() / 20) {
-            let disk = moment.disk.fork();
-            disk.crash(Crash::Process, seed);
-            let (store, _) = open(&disk, None, seed, 128 << 10).expect("it opens");
-            let memory = store.stats().memory;
-            assert!(memory.used_bytes <= memory.budget_bytes, "{memory:?}");
-            flushes_max = flushes_max.max(store.work.flushes.load(Ordering::Relaxed));
-            store.close().expect("nothing fails");
-        }
-        assert!(flushes_max > 2, "at most {flushes_max} flushes in an opening");
-        drop(told);
-    }
-    println!("{states_count} states");
-}
-
-/// The same seed does the same to the disk, byte by byte, however commits, flushes and merges meet.
-#[test]
-fn a_seed_decides_every_call() {
-    let calls = |seed| {
-        let disk = SimDisk::new(seed);
-        disk.start_log();
-        let (store, threads) = open(&disk, None, seed, 128 << 10).expect("nothing fails");
-        let storage: Arc<dyn Storage> = disk.clone();
-        let mut run = Run::new(&store, &threads, storage, Arc::default(), seed);
-        run.make_name("a");
-        run.go(4000);
-        drop(run);
-        store.close().expect("nothing fails");
-        (disk.log(), threads.turns())
-    };
-    for seed in 0..5 {
-        let (first, second) = (calls(seed), calls(seed));
-        let differs = first.0.iter().zip(&second.0).find(|(one, other)| one != other);
-        assert!(differs.is_none() && first == second, "{differs:?}");
-        assert_ne!(first, calls(seed + 1000));
+    match std::env::var("TRINE_SEEDS") {
+        Ok(text) => match text.split_once("..") {
+            Some((start, end)) => number(start)..number(end),
+            None => all.start..all.start + number(&text),
+        },
+        Err(_) => all,
     }
 }

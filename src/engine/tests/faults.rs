@@ -12,7 +12,7 @@ use crate::io::storage::Storage;
 use crate::write::batch::Items;
 
 use super::super::Store;
-use super::crash::{Bounds, Examiner, OPEN_CALLS, Told, contents, seeds};
+use super::crash::{Bounds, Examiner, Told, contents, seeds};
 use super::model::{Known, Names};
 use super::run::{Run, open};
 
@@ -53,14 +53,13 @@ fn put(store: &Store) -> Result<(), Error> {
 
 /// The end of a run in which something failed: by `crash`, or by closing. Then the store opens and holds what
 /// it should.
-fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, rng: SimRng) {
+fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
     let mut run = run;
-    let model = std::mem::take(&mut run.model);
+    let model = std::mem::take(&mut run.past.model);
     drop(run);
     let disk = setting.disk.fork();
     disk.plan(Plan::default());
-    let mut examiner =
-        Examiner { model: &model, memory_bytes: MEMORY_BYTES, open_calls: OPEN_CALLS, rng, states_count: 0 };
+    let mut examiner = Examiner::new(&model, MEMORY_BYTES, seed);
     let known = &model.known;
     let least = match crash {
         Some(crash) => {
@@ -74,11 +73,11 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, rng: SimRng) {
             let closed = setting.disk.fork();
             closed.crash(Crash::Process, 0);
             examiner
-                .check(&closed, Bounds { least: known.acked, most: known.submitted, names: &known.names });
+                .check(&closed, Bounds { least: known.acked, most: known.submitted, names: &known.names }, Crash::Process);
             return;
         }
     };
-    examiner.check(&disk, Bounds { least, most: known.submitted, names: &known.names });
+    examiner.check(&disk, Bounds { least, most: known.submitted, names: &known.names }, crash.unwrap_or(Crash::Process));
     // The process that saw the failure ends as it may.
     setting.disk.plan(Plan::default());
     // What it says of the failure was seen by the writers.
@@ -90,7 +89,7 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
     let _told = Told { what: format!("seed {seed}, {select:?}, {failure:?}, {failed_sync:?}, call {index}") };
     let setting = Setting::new(seed);
     let mut run = setting.run(seed);
-    assert!(run.errors.is_empty(), "{:?}", run.errors);
+    assert!(run.past.errors.is_empty(), "{:?}", run.past.errors);
     let plan = Plan::fail(select, index, failure, Repeat::Once).with_failed_sync(failed_sync);
     setting.disk.plan(plan);
     setting.disk.start_log();
@@ -106,7 +105,7 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
             assert!(is_record || call.operation == Operation::SyncDirectory, "{call} latched the store");
             let may_be_full = failure == Failure::Full && kind != Some(FileKind::Store);
             assert!(!may_be_full, "{call} latched the store");
-            assert!(!run.errors.is_empty() || setting.store.work.error(0, |_| true).is_some());
+            assert!(!run.past.errors.is_empty() || setting.store.work.error(0, |_| true).is_some());
             assert!(matches!(put(&setting.store), Err(Error::Latched { .. })), "after {call}");
         } else {
             // A commit was told, or the background: its work is done by now, or tried again.
@@ -116,7 +115,7 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
         }
         run.check_now();
     } else {
-        assert!(run.errors.is_empty(), "{:?}", run.errors);
+        assert!(run.past.errors.is_empty(), "{:?}", run.past.errors);
     }
     if !is_latched && failed.is_some() {
         run.know_of("probe");
@@ -126,7 +125,7 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
         // While the system is up, writes that are gone from its memory are damage and not a torn end.
         FailedSync::Reverted => Some(Crash::Power),
     };
-    examine(&setting, run, crash, rng);
+    examine(&setting, run, crash, rng.u64());
     failed.is_some()
 }
 
@@ -150,13 +149,13 @@ fn of(operation: Operation, kind: Option<FileKind>) -> Select {
 
 /// A device that fails once, at any call.
 #[test]
-fn any_call_may_fail() {
+fn f07_any_call_may_fail() {
     fail_everywhere(Select::ANY, Failure::Io, FailedSync::Readable, 5);
 }
 
 /// A disk that is full for once, at any write or creation.
 #[test]
-fn any_write_may_find_the_disk_full() {
+fn f09_any_write_may_find_the_disk_full() {
     fail_everywhere(of(Operation::Write, None), Failure::Full, FailedSync::Readable, 4);
     fail_everywhere(of(Operation::Create, None), Failure::Full, FailedSync::Readable, 1);
 }
@@ -164,7 +163,7 @@ fn any_write_may_find_the_disk_full() {
 /// A sync that fails, while the next one of the same file would succeed: its pages are believed to be
 /// nowhere.
 #[test]
-fn any_sync_may_fail() {
+fn f08_any_sync_may_fail() {
     for failed_sync in [FailedSync::Readable, FailedSync::Reverted] {
         fail_everywhere(of(Operation::Sync, None), Failure::Io, failed_sync, 2);
     }
@@ -173,14 +172,14 @@ fn any_sync_may_fail() {
 
 /// Reads that fail once, by readers and merges.
 #[test]
-fn any_read_may_fail() {
+fn f06_any_read_may_fail() {
     fail_everywhere(of(Operation::Read, Some(FileKind::Table)), Failure::Io, FailedSync::Readable, 2);
 }
 
 /// While nothing more fits on the disk writes are refused with `Full` and reads go on; then all is well
 /// again.
 #[test]
-fn a_full_disk_clears() {
+fn f09_a_full_disk_clears() {
     let mut refused_count = 0;
     for seed in seeds(0..20) {
         let _told = Told { what: format!("seed {seed}") };
@@ -190,25 +189,25 @@ fn a_full_disk_clears() {
         setting.disk.set_capacity_bytes(Some(setting.disk.used_bytes() + room_bytes));
         run.go(6000);
         let is_full = |error: &Error| matches!(error, Error::Full { .. });
-        assert!(run.errors.iter().all(is_full), "{:?}", run.errors);
-        refused_count += u64::from(!run.errors.is_empty());
+        assert!(run.past.errors.iter().all(is_full), "{:?}", run.past.errors);
+        refused_count += u64::from(!run.past.errors.is_empty());
         run.check_now();
         setting.disk.set_capacity_bytes(None);
         run.leap();
-        run.errors.clear();
+        run.past.errors.clear();
         run.go(2000);
-        assert!(run.errors.is_empty(), "{:?}", run.errors);
+        assert!(run.past.errors.is_empty(), "{:?}", run.past.errors);
         setting.store.settle().expect("it goes on");
         run.check_now();
         let crash = [None, Some(Crash::Process), Some(Crash::Power)][seed as usize % 3];
-        examine(&setting, run, crash, SimRng::new(seed));
+        examine(&setting, run, crash, seed);
     }
     assert!(refused_count > 0, "the disk was never full");
 }
 
 /// A read that fails is told to its reader, who may try again; nothing else notices.
 #[test]
-fn a_failed_read_is_its_readers() {
+fn f06_a_failed_read_is_its_readers() {
     let setting = Setting::new(1);
     let run = setting.run(1);
     setting.store.flush().expect("nothing fails");

@@ -42,6 +42,20 @@ pub(in crate::engine) struct Known {
     pub(super) submitted: usize,
     /// The keyspaces there are; two possibilities while one is made or dropped.
     pub(super) names: Vec<Names>,
+    /// Checkpoints, begun or made.
+    pub(super) copies: Vec<Copied>,
+    /// The step under way.
+    pub(super) step: usize,
+}
+
+/// A checkpoint, and what it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Copied {
+    pub(super) path: &'static str,
+    pub(super) place: usize,
+    pub(super) names: Names,
+    /// The call has returned.
+    pub(super) is_done: bool,
 }
 
 #[derive(Default)]
@@ -119,6 +133,14 @@ impl Model {
         self.known.submitted = count;
     }
 
+    /// A process has found the first `count` writes and no others: that is durable, and all there is.
+    pub(super) fn found(&mut self, count: usize, names: &Names) {
+        self.take_back(count);
+        self.refused.clear();
+        (self.known.acked, self.known.synced) = (count, count);
+        self.known.names = vec![names.clone()];
+    }
+
     /// Contents after the first `place` writes.
     pub(super) fn state(&self, place: usize) -> &State {
         &self.states[place]
@@ -133,7 +155,7 @@ impl Model {
     pub(super) fn prefix_of(&self, found: &BTreeMap<usize, u64>, least: usize, most: usize) -> Option<usize> {
         let is_it = |state: &State| found.iter().all(|(space, fingerprint)| state[*space] == *fingerprint);
         let refused = || self.refused.iter().find(|(place, state)| *place >= least && is_it(state));
-        let found = (least..=most).rev().find(|place| is_it(&self.states[*place]));
+        let found = (least..=most.min(self.states.len() - 1)).rev().find(|place| is_it(&self.states[*place]));
         found.or_else(|| refused().map(|(place, _)| *place))
     }
 }

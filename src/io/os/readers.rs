@@ -183,3 +183,62 @@ impl fmt::Debug for Readers {
         write!(f, "Readers({:?}, {:?})", self.asked, self.refused.get())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::reader::{Completed, Request, Target};
+    use super::super::super::storage::Storage;
+    use super::super::storage::DirectIo;
+    use super::*;
+    use crate::base::id::{FileKind, FileName};
+
+    struct Buffer([u8; 5]);
+
+    impl Target for Buffer {
+        fn buffers(&mut self) -> Vec<&mut [u8]> {
+            vec![&mut self.0]
+        }
+    }
+
+    /// Where the kernel refuses rings, threads read, or one read comes after another: the same bytes, and it
+    /// is told why. The kernel is asked once.
+    #[test]
+    fn f10_a_refused_ring_is_done_without() {
+        const WHY: &str = "the kernel refuses io_uring: Operation not permitted (os error 1)";
+        for (asked, kind) in [(ReadWith::Auto, ReaderKind::Pool), (ReadWith::Ring, ReaderKind::Plain)] {
+            let parent = tempfile::tempdir().expect("makes");
+            let storage = OsStorage::new(&parent.path().join("store"), DirectIo::Off, 16, asked);
+            storage.readers.refused.set(WHY.to_owned()).expect("nobody has asked yet");
+            let (storage, table) = (Arc::new(storage), FileName::new(FileKind::Table, 1));
+            storage.create_directory().expect("makes");
+            storage.create(table).expect("makes");
+            storage.write(table, 0, b"items").expect("writes");
+            let mut reader = Arc::clone(&storage).reader();
+            reader.push(Request { file: table, offset: 0, target: Box::new(Buffer([0; 5])) });
+            let mut completed = Vec::new();
+            while completed.is_empty() {
+                reader.reap(&mut completed);
+            }
+            let Some(Completed { result, target }) = completed.pop() else { panic!("one was pushed") };
+            let mut target = target;
+            assert_eq!((result.expect("reads"), target.buffers().concat()), (5, b"items".to_vec()));
+            assert_eq!(storage.reader_kind(), (kind, WHY.to_owned()));
+        }
+    }
+
+    /// A system call that is not permitted, or not there, is refused for good; want of descriptors or memory
+    /// passes.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn f10_refusals_are_told_from_want() {
+        use rustix::io::Errno;
+
+        for errno in [Errno::PERM, Errno::NOSYS, Errno::ACCESS, Errno::INVAL, Errno::OPNOTSUPP] {
+            let why = refusal(&errno.into()).expect("for good");
+            assert!(why.starts_with("the kernel refuses io_uring"), "{why}");
+        }
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::INTR] {
+            assert_eq!(refusal(&errno.into()), None);
+        }
+    }
+}

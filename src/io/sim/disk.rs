@@ -22,7 +22,7 @@ use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
 use super::fault::{Call, Operation, Plan, Verdict};
 use super::inode::Inode;
 use super::reader::SimReader;
-use super::state::{Asked, Crash, Extent, PATH, State};
+use super::state::{Asked, Crash, Cut, Extent, PATH, State};
 
 /// See the module.
 #[derive(Debug)]
@@ -102,10 +102,29 @@ impl SimDisk {
     /// Ends the process, and perhaps the machine; then the disk is as the next process finds it, and nothing
     /// is planned.
     pub(crate) fn crash(&self, crash: Crash, seed: u64) {
-        self.state.lock().crash(crash, seed);
+        self.crash_by(crash, Cut::Any, seed);
+    }
+
+    /// The same, with a power cut of one kind.
+    pub(crate) fn crash_by(&self, crash: Crash, cut: Cut, seed: u64) {
+        self.state.lock().crash(crash, cut, seed);
         for (index, disk) in self.beside.lock().values().enumerate() {
-            disk.crash(crash, seed.wrapping_add(1 + index as u64));
+            disk.crash_by(crash, cut, seed.wrapping_add(1 + index as u64));
         }
+    }
+
+    /// Of all that a process that opens the store can see but the boot: equal ones hold the same.
+    #[cfg(test)]
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.state.lock().fingerprint()
+    }
+
+    /// Kills the process: what `drop_it` drops reaches the disk no more. What is planned stays so.
+    #[cfg(test)]
+    pub(crate) fn kill(&self, drop_it: impl FnOnce()) {
+        self.state.lock().is_stopped = true;
+        drop_it();
+        self.state.lock().end_process();
     }
 
     /// From now on goes wrong what `plan` says, and nothing planned before.
@@ -180,12 +199,19 @@ impl SimDisk {
         self.state.lock().is_alignment_demanded = true;
     }
 
+    /// No more: whoever looks into damaged files reads them as he likes.
+    #[cfg(test)]
+    pub(crate) fn take_any_alignment(&self) {
+        self.state.lock().is_alignment_demanded = false;
+    }
+
     /// Counts, logs and judges a call, and lets `effect` have it.
     fn call<T>(&self, asked: &Asked<'_>, effect: impl FnOnce(&mut State, Extent) -> Result<T>) -> Result<T> {
         let Some((index, verdict)) = self.judge(asked) else { return Err(asked.stopped()) };
-        let mut state = self.state.lock();
-        let (result, outcome) = state.act(asked, verdict, effect);
-        if let Some(log) = &mut state.log {
+        let (result, outcome) = self.state.lock().act(asked, verdict, effect);
+        if let Some(machine) = self.machine.upgrade()
+            && let Some(log) = &mut machine.state.lock().log
+        {
             let &Asked { operation, file, offset, bytes, written } = asked;
             let checksum = crc32c::crc32c(written);
             log.push(Call { index, operation, file, offset, bytes, checksum, outcome });

@@ -122,11 +122,14 @@ pub enum Stop {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Failure {
-    /// The device fails.
+    /// The device fails; a write, and a sync, may have been done in part.
     Io,
-    /// The disk is full.
+    /// The disk is full; a write may have been done in part.
     Full,
+    /// The system has no descriptor left for it: nothing of it is done.
+    NoDescriptor,
 }
 
 /// How often a call fails.
@@ -208,6 +211,8 @@ struct Fault {
     left_count: u64,
     verdict: Verdict,
     repeat: Repeat,
+    /// Once it has come, it takes the calls alike only.
+    narrows: bool,
 }
 
 /// What goes wrong, and when. Counted from the moment it is given to the disk; the end of a crash is the end
@@ -235,8 +240,16 @@ impl Plan {
         self.and(select, index, Verdict::Fail(failure), repeat)
     }
 
+    /// As [`Plan::and_fail`] of any call, and after it every one of the same operation.
+    #[cfg(test)]
+    pub(crate) fn and_fail_alike(mut self, index: u64, failure: Failure) -> Plan {
+        let (verdict, repeat) = (Verdict::Fail(failure), Repeat::Always);
+        self.faults.push(Fault { select: Select::ANY, left_count: index, verdict, repeat, narrows: true });
+        self
+    }
+
     fn and(mut self, select: Select, index: u64, verdict: Verdict, repeat: Repeat) -> Plan {
-        self.faults.push(Fault { select, left_count: index, verdict, repeat });
+        self.faults.push(Fault { select, left_count: index, verdict, repeat, narrows: false });
         self
     }
 
@@ -262,6 +275,9 @@ impl Plan {
             }
             if verdict == Verdict::Go {
                 verdict = fault.verdict;
+            }
+            if fault.narrows {
+                fault.select.operation = Some(operation);
             }
             fault.repeat == Repeat::Always
         });

@@ -11,11 +11,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+#[cfg(test)]
+use xxhash_rust::xxh3::Xxh3;
+
 use crate::base::sync::Arc;
 
 use super::fault::FailedSync;
 use super::pages::{Content, PAGE_BYTES, Page, is_zero, pieces};
 use super::random::SimRng;
+use super::state::Cut;
 
 /// A device writes at least this much at once, in bytes; though not even that whole, in the worst case.
 const SECTOR_BYTES: usize = 512;
@@ -143,9 +147,21 @@ impl Inode {
         }
     }
 
+    /// A power cut changes nothing of it.
+    pub(super) fn is_durable(&self) -> bool {
+        self.unsynced.is_empty() && self.unsynced_lengths.is_empty() && self.lost.is_empty()
+    }
+
+    /// Adds what a reader sees to a checksum.
+    #[cfg(test)]
+    pub(super) fn add_to(&self, sum: &mut Xxh3) {
+        self.now.add_to(sum);
+    }
+
     /// What a power cut leaves. `stale` are pages of files long gone.
-    pub(super) fn cut_power(&mut self, rng: &mut SimRng, stale: &[Page]) {
+    pub(super) fn cut_power(&mut self, cut: Cut, rng: &mut SimRng, stale: &[Page]) {
         let length = match rng.below(4) {
+            _ if cut != Cut::Any => self.now.length(),
             0 => self.durable.length(),
             1 if !self.unsynced_lengths.is_empty() => {
                 self.unsynced_lengths[rng.index(self.unsynced_lengths.len())]
@@ -153,15 +169,17 @@ impl Inode {
             _ => self.now.length(),
         };
         let grown_from = self.durable.length();
-        let fate = match rng.below(4) {
-            0 => Fate::Lost,
-            1 => Fate::Kept,
+        let fate = match (cut, rng.below(4)) {
+            (Cut::Stale, _) | (Cut::Any, 0) => Fate::Lost,
+            (Cut::Names, _) | (Cut::Any, 1) => Fate::Kept,
             _ => Fate::Independent,
         };
         for (page, writes) in std::mem::take(&mut self.unsynced) {
             let fate = match (fate, rng.below(4)) {
-                (Fate::Independent, 0) => Fate::Lost,
-                (Fate::Independent, 1) => Fate::Kept,
+                (Fate::Independent, 0 | 1) if cut == Cut::Pages => Fate::Lost,
+                (Fate::Independent, _) if cut == Cut::Pages => Fate::Kept,
+                (Fate::Independent, 0) if cut == Cut::Any => Fate::Lost,
+                (Fate::Independent, 1) if cut == Cut::Any => Fate::Kept,
                 (fate, _) => fate,
             };
             // How many writes came through whole, and the one that came through in part.
@@ -170,7 +188,8 @@ impl Inode {
                 Fate::Kept => writes.len(),
                 Fate::Independent => rng.index(writes.len() + 1),
             };
-            let torn = writes.get(whole_count).filter(|_| fate == Fate::Independent && rng.one_in(2));
+            let is_torn = fate == Fate::Independent && (cut == Cut::Torn || rng.one_in(2));
+            let torn = writes.get(whole_count).filter(|_| is_torn);
             if fate == Fate::Lost || torn.is_some() {
                 self.lay_stale(page, grown_from, rng, stale);
             }

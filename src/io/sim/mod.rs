@@ -40,6 +40,8 @@ pub(crate) use fault::{Plan, Select};
 pub(crate) use random::{SimRandom, SimRng};
 pub use state::Crash;
 #[cfg(test)]
+pub(crate) use state::Cut;
+#[cfg(test)]
 pub(crate) use threads::SimClock;
 pub(crate) use threads::SimThreads;
 

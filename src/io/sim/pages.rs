@@ -7,6 +7,9 @@
 
 use std::collections::BTreeMap;
 
+#[cfg(test)]
+use xxhash_rust::xxh3::Xxh3;
+
 use crate::base::sync::Arc;
 
 /// A page of the simulated page cache, in bytes: what is lost or kept as a whole.
@@ -60,6 +63,16 @@ impl Content {
     /// All pages stored.
     pub(super) fn pages(&self) -> impl Iterator<Item = &Page> {
         self.pages.values()
+    }
+
+    /// Adds length and bytes to a checksum.
+    #[cfg(test)]
+    pub(super) fn add_to(&self, sum: &mut Xxh3) {
+        sum.update(&self.length.to_le_bytes());
+        for (index, page) in &self.pages {
+            sum.update(&index.to_le_bytes());
+            sum.update(&page[..]);
+        }
     }
 
     /// Makes the page the same as that of `other`.

@@ -6,6 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
+#[cfg(test)]
+use xxhash_rust::xxh3::Xxh3;
+
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::Arc;
@@ -45,6 +48,23 @@ pub enum Crash {
     Process,
     /// With the machine: what was not synced survives or not.
     Power,
+}
+
+/// What a power cut does to what was not synced.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "only tests of the store want cuts of one kind"))]
+pub(crate) enum Cut {
+    /// Anything.
+    #[default]
+    Any,
+    /// Pages are kept up to some write to each, which is torn.
+    Torn,
+    /// Pages are kept or lost, each for itself; names are kept.
+    Pages,
+    /// Lengths are kept and pages lost: anything stands where a file has grown.
+    Stale,
+    /// Names are kept or lost, each for itself; pages are kept.
+    Names,
 }
 
 /// A change of names that no `sync_directory` has made durable.
@@ -147,6 +167,7 @@ impl Asked<'_> {
         let is_sync = matches!(self.operation, Operation::Sync | Operation::SyncDirectory);
         match failure {
             Failure::Io => self.io(io::Error::other("a planned failure of the device")),
+            Failure::NoDescriptor => self.io(io::Error::from(rustix::io::Errno::MFILE)),
             Failure::Full if is_sync => self.io(io::ErrorKind::StorageFull),
             Failure::Full => Error::Full { file: self.name() },
         }
@@ -218,11 +239,14 @@ impl State {
                 (Err(asked.stopped()), outcome)
             }
             Verdict::Fail(failure) => {
-                if has_parts {
+                let is_begun = failure != Failure::NoDescriptor;
+                if has_parts && is_begun {
                     // The failure that was planned is the one reported.
                     let _ = run(self, Extent::Part);
                 }
-                self.fail_sync(asked);
+                if is_begun {
+                    self.fail_sync(asked);
+                }
                 (Err(asked.failure(failure)), "failed")
             }
         }
@@ -282,6 +306,19 @@ impl State {
         self.names.insert(file, inode);
         self.changes.push(Change::Create(file, inode));
         Ok(())
+    }
+
+    /// Of all that a process that opens the store can see but the boot: names, lengths and bytes.
+    #[cfg(test)]
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut sum = Xxh3::new();
+        sum.update(&[u8::from(self.has_directory)]);
+        for (file, inode) in &self.names {
+            sum.update(&[file.kind as u8]);
+            sum.update(&file.number.to_le_bytes());
+            self.inodes[inode].add_to(&mut sum);
+        }
+        sum.digest()
     }
 
     /// Gives a name to a file of another directory. Neither writes to it any more.
@@ -411,20 +448,25 @@ impl State {
         self.stale.drain(..passed_count);
     }
 
-    pub(super) fn crash(&mut self, crash: Crash, seed: u64) {
+    pub(super) fn crash(&mut self, crash: Crash, cut: Cut, seed: u64) {
         self.plan = Plan::default();
+        self.end_process();
+        if crash == Crash::Power {
+            self.cut_power(cut, &mut SimRng::new(seed));
+        }
+    }
+
+    /// Lock and failed syncs are the process's.
+    pub(super) fn end_process(&mut self) {
         self.is_stopped = false;
         self.lock = Lock::Free;
         self.is_directory_poisoned = false;
         for inode in self.inodes.values_mut().filter(|inode| inode.is_poisoned()) {
             Arc::make_mut(inode).forget_poison();
         }
-        if crash == Crash::Power {
-            self.cut_power(&mut SimRng::new(seed));
-        }
     }
 
-    fn cut_power(&mut self, rng: &mut SimRng) {
+    fn cut_power(&mut self, cut: Cut, rng: &mut SimRng) {
         // Added, so that it is new also when a seed is used again.
         self.boot_id = self.boot_id.wrapping_add(new_boot_id(rng)).max(1);
         if self.has_directory && !self.has_durable_directory && rng.one_in(2) {
@@ -433,7 +475,11 @@ impl State {
         }
         self.names = std::mem::take(&mut self.durable_names);
         // All, none, or each for itself: of many changes, each for itself never is all or none.
-        let fate = rng.below(4);
+        let fate = match cut {
+            Cut::Any => rng.below(4),
+            Cut::Names => 2,
+            Cut::Torn | Cut::Pages | Cut::Stale => 1,
+        };
         for change in std::mem::take(&mut self.changes) {
             let is_kept = match fate {
                 0 => false,
@@ -454,8 +500,8 @@ impl State {
                 }
             }
         }
-        for inode in self.inodes.values_mut() {
-            Arc::make_mut(inode).cut_power(rng, &self.stale);
+        for inode in self.inodes.values_mut().filter(|inode| !inode.is_durable()) {
+            Arc::make_mut(inode).cut_power(cut, rng, &self.stale);
         }
         self.sync_names();
     }

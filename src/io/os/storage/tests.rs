@@ -53,7 +53,7 @@ fn many_files_through_few_descriptors() {
 
 /// Out of descriptors, an open closes a file that is not in use and tries again; with none to close it fails.
 #[test]
-fn short_of_descriptors() {
+fn f10_short_of_descriptors() {
     let place = place(DirectIo::Off, 16);
     let storage = &place.storage;
     for number in 0..3 {
@@ -149,7 +149,7 @@ fn foreign_names_are_listed() {
 
 /// After a failed sync every later one fails, through eviction and renaming, and does not reach the system.
 #[test]
-fn a_failed_sync_poisons_the_file() {
+fn f08_a_failed_sync_poisons_the_file() {
     let place = place(DirectIo::Off, 16);
     let storage = &place.storage;
     for number in [1, 2] {

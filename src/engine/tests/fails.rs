@@ -1,0 +1,293 @@
+//! Scenarios in which calls fail: each call of each once, and it and all alike from there on.
+//!
+//! What was told of a failure names the call that failed; reads go on; once nothing fails any more, a store
+//! that was not latched goes on, and what the next process finds is what was acknowledged.
+
+use crate::base::error::Error;
+use crate::base::id::FileKind;
+use crate::base::sync::Arc;
+use crate::io::sim::{
+    Call, Crash, FailedSync, Failure, Operation, Plan, Repeat, Select, SimDisk, SimRng, SimThreads,
+};
+
+use super::super::Store;
+use super::case::{Case, Fails, Times, What};
+use super::crash::{Bounds, Care, Examiner, place_of, seeds, try_found};
+use super::play::{Played, Script, Stage};
+use super::replay::{caught, fail};
+use super::run::{Past, Run, place_of as place_in};
+use super::scenario::{ALWAYS_COUNT, SCENARIOS};
+use super::stops::scale;
+
+/// Steps that a store takes once nothing fails any more.
+const STEPS_AFTER: usize = 12;
+
+fn plan_of(fails: &[Fails]) -> Plan {
+    fails.iter().fold(Plan::default(), |plan, one| {
+        let plan = match one.times {
+            Times::Once => plan.and_fail(Select::ANY, one.call, one.failure, Repeat::Once),
+            Times::Always => plan.and_fail(Select::ANY, one.call, one.failure, Repeat::Always),
+            Times::Alike => plan.and_fail_alike(one.call, one.failure),
+        };
+        plan.with_failed_sync(one.failed_sync)
+    })
+}
+
+/// Plays a script in which those calls fail, and looks at what comes of it. The calls that failed.
+///
+/// # Panics
+/// If anything is as it should not be.
+pub(super) fn play(script: &Script, fails: &[Fails]) -> usize {
+    let disk = SimDisk::new(script.seed);
+    disk.plan(plan_of(fails));
+    disk.start_log();
+    let mut stage = Stage::new(&disk, &|_| {});
+    stage.ends_when_latched = true;
+    let Played { mut past, process, refused, is_unread } = stage.play(script);
+    let log = disk.log();
+    let failed: Vec<&Call> = log.iter().filter(|call| call.outcome == "failed").collect();
+    past.errors.extend(refused);
+    check_errors(script, &past.errors, &failed);
+    if let Some((store, threads)) = process {
+        let may_fail = failed.iter().any(|call| call.operation == Operation::Read)
+            || fails.iter().any(|one| one.times == Times::Always);
+        if !is_unread {
+            check_reads(&past, &store, may_fail);
+        }
+        disk.plan(Plan::default());
+        if is_unread {
+            stage.resume(&mut past, &store).expect("what failed for once succeeds");
+        }
+        past = go_on(&stage, (&store, &threads), past, script);
+        end(&disk, (store, threads), script, fails, &past, &failed);
+    } else {
+        disk.plan(Plan::default());
+        let crash = [Crash::Process, Crash::Power][script.seed as usize % 2];
+        look_after(&disk, script, fails, &past, crash_of(fails, crash));
+    }
+    failed.len()
+}
+
+/// While the system is up, writes that are gone from its memory are damage and not a torn end.
+fn crash_of(fails: &[Fails], crash: Crash) -> Crash {
+    let is_reverted = fails.iter().any(|one| one.failed_sync == FailedSync::Reverted);
+    if is_reverted { Crash::Power } else { crash }
+}
+
+/// Every error is of a kind that may be, and names a call that failed.
+fn check_errors(script: &Script, errors: &[Error], failed: &[&Call]) {
+    for error in errors {
+        let Some((file, offset)) = place_in(error) else {
+            assert!(matches!(error, Error::Dropped { .. }), "nobody should be told: {error}");
+            continue;
+        };
+        let is_it = |call: &&&Call| {
+            let is_file = call.file.map_or(file == "simulated", |one| one.to_string() == file);
+            let has_offset = matches!(call.operation, Operation::Read | Operation::Write);
+            // What is read ahead is read again, block by block.
+            let is_place = !has_offset
+                || offset.is_none_or(|offset| (call.offset..call.offset + call.bytes.max(1)).contains(&offset));
+            is_file && is_place
+        };
+        let is_full = script.scenario.may_be_full && matches!(error, Error::Full { .. });
+        assert!(is_full || failed.iter().any(|call| is_it(&call)), "{error} names none of {failed:?}");
+    }
+}
+
+/// What was acknowledged is read, and nothing else, though calls still fail; a read may say that it failed.
+fn check_reads(past: &Past, store: &Store, may_fail: bool) {
+    match try_found(store, Care::All) {
+        Ok(found) => {
+            let known = &past.model.known;
+            // What a latched store has inserted it has acknowledged.
+            let names = std::slice::from_ref(&past.names);
+            place_of(&past.model, &found, Bounds { least: known.acked, most: known.acked, names });
+        }
+        Err(error) => assert!(may_fail && matches!(error, Error::Io { .. }), "reads do not go on: {error}"),
+    }
+}
+
+/// A store that was not latched goes on; one that was says so.
+fn go_on(
+    stage: &Stage<'_>,
+    (store, threads): (&Arc<Store>, &Arc<SimThreads>),
+    past: Past,
+    script: &Script,
+) -> Past {
+    let mut run = Run::after(store, threads, Arc::clone(&stage.storage), Arc::clone(&stage.known), past);
+    stage.disk.set_capacity_bytes(None);
+    run.past.errors.clear();
+    run.past.rng = SimRng::new(script.seed);
+    (0..3).for_each(|_| run.leap());
+    run.go(STEPS_AFTER);
+    let is_latched = store.writer.latched().is_some();
+    let may_be_told = |error: &Error| is_latched && matches!(error, Error::Latched { .. });
+    assert!(run.past.errors.iter().all(may_be_told), "it does not go on: {:?}", run.past.errors);
+    if !is_latched {
+        store.settle().expect("it goes on");
+    }
+    let past = run.end();
+    check_reads(&past, store, false);
+    past
+}
+
+/// The process ends in one way or another, and the next finds what it should.
+fn end(
+    disk: &Arc<SimDisk>,
+    (store, threads): (Arc<Store>, Arc<SimThreads>),
+    script: &Script,
+    fails: &[Fails],
+    past: &Past,
+    failed: &[&Call],
+) {
+    if let (Some(latched), Some(call)) = (store.writer.latched(), failed.first()) {
+        let kind = call.file.map(|file| file.kind);
+        let is_record = matches!(kind, Some(FileKind::Log | FileKind::Manifest | FileKind::Store));
+        let is_any = failed.len() > 1 || is_record || call.operation == Operation::SyncDirectory;
+        assert!(is_any, "{call} latched the store: {latched}");
+    }
+    let turn = fails.first().map_or(0, |one| one.call) + script.seed;
+    let crash = crash_of(fails, [Crash::Process, Crash::Process, Crash::Power][turn as usize % 3]);
+    if turn % 3 == 0 {
+        // What it says of the failure was told.
+        let _ = store.close();
+    }
+    disk.kill(|| drop((store, threads)));
+    look_after(disk, script, fails, past, crash);
+}
+
+/// What a process finds after a crash.
+fn look_after(disk: &Arc<SimDisk>, script: &Script, fails: &[Fails], past: &Past, crash: Crash) {
+    let seed = script.seed ^ fails.first().map_or(0, |one| one.call);
+    let after = disk.fork();
+    after.crash(crash, seed);
+    after.set_capacity_bytes(None);
+    let mut examiner = Examiner::new(&past.model, script.scenario.memory_after, seed);
+    examiner.check_copies(&after, &past.model.known);
+    examiner.check(&after, Bounds::of(&past.model.known, crash), crash);
+}
+
+/// The calls of a script, none of which fails.
+fn calls_of(script: &Script) -> Vec<Operation> {
+    let disk = SimDisk::new(script.seed);
+    disk.start_log();
+    let played = Stage::new(&disk, &|_| {}).play(script);
+    disk.log().iter().map(|call| call.operation).inspect(|_| drop(played.refused.clone())).collect()
+}
+
+/// The first call of a script that fails in the way of `like` and should not.
+pub(super) fn first_failure(script: &Script, like: &[Fails]) -> Option<Case> {
+    let first = like.first()?;
+    let calls = caught(|| calls_of(script)).ok()?.len() as u64;
+    (0..calls).find_map(|call| {
+        let moved = |one: &Fails| Fails { call: call + one.call.saturating_sub(first.call), ..*one };
+        let fails: Vec<Fails> = like.iter().map(moved).collect();
+        let case = Case { script: script.clone(), what: What::Fail(fails.clone()) };
+        caught(|| play(script, &fails)).is_err().then_some(case)
+    })
+}
+
+/// Every call of `takes` of the scenarios fails in each of the ways, alone; at least so many runs.
+fn fail_each(takes: &[Operation], ways: &[(Failure, Times, FailedSync)], runs_min: u64) {
+    let mut runs = 0;
+    let scenarios = SCENARIOS.iter().take(if scale() > 1 { SCENARIOS.len() } else { ALWAYS_COUNT });
+    for (scenario, seed) in scenarios.flat_map(|one| seeds(0..1).map(move |seed| (one, seed))) {
+        let script = Script::new(scenario, seed);
+        let calls = calls_of(&script);
+        let is_taken = |operation: &Operation| takes.is_empty() || takes.contains(operation);
+        for (call, _) in (0..).zip(&calls).filter(|(_, operation)| is_taken(operation)) {
+            for (failure, times, failed_sync) in ways {
+                let (failure, times, failed_sync) = (*failure, *times, *failed_sync);
+                run_one(&script, vec![Fails { call, failure, times, failed_sync }]);
+                runs += 1;
+            }
+        }
+    }
+    println!("{takes:?}, {ways:?}: {runs} runs");
+    assert!(runs >= runs_min, "{runs}");
+}
+
+fn run_one(script: &Script, fails: Vec<Fails>) {
+    match caught(|| play(script, &fails)) {
+        Ok(failed_count) => assert!(failed_count > 0, "{fails:?} of {} did not come", script.scenario.name),
+        Err(told) => fail(Case { script: script.clone(), what: What::Fail(fails) }, &told),
+    }
+}
+
+const CHANGES: [Operation; 5] =
+    [Operation::Write, Operation::Create, Operation::Rename, Operation::Link, Operation::Remove];
+const LOOKS: [Operation; 5] = [
+    Operation::CreateDirectory,
+    Operation::Exists,
+    Operation::Lock,
+    Operation::List,
+    Operation::Length,
+];
+const READABLE: FailedSync = FailedSync::Readable;
+
+/// Every read of every scenario fails, once, and it and all reads after it.
+#[test]
+fn f06_every_read_fails() {
+    let ways = [(Failure::Io, Times::Once, READABLE), (Failure::Io, Times::Alike, READABLE)];
+    fail_each(&[Operation::Read], &ways, 1);
+}
+
+/// Every write, creation, change of a name and look at the directory fails: once, it and those alike, and with
+/// everything after it.
+#[test]
+fn f07_every_write_fails() {
+    let ways = [Times::Once, Times::Alike, Times::Always].map(|times| (Failure::Io, times, READABLE));
+    fail_each(&CHANGES, &ways[..2], 1);
+    fail_each(&LOOKS, &ways, 1);
+}
+
+/// Every sync fails, and the next of the same file succeeds; what it lost is read as written, or as it was.
+/// And it and all syncs after it.
+#[test]
+fn f08_every_sync_fails() {
+    let ways = [
+        (Failure::Io, Times::Once, READABLE),
+        (Failure::Io, Times::Once, FailedSync::Reverted),
+        (Failure::Io, Times::Alike, READABLE),
+    ];
+    fail_each(&[Operation::Sync], &ways, 1);
+    fail_each(&[Operation::SyncDirectory], &[ways[0], ways[2]], 1);
+}
+
+/// Every write and creation finds the disk full, once, and it and all after it until there is space again.
+#[test]
+fn f09_every_write_finds_the_disk_full() {
+    let ways = [(Failure::Full, Times::Once, READABLE), (Failure::Full, Times::Alike, READABLE)];
+    fail_each(&[Operation::Write, Operation::Create], &ways, 1);
+}
+
+/// Every call finds no descriptor left, once.
+#[test]
+fn f10_every_call_finds_no_descriptor() {
+    fail_each(&[], &[(Failure::NoDescriptor, Times::Once, READABLE)], 1);
+}
+
+/// Two calls that fail, of every scenario, in any two ways.
+#[test]
+#[ignore = "on request: as long as one likes"]
+fn torture_fails_in_pairs() {
+    let mut runs = 0u64;
+    for (scenario, seed) in SCENARIOS.iter().flat_map(|one| seeds(0..1).map(move |seed| (one, seed))) {
+        let script = Script::new(scenario, seed);
+        let (calls, mut rng) = (calls_of(&script).len() as u64, SimRng::new(seed));
+        for _ in 0..50 * scale() {
+            let mut one = || Fails {
+                call: rng.below(calls),
+                failure: [Failure::Io, Failure::Full, Failure::NoDescriptor][rng.index(3)],
+                times: [Times::Once, Times::Once, Times::Alike, Times::Always][rng.index(4)],
+                failed_sync: READABLE,
+            };
+            let fails = vec![one(), one()];
+            match caught(|| play(&script, &fails)) {
+                Ok(_) => runs += 1,
+                Err(told) => fail(Case { script, what: What::Fail(fails) }, &told),
+            }
+        }
+    }
+    println!("torture: {runs} runs with two failures");
+}

@@ -1,0 +1,221 @@
+//! Plays a scenario on a simulated disk: its steps one after another, one process after another.
+//!
+//! A step draws from a generator of its own, so that one left out changes nothing of what the others draw.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::{Arc, Mutex};
+use crate::io::env::Env;
+use crate::io::sim::{Crash, SimDisk, SimRng, SimThreads};
+use crate::io::storage::Storage;
+
+use super::super::Store;
+use super::crash::{Bounds, Care, place_of, try_found};
+use super::model::{Known, Model, Names};
+use super::recorder::{Moment, Recorder};
+use super::run::{Act, Mix, Past, Run, open_in};
+use super::scenario::Scenario;
+
+/// A scenario with a seed, and perhaps less of it than there is.
+#[derive(Clone, Debug)]
+pub(super) struct Script {
+    pub(super) scenario: &'static Scenario,
+    pub(super) seed: u64,
+    /// The steps that are taken, in order; `None`: all.
+    pub(super) keep: Option<Vec<usize>>,
+    pub(super) keys_count: Option<u64>,
+    pub(super) value_bytes: Option<usize>,
+    /// The sync of this number is not made, and said to be: a store on a disk that lies.
+    pub(super) lost_sync: Option<u64>,
+}
+
+impl Script {
+    pub(super) fn new(scenario: &'static Scenario, seed: u64) -> Script {
+        Script { scenario, seed, keep: None, keys_count: None, value_bytes: None, lost_sync: None }
+    }
+
+    pub(super) fn mix(&self) -> Mix {
+        let mix = self.scenario.mix;
+        Mix {
+            keys_count: self.keys_count.unwrap_or(mix.keys_count),
+            value_bytes: self.value_bytes.unwrap_or(mix.value_bytes),
+            ..mix
+        }
+    }
+
+    /// All steps there are: random ones are one each.
+    fn all(&self) -> Vec<Act> {
+        let steps = self.scenario.acts.iter().flat_map(|act| match act {
+            Act::Go(count) => vec![Act::Go(1); *count],
+            act => vec![*act],
+        });
+        steps.collect()
+    }
+
+    /// The steps taken, by their numbers.
+    pub(super) fn steps(&self) -> Vec<(usize, Act)> {
+        let all = self.all();
+        match &self.keep {
+            None => all.into_iter().enumerate().collect(),
+            Some(keep) => keep.iter().filter_map(|index| Some((*index, *all.get(*index)?))).collect(),
+        }
+    }
+}
+
+/// Where a script is played.
+pub(super) struct Stage<'d> {
+    pub(super) disk: &'d Arc<SimDisk>,
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) known: Arc<Mutex<Known>>,
+    /// Changes each process before it opens the store.
+    pub(super) change: &'d dyn Fn(&mut Env),
+    /// What ends the play before its end: a store that takes no more writes.
+    pub(super) ends_when_latched: bool,
+}
+
+/// What a play came to.
+pub(super) struct Played {
+    pub(super) past: Past,
+    /// The last process: the store is open.
+    pub(super) process: Option<(Arc<Store>, Arc<SimThreads>)>,
+    /// Why it did not open, if it did not.
+    pub(super) refused: Option<Error>,
+    /// It opened, and what it found could not be read.
+    pub(super) is_unread: bool,
+}
+
+/// How one process of a play ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Over,
+    Closed(u64),
+    Killed,
+}
+
+impl<'d> Stage<'d> {
+    pub(super) fn new(disk: &'d Arc<SimDisk>, change: &'d dyn Fn(&mut Env)) -> Stage<'d> {
+        let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
+        Stage { disk, storage: disk.clone(), known, change, ends_when_latched: false }
+    }
+
+    /// The next process; one that a call failed for is tried once more.
+    fn open(&self, script: &Script, memory_bytes: u64, number: u64) -> Result<(Arc<Store>, Arc<SimThreads>)> {
+        let seed = script.seed.wrapping_mul(1000) + number;
+        let open = || {
+            open_in(self.disk, seed, (memory_bytes, script.scenario.cap), |env| {
+                env.storage = Arc::clone(&self.storage);
+                (self.change)(env);
+            })
+        };
+        open().or_else(|_| open())
+    }
+
+    /// Plays a script to its end, or until the store does not open or takes no more writes.
+    pub(super) fn play(&self, script: &Script) -> Played {
+        let mut past = Past::new(script.seed, script.mix());
+        let mut steps = script.steps().into_iter();
+        let mut memory_bytes = script.scenario.memory_bytes;
+        for number in 0.. {
+            let (store, threads) = match self.open(script, memory_bytes, number) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    return Played { past, process: None, refused: Some(error), is_unread: false };
+                }
+            };
+            if number > 0
+                && let Err(error) = self.resume(&mut past, &store)
+            {
+                past.errors.push(error);
+                return Played { past, process: Some((store, threads)), refused: None, is_unread: true };
+            }
+            let (after, end) = self.live(script, past, &mut steps, (&store, &threads));
+            past = after;
+            if end == End::Over || (self.ends_when_latched && store.writer.latched().is_some()) {
+                return Played { past, process: Some((store, threads)), refused: None, is_unread: false };
+            }
+            let left = self.leave(&mut past, (store, threads), end);
+            if left.is_err() && self.ends_when_latched {
+                return Played { past, process: None, refused: None, is_unread: false };
+            }
+            if let End::Closed(bytes) = end {
+                memory_bytes = bytes;
+            }
+        }
+        unreachable!("a play has an end")
+    }
+
+    /// What the next process finds is what the last one left.
+    pub(super) fn resume(&self, past: &mut Past, store: &Store) -> Result<()> {
+        let found = try_found(store, Care::Sums)?;
+        let known = past.model.known.clone();
+        let (names, place) = place_of(&past.model, &found, Bounds::of(&known, Crash::Process));
+        past.model.found(place, &names);
+        past.names = names;
+        *self.known.lock() = past.model.known.clone();
+        Ok(())
+    }
+
+    /// The steps of one process.
+    fn live(
+        &self,
+        script: &Script,
+        past: Past,
+        steps: &mut impl Iterator<Item = (usize, Act)>,
+        (store, threads): (&Arc<Store>, &Arc<SimThreads>),
+    ) -> (Past, End) {
+        let (storage, known) = (Arc::clone(&self.storage), Arc::clone(&self.known));
+        let mut run = Run::after(store, threads, storage, known, past);
+        for (index, act) in steps {
+            if self.ends_when_latched && store.writer.latched().is_some() {
+                break;
+            }
+            run.past.rng = SimRng::new(script.seed.rotate_left(32) ^ index as u64);
+            run.past.model.known.step = index;
+            match act {
+                Act::Reopen(bytes) => return (run.end(), End::Closed(bytes)),
+                Act::Kill => return (run.end(), End::Killed),
+                act => run.act(act, self.disk),
+            }
+        }
+        (run.end(), End::Over)
+    }
+
+    fn leave(&self, past: &mut Past, process: (Arc<Store>, Arc<SimThreads>), end: End) -> Result<()> {
+        let left = if end == End::Killed { Ok(()) } else { process.0.close() };
+        match &left {
+            Ok(()) if end == End::Killed => {}
+            Ok(()) => past.model.known.synced = past.model.known.acked,
+            Err(error) => past.errors.push(error.clone()),
+        }
+        *self.known.lock() = past.model.known.clone();
+        self.disk.kill(|| drop(process));
+        left
+    }
+}
+
+/// Everything a play did, and the disk at every call of it.
+pub(super) struct Recorded {
+    pub(super) model: Model,
+    pub(super) moments: Vec<Moment>,
+    /// What the store is opened with after a crash.
+    pub(super) memory_bytes: u64,
+}
+
+/// Plays a script in which nothing fails but for want of space, with the disk at every call.
+pub(super) fn record(script: &Script) -> Recorded {
+    let disk = SimDisk::new(script.seed);
+    let mut stage = Stage::new(&disk, &|_| {});
+    let recorder = Recorder::losing(&disk, &stage.known, script.lost_sync);
+    stage.storage = recorder.clone();
+    record_on(&stage, script, &recorder)
+}
+
+/// The same on a stage of which `recorder` is part.
+pub(super) fn record_on(stage: &Stage<'_>, script: &Script, recorder: &Recorder) -> Recorded {
+    let Played { past, process, refused, .. } = stage.play(script);
+    assert!(refused.is_none(), "it does not open: {refused:?}");
+    let is_expected = |error: &Error| script.scenario.may_be_full && matches!(error, Error::Full { .. });
+    assert!(past.errors.iter().all(is_expected), "{}: {:?}", script.scenario.name, past.errors);
+    let (store, _threads) = process.expect("it was opened");
+    store.close().expect("nothing fails");
+    Recorded { model: past.model, moments: recorder.take(), memory_bytes: script.scenario.memory_after }
+}

@@ -1,0 +1,91 @@
+//! Reads in flight that fail, or whose reader is dropped, in the simulated completion queue: they end in any
+//! order, one ring in four is refused.
+
+use std::collections::BTreeMap;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::FileKind;
+use crate::base::step::Direction;
+use crate::base::sync::Arc;
+use crate::io::sim::{Crash, Failure, Operation, Plan, Repeat, Select, SimDisk};
+
+use super::super::Store;
+use super::crash::{scan_of, seeds};
+use super::play::{Played, Script, Stage};
+use super::run::open_in;
+use super::scenario::named;
+
+type Items = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The first items of keyspace `a`, by a scan that is dropped then, whatever it reads ahead.
+fn scanned(store: &Store, most: usize, direction: Direction) -> Result<Items> {
+    let (keyspace, point) = (store.keyspace("a")?, store.point());
+    let (mut scan, mut items) = (scan_of(store, &keyspace, &point, direction), Items::new());
+    while items.len() < most && store.advance(&point, &mut scan)? {
+        items.insert(scan.key().to_vec(), scan.value().to_vec());
+    }
+    Ok(items)
+}
+
+/// Gets of all keys of `items` and as many others at once, one batch after another.
+fn got(store: &Store, items: &Items) -> Result<()> {
+    let absent = items.keys().map(|key| [&key[..], b"/"].concat());
+    let keys: Vec<Vec<u8>> = items.keys().cloned().chain(absent).collect();
+    store.multi_get(&*store.keyspace("a")?, &keys, None, |number, value| {
+        assert_eq!(value, items.get(&keys[number]).map(Vec::as_slice), "a key has another's value");
+    })
+}
+
+/// The store of a disk, with nothing of it in memory.
+fn cold(disk: &SimDisk, memory_bytes: u64, seed: u64) -> (Arc<SimDisk>, Arc<Store>) {
+    let disk = disk.fork();
+    disk.crash(Crash::Process, seed);
+    let (store, _threads) = open_in(&disk, seed, (memory_bytes, 0), |_| {}).expect("it opens");
+    (disk, store)
+}
+
+/// Each read of what scans and many gets at once have in flight fails, alone and with all after it: whoever
+/// needs it is told and nobody else, no buffer is used twice, and once reads succeed everything is there.
+#[test]
+fn f11_reads_in_flight_fail_one_by_one() {
+    let (mut runs, mut told) = (0, 0);
+    for (seed, name) in seeds(0..6).flat_map(|seed| ["tiered", "packed", "large"].map(|name| (seed, name))) {
+        let scenario = named(name).expect("it is one");
+        let (script, disk) = (Script::new(scenario, seed), SimDisk::new(seed));
+        let Played { process, .. } = Stage::new(&disk, &|_| {}).play(&script);
+        let (store, threads) = process.expect("it was opened");
+        store.flush().expect("nothing fails");
+        let items = scanned(&store, usize::MAX, Direction::Forward).expect("nothing fails");
+        store.close().expect("nothing fails");
+        disk.kill(|| drop((store, threads)));
+        for (index, repeat) in (0..).flat_map(|index| [(index, Repeat::Once), (index, Repeat::Always)]) {
+            let (disk, store) = cold(&disk, scenario.memory_bytes, seed + index);
+            let reads = Select { operation: Some(Operation::Read), kind: Some(FileKind::Table) };
+            disk.start_log();
+            disk.plan(Plan::fail(reads, index, Failure::Io, repeat));
+            let some = index as usize % 5;
+            let all = [
+                scanned(&store, some, Direction::Backward).map(|found| assert_eq!(found.len(), some.min(items.len()))),
+                got(&store, &items),
+                scanned(&store, some + 1, Direction::Forward).map(drop),
+                scanned(&store, usize::MAX, Direction::Forward).map(|found| assert!(found == items)),
+            ];
+            let has_failed = disk.log().iter().any(|call| call.outcome == "failed");
+            for error in all.into_iter().filter_map(Result::err) {
+                let is_named = matches!(&error, Error::Io { file, .. } if file.starts_with("table"));
+                assert!(has_failed && is_named, "{error}");
+                told += 1;
+            }
+            disk.plan(Plan::default());
+            got(&store, &items).expect("reads succeed");
+            assert!(scanned(&store, usize::MAX, Direction::Forward).expect("reads succeed") == items);
+            store.close().expect("nothing fails");
+            runs += 1;
+            if !has_failed {
+                break;
+            }
+        }
+    }
+    println!("{runs} runs, {told} errors told");
+    assert!(runs > 200 && told > 300, "{runs}, {told}");
+}

@@ -1,0 +1,222 @@
+//! A failure is made small before it is told, and replayed from the line that tells it.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::base::sync::OnceLock;
+use crate::io::sim::{Crash, Cut};
+
+use super::case::{Case, What};
+use super::crash::{Ends, Examiner};
+use super::fails;
+use super::play::{Script, record};
+use super::stops::stop_script;
+
+/// Scripts tried while a failure is made smaller.
+const TRIES_MAX: usize = 150;
+
+thread_local! {
+    /// Panics of this thread are caught and told elsewhere.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether who panics now is caught and told elsewhere.
+pub(super) fn is_quiet() -> bool {
+    IS_QUIET.get()
+}
+
+/// What a call comes to; if it panics, what it says.
+pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: OnceLock<()> = OnceLock::new();
+    HOOK.get_or_init(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !IS_QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    let was_quiet = IS_QUIET.replace(true);
+    let called = catch_unwind(AssertUnwindSafe(call));
+    IS_QUIET.set(was_quiet);
+    called.map_err(|panic| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast::<&str>().map_or("a panic".to_owned(), |text| (*text).to_owned()),
+    })
+}
+
+/// Tells of a state that should not be, as small as it can be made.
+pub(super) fn fail(case: Case, told: &str) -> ! {
+    let (small, tries_count) = shrink(case.clone());
+    let why = replay(&small).err().unwrap_or_default();
+    panic!(
+        "{case}: {told}\nin {tries_count} tries made smaller: {why}\nTRINE_REPLAY='{small}' cargo test --lib \
+         replays_what_it_is_asked_for -- --nocapture"
+    );
+}
+
+/// Plays a case; what it says if it fails.
+pub(super) fn replay(case: &Case) -> Result<(), String> {
+    match &case.what {
+        What::Fail(fails) => caught(|| fails::play(&case.script, fails)).map(drop),
+        What::Stop { call, stop, ends } => caught(|| {
+            let recorded = record(&case.script);
+            let mut moments = recorded.moments.iter();
+            let moment = moments.find(|moment| (moment.call, moment.stop) == (*call, *stop));
+            let moment = moment.expect("the script has such a call");
+            Examiner::new(&recorded.model, recorded.memory_bytes, case.script.seed).examine(moment, ends);
+        }),
+    }
+}
+
+/// The smallest case found that fails too, and how many were tried.
+pub(super) fn shrink(case: Case) -> (Case, usize) {
+    let mut shrinking = Shrinking { best: case, tries_count: 0 };
+    shrinking.ends();
+    shrinking.steps();
+    shrinking.sizes();
+    shrinking.ends();
+    (shrinking.best, shrinking.tries_count)
+}
+
+struct Shrinking {
+    best: Case,
+    tries_count: usize,
+}
+
+impl Shrinking {
+    /// Takes a case if it fails.
+    fn try_case(&mut self, case: Case) -> bool {
+        self.tries_count += 1;
+        let fails = matches!(caught(|| replay(&case)), Ok(Err(_)));
+        if fails {
+            self.best = case;
+        }
+        fails
+    }
+
+    /// Takes a script if any state of it fails in the way the best one does.
+    fn try_script(&mut self, script: Script) -> bool {
+        if self.tries_count == TRIES_MAX {
+            return false;
+        }
+        self.tries_count += 1;
+        let found = match &self.best.what {
+            What::Fail(fails) => fails::first_failure(&script, fails),
+            What::Stop { ends, .. } => {
+                let some = |_: &mut Examiner<'_>, _: &_| {
+                    let powers = (1..4).map(|seed| Ends::once(Crash::Power, seed));
+                    let all = [Ends::once(Crash::Process, 1), ends.clone()].into_iter().chain(powers);
+                    all.filter(|one| one.crash == ends.crash || one.crash == Crash::Process).collect()
+                };
+                // What cannot be recorded fails in another way.
+                caught(|| stop_script(&script, some)).ok().and_then(Result::err).map(|(case, _)| case)
+            }
+        };
+        if let Some(case) = found {
+            self.best = case;
+            return true;
+        }
+        false
+    }
+
+    /// Fewer crashes, plainer ones, fewer failures.
+    fn ends(&mut self) {
+        match self.best.what.clone() {
+            What::Stop { call, stop, ends } => {
+                let with = |ends| What::Stop { call, stop, ends };
+                let mut smaller = vec![Ends::once(Crash::Process, 1), Ends::once(ends.crash, ends.seed)];
+                smaller.extend((0..ends.again.len()).map(|index| {
+                    let mut fewer = ends.clone();
+                    fewer.again.remove(index);
+                    fewer
+                }));
+                smaller.push(Ends { cut: Cut::Any, ..ends.clone() });
+                for ends in smaller.into_iter().filter(|one| *one != ends) {
+                    if self.try_case(Case { what: with(ends), ..self.best.clone() }) {
+                        return;
+                    }
+                }
+            }
+            What::Fail(fails) => {
+                for index in 0..fails.len() {
+                    let mut fewer = fails.clone();
+                    fewer.remove(index);
+                    let what = What::Fail(fewer);
+                    if fails.len() > 1 && self.try_case(Case { what, ..self.best.clone() }) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fewer steps: runs of them are left out, ever shorter ones.
+    fn steps(&mut self) {
+        let mut count = self.numbers().len().div_ceil(2);
+        while count > 0 {
+            let mut from = 0;
+            while from < self.numbers().len() {
+                let mut keep = self.numbers();
+                keep.drain(from..(from + count).min(keep.len()));
+                let script = Script { keep: Some(keep), ..self.best.script.clone() };
+                if !self.try_script(script) {
+                    from += count;
+                }
+            }
+            count /= 2;
+        }
+    }
+
+    fn numbers(&self) -> Vec<usize> {
+        self.best.script.steps().into_iter().map(|(index, _)| index).collect()
+    }
+
+    /// Fewer keys and shorter values.
+    fn sizes(&mut self) {
+        for _ in 0..8 {
+            let (script, mix) = (self.best.script.clone(), self.best.script.mix());
+            let fewer = Script { keys_count: Some(mix.keys_count.div_ceil(2)), ..script.clone() };
+            let is_smaller = mix.keys_count > 1 && self.try_script(fewer);
+            let script = if is_smaller { self.best.script.clone() } else { script };
+            let shorter = Script { value_bytes: Some(mix.value_bytes.div_ceil(2)), ..script };
+            if !(mix.value_bytes > 1 && self.try_script(shorter)) && !is_smaller {
+                return;
+            }
+        }
+    }
+}
+
+/// Plays the line in TRINE_REPLAY, if there is one, and fails as it fails.
+#[test]
+fn replays_what_it_is_asked_for() {
+    let Ok(line) = std::env::var("TRINE_REPLAY") else { return };
+    let case: Case = line.parse().expect("a line that a failure has printed");
+    println!("plays {case}");
+    match replay(&case) {
+        Ok(()) => println!("it is as it should be"),
+        Err(told) => panic!("{told}"),
+    }
+}
+
+/// A sync that is acknowledged and never made: found, made small, and replayed from the line alone.
+#[test]
+fn what_is_broken_is_found_shrunk_and_replayed() {
+    let scenario = super::scenario::named("group_commits").expect("it is one");
+    let script = Script { lost_sync: Some(12), ..Script::new(scenario, 1) };
+    let powers = |_: &mut Examiner<'_>, _: &_| (0..3).map(|seed| Ends::once(Crash::Power, seed)).collect();
+    let (case, told) = stop_script(&script, powers).expect_err("an acknowledged write is lost");
+    println!("{case}: {told}");
+    let steps_count = case.script.steps().len();
+    let (small, tries_count) = shrink(case);
+    assert!(tries_count <= TRIES_MAX + 20);
+    assert!(small.script.steps().len() * 3 < steps_count, "{small}");
+    let line = small.to_string();
+    println!("{line}, after {tries_count} tries");
+    let again: Case = line.parse().expect("it was printed");
+    let (first, second) = (replay(&small), replay(&again));
+    assert!(first.is_err() && first == second, "{first:?}, {second:?}");
+    // With the sync made, all of it is as it should be.
+    let sound = Script { lost_sync: None, ..again.script };
+    assert!(stop_script(&sound, powers).is_ok());
+}

@@ -1,0 +1,321 @@
+//! What is done on purpose between the random steps of a run. A call that waits is made with all writers at
+//! rest: they are driven by nobody meanwhile.
+
+use std::path::Path;
+
+use crate::base::error::{Corrupt, Error, Result};
+use crate::base::sync::{Arc, Event};
+use crate::engine::catalog::Keyspace;
+use crate::engine::snapshot::Point;
+use crate::format::manifest::Change;
+use crate::inspect::verify_open;
+use crate::io::env::Threads;
+use crate::io::sim::SimDisk;
+use crate::write::writer::Until;
+
+use super::super::super::Store;
+use super::super::crash::{contents, contents_at};
+use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
+use super::Run;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Changes that still fit into a manifest that counts as nearly full: just over what makes it rewritten.
+const MANIFEST_CHANGES_LEFT: usize = 480;
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::engine::tests) enum Act {
+    /// So many random steps.
+    Go(usize),
+    /// Writers finish, and background work has so many turns.
+    Turns(usize),
+    /// Writers finish, and background work does what it can.
+    Rest,
+    Sync,
+    Flush,
+    Settle,
+    Compact,
+    Make(&'static str),
+    Drop(&'static str),
+    /// Changes settings.
+    Set(&'static str, &'static [(&'static str, u64)]),
+    Clear(&'static str),
+    /// Writes the manifest anew.
+    Rewrite,
+    /// Edits until the manifest is about to be written anew.
+    FillManifest,
+    /// Takes a snapshot, and sees what it sees.
+    Look,
+    /// Sees whether all snapshots see the same.
+    LookAgain,
+    LookAway,
+    /// Begins an ingest.
+    Ingest,
+    Checkpoint(&'static str),
+    /// Reads everything in every way.
+    Read,
+    /// Checks the files.
+    Verify,
+    /// So many bytes more fit on the disk; `None`: any number.
+    Room(Option<u64>),
+    /// So many seconds pass.
+    Pass(u64),
+    /// Closes the store, and opens it with so much memory.
+    Reopen(u64),
+    /// The process is killed, and the next opens the store.
+    Kill,
+}
+
+/// A snapshot, and what it saw.
+pub(super) struct Look {
+    point: Arc<Point>,
+    seen: Vec<(Arc<Keyspace>, u64)>,
+}
+
+impl Run<'_> {
+    /// Does one, but for those that end the process.
+    pub(in crate::engine::tests) fn act(&mut self, act: Act, disk: &SimDisk) {
+        if !matches!(act, Act::Go(_) | Act::Ingest) {
+            self.finish();
+        }
+        let done = match act {
+            Act::Go(steps) => {
+                (0..steps).for_each(|_| self.step());
+                Ok(())
+            }
+            Act::Turns(count) => {
+                for _ in 0..count {
+                    self.threads.run_one();
+                }
+                Ok(())
+            }
+            Act::Rest => {
+                self.threads.run_until_idle();
+                Ok(())
+            }
+            Act::Sync => {
+                self.write_now(None, Until::Synced);
+                Ok(())
+            }
+            Act::Clear(name) => {
+                if let Some(space) = self.past.names.get(name).copied() {
+                    self.write_now(Some(space), Until::Written);
+                }
+                Ok(())
+            }
+            Act::Flush => self.store.flush(),
+            Act::Settle => self.store.settle(),
+            Act::Compact => self.store.compact(),
+            Act::Verify => self.verify(),
+            Act::Look => self.look(),
+            Act::LookAgain => self.look_again(),
+            Act::Read => self.read(),
+            Act::Checkpoint(path) => self.checkpoint(path),
+            act => {
+                self.act_at_once(act, disk);
+                Ok(())
+            }
+        };
+        self.told(done);
+    }
+
+    fn act_at_once(&mut self, act: Act, disk: &SimDisk) {
+        match act {
+            Act::Make(name) => self.make_name(name),
+            Act::Drop(name) => self.drop_name(name),
+            Act::Set(name, given) => self.set(name, given),
+            Act::Rewrite => self.rewrite_manifest(),
+            Act::FillManifest => self.fill_manifest(),
+            Act::LookAway => self.looks.clear(),
+            Act::Ingest => self.begin_ingest(),
+            Act::Room(room_bytes) => {
+                disk.set_capacity_bytes(room_bytes.map(|bytes| disk.used_bytes() + bytes));
+            }
+            Act::Pass(seconds) => self.threads.clock().advance(seconds * 1_000_000_000),
+            act => unreachable!("{act:?} is done elsewhere"),
+        }
+    }
+
+    fn told(&mut self, done: Result<()>) {
+        if let Err(error) = done {
+            self.past.errors.push(error);
+        }
+        self.tell();
+    }
+
+    fn verify(&self) -> Result<()> {
+        let report = verify_open(self.store, |_| {})?;
+        // What cannot be read is a finding too.
+        let told = |what: String| Arc::new(std::io::Error::other(what));
+        report.findings.into_iter().next().map_or(Ok(()), |finding| {
+            let Corrupt { file, offset, found, .. } = finding.damage;
+            Err(Error::Io { operation: "verify", file, offset, source: told(found) })
+        })
+    }
+
+    fn look(&mut self) -> Result<()> {
+        let point = self.store.snapshot_point();
+        let mut seen = Vec::new();
+        for name in self.past.names.keys() {
+            let keyspace = self.store.keyspace(name)?;
+            let sum = contents_at(self.store, &keyspace, &point)?;
+            seen.push((keyspace, sum));
+        }
+        self.looks.push(Look { point, seen });
+        Ok(())
+    }
+
+    fn look_again(&self) -> Result<()> {
+        for look in &self.looks {
+            for (keyspace, sum) in &look.seen {
+                let is_same = keyspace.is_dropped() || contents_at(self.store, keyspace, &look.point)? == *sum;
+                assert!(is_same, "a snapshot sees something else of {}", keyspace.name);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> Result<()> {
+        let state = self.past.model.state(self.past.model.known.acked);
+        for (name, space) in &self.past.names {
+            let sum = contents(self.store, name)?;
+            assert!(*space == usize::MAX || sum == state[*space], "{name} holds what it should not");
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, path: &'static str) -> Result<()> {
+        let known = &mut self.past.model.known;
+        let (place, names) = (known.acked, self.past.names.clone());
+        known.copies.push(Copied { path, place, names, is_done: false });
+        self.tell();
+        self.store.checkpoint(Path::new(path))?;
+        self.past.model.known.copies.last_mut().expect("it was just put there").is_done = true;
+        Ok(())
+    }
+
+    /// Makes or drops a keyspace.
+    pub(super) fn change_names(&mut self) {
+        let name = NAMES[self.past.rng.index(NAMES.len())];
+        if self.past.names.contains_key(name) {
+            if self.past.names.len() > 1 {
+                self.drop_name(name);
+            }
+        } else {
+            self.make_name(name);
+        }
+    }
+
+    pub(in crate::engine::tests) fn make_name(&mut self, name: &str) {
+        if self.past.names.contains_key(name) || self.past.model.trees.len() == SPACES_COUNT_MAX {
+            return;
+        }
+        let some = [("level0_runs", 1 + self.past.rng.below(3)), ("size_ratio", 2)];
+        let given = if self.past.mix.given.is_empty() { &some[..] } else { self.past.mix.given };
+        let mut after = self.past.names.clone();
+        after.insert(name.to_owned(), self.past.model.trees.len());
+        self.begin_names(&after);
+        let made = self.store.open_keyspace(name, &owned(given)).map(|keyspace| {
+            self.past.model.add_space(keyspace.tree);
+        });
+        self.end_names(after, made);
+    }
+
+    fn drop_name(&mut self, name: &str) {
+        let mut after = self.past.names.clone();
+        if after.remove(name).is_none() {
+            return;
+        }
+        self.begin_names(&after);
+        let dropped = self.store.drop_keyspace(name);
+        self.end_names(after, dropped);
+    }
+
+    /// From now on a crash may leave the names before or after.
+    fn begin_names(&mut self, after: &Names) {
+        if self.store.writer.latched().is_none() {
+            self.past.model.known.names.push(after.clone());
+        }
+        self.tell();
+    }
+
+    /// An edit that failed may be found after a crash, until one has succeeded.
+    fn end_names(&mut self, after: Names, result: Result<()>) {
+        if result.is_ok() {
+            self.past.names = after;
+            self.past.model.known.names = vec![self.past.names.clone()];
+        }
+        self.told(result);
+    }
+
+    /// Edits settings until the manifest is about to be rewritten.
+    pub(in crate::engine::tests) fn fill_manifest(&mut self) {
+        let is_nearly_full = |store: &Store| {
+            let catalog = store.catalog.take(&*store.env.threads);
+            let spare = vec![Change::Flushed { sequence: 1 }; MANIFEST_CHANGES_LEFT];
+            catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(&spare)
+        };
+        while !is_nearly_full(self.store) && self.store.writer.latched().is_none() {
+            let errors_count = self.past.errors.len();
+            self.change_settings();
+            if self.past.errors.len() > errors_count {
+                return;
+            }
+        }
+    }
+
+    /// As if it had grown too long.
+    pub(super) fn rewrite_manifest(&mut self) {
+        let rewritten = {
+            let mut catalog = self.store.catalog.take(self.threads);
+            self.store.rewrite_manifest(&mut catalog, &[])
+        };
+        self.told(rewritten);
+    }
+
+    pub(super) fn change_settings(&mut self) {
+        let name = NAMES[self.past.rng.index(NAMES.len())];
+        let rng = &mut self.past.rng;
+        let given = [
+            ("level0_runs", 1 + rng.below(4)),
+            ("compression", rng.below(2)),
+            ("size_ratio", 2 + rng.below(4)),
+            ("runs_per_level", 1 + rng.below(5)),
+            ("runs_in_last_level", 1 + rng.below(3)),
+            ("delete_persist_within", rng.below(4)),
+        ];
+        self.set(name, &given);
+    }
+
+    fn set(&mut self, name: &str, given: &[(&str, u64)]) {
+        if self.past.names.contains_key(name) {
+            let set = self.store.open_keyspace(name, &owned(given)).map(|_| ());
+            self.told(set);
+        }
+    }
+
+    /// Lets time pass, for what tries again after a while.
+    pub(in crate::engine::tests) fn leap(&self) {
+        let never = Event::new();
+        self.threads.wait(&never, never.seen(), Some(super::LEAP_NS));
+    }
+
+    /// What is read now is what was acknowledged, no more and no less.
+    pub(in crate::engine::tests) fn check_now(&self) {
+        self.read().expect("everything can be read");
+    }
+}
+
+fn owned(given: &[(&str, u64)]) -> Vec<(String, u64)> {
+    given.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+}
+
+/// What an error says of where it was: its file and offset, if it was a call that failed.
+pub(in crate::engine::tests) fn place_of(error: &Error) -> Option<(&str, Option<u64>)> {
+    match error {
+        Error::Io { file, offset, .. } => Some((file, Some(*offset))),
+        Error::Full { file } => Some((file, None)),
+        Error::Latched { cause } => place_of(cause),
+        _ => None,
+    }
+}

@@ -1,0 +1,97 @@
+//! Ingests of a run: built at once, and published turn by turn between the steps of writers.
+
+use crate::base::error::Error;
+use crate::engine::ingest::Ingest;
+use crate::engine::ingest::publish::{Publish, Published};
+
+use super::super::model::{Write, fingerprint};
+use super::Run;
+
+/// An ingest whose tables are built, on its way into the store.
+pub(super) struct Ingesting<'s> {
+    // Before what removes its files.
+    publish: Publish<'s>,
+    ingest: Ingest,
+    writes: Vec<Write>,
+}
+
+impl Run<'_> {
+    /// Builds the tables of an ingest, if none is under way.
+    pub(super) fn begin_ingest(&mut self) {
+        let names: Vec<String> = self.past.names.keys().cloned().collect();
+        if self.ingesting.is_some() || names.is_empty() {
+            return;
+        }
+        let name = &names[self.past.rng.index(names.len())];
+        let keyspace = self.store.keyspace(name).expect("it is there");
+        let (space, mut writes) = (self.past.names[name], Vec::new());
+        let built = Ingest::begin(self.store, &keyspace).and_then(|mut ingest| {
+            let first = self.past.rng.below(self.past.mix.keys_count);
+            let count = 1 + self.past.rng.below(self.past.mix.keys_count);
+            for number in first..(first + count).min(self.past.mix.keys_count) {
+                if number > first && self.past.rng.one_in(3) {
+                    continue;
+                }
+                let key = format!("{number:03}").into_bytes();
+                let mut value = self.past.op_next.to_le_bytes().to_vec();
+                value.resize(8 + self.past.rng.index(self.past.mix.value_bytes), number as u8);
+                ingest.put(&key, &value)?;
+                let fingerprint = fingerprint(&key, &value);
+                writes.push(Write { space, key, fingerprint, range_end: None });
+            }
+            let tables = ingest.complete()?;
+            Ok((Publish::new(self.store, &keyspace, tables), ingest))
+        });
+        self.past.op_next += 1;
+        match built {
+            // One in a few is given up.
+            Ok(_) if self.past.rng.one_in(6) => {}
+            Ok((publish, ingest)) => self.ingesting = Some(Ingesting { publish, ingest, writes }),
+            Err(error) => self.past.errors.push(error),
+        }
+    }
+
+    /// One turn of the ingest on its way; `false` if there is none, or it waits for others.
+    pub(super) fn drive_ingest(&mut self) -> bool {
+        let Some(mut now) = self.ingesting.take() else { return false };
+        let mut place = None;
+        if now.publish.is_due() {
+            // It has the front: this is its place among the writes.
+            if let Some(count) = self.past.refused_from.take() {
+                self.past.model.take_back(count);
+            }
+            place = Some(self.past.model.submit(&now.writes));
+            self.tell();
+        }
+        match now.publish.turn() {
+            Ok(Published::Done) => {
+                let place = place.expect("it said that it was due");
+                let known = &mut self.past.model.known;
+                (known.acked, known.synced) = (known.acked.max(place), known.synced.max(place));
+                now.ingest.published();
+                self.past.ingests_count += 1;
+            }
+            Ok(moved) => {
+                assert!(place.is_none(), "it was due");
+                let has_moved = moved == Published::Again || {
+                    let (event, seen) = now.publish.waits_for();
+                    event.seen() != seen
+                };
+                self.ingesting = Some(now);
+                return has_moved;
+            }
+            Err(error) => {
+                if let Some(place) = place
+                    && self.store.writer.latched().is_none()
+                {
+                    self.past.model.take_back(place - 1);
+                }
+                if !matches!(error, Error::Dropped { .. }) {
+                    self.past.errors.push(error);
+                }
+            }
+        }
+        self.tell();
+        true
+    }
+}

@@ -1,0 +1,130 @@
+//! The writes of a run: what is in each batch, at random as its mix says.
+
+use crate::base::id::ItemKind;
+use crate::write::batch::Items;
+use crate::write::commit::{Commit, CommitOp};
+use crate::write::writer::{Seals, Until};
+
+use super::super::model::{Write, fingerprint};
+use super::{Next, Run, Writer};
+
+/// What a writer has in hand.
+pub(super) struct Op {
+    pub(super) items: Items,
+    pub(super) writes: Vec<Write>,
+    pub(super) until: Until,
+    pub(super) seals: Seals,
+    /// Its place in the commit order, once it was handed to the log.
+    pub(super) place: Option<usize>,
+    /// For a sync: everything up to here was acknowledged before it began.
+    pub(super) covers: usize,
+}
+
+impl Op {
+    pub(super) fn commit_op(&self) -> CommitOp<'_> {
+        CommitOp {
+            payload: self.items.payload(),
+            items: self.items.count(),
+            key_value_bytes: self.items.key_value_bytes(),
+            until: self.until,
+            seals: self.seals,
+        }
+    }
+}
+
+impl<'s> Run<'s> {
+    fn empty_op(&self, until: Until) -> Op {
+        let covers = self.past.model.known.acked;
+        Op { items: Items::default(), writes: Vec::new(), until, seals: Seals::No, place: None, covers }
+    }
+
+    pub(super) fn make_op(&mut self) -> Option<Op> {
+        let is_synced = self.past.rng.below(10) < self.past.mix.synced_tenths;
+        let mut op = self.empty_op(if is_synced { Until::Synced } else { Until::Written });
+        match self.past.rng.below(60) {
+            0 => return Some(Op { until: Until::Synced, ..op }),
+            1 => return Some(Op { seals: Seals::Yes, ..op }),
+            _ => {}
+        }
+        let spaces: Vec<usize> = self.past.names.values().copied().collect();
+        if spaces.is_empty() {
+            return None;
+        }
+        let is_large = self.past.rng.one_in(3);
+        let count = if is_large { 2 + self.past.rng.below(self.past.mix.items_max - 1) } else { 1 };
+        for index in 0..count {
+            let space = spaces[self.past.rng.index(spaces.len())];
+            self.add_item(&mut op, space, index);
+        }
+        self.past.op_next += 1;
+        Some(op)
+    }
+
+    fn random_key(&mut self) -> Vec<u8> {
+        format!("{:03}", self.past.rng.below(self.past.mix.keys_count)).into_bytes()
+    }
+
+    fn add_item(&mut self, op: &mut Op, space: usize, index: u64) {
+        let mix = self.past.mix;
+        // Every batch has a value of its own, so that it is told from all others.
+        let drawn = self.past.rng.below(6);
+        let kind = match drawn {
+            _ if index == 0 => ItemKind::Put,
+            drawn if drawn < mix.ranges => ItemKind::DeleteRange,
+            drawn if drawn < mix.ranges + mix.deletes => ItemKind::Delete,
+            _ => ItemKind::Put,
+        };
+        let mut key = self.random_key();
+        let mut value = Vec::new();
+        match kind {
+            ItemKind::Put => value = self.value(index as u8),
+            ItemKind::DeleteRange => (key, value) = self.range(key),
+            ItemKind::Delete => {}
+        }
+        self.push(op, space, kind, key, value);
+    }
+
+    fn push(&self, op: &mut Op, space: usize, kind: ItemKind, key: Vec<u8>, value: Vec<u8>) {
+        op.items.push(self.past.model.trees[space], kind, &key, &value).expect("within all limits");
+        let fingerprint = if kind == ItemKind::Put { fingerprint(&key, &value) } else { 0 };
+        let range_end = (kind == ItemKind::DeleteRange).then_some(value);
+        op.writes.push(Write { space, key, fingerprint, range_end });
+    }
+
+    /// A value of this batch.
+    pub(super) fn value(&mut self, fill: u8) -> Vec<u8> {
+        let (mix, rng) = (self.past.mix, &mut self.past.rng);
+        let is_large = mix.large_one_in > 0 && rng.one_in(mix.large_one_in);
+        let bytes = if is_large { mix.large_bytes } else { rng.index(mix.value_bytes) };
+        let mut value = self.past.op_next.to_le_bytes().to_vec();
+        value.resize(8 + bytes, fill);
+        value
+    }
+
+    /// Start and end of a range, from `key` on or over it.
+    fn range(&mut self, key: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+        let mut end = match self.past.rng.below(8) {
+            0 => Vec::new(),
+            1 => [&key[..], b"\0"].concat(),
+            _ => [&key[..], b"/", &self.random_key()].concat(),
+        };
+        if self.past.rng.one_in(3) {
+            end = format!("{:03}", 1 + self.past.rng.below(self.past.mix.keys_count)).into_bytes();
+            end = end.max([&key[..], b"\0"].concat());
+        }
+        // One in a few is all of the keyspace.
+        if self.past.rng.one_in(8) { (Vec::new(), Vec::new()) } else { (key, end) }
+    }
+
+    /// Deletes all of a keyspace, or syncs, and waits for it, with all writers at rest.
+    pub(super) fn write_now(&mut self, cleared: Option<usize>, until: Until) {
+        self.finish();
+        let mut op = self.empty_op(until);
+        if let Some(space) = cleared {
+            self.push(&mut op, space, ItemKind::DeleteRange, Vec::new(), Vec::new());
+        }
+        let (commit, step) = Commit::start(&op.commit_op(), &self.store.writer);
+        self.writers[0] = Some(Writer { op, commit, next: Next::Step(step) });
+        self.finish();
+    }
+}

@@ -1,0 +1,351 @@
+//! Scenarios stopped before, amid and after every call that changes the disk, by the end of the process and
+//! by power cuts, and again while they are recovered from.
+//!
+//! A state is one such end; the disks of some are, byte for byte, those of others, and are opened once. Each
+//! test says how many states it looks at at least; together they are over 200,000.
+
+use crate::io::sim::{Crash, Cut, SimRng, Stop};
+
+use super::case::{Case, What};
+use super::crash::{Again, Ends, Examiner, seeds};
+use super::play::{Recorded, Script, record};
+use super::recorder::Moment;
+use super::replay::{caught, fail};
+use super::scenario::{SCENARIOS, Scenario, named};
+
+/// States, and those whose disk was opened.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Counts {
+    pub(super) states: u64,
+    pub(super) opened: u64,
+    pub(super) moments: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: Counts) {
+        self.states += other.states;
+        self.opened += other.opened;
+        self.moments += other.moments;
+    }
+}
+
+/// How often everything is done that can be done more often.
+pub(super) fn scale() -> u64 {
+    std::env::var("TRINE_SCALE").map_or(1, |text| text.parse().expect("TRINE_SCALE is a number"))
+}
+
+/// How the process ends at one moment.
+fn ends_of(rng: &mut SimRng, open_calls: u64) -> Vec<Ends> {
+    let mut all = vec![Ends::once(Crash::Process, rng.u64())];
+    for _ in 0..scale() {
+        let cut = [Cut::Torn, Cut::Pages, Cut::Stale, Cut::Names][rng.index(4)];
+        all.push(Ends { cut, ..Ends::once(Crash::Power, rng.u64()) });
+        all.extend((0..3).map(|_| Ends::once(Crash::Power, rng.u64())));
+        if rng.one_in(3) {
+            let crash = if rng.one_in(2) { Crash::Power } else { Crash::Process };
+            let again = (0..1 + rng.below(3)).map(|_| Again::random(rng, open_calls)).collect();
+            all.push(Ends { again, ..Ends::once(crash, rng.u64()) });
+        }
+    }
+    all
+}
+
+/// A script stopped at every call, `ends` saying how; the first state that should not be, if there is one.
+pub(super) fn stop_script(
+    script: &Script,
+    mut ends: impl FnMut(&mut Examiner<'_>, &Moment) -> Vec<Ends>,
+) -> Result<Counts, (Case, String)> {
+    let Recorded { model, moments, memory_bytes } = record(script);
+    let mut examiner = Examiner::new(&model, memory_bytes, script.seed);
+    for moment in &moments {
+        for ends in ends(&mut examiner, moment) {
+            if let Err(told) = caught(|| examiner.examine(moment, &ends)) {
+                let what = What::Stop { call: moment.call, stop: moment.stop, ends };
+                return Err((Case { script: script.clone(), what }, told));
+            }
+        }
+    }
+    let Examiner { states_count: states, opened_count: opened, .. } = examiner;
+    Ok(Counts { states, opened, moments: moments.len() as u64 })
+}
+
+/// A scenario stopped at every call.
+///
+/// # Panics
+/// With the shortest line that replays a state that should not be.
+pub(super) fn stop_everywhere(scenario: &'static Scenario, seed: u64) -> Counts {
+    let mut rng = SimRng::new(!seed);
+    let script = Script::new(scenario, seed);
+    let stopped = stop_script(&script, |examiner, _| ends_of(&mut rng, examiner.open_calls));
+    stopped.unwrap_or_else(|(case, told)| fail(case, &told))
+}
+
+/// The scenario of a test, at so many states at least.
+fn stops(name: &str, states_min: u64) {
+    let mut counts = Counts::default();
+    for seed in seeds(0..9) {
+        counts.add(stop_everywhere(named(name).expect("it is one"), seed));
+    }
+    println!("{name}: {counts:?}");
+    assert!(counts.states >= states_min * scale(), "{counts:?}");
+}
+
+/// Cuts of one kind at every call of some scenarios.
+fn cuts(cut: Cut, names: &[&str], states_min: u64) {
+    let mut counts = Counts::default();
+    for (name, seed) in names.iter().flat_map(|name| seeds(20..22).map(move |seed| (name, seed))) {
+        let mut rng = SimRng::new(seed);
+        let script = Script::new(named(name).expect("it is one"), seed);
+        let ends = |rng: &mut SimRng| {
+            (0..4 * scale()).map(|_| Ends { cut, ..Ends::once(Crash::Power, rng.u64()) }).collect()
+        };
+        match stop_script(&script, |_, _| ends(&mut rng)) {
+            Ok(some) => counts.add(some),
+            Err((case, told)) => fail(case, &told),
+        }
+    }
+    println!("{cut:?}: {counts:?}");
+    assert!(counts.states >= states_min * scale(), "{counts:?}");
+}
+
+/// Write buffers fill, and logs take turns.
+#[test]
+fn f01_rotate() {
+    stops("rotate", 1);
+}
+
+/// Batches of three writers share writes and syncs.
+#[test]
+fn f01_group_commits() {
+    stops("group_commits", 1);
+}
+
+/// Write buffers become tables.
+#[test]
+fn f01_flush() {
+    stops("flush", 1);
+}
+
+/// Leveled merges.
+#[test]
+fn f01_leveled() {
+    stops("leveled", 1);
+}
+
+/// Tiered merges.
+#[test]
+fn f01_tiered() {
+    stops("tiered", 1);
+}
+
+/// Lazy-leveled merges, of two keyspaces.
+#[test]
+fn f01_lazy_leveled() {
+    stops("lazy_leveled", 1);
+}
+
+/// Deletes of ranges, and their merges.
+#[test]
+fn f01_ranges() {
+    stops("ranges", 1);
+}
+
+/// Keyspaces are cleared and filled again.
+#[test]
+fn f01_clear() {
+    stops("clear", 1);
+}
+
+/// Keyspaces are dropped, and made again under the same name.
+#[test]
+fn f01_drop() {
+    stops("drop", 1);
+}
+
+/// Keyspaces are made and dropped between writes.
+#[test]
+fn f01_keyspaces() {
+    stops("keyspaces", 1);
+}
+
+/// Settings are changed between writes.
+#[test]
+fn f01_settings() {
+    stops("settings", 1);
+}
+
+/// The manifest is written anew, and STORE names the next.
+#[test]
+fn f01_manifest() {
+    stops("manifest", 1);
+}
+
+/// Snapshots keep what they see, in history tables too.
+#[test]
+fn f01_snapshot() {
+    stops("snapshot", 1);
+}
+
+/// Ingests alone.
+#[test]
+fn f01_ingest() {
+    stops("ingest", 1);
+}
+
+/// Ingests beside writers.
+#[test]
+fn f01_ingest_beside() {
+    stops("ingest_beside", 1);
+}
+
+/// Checkpoints, each whole or no store, and whole once made.
+#[test]
+fn f01_checkpoint() {
+    stops("checkpoint", 1);
+}
+
+/// A store opened three times.
+#[test]
+fn f01_reopen() {
+    stops("reopen", 1);
+}
+
+/// A killed process leaves several logs.
+#[test]
+fn f01_logs() {
+    stops("logs", 1);
+}
+
+/// A store opened with a quarter of its memory.
+#[test]
+fn f01_smaller() {
+    stops("smaller", 1);
+}
+
+/// A disk that is full, and then is not.
+#[test]
+fn f01_full() {
+    stops("full", 1);
+}
+
+/// Values of more than two blocks.
+#[test]
+fn f01_large() {
+    stops("large", 1);
+}
+
+/// Compressed blocks.
+#[test]
+fn f01_packed() {
+    stops("packed", 1);
+}
+
+/// Background work under a cap.
+#[test]
+fn f01_capped() {
+    stops("capped", 1);
+}
+
+/// Every way of reading, with tables, logs and after a reopen.
+#[test]
+fn f01_reads() {
+    stops("reads", 1);
+}
+
+/// Everything there is, in processes that are killed.
+#[test]
+fn f01_kills() {
+    stops("kills", 1);
+}
+
+/// Everything there is.
+#[test]
+fn f01_everything() {
+    stops("everything", 1);
+}
+
+/// Writes torn at any byte or sector, the pages of a file each at another of its writes.
+#[test]
+fn f02_torn_writes() {
+    cuts(Cut::Torn, &["group_commits", "manifest", "flush", "everything", "reopen"], 1);
+}
+
+/// Pages kept or lost, each for itself.
+#[test]
+fn f03_pages_apart() {
+    cuts(Cut::Pages, &["group_commits", "rotate", "leveled", "everything"], 1);
+}
+
+/// Lengths kept and bytes lost: zeros, noise, or what another file had there.
+#[test]
+fn f03_stale_pages() {
+    cuts(Cut::Stale, &["group_commits", "manifest", "ingest_beside", "everything"], 1);
+}
+
+/// Names made, changed and removed are kept or lost, each for itself.
+#[test]
+fn f04_names_apart() {
+    cuts(Cut::Names, &["manifest", "leveled", "ingest_beside", "checkpoint", "everything"], 1);
+}
+
+/// A process that recovers is stopped at every one of its calls, before, amid and after it, and so is the one
+/// that recovers from that, and the one after it.
+#[test]
+fn f05_every_call_of_an_opening() {
+    let mut counts = Counts::default();
+    for (name, seed) in ["logs", "smaller", "everything", "manifest"].into_iter().zip(seeds(40..44)) {
+        let mut rng = SimRng::new(seed);
+        let (script, mut index) = (Script::new(named(name).expect("it is one"), seed), 0);
+        let stopped = stop_script(&script, |examiner, moment| {
+            index += 1;
+            // Some moments, for each has hundreds of ends.
+            if !(index + seed).is_multiple_of(40 / scale().min(40)) {
+                return Vec::new();
+            }
+            let crash = if rng.one_in(2) { Crash::Power } else { Crash::Process };
+            let first = Ends::once(crash, rng.u64());
+            let calls = examiner.calls_of_opening(moment, &first);
+            let stops = [Stop::Before, Stop::Amid, Stop::After].into_iter();
+            let all = stops.flat_map(|stop| (0..calls).map(move |call| (stop, call)));
+            let mut ends = Vec::new();
+            for (stop, call) in all {
+                let again = Again { call, stop, ..Again::random(&mut rng, 1) };
+                let more = (0..rng.below(3)).map(|_| Again::random(&mut rng, calls));
+                let again = std::iter::once(again).chain(more.collect::<Vec<_>>()).collect();
+                ends.push(Ends { again, ..first.clone() });
+            }
+            ends
+        });
+        match stopped {
+            Ok(some) => counts.add(some),
+            Err((case, told)) => fail(case, &told),
+        }
+    }
+    println!("recoveries: {counts:?}");
+    assert!(counts.states >= scale(), "{counts:?}");
+}
+
+/// Half of all scenarios, at every seed that is asked for.
+fn torture(half: usize) {
+    let mut counts = Counts::default();
+    for seed in seeds(0..1) {
+        for scenario in SCENARIOS.iter().skip(half).step_by(2) {
+            counts.add(stop_everywhere(scenario, seed));
+        }
+    }
+    println!("torture: {} states, {} disks opened", counts.states, counts.opened);
+}
+
+/// All scenarios, one half: `cargo xtask torture sim`.
+#[test]
+#[ignore = "on request: as long as one likes"]
+fn torture_stops_even() {
+    torture(0);
+}
+
+/// The other half.
+#[test]
+#[ignore = "on request: as long as one likes"]
+fn torture_stops_odd() {
+    torture(1);
+}
