@@ -27,8 +27,8 @@ mod verify;
 pub use dump::{Part, dump};
 pub(crate) use explain::Explainer;
 pub use explain::{Explanation, Step};
-pub use salvage::{Salvaged, salvage};
 #[cfg(test)]
 pub(crate) use salvage::salvage_in;
+pub use salvage::{Salvaged, salvage};
 pub(crate) use verify::verify_open;
 pub use verify::{AtRisk, Finding, Progress, Report, verify};

@@ -173,6 +173,9 @@ impl<'w> Commit<'w> {
         if let Some(error) = self.writer.latched() {
             return self.give_up(front, Vec::new(), error.clone());
         }
+        if !front.remains_starts.is_empty() {
+            return self.erase(front, Vec::new(), None);
+        }
         let fits = front.has_room(op.items, op.key_value_bytes, op.payload.len());
         if fits && (op.seals == Seals::No || front.is_empty()) {
             return self.append(op, front);
@@ -205,11 +208,15 @@ impl<'w> Commit<'w> {
         let (mark, last_sequence) = (front.spare.log.mark(), front.last_sequence);
         let offset = front.spare.log.tail().bytes;
         front.buffer.clear();
+        front.starts.clear();
         let own = (op.payload, op.items);
         let members =
             std::iter::once(own).chain(group.iter().map(|ticket| (ticket.payload.as_slice(), ticket.items)));
         for (payload, count) in members.filter(|(payload, _)| !payload.is_empty()) {
             let front = &mut *front;
+            if !front.buffer.is_empty() {
+                front.starts.push(offset + front.buffer.len() as u64);
+            }
             front.spare.log.frame(front.last_sequence + 1, payload, &mut front.buffer);
             front.last_sequence += count as u64;
         }
@@ -277,13 +284,11 @@ impl<'w> Commit<'w> {
                 Step::Ask(WriteAsk::Append { file, offset, writeback: None })
             }
             Stage::Slot => self.finish(op, lead),
-            Stage::Erase(refused) => {
-                lead.front.remains_to = 0;
-                match refused {
-                    Some(error) => self.give_up(lead.front, lead.group, error),
-                    None => self.make_room(op, lead.front),
-                }
+            Stage::Erase(refused) if !lead.front.erased_remains() => {
+                self.erase(lead.front, lead.group, refused)
             }
+            Stage::Erase(Some(error)) => self.give_up(lead.front, lead.group, error),
+            Stage::Erase(None) => self.make_room(op, lead.front),
         }
     }
 
@@ -345,9 +350,10 @@ impl<'w> Commit<'w> {
                 front.last_sequence = last_sequence;
                 front.written_back = front.written_back.min(front.spare.log.tail().bytes);
                 front.remains_to = front.remains_to.max(end);
+                front.remains_starts = std::mem::take(&mut front.starts);
                 return self.erase(front, group, Some(error));
             }
-            // They stay for the next append to cover: there may be no space for zeros either.
+            // What is left of them stays for the next append: there may be no space for zeros either.
             (Stage::Erase(refused), Error::Full { .. }) => {
                 return self.give_up(front, group, refused.unwrap_or(error));
             }
@@ -356,16 +362,14 @@ impl<'w> Commit<'w> {
         self.give_up(front, group, error)
     }
 
-    /// Asks for zeros over what refused records left behind the log's tail.
+    /// Asks for zeros over the last of what refused records left behind the log's tail.
     fn erase(
         &mut self,
         mut front: Box<Front>,
         group: Vec<Arc<Ticket>>,
         refused: Option<Error>,
     ) -> Step<WriteAsk, Result<()>> {
-        front.buffer.clear();
-        front.cover_remains();
-        let (file, offset) = (front.spare.log.file(), front.spare.log.tail().bytes);
+        let (offset, file) = (front.erase_remains(), front.spare.log.file());
         self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(refused) });
         Step::Ask(WriteAsk::Append { file, offset, writeback: None })
     }

@@ -92,20 +92,20 @@ impl<'w> Hold<'w> {
         self.front().last_sequence
     }
 
-    /// Where zeros are to be written before a seal, over what a full disk left of refused records.
+    /// Where zeros are to be written before a seal, over what a full disk left of refused records; again and
+    /// again, until there is nothing.
     pub(crate) fn remains(&mut self) -> Option<(FileName, u64, &[u8])> {
         let front = self.front();
         if front.remains_to == 0 {
             return None;
         }
-        front.buffer.clear();
-        front.cover_remains();
-        Some((front.spare.log.file(), front.spare.log.tail().bytes, &front.buffer))
+        let from = front.erase_remains();
+        Some((front.spare.log.file(), from, &front.buffer))
     }
 
     /// They were written.
     pub(crate) fn covered_remains(&mut self) {
-        self.front().remains_to = 0;
+        self.front().erased_remains();
     }
 
     /// Seals the present generation.

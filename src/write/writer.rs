@@ -86,6 +86,11 @@ pub(crate) struct Front {
     /// Up to here, if past the log's tail, the file may hold records that a full disk cut short and that were
     /// refused.
     pub(super) remains_to: u64,
+    /// Where those of them begin that are behind another. While there are any, nothing is written over the
+    /// first: if that is cut short too, a sound record behind one that is not would pass for damage.
+    pub(super) remains_starts: Vec<u64>,
+    /// The same of the records on their way.
+    pub(super) starts: Vec<u64>,
 }
 
 /// What vouches for the ends of a closed store's logs.
@@ -379,6 +384,8 @@ impl Front {
             earlier: Vec::new(),
             buffer: Vec::new(),
             remains_to: 0,
+            remains_starts: Vec::new(),
+            starts: Vec::new(),
         }
     }
 
@@ -421,6 +428,21 @@ impl Front {
     pub(super) fn cover_remains(&mut self) {
         let behind = self.remains_to.saturating_sub(self.spare.log.tail().bytes);
         self.buffer.resize(self.buffer.len() + behind as usize, 0);
+    }
+
+    /// Puts zeros over the last of the remains into the buffer; where they go. From the back on, so that what
+    /// a full disk lets through leaves no sound record behind one that is not.
+    pub(super) fn erase_remains(&mut self) -> u64 {
+        let from = self.remains_starts.last().copied().unwrap_or(self.spare.log.tail().bytes);
+        self.buffer.clear();
+        self.buffer.resize(self.remains_to.saturating_sub(from) as usize, 0);
+        from
+    }
+
+    /// They were written; `true` if nothing remains.
+    pub(super) fn erased_remains(&mut self) -> bool {
+        self.remains_to = self.remains_starts.pop().unwrap_or(0);
+        self.remains_to == 0
     }
 
     /// What has been appended since the last writeback, once it is worth a call.

@@ -1,8 +1,9 @@
 //! `cargo xtask torture [PART] [--minutes N] [--seed N]`: what is tried on request, for as long as one likes.
 //!
-//! A part is tests that are ignored otherwise, run again and again over seeds that nobody has had yet. A test is
-//! told its seeds by TRINE_SEEDS=a..b and how much to do of each by TRINE_SCALE, and says what it did in lines
-//! `torture: 12 states, 3 others`, which are added up. The first that fails ends the run with what it printed.
+//! A part is tests that are ignored otherwise, run again and again over seeds that nobody has had yet. A test
+//! is told its seeds by TRINE_SEEDS=a..b and how much to do of each by TRINE_SCALE, and says what it did in
+//! lines `torture: 12 states, 3 others`, which are added up. The first that fails ends the run with what it
+//! printed.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -263,7 +263,7 @@ impl<'s> Publish<'s> {
 
     /// What a full disk left of refused records must not be read behind what is made durable now.
     fn cover_remains(&self, hold: &mut Hold<'_>) -> Result<()> {
-        if let Some((file, offset, zeros)) = hold.remains() {
+        while let Some((file, offset, zeros)) = hold.remains() {
             self.store.env.storage.write(file, offset, zeros).inspect_err(|error| self.latch(error))?;
             hold.covered_remains();
         }

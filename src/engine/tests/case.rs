@@ -61,8 +61,7 @@ const CUTS: [(&str, Cut); 5] = [
 ];
 const FAILURES: [(&str, Failure); 3] =
     [("io", Failure::Io), ("full", Failure::Full), ("descriptor", Failure::NoDescriptor)];
-const TIMES: [(&str, Times); 3] =
-    [("once", Times::Once), ("alike", Times::Alike), ("always", Times::Always)];
+const TIMES: [(&str, Times); 3] = [("once", Times::Once), ("alike", Times::Alike), ("always", Times::Always)];
 const SYNCS: [(&str, FailedSync); 2] =
     [("readable", FailedSync::Readable), ("reverted", FailedSync::Reverted)];
 
@@ -212,7 +211,9 @@ fn lines_are_read_back() {
         let case: Case = text.parse().expect("it is one");
         assert_eq!(case.to_string(), text);
     }
-    for text in ["", "none:seed=1:call=1", "full:seed=1", "full:call=x", "full:call=1:stop=never", "full:call"] {
+    for text in
+        ["", "none:seed=1:call=1", "full:seed=1", "full:call=x", "full:call=1:stop=never", "full:call"]
+    {
         assert!(text.parse::<Case>().is_err(), "{text}");
     }
 }

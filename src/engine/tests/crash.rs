@@ -1,8 +1,8 @@
 //! The crash oracle: whatever call the process stops at, and whatever a power cut leaves of what was not
 //! synced, the store opens, and is in the state after one prefix of the commit order.
 //!
-//! A disk that holds, byte for byte, what one before it held is not opened again: what was found on it then is
-//! held against what may be found now.
+//! A disk that holds, byte for byte, what one before it held is not opened again: what was found on it then
+//! is held against what may be found now.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -16,7 +16,7 @@ use super::crash::{Bounds, Care, Examiner, place_of, seeds, try_found};
 use super::play::{Played, Script, Stage};
 use super::replay::{caught, fail};
 use super::run::{Past, Run, place_of as place_in};
-use super::scenario::{ALWAYS_COUNT, SCENARIOS};
+use super::scenario::{ALWAYS_COUNT, SCENARIOS, Scenario};
 use super::stops::scale;
 
 /// Steps that a store takes once nothing fails any more.
@@ -86,7 +86,8 @@ fn check_errors(script: &Script, errors: &[Error], failed: &[&Call]) {
             let has_offset = matches!(call.operation, Operation::Read | Operation::Write);
             // What is read ahead is read again, block by block.
             let is_place = !has_offset
-                || offset.is_none_or(|offset| (call.offset..call.offset + call.bytes.max(1)).contains(&offset));
+                || offset
+                    .is_none_or(|offset| (call.offset..call.offset + call.bytes.max(1)).contains(&offset));
             is_file && is_place
         };
         let is_full = script.scenario.may_be_full && matches!(error, Error::Full { .. });
@@ -148,7 +149,7 @@ fn end(
     }
     let turn = fails.first().map_or(0, |one| one.call) + script.seed;
     let crash = crash_of(fails, [Crash::Process, Crash::Process, Crash::Power][turn as usize % 3]);
-    if turn % 3 == 0 {
+    if turn.is_multiple_of(3) {
         // What it says of the failure was told.
         let _ = store.close();
     }
@@ -187,24 +188,23 @@ pub(super) fn first_failure(script: &Script, like: &[Fails]) -> Option<Case> {
     })
 }
 
-/// Every call of `takes` of the scenarios fails in each of the ways, alone; at least so many runs.
-fn fail_each(takes: &[Operation], ways: &[(Failure, Times, FailedSync)], runs_min: u64) {
+/// Every call of `takes`, or every call at all, of the scenarios fails in each of the ways, alone; how many
+/// runs that were.
+fn fail_each(scenarios: &'static [Scenario], takes: &[Operation], ways: &[Way]) -> u64 {
     let mut runs = 0;
-    let scenarios = SCENARIOS.iter().take(if scale() > 1 { SCENARIOS.len() } else { ALWAYS_COUNT });
-    for (scenario, seed) in scenarios.flat_map(|one| seeds(0..1).map(move |seed| (one, seed))) {
+    for (scenario, seed) in scenarios.iter().flat_map(|one| seeds(0..1).map(move |seed| (one, seed))) {
         let script = Script::new(scenario, seed);
         let calls = calls_of(&script);
         let is_taken = |operation: &Operation| takes.is_empty() || takes.contains(operation);
         for (call, _) in (0..).zip(&calls).filter(|(_, operation)| is_taken(operation)) {
-            for (failure, times, failed_sync) in ways {
-                let (failure, times, failed_sync) = (*failure, *times, *failed_sync);
+            for &(failure, times, failed_sync) in ways {
                 run_one(&script, vec![Fails { call, failure, times, failed_sync }]);
                 runs += 1;
             }
         }
     }
     println!("{takes:?}, {ways:?}: {runs} runs");
-    assert!(runs >= runs_min, "{runs}");
+    runs
 }
 
 fn run_one(script: &Script, fails: Vec<Fails>) {
@@ -214,57 +214,73 @@ fn run_one(script: &Script, fails: Vec<Fails>) {
     }
 }
 
+/// What fails, how often, and what a sync leaves.
+type Way = (Failure, Times, FailedSync);
+
+const KEPT: FailedSync = FailedSync::Readable;
+const ONCE: Way = (Failure::Io, Times::Once, KEPT);
+const ALIKE: Way = (Failure::Io, Times::Alike, KEPT);
+const ALWAYS: Way = (Failure::Io, Times::Always, KEPT);
+const REVERTED: Way = (Failure::Io, Times::Once, FailedSync::Reverted);
+const FULL: [Way; 2] = [(Failure::Full, Times::Once, KEPT), (Failure::Full, Times::Alike, KEPT)];
+const NO_DESCRIPTOR: Way = (Failure::NoDescriptor, Times::Once, KEPT);
+
 const CHANGES: [Operation; 5] =
     [Operation::Write, Operation::Create, Operation::Rename, Operation::Link, Operation::Remove];
-const LOOKS: [Operation; 5] = [
-    Operation::CreateDirectory,
-    Operation::Exists,
-    Operation::Lock,
-    Operation::List,
-    Operation::Length,
-];
-const READABLE: FailedSync = FailedSync::Readable;
+const LOOKS: [Operation; 5] =
+    [Operation::CreateDirectory, Operation::Exists, Operation::Lock, Operation::List, Operation::Length];
+
+/// What is done in every run of the tests.
+fn always() -> &'static [Scenario] {
+    &SCENARIOS[..ALWAYS_COUNT]
+}
 
 /// Every read of every scenario fails, once, and it and all reads after it.
 #[test]
 fn f06_every_read_fails() {
-    let ways = [(Failure::Io, Times::Once, READABLE), (Failure::Io, Times::Alike, READABLE)];
-    fail_each(&[Operation::Read], &ways, 1);
+    let runs = fail_each(always(), &[Operation::Read], &[ONCE, ALIKE]);
+    assert!(runs > 1000, "{runs}");
 }
 
-/// Every write, creation, change of a name and look at the directory fails: once, it and those alike, and with
-/// everything after it.
+/// Every write, creation, change of a name and look at the directory fails: once, it and those alike, and
+/// with everything after it.
 #[test]
 fn f07_every_write_fails() {
-    let ways = [Times::Once, Times::Alike, Times::Always].map(|times| (Failure::Io, times, READABLE));
-    fail_each(&CHANGES, &ways[..2], 1);
-    fail_each(&LOOKS, &ways, 1);
+    let changes = fail_each(always(), &CHANGES, &[ONCE, ALIKE]);
+    let looks = fail_each(always(), &LOOKS, &[ONCE, ALIKE, ALWAYS]);
+    assert!(changes > 4000 && looks > 300, "{changes}, {looks}");
 }
 
 /// Every sync fails, and the next of the same file succeeds; what it lost is read as written, or as it was.
 /// And it and all syncs after it.
 #[test]
 fn f08_every_sync_fails() {
-    let ways = [
-        (Failure::Io, Times::Once, READABLE),
-        (Failure::Io, Times::Once, FailedSync::Reverted),
-        (Failure::Io, Times::Alike, READABLE),
-    ];
-    fail_each(&[Operation::Sync], &ways, 1);
-    fail_each(&[Operation::SyncDirectory], &[ways[0], ways[2]], 1);
+    let files = fail_each(always(), &[Operation::Sync], &[ONCE, REVERTED, ALIKE]);
+    let names = fail_each(always(), &[Operation::SyncDirectory], &[ONCE, ALIKE]);
+    assert!(files > 2000 && names > 300, "{files}, {names}");
 }
 
 /// Every write and creation finds the disk full, once, and it and all after it until there is space again.
 #[test]
 fn f09_every_write_finds_the_disk_full() {
-    let ways = [(Failure::Full, Times::Once, READABLE), (Failure::Full, Times::Alike, READABLE)];
-    fail_each(&[Operation::Write, Operation::Create], &ways, 1);
+    let runs = fail_each(always(), &[Operation::Write, Operation::Create], &FULL);
+    assert!(runs > 3000, "{runs}");
 }
 
 /// Every call finds no descriptor left, once.
 #[test]
 fn f10_every_call_finds_no_descriptor() {
-    fail_each(&[], &[(Failure::NoDescriptor, Times::Once, READABLE)], 1);
+    let runs = fail_each(always(), &[], &[NO_DESCRIPTOR]);
+    assert!(runs > 4000, "{runs}");
+}
+
+/// Every call of every scenario there is, in every way.
+#[test]
+#[ignore = "on request: as long as one likes"]
+fn torture_fails_one_by_one() {
+    let ways = [ONCE, ALIKE, ALWAYS, FULL[0], FULL[1], NO_DESCRIPTOR];
+    let runs = fail_each(SCENARIOS, &[], &ways) + fail_each(SCENARIOS, &[Operation::Sync], &[REVERTED]);
+    println!("torture: {runs} runs with a failure");
 }
 
 /// Two calls that fail, of every scenario, in any two ways.
@@ -280,7 +296,7 @@ fn torture_fails_in_pairs() {
                 call: rng.below(calls),
                 failure: [Failure::Io, Failure::Full, Failure::NoDescriptor][rng.index(3)],
                 times: [Times::Once, Times::Once, Times::Alike, Times::Always][rng.index(4)],
-                failed_sync: READABLE,
+                failed_sync: KEPT,
             };
             let fails = vec![one(), one()];
             match caught(|| play(&script, &fails)) {

@@ -72,12 +72,19 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
             setting.disk.plan(Plan::default());
             let closed = setting.disk.fork();
             closed.crash(Crash::Process, 0);
-            examiner
-                .check(&closed, Bounds { least: known.acked, most: known.submitted, names: &known.names }, Crash::Process);
+            examiner.check(
+                &closed,
+                Bounds { least: known.acked, most: known.submitted, names: &known.names },
+                Crash::Process,
+            );
             return;
         }
     };
-    examiner.check(&disk, Bounds { least, most: known.submitted, names: &known.names }, crash.unwrap_or(Crash::Process));
+    examiner.check(
+        &disk,
+        Bounds { least, most: known.submitted, names: &known.names },
+        crash.unwrap_or(Crash::Process),
+    );
     // The process that saw the failure ends as it may.
     setting.disk.plan(Plan::default());
     // What it says of the failure was seen by the writers.

@@ -70,8 +70,8 @@ fn always() -> impl Iterator<Item = &'static Scenario> {
     SCENARIOS.iter().take(ALWAYS_COUNT).filter(|one| !one.may_be_full)
 }
 
-/// Every region of memory that a scenario asks for is refused, alone and with all after it: an error that says
-/// what it was for, or less cache; reads go on, and writes once there is memory.
+/// Every region of memory that a scenario asks for is refused, alone and with all after it: an error that
+/// says what it was for, or less cache; reads go on, and writes once there is memory.
 #[test]
 fn f10_every_region_of_memory_is_refused() {
     let mut runs = 0;

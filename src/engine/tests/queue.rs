@@ -65,7 +65,8 @@ fn f11_reads_in_flight_fail_one_by_one() {
             disk.plan(Plan::fail(reads, index, Failure::Io, repeat));
             let some = index as usize % 5;
             let all = [
-                scanned(&store, some, Direction::Backward).map(|found| assert_eq!(found.len(), some.min(items.len()))),
+                scanned(&store, some, Direction::Backward)
+                    .map(|found| assert_eq!(found.len(), some.min(items.len()))),
                 got(&store, &items),
                 scanned(&store, some + 1, Direction::Forward).map(drop),
                 scanned(&store, usize::MAX, Direction::Forward).map(|found| assert!(found == items)),

@@ -47,7 +47,15 @@ impl Recorder {
     ) -> Arc<Recorder> {
         let (machine, disk, known) = (Arc::clone(disk), Arc::clone(disk), Arc::clone(known));
         let syncs_count = AtomicU64::new(0);
-        Arc::new(Recorder { machine, disk, path: None, known, moments: Arc::default(), syncs_count, lost_sync })
+        Arc::new(Recorder {
+            machine,
+            disk,
+            path: None,
+            known,
+            moments: Arc::default(),
+            syncs_count,
+            lost_sync,
+        })
     }
 
     pub(in crate::engine) fn take(&self) -> Vec<Moment> {

@@ -10,7 +10,7 @@ use super::case::{Case, What};
 use super::crash::{Ends, Examiner};
 use super::fails;
 use super::play::{Script, record};
-use super::stops::stop_script;
+use super::stops::{Wrong, stop_script};
 
 /// Scripts tried while a failure is made smaller.
 const TRIES_MAX: usize = 150;
@@ -110,7 +110,7 @@ impl Shrinking {
                     all.filter(|one| one.crash == ends.crash || one.crash == Crash::Process).collect()
                 };
                 // What cannot be recorded fails in another way.
-                caught(|| stop_script(&script, some)).ok().and_then(Result::err).map(|(case, _)| case)
+                caught(|| stop_script(&script, some)).ok().and_then(Result::err).map(|wrong| wrong.case)
             }
         };
         if let Some(case) = found {
@@ -180,7 +180,8 @@ impl Shrinking {
             let is_smaller = mix.keys_count > 1 && self.try_script(fewer);
             let script = if is_smaller { self.best.script.clone() } else { script };
             let shorter = Script { value_bytes: Some(mix.value_bytes.div_ceil(2)), ..script };
-            if !(mix.value_bytes > 1 && self.try_script(shorter)) && !is_smaller {
+            let is_shorter = mix.value_bytes > 1 && self.try_script(shorter);
+            if !is_smaller && !is_shorter {
                 return;
             }
         }
@@ -199,13 +200,22 @@ fn replays_what_it_is_asked_for() {
     }
 }
 
+/// What was once found: a disk that is full twice in a row under a group of records left a sound one behind
+/// one that was not, and the next process took that for damage and did not open.
+#[test]
+fn f09_refused_groups_leave_no_gap() {
+    let line = "keyspaces:seed=0:keep=0-2,6-8,10,14-15,17-18,21:keys=1:bytes=700:fail=49/full/alike/readable";
+    assert_eq!(replay(&line.parse().expect("it was printed")), Ok(()));
+}
+
 /// A sync that is acknowledged and never made: found, made small, and replayed from the line alone.
 #[test]
 fn what_is_broken_is_found_shrunk_and_replayed() {
     let scenario = super::scenario::named("group_commits").expect("it is one");
     let script = Script { lost_sync: Some(12), ..Script::new(scenario, 1) };
     let powers = |_: &mut Examiner<'_>, _: &_| (0..3).map(|seed| Ends::once(Crash::Power, seed)).collect();
-    let (case, told) = stop_script(&script, powers).expect_err("an acknowledged write is lost");
+    let Err(wrong) = stop_script(&script, powers) else { panic!("an acknowledged write is lost") };
+    let Wrong { case, told } = *wrong;
     println!("{case}: {told}");
     let steps_count = case.script.steps().len();
     let (small, tries_count) = shrink(case);

@@ -24,8 +24,8 @@ use crate::write::writer::Until;
 use super::super::{Mode, OpenOptions, Store};
 use super::model::{Known, Model, Names};
 
-pub(super) use acts::{Act, place_of};
 use acts::Look;
+pub(super) use acts::{Act, place_of};
 use ingests::Ingesting;
 pub(super) use mix::Mix;
 use ops::Op;
@@ -165,15 +165,8 @@ impl<'s> Run<'s> {
     /// One random step.
     fn step(&mut self) {
         let mix = &self.past.mix;
-        let kinds = [
-            mix.names,
-            mix.settings,
-            mix.compacts,
-            mix.rewrites,
-            mix.ingests,
-            mix.ingest_turns,
-            mix.turns,
-        ];
+        let kinds =
+            [mix.names, mix.settings, mix.compacts, mix.rewrites, mix.ingests, mix.ingest_turns, mix.turns];
         let mut drawn = self.past.rng.below(1000);
         let kind = kinds.iter().position(|share| {
             let is_it = drawn < *share;

@@ -16,8 +16,8 @@ use super::recorder::Recorder;
 use super::run::open;
 use super::scenario::named;
 
-/// The least that a store has whose batches are not a test's.
-const MEMORY_BYTES: u64 = 32 << 20;
+/// Enough for the batches of a salvage.
+const MEMORY_BYTES: u64 = 2 << 20;
 
 type Items = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 

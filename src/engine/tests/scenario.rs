@@ -302,7 +302,15 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "deletes_age",
         mix: Mix { given: FORGETFUL, deletes: 3, ..COARSE },
-        acts: &[Act::Make("a"), Act::Go(150), Act::Pass(3), Act::Settle, Act::Go(60), Act::Pass(9), Act::Rest],
+        acts: &[
+            Act::Make("a"),
+            Act::Go(150),
+            Act::Pass(3),
+            Act::Settle,
+            Act::Go(60),
+            Act::Pass(9),
+            Act::Rest,
+        ],
         ..PLAIN
     },
     Scenario {

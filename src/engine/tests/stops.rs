@@ -2,7 +2,8 @@
 //! by power cuts, and again while they are recovered from.
 //!
 //! A state is one such end; the disks of some are, byte for byte, those of others, and are opened once. Each
-//! test says how many states it looks at at least; together they are over 200,000.
+//! test says how many states it looks at, and how many disks it opens, at least: together 454,700 and
+//! 181,500.
 
 use crate::io::sim::{Crash, Cut, SimRng, Stop};
 
@@ -12,6 +13,9 @@ use super::play::{Recorded, Script, record};
 use super::recorder::Moment;
 use super::replay::{caught, fail};
 use super::scenario::{SCENARIOS, Scenario, named};
+
+/// Of every scenario in a run of the tests.
+const SEEDS: std::ops::Range<u64> = 0..10;
 
 /// States, and those whose disk was opened.
 #[derive(Clone, Copy, Default, Debug)]
@@ -27,6 +31,12 @@ impl Counts {
         self.opened += other.opened;
         self.moments += other.moments;
     }
+}
+
+/// A state that should not be, and what is said of it.
+pub(super) struct Wrong {
+    pub(super) case: Case,
+    pub(super) told: String,
 }
 
 /// How often everything is done that can be done more often.
@@ -54,14 +64,14 @@ fn ends_of(rng: &mut SimRng, open_calls: u64) -> Vec<Ends> {
 pub(super) fn stop_script(
     script: &Script,
     mut ends: impl FnMut(&mut Examiner<'_>, &Moment) -> Vec<Ends>,
-) -> Result<Counts, (Case, String)> {
+) -> Result<Counts, Box<Wrong>> {
     let Recorded { model, moments, memory_bytes } = record(script);
     let mut examiner = Examiner::new(&model, memory_bytes, script.seed);
     for moment in &moments {
         for ends in ends(&mut examiner, moment) {
             if let Err(told) = caught(|| examiner.examine(moment, &ends)) {
                 let what = What::Stop { call: moment.call, stop: moment.stop, ends };
-                return Err((Case { script: script.clone(), what }, told));
+                return Err(Box::new(Wrong { case: Case { script: script.clone(), what }, told }));
             }
         }
     }
@@ -77,17 +87,18 @@ pub(super) fn stop_everywhere(scenario: &'static Scenario, seed: u64) -> Counts 
     let mut rng = SimRng::new(!seed);
     let script = Script::new(scenario, seed);
     let stopped = stop_script(&script, |examiner, _| ends_of(&mut rng, examiner.open_calls));
-    stopped.unwrap_or_else(|(case, told)| fail(case, &told))
+    stopped.unwrap_or_else(|wrong| fail(wrong.case, &wrong.told))
 }
 
-/// The scenario of a test, at so many states at least.
-fn stops(name: &str, states_min: u64) {
-    let mut counts = Counts::default();
-    for seed in seeds(0..9) {
+/// The scenario of a test, at so many states and disks at least.
+fn stops(name: &str, states_min: u64, opened_min: u64) {
+    let (mut counts, seeds) = (Counts::default(), seeds(SEEDS));
+    for seed in seeds.clone() {
         counts.add(stop_everywhere(named(name).expect("it is one"), seed));
     }
     println!("{name}: {counts:?}");
-    assert!(counts.states >= states_min * scale(), "{counts:?}");
+    let is_enough = counts.states >= states_min && counts.opened >= opened_min;
+    assert!(is_enough || seeds != SEEDS, "{counts:?}");
 }
 
 /// Cuts of one kind at every call of some scenarios.
@@ -101,191 +112,191 @@ fn cuts(cut: Cut, names: &[&str], states_min: u64) {
         };
         match stop_script(&script, |_, _| ends(&mut rng)) {
             Ok(some) => counts.add(some),
-            Err((case, told)) => fail(case, &told),
+            Err(wrong) => fail(wrong.case, &wrong.told),
         }
     }
     println!("{cut:?}: {counts:?}");
-    assert!(counts.states >= states_min * scale(), "{counts:?}");
+    assert!(counts.states >= states_min || seeds(20..22) != (20..22), "{counts:?}");
 }
 
 /// Write buffers fill, and logs take turns.
 #[test]
 fn f01_rotate() {
-    stops("rotate", 1);
+    stops("rotate", 10_400, 4500);
 }
 
 /// Batches of three writers share writes and syncs.
 #[test]
 fn f01_group_commits() {
-    stops("group_commits", 1);
+    stops("group_commits", 11_300, 4400);
 }
 
 /// Write buffers become tables.
 #[test]
 fn f01_flush() {
-    stops("flush", 1);
+    stops("flush", 13_500, 5600);
 }
 
 /// Leveled merges.
 #[test]
 fn f01_leveled() {
-    stops("leveled", 1);
+    stops("leveled", 14_500, 6700);
 }
 
 /// Tiered merges.
 #[test]
 fn f01_tiered() {
-    stops("tiered", 1);
+    stops("tiered", 11_700, 5200);
 }
 
 /// Lazy-leveled merges, of two keyspaces.
 #[test]
 fn f01_lazy_leveled() {
-    stops("lazy_leveled", 1);
+    stops("lazy_leveled", 14_000, 6200);
 }
 
 /// Deletes of ranges, and their merges.
 #[test]
 fn f01_ranges() {
-    stops("ranges", 1);
+    stops("ranges", 19_300, 8600);
 }
 
 /// Keyspaces are cleared and filled again.
 #[test]
 fn f01_clear() {
-    stops("clear", 1);
+    stops("clear", 18_400, 7700);
 }
 
 /// Keyspaces are dropped, and made again under the same name.
 #[test]
 fn f01_drop() {
-    stops("drop", 1);
+    stops("drop", 13_000, 5700);
 }
 
 /// Keyspaces are made and dropped between writes.
 #[test]
 fn f01_keyspaces() {
-    stops("keyspaces", 1);
+    stops("keyspaces", 15_000, 6900);
 }
 
 /// Settings are changed between writes.
 #[test]
 fn f01_settings() {
-    stops("settings", 1);
+    stops("settings", 18_500, 8400);
 }
 
 /// The manifest is written anew, and STORE names the next.
 #[test]
 fn f01_manifest() {
-    stops("manifest", 1);
+    stops("manifest", 16_400, 7500);
 }
 
 /// Snapshots keep what they see, in history tables too.
 #[test]
 fn f01_snapshot() {
-    stops("snapshot", 1);
+    stops("snapshot", 17_200, 7500);
 }
 
 /// Ingests alone.
 #[test]
 fn f01_ingest() {
-    stops("ingest", 1);
+    stops("ingest", 14_800, 6100);
 }
 
 /// Ingests beside writers.
 #[test]
 fn f01_ingest_beside() {
-    stops("ingest_beside", 1);
+    stops("ingest_beside", 17_000, 7400);
 }
 
 /// Checkpoints, each whole or no store, and whole once made.
 #[test]
 fn f01_checkpoint() {
-    stops("checkpoint", 1);
+    stops("checkpoint", 19_100, 7200);
 }
 
 /// A store opened three times.
 #[test]
 fn f01_reopen() {
-    stops("reopen", 1);
+    stops("reopen", 17_700, 8000);
 }
 
 /// A killed process leaves several logs.
 #[test]
 fn f01_logs() {
-    stops("logs", 1);
+    stops("logs", 22_600, 11_100);
 }
 
 /// A store opened with a quarter of its memory.
 #[test]
 fn f01_smaller() {
-    stops("smaller", 1);
+    stops("smaller", 17_200, 8000);
 }
 
 /// A disk that is full, and then is not.
 #[test]
 fn f01_full() {
-    stops("full", 1);
+    stops("full", 13_500, 6200);
 }
 
 /// Values of more than two blocks.
 #[test]
 fn f01_large() {
-    stops("large", 1);
+    stops("large", 13_200, 6200);
 }
 
 /// Compressed blocks.
 #[test]
 fn f01_packed() {
-    stops("packed", 1);
+    stops("packed", 9600, 4100);
 }
 
 /// Background work under a cap.
 #[test]
 fn f01_capped() {
-    stops("capped", 1);
+    stops("capped", 11_500, 5100);
 }
 
 /// Every way of reading, with tables, logs and after a reopen.
 #[test]
 fn f01_reads() {
-    stops("reads", 1);
+    stops("reads", 9900, 4000);
 }
 
 /// Everything there is, in processes that are killed.
 #[test]
 fn f01_kills() {
-    stops("kills", 1);
+    stops("kills", 30_100, 13_400);
 }
 
 /// Everything there is.
 #[test]
 fn f01_everything() {
-    stops("everything", 1);
+    stops("everything", 21_300, 9800);
 }
 
 /// Writes torn at any byte or sector, the pages of a file each at another of its writes.
 #[test]
 fn f02_torn_writes() {
-    cuts(Cut::Torn, &["group_commits", "manifest", "flush", "everything", "reopen"], 1);
+    cuts(Cut::Torn, &["group_commits", "manifest", "flush", "everything", "reopen"], 11_000);
 }
 
 /// Pages kept or lost, each for itself.
 #[test]
 fn f03_pages_apart() {
-    cuts(Cut::Pages, &["group_commits", "rotate", "leveled", "everything"], 1);
+    cuts(Cut::Pages, &["group_commits", "rotate", "leveled", "everything"], 8000);
 }
 
 /// Lengths kept and bytes lost: zeros, noise, or what another file had there.
 #[test]
 fn f03_stale_pages() {
-    cuts(Cut::Stale, &["group_commits", "manifest", "ingest_beside", "everything"], 1);
+    cuts(Cut::Stale, &["group_commits", "manifest", "ingest_beside", "everything"], 9000);
 }
 
 /// Names made, changed and removed are kept or lost, each for itself.
 #[test]
 fn f04_names_apart() {
-    cuts(Cut::Names, &["manifest", "leveled", "ingest_beside", "checkpoint", "everything"], 1);
+    cuts(Cut::Names, &["manifest", "leveled", "ingest_beside", "checkpoint", "everything"], 12_000);
 }
 
 /// A process that recovers is stopped at every one of its calls, before, amid and after it, and so is the one
@@ -318,11 +329,11 @@ fn f05_every_call_of_an_opening() {
         });
         match stopped {
             Ok(some) => counts.add(some),
-            Err((case, told)) => fail(case, &told),
+            Err(wrong) => fail(wrong.case, &wrong.told),
         }
     }
     println!("recoveries: {counts:?}");
-    assert!(counts.states >= scale(), "{counts:?}");
+    assert!(counts.states >= 4000 || seeds(40..44) != (40..44), "{counts:?}");
 }
 
 /// Half of all scenarios, at every seed that is asked for.

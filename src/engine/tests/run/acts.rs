@@ -168,7 +168,8 @@ impl Run<'_> {
     fn look_again(&self) -> Result<()> {
         for look in &self.looks {
             for (keyspace, sum) in &look.seen {
-                let is_same = keyspace.is_dropped() || contents_at(self.store, keyspace, &look.point)? == *sum;
+                let is_same =
+                    keyspace.is_dropped() || contents_at(self.store, keyspace, &look.point)? == *sum;
                 assert!(is_same, "a snapshot sees something else of {}", keyspace.name);
             }
         }
