@@ -6,6 +6,9 @@ mod compact;
 mod db;
 mod engine;
 mod format;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod inspect;
 mod io;
 #[cfg(feature = "lab")]

@@ -7,9 +7,9 @@
 //! what does not end.
 
 mod census;
-mod faults;
+pub(crate) mod faults;
 mod lines;
-mod states;
+pub(crate) mod states;
 mod watch;
 
 use std::fs;

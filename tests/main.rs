@@ -7,6 +7,7 @@
 //! - `twin`: a model beside the store, over random operations and settings.
 //! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
 //! - `hostile`: keys and workloads chosen by an enemy.
+//! - `corpus`: what fuzzing starts from and found, replayed.
 //! - `ranges`: what deleted ranges cost, and that nothing of them comes back.
 //! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
@@ -28,6 +29,7 @@
 mod bad_input;
 mod checkpoint;
 mod child;
+mod corpus;
 mod damage;
 mod descriptors;
 mod explain;

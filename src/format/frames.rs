@@ -51,8 +51,8 @@ pub(crate) const RECORD_HEAD_BYTES: usize = 24;
 /// Longest log or manifest, in bytes: the most that reading one may allocate.
 pub(crate) const FRAMED_BYTES_MAX: u64 = 1 << 30;
 
-const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
-const SLOT_TAG: u8 = 0xf1;
+pub(crate) const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
+pub(crate) const SLOT_TAG: u8 = 0xf1;
 const SLOT_CHECKED_BYTES: usize = 40;
 
 /// What a record is; the tag of its checksum.
@@ -83,7 +83,7 @@ impl FramePoint {
         FramePoint { bytes: RECORDS_FROM, chain: uid }
     }
 
-    fn after(self, record_bytes: u64, checksum: u32) -> FramePoint {
+    pub(crate) fn after(self, record_bytes: u64, checksum: u32) -> FramePoint {
         let mut link = [0; 12];
         link[..8].copy_from_slice(&self.chain.to_le_bytes());
         link[8..].copy_from_slice(&checksum.to_le_bytes());

@@ -28,7 +28,7 @@ use crate::base::id::{FileKind, FileName};
 /// Unit of headers and slots, in bytes.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
-const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
+pub(crate) const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
 const VERSION: u32 = 2;
 /// Feature bits this release knows; a bit is never reused.
 const FEATURES_KNOWN: u64 = 0;

@@ -34,7 +34,7 @@ pub(crate) const STORE_BYTES: usize = 3 * PAGE_BYTES;
 /// Where the two slots stand.
 pub(crate) const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
 
-const SLOT_TAG: u8 = 0xf0;
+pub(crate) const SLOT_TAG: u8 = 0xf0;
 const CHECKED_BYTES: usize = 72;
 
 /// The live manifest. It lies in the store's own directory.

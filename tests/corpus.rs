@@ -1,0 +1,226 @@
+//! The corpus of the fuzz targets, replayed: every input of `fuzz/corpus`, and every file of the fixtures,
+//! through the same functions and under the same limits of memory, as they are and with checksums made right.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use trine::fuzz::{Mode, short};
+
+use crate::damage::states;
+use crate::rng::Rng;
+use crate::support::Files;
+
+use targets::{TARGETS, Target, measured};
+
+#[path = "../fuzz/src/allocations.rs"]
+mod allocations;
+#[path = "../fuzz/src/directory.rs"]
+mod directory;
+#[path = "../fuzz/src/targets.rs"]
+mod targets;
+
+#[global_allocator]
+static COUNTING: allocations::Counting = allocations::Counting;
+
+const MODES: [Mode; 2] = [Mode::Raw, Mode::Sealed];
+
+fn corpus(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
+}
+
+fn inputs(directory: &Path) -> Files {
+    let entries = fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    paths.map(|path| (path.display().to_string(), fs::read(path).unwrap())).collect()
+}
+
+fn of(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).unwrap()
+}
+
+/// Every input of the corpus, both ways.
+#[test]
+fn the_corpus_has_no_findings() {
+    for target in TARGETS {
+        let inputs = inputs(&corpus(target.name));
+        assert!(!inputs.is_empty(), "{} has no corpus", target.name);
+        for bytes in inputs.values() {
+            MODES.iter().for_each(|mode| measured(target, bytes, *mode));
+        }
+    }
+}
+
+/// Every file of the fixtures is taken by the target of its kind, whole.
+#[test]
+fn fixtures_have_no_findings() {
+    for store in ["store-v1", "store-v2"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(store);
+        for (name, bytes) in inputs(&path) {
+            for target in ["log", "manifest", "store", "footer", "data"] {
+                MODES.iter().for_each(|mode| measured(of(target), &bytes, *mode));
+            }
+            assert!(!name.is_empty());
+        }
+    }
+}
+
+/// Every input of the corpus with random bytes in it: a small round of what the fuzzer does at length.
+#[test]
+fn changed_inputs_have_no_findings() {
+    let mut rng = Rng::new(20);
+    for target in TARGETS {
+        let rounds = if target.name == "directory" { 3 } else { 60 };
+        for bytes in inputs(&corpus(target.name)).values() {
+            for round in 0..rounds {
+                let mut changed = bytes.clone();
+                for _ in 0..=rng.below(4) {
+                    if changed.is_empty() {
+                        break;
+                    }
+                    let at = rng.below(changed.len());
+                    match rng.below(4) {
+                        0 => changed[at] ^= 1 << rng.below(8),
+                        1 => changed[at] = *rng.choose(&[0, 1, 0x7f, 0x80, 0xff]),
+                        2 => changed.truncate(at),
+                        _ => changed[at] = rng.u64() as u8,
+                    }
+                }
+                measured(target, &changed, MODES[round % 2]);
+            }
+        }
+    }
+}
+
+/// Lengths and counts from disk, as large as they can be, take no more memory than their input allows.
+#[test]
+fn f20_sizes_from_disk_bound_memory() {
+    for target in TARGETS {
+        for bytes in inputs(&corpus(target.name)).values() {
+            let places = (0..bytes.len().min(160)).step_by(if target.name == "directory" { 40 } else { 2 });
+            for at in places {
+                for size in [u32::MAX, 1 << 31, 1 << 20, 0x7fff_ffff] {
+                    let mut changed = bytes.clone();
+                    let end = changed.len().min(at + 4);
+                    changed[at..end].copy_from_slice(&size.to_le_bytes()[..end - at]);
+                    measured(target, &changed, Mode::Sealed);
+                }
+            }
+        }
+    }
+}
+
+/// Writes the seeds of the corpus anew; what fuzzing found stays.
+#[test]
+#[ignore = "it writes into the tree; run by hand"]
+fn write_the_corpus() {
+    for (target, seeds) in seeds() {
+        let path = corpus(target);
+        fs::create_dir_all(&path).unwrap();
+        for (name, bytes) in seeds {
+            fs::write(path.join(format!("seed-{name}")), bytes).unwrap();
+        }
+    }
+}
+
+type Seeds = BTreeMap<&'static str, Vec<(String, Vec<u8>)>>;
+
+fn seeds() -> Seeds {
+    let mut seeds = Seeds::new();
+    let mut put = |target: &'static str, name: String, bytes: &[u8]| {
+        // Logs are cut: the fuzzer is quicker with short ones.
+        let bytes = bytes[..bytes.len().min(6 << 10)].to_vec();
+        let all = seeds.entry(target).or_default();
+        if all.iter().filter(|(_, other)| other.len() == bytes.len()).count() < 2 && all.len() < 8 {
+            all.push((name, bytes));
+        }
+    };
+    for (number, state) in states::all().iter().enumerate() {
+        for (file, bytes) in &state.files {
+            let name = format!("{number}-{file}");
+            match crate::damage::faults::kind(file) {
+                "log" => put("log", name, &short(bytes).unwrap()),
+                "manifest" => put("manifest", name, &short(bytes).unwrap()),
+                "STORE" => put("store", name, &short(bytes).unwrap()),
+                "table" => parts(bytes, |target, part, block| put(target, format!("{name}-{part}"), block)),
+                _ => {}
+            }
+            put("names", format!("{number}-{file}-name"), file.as_bytes());
+        }
+    }
+    shapes(&mut put);
+    seeds
+}
+
+/// The blocks of a table, as docs/FORMAT.md has its footer.
+fn parts(bytes: &[u8], mut put: impl FnMut(&'static str, usize, &[u8])) {
+    let u64_at = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
+    let u32_at = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
+    let u16_at = |at: usize| usize::from(u16::from_le_bytes(*bytes[at..].first_chunk().unwrap()));
+    let tail = bytes.len() - 4096;
+    let footer = u64_at(tail + 8);
+    put("footer", 0, &bytes[footer..tail]);
+    put("footer", 1, &bytes[tail..tail + 24]);
+    let mut slice = footer + 24;
+    for _ in 0..u32_at(footer + 12) {
+        let (data, data_end) = (u64_at(slice + 32), u64_at(slice + 32) + u64_at(slice + 40));
+        let mut at = data;
+        while at < data_end {
+            let length = u32_at(at + 8).next_multiple_of(512);
+            put("data", at, &bytes[at..at + length]);
+            at += length;
+        }
+        let pages =
+            |at: usize, count: usize, length: usize| (0..count).map(move |page| (at + page * length, length));
+        for (at, length) in pages(u64_at(slice + 56), u32_at(slice + 52), u32_at(slice + 64)) {
+            put("filters", at, &bytes[at..at + length]);
+        }
+        for (at, length) in pages(u64_at(slice + 72), u32_at(slice + 80), u32_at(slice + 84)) {
+            put("fence", at, &bytes[at..at + length]);
+        }
+        for (target, offset, length) in [
+            ("top", u64_at(slice + 88), u32_at(slice + 96)),
+            ("ranges", u64_at(slice + 104), u32_at(slice + 112)),
+        ] {
+            if length > 0 {
+                put(target, offset, &bytes[offset..offset + length]);
+            }
+        }
+        slice += 120 + u16_at(slice + 116) + u16_at(slice + 118);
+    }
+}
+
+/// What other stores fell over: counts and lengths beyond the bytes at hand, none where one is needed,
+/// offsets that go back or in circles, compressed bytes that say they are huge, names that are paths.
+fn shapes(put: &mut impl FnMut(&'static str, String, &[u8])) {
+    let block = |tag: u8, numbers: &[(usize, u32)]| {
+        let mut block = vec![0; 512];
+        block[4] = tag;
+        for (at, number) in numbers {
+            block[*at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        block
+    };
+    put("footer", "many-slices".into(), &block(5, &[(8, 512), (12, u32::MAX)]));
+    put("footer", "no-slices".into(), &block(5, &[(8, 24), (12, 0)]));
+    put("top", "many-pages".into(), &block(4, &[(8, u32::MAX), (12, 512)])[..500]);
+    put("ranges", "many-ranges".into(), &block(7, &[(8, u32::MAX), (12, 512)]));
+    put("ranges", "long-extent".into(), &block(7, &[(8, 1), (12, u32::MAX)])[..400]);
+    put("data", "many-items".into(), &block(1, &[(5, 0x00ff_ff0b), (8, 512), (16, u32::MAX)])[..510]);
+    put("data", "compressed-to-much".into(), &block(1, &[(5, 16), (8, 512), (12, 1 << 20)]));
+    put("fence", "many-blocks".into(), &block(3, &[(5, 0x00ff_ff02), (24, u32::MAX)]));
+    put("filters", "no-pages".into(), &block(2, &[(5, 0x0001_0106), (8, 7), (12, 7)]));
+    let record = |length: u32| [&[0; 92][..], &length.to_le_bytes(), &[1, 1], &[0; 14]].concat();
+    put("log", "long-record".into(), &record(u32::MAX));
+    put("log", "empty-record".into(), &record(0));
+    put("manifest", "long-record".into(), &record(u32::MAX - 7));
+    put("names", "path".into(), b"log-../../etc/passwd");
+    put("names", "nul".into(), b"log-00000000000000\0\0");
+    for number in 0..2u8 {
+        put("directory", format!("sound-{number}"), &[number]);
+        for file in 0..7u8 {
+            let change = [number, file, 20 + file, 0x30, 0, 2, 0xff, 1, file, 0, 0x10 * file, 0, 1, 7];
+            put("directory", format!("changed-{number}-{file}"), &change[..10 + usize::from(file % 2) * 4]);
+        }
+    }
+}
