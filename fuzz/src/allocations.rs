@@ -13,9 +13,10 @@ thread_local! {
 pub(crate) struct Counting;
 
 fn count(bytes: isize) {
-    // A thread that ends may free after its counters are gone.
+    // A thread that ends may free after its counters are gone: nobody asks for them then.
     let _ = NOW.try_with(|now| {
         now.set(now.get() + bytes);
+        // As above.
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(now.get())));
     });
 }

@@ -1,4 +1,5 @@
-//! A whole store opened from files that were changed: a simulated one, so that it is quick and leaves nothing.
+//! A whole store opened from files that were changed: a simulated one, so that it is quick and leaves
+//! nothing.
 //!
 //! The input says which store and what is written where: the store's number, then for each change a file, an
 //! offset of three bytes, a length and the bytes; a length of 0 cuts the file there.

@@ -26,7 +26,13 @@ use crate::format::table::top::Top;
 use crate::format::table::{DATA_BLOCK_BYTES_MAX, UNIT_BYTES, compressed, data, extent_bytes, filter};
 use crate::format::{header, store};
 
-pub use seals::{Files, seal};
+/// The files of a store by name.
+pub type Files = std::collections::BTreeMap<String, Vec<u8>>;
+
+/// Seals all files of a store; what the manifest says of its tables' checksums too.
+pub fn seal(files: &mut Files) {
+    seals::seal(files);
+}
 
 /// What is done with the bytes before they are decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

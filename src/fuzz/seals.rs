@@ -15,11 +15,8 @@ use crate::format::table::{
     CHECKSUM_BYTES, FOOTER_TAG, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, data, seal as seal_extent,
 };
 
-/// The files of a store by name.
-pub type Files = BTreeMap<String, Vec<u8>>;
-
-/// Seals all files of a store; what the manifest says of its tables' checksums too.
-pub fn seal(files: &mut Files) {
+/// Seals all files of a store by name; what the manifest says of its tables' checksums too.
+pub(super) fn seal(files: &mut BTreeMap<String, Vec<u8>>) {
     let mut checksums = BTreeMap::new();
     for (name, bytes) in files.iter_mut().filter(|(name, _)| name.starts_with("table")) {
         let checksum = seal_file(bytes, &BTreeMap::new());

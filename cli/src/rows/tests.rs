@@ -191,3 +191,36 @@ fn an_independent_reader_agrees() {
     );
     assert!(machine.fields().iter().map(Vec::as_slice).eq(read.iter()));
 }
+
+/// The corpus of the fuzz target, in every format: a row takes bytes, all bytes are read, and a row is the
+/// same when it is read again from where it began.
+#[test]
+fn the_fuzzed_corpus_has_no_findings() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/import");
+    let mut rows_seen = 0;
+    for entry in std::fs::read_dir(corpus).expect("it is in the tree") {
+        let bytes = std::fs::read(entry.expect("an entry").path()).expect("a file");
+        let text = bytes.get(1..).unwrap_or_default();
+        for format in [Format::Csv, Format::Tsv, Format::Jsonl] {
+            for header in [true, false] {
+                with_file(text, |path| {
+                    let Ok(mut rows) = Rows::open(path, Shape { header, ..shape(format) }) else { return };
+                    let mut at = rows.position();
+                    while let Some(row) = rows.next().expect("a file is read") {
+                        let end = rows.position();
+                        assert!(end.offset > at.offset, "a row takes bytes");
+                        if let Row::Item(item) = &row {
+                            rows.seek(item.at).expect("a position it gave");
+                            assert_eq!(rows.next().expect("is read").as_ref(), Some(&row));
+                            assert_eq!(rows.position(), end);
+                        }
+                        at = end;
+                        rows_seen += 1;
+                    }
+                    assert_eq!(rows.position().offset, text.len() as u64);
+                });
+            }
+        }
+    }
+    assert!(rows_seen > 20, "{rows_seen}");
+}

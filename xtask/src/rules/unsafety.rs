@@ -15,6 +15,7 @@ pub(crate) const UNSAFE_FILES: &[&str] = &[
     "src/cache/pool.rs",
     "src/io/os/",
     "tests/raw.rs",
+    "fuzz/src/allocations.rs",
     "peers/src/engines/lmdb.rs",
 ];
 
