@@ -454,10 +454,10 @@ pub(crate) fn all() -> Vec<State> {
     makers.iter().map(|make| make()).collect()
 }
 
-/// A store of about a megabyte: three keyspaces, several levels, items in the log; keys and values by the
+/// A store of some 400 KiB: three keyspaces, several levels, items in the log; keys and values by the
 /// seed.
 pub(crate) fn larger(seed: u64) -> State {
-    let mut maker = Maker::new(1 << 20);
+    let mut maker = Maker::new(256 << 10);
     let mut rng = crate::rng::Rng::new(seed);
     for (name, compression) in [("left", 0), ("right!", 1), ("users", 0)] {
         maker.keyspace(name, &[("compression", compression), ("level0_runs", 2)]);
@@ -465,7 +465,7 @@ pub(crate) fn larger(seed: u64) -> State {
     for version in 0..4 {
         for name in ["left", "right!", "users"] {
             let step = 1 + rng.below(3);
-            maker.write(name, (3000, step), version, 10 + rng.below(120));
+            maker.write(name, (800, step), version, 10 + rng.below(120));
         }
         match version {
             0 => maker.db.compact().expect("merges"),
@@ -473,6 +473,6 @@ pub(crate) fn larger(seed: u64) -> State {
             _ => maker.db.flush().expect("flushes"),
         }
     }
-    ordered(&maker.db, "left").delete_range("01000".."01100").expect("a write");
+    ordered(&maker.db, "left").delete_range("00300".."00350").expect("a write");
     maker.closed("larger")
 }
