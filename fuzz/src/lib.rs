@@ -2,8 +2,8 @@
 //! the program imports.
 //!
 //! ```text
-//! cargo xtask torture fuzz --minutes 10        all of them, both ways
-//! TRINE_FUZZ=sealed cargo +nightly fuzz run log fuzz/corpus/log
+//! cargo xtask fuzz 60                           all of them, both ways, so many seconds each
+//! TRINE_FUZZ=sealed cargo +nightly fuzz run --sanitizer none log
 //! ```
 //! Bytes are decoded as they come, or with `TRINE_FUZZ=sealed` with their checksums made right. It is a
 //! finding if a target panics, never ends, takes more memory than its input allows ([`targets`]), or if what

@@ -1,7 +1,7 @@
 //! Lines F12 to F16 of the fault model, each over every state that a store can be at rest in.
 //!
-//! `TRINE_SCALE=n` has n times as many random faults. What takes longer is ignored here and run by
-//! `cargo xtask torture damage`.
+//! `TRINE_SCALE=n` has n times as many random faults. What takes longer is ignored here and run by hand, as
+//! docs/RELIABILITY.md says.
 
 use std::sync::OnceLock;
 
@@ -319,7 +319,7 @@ fn goes_on(world: &World, state: &State, fault: &Fault) {
 
 /// Every bit of a store of 64 KiB, and every length that its files can be cut to.
 #[test]
-#[ignore = "some ten minutes; cargo xtask torture damage runs it"]
+#[ignore = "some ten minutes; run by hand"]
 fn f12_every_bit_and_every_cut_of_a_small_store() {
     for (state, kinds) in [(states::log_only(), ["", ""]), (states::merged(), ["table", "STORE"])] {
         let mut faults = Vec::new();
@@ -341,7 +341,7 @@ fn f12_every_bit_and_every_cut_of_a_small_store() {
 
 /// Random bits of larger stores, a million with the scale that `cargo xtask torture` gives.
 #[test]
-#[ignore = "some minutes for each scale; cargo xtask torture damage runs it"]
+#[ignore = "some minutes for each scale; run by hand"]
 fn f12_random_bits_of_larger_stores() {
     with_seeds("f12_random_bits_of_larger_stores", 4, |seed| {
         let state = states::larger(seed);

@@ -8,6 +8,7 @@ mod ci;
 mod docs;
 mod finding;
 mod format;
+mod fuzzing;
 mod layers;
 mod paths;
 mod rules;
@@ -38,6 +39,7 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   golden              writes tests/golden anew, by running the tests with TRINE_GOLDEN=write
   torture [PART] [--minutes N] [--seed N]
                       tries for so many minutes what is too long for the tests: all parts, or one
+  fuzz [SECONDS]      runs every target of fuzz/ for so long, both ways; needs nightly and cargo-fuzz
 
 --check writes nothing and fails if the file is stale.
 --root runs tidy, format, settings or layers over another tree.";
@@ -78,5 +80,7 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["golden"] => ci::golden(&root),
         ["torture", asked @ ..] => torture::run(&root, asked),
         _ => Err(format!("{USAGE}\n\nparts of torture: {}", torture::names())),
+        ["fuzz", asked @ ..] => fuzzing::run(&root, asked),
+        _ => Err(USAGE.to_string()),
     }
 }
