@@ -78,9 +78,8 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["tsan"] => checkers::tsan(&root),
         ["miri"] => checkers::miri(&root),
         ["golden"] => ci::golden(&root),
+        ["fuzz", asked @ ..] => fuzzing::run(&root, asked),
         ["torture", asked @ ..] => torture::run(&root, asked),
         _ => Err(format!("{USAGE}\n\nparts of torture: {}", torture::names())),
-        ["fuzz", asked @ ..] => fuzzing::run(&root, asked),
-        _ => Err(USAGE.to_string()),
     }
 }

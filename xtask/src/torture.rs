@@ -25,6 +25,8 @@ struct Part {
 
 const LIBRARY: &[&str] = &["test", "--package", "trine", "--lib", "--no-run"];
 
+const MAIN: &[&str] = &["test", "--package", "trine", "--test", "main", "--no-run"];
+
 const PARTS: &[Part] = &[
     Part {
         name: "sim",
@@ -41,6 +43,32 @@ const PARTS: &[Part] = &[
         run: &["test", "--package", "trine", "--lib", "--", "--ignored", "--nocapture", "torture_fails"],
         seeds: 1,
         variables: &[("TRINE_SCALE", "2")],
+    },
+    Part {
+        name: "damage",
+        about: "random flipped bits of stores of some 400 KiB",
+        build: MAIN,
+        run: &[
+            "test",
+            "--package",
+            "trine",
+            "--test",
+            "main",
+            "--",
+            "--ignored",
+            "--nocapture",
+            "f12_random",
+        ],
+        seeds: 1,
+        variables: &[("TRINE_SCALE", "4")],
+    },
+    Part {
+        name: "fuzz",
+        about: "every target of fuzz/, ten seconds each, with bytes as they come and with right checksums",
+        build: &["build", "--package", "xtask"],
+        run: &["run", "--quiet", "--package", "xtask", "--", "fuzz", "10"],
+        seeds: 1,
+        variables: &[],
     },
 ];
 
