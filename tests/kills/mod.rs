@@ -21,7 +21,7 @@ use std::time::Duration;
 use trine::{Access, Create, Error};
 
 use crate::child::{Running, command};
-use crate::rng::Rng;
+use crate::rng::{Rng, with_seeds};
 use crate::support::Scratch;
 
 use check::{Allowed, Crash, Found, allowed, check, check_names, promises_nothing, read_all};
@@ -210,20 +210,25 @@ fn scale() -> u64 {
     std::env::var("TRINE_SCALE").map_or(1, |text| text.parse().unwrap())
 }
 
-/// Cycles with stores of several seeds, each killed as often as the small number says.
+/// Stores of several seeds, each killed as often as the small number says.
 fn kill(io: &'static str, first_seed: u64) {
     for round in 0..scale() {
-        let seed = first_seed + round;
-        let scratch = Scratch::new();
-        let mut victim = Victim::new(scratch.root(), &scratch.data(), io, seed);
-        let told = Told { io, seed };
-        for _ in 0..CYCLES {
-            let witness = victim.live(true, Running::kill);
-            victim.look(&witness, Crash::Process);
-        }
-        drop(told);
-        println!("{io}, seed {seed}: {:?}", victim.tally);
+        kill_one(io, first_seed + round);
     }
+}
+
+/// One store; how often it was killed.
+fn kill_one(io: &'static str, seed: u64) -> u64 {
+    let scratch = Scratch::new();
+    let mut victim = Victim::new(scratch.root(), &scratch.data(), io, seed);
+    let told = Told { io, seed };
+    for _ in 0..CYCLES {
+        let witness = victim.live(true, Running::kill);
+        victim.look(&witness, Crash::Process);
+    }
+    drop(told);
+    println!("{io}, seed {seed}: {:?}", victim.tally);
+    victim.tally.kills
 }
 
 /// Tells the seed of a test that panics.
@@ -260,4 +265,14 @@ fn kills_lose_nothing_with_a_pool() {
 #[test]
 fn kills_lose_nothing_with_pread() {
     kill("pread", 4_000_000);
+}
+
+/// Stores of any seeds, by every way to read.
+#[test]
+#[ignore = "on request: as long as one likes"]
+fn torture_kills() {
+    with_seeds("torture_kills", 1, |seed| {
+        let kills: u64 = ["ring", "pool", "pread"].into_iter().map(|io| kill_one(io, 8_000_000 + seed)).sum();
+        println!("torture: {kills} kills");
+    });
 }
