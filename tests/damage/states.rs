@@ -93,6 +93,12 @@ pub(crate) fn vouched_bytes(files: &Files) -> (usize, &str) {
     (slot(4096).max(slot(8192)) as usize, name)
 }
 
+/// The pages of the logs' slots.
+fn log_slots(files: &Files) -> Vec<&[u8]> {
+    let logs = files.iter().filter(|(name, _)| name.starts_with("log"));
+    logs.map(|(_, bytes)| &bytes[4096..3 * 4096]).collect()
+}
+
 /// Where the edits of the manifest end.
 fn manifest_bytes(world: &World) -> usize {
     let files = files_of(world);
@@ -183,11 +189,15 @@ impl Maker {
     /// The process or the machine ends here, with its work half done.
     fn crashed(self, name: &'static str, crash: Crash, doubt: Doubt) -> State {
         let contents = held(&self.db);
-        // The seed is one that loses nothing but, with the power, what the manifest's slot says of its end.
+        // The seed is one that loses nothing but, with the power, what the manifest's slot says of its end;
+        // what the log's slots say of what was synced it keeps.
+        let before = files_of(&self.world);
         let world = (0..).map(|seed| self.world.crash(crash, seed)).find(|world| {
             let db = world.fork().builder().memory_bytes(self.memory_bytes).open();
+            let files = files_of(world);
             db.is_ok_and(|db| held(&db) == contents)
-                && (crash == Crash::Process || vouched_bytes(&files_of(world)).0 < manifest_bytes(world))
+                && log_slots(&files) == log_slots(&before)
+                && (crash == Crash::Process || vouched_bytes(&files).0 < manifest_bytes(world))
         });
         self.state(name, world.expect("some crash loses nothing"), contents, doubt)
     }
