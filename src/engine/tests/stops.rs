@@ -2,7 +2,7 @@
 //! by power cuts, and again while they are recovered from.
 //!
 //! A state is one such end; the disks of some are, byte for byte, those of others, and are opened once. Each
-//! test says how many states it looks at, and how many disks it opens, at least: together 454,700 and
+//! test says how many states it looks at, and how many disks it opens, at least: together 450,700 and
 //! 181,500.
 
 use crate::io::sim::{Crash, Cut, SimRng, Stop};

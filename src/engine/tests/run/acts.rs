@@ -259,7 +259,8 @@ impl Run<'_> {
         while !is_nearly_full(self.store) && self.store.writer.latched().is_none() {
             let errors_count = self.past.errors.len();
             self.change_settings();
-            if self.past.errors.len() > errors_count {
+            if self.past.errors.len() > errors_count || self.past.names.is_empty() {
+                // There is nothing left whose settings could be changed.
                 return;
             }
         }
