@@ -14,6 +14,8 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, A
 #[cfg(not(all(loom, test)))]
 pub(crate) use std::sync::{MutexGuard, OnceLock};
 
+#[cfg(test)]
+pub(crate) use std::sync::OnceLock as ProcessOnceLock;
 /// Counters of the whole process: no model replaces them.
 #[cfg(not(all(loom, test)))]
 pub(crate) use std::sync::atomic::AtomicU64 as ProcessU64;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::sync::OnceLock;
+use crate::base::sync::ProcessOnceLock;
 use crate::io::sim::{Crash, Cut};
 
 use super::case::{Case, What};
@@ -27,7 +27,7 @@ pub(super) fn is_quiet() -> bool {
 
 /// What a call comes to; if it panics, what it says.
 pub(super) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
-    static HOOK: OnceLock<()> = OnceLock::new();
+    static HOOK: ProcessOnceLock<()> = ProcessOnceLock::new();
     HOOK.get_or_init(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
