@@ -53,7 +53,8 @@ pub(crate) const FRAMED_BYTES_MAX: u64 = 1 << 30;
 
 pub(crate) const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
 pub(crate) const SLOT_TAG: u8 = 0xf1;
-const SLOT_CHECKED_BYTES: usize = 40;
+/// Bytes of a slot that its checksum is of; it follows them.
+pub(crate) const SLOT_CHECKED_BYTES: usize = 40;
 
 /// What a record is; the tag of its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -32,7 +32,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
 const VERSION: u32 = 2;
 /// Feature bits this release knows; a bit is never reused.
 const FEATURES_KNOWN: u64 = 0;
-const CHECKED_BYTES: usize = 48;
+pub(crate) const CHECKED_BYTES: usize = 48;
 
 /// What a file says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

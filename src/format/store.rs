@@ -35,7 +35,8 @@ pub(crate) const STORE_BYTES: usize = 3 * PAGE_BYTES;
 pub(crate) const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
 
 pub(crate) const SLOT_TAG: u8 = 0xf0;
-const CHECKED_BYTES: usize = 72;
+/// Bytes of a slot that its checksum is of; it follows them.
+pub(crate) const SLOT_CHECKED_BYTES: usize = 72;
 
 /// The live manifest. It lies in the store's own directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +103,7 @@ impl Live {
     }
 
     fn decode(page: &[u8], uid: u64, slot: usize) -> std::result::Result<Live, Malformed> {
-        let checked = Reader::new(page).bytes(CHECKED_BYTES, "the slot")?;
+        let checked = Reader::new(page).bytes(SLOT_CHECKED_BYTES, "the slot")?;
         let mut reader = Reader::new(page);
         let turn = reader.u64("the slot's turn")?;
         let store_id = reader.u128("the store id")?;

@@ -13,7 +13,7 @@ mod seals;
 use crate::base::checksum::Context;
 use crate::base::id::{FileKind, FileName, ItemKind};
 use crate::base::step::BlockKind;
-use crate::format::frames::{Expected, RECORDS_FROM, every_record, scan};
+use crate::format::frames::{Expected, RECORDS_FROM, SLOT_CHECKED_BYTES, every_record, scan};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::{Items, put_item};
 use crate::format::manifest::{Changes, State, encode_edit};
@@ -23,7 +23,9 @@ use crate::format::table::filter::{FilterKind, FilterShape};
 use crate::format::table::footer::{Footer, decode_tail, encode_tail};
 use crate::format::table::ranges::{Ranges, claimed_bytes};
 use crate::format::table::top::Top;
-use crate::format::table::{DATA_BLOCK_BYTES_MAX, UNIT_BYTES, compressed, data, extent_bytes, filter};
+use crate::format::table::{
+    CHECKSUM_BYTES, DATA_BLOCK_BYTES_MAX, UNIT_BYTES, compressed, data, extent_bytes, filter,
+};
 use crate::format::{header, store};
 
 /// The files of a store by name.
@@ -46,8 +48,8 @@ pub enum Mode {
 const UID: u64 = 0x7472_696e_6520_6675;
 const BOOT_ID: u128 = 7;
 /// Bytes of a slot that mean something.
-const SLOT_BYTES: usize = 44;
-const STORE_SLOT_BYTES: usize = 76;
+const SLOT_BYTES: usize = SLOT_CHECKED_BYTES + CHECKSUM_BYTES;
+const STORE_SLOT_BYTES: usize = store::SLOT_CHECKED_BYTES + CHECKSUM_BYTES;
 
 /// A file of slots and what follows, from its short form; a whole one as it is.
 fn whole(bytes: &[u8], kind: FileKind, slot_bytes: usize, mode: Mode) -> Vec<u8> {

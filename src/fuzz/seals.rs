@@ -33,11 +33,12 @@ pub(super) fn seal_file(bytes: &mut [u8], tables: &BTreeMap<u64, u32>) -> Option
     let page = bytes.get_mut(..PAGE_BYTES)?;
     page[..8].copy_from_slice(&header::MAGIC);
     let (kind, uid) = (page[8], u64::from_le_bytes(*page[40..].first_chunk()?));
-    let checksum = Context { file_uid: uid, offset: 0, tag: kind }.checksum(&[&page[..48]]);
-    page[48..52].copy_from_slice(&checksum.to_le_bytes());
+    let checksum =
+        Context { file_uid: uid, offset: 0, tag: kind }.checksum(&[&page[..header::CHECKED_BYTES]]);
+    page[header::CHECKED_BYTES..][..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
     if kind == FileKind::Store as u8 {
         for offset in store::SLOT_OFFSETS {
-            seal_slot(bytes, uid, (offset, 72, store::SLOT_TAG));
+            seal_slot(bytes, uid, (offset, store::SLOT_CHECKED_BYTES, store::SLOT_TAG));
         }
     } else if kind == FileKind::Log as u8 {
         seal_records(bytes, uid, RecordKind::Batch, tables);
@@ -50,7 +51,9 @@ pub(super) fn seal_file(bytes: &mut [u8], tables: &BTreeMap<u64, u32>) -> Option
 }
 
 fn seal_slot(bytes: &mut [u8], uid: u64, (offset, checked, tag): (u64, usize, u8)) {
-    let Some(slot) = bytes.get_mut(offset as usize..).and_then(|slot| slot.get_mut(..checked + 4)) else {
+    let Some(slot) =
+        bytes.get_mut(offset as usize..).and_then(|slot| slot.get_mut(..checked + CHECKSUM_BYTES))
+    else {
         return;
     };
     let checksum = Context { file_uid: uid, offset, tag }.checksum(&[&slot[..checked]]);
@@ -87,7 +90,7 @@ fn seal_records(bytes: &mut [u8], uid: u64, kind: RecordKind, tables: &BTreeMap<
         if let Some(known) = known.filter(|known| known.bytes > RECORDS_FROM) {
             chain.copy_from_slice(&known.chain.to_le_bytes());
         }
-        seal_slot(bytes, uid, (offset, 40, frames::SLOT_TAG));
+        seal_slot(bytes, uid, (offset, frames::SLOT_CHECKED_BYTES, frames::SLOT_TAG));
     }
 }
 
