@@ -14,77 +14,77 @@ use std::time::{Duration, Instant};
 struct Part {
     name: &'static str,
     about: &'static str,
-    /// cargo's arguments that build the tests.
-    build: &'static [&'static str],
-    /// And that run them.
-    run: &'static [&'static str],
+    runs: Runs,
     /// Seeds of one run of them.
     seeds: u64,
     variables: &'static [(&'static str, &'static str)],
 }
 
-const LIBRARY: &[&str] = &["test", "--package", "trine", "--lib", "--no-run"];
+/// What one run of a part is.
+enum Runs {
+    /// The ignored tests of this name, in the tests that these arguments of cargo's choose.
+    Tests(&'static [&'static str], &'static str),
+    /// Every target of fuzz/, so many seconds each.
+    Fuzz(&'static str),
+}
 
-const MAIN: &[&str] = &["test", "--package", "trine", "--test", "main", "--no-run"];
+impl Runs {
+    /// cargo's arguments that build it.
+    fn build(&self) -> Vec<&'static str> {
+        match self {
+            Runs::Tests(of, _) => [&["test", "--package", "trine", "--no-run"], *of].concat(),
+            Runs::Fuzz(_) => vec!["build", "--package", "xtask"],
+        }
+    }
+
+    /// And that run it.
+    fn run(&self) -> Vec<&'static str> {
+        match self {
+            Runs::Tests(of, named) => {
+                [&["test", "--package", "trine"], *of, &["--", "--ignored", "--nocapture", named]].concat()
+            }
+            Runs::Fuzz(seconds) => vec!["run", "--quiet", "--package", "xtask", "--", "fuzz", seconds],
+        }
+    }
+}
+
+const LIBRARY: &[&str] = &["--lib"];
+
+const MAIN: &[&str] = &["--test", "main"];
 
 const PARTS: &[Part] = &[
     Part {
         name: "sim",
         about: "every scenario of the simulator, stopped at every call by processes that end and power cuts",
-        build: LIBRARY,
-        run: &["test", "--package", "trine", "--lib", "--", "--ignored", "--nocapture", "torture_stops"],
+        runs: Runs::Tests(LIBRARY, "torture_stops"),
         seeds: 5,
         variables: &[("TRINE_SCALE", "2")],
     },
     Part {
         name: "fails",
         about: "every scenario of the simulator, with each call and with any two calls failing",
-        build: LIBRARY,
-        run: &["test", "--package", "trine", "--lib", "--", "--ignored", "--nocapture", "torture_fails"],
+        runs: Runs::Tests(LIBRARY, "torture_fails"),
         seeds: 1,
         variables: &[("TRINE_SCALE", "2")],
     },
     Part {
         name: "damage",
         about: "random flipped bits of stores of some 400 KiB",
-        build: MAIN,
-        run: &[
-            "test",
-            "--package",
-            "trine",
-            "--test",
-            "main",
-            "--",
-            "--ignored",
-            "--nocapture",
-            "f12_random",
-        ],
+        runs: Runs::Tests(MAIN, "f12_random"),
         seeds: 1,
         variables: &[("TRINE_SCALE", "4")],
     },
     Part {
         name: "kills",
         about: "processes killed under load, 18 times a store, with reads by ring, threads and pread",
-        build: MAIN,
-        run: &[
-            "test",
-            "--package",
-            "trine",
-            "--test",
-            "main",
-            "--",
-            "--ignored",
-            "--nocapture",
-            "torture_kills",
-        ],
+        runs: Runs::Tests(MAIN, "torture_kills"),
         seeds: 4,
         variables: &[],
     },
     Part {
         name: "fuzz",
         about: "every target of fuzz/, ten seconds each, with bytes as they come and with right checksums",
-        build: &["build", "--package", "xtask"],
-        run: &["run", "--quiet", "--package", "xtask", "--", "fuzz", "10"],
+        runs: Runs::Fuzz("10"),
         seeds: 1,
         variables: &[],
     },
@@ -141,14 +141,15 @@ fn parse(arguments: &[&str]) -> Result<Asked, String> {
 
 impl Part {
     fn run(&self, root: &Path, asked: &Asked) -> Result<(), String> {
-        let status = command(root, self.build).status().map_err(|error| format!("no cargo: {error}"))?;
+        let status =
+            command(root, &self.runs.build()).status().map_err(|error| format!("no cargo: {error}"))?;
         if !status.success() {
             return Err(format!("torture {}: the tests do not build", self.name));
         }
         let (began, mut seed, mut sums) = (Instant::now(), asked.seed, BTreeMap::new());
         while seed == asked.seed || began.elapsed() < Duration::from_secs(60 * asked.minutes) {
             let end = seed + self.seeds;
-            let mut command = command(root, self.run);
+            let mut command = command(root, &self.runs.run());
             command.env("TRINE_SEEDS", format!("{seed}..{end}")).envs(self.variables.iter().copied());
             let output = command.stderr(Stdio::piped()).output().map_err(|error| error.to_string())?;
             let text = String::from_utf8_lossy(&output.stdout);
