@@ -230,9 +230,14 @@ impl Store {
         Ok(())
     }
 
-    /// Has the manifest of a store that is closed say where its logs end, if it has room for it: then none of
-    /// them can be an older copy of itself.
-    pub(super) fn promise_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
+    /// Has the files of a store that is closed say once more where they end. The manifest promises the ends
+    /// of the logs, if it has room for it: then none of them can be an older copy of itself. The other slots
+    /// of log and manifest follow, so that no block in another's place takes the last record and its witness.
+    pub(super) fn vouch_for_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
+        let storage = &*self.env.storage;
+        if let Some((file, offset, page)) = &ends.slot {
+            storage.write(*file, *offset, page)?;
+        }
         let is_news = |(file, end): &&(FileName, FramePoint)| {
             let log = catalog.state.logs.get(&file.number);
             end.bytes > RECORDS_FROM && log.is_some_and(|log| log.promise.is_none())
@@ -240,11 +245,11 @@ impl Store {
         let promised =
             |(file, end): &(FileName, FramePoint)| Change::LogPromised { number: file.number, end: *end };
         let changes: Vec<Change> = ends.logs.iter().filter(is_news).map(promised).collect();
-        if changes.is_empty() || !catalog.manifest.has_room(&changes) {
-            return Ok(());
+        if !changes.is_empty() && catalog.manifest.has_room(&changes) {
+            catalog.state.apply_edit(&changes).expect("edits are made from the state they change");
+            self.append(catalog, &changes)?;
         }
-        catalog.state.apply_edit(&changes).expect("edits are made from the state they change");
-        self.append(catalog, &changes)
+        catalog.manifest.vouch_again(storage)
     }
 
     fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {

@@ -277,14 +277,8 @@ impl Store {
         self.work.moved.notify();
         let mut catalog = self.catalog.take(&*self.env.threads);
         if synced.is_ok() && self.mode != Mode::ReadOnly {
-            if let Some((file, offset, page)) = &ends.slot {
-                // It says again what is said already: the store is as whole without it.
-                let _ = self.env.storage.write(*file, *offset, page);
-            }
-            // As above.
-            let _ = self.promise_ends(&mut catalog, &ends);
-            // As above.
-            let _ = catalog.manifest.vouch_again(&*self.env.storage);
+            // It says again what is said already: the store is as whole without it.
+            let _ = self.vouch_for_ends(&mut catalog, &ends);
         }
         drop(catalog);
         self.close_keyspaces();
