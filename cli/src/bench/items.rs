@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::keys::{Permutation, Shape};
-use super::ycsb;
+use super::numbering::Numbering;
 
 /// The keyspace that marks a store as the bench's own, and the key of its state.
 pub(super) const MARK: &str = ".bench";
@@ -103,24 +103,6 @@ impl Items {
             Order::Sequential => Numbering::Sequential,
             Order::Random => Numbering::Random(Permutation::new(self.bound, self.seed)),
             Order::Scattered => Numbering::Scattered,
-        }
-    }
-}
-
-/// From an item to the number of its key.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Numbering {
-    Sequential,
-    Random(Permutation),
-    Scattered,
-}
-
-impl Numbering {
-    pub(super) fn number(&self, item: u64) -> u64 {
-        match self {
-            Numbering::Sequential => item,
-            Numbering::Random(order) => order.of(item),
-            Numbering::Scattered => ycsb::key_number(item),
         }
     }
 }

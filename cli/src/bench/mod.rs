@@ -9,6 +9,8 @@ mod items;
 mod keys;
 mod measure;
 mod mixgraph;
+mod numbering;
+mod probe;
 mod record;
 mod report;
 mod store;
@@ -24,8 +26,8 @@ use crate::arguments::{self, Global, Workload};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::screen::Screen;
-use device::Device;
 use measure::Outcome;
+use probe::Device;
 use store::Engine;
 
 pub(crate) use distribution::Distribution;

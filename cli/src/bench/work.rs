@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use super::check::InOrder;
 use super::distribution::Chooser;
-use super::items::Numbering;
 use super::keys::Shape;
 use super::mixgraph::{self, Mixgraph};
+use super::numbering::Numbering;
 use super::record::{Kind, Record, Seconds, Window, nanoseconds};
 use super::store::{Found, Pending, Target};
 use super::ycsb::{self, Core};
