@@ -1,11 +1,17 @@
-//! Trine beside other stores, under one harness: what becomes of each when the same faults are made.
+//! Trine beside other stores, under one harness: what becomes of each when the same faults are made, and what
+//! each does when it is asked the same.
 //!
 //! It is no part of the store or of its tests: a workspace of its own, which neither `cargo build` nor `cargo
-//! test` of the project reaches. The README beside it has the commands. `faults` runs this program again as a
-//! child for everything that may crash, hang or be killed.
+//! test` of the project reaches. The README beside it has the commands. `faults` and `bench` run this program
+//! again as a child: for everything that may crash, hang or be killed, and for all that is measured.
 
+mod bench;
+#[path = "../../cli/src/dice.rs"]
+mod dice;
 mod engines;
 mod faults;
+mod machine;
+mod markdown;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +39,23 @@ enum Command {
         /// What `faults --json` printed; of a store in several of them, the last is taken.
         results: Vec<PathBuf>,
     },
+    /// Measures the stores side by side.
+    Bench(bench::Options),
+    /// The tables of what `bench` measured, also if it did not come to its end.
+    Show {
+        /// What `bench --json` wrote.
+        results: Vec<PathBuf>,
+    },
+    /// Writes the tables of what `bench` measured into a page, between its markers; first what Trine loses.
+    Results {
+        /// The page, such as docs/RESULTS.md.
+        page: PathBuf,
+        /// What `bench --json` wrote.
+        results: Vec<PathBuf>,
+    },
+    /// What a child of `bench` does: some rows of one store.
+    #[command(hide = true)]
+    BenchChild(bench::ChildOptions),
     /// What a child does: opens a store that was damaged, reads everything, and prints what it found.
     #[command(hide = true)]
     Check {
@@ -50,6 +73,10 @@ fn main() -> ExitCode {
     let verdict = match Arguments::parse().command {
         Command::Faults(options) => faults::run(&options),
         Command::Page { page, results } => faults::page(&page, &results),
+        Command::Bench(options) => bench::run(&options),
+        Command::Show { results } => bench::show(&results),
+        Command::Results { page, results } => bench::page(&page, &results),
+        Command::BenchChild(options) => bench::child(&options),
         Command::Check { store, directory } => faults::check(&store, &directory),
         Command::Load(options) => faults::load(&options),
     };

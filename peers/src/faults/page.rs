@@ -7,6 +7,7 @@ use super::damage::{KINDS, OLDER};
 use super::outcome::Outcome;
 use super::results::{Count, Results, Row, Run};
 use crate::engines::{Answer, told};
+use crate::markdown::table;
 
 const BEGIN: &str = "<!-- rivals: begin; written by `peers page` -->";
 const END: &str = "<!-- rivals: end -->";
@@ -53,16 +54,6 @@ fn merged(results: &[Results]) -> Vec<Row> {
         }
     }
     rows
-}
-
-/// A table of Markdown: its heading, and rows of cells.
-fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
-    for row in rows {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-    }
-    text
 }
 
 fn promises(rows: &[Row]) -> String {

@@ -1,11 +1,11 @@
 //! What was counted, as it is printed and read again.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
 use super::outcome::Outcome;
+use crate::machine::{self, Machine};
 
 /// One run of `faults`.
 #[derive(Clone, Serialize, Deserialize, Debug)]
@@ -81,19 +81,6 @@ impl Count {
 
 /// The run that is going on.
 pub(super) fn run(seed: u64) -> Run {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let date = said_by("date", &["-u", "+%F"]);
-    let kernel = said_by("uname", &["-sr"]);
-    let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let model = model.map_or("unknown processor", |(_, model)| model);
-    let machine = format!("{cores} cores of {model}, {kernel}");
-    Run { date, machine, command: format!("peers {}", arguments.join(" ")), seed }
-}
-
-/// What a program of the system prints, on one line.
-fn said_by(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
-    output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let Machine { date, machine, command } = machine::about();
+    Run { date, machine, command, seed }
 }

@@ -1,0 +1,431 @@
+//! What Trine is to reach beside the other stores, as data, and how it is judged.
+//!
+//! 1. Figures are compared within one run only; what is judged is the median over the runs.
+//! 2. A ratio of two measurements that is within a tenth of its bar is judged on ten runs at least, and
+//!    misses the bar only if the whole 95 % interval of the median does.
+
+use super::results::{Calibration, Line, Measured};
+use super::rows;
+use super::table::median;
+
+/// The store that is judged.
+pub(super) const OURS: &str = "trine";
+
+/// What is no store.
+pub(super) const NULL: &str = "null";
+
+/// Every row.
+const ANY_ROW: &str = "every row";
+
+/// Within this of its bar a ratio is too close for few runs.
+const CLOSE: f64 = 0.1;
+
+/// Runs that a close ratio is judged on.
+const RUNS_MIN: usize = 10;
+
+/// What may be resident beside the total.
+const BESIDE_BYTES: f64 = (64_u64 << 20) as f64;
+
+/// Of a log that is replayed when a store opens.
+const REPLAY_BYTES_A_SECOND: f64 = 150e6;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Figure {
+    Rate,
+    /// Keys and values a second.
+    Bytes,
+    Seconds,
+    P99,
+    P9999,
+    Longest,
+    WrittenWithoutLog,
+    /// Reads of the device for each operation.
+    Reads,
+    Anonymous,
+    More(&'static str),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    AtLeast,
+    AtMost,
+}
+
+/// What the factor multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Against {
+    /// Nothing: the factor is the bar.
+    One,
+    /// The same of another store.
+    Store(&'static str),
+    /// The same of the best of all other stores.
+    Peers,
+    /// The same of Trine in another row.
+    Own(&'static str),
+    DeviceReads,
+    DeviceSequential,
+    DeviceSyncs,
+    /// The total, and what may be beside it.
+    Memory,
+    /// A second, and the replay of the log.
+    Replay,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bar {
+    pub(super) row: &'static str,
+    pub(super) figure: Figure,
+    pub(super) side: Side,
+    pub(super) factor: f64,
+    pub(super) against: Against,
+}
+
+const fn least(row: &'static str, figure: Figure, factor: f64, against: Against) -> Bar {
+    Bar { row, figure, side: Side::AtLeast, factor, against }
+}
+
+const fn most(row: &'static str, figure: Figure, factor: f64, against: Against) -> Bar {
+    Bar { row, figure, side: Side::AtMost, factor, against }
+}
+
+const ROCKSDB: Against = Against::Store("rocksdb");
+
+pub(super) const BARS: [Bar; 39] = [
+    least(rows::LOAD, Figure::Rate, 2.5, ROCKSDB),
+    most(rows::LOAD, Figure::WrittenWithoutLog, 1.0, ROCKSDB),
+    most(rows::LOAD, Figure::P9999, 10e6, Against::One),
+    most(rows::LOAD, Figure::Longest, 250e6, Against::One),
+    least(rows::FILLSEQ, Figure::Rate, 1.0, ROCKSDB),
+    least(rows::FILLSEQ, Figure::Rate, 1.0, Against::Own(rows::LOAD)),
+    least(rows::SYNCED, Figure::Rate, 0.8, Against::DeviceSyncs),
+    least(rows::SYNCED, Figure::Rate, 1.0, Against::Peers),
+    least(rows::SYNCED_MANY, Figure::Rate, 5.0, Against::DeviceSyncs),
+    least(rows::SYNCED_MANY, Figure::Rate, 1.0, Against::Peers),
+    least(rows::GET, Figure::Rate, 3.5, ROCKSDB),
+    least(rows::GET, Figure::Rate, 1.5, Against::Store("lmdb")),
+    least(rows::MULTI, Figure::Rate, 6.0, ROCKSDB),
+    least(rows::GET_ABSENT, Figure::Rate, 2.5, ROCKSDB),
+    least(rows::GET_ABSENT, Figure::Rate, 2.5, Against::Store("fjall")),
+    least(rows::SCAN, Figure::Rate, 3.0, ROCKSDB),
+    least(rows::SCAN, Figure::Rate, 1.0, Against::Store("lmdb")),
+    least(rows::COLD_GET, Figure::Rate, 0.9, Against::DeviceReads),
+    most(rows::COLD_GET, Figure::Reads, 1.02, Against::One),
+    least(rows::COLD_MULTI, Figure::Rate, 3.0, ROCKSDB),
+    least(rows::COLD_SCAN, Figure::Rate, 2.0, ROCKSDB),
+    least(rows::COLD_ALL, Figure::Bytes, 0.8, Against::DeviceSequential),
+    least(rows::GET_TWO, Figure::Rate, 1.9, Against::Own(rows::GET)),
+    most(rows::BESIDE, Figure::P99, 1.0, ROCKSDB),
+    least(rows::BESIDE, Figure::Rate, 2.0, ROCKSDB),
+    least(rows::YCSB_LOAD, Figure::Rate, 1.0, Against::Peers),
+    least(rows::YCSB_A, Figure::Rate, 1.0, Against::Peers),
+    least(rows::YCSB_B, Figure::Rate, 1.0, Against::Peers),
+    least(rows::YCSB_C, Figure::Rate, 1.0, Against::Peers),
+    least(rows::YCSB_D, Figure::Rate, 1.0, Against::Peers),
+    least(rows::YCSB_E, Figure::Rate, 1.0, Against::Peers),
+    least(rows::YCSB_F, Figure::Rate, 1.0, Against::Peers),
+    most(rows::QUEUE_AMID, Figure::P99, 2.0, Against::Own(rows::QUEUE_BEFORE)),
+    most(rows::QUEUE_AFTER, Figure::P99, 2.0, Against::Own(rows::QUEUE_BEFORE)),
+    most(rows::QUEUE_SETTLED, Figure::P99, 2.0, Against::Own(rows::QUEUE_BEFORE)),
+    most(rows::REOPEN, Figure::Seconds, 1.0, Against::Replay),
+    most(ANY_ROW, Figure::Anonymous, 1.0, Against::Memory),
+    most(rows::SPACE, Figure::More(rows::SPACE_WORST), 1.2, Against::One),
+    most(rows::SPACE, Figure::More(rows::SPACE_COMPACTED), 1.07, Against::One),
+];
+
+/// What became of a bar.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    Met,
+    Missed,
+    TooClose,
+    NotMeasured,
+}
+
+impl Verdict {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "**missed**",
+            Verdict::TooClose => "too close to say",
+            Verdict::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// A bar, judged.
+#[derive(Clone, Debug)]
+pub(super) struct Judged {
+    pub(super) bar: Bar,
+    pub(super) verdict: Verdict,
+    /// Of each run, Trine's figure over what the factor multiplies, in order.
+    pub(super) ratios: Vec<f64>,
+}
+
+/// Every bar, from what was measured.
+pub(super) fn judge(lines: &[Line]) -> Vec<Judged> {
+    BARS.iter().map(|bar| judged(*bar, lines)).collect()
+}
+
+fn judged(bar: Bar, lines: &[Line]) -> Judged {
+    let mut ratios: Vec<f64> = runs(lines).iter().filter_map(|run| ratio(&bar, lines, *run)).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    let verdict = verdict(&bar, &ratios);
+    Judged { bar, verdict, ratios }
+}
+
+fn verdict(bar: &Bar, ratios: &[f64]) -> Verdict {
+    // How many times better than the bar: 1 just reaches it.
+    let better = |ratio: f64| match bar.side {
+        Side::AtLeast => ratio / bar.factor,
+        Side::AtMost => bar.factor / ratio.max(1e-12),
+    };
+    let Some(middle) = median(&mut ratios.to_vec()).map(better) else { return Verdict::NotMeasured };
+    let is_close = (middle - 1.0).abs() < CLOSE;
+    let is_ratio = !matches!(bar.against, Against::One | Against::Memory | Against::Replay);
+    if !is_close || !is_ratio {
+        return if middle >= 1.0 { Verdict::Met } else { Verdict::Missed };
+    }
+    if ratios.len() < RUNS_MIN {
+        return Verdict::TooClose;
+    }
+    let (low, high) = interval(ratios);
+    if better(low).max(better(high)) < 1.0 { Verdict::Missed } else { Verdict::Met }
+}
+
+/// The 95 % interval of the median of so many sorted numbers, by the ranks that a fair coin gives.
+fn interval(sorted: &[f64]) -> (f64, f64) {
+    let count = sorted.len();
+    let (mut rank, mut chance, mut below) = (0, 0.5_f64.powi(i32::try_from(count).unwrap_or(i32::MAX)), 0.0);
+    while rank < count / 2 && 2.0 * (below + chance) <= 0.05 {
+        below += chance;
+        chance *= (count - rank) as f64 / (rank + 1) as f64;
+        rank += 1;
+    }
+    let first = rank.saturating_sub(1);
+    (sorted[first], sorted[count - 1 - first])
+}
+
+/// The runs there are, in order.
+pub(super) fn runs(lines: &[Line]) -> Vec<u64> {
+    let mut runs: Vec<u64> = measured(lines).map(|one| one.run).collect();
+    runs.sort_unstable();
+    runs.dedup();
+    runs
+}
+
+pub(super) fn measured(lines: &[Line]) -> impl Iterator<Item = &Measured> {
+    lines.iter().filter_map(|line| if let Line::Measured(one) = line { Some(&**one) } else { None })
+}
+
+/// What a store did in a row of a run; the last, if it was measured again.
+pub(super) fn find<'a>(lines: &'a [Line], run: u64, row: &str, store: &str) -> Option<&'a Measured> {
+    measured(lines).filter(|one| one.run == run && one.row == row && one.store == store).last()
+}
+
+/// Trine's figure over what the factor multiplies, in one run.
+fn ratio(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
+    if bar.row == ANY_ROW {
+        let all = measured(lines).filter(|one| one.run == run && one.store == OURS);
+        return all
+            .map(|one| one.anonymous_bytes as f64 / (one.memory_bytes as f64 + BESIDE_BYTES))
+            .reduce(f64::max);
+    }
+    let ours = find(lines, run, bar.row, OURS)?;
+    let figure = |one: &Measured| value(bar.figure, one);
+    let device = |of: fn(&Calibration) -> Option<f64>| {
+        let all = lines.iter().filter_map(|line| match line {
+            Line::Device(one) if one.run == run => of(one),
+            _ => None,
+        });
+        median(&mut all.collect::<Vec<f64>>())
+    };
+    let theirs = match bar.against {
+        Against::One => 1.0,
+        Against::Store(store) => figure(find(lines, run, bar.row, store)?)?,
+        Against::Peers => best(bar, lines, run)?,
+        Against::Own(row) => figure(find(lines, run, row, OURS)?)?,
+        Against::DeviceReads => device(|one| one.random_reads.get(&1).copied())?,
+        Against::DeviceSequential => device(|one| Some(one.sequential_read_bytes))?,
+        Against::DeviceSyncs => device(|one| Some(one.syncs))?,
+        Against::Memory => ours.memory_bytes as f64 + BESIDE_BYTES,
+        Against::Replay => {
+            let items = ours.more.get(rows::LOG_ITEMS)?;
+            1.0 + items * super::plan::ITEM_BYTES as f64 / REPLAY_BYTES_A_SECOND
+        }
+    };
+    Some(figure(ours)? / theirs.max(1e-12))
+}
+
+/// The best of the other stores.
+fn best(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
+    let others = measured(lines)
+        .filter(|one| one.run == run && one.row == bar.row && one.store != OURS && one.store != NULL);
+    let figures = others.filter_map(|one| value(bar.figure, one));
+    figures.reduce(if bar.side == Side::AtLeast { f64::max } else { f64::min })
+}
+
+fn value(figure: Figure, one: &Measured) -> Option<f64> {
+    let latency =
+        |pick: fn(&super::record::Latency) -> u64| one.latency_ns.as_ref().map(|all| pick(all) as f64);
+    match figure {
+        Figure::Rate => Some(one.rate()),
+        Figure::Bytes => Some(one.rate() * super::plan::ITEM_BYTES as f64),
+        Figure::Seconds => Some(one.seconds),
+        Figure::P99 => latency(|all| all.p99),
+        Figure::P9999 => latency(|all| all.p9999),
+        Figure::Longest => latency(|all| all.max),
+        Figure::WrittenWithoutLog => one.amplification_without_log,
+        Figure::Reads => one.device_reads.or(one.kernel_reads),
+        Figure::Anonymous => Some(one.anonymous_bytes as f64),
+        Figure::More(name) => one.more.get(name).copied(),
+    }
+}
+
+impl Bar {
+    /// The bar in words.
+    pub(super) fn told(&self) -> String {
+        let what = match self.figure {
+            Figure::Rate => "operations a second",
+            Figure::Bytes => "bytes a second",
+            Figure::Seconds => "seconds",
+            Figure::P99 => "p99",
+            Figure::P9999 => "p99.99",
+            Figure::Longest => "the longest",
+            Figure::WrittenWithoutLog => "write amplification without log",
+            Figure::Reads => "device reads each",
+            Figure::Anonymous => "anonymous resident memory",
+            Figure::More(rows::SPACE_WORST) => "table bytes over keys and values, the worst of ten",
+            Figure::More(rows::SPACE_COMPACTED) => "table bytes over keys and values, compacted",
+            Figure::More(name) => name,
+        };
+        let side = if self.side == Side::AtLeast { "at least" } else { "at most" };
+        let times = |whose: &str| format!("{} × {whose}", self.factor);
+        let whole = match self.against {
+            Against::One if matches!(self.figure, Figure::P9999 | Figure::Longest) => {
+                format!("{} ms", self.factor / 1e6)
+            }
+            Against::One => format!("{}", self.factor),
+            Against::Store(store) => times(store),
+            Against::Peers => times("the best peer"),
+            Against::Own(row) => times(&format!("ours in \"{row}\"")),
+            Against::DeviceReads => times("the device at depth 1"),
+            Against::DeviceSequential => times("the device in order"),
+            Against::DeviceSyncs => times("the device's synced overwrites"),
+            Against::Memory => "memory and 64 MiB".to_owned(),
+            Against::Replay => "1 s and the log at 150 MB/s".to_owned(),
+        };
+        format!("{what} {side} {whole}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(run: u64, row: &str, store: &str, operations: u64) -> Line {
+        let (row, store) = (row.to_owned(), store.to_owned());
+        Line::Measured(Box::new(Measured {
+            run,
+            row,
+            store,
+            operations,
+            seconds: 1.0,
+            ..Measured::default()
+        }))
+    }
+
+    fn of(bar: &Bar, pairs: &[(u64, u64)]) -> Judged {
+        let both = |(run, (ours, theirs)): (u64, &(u64, u64))| {
+            [line(run, bar.row, OURS, *ours), line(run, bar.row, "rocksdb", *theirs)]
+        };
+        let lines: Vec<Line> = (1..).zip(pairs).flat_map(both).collect();
+        judged(*bar, &lines)
+    }
+
+    /// A bar is met, missed, or too close for few runs; ten runs decide, and only a whole interval misses.
+    #[test]
+    fn bars_are_judged() {
+        let bar = least(rows::GET, Figure::Rate, 2.0, ROCKSDB);
+        assert_eq!(of(&bar, &[]).verdict, Verdict::NotMeasured);
+        assert_eq!(of(&bar, &[(250, 100), (300, 100), (100, 100)]).verdict, Verdict::Met);
+        assert_eq!(of(&bar, &[(150, 100)]).verdict, Verdict::Missed);
+        assert_eq!(of(&bar, &[(195, 100), (205, 100)]).verdict, Verdict::TooClose);
+        assert_eq!(of(&bar, &[(190, 100); 10]).verdict, Verdict::Missed);
+        let mut mixed = [(190, 100); 10];
+        (mixed[0], mixed[1]) = ((201, 100), (202, 100));
+        assert_eq!(of(&bar, &mixed).verdict, Verdict::Met);
+        mixed[1] = mixed[2];
+        assert_eq!(of(&bar, &mixed).verdict, Verdict::Missed);
+    }
+
+    /// Figures that shall be small are judged the other way round.
+    #[test]
+    fn small_is_better_where_it_says() {
+        let bar = most(rows::GET, Figure::Rate, 2.0, ROCKSDB);
+        assert_eq!(of(&bar, &[(150, 100)]).verdict, Verdict::Met);
+        assert_eq!(of(&bar, &[(250, 100)]).verdict, Verdict::Missed);
+        assert_eq!(of(&bar, &[(205, 100)]).verdict, Verdict::TooClose);
+        assert_eq!(of(&bar, &[(215, 100); 10]).verdict, Verdict::Missed);
+    }
+
+    /// The best peer is neither ours nor `null`, and figures of different runs never meet.
+    #[test]
+    fn peers_are_of_the_same_run() {
+        let bar = least(rows::GET, Figure::Rate, 1.0, Against::Peers);
+        let lines = [
+            line(1, rows::GET, OURS, 100),
+            line(1, rows::GET, "lmdb", 50),
+            line(1, rows::GET, "redb", 80),
+            line(1, rows::GET, NULL, 900),
+            line(2, rows::GET, "redb", 9000),
+        ];
+        let judged = judged(bar, &lines);
+        assert_eq!((judged.ratios, judged.verdict), (vec![1.25], Verdict::Met));
+    }
+
+    /// Against numbers, the device, memory and the log.
+    #[test]
+    fn all_kinds_are_judged() {
+        let mut reopened =
+            Measured { run: 1, row: rows::REOPEN.into(), store: OURS.into(), ..Measured::default() };
+        reopened.more.insert(rows::LOG_ITEMS.into(), 150e6 / 116.0);
+        (reopened.seconds, reopened.anonymous_bytes, reopened.memory_bytes) = (3.0, 96 << 20, 128 << 20);
+        let device = Calibration { run: 1, syncs: 10.0, ..Calibration::default() };
+        let lines = [
+            Line::Measured(Box::new(reopened)),
+            Line::Device(device.clone()),
+            Line::Device(Calibration { syncs: 30.0, is_after: true, ..device }),
+            line(1, rows::SYNCED, OURS, 18),
+        ];
+        let of = |row, against| {
+            let found = BARS.iter().find(|bar| bar.row == row && bar.against == against);
+            judged(*found.expect("there is such a bar"), &lines)
+        };
+        assert_eq!(of(rows::REOPEN, Against::Replay).ratios, [1.5]);
+        assert_eq!(of(rows::REOPEN, Against::Replay).verdict, Verdict::Missed);
+        assert_eq!(of(ANY_ROW, Against::Memory).ratios, [0.5]);
+        assert_eq!(of(ANY_ROW, Against::Memory).verdict, Verdict::Met);
+        assert_eq!(of(rows::SYNCED, Against::DeviceSyncs).ratios, [0.9]);
+        assert_eq!(of(rows::SYNCED, Against::DeviceSyncs).verdict, Verdict::Met);
+    }
+
+    /// The interval of ten is from the second to the ninth.
+    #[test]
+    fn intervals_are_those_of_ranks() {
+        let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+        assert_eq!(interval(&ten), (2.0, 9.0));
+        let many: Vec<f64> = (1..=30).map(f64::from).collect();
+        assert_eq!(interval(&many), (10.0, 21.0));
+    }
+
+    /// Every bar is for a row that is measured, and tells what it asks for.
+    #[test]
+    fn bars_are_for_rows() {
+        for bar in BARS {
+            assert!(bar.row == ANY_ROW || rows::ROWS.contains(&bar.row), "{}", bar.row);
+            assert!(bar.told().contains(" at "), "{}", bar.told());
+        }
+        assert_eq!(BARS[0].told(), "operations a second at least 2.5 × rocksdb");
+        assert_eq!(BARS[2].told(), "p99.99 at most 10 ms");
+    }
+}

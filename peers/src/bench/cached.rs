@@ -1,0 +1,101 @@
+//! Rows where all data fits the memory, settled and warmed.
+
+use super::child::Child;
+use super::distribution::{Chooser, Distribution};
+use super::drive::{Data, Job, Limit, Script};
+use super::engines::{Engine, Regime, Sees};
+use super::loads::SMALL;
+use super::plan::{BESIDE_PUTS_A_SECOND, ITEM_BYTES, MULTI_KEYS, SCAN_ITEMS};
+use super::rows;
+use crate::engines::Answer;
+
+/// Times that every item is got before the first row: a cache may want to see a block twice.
+const WARM_PASSES: u64 = 2;
+
+/// Threads that warm.
+const WARM_THREADS: u64 = 2;
+
+fn warm(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
+    for pass in 0..WARM_PASSES {
+        let job = Job {
+            threads: WARM_THREADS,
+            limit: Limit::operations(u64::MAX),
+            seed: pass,
+            ..child.job(engine, "warming", Script::GetEach, data)
+        };
+        child.run(&job)?;
+    }
+    Ok(())
+}
+
+/// A row that chooses items, told.
+pub(super) fn read(
+    child: &Child<'_>,
+    row: &str,
+    name: &str,
+    job: Job<'_>,
+    distribution: Distribution,
+) -> Answer<()> {
+    let chooser = Chooser::new(distribution, job.data.count, child.options.seed);
+    let (measured, _) = child.run(&Job { chooser: Some(chooser), ..job })?;
+    child.tell(row, name, measured)
+}
+
+/// Overwrites until a write buffer is half full; whether the store has one.
+pub(super) fn half_fill(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<bool> {
+    let Some(bytes) = engine.write_buffer_bytes() else { return Ok(false) };
+    let job = Job {
+        sees: Sees::Latest,
+        limit: Limit::operations((bytes / 2 / ITEM_BYTES).max(1)),
+        chooser: Some(Chooser::new(Distribution::Uniform, data.count, child.options.seed)),
+        ..child.job(engine, "half a write buffer", Script::Overwrite, data)
+    };
+    child.run(&job)?;
+    Ok(true)
+}
+
+pub(super) fn cached(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.small_items();
+    let data = child.data(items, items);
+    let engine = child.open(SMALL, Regime::Cached)?;
+    child.settle(&*engine)?;
+    warm(child, &*engine, &data)?;
+    let uniform = Distribution::Uniform;
+    let job = |row, script| child.job(&*engine, row, script, &data);
+    read(child, rows::GET, SMALL, job(rows::GET, Script::Get), uniform)?;
+    read(child, rows::GET_ZIPF, SMALL, job(rows::GET_ZIPF, Script::Get), Distribution::Zipf)?;
+    let two = Job { threads: 2, ..job(rows::GET_TWO, Script::Get) };
+    read(child, rows::GET_TWO, SMALL, two, uniform)?;
+    read(child, rows::GET_ABSENT, SMALL, job(rows::GET_ABSENT, Script::GetAbsent), uniform)?;
+    let multi = job(rows::MULTI, Script::MultiGet { keys: MULTI_KEYS });
+    read(child, rows::MULTI, SMALL, multi, uniform)?;
+    let scan = job(rows::SCAN, Script::Scan { items: SCAN_ITEMS });
+    read(child, rows::SCAN, SMALL, scan, uniform)?;
+    if child.contender.has_owned_iterator {
+        let owned = job(rows::SCAN_OWNED, Script::ScanOwned { items: SCAN_ITEMS });
+        read(child, rows::SCAN_OWNED, SMALL, owned, uniform)?;
+    }
+    read(child, rows::SEEK, SMALL, job(rows::SEEK, Script::Scan { items: 1 }), uniform)?;
+    if half_fill(child, &*engine, &data)? {
+        read(child, rows::GET_HALF, SMALL, job(rows::GET_HALF, Script::Get), uniform)?;
+    }
+    engine.close()
+}
+
+/// Gets of one thread beside one that puts at a rate.
+pub(super) fn beside(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.small_items();
+    let data = child.data(items, items);
+    let engine = child.open(SMALL, Regime::Cached)?;
+    child.settle(&*engine)?;
+    warm(child, &*engine, &data)?;
+    let job = Job {
+        sees: Sees::Latest,
+        beside: Some(BESIDE_PUTS_A_SECOND),
+        batch: child.contender.batch,
+        limit: Limit::time(2 * child.time),
+        ..child.job(&*engine, rows::BESIDE, Script::Get, &data)
+    };
+    read(child, rows::BESIDE, SMALL, job, Distribution::Uniform)?;
+    engine.close()
+}

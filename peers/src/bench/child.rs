@@ -1,0 +1,194 @@
+//! What a child does: one stage of one store, each row told on standard output when it is measured.
+//!
+//! A process of its own, so that resident memory and processor time are that store's alone.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::drive::{Data, Job, Limit, Ran, Script};
+use super::engines::{Contender, Engine, Regime, Sees, Settings, contender};
+use super::keys::Permutation;
+use super::measure::{self, Moment};
+use super::numbering::Numbering;
+use super::plan::{Group, Plan, Stage};
+use super::results::{Line, Measured};
+use super::{cached, cold, limits, loads, mixes, process, queue, rows, space};
+use crate::engines::{Answer, Until, told};
+
+/// What a child is told; also how it is started.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ChildOptions {
+    pub(super) store: String,
+    pub(super) group: Group,
+    pub(super) stage: Stage,
+    /// Where all stores are.
+    pub(super) directory: PathBuf,
+    #[arg(long)]
+    pub(super) run: u64,
+    #[arg(long)]
+    pub(super) scale: f64,
+    #[arg(long)]
+    pub(super) seconds: f64,
+    #[arg(long)]
+    pub(super) seed: u64,
+    /// A group that holds its memory, page cache included.
+    #[arg(long)]
+    pub(super) limited: Option<PathBuf>,
+}
+
+/// The command of a child.
+pub(crate) fn child(options: &ChildOptions) -> Answer<()> {
+    if let Some(group) = &options.limited {
+        limits::enter(group)?;
+    }
+    let child = Child {
+        options,
+        contender: contender(&options.store)?,
+        plan: Plan { scale: options.scale },
+        time: Duration::from_secs_f64(options.seconds),
+    };
+    match options.stage {
+        Stage::Load => loads::load(&child),
+        Stage::EnsureBig => loads::ensure(&child, loads::BIG, child.plan.big_items()),
+        Stage::Cold => cold::cold(&child),
+        Stage::ReopenWrite => cold::reopen_write(&child),
+        Stage::Reopen => cold::reopen(&child),
+        Stage::Fill => loads::fill(&child),
+        Stage::MakeSmall => loads::make(&child, loads::SMALL, child.plan.small_items()),
+        Stage::EnsureSmall => loads::ensure(&child, loads::SMALL, child.plan.small_items()),
+        Stage::Cached => cached::cached(&child),
+        Stage::Beside => cached::beside(&child),
+        Stage::Mixgraph => mixes::mixgraph(&child),
+        Stage::Queue => queue::queue(&child),
+        Stage::Synced => mixes::synced(&child),
+        Stage::Ycsb => mixes::ycsb(&child),
+        Stage::Space => space::space(&child),
+    }
+}
+
+/// One stage of one store.
+pub(super) struct Child<'a> {
+    pub(super) options: &'a ChildOptions,
+    pub(super) contender: Contender,
+    pub(super) plan: Plan,
+    /// Of a row that ends by the clock.
+    pub(super) time: Duration,
+}
+
+impl Child<'_> {
+    /// Where a store of this name is.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.options.directory.join(self.contender.name).join(name)
+    }
+
+    /// Removes a store, and what says that it was made.
+    pub(super) fn remove(&self, name: &str) -> Answer<()> {
+        let remove = |path: PathBuf| match std::fs::symlink_metadata(&path) {
+            Ok(about) if about.is_dir() => std::fs::remove_dir_all(path),
+            Ok(_) => std::fs::remove_file(path),
+            Err(_) => Ok(()),
+        };
+        remove(self.made(name)).map_err(told)?;
+        remove(self.path(name)).map_err(told)
+    }
+
+    /// A file that says what a store was made with.
+    pub(super) fn made(&self, name: &str) -> PathBuf {
+        self.path(name).with_extension("made")
+    }
+
+    pub(super) fn settings(&self, regime: Regime, until: Until) -> Settings {
+        Settings { memory_bytes: self.options.stage.memory_bytes(self.plan), until, regime }
+    }
+
+    pub(super) fn open(&self, name: &str, regime: Regime) -> Answer<Box<dyn Engine>> {
+        self.open_until(name, regime, Until::Buffered)
+    }
+
+    pub(super) fn open_until(&self, name: &str, regime: Regime, until: Until) -> Answer<Box<dyn Engine>> {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(told)?;
+        (self.contender.open)(&path, &self.settings(regime, until))
+    }
+
+    /// Items in random order, of which so many are in.
+    pub(super) fn data(&self, count: u64, bound: u64) -> Data {
+        let order = Permutation::new(bound, self.options.seed);
+        Data { numbering: Numbering::Random(order), count, is_dense: count == bound }
+    }
+
+    /// The seed of a row: another for each row and run, the same for every store.
+    pub(super) fn seed(&self, row: &str) -> u64 {
+        xxh3_64(row.as_bytes()) ^ self.options.seed ^ self.options.run << 48
+    }
+
+    /// A row with one thread, that ends by the clock, where nobody writes.
+    pub(super) fn job<'e>(&self, engine: &'e dyn Engine, row: &str, script: Script, data: &Data) -> Job<'e> {
+        Job {
+            name: format!("{} {row}", self.contender.name),
+            engine,
+            batch: if script.is_batched() { self.contender.batch } else { 1 },
+            script,
+            data: data.clone(),
+            chooser: None,
+            sees: Sees::Still,
+            threads: 1,
+            limit: Limit::time(self.time),
+            seed: self.seed(row),
+            beside: None,
+        }
+    }
+
+    /// Runs a row, without telling it.
+    pub(super) fn run(&self, job: &Job<'_>) -> Answer<(Measured, Ran)> {
+        let (mut measured, ran) = measure::run(job)?;
+        measured.operations_a_latency = match job.script {
+            Script::MultiGet { keys } => keys,
+            _ => job.batch,
+        };
+        Ok((measured, ran))
+    }
+
+    /// Waits until background work is finished; for how long, in seconds.
+    pub(super) fn settle(&self, engine: &dyn Engine) -> Answer<f64> {
+        let started = Instant::now();
+        engine.settle()?;
+        Ok(started.elapsed().as_secs_f64())
+    }
+
+    /// Settles after puts, and says what they cost together.
+    pub(super) fn settle_puts(
+        &self,
+        engine: &dyn Engine,
+        measured: &mut Measured,
+        before: &Moment,
+        items: u64,
+    ) -> Answer<()> {
+        measured.more.insert(rows::SETTLE_S.to_owned(), self.settle(engine)?);
+        measure::amplified(measured, before, &Moment::now(engine.counts()), items);
+        Ok(())
+    }
+
+    /// Bytes on disk of a store, of its tables alone or of everything.
+    pub(super) fn disk_bytes(&self, path: &Path) -> Answer<Option<(u64, u64)>> {
+        let Some(peer) = self.contender.peer() else { return Ok(None) };
+        let bytes = process::disk_bytes(path, peer.class)?;
+        Ok(Some((bytes.get(self.contender.tables).copied().unwrap_or(0), bytes.values().sum())))
+    }
+
+    /// Tells a row of the store of this name.
+    pub(super) fn tell(&self, row: &str, name: &str, mut measured: Measured) -> Answer<()> {
+        measured.run = self.options.run;
+        measured.group = self.options.group.name();
+        measured.row = row.to_owned();
+        measured.store = self.contender.name.to_owned();
+        measured.memory_bytes = self.options.stage.memory_bytes(self.plan);
+        measured.disk_bytes = self.disk_bytes(&self.path(name))?.map(|(_, all)| all);
+        let line = serde_json::to_string(&Line::Measured(Box::new(measured))).map_err(told)?;
+        println!("{line}");
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! Rows where the data is many times the memory, and the first get after a kill.
+
+use std::time::Instant;
+
+use super::cached::{half_fill, read};
+use super::child::Child;
+use super::distribution::{Chooser, Distribution};
+use super::drive::{Data, Job, Limit, Script};
+use super::engines::{Engine, Found, Regime, Sees};
+use super::loads::BIG;
+use super::measure::{self, Moment};
+use super::plan::{ITEM_BYTES, MULTI_KEYS, SCAN_ITEMS, SHAPE};
+use super::record::{Expected, Record};
+use super::{process, rows};
+use crate::engines::{Answer, told};
+
+/// Of a store that has no write buffer: what is written before the kill, as much as half of the largest.
+const WRITTEN_BYTES: u64 = 32 << 20;
+
+/// Says so if the page cache cannot be dropped.
+fn forget() {
+    if let Err(why) = process::drop_page_cache() {
+        eprintln!("    {why}");
+    }
+}
+
+pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.big_items();
+    let data = child.data(items, items);
+    let engine = child.open(BIG, Regime::Cold)?;
+    child.settle(&*engine)?;
+    let uniform = Distribution::Uniform;
+    let one = |row, script| {
+        forget();
+        read(child, row, BIG, child.job(&*engine, row, script, &data), uniform)
+    };
+    one(rows::COLD_GET, Script::Get)?;
+    one(rows::COLD_ABSENT, Script::GetAbsent)?;
+    multi(child, &*engine, &data)?;
+    one(rows::COLD_SCAN, Script::Scan { items: SCAN_ITEMS })?;
+    all(child, &*engine, &data)?;
+    if half_fill(child, &*engine, &data)? {
+        one(rows::COLD_GET_HALF, Script::Get)?;
+    }
+    engine.close()
+}
+
+fn multi(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
+    forget();
+    let chooser = Chooser::new(Distribution::Uniform, data.count, child.options.seed);
+    let script = Script::MultiGet { keys: MULTI_KEYS };
+    let job = Job { chooser: Some(chooser), ..child.job(engine, rows::COLD_MULTI, script, data) };
+    let (mut measured, _) = child.run(&job)?;
+    if child.contender.name == "rocksdb" && !process::has_ring() {
+        measured.remarks.push("RocksDB was told to use io_uring, and has none".to_owned());
+    }
+    child.tell(rows::COLD_MULTI, BIG, measured)
+}
+
+fn all(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
+    forget();
+    let limit = Limit::operations(data.count);
+    let job = Job { limit, ..child.job(engine, rows::COLD_ALL, Script::All, data) };
+    let (measured, _) = child.run(&job)?;
+    child.tell(rows::COLD_ALL, BIG, measured)
+}
+
+/// Half a write buffer of overwrites, then the end of the process: nothing is closed, nothing synced.
+pub(super) fn reopen_write(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.big_items();
+    let data = child.data(items, items);
+    let engine = child.open(BIG, Regime::Cold)?;
+    child.settle(&*engine)?;
+    let bytes = engine.write_buffer_bytes().map_or(WRITTEN_BYTES, |bytes| bytes / 2);
+    let written = (bytes / ITEM_BYTES).max(1);
+    let job = Job {
+        sees: Sees::Latest,
+        limit: Limit::operations(written),
+        chooser: Some(Chooser::new(Distribution::Uniform, items, child.options.seed)),
+        ..child.job(&*engine, rows::REOPEN, Script::Overwrite, &data)
+    };
+    child.run(&job)?;
+    std::fs::write(child.path(BIG).with_extension("written"), written.to_string()).map_err(told)?;
+    std::process::abort();
+}
+
+/// From before the opening to after the first get, with nothing of the files in the page cache.
+pub(super) fn reopen(child: &Child<'_>) -> Answer<()> {
+    let written = std::fs::read_to_string(child.path(BIG).with_extension("written")).map_err(told)?;
+    let log_items: f64 = written.parse().map_err(told)?;
+    forget();
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    SHAPE.key(0, &mut key);
+    let before = Moment::now(super::engines::Counts::default());
+    let started = Instant::now();
+    let engine = child.open(BIG, Regime::Cold)?;
+    let found = engine.reader(Sees::Latest)?.get(&key, &mut value)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let after = Moment::now(engine.counts());
+    let mut record = Record::new()?;
+    record.take(1, (seconds * 1e9) as u64);
+    if found != Found::Unasked {
+        record.check(SHAPE, &key, (found, &value), Expected::Value, &mut Vec::new());
+    }
+    let mut measured = measure::row(&record, seconds, &before, &after);
+    measured.more.insert(rows::LOG_ITEMS.to_owned(), log_items);
+    child.tell(rows::REOPEN, BIG, measured)?;
+    engine.close()
+}

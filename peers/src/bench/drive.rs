@@ -1,0 +1,243 @@
+//! A row's threads: which request comes next, asking, timing, checking the answer.
+//!
+//! 1. The same seed gives the same requests, whichever store is asked.
+//! 2. Only the store's call is timed; making keys and values and checking answers is not, but counts in the
+//!    rate, as it does in the row of `null`.
+//! 3. An answer that cannot be is counted as wrong, never passed over.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::distribution::Chooser;
+use super::engines::{Engine, Sees};
+use super::mixgraph::Mixgraph;
+use super::numbering::Numbering;
+use super::plan::{ITEM_BYTES, VALUE_BYTES};
+use super::process::Memory;
+use super::record::Record;
+use super::worker::Worker;
+use super::ycsb::Core;
+use crate::engines::Answer;
+
+/// Items a loading thread takes at a time, unless a batch has more.
+pub(super) const LOAD_CHUNK: u64 = 64;
+
+/// Between two looks at the threads: their memory, and whether it is time to say how far they are.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Between two words of progress.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// What the threads do.
+#[derive(Clone, Debug)]
+pub(super) enum Script {
+    /// Puts the items that are not in yet, up to this one.
+    Load {
+        end: u64,
+    },
+    /// Puts again the items at these places of another random order.
+    Rewrite {
+        from: u64,
+        to: u64,
+    },
+    Overwrite,
+    Get,
+    /// Every item, in another random order.
+    GetEach,
+    GetAbsent,
+    MultiGet {
+        keys: u64,
+    },
+    Scan {
+        items: u64,
+    },
+    ScanOwned {
+        items: u64,
+    },
+    All,
+    Ycsb(Core),
+    Mixgraph(Mixgraph),
+}
+
+impl Script {
+    /// Whether its puts may be committed many at a time.
+    pub(super) fn is_batched(&self) -> bool {
+        matches!(self, Script::Load { .. } | Script::Rewrite { .. } | Script::Overwrite)
+    }
+}
+
+/// The items of a store: numbered in the order they are put, the first `count` of them in.
+#[derive(Clone, Debug)]
+pub(super) struct Data {
+    pub(super) numbering: Numbering,
+    pub(super) count: u64,
+    /// Whether the numbers of all keys are those below `count`, so that scans can be counted.
+    pub(super) is_dense: bool,
+}
+
+/// When a row ends: whichever is first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    /// Of all threads together.
+    pub(super) operations: u64,
+    pub(super) time: Option<Duration>,
+}
+
+impl Limit {
+    pub(super) fn operations(operations: u64) -> Limit {
+        Limit { operations, time: None }
+    }
+
+    pub(super) fn time(time: Duration) -> Limit {
+        Limit { operations: u64::MAX, time: Some(time) }
+    }
+}
+
+/// A row, ready to run; shared by its threads.
+pub(super) struct Job<'a> {
+    /// As it is told while it runs.
+    pub(super) name: String,
+    pub(super) engine: &'a dyn Engine,
+    pub(super) script: Script,
+    pub(super) data: Data,
+    /// `None` where the script needs none.
+    pub(super) chooser: Option<Chooser>,
+    pub(super) sees: Sees,
+    pub(super) threads: u64,
+    pub(super) limit: Limit,
+    /// Puts that are committed together, where the script allows it.
+    pub(super) batch: u64,
+    pub(super) seed: u64,
+    /// Puts a second of one more thread.
+    pub(super) beside: Option<u64>,
+}
+
+/// What the threads share while they run.
+pub(super) struct Shared {
+    pub(super) started: Instant,
+    pub(super) done: AtomicU64,
+    pub(super) over: AtomicBool,
+    running: AtomicUsize,
+    /// The next item to load or insert, or the next place of an order.
+    pub(super) next: AtomicU64,
+    /// Items below this are in.
+    visible: AtomicU64,
+    /// Items above it that are in too.
+    landed: Mutex<BTreeSet<u64>>,
+}
+
+impl Shared {
+    fn new(job: &Job<'_>) -> Shared {
+        let next = match job.script {
+            Script::Rewrite { from, .. } => from,
+            Script::GetEach => 0,
+            _ => job.data.count,
+        };
+        Shared {
+            started: Instant::now(),
+            done: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            running: AtomicUsize::new(usize::try_from(job.threads).unwrap_or(1)),
+            next: AtomicU64::new(next),
+            visible: AtomicU64::new(job.data.count),
+            landed: Mutex::new(BTreeSet::new()),
+        }
+    }
+
+    /// Items that every reader may count on.
+    pub(super) fn count(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// The item is in; it counts once all before it are.
+    pub(super) fn land(&self, item: u64) {
+        let mut landed = self.landed.lock().expect("nobody panics with it");
+        landed.insert(item);
+        let mut visible = self.count();
+        while landed.remove(&visible) {
+            visible += 1;
+        }
+        self.visible.store(visible, Ordering::Release);
+    }
+}
+
+/// What the threads did.
+pub(super) struct Ran {
+    pub(super) record: Record,
+    /// Puts of the thread beside.
+    pub(super) beside: u64,
+    pub(super) seconds: f64,
+    /// Items that are in now.
+    pub(super) count: u64,
+    /// The most at any look.
+    pub(super) memory: Memory,
+}
+
+pub(super) fn run(job: &Job<'_>) -> Answer<Ran> {
+    let shared = Shared::new(job);
+    let (mut memory, mut said) = (Memory::now(), Instant::now());
+    let (record, beside, seconds) = std::thread::scope(|scope| {
+        let shared = &shared;
+        let beside = job.beside.map(|rate| scope.spawn(move || beside(job, shared, rate)));
+        let threads: Vec<_> =
+            (0..job.threads).map(|thread| scope.spawn(move || measured(job, shared, thread))).collect();
+        while shared.running.load(Ordering::Acquire) > 0 {
+            std::thread::park_timeout(LOOK.min(Duration::from_millis(5) + shared.started.elapsed() / 16));
+            memory = memory.or_more(Memory::now());
+            if said.elapsed() > SAY_EVERY {
+                eprintln!("    {}: {} so far", job.name, shared.done.load(Ordering::Relaxed));
+                said = Instant::now();
+            }
+        }
+        let mut record = Record::new()?;
+        let mut seconds: f64 = 0.0;
+        for thread in threads {
+            let (one, ended) = thread.join().map_err(|_| "a thread panicked")??;
+            record.add(one)?;
+            seconds = seconds.max(ended.duration_since(shared.started).as_secs_f64());
+        }
+        let beside = beside.map(|thread| thread.join().map_err(|_| "the thread beside panicked")?);
+        Ok::<_, String>((record, beside.transpose()?.unwrap_or(0), seconds))
+    })?;
+    Ok(Ran { record, beside, seconds, count: shared.count(), memory })
+}
+
+/// One thread's part, and when it ended.
+fn measured(job: &Job<'_>, shared: &Shared, thread: u64) -> Answer<(Record, Instant)> {
+    let outcome = Worker::new(job, shared, thread).and_then(|mut worker| {
+        worker.run()?;
+        Ok((worker.into_record(), Instant::now()))
+    });
+    if shared.running.fetch_sub(1, Ordering::AcqRel) == 1 || outcome.is_err() {
+        shared.over.store(true, Ordering::Relaxed);
+    }
+    outcome
+}
+
+/// Puts at a rate until the others are done; how many.
+fn beside(job: &Job<'_>, shared: &Shared, a_second: u64) -> Answer<u64> {
+    let mut worker = Worker::new(job, shared, job.threads)?;
+    while !shared.over.load(Ordering::Relaxed) {
+        let due = worker.operations() as f64 / a_second as f64;
+        let ahead = due - shared.started.elapsed().as_secs_f64();
+        if ahead > 0.0 {
+            std::thread::sleep(Duration::from_secs_f64(ahead.min(0.01)));
+        } else {
+            worker.overwrite()?;
+        }
+    }
+    Ok(worker.operations())
+}
+
+/// One thread's share of a whole.
+pub(super) fn share(whole: u64, thread: u64, threads: u64) -> u64 {
+    whole / threads + u64::from(thread < whole % threads)
+}
+
+/// Keys and values of so many items.
+pub(super) fn live_bytes(items: u64) -> u64 {
+    debug_assert_eq!(ITEM_BYTES as usize, super::plan::SHAPE.key_bytes + VALUE_BYTES);
+    items * ITEM_BYTES
+}

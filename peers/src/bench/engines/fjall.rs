@@ -1,0 +1,165 @@
+//! fjall: a cache and write buffers within the total; files are read through the page cache.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fjall::config::{CompressionPolicy, HashRatioPolicy};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::{Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values};
+use crate::engines::{Answer, Until, told};
+
+pub(super) const CONTENDER: Contender = Contender {
+    name: "fjall",
+    label: "fjall",
+    settings: "write buffers of M / 16 (at most 64 MiB), a cache of M less three of them; a hash index \
+               in data blocks; worker threads = cores; no compression. It reads through the page cache, \
+               which comes beside M",
+    tables: "table",
+    batch: 1,
+    uses_page_cache: true,
+    has_owned_iterator: false,
+    open,
+};
+
+/// Its recommendation.
+const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
+
+/// Items to a slot of a block's hash index.
+const HASH_RATIO: f32 = 0.75;
+
+/// Background work is taken for finished after so long without any: there is nothing to wait for.
+const QUIET: Duration = Duration::from_secs(1);
+
+struct Fjall {
+    db: Database,
+    items: Keyspace,
+    until: Until,
+    buffer_bytes: u64,
+}
+
+fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
+    let buffer_bytes = (settings.memory_bytes / 16).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end());
+    let db = Database::builder(directory)
+        .cache_size(settings.memory_bytes.saturating_sub(3 * buffer_bytes))
+        .journal_compression(CompressionType::None)
+        .open()
+        .map_err(told)?;
+    let options = || {
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(buffer_bytes)
+            .data_block_hash_ratio_policy(HashRatioPolicy::all(HASH_RATIO))
+            .data_block_compression_policy(CompressionPolicy::disabled())
+    };
+    let items = db.keyspace("items", options).map_err(told)?;
+    Ok(Box::new(Fjall { db, items, until: settings.until, buffer_bytes }))
+}
+
+impl Fjall {
+    fn persist(&self) -> Answer<()> {
+        match self.until {
+            Until::Synced => self.db.persist(PersistMode::SyncData).map_err(told),
+            Until::Buffered => Ok(()),
+        }
+    }
+}
+
+impl Engine for Fjall {
+    fn put(&self, key: &[u8], value: &[u8]) -> Answer<()> {
+        self.items.insert(key, value).map_err(told)?;
+        self.persist()
+    }
+
+    fn write(&self, changes: &Changes) -> Answer<()> {
+        let mut batch = self.db.batch();
+        for (key, value) in changes.iter() {
+            match value {
+                Some(value) => batch.insert(&self.items, key, value),
+                None => batch.remove(&self.items, key),
+            }
+        }
+        batch.commit().map_err(told)?;
+        self.persist()
+    }
+
+    fn reader(&self, _: Sees) -> Answer<Box<dyn Reader + '_>> {
+        Ok(Box::new(FjallReader { items: &self.items }))
+    }
+
+    fn settle(&self) -> Answer<()> {
+        self.items.rotate_memtable_and_wait().map_err(told)?;
+        let mut quiet_since = Instant::now();
+        let mut completed = self.db.compactions_completed();
+        while quiet_since.elapsed() < QUIET {
+            std::thread::sleep(QUIET / 50);
+            let is_busy = self.db.outstanding_flushes() > 0 || self.db.active_compactions() > 0;
+            if is_busy || self.db.compactions_completed() != completed {
+                quiet_since = Instant::now();
+                completed = self.db.compactions_completed();
+            }
+        }
+        Ok(())
+    }
+
+    fn compact(&mut self) -> Answer<Compacted> {
+        self.items.rotate_memtable_and_wait().map_err(told)?;
+        self.items.major_compact().map_err(told)?;
+        Ok(Compacted::InPlace)
+    }
+
+    fn write_buffer_bytes(&self) -> Option<u64> {
+        Some(self.buffer_bytes)
+    }
+
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
+
+    fn close(self: Box<Self>) -> Answer<()> {
+        Ok(())
+    }
+}
+
+struct FjallReader<'a> {
+    items: &'a Keyspace,
+}
+
+impl FjallReader<'_> {
+    fn walk(iterator: fjall::Iter, items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        let mut count = 0;
+        for item in iterator.take(usize::try_from(items_max).unwrap_or(usize::MAX)) {
+            let (key, value) = item.into_inner().map_err(told)?;
+            look(&key, &value);
+            count += 1;
+        }
+        Ok(Some(count))
+    }
+}
+
+impl Reader for FjallReader<'_> {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Answer<Found> {
+        let found = self.items.get(key).map_err(told)?;
+        value.clear();
+        value.extend_from_slice(found.as_deref().unwrap_or_default());
+        Ok(if found.is_some() { Found::Value } else { Found::Nothing })
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], values: &mut Values) -> Answer<()> {
+        for key in keys {
+            values.push(self.items.get(key).map_err(told)?.as_deref());
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        FjallReader::walk(self.items.range(from..), items_max, look)
+    }
+
+    fn scan_owned(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        self.scan(from, items_max, look)
+    }
+
+    fn all(&mut self, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        FjallReader::walk(self.items.iter(), u64::MAX, look)
+    }
+}

@@ -1,0 +1,96 @@
+//! No store: what the driver itself costs.
+
+use std::path::Path;
+
+use super::super::plan::{SCAN_ITEMS, SHAPE, VALUE_BYTES};
+use super::{Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values};
+use crate::engines::Answer;
+
+pub(super) const CONTENDER: Contender = Contender {
+    name: "null",
+    label: "null",
+    settings: "nobody is asked; keys, values, clock and counting remain",
+    tables: "",
+    batch: 1,
+    uses_page_cache: false,
+    has_owned_iterator: true,
+    open: |_: &Path, _: &Settings| Ok(Box::new(Null)),
+};
+
+struct Null;
+
+/// Answers nothing but scans, with items that are made once: what looking at them costs is the driver's too.
+struct NullReader {
+    items: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl NullReader {
+    fn new() -> NullReader {
+        let item = |number| {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            SHAPE.key(number, &mut key);
+            SHAPE.value(&key, VALUE_BYTES, &mut value);
+            (key, value)
+        };
+        NullReader { items: (0..SCAN_ITEMS).map(item).collect() }
+    }
+}
+
+impl Engine for Null {
+    fn put(&self, _: &[u8], _: &[u8]) -> Answer<()> {
+        Ok(())
+    }
+
+    fn write(&self, _: &Changes) -> Answer<()> {
+        Ok(())
+    }
+
+    fn reader(&self, _: Sees) -> Answer<Box<dyn Reader + '_>> {
+        Ok(Box::new(NullReader::new()))
+    }
+
+    fn settle(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    fn compact(&mut self) -> Answer<Compacted> {
+        Ok(Compacted::No)
+    }
+
+    fn write_buffer_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
+
+    fn close(self: Box<Self>) -> Answer<()> {
+        Ok(())
+    }
+}
+
+impl Reader for NullReader {
+    fn get(&mut self, _: &[u8], _: &mut Vec<u8>) -> Answer<Found> {
+        Ok(Found::Unasked)
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], values: &mut Values) -> Answer<()> {
+        keys.iter().for_each(|_| values.push_unasked());
+        Ok(())
+    }
+
+    fn scan(&mut self, _: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        let count = usize::try_from(items_max).unwrap_or(usize::MAX);
+        self.items.iter().take(count).for_each(|(key, value)| look(key, value));
+        Ok(None)
+    }
+
+    fn scan_owned(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        self.scan(from, items_max, look)
+    }
+
+    fn all(&mut self, _: &mut Look<'_>) -> Answer<Option<u64>> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,145 @@
+//! Trine: a total of memory, and nothing else.
+
+use std::path::Path;
+
+use trine::{Cursor, Db, Durability, Keyspace, Ordered};
+
+use super::{Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values};
+use crate::engines::{Answer, Until, told};
+
+pub(super) const CONTENDER: Contender = Contender {
+    name: "trine",
+    label: "Trine",
+    settings: "`memory_bytes` M and nothing else; tables past the page cache",
+    tables: "table",
+    batch: 1,
+    uses_page_cache: false,
+    has_owned_iterator: true,
+    open,
+};
+
+/// Write buffers there may be at once, of which "write buffers" tells the sum.
+const WRITE_BUFFERS: u64 = 3;
+
+struct Trine {
+    db: Db,
+    items: Keyspace<Ordered>,
+}
+
+fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
+    let durability = match settings.until {
+        Until::Synced => Durability::Sync,
+        Until::Buffered => Durability::Buffered,
+    };
+    let builder = Db::builder(directory).memory_bytes(settings.memory_bytes).durability(durability);
+    let db = builder.open().map_err(told)?;
+    let items = db.ordered("items").open().map_err(told)?;
+    Ok(Box::new(Trine { db, items }))
+}
+
+impl Engine for Trine {
+    fn put(&self, key: &[u8], value: &[u8]) -> Answer<()> {
+        self.items.put(key, value).map_err(told)
+    }
+
+    fn write(&self, changes: &Changes) -> Answer<()> {
+        let mut batch = self.db.batch();
+        for (key, value) in changes.iter() {
+            match value {
+                Some(value) => batch.put(&self.items, key, value),
+                None => batch.delete(&self.items, key),
+            }
+            .map_err(told)?;
+        }
+        batch.commit().map_err(told)
+    }
+
+    fn reader(&self, sees: Sees) -> Answer<Box<dyn Reader + '_>> {
+        let cursor = (sees == Sees::Still).then(|| self.items.cursor::<&[u8]>(..));
+        Ok(Box::new(TrineReader { items: &self.items, cursor }))
+    }
+
+    fn settle(&self) -> Answer<()> {
+        self.db.flush().map_err(told)?;
+        self.db.settle().map_err(told)
+    }
+
+    fn compact(&mut self) -> Answer<Compacted> {
+        self.db.compact().map_err(told)?;
+        Ok(Compacted::InPlace)
+    }
+
+    fn write_buffer_bytes(&self) -> Option<u64> {
+        let memory = self.db.stats().memory;
+        let buffers = memory.roles.iter().find(|role| role.name == "write buffers")?;
+        Some(buffers.limit_bytes / WRITE_BUFFERS)
+    }
+
+    fn counts(&self) -> Counts {
+        let stats = self.db.stats();
+        Counts {
+            log_bytes: Some(stats.write.log_bytes),
+            table_bytes: Some(stats.write.flush_bytes + stats.write.merge_write_bytes),
+            reads: Some((stats.io.device_reads, stats.io.device_read_bytes)),
+            delayed_ns: Some(stats.write.delayed_ns),
+        }
+    }
+
+    fn close(self: Box<Self>) -> Answer<()> {
+        self.db.close().map_err(told)
+    }
+}
+
+struct TrineReader<'a> {
+    items: &'a Keyspace<Ordered>,
+    /// Kept where nobody writes.
+    cursor: Option<Cursor>,
+}
+
+fn walk(cursor: &mut Cursor, items_max: u64, look: &mut Look<'_>) -> Answer<u64> {
+    let mut count = 0;
+    while count < items_max
+        && let Some((key, value)) = cursor.next().map_err(told)?
+    {
+        look(key, value);
+        count += 1;
+    }
+    Ok(count)
+}
+
+impl Reader for TrineReader<'_> {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Answer<Found> {
+        let found = self.items.get_into(key, value).map_err(told)?;
+        Ok(if found { Found::Value } else { Found::Nothing })
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], values: &mut Values) -> Answer<()> {
+        let found = self.items.multi_get(keys).map_err(told)?;
+        found.iter().for_each(|value| values.push(value.as_deref()));
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        match &mut self.cursor {
+            Some(cursor) => {
+                cursor.seek(from).map_err(told)?;
+                walk(cursor, items_max, look).map(Some)
+            }
+            None => walk(&mut self.items.cursor(from..), items_max, look).map(Some),
+        }
+    }
+
+    fn scan_owned(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        let mut count = 0;
+        for item in self.items.range(from..).take(usize::try_from(items_max).unwrap_or(usize::MAX)) {
+            let (key, value) = item.map_err(told)?;
+            look(&key, &value);
+            count += 1;
+        }
+        Ok(Some(count))
+    }
+
+    fn all(&mut self, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        walk(&mut self.items.cursor::<&[u8]>(..), u64::MAX, look).map(Some)
+    }
+}

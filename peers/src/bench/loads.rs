@@ -1,0 +1,95 @@
+//! Stages that make a store: in random order, in the order of keys.
+
+use std::path::Path;
+
+use super::child::Child;
+use super::distribution::{Chooser, Distribution};
+use super::drive::{Data, Job, Limit, Script};
+use super::engines::{Engine, Regime, Sees};
+use super::measure::Moment;
+use super::numbering::Numbering;
+use super::results::Measured;
+use super::rows;
+use crate::engines::{Answer, told};
+
+/// Stores, each in a directory of its name.
+pub(super) const BIG: &str = "big";
+pub(super) const SMALL: &str = "small";
+const ORDERED: &str = "ordered";
+
+/// Puts so many items in the order of the data and settles; the row that it makes.
+pub(super) fn put_all(
+    child: &Child<'_>,
+    engine: &dyn Engine,
+    row: &str,
+    data: &Data,
+    end: u64,
+    threads: u64,
+) -> Answer<Measured> {
+    let before = Moment::now(engine.counts());
+    let job = Job {
+        sees: Sees::Latest,
+        threads,
+        limit: Limit::operations(u64::MAX),
+        ..child.job(engine, row, Script::Load { end }, data)
+    };
+    let (mut measured, _) = child.run(&job)?;
+    child.settle_puts(engine, &mut measured, &before, end - data.count)?;
+    Ok(measured)
+}
+
+/// The row of a load in random order; its store is left for what reads it.
+pub(super) fn load(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.big_items();
+    let measured = make_store(child, BIG, items)?;
+    child.tell(rows::LOAD, BIG, measured)
+}
+
+/// Makes a store anew, without a row.
+pub(super) fn make(child: &Child<'_>, name: &str, items: u64) -> Answer<()> {
+    make_store(child, name, items).map(drop)
+}
+
+fn make_store(child: &Child<'_>, name: &str, items: u64) -> Answer<Measured> {
+    child.remove(name)?;
+    let engine = child.open(name, Regime::Cached)?;
+    let measured = put_all(child, &*engine, rows::LOAD, &child.data(0, items), items, 1)?;
+    engine.close()?;
+    std::fs::write(child.made(name), made_with(child, items)).map_err(told)?;
+    Ok(measured)
+}
+
+/// Makes a store unless one is there, as another group left it.
+pub(super) fn ensure(child: &Child<'_>, name: &str, items: u64) -> Answer<()> {
+    let is_there =
+        |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text == made_with(child, items));
+    if is_there(&child.made(name)) { Ok(()) } else { make(child, name, items) }
+}
+
+fn made_with(child: &Child<'_>, items: u64) -> String {
+    format!("{items} items, seed {}\n", child.options.seed)
+}
+
+/// Puts in the order of keys, then a quarter as many random overwrites.
+pub(super) fn fill(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.big_items();
+    child.remove(ORDERED)?;
+    let engine = child.open(ORDERED, Regime::Cached)?;
+    let empty = Data { numbering: Numbering::Sequential, count: 0, is_dense: false };
+    let measured = put_all(child, &*engine, rows::FILLSEQ, &empty, items, 1)?;
+    child.tell(rows::FILLSEQ, ORDERED, measured)?;
+    let data = Data { count: items, is_dense: true, ..empty };
+    let overwrites = items / 4;
+    let before = Moment::now(engine.counts());
+    let job = Job {
+        sees: Sees::Latest,
+        limit: Limit::operations(overwrites),
+        chooser: Some(Chooser::new(Distribution::Uniform, items, child.options.seed)),
+        ..child.job(&*engine, rows::OVERWRITE, Script::Overwrite, &data)
+    };
+    let (mut measured, _) = child.run(&job)?;
+    child.settle_puts(&*engine, &mut measured, &before, overwrites)?;
+    child.tell(rows::OVERWRITE, ORDERED, measured)?;
+    engine.close()?;
+    child.remove(ORDERED)
+}

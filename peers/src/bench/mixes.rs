@@ -1,0 +1,95 @@
+//! Rows of mixed requests: mixgraph, YCSB; and synced puts.
+
+use super::cached::read;
+use super::child::Child;
+use super::distribution::{Chooser, Distribution};
+use super::drive::{Data, Job, Limit, Script};
+use super::engines::{Regime, Sees};
+use super::loads::{SMALL, put_all};
+use super::mixgraph::Mixgraph;
+use super::numbering::Numbering;
+use super::plan::SYNCED_WRITERS;
+use super::rows;
+use super::ycsb::Core;
+use crate::engines::{Answer, Until};
+
+const YCSB: &str = "ycsb";
+const FEW: &str = "few";
+
+/// Clients of YCSB.
+const CLIENTS: u64 = 2;
+
+/// YCSB's own order; D and E insert.
+const CORES: [(Core, &str); 6] = [
+    (Core::A, rows::YCSB_A),
+    (Core::B, rows::YCSB_B),
+    (Core::C, rows::YCSB_C),
+    (Core::F, rows::YCSB_F),
+    (Core::D, rows::YCSB_D),
+    (Core::E, rows::YCSB_E),
+];
+
+/// Its puts have lengths of their own: what reads the store after it must make it again.
+pub(super) fn mixgraph(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.small_items();
+    let data = child.data(items, items);
+    let engine = child.open(SMALL, Regime::Cold)?;
+    child.settle(&*engine)?;
+    let job = Job {
+        sees: Sees::Latest,
+        limit: Limit::time(2 * child.time),
+        ..child.job(
+            &*engine,
+            rows::MIXGRAPH,
+            Script::Mixgraph(Mixgraph::new(items, child.options.seed)),
+            &data,
+        )
+    };
+    let (mut measured, _) = child.run(&job)?;
+    measured.live_bytes = None;
+    child.tell(rows::MIXGRAPH, SMALL, measured)?;
+    engine.close()?;
+    child.remove(SMALL)
+}
+
+pub(super) fn ycsb(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.ycsb_items();
+    child.remove(YCSB)?;
+    let engine = child.open(YCSB, Regime::Cold)?;
+    let mut data = Data { numbering: Numbering::Scattered, count: 0, is_dense: false };
+    let measured = put_all(child, &*engine, rows::YCSB_LOAD, &data, items, CLIENTS)?;
+    child.tell(rows::YCSB_LOAD, YCSB, measured)?;
+    data.count = items;
+    for (core, row) in CORES {
+        child.settle(&*engine)?;
+        let job = Job {
+            sees: Sees::Latest,
+            threads: CLIENTS,
+            limit: Limit::time(2 * child.time),
+            chooser: Some(Chooser::new(core.distribution(), data.count, child.options.seed)),
+            ..child.job(&*engine, row, Script::Ycsb(core), &data)
+        };
+        let (measured, ran) = child.run(&job)?;
+        data.count = ran.count;
+        child.tell(row, YCSB, measured)?;
+    }
+    engine.close()?;
+    child.remove(YCSB)
+}
+
+/// Overwrites of few items that are durable one by one.
+pub(super) fn synced(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.synced_items();
+    child.remove(FEW)?;
+    let engine = child.open(FEW, Regime::Cached)?;
+    put_all(child, &*engine, rows::SYNCED, &child.data(0, items), items, 1)?;
+    engine.close()?;
+    let engine = child.open_until(FEW, Regime::Cached, Until::Synced)?;
+    let data = child.data(items, items);
+    for (row, threads) in [(rows::SYNCED, 1), (rows::SYNCED_MANY, SYNCED_WRITERS)] {
+        let job = child.job(&*engine, row, Script::Overwrite, &data);
+        read(child, row, FEW, Job { sees: Sees::Latest, batch: 1, threads, ..job }, Distribution::Uniform)?;
+    }
+    engine.close()?;
+    child.remove(FEW)
+}

@@ -1,0 +1,54 @@
+//! Trine beside other stores, measured: one driver, the same keys, values and streams of requests for all.
+//!
+//! 1. Each group of rows of each store is a process of its own; stores take turns group by group, and that is
+//!    done run by run, so that a machine that drifts does so for all.
+//! 2. What was measured is kept at once: ctrl-C, or a session that dies, loses one row at most.
+//! 3. Keys, values, distributions, mixes and the calibration of the device are those of `trine bench`: the
+//!    same files.
+
+mod cached;
+#[path = "../../../cli/src/bench/direct.rs"]
+mod direct;
+#[path = "../../../cli/src/bench/distribution.rs"]
+#[expect(dead_code, reason = "what this program does not use of a file of `trine bench`")]
+mod distribution;
+#[path = "../../../cli/src/bench/keys.rs"]
+mod keys;
+#[path = "../../../cli/src/bench/mixgraph.rs"]
+#[expect(dead_code, reason = "what this program does not use of a file of `trine bench`")]
+mod mixgraph;
+#[path = "../../../cli/src/bench/numbering.rs"]
+mod numbering;
+#[path = "../../../cli/src/bench/probe.rs"]
+#[expect(dead_code, reason = "what this program does not use of a file of `trine bench`")]
+mod probe;
+#[path = "../../../cli/src/bench/ycsb.rs"]
+mod ycsb;
+
+mod bars;
+mod child;
+mod cold;
+mod device;
+mod drive;
+mod engines;
+mod limits;
+mod loads;
+mod measure;
+mod mixes;
+mod page;
+mod parent;
+mod plan;
+mod process;
+mod queue;
+mod record;
+mod results;
+mod rows;
+mod space;
+mod table;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+pub(crate) use child::{ChildOptions, child};
+pub(crate) use page::page;
+pub(crate) use parent::{Options, run, show};

@@ -1,0 +1,244 @@
+//! The command: starts a child for each group of rows of each store, in turns, and keeps what they tell.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use clap::Args;
+
+use super::device::{self, calibrate};
+use super::engines::{Contender, contender, contenders};
+use super::limits::Limited;
+use super::plan::{Group, Plan, Stage};
+use super::results::{Begun, Failed, Line, Sink, Store};
+use super::{page, table};
+use crate::engines::{Answer, told};
+use crate::machine;
+
+/// What a store may have beside its total, as the bar of resident memory allows: the program itself among it.
+const BESIDE_BYTES: u64 = 64 << 20;
+
+/// What `bench` is told.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Only these stores; all that this build has otherwise, and `null`.
+    #[arg(long)]
+    store: Vec<String>,
+    /// Only these groups of rows.
+    #[arg(long)]
+    only: Vec<Group>,
+    #[arg(long, default_value_t = 3)]
+    runs: u64,
+    /// Of items and memory together.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// How long a row runs that ends by the clock; those of mixed requests run twice as long.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Stores are made in here, 30 GB of them at full scale; a temporary directory otherwise.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Each row is appended to this file when it is measured, for `results`.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Leaves the stores where they are, for groups that read what others load.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// The command `bench`.
+pub(crate) fn run(options: &Options) -> Answer<()> {
+    let stores = if options.store.is_empty() {
+        contenders()
+    } else {
+        options.store.iter().map(|name| contender(name)).collect::<Answer<Vec<Contender>>>()?
+    };
+    let groups = if options.only.is_empty() { Group::all().to_vec() } else { options.only.clone() };
+    let temporary;
+    let directory = match &options.dir {
+        Some(directory) => {
+            std::fs::create_dir_all(directory).map_err(told)?;
+            directory.as_path()
+        }
+        None => {
+            temporary = tempfile::Builder::new().prefix("peers-bench-").tempdir().map_err(told)?;
+            temporary.path()
+        }
+    };
+    let mut bench = Bench { options, directory, sink: Sink::new(options.json.as_deref())? };
+    bench.begin(&stores)?;
+    for run in 1..=options.runs {
+        bench.calibrate(run, false)?;
+        for group in &groups {
+            for store in turn(&stores, run) {
+                bench.group(run, *group, store)?;
+            }
+        }
+        bench.calibrate(run, true)?;
+        if !options.keep {
+            bench.remove_stores(&stores)?;
+        }
+    }
+    println!("{}", table::tables(&bench.sink.lines));
+    Ok(())
+}
+
+/// The command `show`: the tables of what was measured, also by a run that did not come to its end.
+pub(crate) fn show(results: &[PathBuf]) -> Answer<()> {
+    println!("{}", table::tables(&page::read(results)?));
+    Ok(())
+}
+
+/// The stores in the order of a run: each run begins with another.
+fn turn(stores: &[Contender], run: u64) -> impl Iterator<Item = &Contender> {
+    let first = usize::try_from(run - 1).unwrap_or(0) % stores.len().max(1);
+    stores[first..].iter().chain(&stores[..first])
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    directory: &'a Path,
+    sink: Sink,
+}
+
+impl Bench<'_> {
+    fn begin(&mut self, stores: &[Contender]) -> Answer<()> {
+        let mut remarks = Vec::new();
+        let plan = Plan { scale: self.options.scale };
+        if !plan.keeps_ratios() {
+            remarks
+                .push("at this scale some rows have more memory for their data than they should".to_owned());
+        }
+        if let Err(why) = Limited::new(BESIDE_BYTES) {
+            remarks.push(format!("the page cache of cold rows is not held to their memory: {why}"));
+        }
+        if let Err(why) = super::process::drop_page_cache() {
+            remarks.push(why);
+        }
+        let machine = machine::about();
+        let store = |one: &Contender| Store {
+            name: one.name.to_owned(),
+            label: one.label.to_owned(),
+            versions: one.versions(),
+            settings: one.settings.to_owned(),
+        };
+        remarks.iter().for_each(|remark| eprintln!("{remark}"));
+        self.sink.push(Line::Begun(Begun {
+            date: machine.date,
+            machine: machine.machine,
+            command: machine.command,
+            seed: self.options.seed,
+            scale: self.options.scale,
+            stores: stores.iter().map(store).collect(),
+            remarks,
+        }))
+    }
+
+    fn calibrate(&mut self, run: u64, is_after: bool) -> Answer<()> {
+        let (scale, seed) = (self.options.scale, self.options.seed);
+        eprintln!("run {run} of {}: the device", self.options.runs);
+        let after = calibrate(self.directory, scale, seed, run, is_after)?;
+        let is_before = |line: &&Line| matches!(line, Line::Device(one) if one.run == run && !one.is_after);
+        if let Some(Line::Device(before)) = self.sink.lines.iter().rev().find(is_before) {
+            let moved = device::moved(before, &after);
+            if is_after && !moved.is_empty() {
+                eprintln!("run {run}: the device MOVED: {}", moved.join(", "));
+            }
+        }
+        self.sink.push(Line::Device(after))
+    }
+
+    /// The processes of a group; one that fails ends the group for its store.
+    fn group(&mut self, run: u64, group: Group, store: &Contender) -> Answer<()> {
+        for stage in group.stages() {
+            eprintln!("run {run} of {}: {}, {}", self.options.runs, stage.name(), store.name);
+            if let Err(why) = self.stage(run, group, *stage, store) {
+                eprintln!("    FAILED: {why}");
+                let failed = Failed { run, group: group.name(), store: store.name.to_owned(), why };
+                return self.sink.push(Line::Failed(failed));
+            }
+        }
+        Ok(())
+    }
+
+    fn stage(&mut self, run: u64, group: Group, stage: Stage, store: &Contender) -> Answer<()> {
+        let limited = (stage.is_cold() && store.uses_page_cache)
+            .then(|| Limited::new(stage.memory_bytes(Plan { scale: self.options.scale }) + BESIDE_BYTES));
+        // Why there is none was told at the beginning.
+        let limited = limited.and_then(Result::ok);
+        let mut command = Command::new(std::env::current_exe().map_err(told)?);
+        command.args(["bench-child", store.name, &group.name(), &stage.name()]);
+        command.arg(self.directory);
+        let Options { scale, seconds, seed, .. } = self.options;
+        command.args([format!("--run={run}"), format!("--seed={seed}")]);
+        command.args([format!("--scale={scale}"), format!("--seconds={seconds}")]);
+        if let Some(limited) = &limited {
+            command.arg("--limited").arg(limited.path());
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(told)?;
+        let output = child.stdout.take().ok_or("the child has no output")?;
+        let mut kept = Ok(());
+        for line in BufReader::new(output).lines() {
+            let line = serde_json::from_str(&line.map_err(told)?).map_err(told)?;
+            eprintln!("    {}", table::brief(&line));
+            kept = kept.and(self.sink.push(line));
+        }
+        let status = child.wait().map_err(told)?;
+        kept.and(judge(stage, status))
+    }
+
+    /// What this program made, and nothing else of the directory.
+    fn remove_stores(&self, stores: &[Contender]) -> Answer<()> {
+        for store in stores {
+            let path = self.directory.join(store.name);
+            if path.exists() {
+                std::fs::remove_dir_all(path).map_err(told)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn judge(stage: Stage, status: ExitStatus) -> Answer<()> {
+    let was_killed = status.code().is_none();
+    if status.success() != stage.ends_killed() && was_killed == stage.ends_killed() {
+        return Ok(());
+    }
+    Err(format!("its process ended with {status}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    /// Only a stage that kills itself may end by a signal, and it must.
+    #[test]
+    fn ends_are_judged() {
+        let (done, failed, killed) =
+            (ExitStatus::from_raw(0), ExitStatus::from_raw(1 << 8), ExitStatus::from_raw(6));
+        assert!(judge(Stage::Cold, done).is_ok() && judge(Stage::ReopenWrite, killed).is_ok());
+        for (stage, status) in [
+            (Stage::Cold, failed),
+            (Stage::Cold, killed),
+            (Stage::ReopenWrite, done),
+            (Stage::ReopenWrite, failed),
+        ] {
+            assert!(judge(stage, status).is_err(), "{stage:?} {status}");
+        }
+    }
+
+    /// Each run begins with another store, and has all.
+    #[test]
+    fn stores_take_turns() {
+        let stores = contenders();
+        let names = |run| turn(&stores, run).map(|one| one.name).collect::<Vec<&str>>();
+        assert_eq!((names(1)[0], names(2)[0]), (stores[0].name, stores[1].name));
+        let (mut first, mut second) = (names(1), names(2));
+        first.sort_unstable();
+        second.sort_unstable();
+        assert_eq!(first, second);
+    }
+}

@@ -1,0 +1,210 @@
+//! What is measured: the groups of rows in their order, what each is made of, and how large everything is.
+
+use clap::ValueEnum;
+
+use super::keys::Shape;
+
+pub(super) const VALUE_BYTES: usize = 100;
+pub(super) const SHAPE: Shape = Shape { key_bytes: 16, compressible_percent: 0 };
+
+/// Of an item, key and value.
+pub(super) const ITEM_BYTES: u64 = 116;
+
+/// Keys that are asked for together.
+pub(super) const MULTI_KEYS: u64 = 64;
+
+/// Items of a scan.
+pub(super) const SCAN_ITEMS: u64 = 100;
+
+/// Puts a second beside the reader of readwhilewriting.
+pub(super) const BESIDE_PUTS_A_SECOND: u64 = 50_000;
+
+/// Writers of synced puts.
+pub(super) const SYNCED_WRITERS: u64 = 16;
+
+/// Seeks at each moment of the delete queue.
+pub(super) const QUEUE_SEEKS: u64 = 1000;
+
+/// The least that Trine opens with; at small scales all stores have it, and the ratio to the data is not
+/// kept.
+const MEMORY_BYTES_MIN: u64 = 32 << 20;
+
+/// Rows that are measured by one process, one after the other.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(super) enum Stage {
+    Load,
+    EnsureBig,
+    Cold,
+    ReopenWrite,
+    Reopen,
+    Fill,
+    MakeSmall,
+    EnsureSmall,
+    Cached,
+    Beside,
+    Mixgraph,
+    Queue,
+    Synced,
+    Ycsb,
+    Space,
+}
+
+/// Rows that belong together; `--only` chooses among them.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(super) enum Group {
+    /// Puts in random order.
+    Load,
+    /// Data 18 times the memory: gets, absent keys, multi-get, scans, everything in order.
+    Cold,
+    /// Killed with half a log: to the first get.
+    Reopen,
+    /// Puts in the order of keys, then random overwrites.
+    Fill,
+    /// Data half the memory: gets, Zipf, two threads, absent keys, multi-get, scans, seeks.
+    Cached,
+    /// Gets beside a thread that puts.
+    Beside,
+    /// The mix of Facebook's social graph.
+    Mixgraph,
+    /// Point deletes in the order of keys, and seeks to the first key.
+    Queue,
+    /// Puts that survive a power cut, by one thread and by 16.
+    Synced,
+    /// YCSB, data 10 times the memory, two threads.
+    Ycsb,
+    /// Space through random overwrites of everything.
+    Space,
+}
+
+impl Group {
+    pub(super) fn all() -> &'static [Group] {
+        Group::value_variants()
+    }
+
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Its processes, one after the other; the last measures, or all do.
+    pub(super) fn stages(self) -> &'static [Stage] {
+        match self {
+            Group::Load => &[Stage::Load],
+            Group::Cold => &[Stage::EnsureBig, Stage::Cold],
+            Group::Reopen => &[Stage::EnsureBig, Stage::ReopenWrite, Stage::Reopen],
+            Group::Fill => &[Stage::Fill],
+            Group::Cached => &[Stage::MakeSmall, Stage::Cached],
+            Group::Beside => &[Stage::EnsureSmall, Stage::Beside],
+            Group::Mixgraph => &[Stage::EnsureSmall, Stage::Mixgraph],
+            Group::Queue => &[Stage::Queue],
+            Group::Synced => &[Stage::Synced],
+            Group::Ycsb => &[Stage::Ycsb],
+            Group::Space => &[Stage::Space],
+        }
+    }
+}
+
+impl Stage {
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Whether its process kills itself at the end, as it is asked to.
+    pub(super) fn ends_killed(self) -> bool {
+        self == Stage::ReopenWrite
+    }
+
+    /// Whether the page cache of stores that use it should be held to the row's memory.
+    pub(super) fn is_cold(self) -> bool {
+        matches!(self, Stage::Cold | Stage::Mixgraph | Stage::Ycsb)
+    }
+
+    /// What a store of this stage may use.
+    pub(super) fn memory_bytes(self, plan: Plan) -> u64 {
+        match self {
+            Stage::Cold => plan.memory_bytes(128 << 20),
+            Stage::Mixgraph => plan.memory_bytes(SMALL_ITEMS * ITEM_BYTES / 10),
+            Stage::Ycsb => plan.memory_bytes(YCSB_ITEMS * ITEM_BYTES / 10),
+            // As cold rows have it: data 18 times the memory.
+            Stage::Space => plan.memory_bytes((128 << 20) * SMALL_ITEMS / BIG_ITEMS),
+            _ => plan.memory_bytes(1 << 30),
+        }
+    }
+}
+
+const BIG_ITEMS: u64 = 20_000_000;
+const SMALL_ITEMS: u64 = 5_000_000;
+const YCSB_ITEMS: u64 = 10_000_000;
+const QUEUE_ITEMS: u64 = 10_000_000;
+const SYNCED_ITEMS: u64 = 100_000;
+
+/// Sizes, which one factor scales together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) scale: f64,
+}
+
+impl Plan {
+    fn items(self, full: u64) -> u64 {
+        ((full as f64 * self.scale) as u64).max(1000)
+    }
+
+    fn memory_bytes(self, full: u64) -> u64 {
+        ((full as f64 * self.scale) as u64).max(MEMORY_BYTES_MIN)
+    }
+
+    /// Whether the least memory is more than the scale asks for somewhere.
+    pub(super) fn keeps_ratios(self) -> bool {
+        let least = Stage::value_variants().iter().map(|stage| stage.memory_bytes(Plan { scale: 1.0 })).min();
+        least.unwrap_or(0) as f64 * self.scale >= MEMORY_BYTES_MIN as f64
+    }
+
+    /// Load, cold rows, reopen, fillseq.
+    pub(super) fn big_items(self) -> u64 {
+        self.items(BIG_ITEMS)
+    }
+
+    /// Cached rows, mixgraph, space.
+    pub(super) fn small_items(self) -> u64 {
+        self.items(SMALL_ITEMS)
+    }
+
+    pub(super) fn ycsb_items(self) -> u64 {
+        self.items(YCSB_ITEMS)
+    }
+
+    /// Items that are deleted from the front of a queue.
+    pub(super) fn queue_items(self) -> u64 {
+        self.items(QUEUE_ITEMS)
+    }
+
+    pub(super) fn synced_items(self) -> u64 {
+        self.items(SYNCED_ITEMS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At full scale the sizes are those of the bars, and data and memory scale together.
+    #[test]
+    fn sizes_scale_together() {
+        let (full, half) = (Plan { scale: 1.0 }, Plan { scale: 0.5 });
+        assert_eq!((full.big_items(), full.small_items()), (20_000_000, 5_000_000));
+        assert_eq!(Stage::Cold.memory_bytes(full), 128 << 20);
+        assert_eq!(Stage::Cold.memory_bytes(half), 64 << 20);
+        assert_eq!(Stage::Cached.memory_bytes(full), 1 << 30);
+        assert_eq!(half.big_items(), 10_000_000);
+        let ratio = (full.ycsb_items() * ITEM_BYTES) as f64 / Stage::Ycsb.memory_bytes(full) as f64;
+        assert!((ratio - 10.0).abs() < 0.01, "{ratio}");
+        assert!(full.keeps_ratios() && !Plan { scale: 0.01 }.keeps_ratios());
+        assert_eq!(Stage::Cold.memory_bytes(Plan { scale: 0.01 }), MEMORY_BYTES_MIN);
+    }
+
+    /// Every stage belongs to a group.
+    #[test]
+    fn stages_are_all_run() {
+        let used: Vec<Stage> = Group::all().iter().flat_map(|group| group.stages()).copied().collect();
+        assert!(Stage::value_variants().iter().all(|stage| used.contains(stage)));
+    }
+}

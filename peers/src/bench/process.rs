@@ -1,0 +1,130 @@
+//! What the kernel says of this process and of a directory.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::engines::{Answer, told};
+
+/// Spent since the process began.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Spent {
+    pub(super) cpu_ns: u64,
+    /// Read from devices, the page cache's reading for this process among it.
+    pub(super) read_bytes: Option<u64>,
+    /// Written to devices, or made dirty in the page cache.
+    pub(super) write_bytes: Option<u64>,
+}
+
+pub(super) fn spent() -> Spent {
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let count = |name| io.lines().find_map(|line: &str| line.strip_prefix(name)?.trim().parse().ok());
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    let cpu_ns = u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000_000;
+    Spent {
+        cpu_ns: cpu_ns + u64::try_from(cpu.tv_nsec).unwrap_or(0),
+        read_bytes: count("read_bytes:"),
+        write_bytes: count("write_bytes:"),
+    }
+}
+
+/// Resident memory of this process, in bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Memory {
+    pub(super) anonymous: u64,
+    /// Pages of files that are mapped.
+    pub(super) file: u64,
+    /// The most of both together so far.
+    pub(super) peak: u64,
+}
+
+impl Memory {
+    pub(super) fn now() -> Memory {
+        Memory::of(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+    }
+
+    fn of(status: &str) -> Memory {
+        let bytes = |name| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+        };
+        let bytes = |name| bytes(name).unwrap_or(0);
+        Memory { anonymous: bytes("RssAnon:"), file: bytes("RssFile:"), peak: bytes("VmHWM:") }
+    }
+
+    /// The greater of each.
+    pub(super) fn or_more(self, other: Memory) -> Memory {
+        Memory {
+            anonymous: self.anonymous.max(other.anonymous),
+            file: self.file.max(other.file),
+            peak: self.peak.max(other.peak),
+        }
+    }
+}
+
+/// Bytes on disk of the files in a directory, by class; files that hold nothing of the store have none.
+pub(super) fn disk_bytes(
+    directory: &Path,
+    class: fn(&str) -> Option<&'static str>,
+) -> Answer<BTreeMap<&'static str, u64>> {
+    let (mut bytes, mut rest) = (BTreeMap::new(), vec![directory.to_owned()]);
+    while let Some(inside) = rest.pop() {
+        for entry in std::fs::read_dir(&inside).map_err(told)? {
+            let path = entry.map_err(told)?.path();
+            // A store that is open may remove a file at any time.
+            let Ok(about) = std::fs::symlink_metadata(&path) else { continue };
+            if about.is_dir() {
+                rest.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(directory).map_err(told)?.to_string_lossy().into_owned();
+            if let Some(class) = class(&name) {
+                *bytes.entry(class).or_insert(0) += about.blocks() * 512;
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// Makes the kernel forget what its page cache holds of files; why not, if it does not.
+pub(super) fn drop_page_cache() -> Result<(), String> {
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "1")
+        .map_err(|error| format!("the page cache was not dropped: {error}"))
+}
+
+/// Whether this process has an io_uring.
+pub(super) fn has_ring() -> bool {
+    let links = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let mut links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.any(|link| link.to_string_lossy().contains("io_uring"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory is read as the kernel writes it, and this process has some.
+    #[test]
+    fn memory_is_read() {
+        let memory = Memory::of("VmHWM:\t  4000 kB\nRssAnon:\t     120 kB\nRssFile:\t    2056 kB\n");
+        assert_eq!(memory, Memory { anonymous: 120 << 10, file: 2056 << 10, peak: 4000 << 10 });
+        assert!(Memory::now().anonymous > 0 && spent().cpu_ns > 0);
+    }
+
+    /// Files are counted by class, also those in folders, and files of no class are not.
+    #[test]
+    fn files_are_counted_by_class() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir(directory.path().join("deep")).expect("a folder");
+        for name in ["a.log", "deep/b.log", "c.table", "lock"] {
+            std::fs::write(directory.path().join(name), [1; 5000]).expect("a file");
+        }
+        let class =
+            |name: &str| name.rsplit_once('.').map(|(_, end)| if end == "log" { "log" } else { "table" });
+        let bytes = disk_bytes(directory.path(), class).expect("it is read");
+        assert_eq!((bytes["log"], bytes["table"], bytes.len()), (16384, 8192, 2));
+    }
+}

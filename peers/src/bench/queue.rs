@@ -1,0 +1,106 @@
+//! Point deletes from the front of a queue, and seeks to its first key before, amid and after.
+
+use std::time::{Duration, Instant};
+
+use super::child::Child;
+use super::drive::{Data, live_bytes};
+use super::engines::{Changes, Engine, Regime, Sees};
+use super::loads::put_all;
+use super::measure::{self, Moment};
+use super::numbering::Numbering;
+use super::plan::{QUEUE_SEEKS, SHAPE};
+use super::record::Record;
+use super::rows;
+use crate::engines::Answer;
+
+const QUEUE: &str = "queue";
+
+/// Pauses of the deletes in which seeks are made.
+const PAUSES: u64 = 100;
+
+/// Items that are left, as a part of those that are deleted.
+const LEFT_PART: u64 = 10;
+
+/// A store that seeks slowly is asked for no longer than this in one pause, which is some seeks at least.
+const PAUSE: Duration = Duration::from_secs(2);
+
+pub(super) fn queue(child: &Child<'_>) -> Answer<()> {
+    let deletes = child.plan.queue_items();
+    let items = deletes + deletes / LEFT_PART;
+    child.remove(QUEUE)?;
+    let engine = child.open(QUEUE, Regime::Cached)?;
+    let empty = Data { numbering: Numbering::Sequential, count: 0, is_dense: false };
+    put_all(child, &*engine, "queue", &empty, items, 1)?;
+    let seeks = |row: &str, first: u64| {
+        let (mut record, before, started) = (Record::new()?, Moment::now(engine.counts()), Instant::now());
+        seek(&*engine, &mut record, first, QUEUE_SEEKS, child.time)?;
+        let after = Moment::now(engine.counts());
+        let seconds = started.elapsed().as_secs_f64();
+        let mut measured = measure::row(&record, seconds, &before, &after);
+        measured.live_bytes = Some(live_bytes(items - first));
+        child.tell(row, QUEUE, measured)
+    };
+    seeks(rows::QUEUE_BEFORE, 0)?;
+    delete(child, &*engine, deletes)?;
+    seeks(rows::QUEUE_AFTER, deletes)?;
+    child.settle(&*engine)?;
+    seeks(rows::QUEUE_SETTLED, deletes)?;
+    engine.close()?;
+    child.remove(QUEUE)
+}
+
+/// Deletes the first keys in their order, and seeks in pauses; two rows.
+fn delete(child: &Child<'_>, engine: &dyn Engine, deletes: u64) -> Answer<()> {
+    let before = Moment::now(engine.counts());
+    let (mut record, mut amid) = (Record::new()?, Record::new()?);
+    let (mut deleting, mut seeking) = (Duration::ZERO, Duration::ZERO);
+    let (mut key, mut changes, mut next) = (Vec::new(), Changes::default(), 0);
+    for pause in 1..=PAUSES {
+        let (end, started) = (deletes * pause / PAUSES, Instant::now());
+        while next < end {
+            changes.clear();
+            while next < end && changes.len() < child.contender.batch {
+                SHAPE.key(next, &mut key);
+                changes.delete(&key);
+                next += 1;
+            }
+            let at = Instant::now();
+            engine.write(&changes)?;
+            record.take(changes.len(), u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+        deleting += started.elapsed();
+        let started = Instant::now();
+        seek(engine, &mut amid, next, QUEUE_SEEKS / PAUSES, PAUSE)?;
+        seeking += started.elapsed();
+    }
+    let after = Moment::now(engine.counts());
+    let mut measured = measure::row(&record, deleting.as_secs_f64(), &before, &after);
+    measured.operations_a_latency = child.contender.batch;
+    child.tell(rows::QUEUE_DELETES, QUEUE, measured)?;
+    // What the processor and the device did was for the deletes as well: only the times are its own.
+    let measured = measure::row(&amid, seeking.as_secs_f64(), &after, &after);
+    child.tell(rows::QUEUE_AMID, QUEUE, measured)
+}
+
+/// Seeks to the first key, which must be the one of this number; fewer than asked for when time is over.
+fn seek(engine: &dyn Engine, record: &mut Record, first: u64, seeks: u64, time: Duration) -> Answer<()> {
+    let (from, mut expected) = ([0; 16], Vec::new());
+    SHAPE.key(first, &mut expected);
+    let begun = Instant::now();
+    let mut reader = engine.reader(Sees::Latest)?;
+    for _ in 0..seeks {
+        let mut is_right = false;
+        let started = Instant::now();
+        let found = reader.scan(&from, 1, &mut |key, value| {
+            is_right = key == expected && SHAPE.is_value(key, value);
+        })?;
+        record.take(1, u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        if found.is_some() && !is_right {
+            record.is_wrong(|| format!("the first key is not that of number {first}"));
+        }
+        if begun.elapsed() > time {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! The rows of the tables, by name, in their order.
+
+pub(super) const LOAD: &str = "load, random order";
+pub(super) const COLD_GET: &str = "cold get";
+pub(super) const COLD_GET_HALF: &str = "cold get, write buffer half full";
+pub(super) const COLD_ABSENT: &str = "cold get, absent key";
+pub(super) const COLD_MULTI: &str = "cold multi-get of 64";
+pub(super) const COLD_SCAN: &str = "cold scan of 100";
+pub(super) const COLD_ALL: &str = "everything in order, cold";
+pub(super) const REOPEN: &str = "reopen after a kill, to the first get";
+pub(super) const FILLSEQ: &str = "fillseq";
+pub(super) const OVERWRITE: &str = "overwrite, random";
+pub(super) const GET: &str = "cached get, uniform";
+pub(super) const GET_ZIPF: &str = "cached get, Zipf 0.99";
+pub(super) const GET_TWO: &str = "cached get, two threads";
+pub(super) const GET_ABSENT: &str = "cached get, absent key";
+pub(super) const MULTI: &str = "cached multi-get of 64";
+pub(super) const SCAN: &str = "cached scan of 100";
+pub(super) const SCAN_OWNED: &str = "cached scan of 100, owned pairs";
+pub(super) const SEEK: &str = "cached seek";
+pub(super) const GET_HALF: &str = "cached get, write buffer half full";
+pub(super) const BESIDE: &str = "readwhilewriting";
+pub(super) const MIXGRAPH: &str = "mixgraph";
+pub(super) const QUEUE_BEFORE: &str = "delete queue: seek before";
+pub(super) const QUEUE_DELETES: &str = "delete queue: deletes";
+pub(super) const QUEUE_AMID: &str = "delete queue: seek amid";
+pub(super) const QUEUE_AFTER: &str = "delete queue: seek after";
+pub(super) const QUEUE_SETTLED: &str = "delete queue: seek after, settled";
+pub(super) const SYNCED: &str = "synced puts, one writer";
+pub(super) const SYNCED_MANY: &str = "synced puts, 16 writers";
+pub(super) const YCSB_LOAD: &str = "YCSB Load";
+pub(super) const YCSB_A: &str = "YCSB A";
+pub(super) const YCSB_B: &str = "YCSB B";
+pub(super) const YCSB_C: &str = "YCSB C";
+pub(super) const YCSB_D: &str = "YCSB D";
+pub(super) const YCSB_E: &str = "YCSB E";
+pub(super) const YCSB_F: &str = "YCSB F";
+pub(super) const SPACE: &str = "space, random overwrites of everything";
+
+/// Of `more`: seconds until background work was finished.
+pub(super) const SETTLE_S: &str = "settle_s";
+
+/// Of `more`: items that a log replays.
+pub(super) const LOG_ITEMS: &str = "log_items";
+
+/// Of `more`: table bytes for each of keys and values, at the worst of ten points, settled, and compacted.
+pub(super) const SPACE_WORST: &str = "space_worst";
+pub(super) const SPACE_SETTLED: &str = "space_settled";
+pub(super) const SPACE_COMPACTED: &str = "space_compacted";
+
+/// All of them.
+pub(super) const ROWS: [&str; 36] = [
+    LOAD,
+    FILLSEQ,
+    OVERWRITE,
+    COLD_GET,
+    COLD_GET_HALF,
+    COLD_ABSENT,
+    COLD_MULTI,
+    COLD_SCAN,
+    COLD_ALL,
+    REOPEN,
+    GET,
+    GET_ZIPF,
+    GET_TWO,
+    GET_ABSENT,
+    MULTI,
+    SCAN,
+    SCAN_OWNED,
+    SEEK,
+    GET_HALF,
+    BESIDE,
+    MIXGRAPH,
+    QUEUE_BEFORE,
+    QUEUE_DELETES,
+    QUEUE_AMID,
+    QUEUE_AFTER,
+    QUEUE_SETTLED,
+    SYNCED,
+    SYNCED_MANY,
+    YCSB_LOAD,
+    YCSB_A,
+    YCSB_B,
+    YCSB_C,
+    YCSB_D,
+    YCSB_E,
+    YCSB_F,
+    SPACE,
+];

@@ -1,0 +1,69 @@
+//! Space on disk while everything is overwritten in random order.
+
+use std::path::Path;
+
+use super::child::Child;
+use super::drive::{Job, Limit, Script, live_bytes};
+use super::engines::{Compacted, Regime, Sees};
+use super::loads::put_all;
+use super::measure::Moment;
+use super::record::Record;
+use super::results::Measured;
+use super::rows;
+use crate::engines::{Answer, told};
+
+const SPACE: &str = "space";
+
+/// Points at which space is looked at.
+const POINTS: u64 = 10;
+
+/// Rows are put together of ten; the row's rate is that of all overwrites.
+pub(super) fn space(child: &Child<'_>) -> Answer<()> {
+    let items = child.plan.small_items();
+    child.remove(SPACE)?;
+    let mut engine = child.open(SPACE, Regime::Cold)?;
+    put_all(child, &*engine, rows::SPACE, &child.data(0, items), items, 1)?;
+    let (path, data) = (child.path(SPACE), child.data(items, items));
+    let tables = |path: &Path| {
+        let bytes = child.disk_bytes(path)?.map(|(tables, _)| tables);
+        Ok::<_, String>(bytes.map(|bytes| bytes as f64 / live_bytes(items) as f64))
+    };
+    let before = Moment::now(engine.counts());
+    let (mut whole, mut record) = (Measured::default(), Record::new()?);
+    for point in 1..=POINTS {
+        let (from, to) = (items * (point - 1) / POINTS, items * point / POINTS);
+        let job = Job {
+            sees: Sees::Latest,
+            limit: Limit::operations(u64::MAX),
+            ..child.job(&*engine, rows::SPACE, Script::Rewrite { from, to }, &data)
+        };
+        let (measured, ran) = child.run(&job)?;
+        record.add(ran.record)?;
+        whole = Measured { seconds: whole.seconds + measured.seconds, more: whole.more, ..measured };
+        if let Some(ratio) = tables(&path)? {
+            whole.more.insert(format!("space_{point:02}"), ratio);
+            let worst = whole.more.get(rows::SPACE_WORST).copied().unwrap_or(0.0).max(ratio);
+            whole.more.insert(rows::SPACE_WORST.to_owned(), worst);
+        }
+    }
+    whole.operations = record.operations;
+    whole.latency_ns = record.latency();
+    child.settle_puts(&*engine, &mut whole, &before, items)?;
+    if let Some(ratio) = tables(&path)? {
+        whole.more.insert(rows::SPACE_SETTLED.to_owned(), ratio);
+    }
+    let compacted = match engine.compact()? {
+        Compacted::InPlace => tables(&path)?,
+        Compacted::Copy(copy) => {
+            let bytes = std::fs::metadata(&copy).map_err(told)?.len();
+            Some(bytes as f64 / live_bytes(items) as f64)
+        }
+        Compacted::No => None,
+    };
+    if let Some(ratio) = compacted {
+        whole.more.insert(rows::SPACE_COMPACTED.to_owned(), ratio);
+    }
+    child.tell(rows::SPACE, SPACE, whole)?;
+    engine.close()?;
+    child.remove(SPACE)
+}

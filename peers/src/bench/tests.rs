@@ -1,0 +1,229 @@
+//! The driver over every store of this build, and over one that lies.
+
+use std::path::Path;
+
+use super::distribution::{Chooser, Distribution};
+use super::drive::{self, Data, Job, Limit, Script};
+use super::engines::{
+    Changes, Compacted, Counts, Engine, Found, Look, Reader, Regime, Sees, Settings, Values, contenders,
+};
+use super::keys::Permutation;
+use super::mixgraph::Mixgraph;
+use super::numbering::Numbering;
+use super::plan::{SHAPE, VALUE_BYTES};
+use super::process::disk_bytes;
+use super::ycsb::Core;
+use crate::engines::{Answer, Until};
+
+const ITEMS: u64 = 3000;
+
+fn settings(until: Until) -> Settings {
+    Settings { memory_bytes: 64 << 20, until, regime: Regime::Cached }
+}
+
+fn job<'a>(engine: &'a dyn Engine, script: Script, data: Data) -> Job<'a> {
+    Job {
+        name: format!("{script:?}"),
+        engine,
+        chooser: Some(Chooser::new(Distribution::Uniform, data.count.max(1), 1)),
+        batch: if script.is_batched() { 100 } else { 1 },
+        script,
+        data,
+        sees: Sees::Latest,
+        threads: 2,
+        limit: Limit::operations(600),
+        seed: 5,
+        beside: None,
+    }
+}
+
+fn load(engine: &dyn Engine, numbering: Numbering) -> drive::Ran {
+    let data = Data { numbering, count: 0, is_dense: false };
+    let limit = Limit::operations(u64::MAX);
+    let ran = drive::run(&Job { limit, ..job(engine, Script::Load { end: ITEMS }, data) });
+    ran.expect("the load ends")
+}
+
+/// Every store gives what was put, to every kind of request, by views that are kept and by new ones, and has
+/// its tables where `tables` says.
+#[test]
+fn stores_answer_right() {
+    for contender in contenders() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("store");
+        let engine = (contender.open)(&path, &settings(Until::Buffered)).expect(contender.name);
+        let numbering = Numbering::Random(Permutation::new(ITEMS, 7));
+        let ran = load(&*engine, numbering);
+        assert_eq!((ran.count, ran.record.operations, ran.record.wrong), (ITEMS, ITEMS, 0));
+        engine.settle().expect(contender.name);
+        let data = Data { numbering, count: ITEMS, is_dense: true };
+        let reads = [
+            Script::Get,
+            Script::GetEach,
+            Script::GetAbsent,
+            Script::MultiGet { keys: 10 },
+            Script::Scan { items: 20 },
+            Script::ScanOwned { items: 20 },
+            Script::All,
+        ];
+        let writes = [
+            Script::Rewrite { from: 0, to: ITEMS },
+            Script::Overwrite,
+            Script::Mixgraph(Mixgraph::new(ITEMS, 1)),
+        ];
+        for (sees, script) in
+            reads.into_iter().flat_map(|one| [(Sees::Still, one.clone()), (Sees::Latest, one)])
+        {
+            let ran = drive::run(&Job { sees, ..job(&*engine, script.clone(), data.clone()) });
+            let ran = ran.expect(contender.name);
+            assert_eq!(ran.record.first_wrong, None, "{} {script:?}", contender.name);
+            assert!(ran.record.operations >= 600, "{} {script:?}", contender.name);
+        }
+        for script in writes {
+            let ran = drive::run(&job(&*engine, script.clone(), data.clone())).expect(contender.name);
+            assert_eq!(ran.record.first_wrong, None, "{} {script:?}", contender.name);
+        }
+        engine.settle().expect(contender.name);
+        if let Some(peer) = contender.peer() {
+            let bytes = disk_bytes(&path, peer.class).expect("the directory is read");
+            assert!(bytes.get(contender.tables).is_some_and(|bytes| *bytes > 0), "{bytes:?}");
+        }
+        engine.close().expect(contender.name);
+    }
+}
+
+/// Clients that insert and read side by side find what they may count on, in every store.
+#[test]
+fn inserts_are_seen() {
+    for contender in contenders() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("store");
+        let mut engine = (contender.open)(&path, &settings(Until::Buffered)).expect(contender.name);
+        load(&*engine, Numbering::Scattered);
+        let mut data = Data { numbering: Numbering::Scattered, count: ITEMS, is_dense: false };
+        for core in [Core::A, Core::D, Core::E, Core::F] {
+            let chooser = Some(Chooser::new(core.distribution(), data.count, 1));
+            let one = Job { chooser, batch: 1, ..job(&*engine, Script::Ycsb(core), data.clone()) };
+            let ran = drive::run(&one).expect(contender.name);
+            assert_eq!(ran.record.first_wrong, None, "{} {core:?}", contender.name);
+            assert_eq!(ran.count > data.count, matches!(core, Core::D | Core::E), "{core:?}");
+            data.count = ran.count;
+        }
+        let all = Job { threads: 1, ..job(&*engine, Script::All, data.clone()) };
+        let ran = drive::run(&all).expect(contender.name);
+        assert_eq!((ran.record.first_wrong, ran.record.operations), (None, data.count));
+        let is_made = engine.compact().expect(contender.name) != Compacted::No;
+        assert_eq!(is_made, contender.name != "null");
+        engine.close().expect(contender.name);
+    }
+}
+
+/// Synced puts, and a writer beside readers, change no answer of any store.
+#[test]
+fn writers_change_no_answer() {
+    for contender in contenders() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("store");
+        let engine = (contender.open)(&path, &settings(Until::Synced)).expect(contender.name);
+        load(&*engine, Numbering::Sequential);
+        let data = Data { numbering: Numbering::Sequential, count: ITEMS, is_dense: true };
+        let limit = Limit::operations(20_000);
+        let beside = Job { limit, beside: Some(1000), batch: 1, ..job(&*engine, Script::Get, data) };
+        let ran = drive::run(&beside).expect(contender.name);
+        assert_eq!((ran.record.operations, ran.record.first_wrong), (20_000, None), "{}", contender.name);
+        engine.close().expect(contender.name);
+    }
+}
+
+/// A store that gives another key's value, forgets some and finds what was never put.
+struct Liar;
+
+impl Engine for Liar {
+    fn put(&self, _: &[u8], _: &[u8]) -> Answer<()> {
+        Ok(())
+    }
+
+    fn write(&self, _: &Changes) -> Answer<()> {
+        Ok(())
+    }
+
+    fn reader(&self, _: Sees) -> Answer<Box<dyn Reader + '_>> {
+        Ok(Box::new(Liar))
+    }
+
+    fn settle(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    fn compact(&mut self) -> Answer<Compacted> {
+        Ok(Compacted::No)
+    }
+
+    fn write_buffer_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
+
+    fn close(self: Box<Self>) -> Answer<()> {
+        Ok(())
+    }
+}
+
+impl Reader for Liar {
+    fn get(&mut self, _: &[u8], value: &mut Vec<u8>) -> Answer<Found> {
+        SHAPE.value(b"another key", VALUE_BYTES, value);
+        Ok(Found::Value)
+    }
+
+    fn multi_get(&mut self, keys: &[Vec<u8>], values: &mut Values) -> Answer<()> {
+        keys.iter().for_each(|_| values.push(None));
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], _: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        look(from, b"a value of no key");
+        Ok(Some(1))
+    }
+
+    fn scan_owned(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
+        self.scan(from, items_max, look)
+    }
+
+    fn all(&mut self, _: &mut Look<'_>) -> Answer<Option<u64>> {
+        Ok(Some(0))
+    }
+}
+
+/// Every answer of a store that lies is counted as wrong.
+#[test]
+fn lies_are_counted() {
+    let data = Data { numbering: Numbering::Sequential, count: ITEMS, is_dense: true };
+    let scripts = [
+        Script::Get,
+        Script::GetAbsent,
+        Script::MultiGet { keys: 10 },
+        Script::Scan { items: 20 },
+        Script::All,
+    ];
+    for script in scripts {
+        let is_all = matches!(script, Script::All);
+        let ran = drive::run(&job(&Liar, script.clone(), data.clone())).expect("it answers");
+        let least = if is_all { 1 } else { ran.record.operations };
+        assert!(ran.record.wrong >= least, "{script:?}: {} of {least}", ran.record.wrong);
+    }
+}
+
+/// A store that cannot be opened is told with its own words, and no store makes one where a file is.
+#[test]
+fn faults_are_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("store");
+    std::fs::write(&path, "a file").expect("it is written");
+    for contender in contenders().iter().filter(|one| one.name != "null") {
+        let opened = (contender.open)(Path::new(&path), &settings(Until::Buffered));
+        assert!(opened.is_err(), "{}", contender.name);
+    }
+}
