@@ -136,6 +136,7 @@ fn losing(lines: &[Line], judged: &[Judged]) -> String {
         text.push_str("Nowhere in what was measured.\n");
     }
     if not_measured > 0 {
+        // Writing to a string does not fail.
         let _ = writeln!(text, "\nNot measured here: {not_measured} of {} bars.", judged.len());
     }
     if wrong == 0 {
