@@ -17,6 +17,8 @@
 #[cfg(all(loom, test))]
 mod model;
 
+use std::ptr::NonNull;
+
 use crate::base::epoch::{Epoch, Pin};
 use crate::base::prefetch::{prefetch, prefetch_address};
 use crate::base::region::Region;
@@ -140,13 +142,13 @@ pub(crate) enum Near {
     Nothing,
     /// The slot of the index.
     Slot,
-    /// That, and the frame's header.
-    Header,
+    /// That, and the frame's header: so many lines of the block come next.
+    Header {
+        lines: usize,
+    },
 }
 
 const LINE_BYTES: usize = 64;
-/// Lines of a block that are looked at first: its header and tags.
-const BLOCK_LINES: usize = 2;
 
 /// All memory of a cache.
 pub(crate) struct Frames {
@@ -224,10 +226,10 @@ impl Frames {
                     true
                 });
             }
-            Near::Header => {
+            Near::Header { lines } => {
                 if let Some(frame) = self.find(key) {
                     let start = self.headers()[frame as usize].start_bytes.load(Ordering::Relaxed);
-                    (0..BLOCK_LINES).for_each(|line| self.prefetch_at(start as usize + line * LINE_BYTES));
+                    (0..lines).for_each(|line| self.prefetch_at(start as usize + line * LINE_BYTES));
                 }
             }
         }
@@ -267,7 +269,7 @@ impl Frames {
                 (state & LIVE != 0 && state & COUNT_MAX < COUNT_MAX / 2).then(|| state + 1)
             })
             .ok()?;
-        Some(Counted { frames: Arc::clone(self), frame })
+        Some(Counted::new(Arc::clone(self), frame))
     }
 
     #[inline]
@@ -447,7 +449,7 @@ impl Owned {
     pub(crate) fn publish(self) -> Counted {
         self.frames.headers()[self.frame as usize].state.store(LIVE | 1, Ordering::Release);
         self.frames.index().insert(self.key().tag(), self.frame);
-        Counted { frames: self.frames, frame: self.frame }
+        Counted::new(self.frames, self.frame)
     }
 
     /// Gives the frame up unpublished; nobody else ever saw it. The caller holds the lock. Returns its
@@ -504,13 +506,32 @@ impl Pages {
 pub(crate) struct Counted {
     frames: Arc<Frames>,
     frame: u32,
+    /// Its bytes: looked at often, and where they are does not change while it is counted.
+    start: NonNull<u8>,
+    bytes: usize,
 }
 
+// SAFETY: the pointer is into the region that `frames` keeps, at bytes that nobody writes while they are
+// counted, which any thread may read.
+unsafe impl Send for Counted {}
+// SAFETY: as above.
+unsafe impl Sync for Counted {}
+
 impl Counted {
+    /// For a count that the caller has taken.
+    fn new(frames: Arc<Frames>, frame: u32) -> Counted {
+        let (start, bytes) = frames.extent(frame);
+        let start = NonNull::new(start).expect("a region is not at address 0");
+        Counted { frames, frame, start, bytes }
+    }
+
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: counted, so LIVE (invariant 3); the count is held as long as `self`.
-        unsafe { self.frames.bytes(self.frame) }
+        #[cfg(all(loom, test))]
+        self.frames.model.read_bytes(self.frame);
+        // SAFETY: counted, so LIVE (invariant 3); the count is held as long as `self`. `own` checked that the
+        // extent lies in the slabs; nobody writes it in this state (invariants 1, 5).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
     /// Lets it outlive at least so many visits of the hand.
@@ -524,7 +545,8 @@ impl Clone for Counted {
         let state = &self.frames.headers()[self.frame as usize].state;
         let before = state.fetch_add(1, Ordering::Relaxed);
         assert!(before & COUNT_MAX < COUNT_MAX / 2, "no more counts than memory for their holders");
-        Counted { frames: Arc::clone(&self.frames), frame: self.frame }
+        let (frame, start, bytes) = (self.frame, self.start, self.bytes);
+        Counted { frames: Arc::clone(&self.frames), frame, start, bytes }
     }
 }
 

@@ -74,6 +74,9 @@ impl Store {
 
     /// Moves a scan of the point to its next item; `false` at its end.
     pub(crate) fn advance(&self, point: &Point, scan: &mut Scan) -> Result<bool> {
+        if scan.advance_at_hand() {
+            return Ok(true);
+        }
         let step = {
             let pin = self.epoch.pin();
             Store::follow(point, scan, &pin);

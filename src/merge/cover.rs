@@ -78,6 +78,11 @@ impl Covers {
         Covers { sources: sources.map(|source| (source, Stretch::default())).collect(), known_count: 0 }
     }
 
+    /// Whether nothing is hidden by a range tombstone.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
+
     /// Whether the item of `key` and that sequence in `source` is hidden. `look` fills in what a source says
     /// of the keys around one.
     pub(crate) fn hidden(

@@ -122,8 +122,8 @@ enum Probed<'p> {
     Hit(Lookup<'p>),
 }
 
-/// Prefetches before a cached block is looked into: index, header, block.
-const BLOCK_NEAR: [Near; 3] = [Near::Nothing, Near::Slot, Near::Header];
+/// Prefetches before a cached block is looked into: index, header, and the block's own header and tags.
+const BLOCK_NEAR: [Near; 3] = [Near::Nothing, Near::Slot, Near::Header { lines: 2 }];
 const TOUCHES_BEFORE_ITEM: u8 = BLOCK_NEAR.len() as u8;
 
 impl Get {

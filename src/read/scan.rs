@@ -5,7 +5,7 @@
 //! the first blocks of all runs go out together.
 //!
 //! A source that goes on past its first block reads ahead: each time it finds a block missing, it asks for
-//! four times as much of what follows, up to [`AHEAD_BYTES_MAX`] and a share of the cache, which holds what
+//! four times as much of what follows, up to a MiB and a share of the cache, which holds what
 //! is read ahead like any other block. So a scan of a few blocks reads few, and one of many few times.
 //!
 //! Invariants:
@@ -15,62 +15,29 @@
 //!    whatever is there. What one hides in its own memtable is left item by item, in memory.
 
 mod range;
+mod source;
 
 use std::ops::Bound;
 
 use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, Sequence, TreeId};
-use crate::base::step::{
-    AHEAD, Answer, BlockAddress, BlockKind, Direction, Read, Reads, SCAN_ASKS_MAX, Step,
-};
+use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
 use crate::base::sync::Arc;
-use crate::cache::{BlockRef, Cache};
-use crate::levels::version::Run;
+use crate::cache::{BlockRef, Cache, Near};
 use crate::levels::view::View;
-use crate::memtable::Position;
 use crate::merge::{Covers, Hidden, ITEM_SEQUENCE, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
 
 pub(crate) use range::Range;
 use range::{SkipTo, is_past, tighter};
+use source::{RunSource, Source, key_of, kind_of};
 
-/// Most that one source reads ahead at once.
-const AHEAD_BYTES_MAX: usize = 1 << 20;
-/// What it reads ahead first.
-const AHEAD_BYTES_MIN: usize = 16 << 10;
-const AHEAD_GROWTH: usize = 4;
 /// Of the cache, the share that all sources of a scan may fill ahead.
 const AHEAD_CACHE_SHARE: usize = 16;
-/// Least length of a block but for the last.
-const BLOCK_BYTES_MIN: usize = 4096;
-
-/// One source.
-#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each run of each seek")]
-enum Source {
-    Memory { generation: usize, position: Option<Position> },
-    Run(RunSource),
-}
-
-/// A run, read table by table.
-struct RunSource {
-    level: usize,
-    run: usize,
-    /// The table the cursor is in.
-    table: usize,
-    cursor: Option<TableCursor>,
-    ahead: Ahead,
-}
-
-/// How far a source reads ahead.
-#[derive(Clone, Default)]
-struct Ahead {
-    /// At the next block that is missing; 0 before the first.
-    bytes: usize,
-    /// What was asked for ahead in the cursor's table, by offset.
-    asked: std::ops::Range<u64>,
-}
-
+/// Prefetches before a cached block is searched: index, header, and the block as far as its keys go, if it is
+/// one of many small items.
+const BLOCK_NEAR: [Near; 3] = [Near::Nothing, Near::Slot, Near::Header { lines: 12 }];
 /// What a source needs before it stands at an item or at its end.
 enum Need {
     Nothing,
@@ -93,9 +60,11 @@ pub(crate) struct Scan {
     skip_to: SkipTo,
     /// Sources not positioned yet, and those of them whose ask is in flight.
     unready: Vec<Waiting>,
+    /// What a seek leads to has been asked of the processor.
+    is_touched: bool,
     /// Everything is positioned and `merge` is built.
     is_merged: bool,
-    /// The last key looked at: older versions of it are skipped.
+    /// The last key that was left while others may stand on it: older versions of it are skipped.
     key: Vec<u8>,
     has_key: bool,
     winner: Option<usize>,
@@ -130,6 +99,7 @@ impl Scan {
             covers: Covers::default(),
             skip_to: SkipTo::default(),
             unready: Vec::new(),
+            is_touched: false,
             is_merged: false,
             key: Vec::new(),
             has_key: false,
@@ -147,8 +117,9 @@ impl Scan {
     /// Goes on after the item it stands at, or from where it was to begin, in a view that holds the same
     /// items.
     pub(crate) fn replace_view(&mut self, view: Arc<View>) {
+        let has_begun = self.winner.is_some() || self.has_key;
+        let from = if has_begun { Bound::Excluded(self.key().to_vec()) } else { self.from.clone() };
         self.view = view;
-        let from = if self.has_key { Bound::Excluded(self.key.clone()) } else { self.from.clone() };
         self.position_from(from.as_ref().map(Vec::as_slice));
     }
 
@@ -158,9 +129,9 @@ impl Scan {
         self.position_from(from);
     }
 
-    /// The key of the item the scan stands at.
+    /// The key of the item the scan stands at; else of the last one it left.
     pub(crate) fn key(&self) -> &[u8] {
-        &self.key
+        self.winner.and_then(|winner| key_of(&self.sources[winner], &self.view)).unwrap_or(&self.key)
     }
 
     /// Its value.
@@ -173,6 +144,36 @@ impl Scan {
             }
             Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").value(),
         }
+    }
+
+    /// Goes to the next item if the blocks at hand have it, which needs no pin; `false` if it has to look
+    /// further: `advance` then goes on.
+    #[inline]
+    pub(crate) fn advance_at_hand(&mut self) -> bool {
+        let Some(winner) = self.winner else { return false };
+        let Source::Run(run) = &mut self.sources[winner] else { return false };
+        if !self.covers.is_empty() || self.merge.may_be_tied() {
+            return false;
+        }
+        let cursor = run.cursor.as_mut().expect("the winner stands at an item");
+        if !cursor.advance_in_block() {
+            return false;
+        }
+        let (sources, view) = (&self.sources, &self.view);
+        self.merge.update(|index| key_of(&sources[index], view));
+        let winner = self.merge.winner().expect("a source that stands at an item is not at its end");
+        let key = key_of(&sources[winner], view).expect("the winner stands at an item");
+        let is_item = kind_of(&sources[winner], view) == ItemKind::Put;
+        if is_item && !is_past(key, &self.range, self.direction) {
+            self.winner = Some(winner);
+            return true;
+        }
+        // Wherever it goes on, it is behind this one.
+        self.winner = None;
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.has_key = true;
+        false
     }
 
     /// Goes to the next item; `Done(false)` at the end of the range.
@@ -225,9 +226,11 @@ impl Scan {
             for (index, run) in runs.iter().enumerate() {
                 let from = from.as_ref().map(Vec::as_slice);
                 let source = RunSource::seek(run, (level, index), from, self.direction);
+                source.cursor.iter().for_each(TableCursor::prefetch_fences);
                 self.sources.push(Source::Run(source));
             }
         }
+        self.is_touched = false;
         self.unready = (0..self.sources.len()).map(|source| Waiting { source, ask: None }).collect();
         self.merge = LoserTree::new(self.sources.len(), self.direction);
         self.from = from;
@@ -243,6 +246,9 @@ impl Scan {
         let Some(winner) = self.winner.take() else {
             return Ok(());
         };
+        self.key.clear();
+        self.key.extend_from_slice(key_of(&self.sources[winner], &self.view).unwrap_or_default());
+        self.has_key = true;
         match &mut self.sources[winner] {
             Source::Memory { generation, position } => {
                 let at = position.expect("the winner stands at an item");
@@ -343,10 +349,12 @@ impl Scan {
         if self.unready.is_empty() && self.is_merged {
             return Ok(None);
         }
+        if !self.is_touched {
+            self.touch(cache);
+        }
         let mut asks = Vec::new();
         let mut index = 0;
         let share_bytes = cache.capacity_bytes() / AHEAD_CACHE_SHARE / self.sources.len().max(1);
-        let ahead_bytes_max = share_bytes.min(AHEAD_BYTES_MAX);
         while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {
             let Some(ask) = self.free_ask() else { break };
             match self.poll(source, None, cache, pin)? {
@@ -358,7 +366,7 @@ impl Scan {
                     asks.push(Read { ask, block });
                     self.unready[index].ask = Some(ask);
                     if let Source::Run(run) = &mut self.sources[source] {
-                        run.ask_ahead(&block, ahead_bytes_max, &mut asks);
+                        run.ask_ahead(&block, share_bytes, &mut asks);
                     }
                 }
             }
@@ -375,6 +383,20 @@ impl Scan {
             self.is_merged = true;
         }
         Ok(None)
+    }
+
+    /// After a seek: hints of what comes next in each run, one step of all of them at a time, so that their
+    /// misses of memory overlap.
+    fn touch(&mut self, cache: &Cache) {
+        self.is_touched = true;
+        let targets = self.sources.iter_mut().filter_map(|source| match source {
+            Source::Memory { .. } => None,
+            Source::Run(run) => run.cursor.as_mut()?.target(),
+        });
+        let targets: Vec<BlockAddress> = targets.collect();
+        for near in BLOCK_NEAR {
+            targets.iter().for_each(|block| cache.prefetch(block, near));
+        }
     }
 
     /// The first source from `index` on that waits without an ask.
@@ -397,13 +419,12 @@ impl Scan {
         let Some(key) = key_of(&self.sources[winner], &self.view) else {
             return Taken::End;
         };
+        if is_past(key, &self.range, self.direction) {
+            return Taken::End;
+        }
         self.winner = Some(winner);
         if self.has_key && self.key == key {
             return Taken::Skip;
-        }
-        if is_past(key, &self.range, self.direction) {
-            self.winner = None;
-            return Taken::End;
         }
         let (sources, view, tree, bound) = (&self.sources, &*self.view, self.tree, self.bound);
         let sequence = match &sources[winner] {
@@ -431,22 +452,9 @@ impl Scan {
                 return Taken::Hidden;
             }
         }
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.has_key = true;
-        match self.winner_kind(winner) {
+        match kind_of(&self.sources[winner], &self.view) {
             ItemKind::Put => Taken::Item,
             ItemKind::Delete | ItemKind::DeleteRange => Taken::Skip,
-        }
-    }
-
-    fn winner_kind(&self, winner: usize) -> ItemKind {
-        match &self.sources[winner] {
-            Source::Memory { generation, position } => {
-                let position = position.expect("the winner stands at an item");
-                self.view.generations[*generation].item(position).kind
-            }
-            Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").kind(),
         }
     }
 
@@ -461,7 +469,7 @@ impl Scan {
                 Moved::Ready => return Ok(Need::Nothing),
                 Moved::End => run.next_table(tables, self.direction),
                 Moved::Need(address) => {
-                    let cached = if run.ahead.asked.contains(&address.offset) {
+                    let cached = if run.has_asked(&address) {
                         cache.lookup_once(&address, pin)
                     } else {
                         cache.lookup_counted(&address, pin)
@@ -483,85 +491,4 @@ enum Taken {
     /// The winner is to go past a stretch.
     Hidden,
     End,
-}
-
-impl RunSource {
-    fn seek(
-        run: &Run,
-        (level, index): (usize, usize),
-        from: Bound<&[u8]>,
-        direction: Direction,
-    ) -> RunSource {
-        let mut source = RunSource { level, run: index, table: 0, cursor: None, ahead: Ahead::default() };
-        let count = run.tables().len();
-        let first = match (from, direction) {
-            (Bound::Unbounded, Direction::Forward) => Some(0),
-            (Bound::Unbounded, Direction::Backward) => Some(count - 1),
-            (Bound::Included(key) | Bound::Excluded(key), Direction::Forward) => Some(run.position(key)),
-            (Bound::Included(key) | Bound::Excluded(key), Direction::Backward) => {
-                // The table whose range the key is in, or else the one before.
-                let at = run.position(key);
-                let is_in = run.tables().get(at).is_some_and(|placed| placed.table.min() <= key);
-                if is_in { Some(at) } else { at.checked_sub(1) }
-            }
-        };
-        if let Some(table) = first.filter(|table| *table < count) {
-            let mut cursor = TableCursor::new(Arc::clone(&run.tables()[table].table), direction);
-            cursor.seek(from);
-            (source.table, source.cursor) = (table, Some(cursor));
-        }
-        source
-    }
-
-    /// Adds to `asks` what comes after a block that is missing.
-    fn ask_ahead(&mut self, missing: &BlockAddress, bytes_max: usize, asks: &mut Reads) {
-        let Some(cursor) = self.cursor.as_ref().filter(|_| missing.kind == BlockKind::Data) else { return };
-        let bytes = self.ahead.bytes.min(bytes_max);
-        self.ahead.bytes = if self.ahead.asked.contains(&missing.offset) {
-            // It was read ahead and is gone: the cache has no room for as much.
-            self.ahead.bytes / AHEAD_GROWTH
-        } else {
-            (self.ahead.bytes * AHEAD_GROWTH).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
-        };
-        let mut left = bytes;
-        self.ahead.asked = missing.offset..missing.offset;
-        for block in cursor.upcoming(bytes / BLOCK_BYTES_MIN) {
-            if block.bytes as usize > left {
-                break;
-            }
-            left -= block.bytes as usize;
-            let asked = &mut self.ahead.asked;
-            *asked = asked.start.min(block.offset)..asked.end.max(block.offset + 1);
-            asks.push(Read { ask: AHEAD, block });
-        }
-    }
-
-    /// The run it reads.
-    fn of<'v>(&self, view: &'v View, tree: TreeId) -> &'v Run {
-        let tree = view.version.tree(tree).expect("the view does not change under a scan");
-        tree.run(self.level, self.run).expect("the view does not change under a scan")
-    }
-
-    fn next_table(&mut self, run: &Run, direction: Direction) {
-        self.ahead.asked = 0..0;
-        let next = match direction {
-            Direction::Forward => Some(self.table + 1).filter(|table| *table < run.tables().len()),
-            Direction::Backward => self.table.checked_sub(1),
-        };
-        self.cursor = next.map(|table| {
-            self.table = table;
-            let mut cursor = TableCursor::new(Arc::clone(&run.tables()[table].table), direction);
-            cursor.seek(Bound::Unbounded);
-            cursor
-        });
-    }
-}
-
-fn key_of<'a>(source: &'a Source, view: &'a View) -> Option<&'a [u8]> {
-    match source {
-        Source::Memory { generation, position } => {
-            position.map(|at| view.generations[*generation].item(at).key)
-        }
-        Source::Run(run) => run.cursor.as_ref().map(TableCursor::key),
-    }
 }

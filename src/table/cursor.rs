@@ -136,6 +136,23 @@ impl TableCursor {
         self.spot = Spot::Target;
     }
 
+    /// After a seek: hints that the fences will be searched soon.
+    pub(crate) fn prefetch_fences(&self) {
+        if self.spot == Spot::Target {
+            self.table.prefetch_fence_page(self.page);
+        }
+    }
+
+    /// After a seek: the block that the next poll needs first, as far as is known without reading.
+    pub(crate) fn target(&mut self) -> Option<BlockAddress> {
+        if self.state == State::Ended {
+            return None;
+        }
+        let (index, address) = self.block_address(&self.table).ok()?;
+        self.spot = Spot::Index(index);
+        Some(address)
+    }
+
     /// Turns the cursor round: `seek` next.
     #[cfg(test)]
     pub(crate) fn set_direction(&mut self, direction: Direction) {
@@ -145,22 +162,25 @@ impl TableCursor {
 
     /// Leaves the current item for the next. Poll next.
     pub(crate) fn advance(&mut self) {
-        let (State::Standing, Some(held)) = (self.state, &self.held) else { return };
+        if self.state == State::Standing && !self.advance_in_block() {
+            self.beyond_key = Beyond::Key;
+            self.leave_block();
+        }
+    }
+
+    /// Goes to the next item if it is in the block at hand, and otherwise nowhere.
+    #[inline]
+    pub(crate) fn advance_in_block(&mut self) -> bool {
+        let (State::Standing, Some(held)) = (self.state, &self.held) else { return false };
         let next = match self.direction {
-            Direction::Forward => (self.item + 1 < held.layout.items()).then(|| self.item + 1),
+            Direction::Forward => Some(self.item + 1).filter(|item| *item < held.layout.items()),
             Direction::Backward => self.item.checked_sub(1),
         };
-        match next {
-            Some(item) => {
-                self.key.truncate(held.layout.prefix(&held.bytes).len());
-                self.key.extend_from_slice(held.layout.suffix(&held.bytes, item));
-                self.item = item;
-            }
-            None => {
-                self.beyond_key = Beyond::Key;
-                self.leave_block();
-            }
-        }
+        let Some(item) = next else { return false };
+        self.key.truncate(held.layout.prefix_bytes());
+        self.key.extend_from_slice(held.layout.suffix(&held.bytes, item));
+        self.item = item;
+        true
     }
 
     /// Goes on. `block`: what the last poll needed, verified; let go if it is not needed any more.

@@ -303,9 +303,15 @@ impl Table {
     /// Hints that [`Table::fence`] will be asked about this key soon.
     #[inline]
     pub(crate) fn prefetch_fence(&self, key: &[u8]) {
+        self.prefetch_fence_page(self.fence_page_of(key));
+    }
+
+    /// Hints that a fence page will be searched soon.
+    #[inline]
+    pub(super) fn prefetch_fence_page(&self, number: usize) {
         if let (Some(pages), true) = (self.fence_pages.get(), self.top.is_some()) {
             let page_bytes = self.entry.fence_page_bytes as usize;
-            let page = pages.page(self.fence_page_of(key), page_bytes);
+            let page = pages.page(number, page_bytes);
             FencePage::lines_first(page_bytes).for_each(|at| prefetch(page, at));
         }
     }

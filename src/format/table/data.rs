@@ -170,6 +170,11 @@ impl Layout {
         low
     }
 
+    /// Bytes that all keys of the block begin with.
+    pub(crate) fn prefix_bytes(&self) -> usize {
+        self.prefix_bytes
+    }
+
     /// What all keys of the block begin with.
     pub(crate) fn prefix<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         look(block, self.prefix_at..self.suffixes_at)

@@ -1,0 +1,144 @@
+//! The sources of a scan: memtable generations and runs, each with its own place. A run's goes from table to
+//! table, and says what to read ahead. Plain values; the scan's alone.
+
+use std::ops::Bound;
+
+use crate::base::id::{ItemKind, TreeId};
+use crate::base::step::{AHEAD, BlockAddress, BlockKind, Direction, Read, Reads};
+use crate::base::sync::Arc;
+use crate::levels::version::Run;
+use crate::levels::view::View;
+use crate::memtable::Position;
+use crate::table::TableCursor;
+
+/// Most that one source reads ahead at once.
+const AHEAD_BYTES_MAX: usize = 1 << 20;
+/// What it reads ahead first.
+const AHEAD_BYTES_MIN: usize = 16 << 10;
+const AHEAD_GROWTH: usize = 4;
+/// Least length of a block but for the last.
+const BLOCK_BYTES_MIN: usize = 4096;
+
+/// One source.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each run of each seek")]
+pub(super) enum Source {
+    Memory { generation: usize, position: Option<Position> },
+    Run(RunSource),
+}
+
+/// A run, read table by table.
+pub(super) struct RunSource {
+    pub(super) level: usize,
+    pub(super) run: usize,
+    /// The table the cursor is in.
+    table: usize,
+    pub(super) cursor: Option<TableCursor>,
+    ahead: Ahead,
+}
+
+/// How far a source reads ahead.
+#[derive(Clone, Default)]
+pub(super) struct Ahead {
+    /// At the next block that is missing; 0 before the first.
+    bytes: usize,
+    /// What was asked for ahead in the cursor's table, by offset.
+    asked: std::ops::Range<u64>,
+}
+
+impl RunSource {
+    pub(super) fn seek(
+        run: &Run,
+        (level, index): (usize, usize),
+        from: Bound<&[u8]>,
+        direction: Direction,
+    ) -> RunSource {
+        let mut source = RunSource { level, run: index, table: 0, cursor: None, ahead: Ahead::default() };
+        let count = run.tables().len();
+        let first = match (from, direction) {
+            (Bound::Unbounded, Direction::Forward) => Some(0),
+            (Bound::Unbounded, Direction::Backward) => Some(count - 1),
+            (Bound::Included(key) | Bound::Excluded(key), Direction::Forward) => Some(run.position(key)),
+            (Bound::Included(key) | Bound::Excluded(key), Direction::Backward) => {
+                // The table whose range the key is in, or else the one before.
+                let at = run.position(key);
+                let is_in = run.tables().get(at).is_some_and(|placed| placed.table.min() <= key);
+                if is_in { Some(at) } else { at.checked_sub(1) }
+            }
+        };
+        if let Some(table) = first.filter(|table| *table < count) {
+            let mut cursor = TableCursor::new(Arc::clone(&run.tables()[table].table), direction);
+            cursor.seek(from);
+            (source.table, source.cursor) = (table, Some(cursor));
+        }
+        source
+    }
+
+    /// Adds to `asks` what comes after a block that is missing, up to `bytes_max`.
+    pub(super) fn ask_ahead(&mut self, missing: &BlockAddress, bytes_max: usize, asks: &mut Reads) {
+        let Some(cursor) = self.cursor.as_ref().filter(|_| missing.kind == BlockKind::Data) else { return };
+        let bytes = self.ahead.bytes.min(bytes_max).min(AHEAD_BYTES_MAX);
+        self.ahead.bytes = if self.ahead.asked.contains(&missing.offset) {
+            // It was read ahead and is gone: the cache has no room for as much.
+            self.ahead.bytes / AHEAD_GROWTH
+        } else {
+            (self.ahead.bytes * AHEAD_GROWTH).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
+        };
+        let mut left = bytes;
+        self.ahead.asked = missing.offset..missing.offset;
+        for block in cursor.upcoming(bytes / BLOCK_BYTES_MIN) {
+            if block.bytes as usize > left {
+                break;
+            }
+            left -= block.bytes as usize;
+            let asked = &mut self.ahead.asked;
+            *asked = asked.start.min(block.offset)..asked.end.max(block.offset + 1);
+            asks.push(Read { ask: AHEAD, block });
+        }
+    }
+
+    /// The run it reads.
+    pub(super) fn of<'v>(&self, view: &'v View, tree: TreeId) -> &'v Run {
+        let tree = view.version.tree(tree).expect("the view does not change under a scan");
+        tree.run(self.level, self.run).expect("the view does not change under a scan")
+    }
+
+    /// Whether it has asked ahead for what is there in its table.
+    pub(super) fn has_asked(&self, block: &BlockAddress) -> bool {
+        self.ahead.asked.contains(&block.offset)
+    }
+
+    pub(super) fn next_table(&mut self, run: &Run, direction: Direction) {
+        self.ahead.asked = 0..0;
+        let next = match direction {
+            Direction::Forward => Some(self.table + 1).filter(|table| *table < run.tables().len()),
+            Direction::Backward => self.table.checked_sub(1),
+        };
+        self.cursor = next.map(|table| {
+            self.table = table;
+            let mut cursor = TableCursor::new(Arc::clone(&run.tables()[table].table), direction);
+            cursor.seek(Bound::Unbounded);
+            cursor
+        });
+    }
+}
+
+/// The key a source stands at; `None` at its end.
+pub(super) fn key_of<'a>(source: &'a Source, view: &'a View) -> Option<&'a [u8]> {
+    match source {
+        Source::Memory { generation, position } => {
+            position.map(|at| view.generations[*generation].item(at).key)
+        }
+        Source::Run(run) => run.cursor.as_ref().map(TableCursor::key),
+    }
+}
+
+/// What the item is that a source stands at.
+pub(super) fn kind_of(source: &Source, view: &View) -> ItemKind {
+    match source {
+        Source::Memory { generation, position } => {
+            let position = position.expect("the winner stands at an item");
+            view.generations[*generation].item(position).kind
+        }
+        Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").kind(),
+    }
+}
