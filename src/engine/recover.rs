@@ -326,6 +326,8 @@ impl Parts {
     /// and begins a new log.
     fn settle_logs(&self, files: Files<'_>, logs: &mut Logs, manifest_bytes: u64) -> Result<Spare> {
         let storage = &*self.env.storage;
+        // Whoever made STORE may have died before its name was durable, and no file may outlive it.
+        storage.sync_directory()?;
         files.store.mend(storage)?;
         files.manifest.make_durable(storage)?;
         // Before any file is made: one that is not named may have a number that is given out now.

@@ -5,7 +5,7 @@ use crate::base::id::ItemKind;
 use crate::base::id::SEQUENCE_MAX;
 use crate::base::settings::StoreSettings;
 use crate::format::manifest::{KeyspaceKind, Slice};
-use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, sim_env};
+use crate::io::sim::{Crash, Failure, Operation, Plan, Repeat, Select, SimDisk, Stop, sim_env};
 use crate::read::get::Wants;
 use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
@@ -214,4 +214,43 @@ fn one_failed_call_loses_nothing() {
             }
         }
     }
+}
+
+/// A process that dies once it has named STORE, and a power cut in the next one, leave a store or nothing: no
+/// file outlives that name.
+#[test]
+fn no_file_outlives_a_name_that_is_not_durable() {
+    let whole = SimDisk::new(1);
+    whole.start_log();
+    let store = open(&whole).expect("made");
+    let named = whole.log().iter().position(|call| call.operation == Operation::Rename);
+    whole.kill(|| drop(store));
+    let made = SimDisk::new(1);
+    assert!(stopped_opening(&made, named.expect("STORE gets its name last") as u64));
+    let mut openings = 0;
+    for later in 0.. {
+        let opened = made.fork();
+        if !stopped_opening(&opened, later) {
+            break;
+        }
+        for seed in 0..16 {
+            let after = opened.fork();
+            after.crash(Crash::Power, seed);
+            let store = open(&after).unwrap_or_else(|error| panic!("{later}, {seed}: {error}"));
+            after.kill(|| drop(store));
+            openings += 1;
+        }
+    }
+    assert!(openings > 300, "{openings}");
+}
+
+/// Opens a store in a process that ends after a call of it; `false` if it makes fewer.
+fn stopped_opening(disk: &Arc<SimDisk>, call: u64) -> bool {
+    disk.plan(Plan::stop(Stop::After, call));
+    let store = open(disk);
+    let is_stopped = disk.is_stopped();
+    disk.kill(|| drop(store));
+    disk.crash(Crash::Process, call);
+    disk.plan(Plan::default());
+    is_stopped
 }
