@@ -140,10 +140,8 @@ impl Plan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Near {
     Nothing,
-    /// The slot of the index.
-    Slot,
-    /// That, and the frame's header: so many lines of the block come next.
-    Header {
+    /// The slot of the index: the frame's header comes next, and so many lines of the block.
+    Slot {
         lines: usize,
     },
 }
@@ -207,7 +205,13 @@ impl Frames {
     /// Looks a block up and marks it as hit.
     #[inline]
     pub(crate) fn lookup<'p>(&'p self, key: Key, visits: u8, _pin: &'p Pin) -> Option<&'p [u8]> {
-        let frame = self.find(key)?;
+        let headers = self.headers();
+        let is_it = |frame| {
+            // Header and block come at once.
+            self.prefetch_block(frame, 1);
+            headers[frame as usize].key() == key
+        };
+        let frame = self.index().find(key.tag(), is_it)?;
         self.mark(frame, visits);
         // SAFETY: the frame was in the index after this pin began, so it stays as it is until the pin ends
         // (invariants 1, 4); `self`, and so the region, outlives `'p`. The pin must be of the cache's
@@ -220,19 +224,22 @@ impl Frames {
     pub(crate) fn prefetch(&self, key: Key, near: Near) {
         match near {
             Near::Nothing => self.index().prefetch(key.tag()),
-            Near::Slot => {
+            Near::Slot { lines } => {
                 self.index().find(key.tag(), |frame| {
                     prefetch(self.headers(), frame as usize * size_of::<Header>());
+                    self.prefetch_block(frame, lines);
                     true
                 });
             }
-            Near::Header { lines } => {
-                if let Some(frame) = self.find(key) {
-                    let start = self.headers()[frame as usize].start_bytes.load(Ordering::Relaxed);
-                    (0..lines).for_each(|line| self.prefetch_at(start as usize + line * LINE_BYTES));
-                }
-            }
         }
+    }
+
+    /// Asks for the beginning of a frame's block without a look at its header: where it lies if it is one of
+    /// the smallest, as most are.
+    #[inline]
+    fn prefetch_block(&self, frame: u32, lines: usize) {
+        let start = frame as usize * FRAME_BYTES_MIN;
+        (0..lines).for_each(|line| self.prefetch_at(start + line * LINE_BYTES));
     }
 
     #[inline]

@@ -122,8 +122,8 @@ enum Probed<'p> {
     Hit(Lookup<'p>),
 }
 
-/// Prefetches before a cached block is looked into: index, header, and the block's own header and tags.
-const BLOCK_NEAR: [Near; 3] = [Near::Nothing, Near::Slot, Near::Header { lines: 2 }];
+/// Prefetches before a cached block is looked into: index; header, and the block's own header and tags.
+const BLOCK_NEAR: [Near; 2] = [Near::Nothing, Near::Slot { lines: 2 }];
 const TOUCHES_BEFORE_ITEM: u8 = BLOCK_NEAR.len() as u8;
 
 impl Get {
@@ -137,8 +137,8 @@ impl Get {
     ) -> (Get, Step<Reads, Result<Lookup<'p>>>) {
         let mut get = Get { level: 0, run: 0, table: 0, seek: Seek::Memory, touches: 0, asked: None };
         tracer.enter(Stage::MtGet, 0);
+        prefetch_filters(op, view);
         if T::TOUCHES {
-            view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
             return (get, Step::Touch);
         }
         let step = get.search(view, Call { op, cache, pin, tracer, answer: None });
@@ -238,7 +238,6 @@ impl Get {
             return false;
         }
         match (self.seek, self.touches) {
-            (Seek::Filter, 0) => table.prefetch_filter(call.op.hash),
             (Seek::Fence, 0) => table.prefetch_fence(call.op.key),
             (Seek::Data(block), touches) if usize::from(touches) < BLOCK_NEAR.len() => {
                 call.cache.prefetch(&block, BLOCK_NEAR[usize::from(touches)]);
@@ -257,9 +256,6 @@ impl Get {
         if self.seek == Seek::Filter {
             if !table.spans(call.op.key) {
                 return Ok(call.absent(table, Saw::NoItems));
-            }
-            if self.touch(table, call) {
-                return Ok(Probed::Touched);
             }
             match self.filter(table, call)? {
                 Filtered::No => return Ok(call.absent(table, Saw::RuledOut)),
@@ -345,6 +341,18 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
             return Probed::Hit(Lookup::Absent);
         }
         Probed::Not
+    }
+}
+
+/// Asks the processor for the lines of all filters that may be asked about the key, so that they come at
+/// once: of memtables and of every run's table.
+fn prefetch_filters(op: &Op<'_>, view: &View) {
+    view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
+    let levels = view.version.tree(op.tree).map_or(&[][..], Tree::levels);
+    for run in levels.iter().flatten() {
+        if let Some(table) = run.find(op.key) {
+            run.tables()[table].table.prefetch_filter(op.hash);
+        }
     }
 }
 

@@ -35,9 +35,9 @@ use source::{RunSource, Source, key_of, kind_of};
 
 /// Of the cache, the share that all sources of a scan may fill ahead.
 const AHEAD_CACHE_SHARE: usize = 16;
-/// Prefetches before a cached block is searched: index, header, and the block as far as its keys go, if it is
+/// Prefetches before a cached block is searched: index; header, and the block as far as its keys go, if it is
 /// one of many small items.
-const BLOCK_NEAR: [Near; 3] = [Near::Nothing, Near::Slot, Near::Header { lines: 12 }];
+const BLOCK_NEAR: [Near; 2] = [Near::Nothing, Near::Slot { lines: 12 }];
 /// What a source needs before it stands at an item or at its end.
 enum Need {
     Nothing,

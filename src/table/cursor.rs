@@ -139,7 +139,7 @@ impl TableCursor {
     /// After a seek: hints that the fences will be searched soon.
     pub(crate) fn prefetch_fences(&self) {
         if self.spot == Spot::Target {
-            self.table.prefetch_fence_page(self.page);
+            self.table.prefetch_fence(&self.key);
         }
     }
 

@@ -15,6 +15,7 @@ mod admission;
 mod ahead;
 mod build;
 mod cursor;
+mod fences;
 mod memory;
 mod open;
 mod parts;

@@ -20,6 +20,7 @@ use crate::format::table::ranges::{Ranges, last_key};
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
+use super::fences::ResidentFences;
 use super::memory::{AlignedBytes, PageBudget, PageRank};
 use super::open::{SliceContents, TableFile, fill_exact};
 use super::verify::verify_block;
@@ -74,7 +75,7 @@ pub(crate) struct Table {
     /// `None` when there is one data block.
     top: Option<Top>,
     filter_pages: OnceLock<PinnedPages>,
-    fence_pages: OnceLock<PinnedPages>,
+    fences: OnceLock<ResidentFences>,
     /// What [`Table::memory_bytes`] says, on the cache's account.
     loan: OnceLock<Loan>,
 }
@@ -98,7 +99,7 @@ impl Table {
             entry,
             top,
             filter_pages: OnceLock::new(),
-            fence_pages: OnceLock::new(),
+            fences: OnceLock::new(),
             loan: OnceLock::new(),
         }
     }
@@ -197,19 +198,21 @@ impl Table {
         otherwise: Otherwise,
     ) -> Result<()> {
         self.account(budget);
-        let (span, page_bytes, kind, resident) = match rank {
+        let (span, page_bytes, kind, is_resident) = match rank {
             PageRank::Fences => {
-                (self.entry.fence_span(), self.entry.fence_page_bytes, BlockKind::Fence, &self.fence_pages)
+                let is_resident = self.fences.get().is_some();
+                (self.entry.fence_span(), self.entry.fence_page_bytes, BlockKind::Fence, is_resident)
             }
             PageRank::UpperFilters | PageRank::LastFilters => {
-                let page_bytes = self.entry.filter.page_bytes;
-                (self.entry.filter_span(), page_bytes, BlockKind::Filter, &self.filter_pages)
+                let is_resident = self.filter_pages.get().is_some();
+                (self.entry.filter_span(), self.entry.filter.page_bytes, BlockKind::Filter, is_resident)
             }
         };
-        if span.bytes == 0 || resident.get().is_some() {
+        if span.bytes == 0 || is_resident {
             return Ok(());
         }
-        match budget.take((span.bytes / u64::from(page_bytes)) as usize, rank) {
+        let count = (span.bytes / u64::from(page_bytes)) as usize;
+        match budget.take(count, rank) {
             Some(mut pages) => {
                 let mut index = 0;
                 self.load(storage, span, page_bytes, kind, |_, page| {
@@ -217,7 +220,12 @@ impl Table {
                     index += 1;
                 })?;
                 // Another thread may have set them meanwhile; these are given back then.
-                let _ = resident.set(pages);
+                let _is_first = if rank == PageRank::Fences {
+                    let fences = ResidentFences::new(pages, count, page_bytes as usize, budget.cache());
+                    self.fences.set(fences).is_ok()
+                } else {
+                    self.filter_pages.set(pages).is_ok()
+                };
                 Ok(())
             }
             None if otherwise == Otherwise::Offer => {
@@ -303,16 +311,10 @@ impl Table {
     /// Hints that [`Table::fence`] will be asked about this key soon.
     #[inline]
     pub(crate) fn prefetch_fence(&self, key: &[u8]) {
-        self.prefetch_fence_page(self.fence_page_of(key));
-    }
-
-    /// Hints that a fence page will be searched soon.
-    #[inline]
-    pub(super) fn prefetch_fence_page(&self, number: usize) {
-        if let (Some(pages), true) = (self.fence_pages.get(), self.top.is_some()) {
-            let page_bytes = self.entry.fence_page_bytes as usize;
-            let page = pages.page(number, page_bytes);
-            FencePage::lines_first(page_bytes).for_each(|at| prefetch(page, at));
+        if let (Some(fences), true) = (self.fences.get(), self.top.is_some()) {
+            let number = self.fence_page_of(key);
+            let line = fences.page(number).line_of(key, self.first_separator(number));
+            prefetch(fences.bytes(number), line);
         }
     }
 
@@ -363,10 +365,10 @@ impl Table {
         if self.top.is_none() {
             return Ok(None);
         }
-        let page_bytes = self.entry.fence_page_bytes as usize;
-        if let Some(pages) = self.fence_pages.get() {
-            return Ok(Some(FencePage::of(pages.page(number, page_bytes))));
+        if let Some(fences) = self.fences.get() {
+            return Ok(Some(fences.page(number)));
         }
+        let page_bytes = self.entry.fence_page_bytes as usize;
         let offset = self.entry.fence_offset + (number * page_bytes) as u64;
         match page {
             Some(page) => Ok(Some(FencePage::of(page))),

@@ -321,7 +321,9 @@ fn goes_on(world: &World, state: &State, fault: &Fault) {
 #[test]
 #[ignore = "some ten minutes; run by hand"]
 fn f12_every_bit_and_every_cut_of_a_small_store() {
-    for (state, kinds) in [(states::log_only(), [""].as_slice()), (states::merged(), &["table", "STORE", "manifest"])] {
+    for (state, kinds) in
+        [(states::log_only(), [""].as_slice()), (states::merged(), &["table", "STORE", "manifest"])]
+    {
         let mut faults = Vec::new();
         let files = state.files.iter().filter(|(file, _)| kinds.iter().any(|kind| file.starts_with(kind)));
         for (file, bytes) in files.clone() {

@@ -244,6 +244,11 @@ impl Layout {
     ) -> ControlFlow<Option<Found>> {
         while hits != 0 {
             let index = first + hits.trailing_zeros() as usize / 8;
+            if self.flags & FIXED_VALUES != 0 {
+                // Wanted next, if this is the key: it comes with it.
+                let value = self.value_range(block, index);
+                value.step_by(LINE_BYTES).take(LINES_AHEAD_MAX).for_each(|at| prefetch(block, at));
+            }
             match suffix.cmp(self.suffix(block, index)) {
                 Ordering::Equal if key.starts_with(self.prefix(block)) => {
                     let (kind, value) = (self.kind(block, index), self.value_range(block, index));

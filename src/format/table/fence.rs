@@ -45,6 +45,10 @@ pub(super) const TAILS: u8 = 2;
 pub(super) const ALONE: u32 = 1 << 31;
 /// Bytes of a separator that its head holds.
 pub(super) const HEAD_BYTES: usize = 8;
+const LINE_BYTES: usize = 64;
+/// Heads in the cache line of the header, and in every other.
+const HEADS_FIRST: usize = (LINE_BYTES - HEADER_BYTES) / HEAD_BYTES;
+const HEADS_A_LINE: usize = LINE_BYTES / HEAD_BYTES;
 
 /// Where a block is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +70,8 @@ pub(crate) struct FencePage<'a> {
     block_ends: &'a [[u8; 4]],
     tails: &'a [u8],
     used: usize,
+    /// See [`FencePage::samples`]; none if they are not at hand.
+    samples: &'a [u64],
 }
 
 impl<'a> FencePage<'a> {
@@ -88,12 +94,22 @@ impl<'a> FencePage<'a> {
         }
     }
 
-    /// Where in a page of this length a search looks first: the header, and the middles of a full page's
-    /// heads.
-    pub(crate) fn lines_first(page_bytes: usize) -> impl Iterator<Item = usize> {
-        // Heads are some half of a page.
-        let heads_bytes = page_bytes / 2;
-        [0, heads_bytes / 4, heads_bytes / 2, heads_bytes / 4 * 3].into_iter()
+    /// The heads that begin the cache lines of heads but the first: with them at hand a search looks at one
+    /// line of the page beside its header.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = u64> + 'a {
+        self.heads.iter().skip(HEADS_FIRST).step_by(HEADS_A_LINE).map(|head| u64::from_le_bytes(*head))
+    }
+
+    /// The page, searched with its own samples.
+    pub(crate) fn with_samples(self, samples: &'a [u64]) -> FencePage<'a> {
+        debug_assert!(samples.is_empty() || samples.iter().copied().eq(self.samples()));
+        FencePage { samples, ..self }
+    }
+
+    /// Where the cache line begins that [`FencePage::find`] looks at for the key. Looks at the header only.
+    pub(crate) fn line_of(&self, key: &[u8], first: &[u8]) -> usize {
+        let rest = key.get(self.prefix_bytes.min(first.len())..).unwrap_or_default();
+        self.sampled_line(head(rest)) * LINE_BYTES
     }
 
     pub(crate) fn blocks(&self) -> usize {
@@ -113,11 +129,29 @@ impl<'a> FencePage<'a> {
             Ordering::Equal => {}
         }
         let target = head(rest);
-        let not_after = self.heads.partition_point(|head| u64::from_le_bytes(*head) <= target);
+        let not_after = self.not_after(target);
         if not_after == 0 || u64::from_le_bytes(self.heads[not_after - 1]) < target {
             return not_after;
         }
         self.find_tied(rest, target, not_after)
+    }
+
+    /// How many heads are at most `target`.
+    fn not_after(&self, target: u64) -> usize {
+        let is_at_most = |head: &[u8; 8]| u64::from_le_bytes(*head) <= target;
+        if self.samples.is_empty() {
+            return self.heads.partition_point(is_at_most);
+        }
+        // Lines before it are at most the target, as its first head is; lines behind it begin with a greater.
+        let line = self.sampled_line(target);
+        let start = if line == 0 { 0 } else { HEADS_FIRST + (line - 1) * HEADS_A_LINE };
+        let end = (HEADS_FIRST + line * HEADS_A_LINE).min(self.heads.len());
+        start + self.heads[start..end].iter().filter(|head| is_at_most(head)).count()
+    }
+
+    /// The last line whose first head is at most `target`; the first if none is.
+    fn sampled_line(&self, target: u64) -> usize {
+        self.samples.partition_point(|sample| *sample <= target)
     }
 
     /// Where heads tie with the key's: by length and tails. `rest`: the key behind the prefix.
@@ -222,6 +256,7 @@ impl<'a> FencePage<'a> {
             block_ends,
             tails,
             used,
+            samples: &[],
         })
     }
 

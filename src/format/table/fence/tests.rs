@@ -65,6 +65,8 @@ fn search_is_exact() {
             let start = built.first_blocks[index];
             let fences = FencePage::check(page).expect("built pages are sound");
             assert_eq!(fences.blocks(), end - start);
+            let samples: Vec<u64> = fences.samples().collect();
+            let sampled = fences.with_samples(&samples);
             let separators: Vec<&[u8]> = (start..end).map(|block| builder.separator(block)).collect();
             for block in (start..end).step_by(1 + (end - start) / 60) {
                 let separator = builder.separator(block);
@@ -83,6 +85,8 @@ fn search_is_exact() {
                 for key in [first, last, separator, &longer, shorter, &above, &[][..], &[255; 70]] {
                     let expected = separators.partition_point(|one| *one <= key).saturating_sub(1);
                     assert_eq!(fences.find(key, separators[0]), expected);
+                    assert_eq!(sampled.find(key, separators[0]), expected);
+                    assert!(sampled.line_of(key, separators[0]) < page.len());
                     let is_separator = fences.is_separator(expected, key, separators[0]);
                     assert_eq!(is_separator, key == separators[expected]);
                 }
