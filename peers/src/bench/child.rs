@@ -187,6 +187,13 @@ impl Child<'_> {
         measured.store = self.contender.name.to_owned();
         measured.memory_bytes = self.options.stage.memory_bytes(self.plan);
         measured.disk_bytes = self.disk_bytes(&self.path(name))?.map(|(_, all)| all);
+        if let Some(bytes) = process::page_cache_bytes(&self.path(name)) {
+            measured.more.insert(rows::PAGE_CACHE_MIB.to_owned(), bytes as f64 / f64::from(1 << 20));
+        }
+        let is_held = !self.contender.uses_page_cache || self.options.limited.is_some();
+        if self.options.stage.is_cold() && !is_held {
+            measured.remarks.push("its page cache was not held to the memory of the row".to_owned());
+        }
         let line = serde_json::to_string(&Line::Measured(Box::new(measured))).map_err(told)?;
         println!("{line}");
         Ok(())

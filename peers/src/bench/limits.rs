@@ -1,7 +1,5 @@
-//! A limit of memory on a process, page cache included, where the system lets this program set one.
-//!
-//! Only version 2 of control groups is tried, below the group this program is in: what another started stays
-//! where it is.
+//! A limit of memory on a process, page cache included, where the system lets this program set one: root,
+//! where version 2 of control groups has the memory.
 
 use std::path::{Path, PathBuf};
 
@@ -15,17 +13,18 @@ pub(super) struct Limited {
 impl Limited {
     /// Makes a group that holds as many bytes; why not, if it cannot be made.
     pub(super) fn new(bytes: u64) -> Result<Limited, String> {
-        let groups = std::fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
-        let inside = own_group(&groups).ok_or("this process is in no cgroup of version 2")?;
-        let above = Path::new(ROOT).join(inside.trim_start_matches('/'));
-        let given = std::fs::read_to_string(above.join("cgroup.subtree_control"))
-            .map_err(|_| format!("no cgroup of version 2 is mounted at {ROOT}"))?;
+        Limited::below(Path::new(ROOT), bytes)
+    }
+
+    fn below(root: &Path, bytes: u64) -> Result<Limited, String> {
+        let given = std::fs::read_to_string(root.join("cgroup.subtree_control"))
+            .map_err(|_| format!("no cgroup of version 2 is mounted at {}", root.display()))?;
         if !given.split_whitespace().any(|controller| controller == "memory") {
-            return Err("the cgroup of this process does not hand on the control of memory".to_owned());
+            return Err(format!("{} does not hand on the control of memory", root.display()));
         }
-        let path = above.join(format!("peers-{}", std::process::id()));
         let failed =
-            |error: std::io::Error| format!("no cgroup could be made in {}: {error}", above.display());
+            |error: std::io::Error| format!("no cgroup could be made in {}: {error}", root.display());
+        let path = root.join(format!("peers-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(failed)?;
         let limited = Limited { path };
         std::fs::write(limited.path.join("memory.max"), bytes.to_string()).map_err(failed)?;
@@ -49,19 +48,23 @@ pub(super) fn enter(group: &Path) -> Result<(), String> {
     std::fs::write(group.join("cgroup.procs"), "0").map_err(|error| format!("{}: {error}", group.display()))
 }
 
-/// The group of version 2 among those of a process.
-fn own_group(groups: &str) -> Option<&str> {
-    groups.lines().find_map(|line| line.strip_prefix("0::"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The group of version 2 is found among those of version 1; there may be none.
+    /// A group is made where memory is handed on, with its limit, and told why where it is not.
     #[test]
-    fn own_groups_are_found() {
-        assert_eq!(own_group("4:memory:/a\n0::/b/c\n"), Some("/b/c"));
-        assert_eq!(own_group("4:memory:/a\n"), None);
+    fn groups_are_made_where_they_can_be() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let why = || Limited::below(root.path(), 5).err().expect("it cannot be made");
+        assert!(why().contains("no cgroup of version 2"));
+        let control = root.path().join("cgroup.subtree_control");
+        std::fs::write(&control, "cpu io\n").expect("it is written");
+        assert!(why().contains("does not hand on"));
+        std::fs::write(&control, "cpu memory\n").expect("it is written");
+        let limited = Limited::below(root.path(), 5).expect("it is made");
+        let limit = std::fs::read_to_string(limited.path().join("memory.max")).expect("it is there");
+        assert_eq!(limit, "5");
+        enter(limited.path()).expect("it is entered");
     }
 }

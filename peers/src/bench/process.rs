@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -88,6 +89,26 @@ pub(super) fn disk_bytes(
     Ok(bytes)
 }
 
+/// Bytes that the page cache holds of the files in a directory, whoever read them; `None` where the program
+/// that asks the kernel, `fincore` of util-linux, is not there.
+pub(super) fn page_cache_bytes(directory: &Path) -> Option<u64> {
+    let (mut bytes, mut rest) = (0, vec![directory.to_owned()]);
+    while let Some(inside) = rest.pop() {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&inside).ok()?.flatten() {
+            let path = entry.path();
+            if path.is_dir() { rest.push(path) } else { files.push(path) }
+        }
+        if !files.is_empty() {
+            let mut asked = Command::new("fincore");
+            asked.args(["--bytes", "--noheadings", "--output=RES"]).args(files);
+            let told = String::from_utf8(asked.output().ok()?.stdout).ok()?;
+            bytes += told.lines().filter_map(|line| line.trim().parse::<u64>().ok()).sum::<u64>();
+        }
+    }
+    Some(bytes)
+}
+
 /// Makes the kernel forget what its page cache holds of files; why not, if it does not.
 pub(super) fn drop_page_cache() -> Result<(), String> {
     rustix::fs::sync();
@@ -126,5 +147,7 @@ mod tests {
             |name: &str| name.rsplit_once('.').map(|(_, end)| if end == "log" { "log" } else { "table" });
         let bytes = disk_bytes(directory.path(), class).expect("it is read");
         assert_eq!((bytes["log"], bytes["table"], bytes.len()), (16384, 8192, 2));
+        // The files have just been written, and nothing has driven them out; there may be nobody to ask.
+        assert!(page_cache_bytes(directory.path()).is_none_or(|bytes| bytes >= 24576));
     }
 }

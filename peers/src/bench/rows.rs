@@ -40,6 +40,9 @@ pub(super) const SPACE: &str = "space, random overwrites of everything";
 /// Of `more`: seconds until background work was finished.
 pub(super) const SETTLE_S: &str = "settle_s";
 
+/// Of `more`: what the page cache holds of the store's files when the row ends.
+pub(super) const PAGE_CACHE_MIB: &str = "page_cache_MiB";
+
 /// Of `more`: items that a log replays.
 pub(super) const LOG_ITEMS: &str = "log_items";
 

@@ -62,7 +62,7 @@ pub(super) const HEAD: [&str; 14] = [
     "4 KiB read",
     "written, w/o log",
     "CPU s/M",
-    "anon + file MiB",
+    "anon + file, peak MiB",
     "disk/live",
 ];
 
@@ -96,9 +96,10 @@ pub(super) fn cells(label: &str, all: &[&Measured]) -> Vec<String> {
         ),
         known(of(&|one| Some(one.cpu_seconds_a_million)), |seconds| format!("{seconds:.2}")),
         format!(
-            "{} + {}",
+            "{} + {}, {}",
             mib(of(&|one| Some(one.anonymous_bytes as f64))),
-            mib(of(&|one| Some(one.file_bytes as f64)))
+            mib(of(&|one| Some(one.file_bytes as f64))),
+            mib(of(&|one| Some(one.peak_bytes as f64)))
         ),
         known(of(&Measured::space), |ratio| format!("{ratio:.2}")),
     ]
