@@ -192,7 +192,7 @@ impl Child<'_> {
         }
         let is_held = !self.contender.uses_page_cache || self.options.limited.is_some();
         if self.options.stage.is_cold() && !is_held {
-            measured.remarks.push("its page cache was not held to the memory of the row".to_owned());
+            measured.remarks.push(rows::NOT_HELD.to_owned());
         }
         let line = serde_json::to_string(&Line::Measured(Box::new(measured))).map_err(told)?;
         println!("{line}");

@@ -8,7 +8,7 @@ use super::bars::{self, Judged, NULL, OURS, Side, Verdict};
 use super::device::moved;
 use super::plan::Group;
 use super::results::{self, Begun, Calibration, Line, Measured};
-use super::rows::ROWS;
+use super::rows::{NOT_HELD, ROWS};
 use super::table::{HEAD, cells, count, median};
 use crate::engines::{Answer, told};
 use crate::markdown::table;
@@ -16,23 +16,30 @@ use crate::markdown::table;
 const BEGIN: &str = "<!-- peers: begin; written by `peers results` -->";
 const END: &str = "<!-- peers: end -->";
 
-/// Runs of one file are told apart from those of the next by this.
-const RUNS_OF_FILE: u64 = 1000;
+/// Runs of one session are told apart from those of the next by this.
+const RUNS_OF_SESSION: u64 = 1000;
 
-/// The lines of several files, no two runs of which are one.
+/// The lines of several files. Sessions number their runs alike, and a file may have several sessions: no two
+/// of their runs are one afterwards.
 pub(super) fn read(files: &[PathBuf]) -> Answer<Vec<Line>> {
-    let mut all = Vec::new();
-    for (file, path) in (0..).zip(files) {
-        let mut lines = results::read(path)?;
-        for line in &mut lines {
-            match line {
-                Line::Begun(_) => {}
-                Line::Device(one) => one.run += file * RUNS_OF_FILE,
-                Line::Measured(one) => one.run += file * RUNS_OF_FILE,
-                Line::Failed(one) => one.run += file * RUNS_OF_FILE,
+    let (mut all, mut session) = (Vec::new(), 0);
+    for path in files {
+        session += 1;
+        for (index, mut line) in results::read(path)?.into_iter().enumerate() {
+            let run = match &mut line {
+                Line::Begun(_) => {
+                    session += u64::from(index > 0);
+                    None
+                }
+                Line::Device(one) => Some(&mut one.run),
+                Line::Measured(one) => Some(&mut one.run),
+                Line::Failed(one) => Some(&mut one.run),
+            };
+            if let Some(run) = run {
+                *run += session * RUNS_OF_SESSION;
             }
+            all.push(line);
         }
-        all.extend(lines);
     }
     Ok(all)
 }
@@ -102,10 +109,19 @@ fn losing(lines: &[Line], judged: &[Judged]) -> String {
         let ahead = stores_of(lines).into_iter().filter(|store| *store != OURS && *store != NULL);
         let ahead = ahead
             .filter(|store| median(&mut ratios(lines, row, Some(store))).is_some_and(|ratio| ratio < 1.0));
-        say(format!(
-            "{row}: {ratio:.2} of the best peer; ahead: {}.",
-            ahead.collect::<Vec<&str>>().join(", ")
-        ));
+        let ahead: Vec<&str> = ahead.collect();
+        let is_free = |one: &Measured| one.row == row && one.remarks.iter().any(|remark| remark == NOT_HELD);
+        let free = ahead
+            .iter()
+            .copied()
+            .filter(|store| bars::measured(lines).any(|one| one.store == *store && is_free(one)));
+        let free: Vec<&str> = free.collect();
+        let but = if free.is_empty() {
+            String::new()
+        } else {
+            format!("; not held to the memory of the row: {}", free.join(", "))
+        };
+        say(format!("{row}: {ratio:.2} of the best peer; ahead: {}{but}.", ahead.join(", ")));
     }
     for one in judged {
         let ratio = median(&mut one.ratios.clone());
@@ -338,6 +354,10 @@ mod tests {
         assert!(first.contains("cached scan of 100: operations a second at least 3 × rocksdb"), "{first}");
         assert!(!first.contains(rows::GET) && first.contains("none was wrong"), "{first}");
         assert!(rest.contains("| 4.00 × | – | met |") && rest.contains("| **missed** |"), "{rest}");
+        if let Some(Line::Measured(one)) = lines.get_mut(2) {
+            one.remarks.push(NOT_HELD.to_owned());
+        }
+        assert!(tables(&lines).contains("ahead: lmdb; not held to the memory of the row: lmdb.\n"));
         if let Some(Line::Measured(one)) = lines.last_mut() {
             (one.wrong, one.first_wrong) = (2, Some("key 00 is missing".into()));
         }
@@ -361,13 +381,18 @@ mod tests {
                 .and_then(|mut sink| sink.push(line))
                 .expect("it is written");
         }
-        assert_eq!(bars::runs(&read(&files).expect("they are read")), [1, 1001]);
+        assert_eq!(bars::runs(&read(&files).expect("they are read")), [1001, 2001]);
+        let mut sink = results::Sink::new(Some(&files[1])).expect("it opens");
+        for line in [Line::Begun(Begun::default()), line(1, rows::GET, "rocksdb", 200)] {
+            sink.push(line).expect("it is written");
+        }
+        assert_eq!(bars::runs(&read(&files).expect("they are read")), [1001, 2001, 3001]);
         let file = path("page.md");
         std::fs::write(&file, format!("before\n{BEGIN}\nof before\n{END}\nafter\n")).expect("writes");
         page(&file, &files).expect("writes the page");
         let text = std::fs::read_to_string(&file).expect("reads");
         assert!(text.starts_with("before\n") && text.ends_with("\nafter\n") && !text.contains("of before"));
-        assert!(text.contains("| cached get, uniform | 100 | 400 | – | – |"), "{text}");
+        assert!(text.contains("| cached get, uniform | 100 | 300 | – | – |"), "{text}");
         std::fs::write(&file, "no markers").expect("writes");
         assert!(page(&file, &[]).is_err());
     }

@@ -51,6 +51,9 @@ pub(super) const SPACE_WORST: &str = "space_worst";
 pub(super) const SPACE_SETTLED: &str = "space_settled";
 pub(super) const SPACE_COMPACTED: &str = "space_compacted";
 
+/// A remark.
+pub(super) const NOT_HELD: &str = "its page cache was not held to the memory of the row";
+
 /// All of them.
 pub(super) const ROWS: [&str; 36] = [
     LOAD,

@@ -1,6 +1,7 @@
 //! Space on disk while everything is overwritten in random order.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::child::Child;
 use super::drive::{Job, Limit, Script, live_bytes};
@@ -16,6 +17,23 @@ const SPACE: &str = "space";
 
 /// Points at which space is looked at.
 const POINTS: u64 = 10;
+
+/// Files that nobody needs any more may be removed a little later: space is told once it has not changed
+/// for so long, or after the limit.
+const QUIET: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn steady(space: impl Fn() -> Answer<Option<f64>>) -> Answer<Option<f64>> {
+    let (begun, mut since, mut last) = (Instant::now(), Instant::now(), space()?);
+    while last.is_some() && since.elapsed() < QUIET && begun.elapsed() < LIMIT {
+        std::thread::sleep(QUIET / 10);
+        let now = space()?;
+        if now != last {
+            (since, last) = (Instant::now(), now);
+        }
+    }
+    Ok(last)
+}
 
 /// Rows are put together of ten; the row's rate is that of all overwrites.
 pub(super) fn space(child: &Child<'_>) -> Answer<()> {
@@ -49,11 +67,11 @@ pub(super) fn space(child: &Child<'_>) -> Answer<()> {
     whole.operations = record.operations;
     whole.latency_ns = record.latency();
     child.settle_puts(&*engine, &mut whole, &before, items)?;
-    if let Some(ratio) = tables(&path)? {
+    if let Some(ratio) = steady(|| tables(&path))? {
         whole.more.insert(rows::SPACE_SETTLED.to_owned(), ratio);
     }
     let compacted = match engine.compact()? {
-        Compacted::InPlace => tables(&path)?,
+        Compacted::InPlace => steady(|| tables(&path))?,
         Compacted::Copy(copy) => {
             let bytes = std::fs::metadata(&copy).map_err(told)?.len();
             Some(bytes as f64 / live_bytes(items) as f64)
