@@ -87,6 +87,10 @@ impl FlightTable {
         &self.shards[key.tag() as usize % SHARD_COUNT]
     }
 
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.shard(key).lock().contains_key(&key)
+    }
+
     /// Blocks being read now.
     pub(crate) fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

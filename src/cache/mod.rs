@@ -176,6 +176,11 @@ impl Cache {
         self.frames.holds(Key::of(address))
     }
 
+    /// Whether someone reads the block now. For those who decide what to read ahead.
+    pub(crate) fn is_being_read(&self, address: &BlockAddress) -> bool {
+        self.shared.flights.has(Key::of(address))
+    }
+
     /// Takes `count` pages of up to 4 KiB, as long as all that are taken, and what is
     /// lent, stay within `limit_bytes`. They hold what was left in them. Better not under a pin.
     pub(crate) fn pin_pages(&self, count: usize, limit_bytes: u64) -> Option<PinnedPages> {

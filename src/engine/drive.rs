@@ -83,7 +83,10 @@ impl Store {
             scan.advance(&self.cache, &pin)
         };
         match step {
-            Step::Done(moved) => moved,
+            Step::Done(moved) => {
+                self.read_apart(&scan.take_apart());
+                moved
+            }
             step => self.advance_from_device(scan, step),
         }
     }
@@ -97,6 +100,7 @@ impl Store {
             match step {
                 Step::Done(moved) => {
                     fetches.finish();
+                    self.read_apart(&scan.take_apart());
                     return moved;
                 }
                 Step::Ask(reads) => {
@@ -107,6 +111,7 @@ impl Store {
                         }
                     }
                     fetches.send();
+                    self.read_apart(&scan.take_apart());
                 }
                 Step::Wait | Step::Touch => {}
             }

@@ -4,7 +4,8 @@
 //! Threads share a [`Store`] by reference. Readers take no lock; every change of tables and keyspaces goes
 //! through the catalog, one at a time; no lock is held across I/O.
 
-pub(crate) mod budget;
+pub(crate) mod ahead;
+mod budget;
 pub(crate) mod catalog;
 pub(crate) mod checkpoint;
 mod drive;

@@ -4,6 +4,7 @@ use crate::base::error::Result;
 use crate::base::sync::Arc;
 use crate::io::env::{Turn, Worker};
 
+use super::ahead::AheadWork;
 use super::flush_work::FlushWork;
 use super::merge_work::MergeWork;
 use super::work::Job;
@@ -29,6 +30,8 @@ impl<W: Job> Worker for Background<W> {
 
 /// Starts the workers of a store that may write.
 pub(super) fn start(store: &Arc<Store>) -> Result<()> {
+    let ahead = Background { store: Arc::clone(store), work: AheadWork };
+    store.env.threads.spawn("trine-ahead", Box::new(ahead))?;
     if store.mode == Mode::ReadOnly {
         return Ok(());
     }

@@ -6,7 +6,8 @@
 //!
 //! A source that goes on past its first block reads ahead: each time it finds a block missing, it asks for
 //! four times as much of what follows, up to a MiB and a share of the cache, which holds what
-//! is read ahead like any other block. So a scan of a few blocks reads few, and one of many few times.
+//! is read ahead like any other block. So a scan of a few blocks reads few, and one of many few times. What
+//! is much is read apart, by another thread, and asked for before it is needed: [`Scan::take_apart`].
 //!
 //! Invariants:
 //! 1. A key is yielded only once every source stands at or past it.
@@ -68,6 +69,8 @@ pub(crate) struct Scan {
     key: Vec<u8>,
     has_key: bool,
     winner: Option<usize>,
+    /// See [`Scan::take_apart`].
+    apart: Vec<BlockAddress>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -104,6 +107,7 @@ impl Scan {
             key: Vec::new(),
             has_key: false,
             winner: None,
+            apart: Vec::new(),
         };
         scan.position();
         scan
@@ -354,7 +358,7 @@ impl Scan {
         }
         let mut asks = Vec::new();
         let mut index = 0;
-        let share_bytes = cache.capacity_bytes() / AHEAD_CACHE_SHARE / self.sources.len().max(1);
+        let share_bytes = self.ahead_bytes_max(cache);
         while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {
             let Some(ask) = self.free_ask() else { break };
             match self.poll(source, None, cache, pin)? {
@@ -365,8 +369,11 @@ impl Scan {
                 Need::Block(block) => {
                     asks.push(Read { ask, block });
                     self.unready[index].ask = Some(ask);
-                    if let Source::Run(run) = &mut self.sources[source] {
-                        run.ask_ahead(&block, share_bytes, &mut asks);
+                    // What is on its way was asked for, and what comes after it.
+                    if let Source::Run(run) = &mut self.sources[source]
+                        && !cache.is_being_read(&block)
+                    {
+                        run.ask_ahead(&block, share_bytes, &mut asks, &mut self.apart);
                     }
                 }
             }
@@ -383,6 +390,15 @@ impl Scan {
             self.is_merged = true;
         }
         Ok(None)
+    }
+
+    /// What was found to be read ahead by another thread since it was last asked: it is answered to nobody.
+    pub(crate) fn take_apart(&mut self) -> Vec<BlockAddress> {
+        std::mem::take(&mut self.apart)
+    }
+
+    fn ahead_bytes_max(&self, cache: &Cache) -> usize {
+        cache.capacity_bytes() / AHEAD_CACHE_SHARE / self.sources.len().max(1)
     }
 
     /// After a seek: hints of what comes next in each run, one step of all of them at a time, so that their
@@ -460,6 +476,7 @@ impl Scan {
 
     /// Moves a source on with the block given, or with what the cache has.
     fn poll(&mut self, source: usize, mut block: Option<BlockRef>, cache: &Cache, pin: &Pin) -> Result<Need> {
+        let ahead_bytes_max = self.ahead_bytes_max(cache);
         let Source::Run(run) = &mut self.sources[source] else {
             return Ok(Need::Nothing);
         };
@@ -475,7 +492,10 @@ impl Scan {
                         cache.lookup_counted(&address, pin)
                     };
                     match cached {
-                        Some(cached) => block = Some(cached),
+                        Some(cached) => {
+                            run.renew(&address, ahead_bytes_max, &mut self.apart);
+                            block = Some(cached);
+                        }
                         None => return Ok(Need::Block(address)),
                     }
                 }

@@ -23,6 +23,8 @@ use super::super::Store;
 
 /// Most bytes of one request.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// As much of what is read apart comes at once: whoever has caught up with it waits no longer than for this.
+const APART_BYTES_MAX: usize = 256 << 10;
 /// Most blocks of one request.
 const REQUEST_BLOCKS_MAX: usize = 256;
 
@@ -104,21 +106,7 @@ impl<'s> Fetches<'s> {
         if self.claimed.is_empty() {
             return;
         }
-        self.claimed.sort_unstable_by_key(|block| (block.address.file, block.address.offset));
-        let mut blocks: Vec<Claimed> = Vec::new();
-        let mut bytes = 0;
-        for block in std::mem::take(&mut self.claimed) {
-            let is_neighbour = blocks.last().is_some_and(|last| follows(&last.address, &block.address));
-            let is_full = bytes + block.address.bytes as usize > REQUEST_BYTES_MAX
-                || blocks.len() == REQUEST_BLOCKS_MAX;
-            if !blocks.is_empty() && (!is_neighbour || is_full) {
-                self.backlog.push_back(request(std::mem::take(&mut blocks)));
-                bytes = 0;
-            }
-            bytes += block.address.bytes as usize;
-            blocks.push(block);
-        }
-        self.backlog.push_back(request(blocks));
+        requests(std::mem::take(&mut self.claimed), REQUEST_BYTES_MAX, |one| self.backlog.push_back(one));
     }
 
     /// Waits until an asker can be answered; at once if nobody waits.
@@ -170,30 +158,27 @@ impl<'s> Fetches<'s> {
         }
     }
 
-    /// Verifies the blocks of a request and answers for them.
     fn settle(&mut self, completed: Completed, answered: &mut Vec<Answered>) {
-        let target: Box<dyn Any> = completed.target;
-        let Blocks(blocks) = *target.downcast().expect("what was pushed comes back");
-        let bytes: usize = blocks.iter().map(|block| block.address.bytes as usize).sum();
-        let is_whole = completed.result.as_ref().is_ok_and(|read| *read == bytes);
-        let is_alone = blocks.len() == 1;
-        let mut result = Some(completed.result);
-        for mut block in blocks {
-            self.store.count_read(&block.address);
-            let read = match result.take().filter(|_| is_alone || is_whole) {
-                Some(Ok(_)) if is_whole => Ok(block.address.bytes as usize),
-                Some(result) => result,
-                None if is_whole => Ok(block.address.bytes as usize),
-                None => {
-                    self.store.env.storage.read(block.address.file, block.address.offset, block.slot.buffer())
-                }
-            };
-            let ended = end_slot(block.slot, read);
-            if let Some(who) = block.who {
-                answered.push((who, ended));
-            }
-        }
+        self.store.settle_read(completed, |who, ended| answered.push((who, ended)));
     }
+}
+
+/// Requests for blocks in the order of the files, neighbours together.
+fn requests(mut claimed: Vec<Claimed>, bytes_max: usize, mut give: impl FnMut(Request)) {
+    claimed.sort_unstable_by_key(|block| (block.address.file, block.address.offset));
+    let mut blocks: Vec<Claimed> = Vec::new();
+    let mut bytes = 0;
+    for block in claimed {
+        let is_neighbour = blocks.last().is_some_and(|last| follows(&last.address, &block.address));
+        let is_full = bytes + block.address.bytes as usize > bytes_max || blocks.len() == REQUEST_BLOCKS_MAX;
+        if !blocks.is_empty() && (!is_neighbour || is_full) {
+            give(request(std::mem::take(&mut blocks)));
+            bytes = 0;
+        }
+        bytes += block.address.bytes as usize;
+        blocks.push(block);
+    }
+    give(request(blocks));
 }
 
 /// Whether `next` begins where `block` ends.
@@ -218,6 +203,51 @@ pub(super) fn end_slot(slot: Slot, read: Result<usize>) -> Result<BlockRef> {
 }
 
 impl Store {
+    /// Verifies the blocks of a request that has ended, and answers for those that were asked for.
+    pub(in crate::engine) fn settle_read(
+        &self,
+        completed: Completed,
+        mut answer: impl FnMut(usize, Result<BlockRef>),
+    ) {
+        let target: Box<dyn Any> = completed.target;
+        let Blocks(blocks) = *target.downcast().expect("what was pushed comes back");
+        let bytes: usize = blocks.iter().map(|block| block.address.bytes as usize).sum();
+        let is_whole = completed.result.as_ref().is_ok_and(|read| *read == bytes);
+        let is_alone = blocks.len() == 1;
+        let mut result = Some(completed.result);
+        for mut block in blocks {
+            self.count_read(&block.address);
+            let read = match result.take().filter(|_| is_alone || is_whole) {
+                Some(Ok(_)) if is_whole => Ok(block.address.bytes as usize),
+                Some(result) => result,
+                None if is_whole => Ok(block.address.bytes as usize),
+                None => self.env.storage.read(block.address.file, block.address.offset, block.slot.buffer()),
+            };
+            let ended = end_slot(block.slot, read);
+            if let Some(who) = block.who {
+                answer(who, ended);
+            }
+        }
+    }
+
+    /// Has a worker read blocks that will be wanted, if they are not here and it has room.
+    pub(super) fn read_apart(&self, blocks: &[BlockAddress]) {
+        if blocks.is_empty() || !self.work.ahead.has_room() {
+            return;
+        }
+        let claim = |address: &BlockAddress| match self.cache.claim(address) {
+            Claim::Read(slot) => Some(Claimed { who: None, address: *address, slot }),
+            Claim::Ready(_) | Claim::Wait(_) => None,
+        };
+        let claimed: Vec<Claimed> =
+            blocks.iter().filter(|block| !self.cache.holds(block)).filter_map(claim).collect();
+        if !claimed.is_empty() {
+            requests(claimed, APART_BYTES_MAX, |request| {
+                self.work.ahead.push(request).into_iter().for_each(|refused| self.read_unasked(refused));
+            });
+        }
+    }
+
     pub(super) fn count_read(&self, address: &BlockAddress) {
         self.counts.block_reads.fetch_add(1, Ordering::Relaxed);
         self.counts.block_read_bytes.fetch_add(u64::from(address.bytes), Ordering::Relaxed);

@@ -169,7 +169,7 @@ fn script(seed: u64) -> (Arc<SimDisk>, Script) {
 #[test]
 fn a_clear_ends_a_merge() {
     let mut given_up = 0;
-    for seed in seeds(0..12) {
+    for seed in seeds(0..40) {
         let _told = Told { what: format!("seed {seed}") };
         let (disk, mut script) = script(seed);
         let tree = script.keyspaces[0].tree;

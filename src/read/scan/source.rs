@@ -16,6 +16,9 @@ const AHEAD_BYTES_MAX: usize = 1 << 20;
 /// What it reads ahead first.
 const AHEAD_BYTES_MIN: usize = 16 << 10;
 const AHEAD_GROWTH: usize = 4;
+/// As much at once is read by another thread, while what is here is looked at; less comes with the block that
+/// is missing.
+const APART_BYTES_MIN: usize = 256 << 10;
 /// Least length of a block but for the last.
 const BLOCK_BYTES_MIN: usize = 4096;
 
@@ -43,6 +46,8 @@ pub(super) struct Ahead {
     bytes: usize,
     /// What was asked for ahead in the cursor's table, by offset.
     asked: std::ops::Range<u64>,
+    /// The block, by offset, at which more is asked for: half of what was read apart is behind it.
+    renew_at: Option<u64>,
 }
 
 impl RunSource {
@@ -73,27 +78,64 @@ impl RunSource {
         source
     }
 
-    /// Adds to `asks` what comes after a block that is missing, up to `bytes_max`.
-    pub(super) fn ask_ahead(&mut self, missing: &BlockAddress, bytes_max: usize, asks: &mut Reads) {
-        let Some(cursor) = self.cursor.as_ref().filter(|_| missing.kind == BlockKind::Data) else { return };
+    /// Adds to `asks` what comes after a block that is missing, or to `apart` if it is much; up to
+    /// `bytes_max`.
+    pub(super) fn ask_ahead(
+        &mut self,
+        missing: &BlockAddress,
+        bytes_max: usize,
+        asks: &mut Reads,
+        apart: &mut Vec<BlockAddress>,
+    ) {
+        if missing.kind != BlockKind::Data {
+            return;
+        }
         let bytes = self.ahead.bytes.min(bytes_max).min(AHEAD_BYTES_MAX);
-        self.ahead.bytes = if self.ahead.asked.contains(&missing.offset) {
+        self.ahead.bytes = if self.has_asked(missing) {
             // It was read ahead and is gone: the cache has no room for as much.
             self.ahead.bytes / AHEAD_GROWTH
         } else {
             (self.ahead.bytes * AHEAD_GROWTH).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)
         };
-        let mut left = bytes;
         self.ahead.asked = missing.offset..missing.offset;
-        for block in cursor.upcoming(bytes / BLOCK_BYTES_MIN) {
-            if block.bytes as usize > left {
-                break;
-            }
-            left -= block.bytes as usize;
-            let asked = &mut self.ahead.asked;
-            *asked = asked.start.min(block.offset)..asked.end.max(block.offset + 1);
-            asks.push(Read { ask: AHEAD, block });
+        self.ahead.renew_at = None;
+        let blocks = self.next_window(bytes);
+        if bytes < APART_BYTES_MIN {
+            asks.extend(blocks.into_iter().map(|block| Read { ask: AHEAD, block }));
+        } else {
+            self.ask_apart(blocks, apart);
         }
+    }
+
+    /// Adds to `apart` what comes after what was asked for, if the cursor has come to where it was to be.
+    pub(super) fn renew(&mut self, at: &BlockAddress, bytes_max: usize, apart: &mut Vec<BlockAddress>) {
+        if self.ahead.renew_at == Some(at.offset) && at.kind == BlockKind::Data {
+            let blocks = self.next_window(self.ahead.bytes.min(bytes_max).min(AHEAD_BYTES_MAX));
+            self.ask_apart(blocks, apart);
+        }
+    }
+
+    fn ask_apart(&mut self, blocks: Vec<BlockAddress>, apart: &mut Vec<BlockAddress>) {
+        self.ahead.renew_at = blocks.get(blocks.len() / 2).map(|block| block.offset);
+        apart.extend(blocks);
+    }
+
+    /// The next blocks that were not asked for yet, which they are now, of so many bytes.
+    fn next_window(&mut self, bytes: usize) -> Vec<BlockAddress> {
+        let Some(cursor) = &self.cursor else { return Vec::new() };
+        let asked = &mut self.ahead.asked;
+        let (mut window, mut left) = (Vec::new(), bytes);
+        let upcoming = cursor.upcoming((bytes + (asked.end - asked.start) as usize) / BLOCK_BYTES_MIN);
+        for block in upcoming {
+            if asked.contains(&block.offset) {
+                continue;
+            }
+            let Some(rest) = left.checked_sub(block.bytes as usize) else { break };
+            left = rest;
+            *asked = asked.start.min(block.offset)..asked.end.max(block.offset + 1);
+            window.push(block);
+        }
+        window
     }
 
     /// The run it reads.
@@ -109,6 +151,7 @@ impl RunSource {
 
     pub(super) fn next_table(&mut self, run: &Run, direction: Direction) {
         self.ahead.asked = 0..0;
+        self.ahead.renew_at = None;
         let next = match direction {
             Direction::Forward => Some(self.table + 1).filter(|table| *table < run.tables().len()),
             Direction::Backward => self.table.checked_sub(1),
