@@ -18,6 +18,9 @@ use super::results::{Line, Measured};
 use super::{cached, cold, limits, loads, mixes, process, queue, rows, space};
 use crate::engines::{Answer, Until, told};
 
+/// The folder of all stores, in the directory that is given: nothing beside it is ever removed.
+pub(super) const STORES: &str = "peers-bench";
+
 /// What a child is told; also how it is started.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ChildOptions {
@@ -44,8 +47,17 @@ pub(crate) fn child(options: &ChildOptions) -> Answer<()> {
     if let Some(group) = &options.limited {
         limits::enter(group)?;
     }
+    stage(options, &|line| {
+        println!("{}", serde_json::to_string(&line).map_err(told)?);
+        Ok(())
+    })
+}
+
+/// Does a stage; each row is given to `out`.
+pub(super) fn stage(options: &ChildOptions, out: &dyn Fn(Line) -> Answer<()>) -> Answer<()> {
     let child = Child {
         options,
+        out,
         contender: contender(&options.store)?,
         plan: Plan { scale: options.scale },
         time: Duration::from_secs_f64(options.seconds),
@@ -72,6 +84,7 @@ pub(crate) fn child(options: &ChildOptions) -> Answer<()> {
 /// One stage of one store.
 pub(super) struct Child<'a> {
     pub(super) options: &'a ChildOptions,
+    out: &'a dyn Fn(Line) -> Answer<()>,
     pub(super) contender: Contender,
     pub(super) plan: Plan,
     /// Of a row that ends by the clock.
@@ -81,7 +94,7 @@ pub(super) struct Child<'a> {
 impl Child<'_> {
     /// Where a store of this name is.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.options.directory.join(self.contender.name).join(name)
+        self.options.directory.join(STORES).join(self.contender.name).join(name)
     }
 
     /// Removes a store, and what says that it was made.
@@ -194,8 +207,6 @@ impl Child<'_> {
         if self.options.stage.is_cold() && !is_held {
             measured.remarks.push(rows::NOT_HELD.to_owned());
         }
-        let line = serde_json::to_string(&Line::Measured(Box::new(measured))).map_err(told)?;
-        println!("{line}");
-        Ok(())
+        (self.out)(Line::Measured(Box::new(measured)))
     }
 }

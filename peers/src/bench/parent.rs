@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use clap::Args;
 
+use super::child::STORES;
 use super::device::{self, calibrate};
 use super::engines::{Contender, contender, contenders};
 use super::limits::Limited;
@@ -48,6 +49,17 @@ pub(crate) struct Options {
     keep: bool,
 }
 
+impl Options {
+    /// The command line, without the places of this machine.
+    fn told(&self) -> String {
+        let mut words = vec!["peers bench".to_owned()];
+        words.extend(self.store.iter().map(|store| format!("--store {store}")));
+        words.extend(self.only.iter().map(|group| format!("--only {}", group.name())));
+        words.push(format!("--runs {} --seconds {}", self.runs, self.seconds));
+        words.join(" ")
+    }
+}
+
 /// The command `bench`.
 pub(crate) fn run(options: &Options) -> Answer<()> {
     let stores = if options.store.is_empty() {
@@ -78,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Answer<()> {
         }
         bench.calibrate(run, true)?;
         if !options.keep {
-            bench.remove_stores(&stores)?;
+            bench.remove_stores()?;
         }
     }
     println!("{}", table::tables(&bench.sink.lines));
@@ -128,7 +140,7 @@ impl Bench<'_> {
         self.sink.push(Line::Begun(Begun {
             date: machine.date,
             machine: machine.machine,
-            command: machine.command,
+            command: self.options.told(),
             seed: self.options.seed,
             scale: self.options.scale,
             stores: stores.iter().map(store).collect(),
@@ -190,14 +202,11 @@ impl Bench<'_> {
     }
 
     /// What this program made, and nothing else of the directory.
-    fn remove_stores(&self, stores: &[Contender]) -> Answer<()> {
-        for store in stores {
-            let path = self.directory.join(store.name);
-            if path.exists() {
-                std::fs::remove_dir_all(path).map_err(told)?;
-            }
+    fn remove_stores(&self) -> Answer<()> {
+        match std::fs::remove_dir_all(self.directory.join(STORES)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(told(error)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -1,7 +1,9 @@
 //! The driver over every store of this build, and over one that lies.
 
+use std::cell::RefCell;
 use std::path::Path;
 
+use super::child::{self, ChildOptions};
 use super::distribution::{Chooser, Distribution};
 use super::drive::{self, Data, Job, Limit, Script};
 use super::engines::{
@@ -10,9 +12,10 @@ use super::engines::{
 use super::keys::Permutation;
 use super::mixgraph::Mixgraph;
 use super::numbering::Numbering;
-use super::plan::{SHAPE, VALUE_BYTES};
+use super::plan::{Group, SHAPE, VALUE_BYTES};
 use super::process::disk_bytes;
 use super::ycsb::Core;
+use super::{bars, rows};
 use crate::engines::{Answer, Until};
 
 const ITEMS: u64 = 3000;
@@ -225,5 +228,49 @@ fn faults_are_told() {
     for contender in contenders().iter().filter(|one| one.name != "null") {
         let opened = (contender.open)(Path::new(&path), &settings(Until::Buffered));
         assert!(opened.is_err(), "{}", contender.name);
+    }
+}
+
+/// Every stage but those that drop the page cache of the machine gives its rows, for ours and for nobody,
+/// and no wrong answer; what it made for itself alone is gone afterwards.
+#[test]
+fn stages_give_their_rows() {
+    for store in ["trine", "null"] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let measured = RefCell::new(Vec::new());
+        for group in Group::all().iter().filter(|group| !matches!(group, Group::Cold | Group::Reopen)) {
+            for stage in group.stages() {
+                let options = ChildOptions {
+                    store: store.to_owned(),
+                    group: *group,
+                    stage: *stage,
+                    directory: directory.path().to_owned(),
+                    run: 1,
+                    scale: 0.0,
+                    seconds: 0.01,
+                    seed: 1,
+                    limited: None,
+                };
+                let done = child::stage(&options, &|line| {
+                    measured.borrow_mut().push(line);
+                    Ok(())
+                });
+                done.unwrap_or_else(|why| panic!("{store}, {stage:?}: {why}"));
+            }
+        }
+        let lines = measured.into_inner();
+        for row in rows::ROWS.iter().filter(|row| !row.contains("cold") && **row != rows::REOPEN) {
+            let is_half = row.contains("half full") && store == "null";
+            let found = bars::find(&lines, 1, row, store);
+            assert_eq!(found.is_none(), is_half, "{store}: {row}");
+            let wrong = found.and_then(|one| one.first_wrong.clone());
+            assert_eq!(wrong, None, "{store}: {row}");
+        }
+        let left = std::fs::read_dir(directory.path().join(child::STORES).join(store));
+        let mut left: Vec<_> =
+            left.expect("it is there").map(|entry| entry.expect("a file").file_name()).collect();
+        left.sort_unstable();
+        let expected: &[&str] = if store == "null" { &["big.made"] } else { &["big", "big.made"] };
+        assert_eq!(left, expected);
     }
 }

@@ -25,8 +25,8 @@ pub(super) const CONTENDER: Contender = Contender {
 /// Its recommendation.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
 
-/// Items to a slot of a block's hash index.
-const HASH_RATIO: f32 = 0.75;
+/// Slots of a block's hash index for each item.
+const HASH_RATIO: f32 = 8.0;
 
 /// Background work is taken for finished after so long without any: there is nothing to wait for.
 const QUIET: Duration = Duration::from_secs(1);
