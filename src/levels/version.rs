@@ -86,6 +86,7 @@ pub(crate) struct Run {
     max_words: Vec<u64>,
     /// Tables with range tombstones, in order.
     ranged: Vec<u32>,
+    bytes: u64,
 }
 
 impl Run {
@@ -100,7 +101,13 @@ impl Run {
         let max_words = tables.iter().map(|placed| word_after(placed.table.max(), shared_bytes)).collect();
         let has_ranges = |index: &u32| !tables[*index as usize].table.ranges().is_empty();
         let ranged = (0..tables.len() as u32).filter(has_ranges).collect();
-        Run { number, tables, shared_bytes, max_words, ranged }
+        let bytes = tables.iter().map(|placed| placed.table.slice_bytes()).sum();
+        Run { number, tables, shared_bytes, max_words, ranged, bytes }
+    }
+
+    /// Bytes of its tables' files that are its own.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub(crate) fn number(&self) -> u64 {

@@ -26,6 +26,7 @@ use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Cache, Near};
+use crate::levels::version::Run;
 use crate::levels::view::View;
 use crate::merge::{Covers, Hidden, ITEM_SEQUENCE, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
@@ -225,11 +226,13 @@ impl Scan {
             self.sources.push(Source::Memory { generation: index, position });
         }
         let version = Arc::clone(&self.view.version);
-        for (level, runs) in version.tree(self.tree).map_or(&[][..], |tree| tree.levels()).iter().enumerate()
-        {
+        let levels = version.tree(self.tree).map_or(&[][..], |tree| tree.levels());
+        let tree_bytes: u64 = levels.iter().flatten().map(Run::bytes).sum();
+        for (level, runs) in levels.iter().enumerate() {
             for (index, run) in runs.iter().enumerate() {
                 let from = from.as_ref().map(Vec::as_slice);
-                let source = RunSource::seek(run, (level, index), from, self.direction);
+                let mut source = RunSource::seek(run, (level, index), from, self.direction);
+                source.expect(run.bytes(), tree_bytes);
                 source.cursor.iter().for_each(TableCursor::prefetch_fences);
                 self.sources.push(Source::Run(source));
             }

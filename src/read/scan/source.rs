@@ -13,7 +13,10 @@ use crate::table::TableCursor;
 
 /// Most that one source reads ahead at once.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
-/// What it reads ahead first.
+/// What all sources together read ahead with the first blocks, each by its part of the tree: a run that has
+/// most of it will be asked for several blocks of a short scan, and they cost one request.
+const FIRST_BYTES: u64 = 16 << 10;
+/// What a source reads ahead at its second miss.
 const AHEAD_BYTES_MIN: usize = 16 << 10;
 const AHEAD_GROWTH: usize = 4;
 /// As much at once is read by another thread, while what is here is looked at; less comes with the block that
@@ -42,7 +45,7 @@ pub(super) struct RunSource {
 /// How far a source reads ahead.
 #[derive(Clone, Default)]
 pub(super) struct Ahead {
-    /// At the next block that is missing; 0 before the first.
+    /// At the next block that is missing.
     bytes: usize,
     /// What was asked for ahead in the cursor's table, by offset.
     asked: std::ops::Range<u64>,
@@ -76,6 +79,11 @@ impl RunSource {
             (source.table, source.cursor) = (table, Some(cursor));
         }
         source
+    }
+
+    /// After a seek: how much of the items to come are its own, by the bytes of its run and of all of them.
+    pub(super) fn expect(&mut self, run_bytes: u64, tree_bytes: u64) {
+        self.ahead.bytes = (FIRST_BYTES * run_bytes / tree_bytes.max(1)) as usize;
     }
 
     /// Adds to `asks` what comes after a block that is missing, or to `apart` if it is much; up to
