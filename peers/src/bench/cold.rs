@@ -14,8 +14,8 @@ use super::record::{Expected, Record};
 use super::{process, rows};
 use crate::engines::{Answer, told};
 
-/// Of a store that has no write buffer: what is written before the kill, as much as half of the largest.
-const WRITTEN_BYTES: u64 = 32 << 20;
+/// Of the memory, what is written before the kill: half of Trine's write buffer, and as much for every store.
+const WRITTEN_PART: u64 = 32;
 
 /// Says so if the page cache cannot be dropped.
 fn forget() {
@@ -26,14 +26,14 @@ fn forget() {
 
 /// The store for the next row, with nothing in the page cache. One that reads through the page cache is
 /// opened again: the kernel does not drop what is mapped.
-fn cooled(child: &Child<'_>, engine: Box<dyn Engine>) -> Answer<Box<dyn Engine>> {
+fn cooled(child: &Child<'_>, engine: Box<dyn Engine>, regime: Regime) -> Answer<Box<dyn Engine>> {
     if !child.contender.uses_page_cache {
         forget();
         return Ok(engine);
     }
     engine.close()?;
     forget();
-    child.open(BIG, Regime::Cold)
+    child.open(BIG, regime)
 }
 
 pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
@@ -50,12 +50,12 @@ pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
         (rows::COLD_SCAN, Script::Scan { items: SCAN_ITEMS }),
     ];
     for (row, script) in rows {
-        engine = cooled(child, engine)?;
+        engine = cooled(child, engine, Regime::Cold)?;
         one(&*engine, row, script)?;
     }
-    engine = cooled(child, engine)?;
+    engine = cooled(child, engine, Regime::Cold)?;
     multi(child, &*engine, &data)?;
-    engine = cooled(child, engine)?;
+    engine = cooled(child, engine, Regime::ColdInOrder)?;
     all(child, &*engine, &data)?;
     if half_fill(child, &*engine, &data)? {
         forget();
@@ -83,14 +83,13 @@ fn all(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
     child.tell(rows::COLD_ALL, BIG, measured)
 }
 
-/// Half a write buffer of overwrites, then the end of the process: nothing is closed, nothing synced.
+/// Overwrites that stay in logs, then the end of the process: nothing is closed, nothing synced.
 pub(super) fn reopen_write(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.big_items();
     let data = child.data(items, items);
     let engine = child.open(BIG, Regime::Cold)?;
     child.settle(&*engine)?;
-    let bytes = engine.write_buffer_bytes().map_or(WRITTEN_BYTES, |bytes| bytes / 2);
-    let written = (bytes / ITEM_BYTES).max(1);
+    let written = (child.options.stage.memory_bytes(child.plan) / WRITTEN_PART / ITEM_BYTES).max(1);
     let job = Job {
         sees: Sees::Latest,
         limit: Limit::operations(written),

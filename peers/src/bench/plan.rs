@@ -56,7 +56,7 @@ pub(super) enum Group {
     Load,
     /// Data 18 times the memory: gets, absent keys, multi-get, scans, everything in order.
     Cold,
-    /// Killed with half a log: to the first get.
+    /// Killed with 32 MiB in logs: to the first get.
     Reopen,
     /// Puts in the order of keys, then random overwrites.
     Fill,

@@ -18,8 +18,9 @@ pub(super) const CONTENDER: Contender = Contender {
     name: "lmdb",
     label: "LMDB",
     settings: "loads and deletes in batches of 1,000, other puts one a transaction; `MDB_NOSYNC` but \
-               for synced rows; `MDB_NORDAHEAD` where the data is larger than M; one read transaction \
-               for all requests where nobody writes. Its cache is the page cache, whatever M is",
+               for synced rows; `MDB_NORDAHEAD` where the data is larger than M, but for everything in \
+               order; one read transaction for all requests where nobody writes. Its cache is the page \
+               cache, whatever M is",
     tables: "the file",
     batch: 1000,
     uses_page_cache: true,

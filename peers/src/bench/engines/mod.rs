@@ -27,11 +27,15 @@ pub(super) struct Settings {
     pub(super) regime: Regime,
 }
 
-/// Whether the data is larger than the memory.
+/// What is known of the requests that come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Regime {
+    /// The data fits the memory.
     Cached,
+    /// The data is larger than the memory.
     Cold,
+    /// It is, and is read in order.
+    ColdInOrder,
 }
 
 /// Whether a reader has to see what was written since it was made.
