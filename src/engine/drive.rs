@@ -74,7 +74,7 @@ impl Store {
 
     /// Moves a scan of the point to its next item; `false` at its end.
     pub(crate) fn advance(&self, point: &Point, scan: &mut Scan) -> Result<bool> {
-        if scan.advance_at_hand() {
+        if scan.advance_at_hand(&self.cache) {
             return Ok(true);
         }
         let step = {

@@ -33,13 +33,12 @@ use crate::table::{Moved, TableCursor};
 
 pub(crate) use range::Range;
 use range::{SkipTo, is_past, tighter};
-use source::{RunSource, Source, key_of, kind_of};
+use source::{NEAR_SLOT, RunSource, Source, key_of, kind_of};
 
 /// Of the cache, the share that all sources of a scan may fill ahead.
 const AHEAD_CACHE_SHARE: usize = 16;
-/// Prefetches before a cached block is searched: index; header, and the block as far as its keys go, if it is
-/// one of many small items.
-const BLOCK_NEAR: [Near; 2] = [Near::Nothing, Near::Slot { lines: 12 }];
+/// Prefetches before a cached block is searched: index; header, and the block's own beginning.
+const BLOCK_NEAR: [Near; 2] = [Near::Nothing, NEAR_SLOT];
 /// What a source needs before it stands at an item or at its end.
 enum Need {
     Nothing,
@@ -154,14 +153,13 @@ impl Scan {
     /// Goes to the next item if the blocks at hand have it, which needs no pin; `false` if it has to look
     /// further: `advance` then goes on.
     #[inline]
-    pub(crate) fn advance_at_hand(&mut self) -> bool {
+    pub(crate) fn advance_at_hand(&mut self, cache: &Cache) -> bool {
         let Some(winner) = self.winner else { return false };
         let Source::Run(run) = &mut self.sources[winner] else { return false };
         if !self.covers.is_empty() || self.merge.may_be_tied() {
             return false;
         }
-        let cursor = run.cursor.as_mut().expect("the winner stands at an item");
-        if !cursor.advance_in_block() {
+        if !run.advance_in_block(cache) {
             return false;
         }
         let (sources, view) = (&self.sources, &self.view);
@@ -497,6 +495,7 @@ impl Scan {
                     match cached {
                         Some(cached) => {
                             run.renew(&address, ahead_bytes_max, &mut self.apart);
+                            run.note_following(cache);
                             block = Some(cached);
                         }
                         None => return Ok(Need::Block(address)),

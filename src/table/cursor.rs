@@ -183,6 +183,26 @@ impl TableCursor {
         true
     }
 
+    /// How many items of the block at hand come after the current one; only when ready.
+    #[inline]
+    pub(crate) fn items_left(&self) -> usize {
+        match self.direction {
+            Direction::Forward => self.standing().layout.items() - 1 - self.item,
+            Direction::Backward => self.item,
+        }
+    }
+
+    /// The block that comes after the one at hand, if the same fence page has it.
+    pub(crate) fn following(&self) -> Option<BlockAddress> {
+        let fences = self.table.fence_page(self.page, self.brought_page(self.page)).ok()??;
+        let Spot::Index(index) = self.spot else { return None };
+        let next = match self.direction {
+            Direction::Forward => Some(index + 1).filter(|index| *index < fences.blocks()),
+            Direction::Backward => index.checked_sub(1),
+        };
+        next.map(|index| self.table.block(&fences, index))
+    }
+
     /// Goes on. `block`: what the last poll needed, verified; let go if it is not needed any more.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::ops::Bound;
 use crate::base::id::{ItemKind, TreeId};
 use crate::base::step::{AHEAD, BlockAddress, BlockKind, Direction, Read, Reads};
 use crate::base::sync::Arc;
+use crate::cache::{Cache, Near};
 use crate::levels::version::Run;
 use crate::levels::view::View;
 use crate::memtable::Position;
@@ -22,6 +23,11 @@ const AHEAD_GROWTH: usize = 4;
 /// As much at once is read by another thread, while what is here is looked at; less comes with the block that
 /// is missing.
 const APART_BYTES_MIN: usize = 256 << 10;
+/// What a block is found by once the slot of the cache's index is near, and the block as far as its keys go,
+/// if it is one of many small items.
+pub(super) const NEAR_SLOT: Near = Near::Slot { lines: 12 };
+/// The block that follows is asked of the processor so many items before it is needed.
+const NEAR_ITEMS: usize = 6;
 /// Least length of a block but for the last.
 const BLOCK_BYTES_MIN: usize = 4096;
 
@@ -40,6 +46,8 @@ pub(super) struct RunSource {
     table: usize,
     pub(super) cursor: Option<TableCursor>,
     ahead: Ahead,
+    /// The block after the one at hand, whose slot in the cache is near by now.
+    following: Option<BlockAddress>,
 }
 
 /// How far a source reads ahead.
@@ -60,7 +68,8 @@ impl RunSource {
         from: Bound<&[u8]>,
         direction: Direction,
     ) -> RunSource {
-        let mut source = RunSource { level, run: index, table: 0, cursor: None, ahead: Ahead::default() };
+        let mut source =
+            RunSource { level, run: index, table: 0, cursor: None, ahead: Ahead::default(), following: None };
         let count = run.tables().len();
         let first = match (from, direction) {
             (Bound::Unbounded, Direction::Forward) => Some(0),
@@ -150,6 +159,29 @@ impl RunSource {
     pub(super) fn of<'v>(&self, view: &'v View, tree: TreeId) -> &'v Run {
         let tree = view.version.tree(tree).expect("the view does not change under a scan");
         tree.run(self.level, self.run).expect("the view does not change under a scan")
+    }
+
+    /// Goes to the next item if the block at hand has it.
+    #[inline]
+    pub(super) fn advance_in_block(&mut self, cache: &Cache) -> bool {
+        let cursor = self.cursor.as_mut().expect("the winner stands at an item");
+        if !cursor.advance_in_block() {
+            return false;
+        }
+        if cursor.items_left() == NEAR_ITEMS
+            && let Some(block) = &self.following
+        {
+            cache.prefetch(block, NEAR_SLOT);
+        }
+        true
+    }
+
+    /// It has come to a block: hints that the one after it comes next.
+    pub(super) fn note_following(&mut self, cache: &Cache) {
+        self.following = self.cursor.as_ref().and_then(TableCursor::following);
+        if let Some(block) = &self.following {
+            cache.prefetch(block, Near::Nothing);
+        }
     }
 
     /// Whether it has asked ahead for what is there in its table.
