@@ -17,10 +17,11 @@ use crate::engines::{Answer, Until, told};
 pub(super) const CONTENDER: Contender = Contender {
     name: "lmdb",
     label: "LMDB",
-    settings: "loads and deletes in batches of 1,000, other puts one a transaction; `MDB_NOSYNC` but \
-               for synced rows; `MDB_NORDAHEAD` where the data is larger than M, but for everything in \
-               order; one read transaction for all requests where nobody writes. Its cache is the page \
-               cache, whatever M is",
+    settings: "loads, overwrites, deletes and the writer of readwhilewriting in batches of 1,000; \
+               synced puts, YCSB A to F and mixgraph one a transaction; `MDB_NOSYNC` but for synced \
+               rows; `MDB_NORDAHEAD` where the data is larger than M, but for everything in order; one \
+               read transaction for all requests where nobody writes. Its cache is the page cache, \
+               whatever M is",
     tables: "the file",
     batch: 1000,
     uses_page_cache: true,

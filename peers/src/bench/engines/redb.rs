@@ -13,10 +13,11 @@ use crate::engines::{Answer, Until, told};
 pub(super) const CONTENDER: Contender = Contender {
     name: "redb",
     label: "redb",
-    settings: "a cache of M; loads and deletes in batches of 1,000, other puts one a transaction; \
-               `Durability::None` but for synced rows, and a durable commit every 100,000 changes, \
-               without which its file grows; one read transaction for all requests where nobody writes. \
-               The page cache comes beside M",
+    settings: "a cache of M; loads, overwrites, deletes and the writer of readwhilewriting in batches \
+               of 1,000; synced puts, YCSB A to F and mixgraph one a transaction; `Durability::None` \
+               but for synced rows, and a durable commit every 100,000 changes, without which its file \
+               grows; one read transaction for all requests where nobody writes. The page cache comes \
+               beside M",
     tables: "the file",
     batch: 1000,
     uses_page_cache: true,
