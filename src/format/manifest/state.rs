@@ -234,7 +234,7 @@ impl State {
         let keyspaces: usize = self.keyspaces.values().map(|one| 16 + one.name.len() + settings(one)).sum();
         let partitions: usize = self.partitions.values().map(|one| 12 + one.name.len()).sum();
         let slice =
-            |one: &Slice| 100 + one.min_key.len() + one.max_key.as_ref().map_or(0, |max_key| max_key.len());
+            |one: &Slice| 104 + one.min_key.len() + one.max_key.as_ref().map_or(0, |max_key| max_key.len());
         let tables: usize =
             self.tables.values().map(|one| 31 + one.slices.values().map(slice).sum::<usize>()).sum();
         (32 + keyspaces + partitions + 52 * self.logs.len() + tables) as u64

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::id::FileKind;
+use crate::format::frames::RECORDS_FROM;
 use crate::format::golden::Golden;
 
 const FILE: FileName = FileName { kind: FileKind::Manifest, number: 1, path: 0 };
@@ -274,6 +275,81 @@ fn a_snapshot_is_the_state() {
     let most = before.snapshot_bytes_max();
     assert!((bytes.len() as u64..=2 * bytes.len() as u64).contains(&most), "{} {most}", bytes.len());
     assert_eq!(State::default(), state(&State::default().snapshot()));
+}
+
+/// What is said of a snapshot's length before it is made holds for each of its parts, at its longest: not
+/// less, and little more.
+#[test]
+fn lengths_are_told_before() {
+    let room = |state: &State| {
+        let bytes = encode_edit(0, &state.snapshot()).len() as u64;
+        assert_eq!(edit_bytes(&state.snapshot()), bytes);
+        state.snapshot_bytes_max().checked_sub(bytes).expect("not more than was told")
+    };
+    let mut grown = state(&[Change::Ids { next_keyspace: 5000, next_partition: 5000 }]);
+    assert!(room(&grown) < 32);
+    let settings: Settings = (1..=100).map(|id| (id, u64::MAX)).collect();
+    for id in 1..=20 {
+        let name = format!("{id:0200}");
+        let change = Change::Keyspace {
+            id: KeyspaceId(id),
+            kind: KeyspaceKind::Ordered,
+            name,
+            settings: settings.clone(),
+        };
+        grown.apply_edit(&[change]).expect("consistent");
+        assert!(room(&grown) < 32 + 8 * u64::from(id));
+    }
+    let before = room(&grown);
+    for id in 1..=20u32 {
+        let name = [&id.to_le_bytes()[..], &[7; 20_000]].concat();
+        grown.apply_edit(&[partition(id, 1, &name)]).expect("consistent");
+        assert_eq!(room(&grown), before, "nothing is told for nothing");
+    }
+    for number in 1..=50 {
+        grown.apply_edit(&[log(number), promised(number, RECORDS_FROM)]).expect("consistent");
+        assert_eq!(room(&grown), before);
+    }
+    let slice = Slice {
+        run: u64::MAX,
+        items: u64::MAX,
+        tombstones: u64::MAX,
+        oldest_tombstone_s: u64::MAX,
+        tombstones_dense: u64::MAX,
+        key_value_bytes: u64::MAX,
+        ..slice_of(1, 1, (SEQUENCE_MAX, SEQUENCE_MAX), (&[1; 20_000], &[2; 20_000]))
+    };
+    for number in 101..=110 {
+        let slice = |partition| Change::Slice {
+            table: number,
+            index: partition,
+            slice: Slice { partition: PartitionId(partition), ..slice.clone() },
+        };
+        let partition = number as u32 - 100;
+        let changes = [table(number), slice(partition), slice(partition + 10)];
+        grown.apply_edit(&changes).expect("consistent");
+        assert_eq!(room(&grown), before);
+    }
+}
+
+/// Trees have levels up to the deepest, and no deeper.
+#[test]
+fn levels_have_an_end() {
+    for (level, is_refused) in [(LEVEL_MAX, false), (LEVEL_MAX + 1, true)] {
+        let made = [slice(5, 7, level, (1, 2), (b"a", b"b"))];
+        let moved = [Change::SliceMoved { table: 6, index: 0, level, run: 1 }];
+        for changes in [made, moved] {
+            assert_eq!(state(&base()).apply_edit(&changes).is_err(), is_refused, "{level} {changes:?}");
+        }
+    }
+}
+
+/// A promise may stand anywhere in its log, both ends among it, where a record may end.
+#[test]
+fn promises_stand_in_their_logs() {
+    for bytes in [RECORDS_FROM, RECORDS_FROM + 8, 1 << 20] {
+        state(&base()).apply_edit(&[promised(9, bytes)]).expect("in the log");
+    }
 }
 
 /// A snapshot does not depend on how the state came about.
