@@ -92,13 +92,7 @@ impl ManifestFile {
     ) -> Result<ManifestFile> {
         let header = FileHeader { kind: FileKind::Manifest, store_id: identity.store_id, uid: identity.uid };
         let snapshot = encode_edit(identity.uid, &state.snapshot());
-        let live_bytes = RECORDS_FROM + record_bytes(snapshot.len()) as u64;
-        if live_bytes > FRAMED_BYTES_MAX / CONTENT_RATIO {
-            let limit = FRAMED_BYTES_MAX / CONTENT_RATIO;
-            return Err(Error::TooLarge { what: "manifest", limit, given: live_bytes });
-        }
-        let bytes =
-            (CONTENT_RATIO * live_bytes).max(identity.bytes_min).next_power_of_two().min(FRAMED_BYTES_MAX);
+        let bytes = file_bytes(snapshot.len(), identity.bytes_min)?;
         let file = FileName::new(FileKind::Manifest, identity.number);
         let mut framer = Framer::new(header, bytes, storage.boot_id());
         let mut record = Vec::new();
@@ -215,8 +209,8 @@ impl ManifestFile {
         let (mut dropped, mut unplaced) = (BTreeSet::new(), BTreeSet::new());
         for (record, number) in every_record(&header, &bytes).into_iter().zip(1..) {
             is_whole &= record.sequence == number;
-            let base = record.offset + RECORD_HEAD_BYTES as u64;
-            for change in Changes::new(file, base, record.payload).into_iter().flatten() {
+            // Where it stands is not told: what cannot be read is left out.
+            for change in Changes::new(file, 0, record.payload).into_iter().flatten() {
                 let Ok(change) = change else {
                     is_whole = false;
                     continue;
@@ -300,7 +294,7 @@ impl ManifestFile {
     /// needs. Cost: one walk over the state, once the file is past its first 64 KiB.
     pub(crate) fn must_rewrite(&self, state: &State) -> bool {
         let used_bytes = self.framer.tail().bytes;
-        let little_room = self.framer.room_bytes() < PAGE_BYTES.min(self.framer.bytes() as usize / 8);
+        let little_room = self.framer.room_bytes() < PAGE_BYTES;
         let above_ratio = || used_bytes > CONTENT_RATIO * (RECORDS_FROM + state.snapshot_bytes_max());
         little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
     }
@@ -321,6 +315,16 @@ impl ManifestFile {
             written => written,
         }
     }
+}
+
+/// Length of a file that begins with a snapshot of so many bytes.
+fn file_bytes(snapshot_bytes: usize, bytes_min: u64) -> Result<u64> {
+    let live_bytes = RECORDS_FROM + record_bytes(snapshot_bytes) as u64;
+    let limit = FRAMED_BYTES_MAX / CONTENT_RATIO;
+    if live_bytes > limit {
+        return Err(Error::TooLarge { what: "manifest", limit, given: live_bytes });
+    }
+    Ok((CONTENT_RATIO * live_bytes).max(bytes_min).next_power_of_two().min(FRAMED_BYTES_MAX))
 }
 
 /// Numbers are given out by STORE before a file has them: one that knows less than the manifest is not the

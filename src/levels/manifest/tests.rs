@@ -5,6 +5,8 @@ use crate::base::id::{KeyspaceId, PartitionId};
 use crate::format::manifest::KeyspaceKind;
 use crate::wal::memory::MemoryStorage;
 
+mod rescue;
+
 const IDENTITY: ManifestIdentity = ManifestIdentity { number: 1, uid: 11, store_id: 77, bytes_min: 16 << 10 };
 const FILE: FileName = FileName { kind: FileKind::Manifest, number: 1, path: 0 };
 
@@ -267,4 +269,213 @@ fn rewriting() {
     }
     assert!(edits > 100, "a small file is not rewritten at once");
     assert!(!kept.manifest.must_rewrite(&kept.state), "a large state needs it");
+}
+
+/// A file is a power of two, at least four times as long as the state and as what is asked for, up to the
+/// most that a manifest may be.
+#[test]
+fn files_have_room() {
+    let record = |bytes: u64| (bytes - RECORDS_FROM) as usize - RECORD_HEAD_BYTES;
+    for (live_bytes, bytes_min, expected) in [
+        (RECORDS_FROM + 40, 0, 64 << 10),
+        (16 << 10, 0, 64 << 10),
+        ((16 << 10) + 8, 0, 128 << 10),
+        (16 << 10, 64 << 10, 64 << 10),
+        (16 << 10, (64 << 10) + 1, 128 << 10),
+        (FRAMED_BYTES_MAX / 4, 0, FRAMED_BYTES_MAX),
+        (16 << 10, FRAMED_BYTES_MAX + 1, FRAMED_BYTES_MAX),
+    ] {
+        assert_eq!(
+            file_bytes(record(live_bytes), bytes_min).expect("not too large"),
+            expected,
+            "{live_bytes}"
+        );
+    }
+    match file_bytes(record(FRAMED_BYTES_MAX / 4) + 8, 0) {
+        Err(Error::TooLarge { what: "manifest", limit, given }) => {
+            assert_eq!((limit, given), (FRAMED_BYTES_MAX / 4, FRAMED_BYTES_MAX / 4 + 8));
+        }
+        other => panic!("not too large: {other:?}"),
+    }
+}
+
+/// Appends an edit that takes exactly so many bytes of the file.
+fn append_bytes(kept: &mut Kept, id: u32, bytes: u64) {
+    // Beside the name: head, chain, tag, two ids, and the length of a name of 16 KiB at least.
+    let name_bytes = bytes as usize - RECORD_HEAD_BYTES - 8 - 1 - 8 - 3;
+    let name = vec![b'n'; name_bytes].into();
+    let changes = [Change::Partition { id: PartitionId(id), keyspace: KeyspaceId(1), name }];
+    kept.state.apply_edit(&changes).expect("consistent");
+    let from = kept.manifest.framer.tail().bytes;
+    kept.manifest.append(&kept.storage, &changes).expect("no fault");
+    assert_eq!(kept.manifest.framer.tail().bytes, from + bytes);
+}
+
+/// Less than a page of room is little.
+#[test]
+fn a_page_of_room_is_enough() {
+    let mut kept = Kept::new();
+    let used = kept.manifest.framer.tail().bytes;
+    append_bytes(&mut kept, 1, 30_000);
+    append_bytes(&mut kept, 2, 61_416 - used - 30_000);
+    assert_eq!(kept.manifest.framer.room_bytes(), PAGE_BYTES);
+    assert!(!kept.manifest.must_rewrite(&kept.state));
+    assert!(kept.manifest.has_room(&[partition(3)]));
+    kept.append(3);
+    assert!(kept.manifest.must_rewrite(&kept.state));
+}
+
+/// A file is rewritten once it is past its first 64 KiB and more than four times as long as it must be.
+#[test]
+fn history_is_rewritten() {
+    let state_of = |kept: &Kept, bytes_max: u64| {
+        let mut state = kept.state.clone();
+        let name = vec![b'm'; (bytes_max - state.snapshot_bytes_max()) as usize - 12].into();
+        let change = Change::Partition { id: PartitionId(1000), keyspace: KeyspaceId(1), name };
+        state.apply_edit(&[change]).expect("consistent");
+        assert_eq!(state.snapshot_bytes_max(), bytes_max);
+        state
+    };
+    let identity = ManifestIdentity { bytes_min: 1 << 20, ..IDENTITY };
+    let (storage, state) = (MemoryStorage::new(5), base());
+    let manifest = ManifestFile::create(&storage, &identity, &state).expect("no fault");
+    let mut kept = Kept { storage, manifest, state };
+    let used = kept.manifest.framer.tail().bytes;
+    append_bytes(&mut kept, 1, REWRITE_BYTES_MIN - used);
+    assert!(!kept.manifest.must_rewrite(&State::default()), "64 KiB are little");
+    append_bytes(&mut kept, 2, 56 << 10);
+    assert!(kept.manifest.must_rewrite(&State::default()));
+    kept.state = base();
+    let used = kept.manifest.framer.tail().bytes;
+    assert!(!kept.manifest.must_rewrite(&state_of(&kept, used / 4 - RECORDS_FROM)));
+    assert!(kept.manifest.must_rewrite(&state_of(&kept, used / 4 - RECORDS_FROM - 1)));
+}
+
+/// The edit that does not count on is named by its number's place, the one that does not fit by its own, and
+/// the end by its.
+#[test]
+fn refusals_name_their_place() {
+    let at = |kept: &Kept| match kept.load() {
+        Err(Error::Corrupt(at)) => (at.file, at.offset, at.expected, at.found),
+        other => panic!("not corrupt: {other:?}"),
+    };
+    let mut kept = Kept::new();
+    let second = kept.manifest.framer.tail().bytes;
+    kept.manifest.next_edit = 3;
+    kept.append(1);
+    assert_eq!(at(&kept), (FILE.to_string(), second + 8, "2".to_owned(), "3".to_owned()));
+    let mut kept = Kept::new();
+    kept.append(1);
+    let third = kept.manifest.framer.tail().bytes;
+    kept.manifest.append(&kept.storage, &[partition(1)]).expect("the file does not know the state");
+    let fit = "changes that fit the state".to_owned();
+    let found = "a partition that is there already 1".to_owned();
+    assert_eq!(at(&kept), (FILE.to_string(), third, fit, found));
+    let mut kept = Kept::new();
+    let second = kept.manifest.framer.tail().bytes;
+    let mut record = Vec::new();
+    let chain = kept.manifest.framer.tail().chain;
+    kept.manifest.framer.frame(2, &[&chain.to_le_bytes()[..], &[99]].concat(), &mut record);
+    kept.storage.write(FILE, second, &record).expect("no fault");
+    let tag_at = second + RECORD_HEAD_BYTES as u64 + 8;
+    assert_eq!(at(&kept), (FILE.to_string(), tag_at, "14".to_owned(), "99".to_owned()));
+}
+
+/// STORE knows of every file: one that knows less is older than the manifest.
+#[test]
+fn an_older_store_is_told() {
+    let mut kept = Kept::new();
+    let log = |number| Change::Log { number, path: 0, uid: 1, bytes: 1 << 20 };
+    kept.manifest.append(&kept.storage, &[log(1024)]).expect("no fault");
+    kept.load().expect("below the next number");
+    kept.manifest.append(&kept.storage, &[log(1025)]).expect("no fault");
+    match kept.load() {
+        Err(Error::Corrupt(at)) => {
+            assert_eq!((at.file, at.offset), (FileName::STORE.to_string(), SLOT_OFFSETS[0]));
+            assert_eq!((at.what, &*at.expected, &*at.found), ("the next file number", "above 1025", "1025"));
+        }
+        other => panic!("not corrupt: {other:?}"),
+    }
+}
+
+/// An item of a keyspace that nothing names is damage of the manifest if its end is not clean, the keyspace
+/// was not dropped, and the log of the item was named since the snapshot.
+#[test]
+fn unknown_keyspaces_are_judged() {
+    let (storage, mut state) = (MemoryStorage::new(5), base());
+    let log = |number| Change::Log { number, path: 0, uid: 1, bytes: 1 << 20 };
+    state.apply_edit(&[log(40)]).expect("consistent");
+    let manifest = ManifestFile::create(&storage, &IDENTITY, &state).expect("no fault");
+    let mut kept = Kept { storage, manifest, state };
+    let name = "two".to_owned();
+    let kind = KeyspaceKind::Ordered;
+    let edits = [
+        Change::Keyspace { id: KeyspaceId(2), kind, name, settings: Vec::new() },
+        Change::DropKeyspace { id: KeyspaceId(2) },
+        log(50),
+    ];
+    for edit in edits {
+        kept.manifest.append(&kept.storage, &[edit]).expect("no fault");
+    }
+    let (_, clean) = kept.load().expect("sound");
+    clean.check_unknown(50, KeyspaceId(9)).expect("nothing is damaged");
+    let end = kept.manifest.framer.tail().bytes;
+    kept.storage.write(FILE, end + 100, b"torn").expect("no fault");
+    kept.storage.reboot();
+    let (_, torn) = kept.load().expect("a torn end");
+    match torn.check_unknown(50, KeyspaceId(9)) {
+        Err(Error::Corrupt(at)) => {
+            assert_eq!((at.file, at.offset, &*at.expected), (FILE.to_string(), end, "9"));
+        }
+        other => panic!("not corrupt: {other:?}"),
+    }
+    torn.check_unknown(50, KeyspaceId(2)).expect("it was dropped");
+    torn.check_unknown(40, KeyspaceId(9)).expect("the snapshot does not say what was dropped before");
+    torn.check_unknown(51, KeyspaceId(9)).expect("nothing is known of that log");
+}
+
+/// A slot that finds the disk full is not written, and nothing hangs on it.
+#[test]
+fn a_slot_without_room_is_no_failure() {
+    let mut kept = Kept::new();
+    kept.storage.fill_after(3);
+    kept.append(1);
+    kept.storage.fail_after(None);
+    kept.append(2);
+    kept.storage.power_cut();
+    assert_eq!(kept.load().expect("sound").0, kept.state);
+}
+
+/// A store that is closed has both slots vouch for the last edit; of a snapshot alone they do from the
+/// beginning, and nothing is said of what is not durable.
+#[test]
+fn both_slots_vouch_at_the_end() {
+    let mut kept = Kept::new();
+    let changes = kept.storage.changes();
+    kept.manifest.vouch_again(&kept.storage).expect("nothing to do");
+    assert_eq!(kept.storage.changes(), changes);
+    kept.append(1);
+    kept.manifest.vouch_again(&kept.storage).expect("no fault");
+    let bytes = kept.storage.bytes(FILE);
+    let durable = |slot: usize| bytes[slot * PAGE_BYTES..][..16].to_vec();
+    assert_eq!(durable(1), durable(2));
+    assert_eq!(durable(1)[..8], kept.manifest.framer.tail().bytes.to_le_bytes());
+
+    kept.storage.fail_after(Some(2));
+    kept.manifest.append(&kept.storage, &[partition(2)]).expect_err("the sync fails");
+    kept.storage.fail_after(None);
+    let changes = kept.storage.changes();
+    kept.manifest.vouch_again(&kept.storage).expect("nothing to say");
+    assert_eq!(kept.storage.changes(), changes, "it is not known to be durable");
+    kept.reload();
+    kept.manifest.vouch_again(&kept.storage).expect("nothing to say");
+    assert_eq!(kept.storage.changes(), changes, "what was read is not either");
+    let mut kept = Kept::new();
+    kept.append(1);
+    kept.storage.fill_after(1);
+    kept.manifest.append(&kept.storage, &[partition(2)]).expect_err("full");
+    kept.storage.fail_after(None);
+    let changes = kept.storage.changes();
+    kept.manifest.vouch_again(&kept.storage).expect("nothing to say");
+    assert_eq!(kept.storage.changes(), changes, "what failed is to be wiped first");
 }

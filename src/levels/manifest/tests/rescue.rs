@@ -1,0 +1,126 @@
+//! What is left of a damaged manifest.
+
+use super::*;
+use crate::format::manifest::Slice;
+
+/// Edits with a table of three slices in them; the last does not fit.
+fn edits() -> [Vec<Change>; 5] {
+    let table = Change::Table { number: 7, path: 0, uid: 1, bytes: 4096, checksum: 0 };
+    let slice = |index| Change::Slice {
+        table: 7,
+        index,
+        slice: Slice {
+            keyspace: KeyspaceId(1),
+            partition: PartitionId(1),
+            level: 0,
+            run: 0,
+            items: 1,
+            tombstones: 0,
+            oldest_tombstone_s: 0,
+            tombstones_dense: 0,
+            key_value_bytes: 1,
+            first_sequence: 10 * u64::from(index) + 1,
+            last_sequence: 10 * u64::from(index) + 9,
+            min_key: Box::default(),
+            max_key: Some(Box::default()),
+        },
+    };
+    [
+        vec![partition(1)],
+        vec![table, slice(0), slice(1), slice(2)],
+        vec![Change::SliceRemoved { table: 7, index: 1 }],
+        vec![partition(2)],
+        vec![Change::DropPartition { id: PartitionId(2) }, Change::DropKeyspace { id: KeyspaceId(9) }],
+    ]
+}
+
+/// A manifest of all edits that fit, and where each of them stands.
+fn written() -> (Kept, Vec<usize>) {
+    let (mut kept, mut starts) = (Kept::new(), Vec::new());
+    for changes in &edits()[..4] {
+        starts.push(kept.manifest.framer.tail().bytes as usize);
+        kept.state.apply_edit(changes).expect("consistent");
+        kept.manifest.append(&kept.storage, changes).expect("no fault");
+    }
+    (kept, starts)
+}
+
+fn rescue(kept: &Kept, header: Option<FileHeader>) -> Rescued {
+    ManifestFile::rescue(&kept.storage, FILE, header).expect("readable")
+}
+
+/// All of a whole manifest is found, with its own header or with what STORE says of it.
+#[test]
+fn a_whole_manifest_is_found() {
+    let (kept, _) = written();
+    let header = *kept.manifest.framer.header();
+    for given in [Some(header), None] {
+        let found = rescue(&kept, given);
+        assert_eq!((found.state, found.header, found.is_whole), (kept.state.clone(), header, true));
+        assert!(found.dropped.is_empty() && found.unplaced.is_empty());
+    }
+    let mut bytes = kept.storage.bytes(FILE);
+    bytes[..PAGE_BYTES].fill(0xee);
+    kept.storage.put(FILE, &bytes);
+    assert!(rescue(&kept, Some(header)).is_whole, "STORE says what the header should");
+    assert_eq!(corrupt_what(ManifestFile::rescue(&kept.storage, FILE, None)), "the header checksum");
+}
+
+/// Of a damaged manifest every change is found that can be read and fits, with what was dropped and what has
+/// no place.
+#[test]
+fn what_is_left_is_rescued() {
+    let (mut kept, starts) = written();
+    let header = *kept.manifest.framer.header();
+    let whole = kept.storage.bytes(FILE);
+    let with = |damaged: &[usize]| {
+        let mut bytes = whole.clone();
+        for edit in damaged {
+            bytes[starts[*edit] + RECORD_HEAD_BYTES] ^= 1;
+        }
+        kept.storage.put(FILE, &bytes);
+        rescue(&kept, Some(header))
+    };
+    // Without the table's edit nothing of it fits; what was removed is not missed.
+    let found = with(&[1]);
+    assert!(!found.is_whole && found.state.tables.is_empty() && found.unplaced.is_empty());
+    assert_eq!(found.state.partitions.len(), 2);
+    // Without the partition its slices have no place, but for the one that was removed.
+    let found = with(&[0]);
+    assert!(!found.is_whole);
+    assert_eq!(found.unplaced, BTreeSet::from([(7, 0), (7, 2)]));
+    let found = with(&[3]);
+    assert_eq!((found.is_whole, found.state.partitions.len()), (false, 1));
+    kept.storage.put(FILE, &whole);
+    kept.manifest.append(&kept.storage, &edits()[4]).expect("the file does not know the state");
+    let found = rescue(&kept, Some(header));
+    assert_eq!((found.is_whole, found.dropped), (false, BTreeSet::from([KeyspaceId(9)])));
+    assert_eq!(found.state, {
+        let mut state = kept.state.clone();
+        state.apply_edit(&edits()[4][..1]).expect("consistent");
+        state
+    });
+}
+
+/// An edit that says nothing more after a change that cannot be read, and one of another number, leave a
+/// manifest that is not whole.
+#[test]
+fn what_cannot_be_read_is_not_whole() {
+    let mut kept = Kept::new();
+    let header = *kept.manifest.framer.header();
+    let (at, chain) = (kept.manifest.framer.tail().bytes, kept.manifest.framer.tail().chain);
+    let mut payload = encode_edit(chain, &[partition(1)]);
+    payload.push(99);
+    let mut record = Vec::new();
+    kept.manifest.framer.frame(2, &payload, &mut record);
+    kept.storage.write(FILE, at, &record).expect("no fault");
+    let found = rescue(&kept, Some(header));
+    assert_eq!((found.is_whole, found.state.partitions.len()), (false, 1));
+    let mut kept = Kept::new();
+    kept.manifest.next_edit = 3;
+    kept.append(1);
+    let found = rescue(&kept, Some(header));
+    assert_eq!((found.is_whole, found.state.partitions.len()), (false, 1));
+    let missing = FileName::new(FileKind::Manifest, 9);
+    assert_eq!(corrupt_what(ManifestFile::rescue(&kept.storage, missing, None)), "the file");
+}
