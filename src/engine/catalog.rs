@@ -376,3 +376,6 @@ impl NewFiles for StoreFiles {
 fn table_files(version: &version::Version) -> impl Iterator<Item = &Arc<TableFile>> {
     version.trees().flat_map(|tree| tree.tables()).map(|(_, placed)| placed.table.file())
 }
+
+#[cfg(test)]
+mod tests;

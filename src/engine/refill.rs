@@ -74,9 +74,7 @@ pub(super) fn replay_logs(parts: &Parts, found: &Found, generations_bytes_max: u
             continue;
         };
         logs.afters.push(after);
-        if replayed.items > 0 {
-            logs.last_sequence = logs.last_sequence.max(replayed.last_sequence);
-        }
+        logs.last_sequence = logs.last_sequence.max(replayed.last_sequence);
         filling.end_log(*number, replayed.last_sequence);
         logs.replayed.push((*number, replayed));
         if filling.overflow {
@@ -193,4 +191,37 @@ pub(super) fn region_bytes_for(budget: &Budget, file: FileName, count: usize, by
         return Err(Error::corrupt(file, 0, "memory that a batch takes", limit, given));
     }
     Ok(region_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::FileKind;
+
+    /// Memory for a batch is the budget's, or doubled until the batch fits: not once more, and not beyond
+    /// what a generation may have.
+    #[test]
+    fn batches_find_memory() {
+        let (budget, file) = (Budget::divide(1 << 20), FileName::new(FileKind::Log, 3));
+        let region_bytes = |bytes| region_bytes_for(&budget, file, 1, bytes);
+        let least = budget.generation_bytes as usize;
+        let around = memtable::batch_bytes(1, 0);
+        assert_eq!(region_bytes(0).expect("fits"), least);
+        for times in [1, 2, 16] {
+            // Sizes are rounded: the last that fits is searched for.
+            let fits = |bytes| memtable::batch_bytes(1, bytes) <= memtable::batch_bytes_max(times * least);
+            let most = (0..times * least).rev().find(|bytes| fits(*bytes)).expect("some do");
+            assert!(most > times * least / 2 - around);
+            assert_eq!(region_bytes(most).expect("fits"), times * least, "{times}");
+            assert_eq!(region_bytes(most + 1).expect("fits"), 2 * times * least, "{times}");
+        }
+        let most = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
+        assert!(region_bytes(most / 2).expect("fits") <= memtable::REGION_BYTES_MAX);
+        match region_bytes(most + 1) {
+            Err(Error::Corrupt(at)) => {
+                assert_eq!((at.file, at.what), (file.to_string(), "memory that a batch takes"))
+            }
+            other => panic!("not refused: {other:?}"),
+        }
+    }
 }

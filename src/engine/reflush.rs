@@ -14,7 +14,7 @@ use crate::base::sync::{Arc, AtomicBool, OnceLock};
 use crate::format::log::Items;
 use crate::format::manifest::Log;
 use crate::memtable::{Generation, Inserter};
-use crate::wal::replay::{After, LogEntry, replay};
+use crate::wal::replay::Chain;
 use crate::write::writer::{Sealed, SealedLog};
 
 use super::Store;
@@ -33,15 +33,11 @@ pub(super) fn flush_logs(store: &Arc<Store>, numbers: &[u64]) -> Result<()> {
         (logs, catalog.state.flushed, store.trees().into_iter().collect())
     };
     let mut reflush = Reflush { store, known, flushed, last_sequence: flushed, now: None, ended: Vec::new() };
-    let mut after = After::AtLeast(flushed);
+    let mut chain = Chain::new(store.store_id, flushed);
     for (number, log) in logs {
-        let entry = LogEntry { number, log, store_id: store.store_id, after };
         let file = log.file(number);
-        let replayed =
-            replay(&*store.env.storage, &entry, &mut |first, items| reflush.add(file, first, items))?;
-        if replayed.items > 0 {
-            after = After::Exactly(replayed.last_sequence);
-        }
+        let (replayed, _) = chain
+            .next(&*store.env.storage, (number, log), &mut |first, items| reflush.add(file, first, items))?;
         let is_durable = OnceLock::new();
         is_durable.get_or_init(|| ());
         let is_promised = AtomicBool::new(true);
@@ -100,3 +96,6 @@ impl Reflush<'_> {
         FlushWork::default().flush_whole(self.store, &sealed)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -72,3 +72,76 @@ fn first_write(storage: &dyn Storage, file: FileName, store_id: u128) -> Option<
     let found = scan(&expected, &bytes).ok().filter(|_| header.store_id == store_id)?;
     found.records().next().map(|record| record.sequence)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::manifest::Change;
+    use crate::wal::memory::MemoryStorage;
+    use crate::wal::{Log, LogIdentity};
+
+    const STORE_ID: u128 = 77;
+
+    /// A log of a store with one record, if it is given a number.
+    fn log(storage: &dyn Storage, number: u64, store_id: u128, first: Option<Sequence>) -> FileName {
+        let identity = LogIdentity { number, path: 0, uid: number, store_id, bytes: 16 << 10 };
+        let mut log = Log::create(storage, &identity).expect("room");
+        if let Some(first) = first {
+            let (at, mut out) = (log.tail().bytes, Vec::new());
+            log.frame(first, b"not looked at", &mut out);
+            storage.write(log.file(), at, &out).expect("no fault");
+        }
+        log.file()
+    }
+
+    fn later(storage: &dyn Storage, state: &State, files: &[FileName], last: Sequence) -> Vec<u64> {
+        let later = Beside { state, store_id: STORE_ID, files }.later_logs(storage, last);
+        later.iter().map(|file| file.number).collect()
+    }
+
+    /// Later logs are those with greater numbers than all that are named, and with later writes than all that
+    /// are known; what is of another store, empty or unreadable shows nothing.
+    #[test]
+    fn later_logs_are_told() {
+        let storage = MemoryStorage::new(5);
+        let mut state = State::default();
+        state.apply_edit(&[Change::Log { number: 5, path: 0, uid: 5, bytes: 16 << 10 }]).expect("consistent");
+        let files = [
+            log(&storage, 4, STORE_ID, Some(30)),
+            log(&storage, 5, STORE_ID, Some(31)),
+            log(&storage, 6, STORE_ID, Some(20)),
+            log(&storage, 7, STORE_ID, None),
+            log(&storage, 8, 78, Some(32)),
+            log(&storage, 9, STORE_ID, Some(21)),
+            FileName::new(FileKind::Table, 10),
+            FileName::new(FileKind::Log, 11),
+        ];
+        storage.put(files[6], &storage.bytes(files[5]));
+        assert_eq!(later(&storage, &state, &files, 19), [6, 9]);
+        assert_eq!(later(&storage, &state, &files, 20), [9]);
+        assert_eq!(later(&storage, &state, &files, 21), []);
+        let mut bytes = storage.bytes(files[5]);
+        bytes[100] = 1;
+        storage.put(files[5], &bytes);
+        assert_eq!(later(&storage, &state, &files, 19), [6], "damaged");
+
+        let beside = Beside { state: &state, store_id: STORE_ID, files: &files };
+        let manifest = FileName::new(FileKind::Manifest, 3);
+        beside.check_age(&storage, manifest, 20).expect("nothing is later");
+        match beside.check_age(&storage, manifest, 19) {
+            Err(Error::Corrupt(at)) => {
+                assert_eq!((at.file, at.what), (manifest.to_string(), "the logs it names"));
+                assert!(at.expected.contains(&files[2].to_string()));
+            }
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    /// Files of the store are listed.
+    #[test]
+    fn files_are_listed() {
+        let storage = MemoryStorage::new(5);
+        let files = [log(&storage, 4, STORE_ID, None), log(&storage, 5, STORE_ID, None)];
+        assert_eq!(super::files(&storage).expect("no fault"), files);
+    }
+}

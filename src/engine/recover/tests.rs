@@ -11,6 +11,8 @@ use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 use crate::write::writer::Until;
 
+mod openings;
+
 fn options() -> OpenOptions {
     let settings = StoreSettings { memory_bytes: 1 << 20, ..StoreSettings::default() };
     OpenOptions::new(settings, Mode::CreateIfMissing)
