@@ -180,6 +180,23 @@ mod tests {
         assert!(decoded.eq(items));
     }
 
+    /// What no batch may hold is refused where it is made.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn what_cannot_be_put_panics() {
+        let refused = |kind, key: &[u8], value: &[u8]| {
+            std::panic::catch_unwind(|| put_item(&mut Vec::new(), TREE, kind, key, value)).is_err()
+        };
+        let (key, value) = (vec![1; KEY_BYTES_MAX + 1], vec![1; VALUE_BYTES_MAX + 1]);
+        assert!(!refused(ItemKind::Put, &key[1..], &value[1..]));
+        assert!(refused(ItemKind::Put, &key, b""));
+        assert!(refused(ItemKind::Put, b"", &value));
+        assert!(refused(ItemKind::Delete, b"k", b"v"));
+        for (end, is_refused) in [(&b"a"[..], true), (b"k", true), (b"l", false), (b"", false)] {
+            assert_eq!(refused(ItemKind::DeleteRange, b"k", end), is_refused);
+        }
+    }
+
     /// Every check has an input that trips it; no cut of a batch between its items is accepted as an item.
     #[test]
     fn checks() {

@@ -303,11 +303,20 @@ mod tests {
         other_store.extend(Live { store_id: 1, ..live() }.encode(UID, 0));
         other_store.extend(Live { store_id: 1, ..live() }.encode(UID, 1));
         assert_eq!(corrupt_what(&other_store), "the store id");
+        for slot in 0..2 {
+            let mut one = other_store.clone();
+            one[(2 - slot) * PAGE_BYTES..][..PAGE_BYTES].fill(0);
+            match decode(&one) {
+                Err(Error::Corrupt(at)) => assert_eq!(at.offset, SLOT_OFFSETS[slot] + 8),
+                other => panic!("not corrupt: {other:?}"),
+            }
+        }
     }
 
-    /// The secret is never printed.
+    /// The secret is never printed; the rest is.
     #[test]
     fn debug_hides_the_secret() {
-        assert!(!format!("{:?}", live()).contains("115"));
+        let text = format!("{:?}", live());
+        assert!(!text.contains("115") && text.contains("turn: 3"), "{text}");
     }
 }

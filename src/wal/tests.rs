@@ -3,12 +3,12 @@
 
 use super::log::{Log, LogIdentity};
 use super::memory::MemoryStorage;
-use super::replay::{After, LogEntry, Replayed, make_durable, replay};
+use super::replay::{After, Chain, LogEntry, Replayed, make_durable, replay};
 use crate::base::error::{Error, Result};
 use crate::base::id::{
     FileKind, FileName, ItemKind, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence, TreeId,
 };
-use crate::format::frames::{FramePoint, RECORDS_FROM};
+use crate::format::frames::{FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, record_bytes};
 use crate::format::log::put_item;
 use crate::format::manifest;
 use crate::io::storage::Storage;
@@ -86,14 +86,24 @@ fn corrupt_what<T: std::fmt::Debug>(result: Result<T>) -> &'static str {
     }
 }
 
+/// File and offset that are named.
+fn corrupt_at<T: std::fmt::Debug>(result: Result<T>) -> (String, u64) {
+    match result {
+        Err(Error::Corrupt(at)) => (at.file, at.offset),
+        other => panic!("not corrupt: {other:?}"),
+    }
+}
+
 /// What was written is replayed with its sequence numbers, synced or not, as long as the system runs.
 #[test]
 fn a_process_crash_loses_nothing() {
     let storage = MemoryStorage::new(5);
     let mut writer = Writer::new(&storage, 1, 10);
     assert_eq!(storage.length(writer.log.file()).expect("no fault"), Some(BYTES));
-    writer.write(&["a", "b"]).sync().write(&["c"]);
-    assert!(writer.log.unsynced_bytes() > 0);
+    writer.write(&["a", "b"]).sync();
+    assert_eq!(writer.log.unsynced_bytes(), 0);
+    writer.write(&["c"]);
+    assert_eq!(writer.log.unsynced_bytes(), record_bytes(batch(&["c"]).len()) as u64);
     let (found, replayed) = read(&storage, &entry(1, None, None)).expect("sound");
     let expected = [(10, "a".to_owned()), (11, "b".to_owned()), (12, "c".to_owned())];
     assert_eq!(found, expected);
@@ -110,6 +120,7 @@ fn framing_goes_on_during_a_sync() {
     let (at, mut out) = (writer.log.tail().bytes, Vec::new());
     writer.log.frame(1, &batch(&["a"]), &mut out);
     writer.log.frame(2, &batch(&["b"]), &mut out);
+    assert_eq!(out.len(), Log::record_bytes(batch(&["a"]).len()) + Log::record_bytes(batch(&["b"]).len()));
     storage.write(writer.log.file(), at, &out).expect("no fault");
     let up_to = writer.log.tail();
     storage.sync(writer.log.file()).expect("no fault");
@@ -193,6 +204,11 @@ fn recycling_forgets() {
         corrupt_what(Log::recycle(&storage, writer.log.file(), &longer)),
         "the length of a log to recycle"
     );
+    let elsewhere = LogIdentity { path: 1, ..identity(3) };
+    assert_eq!(
+        corrupt_what(Log::recycle(&storage, writer.log.file(), &elsewhere)),
+        "the length of a log to recycle"
+    );
 }
 
 /// A log must go on where the one before it ended: after a power cut what does not is left out, after a
@@ -252,8 +268,110 @@ fn a_gap_before_synced_records_is_corruption() {
 fn sequences_have_an_end() {
     let storage = MemoryStorage::new(5);
     Writer::new(&storage, 1, SEQUENCE_MAX).write(&["a", "b"]);
-    let last = read(&storage, &entry(1, None, Some(SEQUENCE_MAX - 1)));
-    assert_eq!(corrupt_what(last), "the last sequence of a batch");
+    match read(&storage, &entry(1, None, Some(SEQUENCE_MAX - 1))) {
+        Err(Error::Corrupt(at)) => {
+            assert_eq!((at.what, at.offset), ("the last sequence of a batch", RECORDS_FROM + 8));
+            assert_eq!(at.found, (SEQUENCE_MAX + 1).to_string());
+        }
+        other => panic!("not corrupt: {other:?}"),
+    }
+    Writer::new(&storage, 2, SEQUENCE_MAX - 1).write(&["a", "b"]);
+    assert_eq!(keys(&storage, &entry(2, None, Some(SEQUENCE_MAX - 2))), "ab");
+}
+
+/// Damage is named by its offset in the file: of the sequence number that cannot be, or of the byte of a
+/// batch that does not decode.
+#[test]
+fn damage_has_an_offset() {
+    let storage = MemoryStorage::new(5);
+    let mut writer = Writer::new(&storage, 1, 1);
+    writer.write(&["a"]);
+    let second = writer.log.tail().bytes;
+    writer.next = 3;
+    writer.write(&["b"]);
+    let file = writer.log.file().to_string();
+    assert_eq!(corrupt_at(read(&storage, &entry(1, None, None))), (file, second + 8));
+    let mut writer = Writer::new(&storage, 2, 1);
+    writer.write(&["a"]);
+    let (at, mut out) = (writer.log.tail().bytes, Vec::new());
+    writer.log.frame(2, b"not a batch", &mut out);
+    storage.write(writer.log.file(), at, &out).expect("no fault");
+    let kind_at = at + RECORD_HEAD_BYTES as u64 + 8;
+    assert_eq!(corrupt_at(read(&storage, &entry(2, None, None))), (writer.log.file().to_string(), kind_at));
+}
+
+/// What was shed is not written: the log is replayed again before it is made durable.
+#[test]
+fn what_was_shed_is_not_written() {
+    let storage = MemoryStorage::new(5);
+    Writer::new(&storage, 1, 1).write(&["a"]);
+    let (_, mut replayed) = read(&storage, &entry(1, None, None)).expect("sound");
+    replayed.shed();
+    let changes = storage.changes();
+    make_durable(&storage, &mut replayed).expect("nothing to do");
+    assert_eq!(storage.changes(), changes);
+}
+
+/// Logs given to a chain, by number: what was applied of each, and what it was read after.
+fn follow(
+    storage: &MemoryStorage,
+    flushed: Sequence,
+    numbers: &[u64],
+) -> Result<Vec<(String, Option<After>)>> {
+    let mut chain = Chain::new(77, flushed);
+    let mut followed = Vec::new();
+    for number in numbers {
+        let log = entry(*number, None, None).log;
+        let mut applied = String::new();
+        let (_, after) = chain.next(storage, (*number, log), &mut |_, items| {
+            items.for_each(|item| applied.push_str(&String::from_utf8_lossy(item.key)));
+            Ok(())
+        })?;
+        followed.push((applied, after));
+    }
+    Ok(followed)
+}
+
+/// Logs are applied in order. The first may hold what is in tables already, and so may what follows logs that
+/// are empty; each later one goes on exactly where the one before it ended.
+#[test]
+fn a_chain_goes_from_log_to_log() {
+    let storage = MemoryStorage::new(5);
+    Writer::new(&storage, 1, 1);
+    Writer::new(&storage, 2, 3).write(&["a", "b"]).write(&["c"]);
+    Writer::new(&storage, 3, 6);
+    Writer::new(&storage, 4, 6).write(&["d"]);
+    let told = |keys: &str, after| (keys.to_owned(), Some(after));
+    assert_eq!(
+        follow(&storage, 4, &[1, 2, 3, 4]).expect("sound"),
+        [
+            told("", After::AtLeast(4)),
+            told("abc", After::AtLeast(4)),
+            told("", After::Exactly(5)),
+            told("d", After::Exactly(5)),
+        ]
+    );
+}
+
+/// Behind records that a power cut took nothing is applied any more, however many logs there are; a log that
+/// would go on all the same is damage.
+#[test]
+fn a_chain_ends_at_a_gap() {
+    let storage = MemoryStorage::new(5);
+    Writer::new(&storage, 1, 1).write(&["a"]);
+    Writer::new(&storage, 2, 3).write(&["c"]);
+    Writer::new(&storage, 3, 4).write(&["d"]);
+    Writer::new(&storage, 4, 5);
+    Writer::new(&storage, 5, 2).write(&["b"]);
+    storage.reboot();
+    let cut = (String::new(), None);
+    let first = ("a".to_owned(), Some(After::AtLeast(0)));
+    let expected = [first, cut.clone(), cut.clone(), cut];
+    assert_eq!(follow(&storage, 0, &[1, 2, 3, 4]).expect("gaps"), expected);
+    let behind = follow(&storage, 0, &[1, 2, 3, 5]);
+    assert_eq!(corrupt_what(behind), "the first sequence behind records that are missing");
+    let behind = follow(&storage, 0, &[1, 2, 5]);
+    assert_eq!(corrupt_what(behind), "the first sequence behind records that are missing");
 }
 
 /// Sequence numbers that jump inside a log, and batches that do not decode, are corruption: the bytes are

@@ -439,6 +439,111 @@ fn an_edit_continues_the_chain() {
     let second = framer.tail();
     framer.frame(2, &[&first.chain.to_le_bytes()[..], b"edit"].concat(), &mut bytes);
     bytes.resize(FILE_BYTES, 0);
-    let expected = Expected { header: *framer.header(), ..expected(OTHER_BOOT, None) };
-    assert_eq!(scan(&expected, &bytes).map(|scan| scan.end).expect("one edit"), second);
+    for boot in [BOOT, OTHER_BOOT] {
+        let expected = Expected { header: *framer.header(), ..expected(boot, None) };
+        assert_eq!(scan(&expected, &bytes).map(|scan| scan.end).expect("one edit"), second);
+    }
+}
+
+/// Only what says something, has room and was framed is written.
+#[test]
+fn what_cannot_be_framed_panics() {
+    let refused = |work: &mut dyn FnMut(&mut Framer)| {
+        let mut framer = Framer::new(header(FileKind::Log), FILE_BYTES as u64, BOOT);
+        let tried = std::panic::AssertUnwindSafe(|| work(&mut framer));
+        std::panic::catch_unwind(tried).is_err()
+    };
+    assert!(!refused(&mut |framer| framer.frame(SEQUENCE_MAX, &[1; 488], &mut Vec::new())));
+    assert!(refused(&mut |framer| framer.frame(SEQUENCE_MAX + 1, &[1; 488], &mut Vec::new())));
+    assert!(refused(&mut |framer| framer.frame(1, &[1; 489], &mut Vec::new())));
+    assert!(refused(&mut |framer| framer.frame(1, &[], &mut Vec::new())));
+    let beyond = |framer: &Framer| FramePoint { bytes: framer.tail().bytes + 8, ..framer.tail() };
+    assert!(refused(&mut |framer| _ = framer.synced(beyond(framer))));
+    for (bytes, is_refused) in [
+        (RECORDS_FROM - 8, true),
+        (RECORDS_FROM, false),
+        (FRAMED_BYTES_MAX, false),
+        (FRAMED_BYTES_MAX + 8, true),
+    ] {
+        assert_eq!(
+            refused(&mut |_| _ = Framer::new(header(FileKind::Log), bytes, BOOT)),
+            is_refused,
+            "{bytes}"
+        );
+    }
+}
+
+/// The writer knows how much is not durable yet, and how much room there is, to the last byte.
+#[test]
+fn bytes_are_counted() {
+    let mut file = Written::new();
+    assert_eq!((file.framer.unsynced_bytes(), file.framer.room_bytes()), (0, 488));
+    file.record(b"one");
+    assert_eq!((file.framer.unsynced_bytes(), file.framer.room_bytes()), (32, 456));
+    file.record(b"nine.....");
+    assert_eq!((file.framer.unsynced_bytes(), file.framer.room_bytes()), (72, 416));
+    file.synced();
+    assert_eq!(file.framer.unsynced_bytes(), 0);
+    assert_eq!((file.framer.bytes(), file.framer.header()), (FILE_BYTES as u64, &header(FileKind::Log)));
+    file.record(&[1; 400]);
+    assert_eq!((file.framer.tail().bytes, file.framer.room_bytes()), (FILE_BYTES as u64 - 16, 0));
+}
+
+/// Who looks into a file finds every record that is good by itself, also behind damage, between remains and
+/// at the file's end, and no other.
+#[test]
+fn every_good_record_is_found() {
+    let mut file = Written::new();
+    file.record(b"one").record(b"two").record(b"three").record(&[7; 200]).record(&[8; 136]);
+    assert_eq!(file.framer.tail().bytes as usize, FILE_BYTES - 32);
+    let found = |bytes: &[u8]| -> Vec<(u64, Sequence)> {
+        every_record(&header(FileKind::Log), bytes).iter().map(|one| (one.offset, one.sequence)).collect()
+    };
+    let all: Vec<(u64, Sequence)> =
+        (0..5).map(|index| (file.points[index].bytes, index as u64 + 1)).collect();
+    assert_eq!(found(&file.bytes), all);
+    for damaged in 0..5 {
+        let mut bytes = file.bytes.clone();
+        bytes[file.at(damaged) + 24] ^= 1;
+        let left: Vec<(u64, Sequence)> =
+            all.iter().filter(|(_, sequence)| *sequence != damaged as u64 + 1).copied().collect();
+        assert_eq!(found(&bytes), left);
+        // And its head, which says how long it is.
+        bytes[file.at(damaged) + 4] = 0xff;
+        assert_eq!(found(&bytes), left);
+    }
+    file.record(b"the end.");
+    assert_eq!(file.framer.tail().bytes as usize, FILE_BYTES);
+    assert_eq!(found(&file.bytes).len(), 6);
+    assert_eq!(found(&file.bytes[..FILE_BYTES - 8]), all, "cut short");
+    assert_eq!(found(&file.bytes[..100]), []);
+    assert_eq!(found(&[]), []);
+    assert!(every_record(&header(FileKind::Manifest), &file.bytes).is_empty(), "batches are no edits");
+    assert!(every_record(&FileHeader { uid: 1, ..header(FileKind::Log) }, &file.bytes).is_empty());
+}
+
+/// What a scan refuses is named with its place: where the good records end, or of what the chain is.
+#[test]
+fn refusals_name_their_place() {
+    let mut file = Written::new();
+    file.record(b"one").record(b"two").synced().record(b"three");
+    let (second, third) = (file.at(1), file.at(2));
+    let at = |bytes: &[u8], boot| match scan(&expected(boot, None), bytes) {
+        Err(Error::Corrupt(at)) => (at.offset, at.expected, at.found),
+        other => panic!("not corrupt: {other:?}"),
+    };
+    let mut bytes = file.bytes.clone();
+    bytes[second + 24] ^= 1;
+    let told = (second as u64, format!("good up to offset {third}"), format!("good up to {second}"));
+    assert_eq!(at(&bytes, OTHER_BOOT), told);
+    file.record(b"four");
+    let mut bytes = file.bytes.clone();
+    bytes[third + 24] ^= 1;
+    let fourth = file.at(3);
+    let told = (third as u64, format!("good up to offset {fourth}"), format!("good up to {third}"));
+    assert_eq!(at(&bytes, BOOT), told);
+    assert_eq!(
+        at(&file.bytes[..FILE_BYTES - 8], BOOT),
+        (FILE_BYTES as u64 - 8, FILE_BYTES.to_string(), (FILE_BYTES - 8).to_string())
+    );
 }
