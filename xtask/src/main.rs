@@ -5,11 +5,13 @@
 
 mod checkers;
 mod ci;
+mod coverage;
 mod docs;
 mod finding;
 mod format;
 mod fuzzing;
 mod layers;
+mod mutants;
 mod paths;
 mod rules;
 mod settings;
@@ -36,6 +38,8 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   wrap                breaks comment lines that are too long
   loom                models of what threads share, in every order of threads
   asan, tsan, miri    tests of the library under a sanitizer or Miri; skipped where nightly lacks them
+  coverage            lines of log, manifest and recovery that no test runs; needs llvm-tools
+  mutants [SHARD]     changes one thing at a time there and runs the tests; needs cargo-mutants
   golden              writes tests/golden anew, by running the tests with TRINE_GOLDEN=write
   torture [PART] [--minutes N] [--seed N]
                       tries for so many minutes what is too long for the tests: all parts, or one
@@ -77,6 +81,8 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["asan"] => checkers::asan(&root),
         ["tsan"] => checkers::tsan(&root),
         ["miri"] => checkers::miri(&root),
+        ["coverage"] => coverage::run(&root),
+        ["mutants", asked @ ..] => mutants::run(&root, asked),
         ["golden"] => ci::golden(&root),
         ["fuzz", asked @ ..] => fuzzing::run(&root, asked),
         ["torture", asked @ ..] => torture::run(&root, asked),

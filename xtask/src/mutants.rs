@@ -1,0 +1,211 @@
+//! `cargo xtask mutants [SHARD]`: whether a test fails when log, manifest or recovery is changed.
+//!
+//! cargo-mutants changes one expression or one function at a time in a copy of the tree, builds the library's
+//! tests and runs them: first the quick ones of the files themselves and of recovery, then, for what these
+//! let pass, the simulator's too. A shard `k/n` is every nth change, beginning with the kth. It needs
+//! cargo-mutants, and says so where it is not.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::coverage::GROUPS;
+
+/// Of the changes that can be built, those that a test must tell, in percent. Some change nothing.
+const CAUGHT_MIN: f64 = 90.0;
+
+/// What is tried where no shard is asked for: some 170 changes.
+const SHARD: &str = "0/5";
+
+/// One way to run the library's tests.
+struct Stage {
+    name: &'static str,
+    /// Which of them are run.
+    filters: &'static [&'static str],
+    /// A change that makes them run longer than this is caught.
+    seconds_max: u32,
+}
+
+const STAGES: [Stage; 2] = [
+    Stage {
+        name: "quick",
+        filters: &[
+            "wal::",
+            "format::frames",
+            "format::log",
+            "format::manifest",
+            "format::store",
+            "levels::",
+            "engine::recover",
+            "engine::refill",
+            "engine::reflush",
+            "engine::unnamed",
+            "engine::catalog",
+        ],
+        seconds_max: 90,
+    },
+    Stage { name: "thorough", filters: &["engine::", "write::", "inspect::", "db::"], seconds_max: 900 },
+];
+
+/// Files and folders that the library's tests need.
+const COPIED: &[&str] = &["src", "tests", "cli", "xtask", "examples", "docs", "fuzz", "README.md", "Cargo."];
+
+/// The library as its own dependency, which would be built anew for each change too: the features that it
+/// asks for are given instead.
+const ITSELF: &str = "trine = { path = \".\"";
+const FEATURES: &str = "--features=fuzz,lab,sim";
+
+/// Memory of one process, in KiB: a change may have it ask for more and more.
+const MEMORY_KIB: &str = "12582912";
+
+/// How a stage ended for each change.
+#[derive(Default, Debug)]
+struct Outcome {
+    caught: BTreeSet<String>,
+    missed: BTreeSet<String>,
+    unviable: BTreeSet<String>,
+}
+
+/// Tries the shard that is asked for.
+pub(crate) fn run(root: &Path, asked: &[&str]) -> Result<(), String> {
+    let shard = match asked {
+        [] => SHARD,
+        [shard] if is_shard(shard) => shard,
+        _ => return Err("mutants takes a shard as k/n, k below n".to_owned()),
+    };
+    let mut has_tool = Command::new("cargo");
+    has_tool.args(["mutants", "--version"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if !has_tool.status().is_ok_and(|status| status.success()) {
+        println!("mutants: skipped: cargo-mutants is not installed: cargo install cargo-mutants --locked");
+        return Ok(());
+    }
+    copy(root)?;
+    let [quick, thorough] = &STAGES;
+    let chosen = ["--sharding=round-robin".to_owned(), format!("--shard={shard}")];
+    let first = quick.run(root, &chosen)?;
+    let mut last = Outcome::default();
+    if !first.missed.is_empty() {
+        let chosen: Vec<String> =
+            first.missed.iter().map(|name| format!("--re=^{}$", escaped(name))).collect();
+        last = thorough.run(root, &chosen)?;
+    }
+    judge(shard, &first, &last)
+}
+
+/// The tree in target/mutants/tree; what is there already keeps its time, so that it is not built again.
+fn copy(root: &Path) -> Result<(), String> {
+    let mut list = Command::new("git");
+    list.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let listed = list.output().map_err(|error| format!("could not run git: {error}"))?;
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for name in names.lines().filter(|name| COPIED.iter().any(|start| name.starts_with(start))) {
+        let (from, to) = (root.join(name), root.join("target/mutants/tree").join(name));
+        let told = |error: std::io::Error| format!("{name}: {error}");
+        let mut bytes = fs::read(&from).map_err(told)?;
+        if name == "Cargo.toml" {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let lines = text.lines().filter(|line| !line.starts_with(ITSELF));
+            bytes = lines.flat_map(|line| [line, "\n"]).collect::<String>().into_bytes();
+        }
+        if fs::read(&to).is_ok_and(|there| there == bytes) {
+            continue;
+        }
+        to.parent().map_or(Ok(()), fs::create_dir_all).map_err(told)?;
+        fs::write(&to, bytes).map_err(told)?;
+    }
+    Ok(())
+}
+
+fn is_shard(text: &str) -> bool {
+    let numbers = text.split_once('/').map(|(k, n)| (k.parse::<u32>(), n.parse::<u32>()));
+    matches!(numbers, Some((Ok(k), Ok(n))) if k < n)
+}
+
+/// A pattern that only this text fits.
+fn escaped(text: &str) -> String {
+    let mut pattern = String::new();
+    for symbol in text.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(symbol) {
+            pattern.push('\\');
+        }
+        pattern.push(symbol);
+    }
+    pattern
+}
+
+impl Stage {
+    fn run(&self, root: &Path, chosen: &[String]) -> Result<Outcome, String> {
+        let into = root.join("target/mutants").join(self.name);
+        fs::create_dir_all(&into).map_err(|error| format!("{}: {error}", into.display()))?;
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v \"$0\"; exec cargo mutants \"$@\"", MEMORY_KIB]);
+        command.args(["--in-place", "--package", "trine", "--colors=never", "--cap-lints=true", FEATURES]);
+        command.arg("--output").arg(&into).arg(format!("--timeout={}", self.seconds_max));
+        for name in GROUPS.iter().flat_map(|(_, names)| *names) {
+            command.args([format!("--file={name}.rs"), format!("--file={name}/**")]);
+        }
+        command.args(chosen).args(["--cargo-arg=--lib", "--", "--"]).args(self.filters);
+        command.current_dir(root.join("target/mutants/tree")).stdin(Stdio::null());
+        command.env_remove("CARGO_TARGET_DIR");
+        command.env("CARGO_PROFILE_TEST_OPT_LEVEL", "1").env("CARGO_PROFILE_TEST_DEBUG", "0");
+        let status = command.status().map_err(|error| format!("could not run cargo mutants: {error}"))?;
+        // 2: some were missed. 3: some took too long.
+        if !matches!(status.code(), Some(0 | 2 | 3)) {
+            return Err(format!("cargo mutants ended with {status}"));
+        }
+        let list = |name: &str| -> Result<BTreeSet<String>, String> {
+            let path = into.join("mutants.out").join(name);
+            let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok(text.lines().map(str::to_owned).collect())
+        };
+        let mut caught = list("caught.txt")?;
+        caught.extend(list("timeout.txt")?);
+        Ok(Outcome { caught, missed: list("missed.txt")?, unviable: list("unviable.txt")? })
+    }
+}
+
+fn judge(shard: &str, first: &Outcome, last: &Outcome) -> Result<(), String> {
+    for name in &last.missed {
+        println!("missed: {name}");
+    }
+    let (caught, missed) = (first.caught.len() + last.caught.len(), last.missed.len());
+    let percent = 100.0 * caught as f64 / ((caught + missed) as f64).max(1.0);
+    println!(
+        "mutants {shard}: {caught} caught, {} of them by the thorough tests, {missed} missed, \
+         {percent:.1} %; {} cannot be built",
+        last.caught.len(),
+        first.unviable.len() + last.unviable.len()
+    );
+    if percent < CAUGHT_MIN { Err(format!("less than {CAUGHT_MIN} % are caught")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shard is k/n, and k one of n.
+    #[test]
+    fn shards_are_read() {
+        for (text, verdict) in [("0/7", true), ("6/7", true), ("7/7", false), ("7", false), ("a/b", false)] {
+            assert_eq!(is_shard(text), verdict, "{text}");
+        }
+    }
+
+    /// Nothing in a name of a change means anything in a pattern.
+    #[test]
+    fn names_are_patterns_of_themselves() {
+        assert_eq!(escaped("a.rs:1:2: replace + with *"), r"a\.rs:1:2: replace \+ with \*");
+    }
+
+    /// What both stages caught counts, and too few are an error.
+    #[test]
+    fn shares_are_judged() {
+        let names = |from: usize, to: usize| (from..to).map(|index| index.to_string()).collect();
+        let first = |caught| Outcome { caught: names(0, caught), ..Outcome::default() };
+        let last = Outcome { caught: names(10, 11), missed: names(11, 12), ..Outcome::default() };
+        assert_eq!(judge("0/1", &first(8), &last), Ok(()));
+        assert!(judge("0/1", &first(7), &last).is_err());
+        assert!(judge("0/1", &first(0), &Outcome::default()).is_err());
+    }
+}
