@@ -76,6 +76,42 @@ fn a_block_is_read_once_for_all_its_keys() {
     assert!((2..=4).contains(&blocks) && after.reads - before.reads == 1, "{blocks} blocks");
 }
 
+/// What was deleted one by one is passed by one scan: those after it read nothing there, from either side,
+/// and see what is put there later. Who looks at the store as it was sees everything.
+#[test]
+fn what_was_deleted_is_passed_once() {
+    let world = World::new(4);
+    drop(store(&world, 8 << 20));
+    let db = world.builder().memory_bytes(8 << 20).cache_bytes(256 << 10).open().unwrap();
+    let items = db.ordered("items").open().unwrap();
+    let then = db.snapshot();
+    (0..8000).for_each(|number| items.delete(key(number)).unwrap());
+    (12_000..ITEMS_COUNT).for_each(|number| items.delete(key(number)).unwrap());
+    let first = || items.first().unwrap().map(|(found, _)| found.to_vec());
+    let last = || items.last().unwrap().map(|(found, _)| found.to_vec());
+    for (look, number) in [(&first as &dyn Fn() -> Option<Vec<u8>>, 8000), (&last, 11_999)] {
+        let expected = Some(key(number).to_vec());
+        let before = db.stats().io.device_reads;
+        assert_eq!(look(), expected);
+        let passed = db.stats().io.device_reads;
+        assert!(passed - before > 150, "{} blocks: the test needs stretches of many", passed - before);
+        (0..10).for_each(|_| assert_eq!(look(), expected));
+        let skipped = db.stats().io.device_reads - passed;
+        assert!(skipped <= 4, "{skipped} blocks for ten looks");
+    }
+    for number in [3000, 15_000] {
+        items.put(key(number), "again").unwrap();
+    }
+    assert_eq!((first(), last()), (Some(key(3000).to_vec()), Some(key(15_000).to_vec())));
+    let mut ingest = items.ingest().unwrap();
+    ingest.put(key(2000), "ingested").unwrap();
+    ingest.finish().unwrap();
+    assert_eq!(first(), Some(key(2000).to_vec()));
+    assert_eq!(items.iter().count(), 4003);
+    assert_eq!(items.iter().rev().count(), 4003);
+    assert_eq!(items.at(&then).iter().count() as u64, ITEMS_COUNT);
+}
+
 /// A read that fails fails what needs it, and leaves nothing behind: the same call finds everything later.
 /// What is read ahead of a scan, or for another key in the same request, is nobody's error.
 #[test]

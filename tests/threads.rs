@@ -1,7 +1,7 @@
 //! Real threads on one store: readers beside writers, flushes and merges. Bounded by counts; nothing here
 //! depends on who is faster.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use trine::{Db, Keyspace, KeyspaceAt, Ordered};
 
@@ -235,5 +235,67 @@ fn snapshots_have_the_ingests_before_their_writes() {
             items.put("z", number.to_be_bytes()).unwrap();
         }
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// Says that a thread has ended, also by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A queue filled by one thread and emptied by another, who now and then puts back what he took: he finds
+/// every number in order, and at once what he put back. Others look at its first item meanwhile: it is one
+/// that he was or will be at.
+#[test]
+fn a_queue_is_emptied_in_order() {
+    const ITEMS_COUNT: u64 = 30_000;
+    let directory = tempfile::tempdir().unwrap();
+    let db = Db::builder(directory.path().join("store")).memory_bytes(32 << 20).open().unwrap();
+    let queue = db.ordered("queue").open().unwrap();
+    let (put, taken, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let first = || queue.first().unwrap().map(|(key, _)| u64::from_be_bytes(key[..].try_into().unwrap()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..ITEMS_COUNT {
+                queue.put(number.to_be_bytes(), "put").unwrap();
+                put.store(number + 1, Ordering::Release);
+            }
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let (before, is_put) = (taken.load(Ordering::Acquire), put.load(Ordering::Acquire));
+                match first() {
+                    Some(number) => assert!(number >= before.saturating_sub(200)),
+                    None => assert!(taken.load(Ordering::Acquire) >= is_put, "an item is there"),
+                }
+            }
+        });
+        let _over = Over(&is_over);
+        let mut rng = Rng::new(7);
+        let mut next = 0;
+        while next < ITEMS_COUNT {
+            let is_put = put.load(Ordering::Acquire) > next;
+            let Some(number) = first() else {
+                assert!(!is_put, "{next} is there");
+                std::thread::yield_now();
+                continue;
+            };
+            assert_eq!(number, next, "not the first");
+            // What is counted as taken may be there still, but what is not is there.
+            taken.store(next + 1, Ordering::Release);
+            queue.delete(number.to_be_bytes()).unwrap();
+            if rng.one_in(50) {
+                let back = next.saturating_sub(rng.below(200) as u64);
+                queue.put(back.to_be_bytes(), "back").unwrap();
+                assert_eq!(first(), Some(back), "what was put back is first");
+                queue.delete(back.to_be_bytes()).unwrap();
+            }
+            next += 1;
+        }
+        assert_eq!(first(), None);
     });
 }

@@ -173,7 +173,7 @@ fn scan(
     range: scan::Range,
     direction: Direction,
 ) -> Scan {
-    Scan::new(handle.view_of(point), keyspace.tree, point.bound, range, direction)
+    Scan::new(handle.view_of(point), point.sight(keyspace.tree), range, direction)
 }
 
 /// A dropped keyspace is seen by views from before the drop, and by no other.

@@ -80,7 +80,7 @@ impl Store {
         let step = {
             let pin = self.epoch.pin();
             Store::follow(point, scan, &pin);
-            scan.advance(&self.cache, &pin)
+            scan.advance(&self.cache, &pin, self.views.gaps())
         };
         match step {
             Step::Done(moved) => {
@@ -120,7 +120,7 @@ impl Store {
             }
             let (ask, result) = answered.pop().expect("a scan that waits has an ask that was not answered");
             let ask = u8::try_from(ask).expect("it was one");
-            step = scan.resume(&self.cache, &self.epoch.pin(), Answer { ask, result });
+            step = scan.resume(&self.cache, &self.epoch.pin(), self.views.gaps(), Answer { ask, result });
         }
     }
 

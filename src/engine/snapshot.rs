@@ -12,6 +12,7 @@ use crate::base::step::Direction;
 use crate::base::sync::{Arc, Mutex, Ordering, ProcessUsize, Weak};
 use crate::compact::unseen::covered;
 use crate::format::table::ranges::Ranges;
+use crate::levels::gaps::Sight;
 use crate::levels::view::View;
 use crate::read::scan::Scan;
 use crate::write::flush::ranges_of;
@@ -22,6 +23,8 @@ use super::Store;
 pub(crate) struct Point {
     view: Published<View>,
     pub(crate) bound: Sequence,
+    /// That of the gaps, from before the view.
+    era: u64,
     kind: PointKind,
 }
 
@@ -92,6 +95,11 @@ impl Point {
         self.view.load(pin)
     }
 
+    /// What it sees of a tree.
+    pub(crate) fn sight(&self, tree: TreeId) -> Sight {
+        Sight { tree, bound: self.bound, era: self.era }
+    }
+
     /// Has it read from another view from now on, which holds the same up to the bound.
     pub(super) fn replace(&self, view: Arc<View>) {
         self.view.store(view);
@@ -114,8 +122,9 @@ impl Store {
     }
 
     fn point_of(&self, kind: PointKind) -> Arc<Point> {
+        let era = self.views.gaps().era();
         let (view, bound) = self.now();
-        let point = Arc::new(Point { view: Published::new(&self.epoch, view), bound, kind });
+        let point = Arc::new(Point { view: Published::new(&self.epoch, view), bound, era, kind });
         self.points.add(&point);
         point
     }

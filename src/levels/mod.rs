@@ -4,6 +4,7 @@
 //! It is not the place where tables are picked, merged or read. Called by write, read, compact and engine.
 
 pub(crate) mod filter_bits;
+pub(crate) mod gaps;
 pub(crate) mod manifest;
 pub(crate) mod store;
 pub(crate) mod version;

@@ -16,6 +16,7 @@ use crate::base::epoch::{Epoch, Loaded, Pin, Published};
 use crate::base::sync::{Arc, Mutex};
 use crate::memtable::Generation;
 
+use super::gaps::Gaps;
 use super::version::Version;
 
 /// Generations and version at one moment.
@@ -30,12 +31,14 @@ pub(crate) struct View {
 pub(crate) struct Views {
     current: Published<View>,
     changing: Mutex<Arc<View>>,
+    gaps: Gaps,
 }
 
 impl Views {
     pub(crate) fn new(epoch: &Epoch, view: View) -> Views {
         let view = Arc::new(view);
-        Views { current: Published::new(epoch, Arc::clone(&view)), changing: Mutex::new(view) }
+        let current = Published::new(epoch, Arc::clone(&view));
+        Views { current, changing: Mutex::new(view), gaps: Gaps::new() }
     }
 
     /// The view, while the pin is held.
@@ -43,8 +46,14 @@ impl Views {
         self.current.load(pin)
     }
 
+    /// Where nothing lives, as far as readers have found out.
+    pub(crate) fn gaps(&self) -> &Gaps {
+        &self.gaps
+    }
+
     /// A new generation takes the writes; the one before it is sealed.
     pub(crate) fn begin_generation(&self, generation: Arc<Generation>) {
+        self.gaps.age();
         self.change(|view| view.generations.insert(0, generation));
     }
 

@@ -15,6 +15,7 @@
 //! 3. What a range tombstone of a newer source hides is left by one seek of each source that has some of it,
 //!    whatever is there. What one hides in its own memtable is left item by item, in memory.
 
+mod passed;
 mod range;
 mod source;
 
@@ -26,11 +27,13 @@ use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Cache, Near};
+use crate::levels::gaps::{Gaps, Sight};
 use crate::levels::version::Run;
 use crate::levels::view::View;
 use crate::merge::{Covers, Hidden, ITEM_SEQUENCE, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
 
+use passed::Passed;
 pub(crate) use range::Range;
 use range::{SkipTo, is_past, tighter};
 use source::{NEAR_SLOT, RunSource, Source, key_of, kind_of};
@@ -50,6 +53,7 @@ pub(crate) struct Scan {
     view: Arc<View>,
     tree: TreeId,
     bound: Sequence,
+    sight: Sight,
     range: Range,
     direction: Direction,
     /// Where it was last told to begin.
@@ -69,6 +73,8 @@ pub(crate) struct Scan {
     key: Vec<u8>,
     has_key: bool,
     winner: Option<usize>,
+    /// Deleted keys that it has passed since it was last asked for an item.
+    passed: Passed,
     /// See [`Scan::take_apart`].
     apart: Vec<BlockAddress>,
 }
@@ -83,17 +89,12 @@ struct Waiting {
 impl Scan {
     /// A scan that stands before the first item of `range` in `direction`; nothing is looked at before
     /// `advance`.
-    pub(crate) fn new(
-        view: Arc<View>,
-        tree: TreeId,
-        bound: Sequence,
-        range: Range,
-        direction: Direction,
-    ) -> Scan {
+    pub(crate) fn new(view: Arc<View>, sight: Sight, range: Range, direction: Direction) -> Scan {
         let mut scan = Scan {
             view,
-            tree,
-            bound,
+            tree: sight.tree,
+            bound: sight.bound,
+            sight,
             range,
             direction,
             from: Bound::Unbounded,
@@ -107,6 +108,7 @@ impl Scan {
             key: Vec::new(),
             has_key: false,
             winner: None,
+            passed: Passed::default(),
             apart: Vec::new(),
         };
         scan.position();
@@ -180,9 +182,14 @@ impl Scan {
     }
 
     /// Goes to the next item; `Done(false)` at the end of the range.
-    pub(crate) fn advance(&mut self, cache: &Cache, pin: &Pin) -> Step<Reads, Result<bool>> {
-        match self.leave_winner(cache, pin) {
-            Ok(()) => self.run(cache, pin),
+    pub(crate) fn advance(&mut self, cache: &Cache, pin: &Pin, gaps: &Gaps) -> Step<Reads, Result<bool>> {
+        self.passed.begin();
+        let left = self.leave_winner(cache, pin);
+        if !self.is_touched && gaps.is_any() {
+            self.skip_at_start(gaps);
+        }
+        match left {
+            Ok(()) => self.run(cache, pin, gaps),
             Err(error) => Step::Done(Err(error)),
         }
     }
@@ -192,10 +199,11 @@ impl Scan {
         &mut self,
         cache: &Cache,
         pin: &Pin,
+        gaps: &Gaps,
         answer: Answer<BlockRef, Error>,
     ) -> Step<Reads, Result<bool>> {
         match answer.result.and_then(|block| self.supply(answer.ask, block, cache, pin)) {
-            Ok(()) => self.run(cache, pin),
+            Ok(()) => self.run(cache, pin, gaps),
             Err(error) => {
                 // The driver lets go of the rest; a later call asks again.
                 self.unready.iter_mut().for_each(|waiting| waiting.ask = None);
@@ -325,26 +333,28 @@ impl Scan {
         Ok(())
     }
 
-    fn run(&mut self, cache: &Cache, pin: &Pin) -> Step<Reads, Result<bool>> {
+    fn run(&mut self, cache: &Cache, pin: &Pin, gaps: &Gaps) -> Step<Reads, Result<bool>> {
         loop {
             match self.settle(cache, pin) {
                 Err(error) => return Step::Done(Err(error)),
                 Ok(Some(step)) => return step,
                 Ok(None) => {}
             }
-            match self.take_winner() {
-                Taken::Item => return Step::Done(Ok(true)),
-                Taken::End => return Step::Done(Ok(false)),
-                Taken::Skip => {
-                    if let Err(error) = self.leave_winner(cache, pin) {
-                        return Step::Done(Err(error));
-                    }
+            let left = match self.take_winner() {
+                Taken::Item => {
+                    self.learn_gap(gaps);
+                    return Step::Done(Ok(true));
                 }
-                Taken::Hidden => {
-                    if let Err(error) = self.leave_stretch(cache, pin) {
-                        return Step::Done(Err(error));
-                    }
+                Taken::End => {
+                    self.learn_gap(gaps);
+                    return Step::Done(Ok(false));
                 }
+                Taken::Deleted if self.pass_deleted(gaps) => Ok(()),
+                Taken::Deleted | Taken::Skip => self.leave_winner(cache, pin),
+                Taken::Hidden => self.leave_stretch(cache, pin),
+            };
+            if let Err(error) = left {
+                return Step::Done(Err(error));
             }
         }
     }
@@ -471,7 +481,7 @@ impl Scan {
         }
         match kind_of(&self.sources[winner], &self.view) {
             ItemKind::Put => Taken::Item,
-            ItemKind::Delete | ItemKind::DeleteRange => Taken::Skip,
+            ItemKind::Delete | ItemKind::DeleteRange => Taken::Deleted,
         }
     }
 
@@ -485,7 +495,7 @@ impl Scan {
         while let Some(cursor) = &mut run.cursor {
             match cursor.poll(block.take())? {
                 Moved::Ready => return Ok(Need::Nothing),
-                Moved::End => run.next_table(tables, self.direction),
+                Moved::End => run.next_table(tables),
                 Moved::Need(address) => {
                     let cached = if run.has_asked(&address) {
                         cache.lookup_once(&address, pin)
@@ -510,6 +520,8 @@ impl Scan {
 enum Taken {
     Item,
     Skip,
+    /// The key of the winner was deleted.
+    Deleted,
     /// The winner is to go past a stretch.
     Hidden,
     End,

@@ -18,6 +18,7 @@ use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::sim::{SimDisk, SimRng};
 use crate::io::storage::Storage;
+use crate::levels::gaps::{Gaps, Sight};
 use crate::levels::version::{Change, Placed, Spot, Version};
 use crate::levels::view::View;
 use crate::memtable;
@@ -38,6 +39,7 @@ struct World {
     epoch: Epoch,
     cache: Cache,
     view: Arc<View>,
+    gaps: Gaps,
     models: Vec<(Sequence, Model)>,
     rng: SimRng,
     /// If there, pages come to stay in memory while machines wait for them.
@@ -164,7 +166,7 @@ impl World {
         let epoch = Epoch::new();
         let cache = Cache::new(64 << 10, epoch.clone(), Region::heap);
         let view = Arc::new(View { generations, version });
-        World { storage, secret, epoch, cache, view, models, rng, late_pages: None }
+        World { storage, secret, epoch, cache, view, gaps: Gaps::new(), models, rng, late_pages: None }
     }
 
     /// Without a page in memory at first.
@@ -222,7 +224,7 @@ impl World {
     /// Moves a scan, its asks answered in any order. `fails`: an answer in that many is an error.
     fn advance(&mut self, scan: &mut Scan, fails: Option<u64>) -> Result<bool> {
         let epoch = self.epoch.clone();
-        let mut step = scan.advance(&self.cache, &epoch.pin());
+        let mut step = scan.advance(&self.cache, &epoch.pin(), &self.gaps);
         let mut asked = Reads::new();
         loop {
             match step {
@@ -245,7 +247,7 @@ impl World {
                 Some(below) if self.rng.below(below) == 0 => Err(Error::Full { file: "none".to_owned() }),
                 _ => self.fetch(&read.block),
             };
-            step = scan.resume(&self.cache, &epoch.pin(), Answer { ask: read.ask, result });
+            step = scan.resume(&self.cache, &epoch.pin(), &self.gaps, Answer { ask: read.ask, result });
         }
     }
 
@@ -259,7 +261,8 @@ impl World {
     }
 
     fn scan(&self, bound: Sequence, range: Range, direction: Direction) -> Scan {
-        Scan::new(Arc::clone(&self.view), TREE, bound, range, direction)
+        let sight = Sight { tree: TREE, bound, era: self.gaps.era() };
+        Scan::new(Arc::clone(&self.view), sight, range, direction)
     }
 }
 

@@ -16,7 +16,7 @@
 //!    written.
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileName, Sequence};
+use crate::base::id::{FileName, ItemKind, Sequence};
 use crate::base::step::Step;
 use crate::base::sync::{Arc, Event, Mutex, Ordering};
 use crate::format::log::Items;
@@ -320,11 +320,16 @@ impl<'w> Commit<'w> {
         let mut bytes = 0;
         // A sync or a seal is no batch.
         let mut batches = 0;
+        let gaps = self.writer.views.gaps();
+        let is_beside_gaps = gaps.is_any_beside(front.last_sequence);
         for (payload, count, key_value_bytes) in std::iter::once(own).chain(others) {
             bytes += key_value_bytes as u64;
             batches += u64::from(count > 0);
             for item in Items::encoded(payload, count as u64) {
                 sequence += 1;
+                if is_beside_gaps && item.kind == ItemKind::Put {
+                    gaps.cut(item.tree, item.key);
+                }
                 let hash = self.writer.secret.hash(item.key);
                 front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
             }

@@ -1,6 +1,7 @@
 //! A BTreeMap a keyspace beside the store: whatever is asked, both answer the same.
 
 mod keys;
+mod queue;
 mod reads;
 
 use std::collections::BTreeMap;
@@ -448,7 +449,8 @@ impl Twin {
 
     fn step(&mut self) {
         match self.rng.below(1000) {
-            0..485 => self.write(),
+            0..481 => self.write(),
+            481..485 => self.delete_neighbours(),
             485..490 => self.ingest(),
             490..499 => self.delete_range(),
             499 => self.clear(),

@@ -70,6 +70,22 @@ impl Reads<'_> {
         assert_eq!(self.ends(), [expected().next(), expected().next_back()]);
     }
 
+    /// What is next to keys that were deleted, and to some of them, in both directions.
+    pub(crate) fn check_around(&self, rng: &mut Rng, map: &Map, keys: &[Vec<u8>]) {
+        let ends = [map.iter().next(), map.iter().next_back()];
+        assert_eq!(self.ends(), ends.map(|end| end.map(|(key, value)| (key.clone(), Arc::clone(value)))));
+        for _ in 0..4 {
+            let Some(key) = keys.get(rng.below(keys.len().max(1))) else { return };
+            let is_in = rng.one_in(2);
+            let bound = if is_in { Bound::Included(key.clone()) } else { Bound::Excluded(key.clone()) };
+            let (up, down) = ((bound.clone(), Bound::Unbounded), (Bound::Unbounded, bound));
+            let first = self.range(&up).next().map(|item| own(item.unwrap()));
+            assert_eq!(first, items(map, |key| contains(&up, key)).into_iter().next());
+            let last = self.range(&down).next_back().map(|item| own(item.unwrap()));
+            assert_eq!(last, items(map, |key| contains(&down, key)).into_iter().next_back());
+        }
+    }
+
     /// Several keys at once, some of them twice.
     pub(crate) fn check_many(&self, rng: &mut Rng, map: &Map, keys: &Keys) {
         let mut asked: Vec<Vec<u8>> = (0..rng.below(150)).map(|_| keys.one(rng)).collect();

@@ -60,7 +60,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "levels",
         imports: &["base", "format", "memtable", "table", "io::storage"],
-        holds: "version, edit, manifest, the STORE file, view",
+        holds: "version, edit, manifest, the STORE file, view, gaps",
     },
     Layer {
         module: "write",

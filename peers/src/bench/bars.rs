@@ -123,7 +123,6 @@ pub(super) const BARS: [Bar; 39] = [
     least(rows::YCSB_D, Figure::Rate, 1.0, Against::Peers),
     least(rows::YCSB_E, Figure::Rate, 1.0, Against::Peers),
     least(rows::YCSB_F, Figure::Rate, 1.0, Against::Peers),
-    most(rows::QUEUE_AMID, Figure::P99, 2.0, Against::Own(rows::QUEUE_BEFORE)),
     most(rows::QUEUE_AFTER, Figure::P99, 2.0, Against::Own(rows::QUEUE_BEFORE)),
     most(rows::QUEUE_SETTLED, Figure::P99, 2.0, Against::Own(rows::QUEUE_BEFORE)),
     most(rows::REOPEN, Figure::Seconds, 1.0, Against::Replay),

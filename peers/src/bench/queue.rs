@@ -43,8 +43,9 @@ pub(super) fn queue(child: &Child<'_>) -> Answer<()> {
     seeks(rows::QUEUE_BEFORE, 0)?;
     delete(child, &*engine, deletes)?;
     seeks(rows::QUEUE_AFTER, deletes)?;
+    let popped = pop(child, &*engine, deletes)?;
     child.settle(&*engine)?;
-    seeks(rows::QUEUE_SETTLED, deletes)?;
+    seeks(rows::QUEUE_SETTLED, deletes + popped)?;
     engine.close()?;
     child.remove(QUEUE)
 }
@@ -80,6 +81,28 @@ fn delete(child: &Child<'_>, engine: &dyn Engine, deletes: u64) -> Answer<()> {
     // What the processor and the device did was for the deletes as well: only the times are its own.
     let measured = measure::row(&amid, seeking.as_secs_f64(), &after, &after);
     child.tell(rows::QUEUE_AMID, QUEUE, measured)
+}
+
+/// Seeks to the first key and deletes it, again and again, as who empties a queue does; the row has the
+/// seeks. How many.
+fn pop(child: &Child<'_>, engine: &dyn Engine, first: u64) -> Answer<u64> {
+    let before = Moment::now(engine.counts());
+    let (mut record, mut seeking, begun) = (Record::new()?, Duration::ZERO, Instant::now());
+    let (mut key, mut changes, mut popped) = (Vec::new(), Changes::default(), 0);
+    while popped < QUEUE_SEEKS && begun.elapsed() < child.time {
+        let started = Instant::now();
+        seek(engine, &mut record, first + popped, 1, PAUSE)?;
+        seeking += started.elapsed();
+        SHAPE.key(first + popped, &mut key);
+        changes.clear();
+        changes.delete(&key);
+        engine.write(&changes)?;
+        popped += 1;
+    }
+    let after = Moment::now(engine.counts());
+    let measured = measure::row(&record, seeking.as_secs_f64(), &before, &after);
+    child.tell(rows::QUEUE_POP, QUEUE, measured)?;
+    Ok(popped)
 }
 
 /// Seeks to the first key, which must be the one of this number; fewer than asked for when time is over.

@@ -25,6 +25,7 @@ pub(super) const QUEUE_BEFORE: &str = "delete queue: seek before";
 pub(super) const QUEUE_DELETES: &str = "delete queue: deletes";
 pub(super) const QUEUE_AMID: &str = "delete queue: seek amid";
 pub(super) const QUEUE_AFTER: &str = "delete queue: seek after";
+pub(super) const QUEUE_POP: &str = "delete queue: seek, and delete what it found";
 pub(super) const QUEUE_SETTLED: &str = "delete queue: seek after, settled";
 pub(super) const SYNCED: &str = "synced puts, one writer";
 pub(super) const SYNCED_MANY: &str = "synced puts, 16 writers";
@@ -55,7 +56,7 @@ pub(super) const SPACE_COMPACTED: &str = "space_compacted";
 pub(super) const NOT_HELD: &str = "its page cache was not held to the memory of the row";
 
 /// All of them.
-pub(super) const ROWS: [&str; 36] = [
+pub(super) const ROWS: [&str; 37] = [
     LOAD,
     FILLSEQ,
     OVERWRITE,
@@ -81,6 +82,7 @@ pub(super) const ROWS: [&str; 36] = [
     QUEUE_DELETES,
     QUEUE_AMID,
     QUEUE_AFTER,
+    QUEUE_POP,
     QUEUE_SETTLED,
     SYNCED,
     SYNCED_MANY,

@@ -320,7 +320,9 @@ impl<'s> Publish<'s> {
         for Opened { summary, tables } in &self.tables {
             store.add_tables(&catalog, &mut edit, summary, tables, spot, origin);
         }
+        let closed = store.views.gaps().close();
         store.edit_taken(&mut catalog, edit)?;
+        drop(closed);
         catalog.ingests += 1;
         Ok(())
     }

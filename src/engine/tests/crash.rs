@@ -366,7 +366,7 @@ fn sum_of(store: &Store, name: &str) -> Result<u64> {
 
 pub(super) fn scan_of(store: &Store, keyspace: &Keyspace, point: &Point, direction: Direction) -> Scan {
     let range = (Bound::Unbounded, Bound::Unbounded);
-    Scan::new(store.view_of(point), keyspace.tree, point.bound, range, direction)
+    Scan::new(store.view_of(point), point.sight(keyspace.tree), range, direction)
 }
 
 /// The fingerprint of a keyspace now.

@@ -44,6 +44,7 @@ pub(super) struct RunSource {
     pub(super) run: usize,
     /// The table the cursor is in.
     table: usize,
+    direction: Direction,
     pub(super) cursor: Option<TableCursor>,
     ahead: Ahead,
     /// The block after the one at hand, whose slot in the cache is near by now.
@@ -68,8 +69,15 @@ impl RunSource {
         from: Bound<&[u8]>,
         direction: Direction,
     ) -> RunSource {
-        let mut source =
-            RunSource { level, run: index, table: 0, cursor: None, ahead: Ahead::default(), following: None };
+        let mut source = RunSource {
+            level,
+            run: index,
+            table: 0,
+            direction,
+            cursor: None,
+            ahead: Ahead::default(),
+            following: None,
+        };
         let count = run.tables().len();
         let first = match (from, direction) {
             (Bound::Unbounded, Direction::Forward) => Some(0),
@@ -127,6 +135,12 @@ impl RunSource {
     /// Adds to `apart` what comes after what was asked for, if the cursor has come to where it was to be.
     pub(super) fn renew(&mut self, at: &BlockAddress, bytes_max: usize, apart: &mut Vec<BlockAddress>) {
         if self.ahead.renew_at == Some(at.offset) && at.kind == BlockKind::Data {
+            // What is behind is not looked through again.
+            let asked = &mut self.ahead.asked;
+            match self.direction {
+                Direction::Forward => asked.start = at.offset,
+                Direction::Backward => asked.end = at.offset + 1,
+            }
             let blocks = self.next_window(self.ahead.bytes.min(bytes_max).min(AHEAD_BYTES_MAX));
             self.ask_apart(blocks, apart);
         }
@@ -189,16 +203,16 @@ impl RunSource {
         self.ahead.asked.contains(&block.offset)
     }
 
-    pub(super) fn next_table(&mut self, run: &Run, direction: Direction) {
+    pub(super) fn next_table(&mut self, run: &Run) {
         self.ahead.asked = 0..0;
         self.ahead.renew_at = None;
-        let next = match direction {
+        let next = match self.direction {
             Direction::Forward => Some(self.table + 1).filter(|table| *table < run.tables().len()),
             Direction::Backward => self.table.checked_sub(1),
         };
         self.cursor = next.map(|table| {
             self.table = table;
-            let mut cursor = TableCursor::new(Arc::clone(&run.tables()[table].table), direction);
+            let mut cursor = TableCursor::new(Arc::clone(&run.tables()[table].table), self.direction);
             cursor.seek(Bound::Unbounded);
             cursor
         });

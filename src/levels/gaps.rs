@@ -1,0 +1,398 @@
+//! Gaps: stretches of keys in which nothing lives, as scans found them, so that what was deleted there is
+//! passed by one scan and skipped by those after it.
+//!
+//! A hint and nothing else: it is in memory only, bounded, and forgotten when nobody has used it for a
+//! generation. It looks at no item; scans say what they found, commits what they put.
+//!
+//! A scan finds a stretch empty at its own bound, and commits put items meanwhile that it does not see. So a
+//! stretch is first watched: from a sequence number on, every put in it cuts it. Whoever finds it empty with
+//! a bound at or after that number makes it a gap; while nothing is being written, the first one does.
+//!
+//! Invariants:
+//! 1. Every put with a sequence number above `since` is cut out of a stretch before it is visible. A commit
+//!    says which number is its last, then asks whether there are stretches; a scan says that there are, then
+//!    asks for the number.
+//! 2. In a gap nothing lives for a reader whose bound is at or after `since`, and who looks into the gaps
+//!    after he took the bound.
+//! 3. Ingests put items without a number: gaps are closed while one is published, none is left from before,
+//!    and who took his view before learns and uses none.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::base::id::{Sequence, TreeId};
+use crate::base::step::Direction;
+use crate::base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+
+/// What a stretch takes beside its keys.
+const STRETCH_BYTES: usize = 128;
+/// What all of them take at most; beyond it those go that were not used of late, or all.
+const BYTES_MAX: usize = 256 << 10;
+
+/// The era while gaps are closed.
+const CLOSED: u64 = u64::MAX;
+
+/// Which gaps a reader may use and learn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sight {
+    pub(crate) tree: TreeId,
+    pub(crate) bound: Sequence,
+    /// [`Gaps::era`] from before its view was taken.
+    pub(crate) era: u64,
+}
+
+/// An end of a stretch: the first key that is not in it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum End {
+    Before(Vec<u8>),
+    /// It goes to the end of the tree.
+    OfTree,
+}
+
+/// Keys from one, included, to an end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) from: Vec<u8>,
+    pub(crate) to: End,
+}
+
+impl Span {
+    fn is_empty(&self) -> bool {
+        matches!(&self.to, End::Before(to) if *to <= self.from)
+    }
+}
+
+/// The least key above `key`.
+pub(crate) fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// The gaps of a store.
+#[derive(Debug)]
+pub(crate) struct Gaps {
+    asked: Asked,
+    given: Given,
+    all: Mutex<All>,
+}
+
+/// What every scan and every commit asks; it seldom changes.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Asked {
+    is_any: AtomicBool,
+    era: AtomicU64,
+}
+
+/// The last sequence number that a commit has begun to insert.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Given(AtomicU64);
+
+#[derive(Debug, Default)]
+struct All {
+    /// By first key.
+    trees: BTreeMap<TreeId, BTreeMap<Vec<u8>, Stretch>>,
+    bytes: usize,
+    /// Ingests being published.
+    closed_count: usize,
+    next_era: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Stretch {
+    to: End,
+    since: Sequence,
+    /// Nothing lives in it: it is a gap. Else it is watched.
+    is_gap: bool,
+    is_used: bool,
+}
+
+impl Gaps {
+    pub(crate) fn new() -> Gaps {
+        Gaps {
+            asked: Asked { is_any: AtomicBool::new(false), era: AtomicU64::new(0) },
+            given: Given(AtomicU64::new(0)),
+            all: Mutex::new(All::default()),
+        }
+    }
+
+    /// To be asked before a view is taken.
+    pub(crate) fn era(&self) -> u64 {
+        self.asked.era.load(Ordering::Acquire)
+    }
+
+    /// Whether there may be gaps to skip.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.asked.is_any.load(Ordering::Relaxed)
+    }
+
+    /// A commit is about to insert items up to `last`: whether its puts are to be cut out.
+    pub(crate) fn is_any_beside(&self, last: Sequence) -> bool {
+        self.given.0.store(last, Ordering::SeqCst);
+        self.asked.is_any.load(Ordering::SeqCst)
+    }
+
+    /// An item is about to be put: nothing goes over its key any more.
+    pub(crate) fn cut(&self, tree: TreeId, key: &[u8]) {
+        self.all.lock().cut(tree, key);
+    }
+
+    /// Where a scan may go on that is to begin at `from`: at the bound, or nowhere (`Some(None)`); `None` if
+    /// no gap is known there.
+    pub(crate) fn beyond(
+        &self,
+        sight: Sight,
+        from: Bound<&[u8]>,
+        direction: Direction,
+    ) -> Option<Option<Bound<Vec<u8>>>> {
+        let mut all = self.lock(sight)?;
+        match direction {
+            Direction::Forward => {
+                let (_, gap) = all.gap_from(sight, &first_from(from))?;
+                Some(match &gap.to {
+                    End::Before(to) => Some(Bound::Included(to.clone())),
+                    End::OfTree => None,
+                })
+            }
+            Direction::Backward => {
+                let (from, _) = all.gap_to(sight, &end_of(from))?;
+                Some((!from.is_empty()).then(|| Bound::Excluded(from.clone())))
+            }
+        }
+    }
+
+    /// Nothing lives in the span for a reader of that sight.
+    pub(crate) fn learn(&self, sight: Sight, span: Span) {
+        if span.is_empty() {
+            return;
+        }
+        let Some(mut all) = self.lock(sight) else { return };
+        self.asked.is_any.store(true, Ordering::SeqCst);
+        let given = self.given.0.load(Ordering::SeqCst);
+        all.learn(sight, span, given);
+        if all.bytes > BYTES_MAX {
+            all.keep_used();
+        }
+        if all.bytes > BYTES_MAX {
+            all.clear();
+        }
+        self.tell(&all);
+    }
+
+    /// Forgets what was not used since it was last called.
+    pub(crate) fn age(&self) {
+        if self.is_any() {
+            let mut all = self.all.lock();
+            all.keep_used();
+            all.trees.values_mut().flat_map(BTreeMap::values_mut).for_each(|one| one.is_used = false);
+            self.tell(&all);
+        }
+    }
+
+    /// From before an ingest is published until after: there are no gaps.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        let mut all = self.all.lock();
+        all.clear();
+        all.closed_count += 1;
+        self.asked.era.store(CLOSED, Ordering::Release);
+        self.tell(&all);
+        Closed(self)
+    }
+
+    fn tell(&self, all: &All) {
+        self.asked.is_any.store(!all.trees.is_empty(), Ordering::Relaxed);
+    }
+
+    fn lock(&self, sight: Sight) -> Option<MutexGuard<'_, All>> {
+        let all = self.all.lock();
+        (sight.era != CLOSED && sight.era == self.asked.era.load(Ordering::Relaxed)).then_some(all)
+    }
+}
+
+/// While it lives, gaps are closed.
+pub(crate) struct Closed<'g>(&'g Gaps);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        let mut all = self.0.all.lock();
+        all.closed_count -= 1;
+        if all.closed_count == 0 {
+            all.next_era += 1;
+            self.0.asked.era.store(all.next_era, Ordering::Release);
+        }
+    }
+}
+
+impl All {
+    fn clear(&mut self) {
+        self.trees.clear();
+        self.bytes = 0;
+    }
+
+    fn cut(&mut self, tree: TreeId, key: &[u8]) {
+        let Some((from, _)) = self.around(tree, key) else { return };
+        let from = from.clone();
+        let stretch = self.remove(tree, &from).expect("found above");
+        let left = Span { from, to: End::Before(key.to_vec()) };
+        let right = Span { from: after(key), to: stretch.to.clone() };
+        self.insert(tree, left, &stretch);
+        self.insert(tree, right, &stretch);
+    }
+
+    /// The stretch that the key is in.
+    fn around(&self, tree: TreeId, key: &[u8]) -> Option<(&Vec<u8>, &Stretch)> {
+        let stretches = self.trees.get(&tree)?;
+        let before = (Bound::Unbounded, Bound::Included(key));
+        stretches.range::<[u8], _>(before).next_back().filter(|(_, stretch)| match &stretch.to {
+            End::Before(to) => key < to.as_slice(),
+            End::OfTree => true,
+        })
+    }
+
+    /// The gap that holds the key, for who may use it.
+    fn gap_from(&mut self, sight: Sight, key: &[u8]) -> Option<(&Vec<u8>, &Stretch)> {
+        let from = self.around(sight.tree, key)?.0.clone();
+        self.used(sight, &from)
+    }
+
+    /// The gap that holds what is next before the end.
+    fn gap_to(&mut self, sight: Sight, end: &End) -> Option<(&Vec<u8>, &Stretch)> {
+        let below = match end {
+            End::Before(end) => (Bound::Unbounded, Bound::Excluded(end.as_slice())),
+            End::OfTree => (Bound::Unbounded, Bound::Unbounded),
+        };
+        let (from, stretch) = self.trees.get(&sight.tree)?.range::<[u8], _>(below).next_back()?;
+        let from = (stretch.to >= *end).then(|| from.clone())?;
+        self.used(sight, &from)
+    }
+
+    fn used(&mut self, sight: Sight, from: &[u8]) -> Option<(&Vec<u8>, &Stretch)> {
+        let stretch = self.trees.get_mut(&sight.tree)?.get_mut(from)?;
+        if !stretch.is_gap || stretch.since > sight.bound {
+            return None;
+        }
+        stretch.is_used = true;
+        self.trees.get(&sight.tree)?.get_key_value(from)
+    }
+
+    /// Of what is known in the span, all becomes a gap that was watched before the bound; the rest is watched
+    /// from `given` on, which makes it a gap if nothing was given since the bound.
+    fn learn(&mut self, sight: Sight, span: Span, given: Sequence) {
+        let Sight { tree, bound, .. } = sight;
+        let is_gap = given <= bound;
+        let fresh = Stretch { to: End::OfTree, since: given.max(bound), is_gap, is_used: true };
+        let mut parts: Vec<(Span, Stretch)> = Vec::new();
+        let mut at = End::Before(span.from.clone());
+        for (from, known) in self.take_touching(tree, &span) {
+            let begins = End::Before(from.clone()).max(at.clone()).min(span.to.clone());
+            let ends = known.to.clone().min(span.to.clone());
+            part(&mut parts, (&End::Before(from.clone()), &End::Before(span.from.clone())), &known);
+            part(&mut parts, (&at, &begins), &fresh);
+            let is_seen = !known.is_gap && (is_gap || known.since <= bound);
+            let seen = Stretch { since: bound, is_gap: true, is_used: true, ..known.clone() };
+            part(&mut parts, (&begins, &ends), if is_seen { &seen } else { &known });
+            let behind = span.to.clone().max(End::Before(from));
+            part(&mut parts, (&behind, &known.to), &known);
+            at = at.max(ends);
+        }
+        part(&mut parts, (&at, &span.to), &fresh);
+        for (span, stretch) in parts {
+            self.insert(tree, span, &stretch);
+        }
+    }
+
+    /// Takes out what has keys of the span, or ends or begins beside it.
+    fn take_touching(&mut self, tree: TreeId, span: &Span) -> Vec<(Vec<u8>, Stretch)> {
+        let Some(stretches) = self.trees.get(&tree) else { return Vec::new() };
+        let upper = match &span.to {
+            End::Before(to) => Bound::Included(to.as_slice()),
+            End::OfTree => Bound::Unbounded,
+        };
+        let begins = End::Before(span.from.clone());
+        let touching = stretches.range::<[u8], _>((Bound::Unbounded, upper)).rev();
+        let touching = touching.take_while(|(_, stretch)| stretch.to >= begins);
+        let mut froms: Vec<Vec<u8>> = touching.map(|(from, _)| from.clone()).collect();
+        froms.reverse();
+        let take = |from: Vec<u8>| self.remove(tree, &from).map(|stretch| (from, stretch));
+        froms.into_iter().filter_map(take).collect()
+    }
+
+    fn insert(&mut self, tree: TreeId, span: Span, like: &Stretch) {
+        if !span.is_empty() {
+            self.bytes += bytes(&span.from, &span.to);
+            let stretch = Stretch { to: span.to, ..like.clone() };
+            self.trees.entry(tree).or_default().insert(span.from, stretch);
+        }
+    }
+
+    fn remove(&mut self, tree: TreeId, from: &[u8]) -> Option<Stretch> {
+        let stretches = self.trees.get_mut(&tree)?;
+        let stretch = stretches.remove(from)?;
+        if stretches.is_empty() {
+            self.trees.remove(&tree);
+        }
+        self.bytes -= bytes(from, &stretch.to);
+        Some(stretch)
+    }
+
+    fn keep_used(&mut self) {
+        let mut kept = 0;
+        for stretches in self.trees.values_mut() {
+            stretches.retain(|_, stretch| stretch.is_used);
+            kept += stretches.iter().map(|(from, stretch)| bytes(from, &stretch.to)).sum::<usize>();
+        }
+        self.trees.retain(|_, stretches| !stretches.is_empty());
+        self.bytes = kept;
+    }
+}
+
+/// Adds a part from one end to another, to the one before it if that is a gap too.
+fn part(parts: &mut Vec<(Span, Stretch)>, (from, to): (&End, &End), like: &Stretch) {
+    let End::Before(from) = from else { return };
+    let span = Span { from: from.clone(), to: to.clone() };
+    if span.is_empty() {
+        return;
+    }
+    match parts.last_mut() {
+        Some((last, stretch))
+            if stretch.is_gap == like.is_gap && last.to == End::Before(span.from.clone()) =>
+        {
+            last.to = span.to;
+            stretch.since = stretch.since.max(like.since);
+            stretch.is_used |= like.is_used;
+        }
+        _ => parts.push((span, like.clone())),
+    }
+}
+
+fn bytes(from: &[u8], to: &End) -> usize {
+    let to_bytes = match to {
+        End::Before(to) => to.len(),
+        End::OfTree => 0,
+    };
+    STRETCH_BYTES + from.len() + to_bytes
+}
+
+/// The first key that a scan forward may meet.
+pub(crate) fn first_from(from: Bound<&[u8]>) -> Vec<u8> {
+    match from {
+        Bound::Included(key) => key.to_vec(),
+        Bound::Excluded(key) => after(key),
+        Bound::Unbounded => Vec::new(),
+    }
+}
+
+/// The end of the keys that a scan backward may meet.
+pub(crate) fn end_of(from: Bound<&[u8]>) -> End {
+    match from {
+        Bound::Included(key) => End::Before(after(key)),
+        Bound::Excluded(key) => End::Before(key.to_vec()),
+        Bound::Unbounded => End::OfTree,
+    }
+}
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

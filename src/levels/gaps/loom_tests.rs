@@ -1,0 +1,42 @@
+//! A model of a put beside one who learns that nothing lives where it goes, and of one who reads after it.
+
+use super::*;
+use crate::base::id::{KeyspaceId, PartitionId};
+use crate::base::sync::{Arc, explore_deep};
+
+const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
+
+/// Whoever sees the put is not told to skip it, whether it was learned of before, beside or after it.
+#[test]
+fn loom_a_put_is_in_no_gap() {
+    explore_deep(|| {
+        let gaps = Arc::new(Gaps::new());
+        let visible = Arc::new(AtomicU64::new(0));
+        let sight = |bound| Sight { tree: TREE, bound, era: 0 };
+        let learn = {
+            let (gaps, visible) = (Arc::clone(&gaps), Arc::clone(&visible));
+            move || {
+                let bound = visible.load(Ordering::Acquire);
+                if bound == 0 {
+                    gaps.learn(sight(bound), Span { from: b"a".to_vec(), to: End::Before(b"c".to_vec()) });
+                }
+            }
+        };
+        let put = {
+            let (gaps, visible) = (Arc::clone(&gaps), Arc::clone(&visible));
+            move || {
+                if gaps.is_any_beside(1) {
+                    gaps.cut(TREE, b"b");
+                }
+                visible.store(1, Ordering::Release);
+            }
+        };
+        let threads = [loom::thread::spawn(learn), loom::thread::spawn(put)];
+        let bound = visible.load(Ordering::Acquire);
+        let found = gaps.beyond(sight(bound), Bound::Included(b"b"), Direction::Forward);
+        assert!(bound == 0 || found.is_none(), "a put that is visible is skipped");
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        let found = gaps.beyond(sight(1), Bound::Included(b"b"), Direction::Forward);
+        assert!(found.is_none(), "a put that is visible is skipped");
+    });
+}
