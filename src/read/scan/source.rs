@@ -239,3 +239,6 @@ pub(super) fn kind_of(source: &Source, view: &View) -> ItemKind {
         Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").kind(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! What a whole scan of one run of several tables asks for, block by block: each once, and in time.
+
+use super::super::Scan;
+use super::*;
+use crate::base::epoch::Epoch;
+use crate::base::hash::HashSecret;
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
+use crate::base::region::Region;
+use crate::base::step::{Answer, Step};
+use crate::base::sync::Event;
+use crate::cache::{BlockRef, Claim};
+use crate::format::table::compressed::Compression;
+use crate::format::table::filter::FilterPlan;
+use crate::io::sim::SimDisk;
+use crate::io::storage::Storage;
+use crate::levels::gaps::{Gaps, Sight};
+use crate::levels::version::{Change, Placed, Spot, Version};
+use crate::table::{
+    Discarded, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, complete_read,
+};
+
+const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
+const TABLES: usize = 3;
+/// Two items fill a block.
+const VALUE_BYTES: usize = 1970;
+const BLOCK_ITEMS: usize = 2;
+const BLOCK_BYTES: usize = 4096;
+const TABLE_BLOCKS: usize = 700;
+
+/// A run alone in its view, before an empty cache.
+struct World {
+    storage: Arc<dyn Storage>,
+    epoch: Epoch,
+    cache: Cache,
+    view: Arc<View>,
+}
+
+impl World {
+    fn new(cache_bytes: usize) -> World {
+        let disk = SimDisk::new(1);
+        disk.create_directory().expect("no fault");
+        let storage: Arc<dyn Storage> = disk;
+        let mut changes = vec![Change::AddTree(TREE)];
+        changes.extend((0..TABLES as u64).map(|table| add(&storage, table)));
+        let version = Arc::new(Version::default().after(changes));
+        let epoch = Epoch::new();
+        let cache = Cache::new(cache_bytes, epoch.clone(), Region::heap);
+        World { storage, epoch, cache, view: Arc::new(View { generations: Vec::new(), version }) }
+    }
+
+    /// Every block of the run, as a scan comes to them.
+    fn blocks(&self, direction: Direction) -> Vec<BlockAddress> {
+        let run = self.view.version.tree(TREE).and_then(|tree| tree.run(1, 0)).expect("it was added");
+        let of_table = |placed: &Placed| {
+            let mut cursor = TableCursor::new(Arc::clone(&placed.table), direction);
+            cursor.seek(Bound::Unbounded);
+            let first = cursor.target().expect("tables have items");
+            std::iter::once(first).chain(cursor.upcoming(usize::MAX)).collect::<Vec<_>>()
+        };
+        let mut tables: Vec<_> = run.tables().iter().map(of_table).collect();
+        if direction == Direction::Backward {
+            tables.reverse();
+        }
+        tables.concat()
+    }
+
+    fn fetch(&self, address: &BlockAddress) -> BlockRef {
+        match self.cache.claim(address) {
+            Claim::Ready(block) => block,
+            Claim::Wait(_) => unreachable!("one thread"),
+            Claim::Read(mut slot) => {
+                let read = self.storage.read(address.file, address.offset, slot.buffer());
+                complete_read(slot, read.expect("no fault")).expect("as it was written")
+            }
+        }
+    }
+
+    /// Scans all of the run; what is asked for apart is here before the scan goes on.
+    fn scan(&self, direction: Direction) -> Asked {
+        let blocks = self.blocks(direction);
+        let place = |block: &BlockAddress| {
+            let same = |one: &BlockAddress| (one.file, one.offset) == (block.file, block.offset);
+            blocks.iter().position(same).expect("a block of the run")
+        };
+        let everything = (Bound::Unbounded, Bound::Unbounded);
+        let gaps = Gaps::new();
+        let sight = Sight { tree: TREE, bound: 1, era: gaps.era() };
+        let mut scan = Scan::new(Arc::clone(&self.view), sight, everything, direction);
+        let mut asked = Asked::default();
+        for item in 0.. {
+            let at = item / BLOCK_ITEMS;
+            let mut step = scan.advance(&self.cache, &self.epoch.pin(), &gaps);
+            let is_over = loop {
+                let apart = scan.take_apart();
+                apart.iter().for_each(|block| drop(self.fetch(block)));
+                if !apart.is_empty() {
+                    asked.windows.push((at, apart.iter().map(place).collect()));
+                }
+                let reads = match step {
+                    Step::Done(moved) => break !moved.expect("no fault"),
+                    Step::Ask(reads) => reads,
+                    Step::Touch | Step::Wait => unreachable!("it has one run, and was answered"),
+                };
+                let (ahead, missing): (Vec<_>, Vec<_>) =
+                    reads.into_iter().partition(|read| read.ask == AHEAD);
+                ahead.iter().for_each(|read| drop(self.fetch(&read.block)));
+                asked.beside.extend(ahead.iter().map(|read| place(&read.block)));
+                let [Read { ask, block }] = missing[..] else { panic!("one run misses one block") };
+                asked.missed.push(place(&block));
+                let answer = Answer { ask, result: Ok(self.fetch(&block)) };
+                step = scan.resume(&self.cache, &self.epoch.pin(), &gaps, answer);
+            };
+            if is_over {
+                assert_eq!((item, blocks.len()), (blocks.len() * BLOCK_ITEMS, TABLES * TABLE_BLOCKS));
+                return asked;
+            }
+        }
+        unreachable!("a scan ends")
+    }
+}
+
+/// What a scan asked for, by places in its order.
+#[derive(Default)]
+struct Asked {
+    missed: Vec<usize>,
+    /// With what was missed.
+    beside: Vec<usize>,
+    /// By where the scan stood.
+    windows: Vec<(usize, Vec<usize>)>,
+}
+
+fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
+    let file = FileName::new(FileKind::Table, 1 + table);
+    let identity = TableIdentity { file, uid: 1 + table, store_id: 7 };
+    let mut builder = TableBuilder::new(Arc::clone(storage), identity).expect("no fault");
+    let shape = SliceShape {
+        filter: FilterPlan::of_bits(10),
+        block_bytes: BLOCK_BYTES as u32,
+        compression: Compression::None,
+    };
+    builder.begin(TREE, shape).expect("no fault");
+    let count = (TABLE_BLOCKS * BLOCK_ITEMS) as u64;
+    for number in table * count..(table + 1) * count {
+        let key = number.to_be_bytes();
+        let hash = HashSecret::expand([5; 16]).hash(&key);
+        builder.add(&key, hash, ItemKind::Put, &[7; VALUE_BYTES]).expect("no fault");
+    }
+    builder.end().expect("no fault");
+    let made = builder.finish().expect("no fault");
+    let discarded = Discarded::new(Arc::new(Event::new()));
+    let opened = TableFile::open(storage, made.identity, made.bytes, made.checksum, &discarded);
+    let table = opened.expect("opens").remove(0);
+    table.load_all_pages(&**storage, &PageBudget::alone(1 << 20)).expect("no fault");
+    let placed =
+        Placed { table, first_sequence: 1, last_sequence: 1, oldest_tombstone_s: 0, tombstones_dense: 0 };
+    Change::Add { spot: Spot { level: 1, run: 0 }, placed }
+}
+
+/// Scans of runs that nothing is cached of, both ways: with room for all of them, and with so little that
+/// windows are cut to the cache's share and what was read has to go.
+fn scans() -> impl Iterator<Item = (usize, Asked)> {
+    let ways = [Direction::Forward, Direction::Backward];
+    let pairs = [32 << 20, 5 << 20].into_iter().flat_map(move |bytes| ways.map(|way| (bytes, way)));
+    pairs.map(|(cache_bytes, direction)| {
+        let world = World::new(cache_bytes);
+        (world.cache.capacity_bytes() / 16, world.scan(direction))
+    })
+}
+
+/// Every block is asked for once, whether it is missed, comes beside one that is, or is read apart, which
+/// nearly all are; never one that the scan has come to.
+#[test]
+fn each_block_is_asked_for_once() {
+    for (_, Asked { missed, beside, windows }) in scans() {
+        for (at, window) in &windows {
+            assert!(window.iter().all(|block| block > at), "{window:?} at {at}");
+        }
+        let apart: Vec<usize> = windows.into_iter().flat_map(|(_, window)| window).collect();
+        assert!(apart.len() * 10 > 9 * TABLES * TABLE_BLOCKS, "{} blocks", apart.len());
+        let mut all = [missed, beside, apart].concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..TABLES * TABLE_BLOCKS), "not each, or one twice");
+    }
+}
+
+/// Once it reads apart, a scan asks for the next window when it has come to the middle of the last one, and
+/// misses nothing but the first block of each table. Windows are as large as the cache's share allows.
+#[test]
+fn windows_are_asked_for_in_time() {
+    for (share_bytes, Asked { missed, windows, .. }) in scans() {
+        let (growing, later): (Vec<usize>, Vec<usize>) =
+            missed.into_iter().partition(|block| *block < TABLE_BLOCKS);
+        assert!(growing.len() <= 3, "{growing:?}");
+        assert_eq!(later, [TABLE_BLOCKS, 2 * TABLE_BLOCKS]);
+        for pair in windows.windows(2) {
+            let [(_, before), (at, window)] = pair else { unreachable!("two at a time") };
+            if later.contains(at) {
+                assert_eq!(window[0], at + 1);
+                continue;
+            }
+            assert_eq!((*at, window[0]), (before[before.len() / 2], before[before.len() - 1] + 1));
+        }
+        let largest = windows.iter().map(|(_, window)| window.len()).max();
+        assert_eq!(largest, Some(share_bytes.min(AHEAD_BYTES_MAX) / BLOCK_BYTES));
+    }
+}
