@@ -93,3 +93,6 @@ impl std::fmt::Debug for Ahead {
         write!(f, "Ahead({} requests)", self.queue.lock().requests.len())
     }
 }
+
+#[cfg(test)]
+mod tests;

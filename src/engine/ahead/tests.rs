@@ -1,0 +1,136 @@
+//! The queue when its worker ends: what is in it is read, and nothing more gets into it.
+
+use std::ops::Bound;
+
+use super::*;
+use crate::base::error::Error;
+use crate::base::id::{FileKind, ItemKind};
+use crate::base::step::{BlockAddress, BlockKind, Direction};
+use crate::cache::{Claim, Waiter};
+use crate::engine::snapshot::Point;
+use crate::engine::tests::run;
+use crate::io::sim::{Failure, Operation, Plan, Repeat, Select, SimDisk};
+use crate::read::scan::Scan;
+use crate::write::batch::Items;
+
+const ITEMS_COUNT: u32 = 4000;
+const VALUE_BYTES: usize = 1000;
+
+/// A store of which nothing is cached, and a scan that has just asked the worker for what it will want.
+struct World {
+    disk: Arc<SimDisk>,
+    store: Arc<Store>,
+    point: Arc<Point>,
+    scan: Scan,
+    /// Items that the scan has yielded.
+    count: u32,
+}
+
+impl World {
+    fn new() -> World {
+        let disk = SimDisk::new(1);
+        let open = || run::open(&disk, None, 1, 64 << 20).expect("opens").0;
+        let store = open();
+        let keyspace = store.open_keyspace("items", &[]).expect("no fault");
+        for number in 0..ITEMS_COUNT {
+            let mut items = Items::default();
+            let value = [number as u8; VALUE_BYTES];
+            items.push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &value).expect("small");
+            store.write(&items, None).expect("no fault");
+        }
+        store.compact().expect("no fault");
+        store.close().expect("closes");
+        let store = open();
+        let (keyspace, point) = (store.keyspace("items").expect("it is there"), store.point());
+        let range = (Bound::Unbounded, Bound::Unbounded);
+        let scan = Scan::new(store.view_of(&point), point.sight(keyspace.tree), range, Direction::Forward);
+        let mut world = World { disk, store, point, scan, count: 0 };
+        while world.store.work.ahead.queue.lock().requests.is_empty() {
+            assert!(world.advance(), "so many items are read ahead apart");
+        }
+        world
+    }
+
+    fn advance(&mut self) -> bool {
+        let has_moved = self.store.advance(&self.point, &mut self.scan).expect("no fault");
+        if has_moved {
+            assert_eq!(self.scan.key(), self.count.to_be_bytes());
+            assert_eq!(self.scan.value(), [self.count as u8; VALUE_BYTES]);
+            self.count += 1;
+        }
+        has_moved
+    }
+
+    /// What is queued, block by block.
+    fn queued(&self) -> Vec<BlockAddress> {
+        let mut blocks = Vec::new();
+        for request in &mut self.store.work.ahead.queue.lock().requests {
+            let mut offset = request.offset;
+            for buffer in request.target.buffers() {
+                let (file, bytes) = (request.file, buffer.len() as u32);
+                blocks.push(BlockAddress { file, file_uid: 0, offset, bytes, kind: BlockKind::Data });
+                offset += u64::from(bytes);
+            }
+        }
+        blocks
+    }
+
+    fn wait_for(&self, block: &BlockAddress) -> Waiter {
+        match self.store.cache.claim(block) {
+            Claim::Wait(waiter) => waiter,
+            Claim::Ready(_) | Claim::Read(_) => panic!("it was asked for, and is not here"),
+        }
+    }
+}
+
+/// What is queued when the worker ends, by itself or with the store, is read: who waits for such a block has
+/// it, or the error of reading it.
+#[test]
+fn what_is_queued_at_the_end_is_read() {
+    let ends: [fn(&Store); 2] = [|store| AheadWork.stop(store), |store| store.close().expect("closes")];
+    for (end, fails) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
+        let world = World::new();
+        let blocks = world.queued();
+        assert!(blocks.len() >= 64, "{} blocks", blocks.len());
+        let waiters: Vec<Waiter> = blocks.iter().map(|block| world.wait_for(block)).collect();
+        assert!(waiters.iter().all(|waiter| waiter.poll().is_none()), "nobody reads them yet");
+        if fails {
+            let reads = Select { operation: Some(Operation::Read), kind: Some(FileKind::Table) };
+            world.disk.plan(Plan::fail(reads, 0, Failure::Io, Repeat::Always));
+        }
+        end(&world.store);
+        let contents = world.disk.contents(blocks[0].file).expect("the table is there");
+        for (block, waiter) in blocks.iter().zip(waiters) {
+            match waiter.poll().expect("it is over") {
+                Ok(bytes) => {
+                    assert!(!fails && contents[block.offset as usize..].starts_with(&bytes));
+                }
+                Err(Error::Io { offset, source, .. }) => {
+                    assert!(fails && source.to_string().contains("planned"), "{source}");
+                    assert_eq!(offset, block.offset);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(world.store.cache.stats().in_flight, 0);
+        world.store.close().expect("closes");
+    }
+}
+
+/// Once the worker has ended a request is given back to whoever brings it, and scans read for themselves.
+#[test]
+fn nothing_is_queued_after_the_end() {
+    let mut world = World::new();
+    let ahead = &world.store.work.ahead;
+    let late = ahead.queue.lock().requests.pop_back().expect("there is one");
+    let (file, offset) = (late.file, late.offset);
+    AheadWork.stop(&world.store);
+    assert!(!ahead.has_room());
+    let refused = ahead.push(late).expect("nobody would read it");
+    assert_eq!((refused.file, refused.offset), (file, offset));
+    world.store.read_unasked(refused);
+    while world.advance() {}
+    assert_eq!(world.count, ITEMS_COUNT);
+    assert_eq!(format!("{:?}", world.store.work.ahead), "Ahead(0 requests)");
+    world.store.close().expect("closes");
+}
