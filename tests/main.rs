@@ -10,6 +10,7 @@
 //! - `corpus`: what fuzzing starts from and found, replayed.
 //! - `ranges`: what deleted ranges cost, and that nothing of them comes back.
 //! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
+//! - `apart`: what a worker reads ahead of scans.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
@@ -26,6 +27,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 #![expect(clippy::disallowed_methods, reason = "tests damage files, and run outside the simulator")]
 
+mod apart;
 mod bad_input;
 mod checkpoint;
 mod child;
