@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::coverage::GROUPS;
+use crate::coverage::{GROUPS, own_tests};
 
 /// Of the changes that can be built, those that a test must tell, in percent. Some change nothing.
 const CAUGHT_MIN: f64 = 90.0;
@@ -22,31 +22,10 @@ const SHARD: &str = "0/5";
 struct Stage {
     name: &'static str,
     /// Which of them are run.
-    filters: &'static [&'static str],
+    filters: Vec<String>,
     /// A change that makes them run longer than this is caught.
     seconds_max: u32,
 }
-
-const STAGES: [Stage; 2] = [
-    Stage {
-        name: "quick",
-        filters: &[
-            "wal::",
-            "format::frames",
-            "format::log",
-            "format::manifest",
-            "format::store",
-            "levels::",
-            "engine::recover",
-            "engine::refill",
-            "engine::reflush",
-            "engine::unnamed",
-            "engine::catalog",
-        ],
-        seconds_max: 90,
-    },
-    Stage { name: "thorough", filters: &["engine::", "write::", "inspect::", "db::"], seconds_max: 900 },
-];
 
 /// Files and folders that the library's tests need.
 const COPIED: &[&str] = &["src", "tests", "cli", "xtask", "examples", "docs", "fuzz", "README.md", "Cargo."];
@@ -81,7 +60,7 @@ pub(crate) fn run(root: &Path, asked: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     copy(root)?;
-    let [quick, thorough] = &STAGES;
+    let [quick, thorough] = stages();
     let chosen = ["--sharding=round-robin".to_owned(), format!("--shard={shard}")];
     let first = quick.run(root, &chosen)?;
     let mut last = Outcome::default();
@@ -91,6 +70,14 @@ pub(crate) fn run(root: &Path, asked: &[&str]) -> Result<(), String> {
         last = thorough.run(root, &chosen)?;
     }
     judge(shard, &first, &last)
+}
+
+fn stages() -> [Stage; 2] {
+    let wide = ["engine::", "write::", "inspect::", "db::"].map(str::to_owned);
+    [
+        Stage { name: "quick", filters: own_tests().collect(), seconds_max: 90 },
+        Stage { name: "thorough", filters: wide.to_vec(), seconds_max: 900 },
+    ]
 }
 
 /// The tree in target/mutants/tree; what is there already keeps its time, so that it is not built again.
@@ -145,7 +132,7 @@ impl Stage {
         for name in GROUPS.iter().flat_map(|(_, names)| *names) {
             command.args([format!("--file={name}.rs"), format!("--file={name}/**")]);
         }
-        command.args(chosen).args(["--cargo-arg=--lib", "--", "--"]).args(self.filters);
+        command.args(chosen).args(["--cargo-arg=--lib", "--", "--"]).args(&self.filters);
         command.current_dir(root.join("target/mutants/tree")).stdin(Stdio::null());
         command.env_remove("CARGO_TARGET_DIR");
         command.env("CARGO_PROFILE_TEST_OPT_LEVEL", "1").env("CARGO_PROFILE_TEST_DEBUG", "0");
