@@ -380,10 +380,12 @@ impl Scan {
                 Need::Block(block) => {
                     asks.push(Read { ask, block });
                     self.unready[index].ask = Some(ask);
-                    // What is on its way was asked for, and what comes after it.
-                    if let Source::Run(run) = &mut self.sources[source]
-                        && !cache.is_being_read(&block)
-                    {
+                    let Source::Run(run) = &mut self.sources[source] else { continue };
+                    // What is on its way, or came since it was looked for, was asked for, and what comes
+                    // after it. It is in the cache before it is on its way no more.
+                    if cache.is_being_read(&block) || cache.holds(&block) {
+                        run.renew(&block, share_bytes, &mut self.apart);
+                    } else {
                         run.ask_ahead(&block, share_bytes, &mut asks, &mut self.apart);
                     }
                 }

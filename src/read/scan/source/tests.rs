@@ -8,7 +8,7 @@ use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::region::Region;
 use crate::base::step::{Answer, Step};
 use crate::base::sync::Event;
-use crate::cache::{BlockRef, Claim};
+use crate::cache::{BlockRef, Claim, Slot};
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::sim::SimDisk;
@@ -26,6 +26,15 @@ const VALUE_BYTES: usize = 1970;
 const BLOCK_ITEMS: usize = 2;
 const BLOCK_BYTES: usize = 4096;
 const TABLE_BLOCKS: usize = 700;
+
+/// When what is read apart is here.
+#[derive(Clone, Copy, PartialEq)]
+enum Arrival {
+    /// Before the scan goes on.
+    AtOnce,
+    /// On its way until the scan waits for it.
+    WhenAsked,
+}
 
 /// A run alone in its view, before an empty cache.
 struct World {
@@ -68,15 +77,18 @@ impl World {
         match self.cache.claim(address) {
             Claim::Ready(block) => block,
             Claim::Wait(_) => unreachable!("one thread"),
-            Claim::Read(mut slot) => {
-                let read = self.storage.read(address.file, address.offset, slot.buffer());
-                complete_read(slot, read.expect("no fault")).expect("as it was written")
-            }
+            Claim::Read(slot) => self.read(slot),
         }
     }
 
-    /// Scans all of the run; what is asked for apart is here before the scan goes on.
-    fn scan(&self, direction: Direction) -> Asked {
+    fn read(&self, mut slot: Slot) -> BlockRef {
+        let BlockAddress { file, offset, .. } = *slot.address();
+        let read = self.storage.read(file, offset, slot.buffer());
+        complete_read(slot, read.expect("no fault")).expect("as it was written")
+    }
+
+    /// Scans all of the run.
+    fn scan(&self, direction: Direction, arrival: Arrival) -> Asked {
         let blocks = self.blocks(direction);
         let place = |block: &BlockAddress| {
             let same = |one: &BlockAddress| (one.file, one.offset) == (block.file, block.offset);
@@ -86,13 +98,19 @@ impl World {
         let gaps = Gaps::new();
         let sight = Sight { tree: TREE, bound: 1, era: gaps.era() };
         let mut scan = Scan::new(Arc::clone(&self.view), sight, everything, direction);
-        let mut asked = Asked::default();
+        let (mut asked, mut on_their_way) = (Asked::default(), Vec::new());
         for item in 0.. {
             let at = item / BLOCK_ITEMS;
             let mut step = scan.advance(&self.cache, &self.epoch.pin(), &gaps);
             let is_over = loop {
                 let apart = scan.take_apart();
-                apart.iter().for_each(|block| drop(self.fetch(block)));
+                for block in &apart {
+                    match self.cache.claim(block) {
+                        Claim::Read(slot) if arrival == Arrival::WhenAsked => on_their_way.push(slot),
+                        Claim::Read(slot) => drop(self.read(slot)),
+                        Claim::Ready(_) | Claim::Wait(_) => panic!("it is asked for once"),
+                    }
+                }
                 if !apart.is_empty() {
                     asked.windows.push((at, apart.iter().map(place).collect()));
                 }
@@ -106,8 +124,14 @@ impl World {
                 ahead.iter().for_each(|read| drop(self.fetch(&read.block)));
                 asked.beside.extend(ahead.iter().map(|read| place(&read.block)));
                 let [Read { ask, block }] = missing[..] else { panic!("one run misses one block") };
-                asked.missed.push(place(&block));
-                let answer = Answer { ask, result: Ok(self.fetch(&block)) };
+                let result = match on_their_way.iter().position(|slot| *slot.address() == block) {
+                    Some(index) => self.read(on_their_way.swap_remove(index)),
+                    None => {
+                        asked.missed.push(place(&block));
+                        self.fetch(&block)
+                    }
+                };
+                let answer = Answer { ask, result: Ok(result) };
                 step = scan.resume(&self.cache, &self.epoch.pin(), &gaps, answer);
             };
             if is_over {
@@ -160,10 +184,10 @@ fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
 /// windows are cut to the cache's share and what was read has to go.
 fn scans() -> impl Iterator<Item = (usize, Asked)> {
     let ways = [Direction::Forward, Direction::Backward];
-    let pairs = [32 << 20, 5 << 20].into_iter().flat_map(move |bytes| ways.map(|way| (bytes, way)));
-    pairs.map(|(cache_bytes, direction)| {
+    let ways = ways.into_iter().flat_map(|way| [(way, Arrival::AtOnce), (way, Arrival::WhenAsked)]);
+    ways.flat_map(|way| [(32 << 20, way), (5 << 20, way)]).map(|(cache_bytes, (direction, arrival))| {
         let world = World::new(cache_bytes);
-        (world.cache.capacity_bytes() / 16, world.scan(direction))
+        (world.cache.capacity_bytes() / 16, world.scan(direction, arrival))
     })
 }
 
