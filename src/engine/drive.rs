@@ -110,8 +110,13 @@ impl Store {
                             ask => fetches.ask(usize::from(ask), &block, &mut answered),
                         }
                     }
+                    let apart = scan.take_apart();
+                    if !self.work.ahead.has_room() {
+                        // It would be read by nobody.
+                        apart.iter().for_each(|block| fetches.ask_ahead(block));
+                    }
                     fetches.send();
-                    self.read_apart(&scan.take_apart());
+                    self.read_apart(&apart);
                 }
                 Step::Wait | Step::Touch => {}
             }

@@ -26,26 +26,41 @@ struct World {
     count: u32,
 }
 
+/// A store of so many items, of which nothing is cached.
+fn cold(items_count: u32) -> (Arc<SimDisk>, Arc<Store>) {
+    let disk = SimDisk::new(1);
+    let open = || run::open(&disk, None, 1, 64 << 20).expect("opens").0;
+    let store = open();
+    let keyspace = store.open_keyspace("items", &[]).expect("no fault");
+    for number in 0..items_count {
+        let mut items = Items::default();
+        let value = [number as u8; VALUE_BYTES];
+        items.push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &value).expect("small");
+        store.write(&items, None).expect("no fault");
+    }
+    store.compact().expect("no fault");
+    store.close().expect("closes");
+    let store = open();
+    (disk, store)
+}
+
+fn scan_from(store: &Store, point: &Point, number: u32) -> Scan {
+    let keyspace = store.keyspace("items").expect("it is there");
+    let range = (Bound::Included(number.to_be_bytes().to_vec()), Bound::Unbounded);
+    Scan::new(store.view_of(point), point.sight(keyspace.tree), range, Direction::Forward)
+}
+
+fn queued_count(store: &Store) -> usize {
+    store.work.ahead.queue.lock().requests.len()
+}
+
 impl World {
     fn new() -> World {
-        let disk = SimDisk::new(1);
-        let open = || run::open(&disk, None, 1, 64 << 20).expect("opens").0;
-        let store = open();
-        let keyspace = store.open_keyspace("items", &[]).expect("no fault");
-        for number in 0..ITEMS_COUNT {
-            let mut items = Items::default();
-            let value = [number as u8; VALUE_BYTES];
-            items.push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &value).expect("small");
-            store.write(&items, None).expect("no fault");
-        }
-        store.compact().expect("no fault");
-        store.close().expect("closes");
-        let store = open();
-        let (keyspace, point) = (store.keyspace("items").expect("it is there"), store.point());
-        let range = (Bound::Unbounded, Bound::Unbounded);
-        let scan = Scan::new(store.view_of(&point), point.sight(keyspace.tree), range, Direction::Forward);
+        let (disk, store) = cold(ITEMS_COUNT);
+        let point = store.point();
+        let scan = scan_from(&store, &point, 0);
         let mut world = World { disk, store, point, scan, count: 0 };
-        while world.store.work.ahead.queue.lock().requests.is_empty() {
+        while queued_count(&world.store) == 0 {
             assert!(world.advance(), "so many items are read ahead apart");
         }
         world
@@ -133,4 +148,27 @@ fn nothing_is_queued_after_the_end() {
     assert_eq!(world.count, ITEMS_COUNT);
     assert_eq!(format!("{:?}", world.store.work.ahead), "Ahead(0 requests)");
     world.store.close().expect("closes");
+}
+
+/// While the queue is full, a scan has what it would want of the worker come with what it misses: it does not
+/// read block by block.
+#[test]
+fn with_a_full_queue_scans_read_for_themselves() {
+    let (_, store) = cold(17_000);
+    let point = store.point();
+    let starts = (0..).step_by(400).take_while(|_| store.work.ahead.has_room());
+    let last = starts.inspect(|start| {
+        let (mut scan, before) = (scan_from(&store, &point, *start), queued_count(&store));
+        while queued_count(&store) == before {
+            assert!(store.advance(&point, &mut scan).expect("no fault"));
+        }
+    });
+    let free = last.last().expect("there is room at first") + 400;
+    assert!(free + ITEMS_COUNT <= 17_000);
+    let (mut scan, before) = (scan_from(&store, &point, free), store.env.storage.counts().reads);
+    while store.advance(&point, &mut scan).expect("no fault") {}
+    let reads = store.env.storage.counts().reads - before;
+    assert!(reads < 50, "{reads} reads of more than 1000 blocks");
+    assert!(!store.work.ahead.has_room(), "the worker had no turn");
+    store.close().expect("closes");
 }
