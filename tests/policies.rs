@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use trine::sim::World;
 use trine::{Db, Keyspace, KeyspaceStats};
 
-const POLICIES: [(&str, u64, u64); 4] =
-    [("leveled", 1, 1), ("lazy-leveled", 63, 1), ("tiered", 63, 63), ("between", 2, 2)];
+const POLICIES: [(&str, u64, u64); 5] =
+    [("leveled", 1, 1), ("lazy-leveled", 63, 1), ("tiered", 63, 63), ("between", 2, 2), ("as it goes", 0, 0)];
 
 fn open(world: &World, above: u64, in_last: u64, within_s: u64) -> (Db, Keyspace<trine::Ordered>) {
     let db = world.builder().memory_bytes(256 << 10).set("manifest_bytes", 16 << 10).open().unwrap();
@@ -78,6 +78,47 @@ fn a_queue_does_not_slow_its_reader() {
         }
         assert!(most_tombstones <= 10 && most_reads <= 12, "{name}: {most_tombstones} {most_reads}");
     }
+}
+
+fn runs(keyspace: &Keyspace<trine::Ordered>) -> u64 {
+    keyspace.stats().unwrap().levels.iter().map(|level| level.runs).sum()
+}
+
+/// With policies left to the store: new keys are written few times while they come, keys that are written
+/// again do not take much space, and what nobody writes to comes to few runs, though nobody asks for it.
+#[test]
+fn merges_go_by_what_is_written() {
+    const ITEMS: u32 = 60_000;
+    let world = World::new(1);
+    let db = world.builder().memory_bytes(1 << 20).open().unwrap();
+    let items = db.ordered("items").set("table_bytes", 64 << 10).open().unwrap();
+    let mut most_runs = 0;
+    for number in 0..ITEMS {
+        items.put(key(number), [1; 100]).unwrap();
+        world.run_one();
+        most_runs = most_runs.max(if number % 100 == 0 { runs(&items) } else { 0 });
+    }
+    let write = db.stats().write;
+    let amplification = (write.flush_bytes + write.merge_write_bytes) as f64 / write.key_value_bytes as f64;
+    assert!(most_runs > 6 && amplification < 3.5, "{most_runs} runs, {amplification} times written");
+    // Merges have a pace of their own.
+    for _ in 0..2000 {
+        world.advance_ns(20_000_000);
+        world.run_until_idle();
+    }
+    assert!(runs(&items) <= 2, "{:?}", items.stats());
+    for number in 0..3 * ITEMS {
+        items.put(key(number.wrapping_mul(7919) % ITEMS), [2; 100]).unwrap();
+        for _ in 0..4 {
+            world.run_one();
+        }
+    }
+    let stats = items.stats().unwrap();
+    let times = stats.levels.iter().map(|level| level.items).sum::<u64>() as f64 / f64::from(ITEMS);
+    assert!(times < 1.6 && runs(&items) < 8, "{times} times as many items as live: {stats:?}");
+    db.settle().unwrap();
+    assert!(items.stats().unwrap().items < u64::from(ITEMS) * 12 / 10, "{:?}", items.stats());
+    assert_eq!(items.iter().count(), ITEMS as usize);
 }
 
 /// A full merge leaves one run without tombstones, whatever the policy.

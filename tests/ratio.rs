@@ -39,7 +39,8 @@ const MEMORY_BYTES_LEAST: u64 = 64 << 10;
 
 fn open(world: &World, cache_bytes: u64) -> (Db, Keyspace<Ordered>) {
     let db = world.builder().memory_bytes(32 << 20).cache_bytes(cache_bytes).open().unwrap();
-    let items = db.ordered("items").open().unwrap();
+    // Several runs, for reads to look into.
+    let items = db.ordered("items").set("runs_per_level", 4).set("runs_in_last_level", 1).open().unwrap();
     (db, items)
 }
 

@@ -172,12 +172,14 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
     compression 10 = 0, 0, 1, ["none", "lz4"],
         "How blocks of new tables are stored. none: as they are. lz4: as LZ4 where that saves an eighth; \
          the cache holds them decompressed, and a larger block_bytes makes more of it.";
-    runs_per_level 20 = 4, 1, 63,
+    runs_per_level 20 = 0, 0, 63,
         "Runs of each level above the last, and never more than `size_ratio` - 1. \
-         Larger: less rewriting, more runs to look into. 1: leveled; 63: tiered.";
-    runs_in_last_level 21 = 1, 1, 63,
+         Larger: less rewriting, more runs to look into. 1: leveled; 63: tiered. 0, and the same for the \
+         last level: tiered while new keys come, leveled while keys are written again and while none are.";
+    runs_in_last_level 21 = 0, 0, 63,
         "Runs of the last level, likewise. Larger: less rewriting, more runs to look into, and what was \
-         overwritten takes its space for longer. With 63 above, 1: lazy-leveled; 63: tiered.";
+         overwritten takes its space for longer. With 63 above, 1: lazy-leveled; 63: tiered. \
+         0 beside a number above: 1.";
     delete_persist_within 22 = 86400, 0, 1 << 40,
         "Seconds in which a delete is gone from disk, with what it deleted. \
          Larger: less rewriting. Smaller: deleted data leaves sooner. 0: no bound.";

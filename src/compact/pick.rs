@@ -160,7 +160,8 @@ impl Shape<'_, '_> {
     /// Moves a last level of one run down when a level above it would not be too small for what level 0
     /// brings.
     fn deepen(&self) -> Option<Pick> {
-        let is_one_run = self.is_last_leveled() && self.runs(self.last_level).len() == 1;
+        let can_stay = self.is_last_leveled() || self.settings.merges_last_within;
+        let is_one_run = can_stay && self.runs(self.last_level).len() == 1;
         if self.last_level == 0 || self.last_level + 1 >= LEVELS_MAX || !is_one_run {
             return None;
         }
@@ -187,7 +188,7 @@ impl Shape<'_, '_> {
         let is_last = level == self.last_level;
         let can_go_down = level + 1 < LEVELS_MAX;
         if is_last {
-            let goes_down = can_go_down && !self.is_last_leveled();
+            let goes_down = can_go_down && !self.is_last_leveled() && !self.settings.merges_last_within;
             return if goes_down { self.push_all(level) } else { self.merge_within(level, 0, 0) };
         }
         if self.runs_allowed(level + 1) > 1 {
@@ -326,8 +327,9 @@ impl Shape<'_, '_> {
     /// Merges parts of one level into a deeper one: a new run there if that is tiered, else with what they
     /// overlap in its resident run.
     fn down(&self, mut parts: Vec<Part>, output_level: usize) -> Pick {
-        let is_leveled = self.runs_allowed(output_level) == 1;
-        if !is_leveled || self.runs(output_level).is_empty() {
+        // Runs that are to become one do so once what comes from above is among them.
+        let is_one_run = self.runs_allowed(output_level) == 1 && self.runs(output_level).len() == 1;
+        if !is_one_run {
             return self.make(Work::Merge, parts, output_level, OutputRun::New);
         }
         let (min, max) = self.bounds(&parts);

@@ -74,6 +74,9 @@ pub(crate) struct PickSettings {
     pub(crate) runs_per_level: usize,
     /// Runs of the last level, likewise.
     pub(crate) runs_in_last_level: usize,
+    /// Too many runs of the last level are merged into its oldest, table by table, where else all of them
+    /// would become one run of the next level at once.
+    pub(crate) merges_last_within: bool,
     /// Runs of level 0 that make it due.
     pub(crate) level0_runs: usize,
     /// Largest table that a merge writes.
@@ -209,6 +212,8 @@ impl<'t, 'a> Shape<'t, 'a> {
         let runs = self.runs(level).len() as u64;
         if level == 0 {
             let score = runs * 1000 / self.settings.level0_runs as u64;
+            let is_last_to_be_one = self.is_last_leveled() && self.runs(self.last_level).len() > 1;
+            let score = if score >= 1000 && is_last_to_be_one { u64::MAX } else { score };
             return if self.is_space_short() { score.max(1000) } else { score };
         }
         let allowed = self.runs_allowed(level) as u64;

@@ -26,6 +26,7 @@ use crate::table::{TableFile, TableIdentity};
 use crate::write::writer::Ends;
 
 use super::Store;
+use super::bearing::Bearing;
 
 /// A keyspace, as its handles share it.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub(crate) struct Keyspace {
     pub(crate) tree: TreeId,
     state: AtomicU8,
     settings: Mutex<KeyspaceSettings>,
+    pub(super) bearing: Bearing,
 }
 
 const LIVE: u8 = 0;
@@ -44,7 +46,8 @@ const CLOSED: u8 = 2;
 
 impl Keyspace {
     pub(crate) fn new(id: KeyspaceId, name: String, tree: TreeId, settings: KeyspaceSettings) -> Keyspace {
-        Keyspace { id, name, tree, state: AtomicU8::new(LIVE), settings: Mutex::new(settings) }
+        let state = AtomicU8::new(LIVE);
+        Keyspace { id, name, tree, state, settings: Mutex::new(settings), bearing: Bearing::new() }
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

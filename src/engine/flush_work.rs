@@ -223,6 +223,10 @@ impl FlushWork {
 
     fn finish(&mut self, store: &Arc<Store>, sealed: &Arc<Sealed>, output: FlushOutput) -> Result<()> {
         let flushed = [Arc::clone(&sealed.generation)];
+        let before = {
+            let pin = store.epoch.pin();
+            Arc::clone(&store.views.load(&pin).get().version)
+        };
         let mut edit = Edit { flushed: &flushed, ..Edit::default() };
         edit.changes.push(Change::Flushed { sequence: sealed.last_sequence });
         edit.changes.extend(sealed.logs.iter().map(|log| Change::LogRemoved { number: log.file.number }));
@@ -232,6 +236,7 @@ impl FlushWork {
         // Counted before whoever waits for it goes on.
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
+        store.note_flushed(&before, &sealed.generation.trees(), &output.samples);
         store.writer.flushed(sealed);
         store.pacer.flushed(store.env.clock.now_ns(), output.counts.bytes_written);
         store.pin_more();

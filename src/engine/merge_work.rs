@@ -72,7 +72,8 @@ impl Job for MergeWork {
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let seen = store.work.moved.seen();
         let idle = |seen, timeout_ns: Option<u64>| {
-            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
+            let checks = || store.age_check_ns().into_iter().chain(store.rest_check_ns()).min();
+            let timeout_ns = timeout_ns.or_else(checks);
             Turn::Idle { event: Arc::clone(&store.work.moved), seen, timeout_ns }
         };
         if store.writer.latched().is_some() {

@@ -5,6 +5,7 @@
 //! through the catalog, one at a time; no lock is held across I/O.
 
 pub(crate) mod ahead;
+mod bearing;
 mod budget;
 pub(crate) mod catalog;
 pub(crate) mod checkpoint;

@@ -121,6 +121,12 @@ impl Store {
         self.point_of(PointKind::Snapshot { taken_ns: self.env.clock.now_ns() })
     }
 
+    /// As of a view alone, in no list: whoever holds it keeps what it needs.
+    pub(super) fn point_in(&self, view: Arc<View>, bound: Sequence) -> Point {
+        let era = self.views.gaps().era();
+        Point { view: Published::new(&self.epoch, view), bound, era, kind: PointKind::Iterator }
+    }
+
     fn point_of(&self, kind: PointKind) -> Arc<Point> {
         let era = self.views.gaps().era();
         let (view, bound) = self.now();

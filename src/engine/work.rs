@@ -305,12 +305,16 @@ fn table_shape(placed: &Placed) -> TableShape<'_> {
 impl Store {
     /// What picking is told of a tree; `None` if its keyspace was dropped.
     pub(super) fn pick_settings(&self, tree: TreeId) -> Option<PickSettings> {
-        let settings = self.keyspace_of(tree)?.settings();
+        let keyspace = self.keyspace_of(tree)?;
+        let settings = keyspace.settings();
+        let is_awaited = self.work.haste() == Haste::Awaited;
+        let policy = keyspace.bearing.policy(&settings, self.env.clock.now_ns(), is_awaited);
         Some(PickSettings {
             size_ratio: settings.size_ratio,
-            runs_per_level: settings.runs_per_level as usize,
-            runs_in_last_level: settings.runs_in_last_level as usize,
-            level0_runs: settings.level0_runs as usize,
+            runs_per_level: policy.runs_per_level as usize,
+            runs_in_last_level: policy.runs_in_last_level as usize,
+            level0_runs: policy.level0_runs as usize,
+            merges_last_within: policy.merges_last_within,
             table_bytes: settings.table_bytes.min(self.budget.table_bytes_max()),
             base_level_bytes: settings.level0_runs * self.budget.generation_bytes / 2,
             delete_persist_within_s: settings.delete_persist_within,

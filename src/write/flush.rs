@@ -33,6 +33,9 @@ use std::ops::Bound;
 const TURN_BYTES: u64 = 512 << 10;
 /// Counted for each item on top of its bytes, so that turns over tiny items are bounded too.
 const ITEM_COST_BYTES: u64 = 16;
+/// Of all keys, about so many are samples, and no more than one in so many.
+const SAMPLES_COUNT: u64 = 64;
+const SAMPLE_EVERY_MIN: u64 = 16;
 
 /// What becomes of a tree's tombstones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +73,8 @@ pub(crate) struct FlushOutput {
     /// First and last sequence number of the generations, up to the bound.
     pub(crate) sequences: Option<(Sequence, Sequence)>,
     pub(crate) counts: FlushCounts,
+    /// Some of the keys, evenly in the order of all.
+    pub(crate) samples: Vec<(TreeId, Vec<u8>)>,
 }
 
 /// A flush under way.
@@ -84,6 +89,9 @@ pub(crate) struct Flush {
     current: Option<Current>,
     output: Output,
     counts: FlushCounts,
+    samples: Vec<(TreeId, Vec<u8>)>,
+    /// One item in so many is a sample.
+    sample_every: u64,
 }
 
 /// The tree being written.
@@ -119,7 +127,10 @@ impl Flush {
         let trees = ids.into_iter().rev().filter_map(|tree| Some((tree, plan_of(tree)?))).collect();
         let output = Output { storage, identity, write_bytes: usize::MAX, builder: None };
         let counts = FlushCounts::default();
-        Flush { generations, bound, secret, trees, current: None, output, counts }
+        let items: u64 = generations.iter().map(|one| one.items()).sum();
+        let sample_every = (items / SAMPLES_COUNT).max(SAMPLE_EVERY_MIN);
+        let samples = Vec::new();
+        Flush { generations, bound, secret, trees, current: None, output, counts, samples, sample_every }
     }
 
     /// Writes in pieces of about so many bytes.
@@ -162,6 +173,9 @@ impl Flush {
                 }
                 builder.add(item.key, self.secret.hash(item.key), item.kind, item.value)?;
                 self.counts.items_out += 1;
+                if self.counts.items_out.is_multiple_of(self.sample_every) {
+                    self.samples.push((current.tree, item.key.to_vec()));
+                }
             }
             let cost_bytes = (item.key.len() + item.value.len()) as u64 + ITEM_COST_BYTES;
             left_bytes = left_bytes.saturating_sub(cost_bytes);
@@ -210,7 +224,8 @@ impl Flush {
         let ranges = self.generations.iter().filter_map(|one| one.sequences());
         let sequences = ranges.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
         let sequences = sequences.map(|(first, last)| (first, last.min(self.bound)));
-        Ok(FlushOutput { table, sequences, counts: self.counts })
+        let samples = std::mem::take(&mut self.samples);
+        Ok(FlushOutput { table, sequences, counts: self.counts, samples })
     }
 }
 

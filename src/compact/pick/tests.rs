@@ -10,6 +10,7 @@ use super::*;
 
 const SETTINGS: PickSettings = PickSettings {
     size_ratio: 4,
+    merges_last_within: false,
     runs_per_level: 1,
     runs_in_last_level: 1,
     level0_runs: 2,

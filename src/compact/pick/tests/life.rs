@@ -182,8 +182,10 @@ fn merged(taken: Vec<Vec<Items>>, older: &[(Vec<u8>, Vec<u8>)], table_bytes: u64
 fn settings() -> impl Strategy<Value = PickSettings> {
     let runs = || prop_oneof![Just(1usize), 1usize..7, Just(63)];
     let sizes = (2u64..6, 1usize..5, 2u64..20, 0u64..20);
-    (sizes, runs(), runs()).prop_map(|((size_ratio, level0_runs, table, base), above, last)| PickSettings {
+    let all = (sizes, runs(), runs(), any::<bool>());
+    all.prop_map(|((size_ratio, level0_runs, table, base), above, last, within)| PickSettings {
         size_ratio,
+        merges_last_within: within,
         runs_per_level: above,
         runs_in_last_level: last,
         level0_runs,
@@ -208,9 +210,29 @@ proptest! {
     /// Levels stay disjoint and ordered, no key is lost or comes back, picks end, and capacities hold once
     /// they have.
     #[test]
-    fn trees_live_well(settings in settings(), flushes in flushes(), patience in 1usize..6) {
+    fn trees_live_well(
+        settings in settings(),
+        other in settings(),
+        changes in 1usize..40,
+        flushes in flushes(),
+        patience in 1usize..6,
+    ) {
         let mut life = Life::new(settings);
         for (turn, keys) in flushes.iter().enumerate() {
+            if turn % changes == changes - 1 {
+                // What merges are to leave may change at any time.
+                let PickSettings { runs_per_level, runs_in_last_level, level0_runs, .. } =
+                    if turn / changes % 2 == 0 { other } else { settings };
+                let merges_last_within = !life.settings.merges_last_within;
+                let now = life.settings;
+                life.settings = PickSettings {
+                    runs_per_level,
+                    runs_in_last_level,
+                    level0_runs,
+                    merges_last_within,
+                    ..now
+                };
+            }
             life.flush(keys);
             if turn % patience == 0 {
                 life.settle(pick);
