@@ -28,7 +28,7 @@ const APART_BYTES_MIN: usize = 256 << 10;
 pub(super) const NEAR_SLOT: Near = Near::Slot { lines: 12 };
 /// The block that follows is asked of the processor so many items before it is needed.
 const NEAR_ITEMS: usize = 6;
-/// Least length of a block but for the last.
+/// Least length of a block but for the last, if it is not compressed: of those a window has less.
 const BLOCK_BYTES_MIN: usize = 4096;
 
 /// One source.
