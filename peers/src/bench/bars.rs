@@ -90,7 +90,7 @@ const fn most(row: &'static str, figure: Figure, factor: f64, against: Against) 
 
 const ROCKSDB: Against = Against::Store("rocksdb");
 
-pub(super) const BARS: [Bar; 39] = [
+pub(super) const BARS: [Bar; 38] = [
     least(rows::LOAD, Figure::Rate, 2.5, ROCKSDB),
     most(rows::LOAD, Figure::WrittenWithoutLog, 1.0, ROCKSDB),
     most(rows::LOAD, Figure::P9999, 10e6, Against::One),
