@@ -138,6 +138,8 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, target: S
     shape.sweep(|table, level| level > 0 && table.tombstones > 0 && is_wanted(table))
 }
 
+/// In so many parts a run is merged into the oldest of its level: fewer take more space meanwhile.
+const NEWEST_PARTS: usize = 4;
 /// Level 0 goes before a full merge of what is below it from here on.
 const LEVEL0_URGENT_PERMILLE: u64 = 3000;
 
@@ -189,7 +191,7 @@ impl Shape<'_, '_> {
         let can_go_down = level + 1 < LEVELS_MAX;
         if is_last {
             let goes_down = can_go_down && !self.is_last_leveled() && !self.settings.merges_last_within;
-            return if goes_down { self.push_all(level) } else { self.merge_within(level, 0, 0) };
+            return if goes_down { self.push_all(level) } else { self.merge_newest(level) };
         }
         if self.runs_allowed(level + 1) > 1 {
             return self.push_all(level);
@@ -304,6 +306,22 @@ impl Shape<'_, '_> {
             return self.make(Work::Move, vec![part], level + 1, self.resident(level + 1));
         }
         self.down(self.with_older_runs(level, run, index..index + 1), level + 1)
+    }
+
+    /// Takes a part of the last level's newest run into the oldest. In each older run it meets a table more
+    /// than there is of it, which the next part takes along once more: so it is several tables.
+    fn merge_newest(&self, level: usize) -> Pick {
+        let longest = self.runs(level).iter().map(Vec::len).max().unwrap_or(0);
+        let tables = longest.div_ceil(NEWEST_PARTS).min(self.newest(level).len());
+        let parts = self.with_older_runs(level, 0, 0..tables);
+        match parts.as_slice() {
+            [_] => self.merge_within(level, 0, 0),
+            [.., oldest] => {
+                let output = OutputRun::Into(oldest.run);
+                self.make(Work::Merge, parts, level, output)
+            }
+            [] => unreachable!("what it began with is among them"),
+        }
     }
 
     /// Takes one table of the last level into an older run of it.

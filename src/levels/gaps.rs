@@ -26,8 +26,10 @@ use crate::base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// What a stretch takes beside its keys.
 const STRETCH_BYTES: usize = 128;
-/// What all of them take at most; beyond it those go that were not used of late, or all.
-const BYTES_MAX: usize = 256 << 10;
+/// What those of a part of the trees take at most; beyond it those go that were not used of late, or all.
+const BYTES_MAX: usize = 32 << 10;
+/// Trees are parted, so that who scans one seldom waits for who scans another.
+const PARTS_COUNT: usize = 8;
 
 /// The era while gaps are closed.
 const CLOSED: u64 = u64::MAX;
@@ -70,17 +72,33 @@ pub(crate) fn after(key: &[u8]) -> Vec<u8> {
 /// The gaps of a store.
 #[derive(Debug)]
 pub(crate) struct Gaps {
-    asked: Asked,
+    era: Era,
     given: Given,
-    all: Mutex<All>,
+    parts: [Part; PARTS_COUNT],
 }
 
-/// What every scan and every commit asks; it seldom changes.
+/// Changes with every ingest.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Asked {
+struct Era {
+    now: AtomicU64,
+    ingests: Mutex<Ingests>,
+}
+
+#[derive(Debug, Default)]
+struct Ingests {
+    /// Those being published.
+    count: usize,
+    next_era: u64,
+}
+
+/// The stretches of some of the trees.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Part {
+    /// What every scan and every commit asks; it seldom changes.
     is_any: AtomicBool,
-    era: AtomicU64,
+    all: Mutex<All>,
 }
 
 /// The last sequence number that a commit has begun to insert.
@@ -93,9 +111,6 @@ struct All {
     /// By first key.
     trees: BTreeMap<TreeId, BTreeMap<Vec<u8>, Stretch>>,
     bytes: usize,
-    /// Ingests being published.
-    closed_count: usize,
-    next_era: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -110,32 +125,39 @@ struct Stretch {
 impl Gaps {
     pub(crate) fn new() -> Gaps {
         Gaps {
-            asked: Asked { is_any: AtomicBool::new(false), era: AtomicU64::new(0) },
+            era: Era { now: AtomicU64::new(0), ingests: Mutex::new(Ingests::default()) },
             given: Given(AtomicU64::new(0)),
-            all: Mutex::new(All::default()),
+            parts: Default::default(),
         }
     }
 
     /// To be asked before a view is taken.
     pub(crate) fn era(&self) -> u64 {
-        self.asked.era.load(Ordering::Acquire)
+        self.era.now.load(Ordering::Acquire)
+    }
+
+    fn part(&self, tree: TreeId) -> &Part {
+        &self.parts[tree.keyspace.0 as usize % PARTS_COUNT]
     }
 
     /// Whether there may be gaps to skip.
     #[inline]
-    pub(crate) fn is_any(&self) -> bool {
-        self.asked.is_any.load(Ordering::Relaxed)
+    pub(crate) fn is_any(&self, tree: TreeId) -> bool {
+        self.part(tree).is_any.load(Ordering::Relaxed)
     }
 
-    /// A commit is about to insert items up to `last`: whether its puts are to be cut out.
-    pub(crate) fn is_any_beside(&self, last: Sequence) -> bool {
+    /// A commit is about to insert items up to `last`.
+    pub(crate) fn begin(&self, last: Sequence) {
         self.given.0.store(last, Ordering::SeqCst);
-        self.asked.is_any.load(Ordering::SeqCst)
     }
 
-    /// An item is about to be put: nothing goes over its key any more.
+    /// An item of a commit that has begun is about to be put: nothing goes over its key any more.
+    #[inline]
     pub(crate) fn cut(&self, tree: TreeId, key: &[u8]) {
-        self.all.lock().cut(tree, key);
+        let part = self.part(tree);
+        if part.is_any.load(Ordering::SeqCst) {
+            part.all.lock().cut(tree, key);
+        }
     }
 
     /// Where a scan may go on that is to begin at `from`: at the bound, or nowhere (`Some(None)`); `None` if
@@ -168,7 +190,8 @@ impl Gaps {
             return;
         }
         let Some(mut all) = self.lock(sight) else { return };
-        self.asked.is_any.store(true, Ordering::SeqCst);
+        let part = self.part(sight.tree);
+        part.is_any.store(true, Ordering::SeqCst);
         let given = self.given.0.load(Ordering::SeqCst);
         all.learn(sight, span, given);
         if all.bytes > BYTES_MAX {
@@ -177,36 +200,41 @@ impl Gaps {
         if all.bytes > BYTES_MAX {
             all.clear();
         }
-        self.tell(&all);
+        part.tell(&all);
     }
 
     /// Forgets what was not used since it was last called.
     pub(crate) fn age(&self) {
-        if self.is_any() {
-            let mut all = self.all.lock();
+        for part in self.parts.iter().filter(|part| part.is_any.load(Ordering::Relaxed)) {
+            let mut all = part.all.lock();
             all.keep_used();
             all.trees.values_mut().flat_map(BTreeMap::values_mut).for_each(|one| one.is_used = false);
-            self.tell(&all);
+            part.tell(&all);
         }
     }
 
     /// From before an ingest is published until after: there are no gaps.
     pub(crate) fn close(&self) -> Closed<'_> {
-        let mut all = self.all.lock();
-        all.clear();
-        all.closed_count += 1;
-        self.asked.era.store(CLOSED, Ordering::Release);
-        self.tell(&all);
+        self.era.ingests.lock().count += 1;
+        // Whoever has the lock of a part after this sees it.
+        self.era.now.store(CLOSED, Ordering::SeqCst);
+        for part in &self.parts {
+            let mut all = part.all.lock();
+            all.clear();
+            part.tell(&all);
+        }
         Closed(self)
     }
 
-    fn tell(&self, all: &All) {
-        self.asked.is_any.store(!all.trees.is_empty(), Ordering::Relaxed);
-    }
-
     fn lock(&self, sight: Sight) -> Option<MutexGuard<'_, All>> {
-        let all = self.all.lock();
-        (sight.era != CLOSED && sight.era == self.asked.era.load(Ordering::Relaxed)).then_some(all)
+        let all = self.part(sight.tree).all.lock();
+        (sight.era != CLOSED && sight.era == self.era()).then_some(all)
+    }
+}
+
+impl Part {
+    fn tell(&self, all: &All) {
+        self.is_any.store(!all.trees.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -215,11 +243,12 @@ pub(crate) struct Closed<'g>(&'g Gaps);
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        let mut all = self.0.all.lock();
-        all.closed_count -= 1;
-        if all.closed_count == 0 {
-            all.next_era += 1;
-            self.0.asked.era.store(all.next_era, Ordering::Release);
+        let era = &self.0.era;
+        let mut ingests = era.ingests.lock();
+        ingests.count -= 1;
+        if ingests.count == 0 {
+            ingests.next_era += 1;
+            era.now.store(ingests.next_era, Ordering::SeqCst);
         }
     }
 }

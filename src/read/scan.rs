@@ -185,7 +185,7 @@ impl Scan {
     pub(crate) fn advance(&mut self, cache: &Cache, pin: &Pin, gaps: &Gaps) -> Step<Reads, Result<bool>> {
         self.passed.begin();
         let left = self.leave_winner(cache, pin);
-        if !self.is_touched && gaps.is_any() {
+        if !self.is_touched && gaps.is_any(self.tree) {
             self.skip_at_start(gaps);
         }
         match left {

@@ -321,13 +321,13 @@ impl<'w> Commit<'w> {
         // A sync or a seal is no batch.
         let mut batches = 0;
         let gaps = self.writer.views.gaps();
-        let is_beside_gaps = gaps.is_any_beside(front.last_sequence);
+        gaps.begin(front.last_sequence);
         for (payload, count, key_value_bytes) in std::iter::once(own).chain(others) {
             bytes += key_value_bytes as u64;
             batches += u64::from(count > 0);
             for item in Items::encoded(payload, count as u64) {
                 sequence += 1;
-                if is_beside_gaps && item.kind == ItemKind::Put {
+                if item.kind == ItemKind::Put {
                     gaps.cut(item.tree, item.key);
                 }
                 let hash = self.writer.secret.hash(item.key);

@@ -25,9 +25,8 @@ fn loom_a_put_is_in_no_gap() {
         let put = {
             let (gaps, visible) = (Arc::clone(&gaps), Arc::clone(&visible));
             move || {
-                if gaps.is_any_beside(1) {
-                    gaps.cut(TREE, b"b");
-                }
+                gaps.begin(1);
+                gaps.cut(TREE, b"b");
                 visible.store(1, Ordering::Release);
             }
         };

@@ -21,11 +21,11 @@ fn end(rng: &mut SimRng) -> End {
     if rng.one_in(6) { End::OfTree } else { End::Before(key(rng)) }
 }
 
-/// A commit half-way: what it puts and deletes, and whether it cuts.
+/// A commit half-way: what it puts and deletes.
 struct Commit {
     items: Vec<(Vec<u8>, bool)>,
     inserted: usize,
-    cuts: Option<bool>,
+    has_begun: bool,
     last: Sequence,
 }
 
@@ -79,16 +79,17 @@ impl World {
                 .map(|_| (key(&mut self.rng), !deletes && self.rng.one_in(2)))
                 .collect();
             let last = self.visible + items.len() as u64;
-            self.commit = Some(Commit { items, inserted: 0, cuts: None, last });
+            self.commit = Some(Commit { items, inserted: 0, has_begun: false, last });
             return;
         };
-        let Some(cuts) = commit.cuts else {
-            commit.cuts = Some(self.gaps.is_any_beside(commit.last));
+        if !commit.has_begun {
+            self.gaps.begin(commit.last);
+            commit.has_begun = true;
             self.commit = Some(commit);
             return;
-        };
+        }
         if let Some((key, is_put)) = commit.items.get(commit.inserted) {
-            if cuts && *is_put {
+            if *is_put {
                 self.gaps.cut(TREE, key);
             }
             commit.inserted += 1;
@@ -206,7 +207,7 @@ fn nothing_that_lives_is_skipped() {
                 _ => world.read(),
             }
         }
-        let all = world.gaps.all.lock();
+        let all = world.gaps.part(TREE).all.lock();
         let stretches = all.trees.values().flatten();
         assert_eq!(all.bytes, stretches.map(|(from, one)| super::bytes(from, &one.to)).sum::<usize>());
         skipped += world.skipped;
@@ -236,13 +237,14 @@ fn forward(gaps: &Gaps, bound: Sequence, from: &str) -> Option<Vec<u8>> {
 #[test]
 fn gaps_are_made_by_who_sees_every_put() {
     let gaps = Gaps::new();
-    assert!(!gaps.is_any() && !gaps.is_any_beside(10));
+    assert!(!gaps.is_any(TREE));
+    gaps.begin(10);
     gaps.learn(sight(10), span("b", "d"));
     assert_eq!(forward(&gaps, 10, "c"), Some(b"d".to_vec()));
     assert_eq!(forward(&gaps, 9, "c"), None, "it was not empty then, for all that is known");
     assert_eq!(forward(&gaps, 10, "d"), None);
     // A commit is under way.
-    assert!(gaps.is_any_beside(12));
+    gaps.begin(12);
     gaps.learn(sight(10), span("d", "f"));
     assert_eq!(forward(&gaps, 12, "e"), None, "the commit may put what was not looked at");
     gaps.learn(sight(12), span("d", "e"));
@@ -269,12 +271,12 @@ fn gaps_are_few() {
     assert!(forward(&gaps, 0, "g").is_none() && forward(&gaps, 0, "c").is_some());
     gaps.age();
     gaps.age();
-    assert!(!gaps.is_any());
+    assert!(!gaps.is_any(TREE));
     for number in 0..10_000u32 {
         let from = number.to_be_bytes().to_vec();
         let to = End::Before([&from[..], &[1]].concat());
         gaps.learn(sight(0), Span { from, to });
-        assert!(gaps.all.lock().bytes <= BYTES_MAX);
+        assert!(gaps.part(TREE).all.lock().bytes <= BYTES_MAX);
     }
-    assert!(gaps.is_any());
+    assert!(gaps.is_any(TREE));
 }
