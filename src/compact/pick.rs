@@ -139,7 +139,7 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, target: S
 }
 
 /// In so many parts a run is merged into the oldest of its level: fewer take more space meanwhile.
-const NEWEST_PARTS: usize = 4;
+const NEWEST_PARTS: usize = 3;
 /// Level 0 goes before a full merge of what is below it from here on.
 const LEVEL0_URGENT_PERMILLE: u64 = 3000;
 
