@@ -140,9 +140,9 @@ impl Store {
         loop {
             let pin = self.epoch.pin();
             let view = self.views.load(&pin);
-            // The bound after the view, and the version still the same: see `levels::view`.
+            // The bound after the view, and the view still the same: see `levels::view`.
             let bound = self.writer.visible();
-            if Arc::ptr_eq(&view.get().version, &self.views.load(&pin).get().version) {
+            if std::ptr::eq(view.get(), self.views.load(&pin).get()) {
                 return (view.counted(), bound);
             }
         }

@@ -14,6 +14,7 @@
 //!    asks for the number.
 //! 2. In a gap nothing lives for a reader whose bound is at or after `since`, and who looks into the gaps
 //!    after he took the bound.
+//!    His view has every write within his bound: it was the present one after he took the bound (`view`, 4).
 //! 3. Ingests put items without a number: gaps are closed while one is published, none is left from before,
 //!    and who took his view before learns and uses none.
 

@@ -11,6 +11,8 @@
 //! 3. An ingest has no sequence number: it is in a version or not. A view whose version was still the present
 //!    one after the bound was read has every ingest that is older than a write within the bound. Who looks
 //!    for one key needs no more than a bound after the view: the newer write hides the ingest.
+//! 4. A view that was still the present one after the bound was read has every write within the bound: a
+//!    generation is in a view before anything in it is visible. Gaps are learned and used with no other.
 
 use crate::base::epoch::{Epoch, Loaded, Pin, Published};
 use crate::base::sync::{Arc, Mutex};
