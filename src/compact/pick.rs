@@ -138,8 +138,9 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, target: S
     shape.sweep(|table, level| level > 0 && table.tombstones > 0 && is_wanted(table))
 }
 
-/// In so many parts a run is merged into the oldest of its level: fewer take more space meanwhile.
-const NEWEST_PARTS: usize = 3;
+/// A last level of several runs becomes one in about so many parts: fewer rewrite less, and take more space
+/// meanwhile.
+const LAST_LEVEL_PARTS: u64 = 3;
 /// Level 0 goes before a full merge of what is below it from here on.
 const LEVEL0_URGENT_PERMILLE: u64 = 3000;
 
@@ -164,7 +165,8 @@ impl Shape<'_, '_> {
     fn deepen(&self) -> Option<Pick> {
         let can_stay = self.is_last_leveled() || self.settings.merges_last_within;
         let is_one_run = can_stay && self.runs(self.last_level).len() == 1;
-        if self.last_level == 0 || self.last_level + 1 >= LEVELS_MAX || !is_one_run {
+        let has_tombstones = self.newest(self.last_level).iter().any(|table| table.tombstones > 0);
+        if self.last_level == 0 || self.last_level + 1 >= LEVELS_MAX || !is_one_run || has_tombstones {
             return None;
         }
         if self.share(self.last_level).saturating_mul(self.runs_above() as u64) <= self.brought_bytes() {
@@ -181,6 +183,10 @@ impl Shape<'_, '_> {
             && self.capacity(output_level) < self.brought_bytes()
         {
             output_level += 1;
+        }
+        if output_level == self.last_level && self.runs(output_level).len() > 1 {
+            // Where runs are to become one, that is done once what comes from above is among them.
+            return self.make(Work::Merge, self.whole(0), output_level, OutputRun::New);
         }
         self.down(self.whole(0), output_level)
     }
@@ -308,12 +314,15 @@ impl Shape<'_, '_> {
         self.down(self.with_older_runs(level, run, index..index + 1), level + 1)
     }
 
-    /// Takes a part of the last level's newest run into the oldest. In each older run it meets a table more
-    /// than there is of it, which the next part takes along once more: so it is several tables.
+    /// Takes tables of the last level's newest run, with what they overlap in its other runs, into the
+    /// oldest: about a part of the level. In each older run they overlap a table that is not theirs alone,
+    /// which the next pick takes along once more: so it is not done table by table.
     fn merge_newest(&self, level: usize) -> Pick {
-        let longest = self.runs(level).iter().map(Vec::len).max().unwrap_or(0);
-        let tables = longest.div_ceil(NEWEST_PARTS).min(self.newest(level).len());
-        let parts = self.with_older_runs(level, 0, 0..tables);
+        let tables = self.newest(level).len();
+        let enough_bytes = self.bytes(level) / LAST_LEVEL_PARTS;
+        let mut windows = (1..=tables).map(|end| self.with_older_runs(level, 0, 0..end));
+        let parts = windows.find(|parts| self.part_bytes(parts) >= enough_bytes);
+        let parts = parts.unwrap_or_else(|| self.with_older_runs(level, 0, 0..tables));
         match parts.as_slice() {
             [_] => self.merge_within(level, 0, 0),
             [.., oldest] => {
@@ -345,9 +354,8 @@ impl Shape<'_, '_> {
     /// Merges parts of one level into a deeper one: a new run there if that is tiered, else with what they
     /// overlap in its resident run.
     fn down(&self, mut parts: Vec<Part>, output_level: usize) -> Pick {
-        // Runs that are to become one do so once what comes from above is among them.
-        let is_one_run = self.runs_allowed(output_level) == 1 && self.runs(output_level).len() == 1;
-        if !is_one_run {
+        let is_leveled = self.runs_allowed(output_level) == 1;
+        if !is_leveled || self.runs(output_level).is_empty() {
             return self.make(Work::Merge, parts, output_level, OutputRun::New);
         }
         let (min, max) = self.bounds(&parts);

@@ -212,8 +212,11 @@ impl<'t, 'a> Shape<'t, 'a> {
         let runs = self.runs(level).len() as u64;
         if level == 0 {
             let score = runs * 1000 / self.settings.level0_runs as u64;
-            let is_last_to_be_one = self.is_last_leveled() && self.runs(self.last_level).len() > 1;
-            let score = if score >= 1000 && is_last_to_be_one { u64::MAX } else { score };
+            // Cheap while runs of the last level are to become one, and dear after that: what is due joins
+            // them, unless they are many by now.
+            let last_runs = self.runs(self.last_level).len() as u64;
+            let is_before = self.is_last_leveled() && (2..self.settings.size_ratio).contains(&last_runs);
+            let score = if score >= 1000 && is_before { u64::MAX } else { score };
             return if self.is_space_short() { score.max(1000) } else { score };
         }
         let allowed = self.runs_allowed(level) as u64;

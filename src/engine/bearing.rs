@@ -76,21 +76,21 @@ impl Bearing {
 
     /// `is_awaited`: someone waits until nothing is left to merge.
     pub(super) fn policy(&self, settings: &KeyspaceSettings, now_ns: u64, is_awaited: bool) -> Policy {
-        let fixed = |runs: u64| runs.max(1);
-        let leveled = Policy {
-            runs_per_level: fixed(settings.runs_per_level),
-            runs_in_last_level: fixed(settings.runs_in_last_level),
+        // Leveled, where none are given.
+        let given = Policy {
+            runs_per_level: settings.runs_per_level.max(1),
+            runs_in_last_level: settings.runs_in_last_level.max(1),
             level0_runs: settings.level0_runs,
             merges_last_within: false,
         };
         if !is_adaptive(settings) {
-            return leveled;
+            return given;
         }
         if is_awaited || self.rests_in_ns(now_ns).is_none() {
-            return Policy { level0_runs: settings.level0_runs.min(LEVEL0_RUNS_AT_REST), ..leveled };
+            return Policy { level0_runs: settings.level0_runs.min(LEVEL0_RUNS_AT_REST), ..given };
         }
         if self.rewritten_permille.load(Ordering::Relaxed) >= REWRITTEN_PERMILLE {
-            return leveled;
+            return given;
         }
         Policy {
             runs_per_level: RUNS_TIERED,

@@ -236,8 +236,8 @@ impl FlushWork {
         // Counted before whoever waits for it goes on.
         store.work.flushes.fetch_add(1, Ordering::Relaxed);
         store.work.flush_bytes.fetch_add(output.counts.bytes_written, Ordering::Relaxed);
-        store.note_flushed(&before, &sealed.generation.trees(), &output.samples);
         store.writer.flushed(sealed);
+        store.note_flushed(&before, &sealed.generation.trees(), &output.samples);
         store.pacer.flushed(store.env.clock.now_ns(), output.counts.bytes_written);
         store.pin_more();
         store.measure_pressure();

@@ -137,15 +137,7 @@ impl Store {
 
     /// The present view, counted, and the bound that goes with it.
     pub(super) fn now(&self) -> (Arc<View>, Sequence) {
-        loop {
-            let pin = self.epoch.pin();
-            let view = self.views.load(&pin);
-            // The bound after the view, and the view still the same: see `levels::view`.
-            let bound = self.writer.visible();
-            if std::ptr::eq(view.get(), self.views.load(&pin).get()) {
-                return (view.counted(), bound);
-            }
-        }
+        self.views.now(&self.epoch, || self.writer.visible())
     }
 
     /// The view of a point, for what outlives a pin.

@@ -15,6 +15,7 @@
 //!    generation is in a view before anything in it is visible. Gaps are learned and used with no other.
 
 use crate::base::epoch::{Epoch, Loaded, Pin, Published};
+use crate::base::id::Sequence;
 use crate::base::sync::{Arc, Mutex};
 use crate::memtable::Generation;
 
@@ -48,6 +49,19 @@ impl Views {
         self.current.load(pin)
     }
 
+    /// The present view, counted, and the bound that goes with it: `visible` says what is visible now.
+    pub(crate) fn now(&self, epoch: &Epoch, visible: impl Fn() -> Sequence) -> (Arc<View>, Sequence) {
+        loop {
+            let pin = epoch.pin();
+            let view = self.load(&pin);
+            let bound = visible();
+            // Invariants 3 and 4.
+            if std::ptr::eq(view.get(), self.load(&pin).get()) {
+                return (view.counted(), bound);
+            }
+        }
+    }
+
     /// Where nothing lives, as far as readers have found out.
     pub(crate) fn gaps(&self) -> &Gaps {
         &self.gaps
@@ -74,5 +88,44 @@ impl Views {
         let next = Arc::new(next);
         self.current.store(Arc::clone(&next));
         *changing = next;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::base::region::Region;
+    use crate::memtable;
+
+    fn generation() -> Arc<Generation> {
+        memtable::generation(Region::heap(64 << 10).expect("small")).0
+    }
+
+    /// A generation, or a version, that comes between the view and the bound is in the view that goes with
+    /// it: what is within the bound may be in it.
+    #[test]
+    fn a_view_has_what_its_bound_has() {
+        type Comes = fn(&Views, &Arc<Generation>);
+        let comes: [Comes; 2] = [
+            |views, generation| views.begin_generation(Arc::clone(generation)),
+            |views, _| views.publish(Arc::new(Version::default()), &[]),
+        ];
+        for comes in comes {
+            let epoch = Epoch::new();
+            let view = View { generations: vec![generation()], version: Arc::new(Version::default()) };
+            let views = Views::new(&epoch, view);
+            let (newer, calls) = (generation(), Cell::new(0));
+            let (view, bound) = views.now(&epoch, || {
+                calls.set(calls.get() + 1);
+                if calls.get() == 1 {
+                    comes(&views, &newer);
+                }
+                10 + calls.get()
+            });
+            assert_eq!((calls.get(), bound), (2, 12), "both are of the second look");
+            assert!(std::ptr::eq(&*view, views.load(&epoch.pin()).get()));
+        }
     }
 }

@@ -23,7 +23,7 @@ use std::ops::Bound;
 
 use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
-use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::id::ItemKind;
 use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Cache, Near};
@@ -51,8 +51,6 @@ enum Need {
 /// The machine.
 pub(crate) struct Scan {
     view: Arc<View>,
-    tree: TreeId,
-    bound: Sequence,
     sight: Sight,
     range: Range,
     direction: Direction,
@@ -92,8 +90,6 @@ impl Scan {
     pub(crate) fn new(view: Arc<View>, sight: Sight, range: Range, direction: Direction) -> Scan {
         let mut scan = Scan {
             view,
-            tree: sight.tree,
-            bound: sight.bound,
             sight,
             range,
             direction,
@@ -185,7 +181,7 @@ impl Scan {
     pub(crate) fn advance(&mut self, cache: &Cache, pin: &Pin, gaps: &Gaps) -> Step<Reads, Result<bool>> {
         self.passed.begin();
         let left = self.leave_winner(cache, pin);
-        if !self.is_touched && gaps.is_any(self.tree) {
+        if !self.is_touched && gaps.is_any(self.sight.tree) {
             self.skip_at_start(gaps);
         }
         match left {
@@ -227,12 +223,16 @@ impl Scan {
         self.winner = None;
         self.is_merged = false;
         for (index, generation) in self.view.generations.iter().enumerate() {
-            let position =
-                generation.seek(self.tree, from.as_ref().map(Vec::as_slice), self.direction, self.bound);
+            let position = generation.seek(
+                self.sight.tree,
+                from.as_ref().map(Vec::as_slice),
+                self.direction,
+                self.sight.bound,
+            );
             self.sources.push(Source::Memory { generation: index, position });
         }
         let version = Arc::clone(&self.view.version);
-        let levels = version.tree(self.tree).map_or(&[][..], |tree| tree.levels());
+        let levels = version.tree(self.sight.tree).map_or(&[][..], |tree| tree.levels());
         let tree_bytes: u64 = levels.iter().flatten().map(Run::bytes).sum();
         for (level, runs) in levels.iter().enumerate() {
             for (index, run) in runs.iter().enumerate() {
@@ -248,8 +248,10 @@ impl Scan {
         self.merge = LoserTree::new(self.sources.len(), self.direction);
         self.from = from;
         let has_ranges = |source: &Source| match source {
-            Source::Memory { generation, .. } => self.view.generations[*generation].has_ranges(self.bound),
-            Source::Run(run) => run.of(&self.view, self.tree).has_ranges(),
+            Source::Memory { generation, .. } => {
+                self.view.generations[*generation].has_ranges(self.sight.bound)
+            }
+            Source::Run(run) => run.of(&self.view, self.sight.tree).has_ranges(),
         };
         self.covers = Covers::new((0..self.sources.len()).filter(|index| has_ranges(&self.sources[*index])));
     }
@@ -266,7 +268,7 @@ impl Scan {
             Source::Memory { generation, position } => {
                 let at = position.expect("the winner stands at an item");
                 let generation = &self.view.generations[*generation];
-                *position = generation.step(self.tree, at, self.direction, self.bound);
+                *position = generation.step(self.sight.tree, at, self.direction, self.sight.bound);
                 self.merge_again();
                 Ok(())
             }
@@ -284,8 +286,9 @@ impl Scan {
         match &mut self.sources[winner] {
             Source::Memory { generation, position } => {
                 let generation = &self.view.generations[*generation];
-                *position =
-                    from.and_then(|from| generation.seek(self.tree, from, self.direction, self.bound));
+                *position = from.and_then(|from| {
+                    generation.seek(self.sight.tree, from, self.direction, self.sight.bound)
+                });
                 self.merge_again();
                 Ok(())
             }
@@ -294,7 +297,8 @@ impl Scan {
                     None => run.cursor = None,
                     Some(from) => {
                         let place = (run.level, run.run);
-                        *run = RunSource::seek(run.of(&self.view, self.tree), place, from, self.direction);
+                        *run =
+                            RunSource::seek(run.of(&self.view, self.sight.tree), place, from, self.direction);
                     }
                 }
                 self.ready(winner, cache, pin)
@@ -455,7 +459,7 @@ impl Scan {
         if self.has_key && self.key == key {
             return Taken::Skip;
         }
-        let (sources, view, tree, bound) = (&self.sources, &*self.view, self.tree, self.bound);
+        let (sources, view, tree, bound) = (&self.sources, &*self.view, self.sight.tree, self.sight.bound);
         let sequence = match &sources[winner] {
             Source::Memory { generation, position } => {
                 let position = position.expect("the winner stands at an item");
@@ -493,7 +497,7 @@ impl Scan {
         let Source::Run(run) = &mut self.sources[source] else {
             return Ok(Need::Nothing);
         };
-        let tables = run.of(&self.view, self.tree);
+        let tables = run.of(&self.view, self.sight.tree);
         while let Some(cursor) = &mut run.cursor {
             match cursor.poll(block.take())? {
                 Moved::Ready => return Ok(Need::Nothing),

@@ -140,7 +140,8 @@ impl Flush {
 
     /// Memory for writing, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
+        let samples_bytes: usize = self.samples.iter().map(|(_, key)| key.len()).sum();
+        self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes) + samples_bytes
     }
 
     /// Does the next piece: some hundred KiB of input, or the end of the file.

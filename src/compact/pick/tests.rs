@@ -353,3 +353,44 @@ fn full_merges_have_a_target() {
     assert_eq!(step(&tree(&[later("a", "b")])), None);
     assert_eq!(pick_full(&tree(&[]), &SETTINGS, 50).map(|pick| pick.inputs.len()), Some(1));
 }
+
+/// Runs of the last level that are to be one become so in parts of about a third of it, however short the
+/// newest run is, and what level 0 has joins them first, as one more.
+#[test]
+fn runs_become_one_in_parts() {
+    const KEYS: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let eight: Vec<_> = KEYS.windows(2).map(|pair| table(pair[0], pair[0], 100)).collect();
+    let two = [table("a", "d", 5), table("e", "h", 5)];
+    let joining = [table("a", "h", 10)];
+    let tree = with_runs(&[&[&joining, &joining], &[&two, &eight]]);
+    let found = pick(&tree, &SETTINGS).expect("two runs where one may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 1, OutputRun::New));
+    assert_eq!(found.inputs, [part(0, 0, 0..1), part(0, 1, 0..1)]);
+    let tree = with_runs(&[&[&joining], &[&two, &eight]]);
+    let found = pick(&tree, &SETTINGS).expect("two runs where one may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 1, OutputRun::Into(1)));
+    assert_eq!(found.inputs, [part(1, 0, 0..1), part(1, 1, 0..4)], "four tables are more than a third");
+    let tree = with_runs(&[&[], &[&eight, &eight]]);
+    let found = pick(&tree, &SETTINGS).expect("two runs where one may be");
+    assert_eq!(found.inputs, [part(1, 0, 0..3), part(1, 1, 0..3)], "three tables of each are");
+    // Once there are many runs, level 0 waits its turn.
+    let many: [&[TableShape<'static>]; 5] = [&two, &eight, &eight, &eight, &eight];
+    let found = pick(&with_runs(&[&[&joining, &joining], &many]), &SETTINGS).expect("five runs");
+    assert_eq!(found.inputs[0].level, 1);
+    // What comes from a level between them does not make more runs.
+    let between = [table("a", "b", 500)];
+    let found = pick(&with_runs(&[&[], &[&between], &[&two, &eight]]), &SETTINGS).expect("500 of 200 bytes");
+    assert_eq!((found.output_level, found.output_run), (2, OutputRun::Into(0)));
+}
+
+/// A last level that grew by runs goes down by a move alone, but not with tombstones that hide nothing.
+#[test]
+fn no_tombstone_goes_down_by_a_move() {
+    let settings = PickSettings { merges_last_within: true, ..TIERED };
+    let run = [table("a", "b", 10)];
+    for (tombstones, work) in [(0, Work::Move), (1, Work::Merge)] {
+        let last = [with_tombstones(table("a", "z", 1000), tombstones)];
+        let found = pick(&with_runs(&[&[&run, &run], &[&last]]), &settings).expect("two runs");
+        assert_eq!(found.work, work);
+    }
+}

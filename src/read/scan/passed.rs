@@ -90,7 +90,7 @@ impl Scan {
             self.passed.set_edge(from, self.direction);
         }
         self.passed.keys += 1;
-        if !self.passed.keys.is_multiple_of(LOOK_KEYS) || !gaps.is_any(self.tree) {
+        if !self.passed.keys.is_multiple_of(LOOK_KEYS) || !gaps.is_any(self.sight.tree) {
             return false;
         }
         let beyond = gaps.beyond(self.sight, Bound::Included(key), self.direction);
