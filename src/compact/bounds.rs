@@ -59,37 +59,50 @@ impl OlderKeys {
     }
 }
 
-/// Where one output table ends and the next begins: at a length, or where it would overlap too much of the
-/// level below, which would make its own merge dear later.
+/// How long a table may be that is to be of `table_bytes`: a quarter more, if the next one begins at a bound
+/// for that.
+pub(crate) fn most_bytes(table_bytes: u64) -> u64 {
+    table_bytes.saturating_add(table_bytes / 4)
+}
+
+/// Where one output table ends and the next begins.
+///
+/// Where the run that the tables are merged with next has its bounds, or each of them would overlap one table
+/// more than its share; at a length where there are none; and where it would overlap too much of that run.
 #[derive(Debug)]
 pub(crate) struct Cuts {
-    /// Greatest key and bytes of the tables of the level below the output; ascending.
-    below: Vec<(Vec<u8>, u64)>,
+    /// Greatest key and bytes of the tables of that run; ascending.
+    next: Vec<(Vec<u8>, u64)>,
     at: usize,
-    /// Bytes of the tables below that were passed since the last cut.
+    /// Bytes of them that were passed since the last cut.
     passed_bytes: u64,
     table_bytes: u64,
-    below_bytes_max: u64,
+    next_bytes_max: u64,
 }
 
 impl Cuts {
-    pub(crate) fn new(below: Vec<(Vec<u8>, u64)>, table_bytes: u64, below_bytes_max: u64) -> Cuts {
-        Cuts { below, at: 0, passed_bytes: 0, table_bytes, below_bytes_max }
+    pub(crate) fn new(next: Vec<(Vec<u8>, u64)>, table_bytes: u64, next_bytes_max: u64) -> Cuts {
+        Cuts { next, at: 0, passed_bytes: 0, table_bytes, next_bytes_max }
     }
 
     /// Whether a table that is `file_bytes` long ends before `key`; asked for each key that is written,
     /// ascending. `None`: no table is being built, and there is nothing to cut.
     pub(crate) fn is_due(&mut self, key: &[u8], file_bytes: Option<u64>) -> bool {
-        while let Some((max, bytes)) = self.below.get(self.at) {
-            if key <= max.as_slice() {
-                break;
-            }
+        let mut is_at_bound = false;
+        while let Some((_, bytes)) = self.next.get(self.at).filter(|(max, _)| key > max.as_slice()) {
             self.passed_bytes = self.passed_bytes.saturating_add(*bytes);
             self.at += 1;
+            is_at_bound = true;
         }
+        // Bounds at five eighths or more are met before the length, wherever they lie that far apart or less.
+        let enough_bytes = match self.next.get(self.at) {
+            Some(_) if is_at_bound => most_bytes(self.table_bytes) / 2,
+            Some(_) => most_bytes(self.table_bytes),
+            None => self.table_bytes,
+        };
         let is_due = match file_bytes {
             None => true,
-            Some(bytes) => bytes >= self.table_bytes || self.passed_bytes > self.below_bytes_max,
+            Some(bytes) => bytes >= enough_bytes || self.passed_bytes > self.next_bytes_max,
         };
         if is_due {
             self.passed_bytes = 0;
@@ -152,23 +165,28 @@ mod tests {
         assert_eq!(OlderKeys::new(Vec::new()).clip(b"", b""), None);
     }
 
-    /// A table ends at its length, or once it has passed too much of the level below; then counting starts
-    /// over.
+    /// A table ends at a bound of the next run, at its length, or once it has passed too much of that run;
+    /// then counting starts over.
     #[test]
-    fn tables_are_cut_at_their_length_and_above_many_tables() {
+    fn tables_are_cut_at_bounds_at_their_length_and_above_many_tables() {
         let below = [("c", 10), ("f", 10), ("i", 10), ("l", 10)];
         let below = below.iter().map(|(max, bytes)| (max.as_bytes().to_vec(), *bytes)).collect();
         let mut cuts = Cuts::new(below, 100, 15);
         for (key, file_bytes, due) in [
             ("a", None, false),
             ("c", Some(50), false),
-            ("d", Some(60), false),
-            ("e", Some(100), true),
+            ("d", Some(61), false),
+            ("e", Some(124), false),
+            ("e1", Some(125), true),
             ("f", None, false),
-            ("g", Some(1), false),
-            ("j", Some(2), true),
-            ("k", None, false),
-            ("z", Some(99), false),
+            ("g", Some(62), true),
+            ("h", None, false),
+            ("i", Some(120), false),
+            ("j", Some(1), false),
+            ("m", Some(2), true),
+            ("n", None, false),
+            ("y", Some(99), false),
+            ("z", Some(100), true),
         ] {
             assert_eq!(cuts.is_due(key.as_bytes(), file_bytes), due, "{key}");
         }

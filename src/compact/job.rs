@@ -24,7 +24,7 @@ use crate::io::storage::Storage;
 use crate::merge::{Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
 use crate::table::{Admission, SliceShape, Table, TableBuilder, TableIdentity, TableStream, TableSummary};
 
-use super::bounds::{Cuts, OlderKeys};
+use super::bounds::{Cuts, OlderKeys, most_bytes};
 
 /// Input that one turn takes, keys and values.
 const TURN_BYTES: u64 = 64 << 10;
@@ -44,7 +44,7 @@ const PAGE_BYTES: u64 = 4096;
 /// However little memory there is, a table is not ended for less.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
 /// An output table overlaps at most about this many tables' bytes of the level below it.
-const BELOW_TABLES_MAX: u64 = 10;
+const NEXT_TABLES_MAX: u64 = 10;
 
 /// Gives out numbers and uids for new table files.
 pub(crate) trait NewFiles: Send + Sync {
@@ -61,9 +61,11 @@ pub(crate) struct MergePlan {
     pub(crate) slice: SliceShape,
     /// Newest run first; the tables of a run ascending and disjoint.
     pub(crate) runs: Vec<Vec<Arc<Table>>>,
-    /// Tables older than the inputs that overlap them, a list for each level below the output level, nearest
-    /// first.
-    pub(crate) older: Vec<Vec<Arc<Table>>>,
+    /// Tables older than the inputs that overlap them: those of the run that the outputs are merged with
+    /// next, ascending.
+    pub(crate) next: Vec<Arc<Table>>,
+    /// And all others.
+    pub(crate) older: Vec<Arc<Table>>,
     /// Where to cut output tables.
     pub(crate) table_bytes: u64,
     /// What it may take: a quarter for reading, the rest for the table being built, which ends early if that
@@ -129,12 +131,11 @@ impl MergeJob {
             sources.push(RunStream::new(storage, tables, own, chunk_bytes, plan.admission.clone())?);
         }
         let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
-        let older = OlderKeys::new(plan.older.iter().flatten().map(bounds).collect());
+        let older = OlderKeys::new(plan.next.iter().chain(&plan.older).map(bounds).collect());
         let mut kept = Ranges::default();
         let clipped = ranges.iter().filter_map(|(start, end)| older.clip(start, end));
         clipped.for_each(|(start, end)| kept.push(&start, &end));
-        let below = plan.older.first().map_or(&[][..], Vec::as_slice);
-        let below = below.iter().map(|table| (table.max().to_vec(), table.slice_bytes())).collect();
+        let next = plan.next.iter().map(|table| (table.max().to_vec(), table.slice_bytes())).collect();
         let output = Output {
             storage: Arc::clone(storage),
             new_files,
@@ -150,7 +151,7 @@ impl MergeJob {
         Ok(MergeJob {
             merge: Merge::with_prefix(sources, &shared_prefix),
             older,
-            cuts: Cuts::new(below, plan.table_bytes, plan.table_bytes.saturating_mul(BELOW_TABLES_MAX)),
+            cuts: Cuts::new(next, plan.table_bytes, plan.table_bytes.saturating_mul(NEXT_TABLES_MAX)),
             output,
             secret,
             counts: MergeCounts { bytes_read, ..MergeCounts::default() },
@@ -225,6 +226,7 @@ pub(crate) fn wanted_bytes(runs: &[Vec<Arc<Table>>], table_bytes: u64) -> u64 {
     let tables = || runs.iter().flatten();
     let bytes: u64 = tables().map(|table| table.slice_bytes()).sum();
     let items: u64 = tables().map(|table| table.items()).sum();
+    let table_bytes = most_bytes(table_bytes);
     let table_items = (items as f64 * (table_bytes as f64 / bytes.max(1) as f64).min(1.0)) as u64;
     let table_blocks = table_bytes.min(bytes) / PAGE_BYTES;
     READ_BYTES as u64 + 4 * (TABLE_BYTES + table_items * ITEM_BYTES + table_blocks * BLOCK_BYTES)

@@ -3,14 +3,15 @@
 //! It reads no file, knows no version and does nothing; see `job` for the doing, and `shape` for what levels
 //! may hold. Called by the engine after every flush and every finished job.
 //!
-//! A level that may have several runs is tiered: it goes down whole, as one new run, where the next level is
-//! tiered too. Into a level of one run, the resident run, tables go a few at a time. With (`K`, `Z`), the
-//! runs of a level and of the last one, (1, 1) is leveled, (T - 1, T - 1) tiered, (T - 1, 1) lazy-leveled.
+//! A level that may have several runs is tiered: it goes down in a few parts, which become one run of the
+//! next level where that is tiered too. Into a level of one run, the resident run, tables go a few at a time.
+//! With (`K`, `Z`), the runs of a level and of the last one, (1, 1) is leveled, (T - 1, T - 1) tiered, (T -
+//! 1, 1) lazy-leveled.
 //!
 //! When level 1 may hold more than what level 0 brings at once, were the last level one deeper, merging into
 //! it has become dear: the last level then moves one level down, by a manifest edit alone, the levels above
 //! follow it by moves because nothing is below them, and level 1 is free for small data. Levels too small for
-//! what level 0 brings are passed over while they are empty. A tiered last level goes down by being merged.
+//! what level 0 brings are passed over while they are empty.
 //!
 //! Rules, first the most pressing (the largest score; of equal ones the shallowest):
 //! - Level 0 is due at `level0_runs` runs, or when all levels above a last level of one run hold more than
@@ -38,7 +39,7 @@
 
 use crate::base::id::Sequence;
 
-use super::shape::{LEVELS_MAX, Part, PickSettings, Place, Shape, TableShape, TreeShape, overlap};
+use super::shape::{LEVELS_MAX, Part, PickSettings, Place, Shape, TableShape, TreeShape, overlap, run_bytes};
 
 /// How the inputs get to the output level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,9 +67,13 @@ pub(crate) struct Pick {
     pub(crate) inputs: Vec<Part>,
     pub(crate) output_level: usize,
     pub(crate) output_run: OutputRun,
-    /// Tables older than the outputs that overlap the inputs: what keeps tombstones alive. Those of the level
-    /// below the output level come first, newest run first.
+    /// Tables older than the outputs that overlap the inputs: what keeps tombstones alive. Those of deeper
+    /// levels come first, newest run first.
     pub(crate) older: Vec<Place>,
+    /// The level and run that the outputs are to be cut like, since they are merged with it next: the oldest
+    /// of the output level if that is older than they are, so that all of a level are cut alike; else what is
+    /// next below. It may not be there.
+    pub(crate) cut_like: (usize, usize),
     /// Where to cut output tables.
     pub(crate) table_bytes: u64,
 }
@@ -133,14 +138,16 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, target: S
         return Some(shape.push_table(level, run, index));
     }
     if run + 1 < shape.runs(level).len() {
-        return Some(shape.merge_within(level, run, index));
+        return Some(shape.merge_within(level, shape.with_older_runs(level, run, index..index + 1)));
     }
     shape.sweep(|table, level| level > 0 && table.tombstones > 0 && is_wanted(table))
 }
 
-/// A last level of several runs becomes one in about so many parts: fewer rewrite less, and take more space
-/// meanwhile.
-const LAST_LEVEL_PARTS: u64 = 3;
+/// Runs become one in parts that are as much of their tree: larger ones take more space meanwhile.
+const TREE_PARTS: u64 = 3;
+/// By how much a later part of a level has to be better than an earlier one, so that chance does not choose,
+/// and parts follow one another.
+const CLEARLY_MORE_PERMILLE: u64 = 125;
 /// Level 0 goes before a full merge of what is below it from here on.
 const LEVEL0_URGENT_PERMILLE: u64 = 3000;
 
@@ -163,8 +170,7 @@ impl Shape<'_, '_> {
     /// Moves a last level of one run down when a level above it would not be too small for what level 0
     /// brings.
     fn deepen(&self) -> Option<Pick> {
-        let can_stay = self.is_last_leveled() || self.settings.merges_last_within;
-        let is_one_run = can_stay && self.runs(self.last_level).len() == 1;
+        let is_one_run = self.runs(self.last_level).len() == 1;
         let has_tombstones = self.newest(self.last_level).iter().any(|table| table.tombstones > 0);
         if self.last_level == 0 || self.last_level + 1 >= LEVELS_MAX || !is_one_run || has_tombstones {
             return None;
@@ -196,25 +202,69 @@ impl Shape<'_, '_> {
         let is_last = level == self.last_level;
         let can_go_down = level + 1 < LEVELS_MAX;
         if is_last {
-            let goes_down = can_go_down && !self.is_last_leveled() && !self.settings.merges_last_within;
-            return if goes_down { self.push_all(level) } else { self.merge_newest(level) };
+            let goes_down = can_go_down && !self.is_last_leveled();
+            return if goes_down {
+                self.push(self.part(level), level)
+            } else {
+                self.merge_within(level, self.part(level))
+            };
         }
         if self.runs_allowed(level + 1) > 1 {
-            return self.push_all(level);
+            return self.push(self.part(level), level);
         }
         let (bytes, capacity) = (self.bytes(level), self.capacity(level));
         if bytes > capacity { self.push_down(level, bytes - capacity) } else { self.fold(level) }
     }
 
-    /// All runs of a level become one new run of the next.
-    fn push_all(&self, level: usize) -> Pick {
-        let all = self.whole(level);
-        let mut tables: Vec<&TableShape<'_>> = all.iter().flat_map(|part| self.tables(part)).collect();
+    /// Takes parts of a level to a tiered one.
+    fn push(&self, parts: Vec<Part>, level: usize) -> Pick {
+        let mut tables: Vec<&TableShape<'_>> = parts.iter().flat_map(|part| self.tables(part)).collect();
         tables.sort_unstable_by_key(|table| table.min);
         let is_disjoint = tables.windows(2).all(|pair| pair[0].max < pair[1].min);
         let can_move = is_disjoint && tables.iter().all(|table| self.keeps_tombstones(table, level + 1, 0));
         let work = if can_move { Work::Move } else { Work::Merge };
-        self.make(work, all, level + 1, OutputRun::New)
+        let output_run = self.joined(&parts, level + 1);
+        self.make(work, parts, level + 1, output_run)
+    }
+
+    /// The run that parts become or join in a tiered level: its newest, if they overlap nothing of that.
+    fn joined(&self, parts: &[Part], level: usize) -> OutputRun {
+        let (min, max) = self.bounds(parts);
+        let newest = self.newest(level);
+        let is_free = !newest.is_empty() && overlap(newest, min, max).is_empty();
+        if is_free { OutputRun::Into(0) } else { OutputRun::New }
+    }
+
+    /// Some of a level: neighbours of its newest run with what they overlap in the others, about a part of
+    /// the tree.
+    ///
+    /// It is the first such window, unless a later one has clearly more of the runs between the newest and
+    /// the oldest: where that was merged before something new came, there is nothing between them.
+    fn part(&self, level: usize) -> Vec<Part> {
+        let tables = self.newest(level).len();
+        let oldest = self.runs(level).len() - 1;
+        let tree_bytes: u64 = (0..=self.last_level).map(|level| self.bytes(level)).sum();
+        let enough_bytes = tree_bytes / TREE_PARTS;
+        if self.bytes(level) < enough_bytes + enough_bytes / 2 {
+            return self.with_older_runs(level, 0, 0..tables);
+        }
+        let mut best: Option<(u64, Vec<Part>)> = None;
+        let mut end = 0;
+        for start in 0..tables {
+            end = end.max(start + 1);
+            let mut parts = self.with_older_runs(level, 0, start..end);
+            while self.part_bytes(&parts) < enough_bytes && end < tables {
+                end += 1;
+                parts = self.with_older_runs(level, 0, start..end);
+            }
+            let between = parts.iter().filter(|part| part.run > 0 && part.run < oldest);
+            let between_bytes: u64 = between.map(|part| run_bytes(self.tables(part))).sum();
+            let permille = between_bytes * 1000 / self.part_bytes(&parts).max(1);
+            if best.as_ref().is_none_or(|(most, _)| permille > most + CLEARLY_MORE_PERMILLE) {
+                best = Some((permille, parts));
+            }
+        }
+        best.expect("a level with runs to merge has tables").1
     }
 
     /// Merges the two neighbouring runs with the fewest bytes.
@@ -305,7 +355,7 @@ impl Shape<'_, '_> {
     /// Takes one table to the next level, with what must go with it.
     fn push_table(&self, level: usize, run: usize, index: usize) -> Pick {
         if self.runs_allowed(level + 1) > 1 {
-            return self.push_all(level);
+            return self.push(self.whole(level), level);
         }
         if self.can_move(level, run, &self.runs(level)[run][index]) {
             let part = Part { level, run, tables: index..index + 1 };
@@ -314,36 +364,16 @@ impl Shape<'_, '_> {
         self.down(self.with_older_runs(level, run, index..index + 1), level + 1)
     }
 
-    /// Takes tables of the last level's newest run, with what they overlap in its other runs, into the
-    /// oldest: about a part of the level. In each older run they overlap a table that is not theirs alone,
-    /// which the next pick takes along once more: so it is not done table by table.
-    fn merge_newest(&self, level: usize) -> Pick {
-        let tables = self.newest(level).len();
-        let enough_bytes = self.bytes(level) / LAST_LEVEL_PARTS;
-        let mut windows = (1..=tables).map(|end| self.with_older_runs(level, 0, 0..end));
-        let parts = windows.find(|parts| self.part_bytes(parts) >= enough_bytes);
-        let parts = parts.unwrap_or_else(|| self.with_older_runs(level, 0, 0..tables));
-        match parts.as_slice() {
-            [_] => self.merge_within(level, 0, 0),
-            [.., oldest] => {
-                let output = OutputRun::Into(oldest.run);
-                self.make(Work::Merge, parts, level, output)
-            }
-            [] => unreachable!("what it began with is among them"),
-        }
-    }
-
-    /// Takes one table of the last level into an older run of it.
-    fn merge_within(&self, level: usize, run: usize, index: usize) -> Pick {
-        let parts = self.with_older_runs(level, run, index..index + 1);
-        if let [_] = parts.as_slice() {
-            let table = &self.runs(level)[run][index];
-            let oldest = self.runs(level).len() - 1;
-            let work = if table.tombstones == 0 { Work::Move } else { Work::Merge };
-            return self.make(work, parts, level, OutputRun::Into(oldest));
-        }
-        let output = parts.last().expect("the table is in them").run;
-        self.make(Work::Merge, parts, level, OutputRun::Into(output))
+    /// Takes parts of the last level into the oldest of its runs that they overlap; what overlaps nothing,
+    /// into the oldest of all.
+    fn merge_within(&self, level: usize, parts: Vec<Part>) -> Pick {
+        let oldest = match parts.as_slice() {
+            [_] => self.runs(level).len() - 1,
+            parts => parts.last().expect("what it began with is among them").run,
+        };
+        let can_move = parts.len() == 1 && self.tables(&parts[0]).iter().all(|table| table.tombstones == 0);
+        let work = if can_move { Work::Move } else { Work::Merge };
+        self.make(work, parts, level, OutputRun::Into(oldest))
     }
 
     /// The run that tables moved into a leveled level join.
@@ -356,7 +386,8 @@ impl Shape<'_, '_> {
     fn down(&self, mut parts: Vec<Part>, output_level: usize) -> Pick {
         let is_leveled = self.runs_allowed(output_level) == 1;
         if !is_leveled || self.runs(output_level).is_empty() {
-            return self.make(Work::Merge, parts, output_level, OutputRun::New);
+            let output_run = self.joined(&parts, output_level);
+            return self.make(Work::Merge, parts, output_level, output_run);
         }
         let (min, max) = self.bounds(&parts);
         let tables = overlap(self.newest(output_level), min, max);
@@ -373,8 +404,10 @@ impl Shape<'_, '_> {
         };
         // What the inputs met reaches beyond their own bounds, and its tombstones count as well.
         let older = self.older(self.bounds(&inputs), output_level, first_older, &inputs);
-        let table_bytes = self.table_bytes(output_level);
-        Pick { work, inputs, output_level, output_run, older, table_bytes }
+        let oldest = self.runs(output_level).len().checked_sub(1).filter(|run| *run >= first_older);
+        let cut_like = oldest.map_or((output_level + 1, 0), |run| (output_level, run));
+        let table_bytes = self.table_bytes(inputs[0].level, output_level);
+        Pick { work, inputs, output_level, output_run, older, cut_like, table_bytes }
     }
 }
 

@@ -74,9 +74,6 @@ pub(crate) struct PickSettings {
     pub(crate) runs_per_level: usize,
     /// Runs of the last level, likewise.
     pub(crate) runs_in_last_level: usize,
-    /// Too many runs of the last level are merged into its oldest, table by table, where else all of them
-    /// would become one run of the next level at once.
-    pub(crate) merges_last_within: bool,
     /// Runs of level 0 that make it due.
     pub(crate) level0_runs: usize,
     /// Largest table that a merge writes.
@@ -313,8 +310,10 @@ impl<'t, 'a> Shape<'t, 'a> {
         deeper.chain(beside).flat_map(in_run).filter(|place| !is_input(place)).collect()
     }
 
-    pub(super) fn table_bytes(&self, output_level: usize) -> u64 {
+    /// Where to cut what comes from `input_level`, or from levels above it.
+    pub(super) fn table_bytes(&self, input_level: usize, output_level: usize) -> u64 {
         let run_bytes = match self.capacity(output_level) {
+            u64::MAX if self.runs_allowed(output_level) > 1 => self.bytes(input_level),
             u64::MAX => self.bytes(self.last_level).max(self.bytes(0)),
             capacity => capacity / self.runs_above() as u64,
         };
@@ -322,7 +321,7 @@ impl<'t, 'a> Shape<'t, 'a> {
     }
 }
 
-fn run_bytes(tables: &[TableShape<'_>]) -> u64 {
+pub(super) fn run_bytes(tables: &[TableShape<'_>]) -> u64 {
     tables.iter().map(|table| table.bytes).sum()
 }
 

@@ -44,8 +44,6 @@ pub(super) struct Policy {
     pub(super) runs_per_level: u64,
     pub(super) runs_in_last_level: u64,
     pub(super) level0_runs: u64,
-    /// Too many runs of the last level become one of it, a part at a time, and do not go down as a whole.
-    pub(super) merges_last_within: bool,
 }
 
 impl Bearing {
@@ -81,7 +79,6 @@ impl Bearing {
             runs_per_level: settings.runs_per_level.max(1),
             runs_in_last_level: settings.runs_in_last_level.max(1),
             level0_runs: settings.level0_runs,
-            merges_last_within: false,
         };
         if !is_adaptive(settings) {
             return given;
@@ -96,7 +93,6 @@ impl Bearing {
             runs_per_level: RUNS_TIERED,
             runs_in_last_level: RUNS_TIERED,
             level0_runs: settings.level0_runs * 2,
-            merges_last_within: true,
         }
     }
 }

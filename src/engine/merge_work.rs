@@ -189,14 +189,13 @@ impl MergeWork {
         }
         let tables = |placed: &[Placed]| placed.iter().map(|one| Arc::clone(&one.table)).collect();
         let runs: Vec<Vec<_>> = pick.inputs.iter().map(|one| tables(part(one))).collect();
-        // What lies below outputs bounds them: one run of it comes first, by itself.
-        let is_below = |place: &&Place| (place.level, place.run) == (pick.output_level + 1, 0);
-        let (below, others): (Vec<&Place>, Vec<&Place>) = pick.older.iter().partition(is_below);
+        let is_next = |place: &&Place| (place.level, place.run) == pick.cut_like;
+        let (next, others): (Vec<&Place>, Vec<&Place>) = pick.older.iter().partition(is_next);
         let at = |places: Vec<&Place>| -> Vec<_> {
             let table = |place: &Place| &tree.levels()[place.level][place.run].tables()[place.index].table;
             places.into_iter().map(|place| Arc::clone(table(place))).collect()
         };
-        let older = vec![at(below), at(others)];
+        let (next, older) = (at(next), at(others));
         let by_level = pick.inputs.iter().flat_map(|one| part(one).iter().map(|table| (one.level, table)));
         let slice = slices::of_merge(&keyspace.settings(), tree, by_level, pick.output_level);
         let (table_bytes, admission) = (pick.table_bytes, Some(Admission::new(&store.cache)));
@@ -205,7 +204,8 @@ impl MergeWork {
         if !store.work.try_grant(memory_bytes, limit_bytes) {
             return Ok(Started::Postponed);
         }
-        let plan = MergePlan { tree: tree.id, slice, runs, older, table_bytes, memory_bytes, admission };
+        let plan =
+            MergePlan { tree: tree.id, slice, runs, next, older, table_bytes, memory_bytes, admission };
         let files = Arc::new(StoreFiles(Arc::clone(store)));
         let job = MergeJob::new(&store.env.storage, files, store.secret.clone(), plan)
             .inspect_err(|_| store.work.end_grant(memory_bytes))?;

@@ -314,7 +314,6 @@ impl Store {
             runs_per_level: policy.runs_per_level as usize,
             runs_in_last_level: policy.runs_in_last_level as usize,
             level0_runs: policy.level0_runs as usize,
-            merges_last_within: policy.merges_last_within,
             table_bytes: settings.table_bytes.min(self.budget.table_bytes_max()),
             base_level_bytes: settings.level0_runs * self.budget.generation_bytes / 2,
             delete_persist_within_s: settings.delete_persist_within,

@@ -10,7 +10,6 @@ use super::*;
 
 const SETTINGS: PickSettings = PickSettings {
     size_ratio: 4,
-    merges_last_within: false,
     runs_per_level: 1,
     runs_in_last_level: 1,
     level0_runs: 2,
@@ -256,21 +255,32 @@ fn part(level: usize, run: usize, tables: Range<usize>) -> Part {
     Part { level, run, tables }
 }
 
-/// A tiered level with too many runs becomes one new run of the next level, without being rewritten if its
-/// runs overlap nowhere.
+/// A tiered level with too many runs becomes one run of the next level, a part after the other, and without
+/// being rewritten where its runs overlap nowhere.
 #[test]
-fn tiered_levels_go_down_whole() {
+fn tiered_levels_go_down_in_parts() {
     let all: Vec<Part> = (0..4).map(|run| part(1, run, 0..1)).collect();
     let over = [big("a", "l")];
     let tree = with_runs(&[&[], &[&over, &over, &over, &over]]);
     let found = pick(&tree, &TIERED).expect("four runs where three may be");
     assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::New));
     assert!(found.inputs == all && found.is_bottommost());
+    let four = full();
+    let tree = with_runs(&[&[], &[&four, &four, &four, &four]]);
+    let found = pick(&tree, &TIERED).expect("four runs where three may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::New));
+    assert_eq!(found.inputs, [0, 1, 2, 3].map(|run| part(1, run, 0..2)), "half is the least from a third on");
+    // What came meanwhile stays where nothing else is left, and the rest joins what went before it.
+    let (left, gone) = (&four[2..], &four[..2]);
+    let tree = with_runs(&[&[], &[&four, left, left, left], &[gone]]);
+    let found = pick(&tree, &TIERED).expect("four runs where three may be");
+    assert_eq!((found.work, found.output_level, found.output_run), (Work::Merge, 2, OutputRun::Into(0)));
+    assert_eq!(found.inputs[0], part(1, 0, 2..3));
     let apart = full().map(|table| [table]);
     let tree = with_runs(&[&[], &[&apart[2], &apart[0], &apart[3], &apart[1]]]);
     let found = pick(&tree, &TIERED).expect("four runs where three may be");
     assert_eq!((found.work, found.output_level, found.output_run), (Work::Move, 2, OutputRun::New));
-    assert_eq!(found.inputs, all);
+    assert_eq!(found.inputs, all[..1]);
     assert_eq!(pick(&with_runs(&[&[], &[&over, &over, &over]]), &TIERED), None);
 }
 
@@ -304,7 +314,7 @@ fn small_runs_are_folded() {
 #[test]
 fn tombstones_see_older_runs_of_their_level() {
     let run = |min, max| [with_tombstones(table(min, max, 10), 1)];
-    let tree = with_runs(&[&[&run("a", "c"), &run("b", "d")], &[&[table("c", "e", 100)]]]);
+    let tree = with_runs(&[&[&run("a", "c"), &run("b", "d")], &[&[table("c", "e", 10)]]]);
     let found = pick(&tree, &TIERED).expect("level 0 is due");
     assert_eq!((found.output_level, found.output_run), (1, OutputRun::New));
     assert_eq!(found.older, [Place { level: 1, run: 0, index: 0 }]);
@@ -377,6 +387,9 @@ fn runs_become_one_in_parts() {
     let many: [&[TableShape<'static>]; 5] = [&two, &eight, &eight, &eight, &eight];
     let found = pick(&with_runs(&[&[&joining, &joining], &many]), &SETTINGS).expect("five runs");
     assert_eq!(found.inputs[0].level, 1);
+    // What came meanwhile does not make it begin where it has been.
+    let found = pick(&with_runs(&[&[], &[&two, &eight[3..], &eight]]), &SETTINGS).expect("three runs");
+    assert_eq!(found.inputs, [part(1, 0, 1..2), part(1, 1, 1..5), part(1, 2, 4..8)]);
     // What comes from a level between them does not make more runs.
     let between = [table("a", "b", 500)];
     let found = pick(&with_runs(&[&[], &[&between], &[&two, &eight]]), &SETTINGS).expect("500 of 200 bytes");
@@ -386,11 +399,10 @@ fn runs_become_one_in_parts() {
 /// A last level that grew by runs goes down by a move alone, but not with tombstones that hide nothing.
 #[test]
 fn no_tombstone_goes_down_by_a_move() {
-    let settings = PickSettings { merges_last_within: true, ..TIERED };
     let run = [table("a", "b", 10)];
     for (tombstones, work) in [(0, Work::Move), (1, Work::Merge)] {
         let last = [with_tombstones(table("a", "z", 1000), tombstones)];
-        let found = pick(&with_runs(&[&[&run, &run], &[&last]]), &settings).expect("two runs");
+        let found = pick(&with_runs(&[&[&run, &run], &[&last]]), &TIERED).expect("two runs");
         assert_eq!(found.work, work);
     }
 }

@@ -182,10 +182,9 @@ fn merged(taken: Vec<Vec<Items>>, older: &[(Vec<u8>, Vec<u8>)], table_bytes: u64
 fn settings() -> impl Strategy<Value = PickSettings> {
     let runs = || prop_oneof![Just(1usize), 1usize..7, Just(63)];
     let sizes = (2u64..6, 1usize..5, 2u64..20, 0u64..20);
-    let all = (sizes, runs(), runs(), any::<bool>());
-    all.prop_map(|((size_ratio, level0_runs, table, base), above, last, within)| PickSettings {
+    let all = (sizes, runs(), runs());
+    all.prop_map(|((size_ratio, level0_runs, table, base), above, last)| PickSettings {
         size_ratio,
-        merges_last_within: within,
         runs_per_level: above,
         runs_in_last_level: last,
         level0_runs,
@@ -223,13 +222,11 @@ proptest! {
                 // What merges are to leave may change at any time.
                 let PickSettings { runs_per_level, runs_in_last_level, level0_runs, .. } =
                     if turn / changes % 2 == 0 { other } else { settings };
-                let merges_last_within = !life.settings.merges_last_within;
                 let now = life.settings;
                 life.settings = PickSettings {
                     runs_per_level,
                     runs_in_last_level,
                     level0_runs,
-                    merges_last_within,
                     ..now
                 };
             }
