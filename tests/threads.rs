@@ -215,11 +215,11 @@ fn snapshots_have_the_ingests_before_their_writes() {
     let db = trine::Db::open(directory.path().join("data")).unwrap();
     let items = db.ordered("items").open().unwrap();
     items.put("z", 0u32.to_be_bytes()).unwrap();
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
-                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     let at = db.snapshot();
                     let then = items.at(&at);
                     let number = u32::from_be_bytes((*then.get("z").unwrap().unwrap()).try_into().unwrap());
@@ -234,7 +234,7 @@ fn snapshots_have_the_ingests_before_their_writes() {
             ingest.finish().unwrap();
             items.put("z", number.to_be_bytes()).unwrap();
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
     });
 }
 

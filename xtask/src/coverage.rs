@@ -74,7 +74,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         command
     };
     let built = output(cargo().args(["--lib", "--no-run", "--message-format=json"]))?;
-    let programs: Vec<&str> = built.lines().filter_map(executable).collect();
+    let program = built.lines().find_map(executable).ok_or("cargo named no program")?;
     status(cargo().args(["--lib", "--"]).args(own_tests()).args(FILTERS))?;
 
     let (list, sum) = (target.join("profiles.txt"), target.join("sum.profdata"));
@@ -83,10 +83,8 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     merge.args(["merge", "--sparse", "--failure-mode=all", "--output"]).arg(&sum);
     status(merge.arg("--input-files").arg(&list))?;
     let mut export = Command::new(tools.join("llvm-cov"));
-    export.args(["export", "--format=lcov", "--instr-profile"]).arg(&sum);
-    for program in programs {
-        export.args(["--object", program]);
-    }
+    // The first name is the program's, those behind it are of sources.
+    export.args(["export", "--format=lcov", "--instr-profile"]).arg(&sum).arg(program);
     let told = output(export.args(GROUPS.iter().flat_map(|(_, names)| *names).flat_map(|name| {
         [root.join(name), root.join(format!("{name}.rs"))].into_iter().filter(|path| path.exists())
     })))?;
@@ -234,7 +232,7 @@ mod tests {
         assert_eq!(names[..2], ["wal::", "format::frames::"]);
     }
 
-    /// Counts of one line in several programs add up; lines of tests and of other files are left out.
+    /// Counts of one line add up; lines of tests and of other files are left out.
     #[test]
     fn counts_are_read() {
         let lcov = "SF:/a/src/wal/log.rs\nDA:1,0\nDA:2,3\nDA:9,1\nend_of_record\n\
