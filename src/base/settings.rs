@@ -130,6 +130,9 @@ settings! { StoreSettings, "Settings of one open store.":
         "1: every commit is acknowledged only when it would survive power loss. 0: when the kernel has it.";
     direct_io 0 = 1, 0, 1,
         "1: tables are read past the kernel's page cache where the file system allows. 0: through it.";
+    map_log 0 = 1, 0, 1,
+        "1: short writes to the log are copied into a mapping of its end, on Linux and ext4: what was copied \
+         outlives the process as what a call wrote. 0: each is a call, as it is elsewhere.";
     io 0 = 0, 0, 3, ["auto", "pread", "ring", "pool"],
         "How reads that go out together are in flight. ring: io_uring. pool: threads that read. \
          pread: one after another, also where a ring is asked for and refused. \

@@ -36,7 +36,7 @@ use crate::base::id::TreeId;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
-use crate::io::os::{DirectIo, ReadWith};
+use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::io::pace::Pacer;
 use crate::io::storage::Storage;
 use crate::levels::view::Views;
@@ -134,7 +134,10 @@ impl StoreSettings {
             3 => ReadWith::Pool,
             _ => ReadWith::Auto,
         };
-        Env::os(path, direct_io, self.open_files_max as usize, read_with)
+        let open_files_max = self.open_files_max as usize;
+        let files =
+            FileUse { maps_logs: self.map_log == 1, ..FileUse::new(direct_io, open_files_max, read_with) };
+        Env::os(path, files)
     }
 }
 

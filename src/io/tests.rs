@@ -8,7 +8,7 @@ use crate::base::error::Error;
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::Arc;
 
-use super::os::{DirectIo, OsStorage, ReadWith};
+use super::os::{DirectIo, FileUse, OsStorage, ReadWith};
 use super::reader::{Completed, ReaderKind, Request, Target};
 use super::sim::{SimDisk, SimRng};
 use super::storage::{Entry, LockMode, Storage};
@@ -21,7 +21,7 @@ fn on_every_storage(test: impl Fn(&dyn Storage, &dyn Storage)) {
     for direct_io in [DirectIo::Off, DirectIo::WhereSupported] {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("store");
-        let open = |path: &Path| OsStorage::new(path, direct_io, 16, ReadWith::Auto);
+        let open = |path: &Path| OsStorage::new(path, FileUse::new(direct_io, 16, ReadWith::Auto));
         test(&open(&path), &open(&path));
     }
     let disk = SimDisk::new(1);
@@ -253,7 +253,8 @@ fn readable(bytes: &[u8]) -> Vec<(Arc<dyn Storage>, Option<tempfile::TempDir>)> 
     for read_with in [ReadWith::Auto, ReadWith::Ring, ReadWith::Plain, ReadWith::Pool] {
         for direct_io in [DirectIo::Off, DirectIo::WhereSupported] {
             let parent = tempfile::tempdir().unwrap();
-            let storage = OsStorage::new(&parent.path().join("store"), direct_io, 16, read_with);
+            let storage =
+                OsStorage::new(&parent.path().join("store"), FileUse::new(direct_io, 16, read_with));
             storages.push((Arc::new(storage), Some(parent)));
         }
     }

@@ -12,7 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, ItemKind};
 use crate::base::sync::{Arc, Ordering};
 use crate::io::env::Env;
-use crate::io::os::{DirectIo, ReadWith};
+use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::io::storage::{Entry, LockMode};
 use crate::merge::{Item, Merge, Source};
 
@@ -167,7 +167,7 @@ impl Lab {
     /// the store is open, `Foreign` if the directory holds something else, `Corrupt` if a file is damaged.
     pub fn open(directory: &Path, knobs: &Knobs) -> Result<Lab> {
         let direct_io = if knobs.is_on(Knob::DirectIo) { DirectIo::WhereSupported } else { DirectIo::Off };
-        Lab::open_in(Env::os(directory, direct_io, OPEN_FILES_MAX, ReadWith::Plain)?, knobs)
+        Lab::open_in(Env::os(directory, FileUse::new(direct_io, OPEN_FILES_MAX, ReadWith::Plain))?, knobs)
     }
 
     pub(crate) fn open_in(env: Env, knobs: &Knobs) -> Result<Lab> {

@@ -9,7 +9,7 @@ use crate::base::sync::{AtomicU64, Event, Ordering};
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::env::Env;
-use crate::io::os::{DirectIo, ReadWith};
+use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::table::{Discarded, TableFile};
 
 mod ranges;
@@ -47,7 +47,7 @@ pub(in crate::compact) struct Files {
 impl Files {
     pub(in crate::compact) fn new() -> Files {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let env = Env::os(&directory.path().join("store"), DirectIo::Off, 64, ReadWith::Auto)
+        let env = Env::os(&directory.path().join("store"), FileUse::new(DirectIo::Off, 64, ReadWith::Auto))
             .expect("an environment");
         env.storage.create_directory().expect("a new directory");
         let numbers = Numbers { next: AtomicU64::new(1), left: AtomicU64::new(u64::MAX) };

@@ -15,6 +15,9 @@ use std::os::fd::OwnedFd;
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 
+#[cfg(target_os = "linux")]
+use super::window::Appends;
+
 /// Entries that make a shard of their own worth while.
 const SHARD_FILES_COUNT: usize = 64;
 /// Most shards.
@@ -42,6 +45,9 @@ pub(super) struct OpenFile {
     /// Held while syncing: the kernel tells of a failure once a descriptor, so of two syncs at once one would
     /// not hear of it.
     syncing: Mutex<()>,
+    /// Held for a copy, or for the calls that prepare some.
+    #[cfg(target_os = "linux")]
+    appends: Mutex<Appends>,
 }
 
 impl OpenFile {
@@ -51,6 +57,8 @@ impl OpenFile {
             writes: AtomicU64::new(0),
             writes_synced: AtomicU64::new(0),
             syncing: Mutex::new(()),
+            #[cfg(target_os = "linux")]
+            appends: Mutex::default(),
         }
     }
 
@@ -63,8 +71,21 @@ impl OpenFile {
         self.writes.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Writes what comes behind what was written before, if that needs no call of its own.
+    #[cfg(target_os = "linux")]
+    pub(super) fn append(&self, offset: u64, bytes: &[u8]) -> bool {
+        self.appends.lock().write(&self.descriptor, offset, bytes)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn append(&self, _offset: u64, _bytes: &[u8]) -> bool {
+        false
+    }
+
     /// Keeps other syncs of this descriptor out.
     pub(super) fn lock_syncing(&self) -> MutexGuard<'_, ()> {
+        #[cfg(target_os = "linux")]
+        self.appends.lock().reset();
         self.syncing.lock()
     }
 

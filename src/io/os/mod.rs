@@ -8,6 +8,7 @@
 //! - `readers`: several reads in flight, by a `ring` of the kernel's or a `pool` of threads.
 //! - `system`: where unixes differ.
 //! - `env`: threads, clock, randomness. `memory`: mapped regions. `map`: mapped files, for the lab.
+//! - `window`: the end of a log, mapped.
 
 mod env;
 mod files;
@@ -20,6 +21,8 @@ mod readers;
 mod ring;
 mod storage;
 mod system;
+#[cfg(target_os = "linux")]
+mod window;
 
 use std::path::Path;
 
@@ -31,21 +34,16 @@ use super::env::Env;
 pub(crate) use env::{OsClock, OsRandom, OsThreads};
 pub(crate) use memory::OsMemory;
 pub(crate) use readers::ReadWith;
-pub(crate) use storage::{DirectIo, OsStorage};
+pub(crate) use storage::{DirectIo, FileUse, OsStorage};
 
 impl Env {
     /// The environment of a store in the directory `path`, which need not exist yet.
     ///
     /// # Errors
     /// `Io` if the system gives no randomness.
-    pub(crate) fn os(
-        path: &Path,
-        direct_io: DirectIo,
-        open_files_max: usize,
-        read_with: ReadWith,
-    ) -> Result<Env> {
+    pub(crate) fn os(path: &Path, files: FileUse) -> Result<Env> {
         Ok(Env {
-            storage: Arc::new(OsStorage::new(path, direct_io, open_files_max, read_with)),
+            storage: Arc::new(OsStorage::new(path, files)),
             threads: Arc::new(OsThreads::new()),
             clock: Arc::new(OsClock::new()),
             random: Arc::new(OsRandom::new()?),

@@ -188,7 +188,7 @@ impl fmt::Debug for Readers {
 mod tests {
     use super::super::super::reader::{Completed, Request, Target};
     use super::super::super::storage::Storage;
-    use super::super::storage::DirectIo;
+    use super::super::storage::{DirectIo, FileUse};
     use super::*;
     use crate::base::id::{FileKind, FileName};
 
@@ -207,7 +207,8 @@ mod tests {
         const WHY: &str = "the kernel refuses io_uring: Operation not permitted (os error 1)";
         for (asked, kind) in [(ReadWith::Auto, ReaderKind::Pool), (ReadWith::Ring, ReaderKind::Plain)] {
             let parent = tempfile::tempdir().expect("makes");
-            let storage = OsStorage::new(&parent.path().join("store"), DirectIo::Off, 16, asked);
+            let storage =
+                OsStorage::new(&parent.path().join("store"), FileUse::new(DirectIo::Off, 16, asked));
             storage.readers.refused.set(WHY.to_owned()).expect("nobody has asked yet");
             let (storage, table) = (Arc::new(storage), FileName::new(FileKind::Table, 1));
             storage.create_directory().expect("makes");

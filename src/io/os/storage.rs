@@ -58,6 +58,23 @@ pub(crate) enum DirectIo {
     WhereSupported,
 }
 
+/// How files are opened, read and written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileUse {
+    pub(crate) direct_io: DirectIo,
+    pub(crate) open_files_max: usize,
+    pub(crate) read_with: ReadWith,
+    /// Short writes to logs go through a mapping, where that is possible.
+    pub(crate) maps_logs: bool,
+}
+
+impl FileUse {
+    /// As a store does by default, but for these.
+    pub(crate) fn new(direct_io: DirectIo, open_files_max: usize, read_with: ReadWith) -> FileUse {
+        FileUse { direct_io, open_files_max, read_with, maps_logs: true }
+    }
+}
+
 #[derive(Default, Debug)]
 pub(super) struct Counters {
     pub(super) reads: AtomicU64,
@@ -75,6 +92,7 @@ pub(crate) struct OsStorage {
     /// Holds the lock while it is open.
     lock: Mutex<Option<OwnedFd>>,
     files: FileTable,
+    maps_logs: bool,
     /// One of [`DIRECT_ALIGNMENTS`].
     direct_alignment: AtomicU32,
     /// Files whose sync has failed, with why.
@@ -88,25 +106,21 @@ pub(crate) struct OsStorage {
 }
 
 impl OsStorage {
-    pub(crate) fn new(
-        path: &Path,
-        direct_io: DirectIo,
-        open_files_max: usize,
-        read_with: ReadWith,
-    ) -> OsStorage {
-        let is_direct = direct_io == DirectIo::WhereSupported && cfg!(target_os = "linux");
+    pub(crate) fn new(path: &Path, how: FileUse) -> OsStorage {
+        let is_direct = how.direct_io == DirectIo::WhereSupported && cfg!(target_os = "linux");
         OsStorage {
             path: path.to_owned(),
             directory: Mutex::new(None),
             lock: Mutex::new(None),
-            files: FileTable::new(open_files_max),
+            files: FileTable::new(how.open_files_max),
+            maps_logs: how.maps_logs,
             direct_alignment: AtomicU32::new(if is_direct { DIRECT_ALIGNMENTS[0] } else { 0 }),
             poisoned: Mutex::default(),
             directory_poisoned: Mutex::new(None),
             is_parent_synced: AtomicBool::new(false),
             boot_id: OnceLock::new(),
             counters: Counters::default(),
-            readers: Readers::new(read_with),
+            readers: Readers::new(how.read_with),
         }
     }
 
@@ -373,7 +387,9 @@ impl Storage for OsStorage {
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {
         check_range("write", file, offset, bytes.len())?;
         let open = self.open(file, Access::Write)?;
-        let mut done_bytes = 0;
+        // Logs are written a record at a time.
+        let is_done = self.maps_logs && file.kind == FileKind::Log && open.append(offset, bytes);
+        let mut done_bytes = if is_done { bytes.len() } else { 0 };
         let mut written = Ok(());
         while done_bytes < bytes.len() {
             let (rest, at) = (&bytes[done_bytes..], offset + done_bytes as u64);
@@ -445,7 +461,7 @@ impl Storage for OsStorage {
     fn beside(&self, path: &Path) -> Result<Arc<dyn Storage>> {
         let is_direct = self.direct_alignment.load(Ordering::Relaxed) > 0;
         let direct_io = if is_direct { DirectIo::WhereSupported } else { DirectIo::Off };
-        Ok(Arc::new(OsStorage::new(path, direct_io, BESIDE_FILES_COUNT, ReadWith::Plain)))
+        Ok(Arc::new(OsStorage::new(path, FileUse::new(direct_io, BESIDE_FILES_COUNT, ReadWith::Plain))))
     }
 
     fn link(&self, file: FileName, path: &Path) -> Result<bool> {

@@ -7,7 +7,7 @@ use crate::base::sync::Event;
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::env::Env;
-use crate::io::os::{DirectIo, ReadWith};
+use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::memtable::{Inserter, generation};
 use crate::table::{Discarded, Table, TableFile, TableStream};
 
@@ -37,7 +37,7 @@ struct Files {
 impl Files {
     fn new(number: u64) -> Files {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let env = Env::os(&directory.path().join("store"), DirectIo::Off, 64, ReadWith::Auto)
+        let env = Env::os(&directory.path().join("store"), FileUse::new(DirectIo::Off, 64, ReadWith::Auto))
             .expect("an environment");
         env.storage.create_directory().expect("a new directory");
         Files { _directory: directory, storage: env.storage, sequence: 0, number }

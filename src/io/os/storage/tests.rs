@@ -12,7 +12,8 @@ struct Place {
 
 fn place(direct_io: DirectIo, open_files_max: usize) -> Place {
     let parent = tempfile::tempdir().unwrap();
-    let storage = OsStorage::new(&parent.path().join("store"), direct_io, open_files_max, ReadWith::Auto);
+    let storage =
+        OsStorage::new(&parent.path().join("store"), FileUse::new(direct_io, open_files_max, ReadWith::Auto));
     assert!(storage.create_directory().unwrap());
     Place { storage, parent }
 }
@@ -125,10 +126,11 @@ fn what_is_no_file_is_refused() {
         assert!(storage.write(file, 0, &[0]).is_err());
     }
     storage.create(table(2)).unwrap();
-    let file = OsStorage::new(&place.path(&table(2).to_string()), DirectIo::Off, 16, ReadWith::Auto);
+    let file =
+        OsStorage::new(&place.path(&table(2).to_string()), FileUse::new(DirectIo::Off, 16, ReadWith::Auto));
     assert!(matches!(file.create_directory(), Err(Error::Foreign { .. })));
     assert!(matches!(file.exists(), Err(Error::Foreign { .. })));
-    let nowhere = OsStorage::new(&place.path("no/such"), DirectIo::Off, 16, ReadWith::Auto);
+    let nowhere = OsStorage::new(&place.path("no/such"), FileUse::new(DirectIo::Off, 16, ReadWith::Auto));
     assert!(matches!(nowhere.create_directory(), Err(Error::Io { .. })));
 }
 
@@ -226,7 +228,8 @@ fn direct_reads_are_given_up_step_by_step() {
 #[test]
 fn an_environment_is_made() {
     let parent = tempfile::tempdir().unwrap();
-    let env = crate::io::env::Env::os(parent.path(), DirectIo::Off, 16, ReadWith::Auto).unwrap();
+    let env =
+        crate::io::env::Env::os(parent.path(), FileUse::new(DirectIo::Off, 16, ReadWith::Auto)).unwrap();
     assert!(env.storage.exists().unwrap());
     assert_ne!(env.random.u64(), env.random.u64());
     assert!(env.clock.now_ns() <= env.clock.now_ns());
