@@ -151,7 +151,8 @@ settings! { StoreSettings, "Settings of one open store.":
 
 settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.":
     table_bytes 1 = 64 << 20, 64 << 10, 1 << 30,
-        "Largest table file that a merge writes. Larger: fewer files. Smaller: merges in smaller steps.";
+        "About the largest table file that a merge writes: a quarter more at most. Larger: fewer files. \
+         Smaller: merges in smaller steps.";
     size_ratio 2 = 8, 2, 64,
         "How many times larger each level is than the one above. \
          Larger: fewer levels to read, more rewriting.";

@@ -43,7 +43,7 @@ const BLOCK_BYTES: u64 = 64;
 const PAGE_BYTES: u64 = 4096;
 /// However little memory there is, a table is not ended for less.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
-/// An output table overlaps at most about this many tables' bytes of the level below it.
+/// An output table overlaps at most about this many tables' bytes of the run it is cut like.
 const NEXT_TABLES_MAX: u64 = 10;
 
 /// Gives out numbers and uids for new table files.

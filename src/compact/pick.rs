@@ -97,11 +97,7 @@ pub(crate) struct Pressure {
 /// The work that is due, or `None` if the tree is settled.
 pub(crate) fn pick(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick> {
     let shape = Shape::new(tree, settings);
-    let due = (0..tree.levels.len()).rev().map(|level| (shape.score_permille(level), level)).max_by_key(
-        // The last of equal ones wins, and that is the shallowest.
-        |(score, _)| *score,
-    );
-    let due = due.filter(|(score, _)| *score >= 1000).map(|(_, level)| level);
+    let due = shape.due();
     if due == Some(0) {
         return Some(shape.deepen().unwrap_or_else(|| shape.merge_level0()));
     }
@@ -112,6 +108,16 @@ pub(crate) fn pick(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick
         Some(level) => Some(shape.relieve(level)),
         None => shape.sweep(|table, _| table.is_mostly_tombstones()),
     }
+}
+
+/// Whether [`pick`] would give any, for less.
+pub(crate) fn is_due(tree: &TreeShape<'_>, settings: &PickSettings) -> bool {
+    let shape = Shape::new(tree, settings);
+    let is_swept =
+        |table: &TableShape<'_>, level: usize| table.is_mostly_tombstones() || shape.is_overdue(table, level);
+    let levels = || tree.levels.iter().enumerate();
+    shape.due().is_some()
+        || levels().any(|(level, runs)| runs.iter().flatten().any(|table| is_swept(table, level)))
 }
 
 /// The next step towards one run without tombstones in the last level, for everything that was written up to
@@ -131,7 +137,7 @@ pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, target: S
         return Some(shape.merge_level0());
     }
     // Level 0 must not grow for ever meanwhile.
-    if shape.score_permille(0) >= LEVEL0_URGENT_PERMILLE {
+    if shape.level0_permille() >= LEVEL0_URGENT_PERMILLE {
         return Some(shape.merge_level0());
     }
     if level < shape.last_level {
@@ -148,6 +154,8 @@ const TREE_PARTS: u64 = 3;
 /// By how much a later part of a level has to be better than an earlier one, so that chance does not choose,
 /// and parts follow one another.
 const CLEARLY_MORE_PERMILLE: u64 = 125;
+/// Windows of a level that are looked at, at most.
+const PART_STARTS_MAX: usize = 32;
 /// Level 0 goes before a full merge of what is below it from here on.
 const LEVEL0_URGENT_PERMILLE: u64 = 3000;
 
@@ -167,16 +175,27 @@ pub(crate) fn pressure(tree: &TreeShape<'_>, settings: &PickSettings) -> Pressur
 }
 
 impl Shape<'_, '_> {
+    /// The level that is due most; of equal ones the shallowest.
+    fn due(&self) -> Option<usize> {
+        let levels = (0..self.tree.levels.len()).rev();
+        let most = levels.map(|level| (self.score_permille(level), level)).max_by_key(|(score, _)| *score);
+        most.filter(|(score, _)| *score >= 1000).map(|(_, level)| level)
+    }
+
     /// Moves a last level of one run down when a level above it would not be too small for what level 0
     /// brings.
     fn deepen(&self) -> Option<Pick> {
         let is_one_run = self.runs(self.last_level).len() == 1;
-        let has_tombstones = self.newest(self.last_level).iter().any(|table| table.tombstones > 0);
-        if self.last_level == 0 || self.last_level + 1 >= LEVELS_MAX || !is_one_run || has_tombstones {
+        if self.last_level == 0 || self.last_level + 1 >= LEVELS_MAX || !is_one_run {
             return None;
         }
         if self.share(self.last_level).saturating_mul(self.runs_above() as u64) <= self.brought_bytes() {
             return None;
+        }
+        // A table that may lose tombstones is rewritten before.
+        if let Some(index) = self.newest(self.last_level).iter().position(|table| table.tombstones > 0) {
+            let part = self.with_older_runs(self.last_level, 0, index..index + 1);
+            return Some(self.merge_within(self.last_level, part));
         }
         let all = self.whole(self.last_level);
         Some(self.make(Work::Move, all, self.last_level + 1, OutputRun::New))
@@ -192,7 +211,9 @@ impl Shape<'_, '_> {
         }
         if output_level == self.last_level && self.runs(output_level).len() > 1 {
             // Where runs are to become one, that is done once what comes from above is among them.
-            return self.make(Work::Merge, self.whole(0), output_level, OutputRun::New);
+            let all = self.whole(0);
+            let output_run = self.joined(&all, output_level);
+            return self.make(Work::Merge, all, output_level, output_run);
         }
         self.down(self.whole(0), output_level)
     }
@@ -249,14 +270,16 @@ impl Shape<'_, '_> {
             return self.with_older_runs(level, 0, 0..tables);
         }
         let mut best: Option<(u64, Vec<Part>)> = None;
-        let mut end = 0;
-        for start in 0..tables {
-            end = end.max(start + 1);
-            let mut parts = self.with_older_runs(level, 0, start..end);
-            while self.part_bytes(&parts) < enough_bytes && end < tables {
-                end += 1;
-                parts = self.with_older_runs(level, 0, start..end);
+        for start in (0..tables).step_by(tables.div_ceil(PART_STARTS_MAX)) {
+            // The first end with enough.
+            let (mut end, mut most) = (start + 1, tables);
+            while end < most {
+                let middle = usize::midpoint(end, most);
+                let has_enough =
+                    self.part_bytes(&self.with_older_runs(level, 0, start..middle)) >= enough_bytes;
+                if has_enough { most = middle } else { end = middle + 1 }
             }
+            let parts = self.with_older_runs(level, 0, start..end);
             let between = parts.iter().filter(|part| part.run > 0 && part.run < oldest);
             let between_bytes: u64 = between.map(|part| run_bytes(self.tables(part))).sum();
             let permille = between_bytes * 1000 / self.part_bytes(&parts).max(1);
@@ -355,6 +378,7 @@ impl Shape<'_, '_> {
     /// Takes one table to the next level, with what must go with it.
     fn push_table(&self, level: usize, run: usize, index: usize) -> Pick {
         if self.runs_allowed(level + 1) > 1 {
+            // As one run, where tables would become many.
             return self.push(self.whole(level), level);
         }
         if self.can_move(level, run, &self.runs(level)[run][index]) {

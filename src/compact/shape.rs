@@ -76,7 +76,7 @@ pub(crate) struct PickSettings {
     pub(crate) runs_in_last_level: usize,
     /// Runs of level 0 that make it due.
     pub(crate) level0_runs: usize,
-    /// Largest table that a merge writes.
+    /// About the largest table that a merge writes.
     pub(crate) table_bytes: u64,
     /// The least that level 0 is taken to bring at once: below it, fixed costs of files count for more than
     /// rewriting.
@@ -208,12 +208,13 @@ impl<'t, 'a> Shape<'t, 'a> {
     pub(super) fn score_permille(&self, level: usize) -> u64 {
         let runs = self.runs(level).len() as u64;
         if level == 0 {
-            let score = runs * 1000 / self.settings.level0_runs as u64;
+            let score = self.level0_permille();
             // Cheap while runs of the last level are to become one, and dear after that: what is due joins
-            // them, unless they are many by now.
+            // them, where no level lies between and they are not many by now.
             let last_runs = self.runs(self.last_level).len() as u64;
+            let is_next = (1..self.last_level).all(|level| self.runs(level).is_empty());
             let is_before = self.is_last_leveled() && (2..self.settings.size_ratio).contains(&last_runs);
-            let score = if score >= 1000 && is_before { u64::MAX } else { score };
+            let score = if score >= 1000 && is_before && is_next { u64::MAX } else { score };
             return if self.is_space_short() { score.max(1000) } else { score };
         }
         let allowed = self.runs_allowed(level) as u64;
@@ -224,6 +225,11 @@ impl<'t, 'a> Shape<'t, 'a> {
         }
         let permille = u128::from(bytes) * 1000 / u128::from(capacity.max(1));
         u64::try_from(permille).unwrap_or(u64::MAX).max(by_runs)
+    }
+
+    /// Runs of level 0, in thousandths of those that make it due.
+    pub(super) fn level0_permille(&self) -> u64 {
+        self.runs(0).len() as u64 * 1000 / self.settings.level0_runs as u64
     }
 
     /// Whether the levels above the last hold too much of what is perhaps overwritten, and level 0 can help.
@@ -275,10 +281,10 @@ impl<'t, 'a> Shape<'t, 'a> {
 
     /// Least and greatest key of some parts.
     pub(super) fn bounds(&self, parts: &[Part]) -> (&'t [u8], &'t [u8]) {
-        let tables = || parts.iter().flat_map(|part| self.tables(part));
-        let min = tables().map(|table| table.min).min().expect("a pick has inputs");
-        let max = tables().map(|table| table.max).max().expect("a pick has inputs");
-        (min, max)
+        let tables = || parts.iter().map(|part| self.tables(part));
+        let min = tables().filter_map(|tables| tables.first()).map(|table| table.min).min();
+        let max = tables().filter_map(|tables| tables.last()).map(|table| table.max).max();
+        (min.expect("a pick has inputs"), max.expect("a pick has inputs"))
     }
 
     /// Bytes of some parts.

@@ -226,9 +226,9 @@ fn choose(store: &Store) -> Option<(Arc<Tree>, Due)> {
         Arc::clone(&store.views.load(&pin).get().version)
     };
     let mut best: Option<((bool, u64), Arc<Tree>, Due)> = None;
-    for tree in version.trees() {
+    for tree in version.trees().filter(|tree| !store.work.is_merging(tree.id)) {
         let Some((weight, due)) = due(store, tree, full_targets.get(&tree.id).copied()) else { continue };
-        if !store.work.is_merging(tree.id) && best.as_ref().is_none_or(|(most, ..)| weight > *most) {
+        if best.as_ref().is_none_or(|(most, ..)| weight > *most) {
             best = Some((weight, Arc::clone(tree), due));
         }
     }
@@ -374,9 +374,7 @@ impl Store {
         let pin = self.epoch.pin();
         self.views.load(&pin).get().version.trees().any(|tree| {
             let settings = self.pick_settings(tree.id);
-            settings.is_some_and(|settings| {
-                !unseen(tree).is_empty() || pick::pick(&shape(tree), &settings).is_some()
-            })
+            settings.is_some_and(|settings| !unseen(tree).is_empty() || pick::is_due(&shape(tree), &settings))
         })
     }
 }

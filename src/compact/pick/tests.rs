@@ -1,7 +1,8 @@
 //! Each rule by a small tree.
-//! Whole lives of trees are in `life`.
+//! Whole lives of trees are in `life`, and what comes amid merges in `load`.
 
 mod life;
+mod load;
 
 use std::ops::Range;
 

@@ -185,7 +185,7 @@ impl<'s> Publish<'s> {
         let tree = self.store.views.load(&pin).get().version.tree(id);
         let is_due = |tree: &Tree| {
             let settings = self.store.pick_settings(id);
-            settings.is_some_and(|settings| pick::pick(&shape(tree), &settings).is_some())
+            settings.is_some_and(|settings| pick::is_due(&shape(tree), &settings))
         };
         self.store.work.error_of(Kind::Merge(id)).is_none()
             && tree.is_some_and(|tree| tree.runs().count() > RUNS_COUNT_MAX && is_due(tree))

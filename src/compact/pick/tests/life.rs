@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::super::super::bounds::Cuts;
 use super::super::super::shape::space_limit;
 use super::*;
 
 /// A table's items; tombstones are `None`. The value is the number of the write.
-type Items = BTreeMap<Vec<u8>, Option<u64>>;
+pub(super) type Items = BTreeMap<Vec<u8>, Option<u64>>;
 
-const ITEM_BYTES: u64 = 10;
+pub(super) const ITEM_BYTES: u64 = 10;
 
 fn shape_of(items: &Items) -> TableShape<'_> {
     TableShape {
@@ -26,19 +27,19 @@ fn shape_of(items: &Items) -> TableShape<'_> {
 }
 
 /// A tree with its items, and a model of what it should hold. Runs newest first.
-struct Life {
-    levels: Vec<Vec<Vec<Items>>>,
-    model: BTreeMap<Vec<u8>, u64>,
-    settings: PickSettings,
-    writes: u64,
+pub(super) struct Life {
+    pub(super) levels: Vec<Vec<Vec<Items>>>,
+    pub(super) model: BTreeMap<Vec<u8>, u64>,
+    pub(super) settings: PickSettings,
+    pub(super) writes: u64,
 }
 
 impl Life {
-    fn new(settings: PickSettings) -> Life {
+    pub(super) fn new(settings: PickSettings) -> Life {
         Life { levels: vec![Vec::new()], model: BTreeMap::new(), settings, writes: 0 }
     }
 
-    fn flush(&mut self, keys: &[(u16, bool)]) {
+    pub(super) fn flush(&mut self, keys: &[(u16, bool)]) {
         let mut run = Items::new();
         for (key, is_delete) in keys {
             self.writes += 1;
@@ -56,12 +57,12 @@ impl Life {
         }
     }
 
-    fn shape(&self) -> TreeShape<'_> {
+    pub(super) fn shape(&self) -> TreeShape<'_> {
         let run = |run| <[Items]>::iter(Vec::as_slice(run)).map(shape_of).collect();
         TreeShape { levels: self.levels.iter().map(|runs| runs.iter().map(run).collect()).collect() }
     }
 
-    fn apply(&mut self, pick: &Pick) {
+    pub(super) fn apply(&mut self, pick: &Pick) {
         let older: Vec<(Vec<u8>, Vec<u8>)> = {
             let shape = self.shape();
             let bounds = |place: &Place| {
@@ -69,6 +70,12 @@ impl Life {
                 (table.min.to_vec(), table.max.to_vec())
             };
             pick.older.iter().map(bounds).collect()
+        };
+        let next: Vec<(Vec<u8>, u64)> = {
+            let shape = self.shape();
+            let table = |place: &Place| &shape.levels[place.level][place.run][place.index];
+            let next = pick.older.iter().filter(|place| (place.level, place.run) == pick.cut_like);
+            next.map(|place| (table(place).max.to_vec(), table(place).bytes)).collect()
         };
         if self.levels.len() <= pick.output_level {
             self.levels.resize_with(pick.output_level + 1, Vec::new);
@@ -79,7 +86,7 @@ impl Life {
         let taken: Vec<Vec<Items>> = pick.inputs.iter().map(take).collect();
         let made = match pick.work {
             Work::Move => taken.into_iter().flatten().collect(),
-            Work::Merge => merged(taken, &older, pick.table_bytes),
+            Work::Merge => merged(taken, &older, Cuts::new(next, pick.table_bytes, pick.table_bytes * 10)),
         };
         let output = &mut self.levels[pick.output_level];
         match pick.output_run {
@@ -96,8 +103,10 @@ impl Life {
 
     /// Invariants 1 and 2 of the module: runs are disjoint and ordered, and the newest version is found
     /// first.
-    fn check(&self) {
-        for run in self.shape().levels.iter().flatten() {
+    pub(super) fn check(&self) {
+        let shape = self.shape();
+        assert_eq!(is_due(&shape, &self.settings), pick(&shape, &self.settings).is_some());
+        for run in shape.levels.iter().flatten() {
             assert!(run.windows(2).all(|pair| pair[0].max < pair[1].min), "a run overlaps itself");
         }
         let mut found: BTreeMap<&[u8], Option<u64>> = BTreeMap::new();
@@ -112,7 +121,7 @@ impl Life {
     }
 
     /// Does what is due until nothing is; the bytes that merges wrote.
-    fn settle(&mut self, next: fn(&TreeShape<'_>, &PickSettings) -> Option<Pick>) -> u64 {
+    pub(super) fn settle(&mut self, next: fn(&TreeShape<'_>, &PickSettings) -> Option<Pick>) -> u64 {
         let mut written_bytes = 0;
         for _ in 0..20_000 {
             let Some(pick) = next(&self.shape(), &self.settings) else { return written_bytes };
@@ -130,7 +139,7 @@ impl Life {
     }
 
     /// Capacities and numbers of runs hold when nothing is due.
-    fn check_settled(&self) {
+    pub(super) fn check_settled(&self) {
         let tree = self.shape();
         let settings = &self.settings;
         assert_eq!(pressure(&tree, settings).debt_bytes, 0);
@@ -158,7 +167,7 @@ impl Life {
     }
 
     /// A full compaction leaves one run with exactly what is alive.
-    fn check_full(&self) {
+    pub(super) fn check_full(&self) {
         assert!(self.levels.iter().map(Vec::len).sum::<usize>() <= 1);
         assert!(self.levels[0].is_empty());
         let held: usize = self.levels.iter().flatten().flatten().map(BTreeMap::len).sum();
@@ -167,19 +176,25 @@ impl Life {
 }
 
 /// The newest version of each key of tables given newest first, cut into tables.
-fn merged(taken: Vec<Vec<Items>>, older: &[(Vec<u8>, Vec<u8>)], table_bytes: u64) -> Vec<Items> {
+fn merged(taken: Vec<Vec<Items>>, older: &[(Vec<u8>, Vec<u8>)], mut cuts: Cuts) -> Vec<Items> {
     let mut merged = Items::new();
     taken.into_iter().rev().flatten().for_each(|items| merged.extend(items));
     merged.retain(|key, value| value.is_some() || older.iter().any(|(min, max)| (min..=max).contains(&key)));
-    let mut merged = merged.into_iter().peekable();
-    let mut made = Vec::new();
-    while merged.peek().is_some() {
-        made.push(merged.by_ref().take((table_bytes / ITEM_BYTES).max(1) as usize).collect());
+    let mut made = vec![Items::new()];
+    for (key, value) in merged {
+        let last = made.last_mut().expect("there is one");
+        let bytes = last.len() as u64 * ITEM_BYTES;
+        if cuts.is_due(&key, (bytes > 0).then_some(bytes)) {
+            made.push(Items::from([(key, value)]));
+        } else {
+            last.insert(key, value);
+        }
     }
+    made.retain(|items| !items.is_empty());
     made
 }
 
-fn settings() -> impl Strategy<Value = PickSettings> {
+pub(super) fn settings() -> impl Strategy<Value = PickSettings> {
     let runs = || prop_oneof![Just(1usize), 1usize..7, Just(63)];
     let sizes = (2u64..6, 1usize..5, 2u64..20, 0u64..20);
     let all = (sizes, runs(), runs());

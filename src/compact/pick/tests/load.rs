@@ -1,0 +1,237 @@
+//! Trees that are never left alone: what comes between two picks, and loads that do not end.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::super::super::place::place;
+use super::life::{ITEM_BYTES, Items, Life, settings};
+use super::*;
+
+/// What may happen between picks.
+#[derive(Clone, Debug)]
+enum Event {
+    Flush(Vec<(u16, bool)>),
+    Picks(usize),
+    FullPicks(usize),
+    /// What merges are to leave.
+    Policy(usize),
+    Ingest(BTreeSet<u16>),
+    /// Tables that newer tombstones hide are dropped unread.
+    Drop,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let flush = (0u16..400, 1u16..400, 0usize..60, 0u8..4).prop_flat_map(|(start, width, count, deletes)| {
+        prop::collection::vec((start..start + width, (0u8..4).prop_map(move |n| n < deletes)), 0..count + 1)
+    });
+    let clear = (0u16..600, 1u16..200)
+        .prop_map(|(start, width)| (start..start + width).map(|key| (key, true)).collect::<Vec<_>>());
+    let ingest = (0u16..600, 1u16..200)
+        .prop_flat_map(|(start, width)| prop::collection::btree_set(start..start + width, 1..40));
+    let event = prop_oneof![
+        6 => flush.prop_map(Event::Flush),
+        1 => clear.prop_map(Event::Flush),
+        8 => (1usize..6).prop_map(Event::Picks),
+        1 => (1usize..6).prop_map(Event::FullPicks),
+        1 => (0usize..4).prop_map(Event::Policy),
+        1 => ingest.prop_map(Event::Ingest),
+        1 => Just(Event::Drop),
+    ];
+    prop::collection::vec(event, 1..120)
+}
+
+impl Life {
+    fn ingest(&mut self, keys: &BTreeSet<u16>) {
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.to_be_bytes().to_vec()).collect();
+        let tables: Vec<Items> = keys
+            .chunks(5)
+            .map(|keys| {
+                let mut put = |key: &Vec<u8>| {
+                    self.writes += 1;
+                    self.model.insert(key.clone(), self.writes);
+                    (key.clone(), Some(self.writes))
+                };
+                keys.iter().map(&mut put).collect()
+            })
+            .collect();
+        let bounds: Vec<(&[u8], &[u8])> =
+            keys.chunks(5).map(|keys| (&*keys[0], &*keys[keys.len() - 1])).collect();
+        let placed = place(&self.shape(), &bounds);
+        if self.levels.len() <= placed.level {
+            self.levels.resize_with(placed.level + 1, Vec::new);
+        }
+        for _ in 0..placed.lowered_count {
+            let run = self.levels[0].pop().expect("a run to lower");
+            self.levels[placed.level].insert(0, run);
+        }
+        let runs = &mut self.levels[placed.level];
+        match placed.run {
+            OutputRun::New => runs.insert(0, tables),
+            OutputRun::Into(run) => {
+                runs[run].extend(tables);
+                runs[run].sort_by(|one, two| one.first_key_value().cmp(&two.first_key_value()));
+            }
+        }
+    }
+
+    fn drop_hidden(&mut self) {
+        let mut newest = std::collections::BTreeMap::new();
+        for level in &mut self.levels {
+            for run in level.iter_mut() {
+                let above = newest.clone();
+                for (key, value) in run.iter().flatten() {
+                    newest.entry(key.clone()).or_insert(value.is_none());
+                }
+                run.retain(|table| !table.keys().all(|key| above.get(key) == Some(&true)));
+            }
+            level.retain(|run| !run.is_empty());
+        }
+    }
+
+    fn picks(&mut self, count: usize, next: fn(&TreeShape<'_>, &PickSettings) -> Option<Pick>) {
+        for _ in 0..count {
+            let Some(pick) = next(&self.shape(), &self.settings) else { return };
+            self.apply(&pick);
+            self.check();
+        }
+    }
+
+    /// What a pick writes.
+    fn cost(&self, pick: &Pick) -> u64 {
+        if pick.work == Work::Move {
+            return 0;
+        }
+        let inputs =
+            pick.inputs.iter().flat_map(|part| &self.levels[part.level][part.run][part.tables.clone()]);
+        inputs.map(|items| items.len() as u64 * ITEM_BYTES).sum()
+    }
+
+    /// Flushes random keys of many.
+    fn flush_some(&mut self, random: &mut u64, keys: u64) -> u64 {
+        let mut run = Items::new();
+        for _ in 0..200 {
+            *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.writes += 1;
+            run.insert(((*random >> 33) % keys).to_be_bytes().to_vec(), Some(self.writes));
+        }
+        let bytes = run.len() as u64 * ITEM_BYTES;
+        self.levels[0].insert(0, vec![run]);
+        bytes
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Whatever comes between two picks, and in whatever state of a level that is to become one run: runs are
+    /// disjoint, no key is lost or comes back, and picks end.
+    #[test]
+    fn trees_bear_what_comes_amid_merges(
+        settings in settings(),
+        other in settings(),
+        events in events(),
+    ) {
+        let mut life = Life::new(settings);
+        for event in events {
+            match event {
+                Event::Flush(keys) => life.flush(&keys),
+                Event::Picks(count) => life.picks(count, pick),
+                Event::FullPicks(count) => {
+                    life.picks(count, |tree, settings| pick_full(tree, settings, u64::MAX));
+                }
+                Event::Policy(index) => {
+                    let (above, in_last, level0_runs) = [
+                        (settings.runs_per_level, settings.runs_in_last_level, settings.level0_runs),
+                        (other.runs_per_level, other.runs_in_last_level, other.level0_runs),
+                        (63, 63, 8),
+                        (1, 1, 2),
+                    ][index];
+                    life.settings.runs_per_level = above;
+                    life.settings.runs_in_last_level = in_last;
+                    life.settings.level0_runs = level0_runs;
+                }
+                Event::Ingest(keys) => life.ingest(&keys),
+                Event::Drop => life.drop_hidden(),
+            }
+            life.check();
+        }
+        life.settle(pick);
+        life.check_settled();
+        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
+        life.check_full();
+    }
+}
+
+/// A tree that grew by runs, and is overwritten from then on without a pause, with merges that can do some
+/// times what is flushed: each level gets its turn, so that what is written for a byte does not rise with
+/// time, and neither does the number of runs. (Level 0 once went first for ever while the last level had two
+/// runs, into a level 1 that was never pushed down.)
+#[test]
+fn no_level_starves_under_load() {
+    let grows = PickSettings {
+        size_ratio: 8,
+        runs_per_level: 63,
+        runs_in_last_level: 63,
+        level0_runs: 8,
+        table_bytes: 6400,
+        base_level_bytes: 4000,
+        ..SETTINGS
+    };
+    let rewritten = PickSettings { runs_per_level: 1, runs_in_last_level: 1, level0_runs: 4, ..grows };
+    for (rate, flushes) in [(4, 150), (4, 600), (8, 600), (8, 607)] {
+        let (mut life, mut random) = (Life::new(grows), 7);
+        for _ in 0..flushes {
+            life.flush_some(&mut random, 1 << 16);
+            life.settle_unchecked();
+        }
+        life.settings = rewritten;
+        let (mut left, mut flushed, mut written) = (0i64, [0; 3], [0; 3]);
+        for turn in 0..900 {
+            let bytes = life.flush_some(&mut random, 1 << 16);
+            flushed[turn / 300] += bytes;
+            left = left.min(0) + (bytes * rate) as i64;
+            while left > 0 || life.levels[0].len() >= 12 {
+                let Some(pick) = pick(&life.shape(), &life.settings) else { break };
+                let cost = life.cost(&pick);
+                left -= cost as i64;
+                written[turn / 300] += cost;
+                life.apply(&pick);
+            }
+            let runs: usize = life.levels[1..].iter().map(Vec::len).sum();
+            assert!(runs <= 20, "{runs} runs after {turn} flushes");
+        }
+        let times = [0, 1, 2].map(|third| written[third] as f64 / flushed[third] as f64);
+        println!("merges {rate} times as fast, after {flushes} flushes: {times:.1?} times written");
+        assert!(times[2] <= 14.0 && times[2] < times[1] * 1.2, "{times:?} times written");
+    }
+}
+
+impl Life {
+    fn settle_unchecked(&mut self) {
+        while let Some(pick) = pick(&self.shape(), &self.settings) {
+            self.apply(&pick);
+        }
+    }
+}
+
+/// A pick looks at few windows however many tables there are.
+#[test]
+fn large_levels_are_picked_from() {
+    let keys: Vec<Vec<u8>> = (0..200_000u32).map(|key| key.to_be_bytes().to_vec()).collect();
+    let shape = |pair: &'_ [Vec<u8>]| -> (usize, usize) {
+        let first = u32::from_be_bytes(pair[0].as_slice().try_into().expect("four bytes")) as usize;
+        (first, first + 1)
+    };
+    let run = || -> Vec<TableShape<'_>> {
+        keys.chunks(2)
+            .map(|pair| {
+                let (first, last) = shape(pair);
+                TableShape { min: &keys[first], max: &keys[last], ..table("a", "b", 64 << 20) }
+            })
+            .collect()
+    };
+    let tree = TreeShape { levels: vec![Vec::new(), (0..4).map(|_| run()).collect()] };
+    let found = pick(&tree, &SETTINGS).expect("four runs where one may be");
+    assert_eq!(found.inputs.iter().map(|part| part.tables.clone()).collect::<Vec<_>>(), vec![0..33_334; 4]);
+}
