@@ -107,6 +107,7 @@ fn plays_its_role() {
         "forker" => openers::forker(&data),
         "on read only" => openers::on_read_only(&data),
         "calls until killed" => linear::child(&data),
+        "ended" => kills::power::ended(&data),
         "power cuts" => kills::power::machine(&data),
         _ => panic!("no role {role:?}"),
     }

@@ -36,7 +36,11 @@ struct Disk<'d> {
 
 impl Disk<'_> {
     fn mount(&self) -> bool {
-        does("mount", &["-t", "ext4", "-o", "loop", self.image, self.mounted])
+        self.mount_with("loop")
+    }
+
+    fn mount_with(&self, options: &str) -> bool {
+        does("mount", &["-t", "ext4", "-o", options, self.image, self.mounted])
     }
 
     /// Nothing more reaches the device.
@@ -105,4 +109,54 @@ fn power_cuts_lose_nothing_synced() {
         return;
     }
     assert!(output.status.success(), "{complaint}");
+}
+
+/// The process with the namespace, and with the store.
+pub(crate) fn ended(data: &Path) {
+    fs::create_dir(data).unwrap();
+    let at = |name: &str| data.join(name).into_os_string().into_string().unwrap();
+    let (memory, mounted) = (at("memory"), at("disk"));
+    fs::create_dir(&memory).unwrap();
+    fs::create_dir(&mounted).unwrap();
+    if !does("mount", &["-t", "tmpfs", "tmpfs", &memory]) {
+        println!("{SKIPPED} this machine lets nobody mount");
+        return;
+    }
+    let image = format!("{memory}/image");
+    let disk = Disk { image: &image, mounted: &mounted };
+    for options in ["loop", "loop,nodelalloc", "loop,data=journal"] {
+        File::create(&image).and_then(|file| file.set_len(DISK_BYTES)).unwrap();
+        if !does("mkfs.ext4", &["-q", "-F", &image]) || !disk.mount_with(options) {
+            println!("{SKIPPED} {options} cannot be mounted");
+            continue;
+        }
+        let path = Path::new(&mounted).join("store");
+        let db = trine::Db::builder(&path).memory_bytes(32 << 20).open().unwrap();
+        let space = db.ordered("space").open().unwrap();
+        // So much that the end of the log is mapped.
+        let put = |from: u32| (from..from + 9000).map(|key| space.put(key.to_be_bytes(), [7; 50])).collect();
+        let done: Vec<_> = put(0);
+        assert!(done.iter().all(Result::is_ok));
+        // As the kernel does in its own time: what was written is clean then, and the next store is a fault.
+        for entry in fs::read_dir(&path).unwrap() {
+            File::open(entry.unwrap().path()).unwrap().sync_data().unwrap();
+        }
+        disk.cut().unwrap();
+        let _: Vec<trine::Result<()>> = put(9000);
+        assert_eq!(space.get(5u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 50][..]), "reads go on");
+        drop(space);
+        // It may fail, as what it would write has no place.
+        let _ = db.close();
+        assert!(does("umount", &[&mounted]), "nobody uses it");
+    }
+}
+
+/// A file system that ends below an open store is an error to who writes, and no signal.
+#[test]
+fn a_file_system_that_ends_ends_no_process() {
+    let scratch = Scratch::new();
+    let output = child::run(&["unshare", "--mount"], "ended", &scratch.data());
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success() || complaint.contains("unshare"), "{}: {complaint}", output.status);
 }

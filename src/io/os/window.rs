@@ -3,29 +3,32 @@
 //! What is copied into them is in the page cache at once, like what a call writes, and so outlives the
 //! process. `storage` uses it for logs, and is its only user.
 //!
-//! A mapping can turn a failure into a signal that ends the process. This one does not:
-//! 1. Its pages were made writable by a call, which fails where a write would, and are locked in memory: no
-//!    store into them reads from the device.
-//! 2. After pages were written back, the next store into one asks the file system again. So it is done on
-//!    ext4 alone, which then allocates nothing and has nothing that may fail: the blocks are there.
+//! 1. A copy that is cut short, by the end of the process, leaves a first part of it, as a call does.
+//! 2. A store into the mapping cannot fail, which would be a signal and end the process. Its pages were made
+//!    writable by a call, which fails where a write would, and are locked in memory, so that none is read
+//!    from the device again. Once they were written back, the next store into one asks the file system: so it
+//!    is done where that then has its blocks and changes nothing else. That is ext4, without a journal of
+//!    data.
+//! 3. Pages are made writable, and so written by the next sync, where many writes are expected before one.
 //!
-//! What is refused is left to calls, which say why if they fail too. A file that another process cuts short
-//! would be a signal all the same; nobody but the store changes its files.
+//! What is refused is left to calls, which say why if they fail too. Someone else who cuts the file short, or
+//! makes it immutable, while it is mapped would be a signal all the same.
 
 #![expect(unsafe_code, reason = "maps a file, and copies into the mapping")]
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock_with, mmap, munmap};
 
-/// Mapped at once, in bytes: each page is made writable once, each window has four calls.
-pub(super) const WINDOW_BYTES: u64 = 256 << 10;
-/// A multiple of every page size in use.
-const PAGE_BYTES_MAX: u64 = 64 << 10;
-/// Writes behind each other after which more are expected.
-pub(super) const IN_A_ROW_MIN: u32 = 8;
+/// Mapped at once, in bytes: four calls and a fault a page, for so many.
+const WINDOW_BYTES: u64 = 256 << 10;
+/// Bytes written behind each other, without a sync, after which more are expected: as many as are then
+/// mapped, or this part of a file that is short. Nothing is asked of the system for fewer than the least.
+const ROW_PART: u64 = 4;
+const ROW_BYTES_LEAST: u64 = 4 << 10;
 /// Longer writes are worth a call.
 const WRITE_BYTES_MAX: u64 = 16 << 10;
 /// What `statfs` says of ext4, and of its predecessors.
@@ -36,34 +39,40 @@ const EXT4_MAGIC: u16 = 0xef53;
 pub(super) struct Appends {
     /// Where the last write ended.
     next: u64,
-    in_a_row: u32,
+    /// Bytes of the last writes that lie behind each other.
+    row_bytes: u64,
     window: Option<Window>,
-    is_refused: bool,
+    /// The file's, if it was asked for since the last sync; 0 if it cannot be mapped, or was refused.
+    length: Option<u64>,
 }
 
 impl Appends {
-    /// Writes, if that needs no call, or one for many writes; `false`: nothing was written.
+    /// Writes, if that needs no call, or some for many writes; `false`: nothing was written.
     pub(super) fn write(&mut self, file: &OwnedFd, offset: u64, bytes: &[u8]) -> bool {
-        let is_next = offset == self.next;
-        self.next = offset.saturating_add(bytes.len() as u64);
+        let length = bytes.len() as u64;
+        self.row_bytes = if offset == self.next { self.row_bytes.saturating_add(length) } else { length };
+        self.next = offset.saturating_add(length);
         if self.window.as_mut().is_some_and(|window| window.write(offset, bytes)) {
             return true;
         }
-        self.in_a_row = if is_next { self.in_a_row.saturating_add(1) } else { 0 };
-        if self.in_a_row < IN_A_ROW_MIN || self.is_refused || bytes.len() as u64 > WRITE_BYTES_MAX {
+        if self.row_bytes < ROW_BYTES_LEAST || length > WRITE_BYTES_MAX {
+            return false;
+        }
+        let file_bytes = *self.length.get_or_insert_with(|| mappable_bytes(file).unwrap_or(0));
+        if self.row_bytes < row_bytes_min(file_bytes) || offset >= file_bytes {
             return false;
         }
         self.window = None;
-        let window = Window::new(file, offset);
-        self.is_refused = window.is_err();
-        self.window = window.unwrap_or(None);
-        self.window.as_mut().is_some_and(|window| window.write(offset, bytes))
+        let Ok(window) = Window::new(file, offset, file_bytes) else {
+            self.length = Some(0);
+            return false;
+        };
+        self.window.insert(window).write(offset, bytes)
     }
 
-    /// Forgets what it has seen: before a sync, after which every page would have to be made writable anew.
+    /// Forgets what it has seen: before a sync.
     pub(super) fn reset(&mut self) {
-        self.in_a_row = 0;
-        self.window = None;
+        *self = Appends { next: self.next, ..Appends::default() };
     }
 }
 
@@ -79,28 +88,22 @@ struct Window {
 unsafe impl Send for Window {}
 
 impl Window {
-    /// Maps what follows `offset`; `None` at the end of the file.
-    fn new(file: &OwnedFd, offset: u64) -> rustix::io::Result<Option<Window>> {
-        if !allocates_once(file)? {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let length = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
-        let offset = offset - offset % PAGE_BYTES_MAX;
-        let bytes = WINDOW_BYTES.min(length.saturating_sub(offset));
+    /// Maps what follows `offset`, which lies in the file.
+    fn new(file: &OwnedFd, offset: u64, file_bytes: u64) -> rustix::io::Result<Window> {
+        let offset = offset - offset % rustix::param::page_size() as u64;
+        let bytes = WINDOW_BYTES.min(file_bytes - offset);
         let Ok(size) = usize::try_from(bytes) else { return Err(Errno::NOMEM) };
-        if size == 0 {
-            return Ok(None);
-        }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is asked for, so no mapping of anybody is replaced.
         let start = unsafe { mmap(std::ptr::null_mut(), size, access, MapFlags::SHARED, file, offset)? };
         let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
         let window = Window { start, offset, bytes };
+        // Locked before they are there: none can go in between.
         // SAFETY: the range is the mapping just made, and this changes no content.
-        unsafe { madvise(start.as_ptr().cast(), size, Advice::LinuxPopulateWrite)? };
+        unsafe { mlock_with(start.as_ptr().cast(), size, MlockFlags::ONFAULT)? };
         // SAFETY: as above.
-        unsafe { mlock(start.as_ptr().cast(), size)? };
-        Ok(Some(window))
+        unsafe { madvise(start.as_ptr().cast(), size, Advice::LinuxPopulateWrite)? };
+        Ok(window)
     }
 
     /// Whether all of it lies in the window, and was written.
@@ -111,10 +114,7 @@ impl Window {
         }
         // SAFETY: `at` and what follows for the length of `bytes` lie in the mapping, by the lines above. No
         // reference is ever made to what is mapped, so `bytes` is elsewhere.
-        unsafe {
-            let to = self.start.as_ptr().add(at as usize);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
+        unsafe { copy_in_order(self.start.as_ptr().add(at as usize), bytes) };
         true
     }
 }
@@ -127,9 +127,49 @@ impl Drop for Window {
     }
 }
 
-/// Whether a page of a file that was made writable once can be written ever after without asking for space.
-fn allocates_once(file: &OwnedFd) -> rustix::io::Result<bool> {
-    Ok(rustix::fs::fstatfs(file)?.f_type == EXT4_MAGIC.into())
+/// Copies from the first byte to the last, by stores that nobody puts in another order; `memcpy` may store
+/// the first bytes last, and what lies behind a hole would pass for damage.
+///
+/// # Safety
+/// `to` and what follows for the length of `bytes` can be written, and `bytes` is elsewhere.
+unsafe fn copy_in_order(to: *mut u8, bytes: &[u8]) {
+    let (first, rest) = bytes.split_at(to.align_offset(size_of::<u64>()).min(bytes.len()));
+    let (words, last) = rest.as_chunks::<{ size_of::<u64>() }>();
+    for (index, byte) in first.iter().enumerate() {
+        // SAFETY: within what the caller gives.
+        unsafe { to.add(index).write_volatile(*byte) };
+    }
+    for (index, word) in words.iter().enumerate() {
+        // SAFETY: as above, and aligned, as `first` ends there.
+        unsafe {
+            to.add(first.len() + index * size_of::<u64>())
+                .cast::<u64>()
+                .write_volatile(u64::from_ne_bytes(*word));
+        }
+    }
+    for (index, byte) in last.iter().enumerate() {
+        // SAFETY: as above.
+        unsafe { to.add(bytes.len() - last.len() + index).write_volatile(*byte) };
+    }
+}
+
+fn row_bytes_min(file_bytes: u64) -> u64 {
+    WINDOW_BYTES.min(file_bytes / ROW_PART)
+}
+
+/// The file's length, if a page of it that was made writable once can be written ever after.
+fn mappable_bytes(file: &OwnedFd) -> rustix::io::Result<u64> {
+    let is_ext4 = rustix::fs::fstatfs(file)?.f_type == EXT4_MAGIC.into();
+    let asked = StatxFlags::SIZE | StatxFlags::DIOALIGN;
+    let status = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, asked)?;
+    // Where reads cannot go past the page cache, data is kept in the journal, or in the inode.
+    let is_told = status.stx_mask & asked.bits() == asked.bits();
+    let is_direct = is_told && status.stx_dio_offset_align > 0;
+    let others = StatxAttributes::DAX | StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    if is_ext4 && is_direct && !status.stx_attributes.intersects(others) {
+        return Ok(status.stx_size);
+    }
+    Err(Errno::OPNOTSUPP)
 }
 
 #[cfg(test)]
@@ -142,6 +182,11 @@ mod tests {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(FILE_BYTES).expect("a length");
         file.into()
+    }
+
+    /// Whether the test's file system, and what it may lock, let it be done.
+    fn is_mapped(file: &OwnedFd) -> bool {
+        mappable_bytes(file).is_ok_and(|bytes| Window::new(file, 0, bytes).is_ok())
     }
 
     fn content(file: &OwnedFd) -> Vec<u8> {
@@ -166,12 +211,12 @@ mod tests {
         let file = file();
         let mut appends = Appends::default();
         let mut expected = vec![0; FILE_BYTES as usize];
-        let (mut offset, mut number, mut calls) = (4096, 0u64, 0);
+        let (mut offset, mut number, mut called_bytes) = (4096, 0u64, 0);
         while offset < FILE_BYTES {
             number += 1;
             let bytes = (number * 7919 % 300 + 1).min(FILE_BYTES - offset);
             let record = vec![number as u8 | 1; bytes as usize];
-            calls += u32::from(!write(&mut appends, &file, offset, &record));
+            called_bytes += if write(&mut appends, &file, offset, &record) { 0 } else { bytes };
             expected[offset as usize..(offset + bytes) as usize].copy_from_slice(&record);
             if number % 501 == 0 {
                 assert!(content(&file) == expected, "after {number} writes");
@@ -179,8 +224,8 @@ mod tests {
             offset += bytes;
         }
         assert!(content(&file) == expected);
-        let is_mapped = allocates_once(&file).expect("any file system says what it is");
-        assert_eq!(calls, if is_mapped { IN_A_ROW_MIN } else { number as u32 });
+        let bytes_of_calls = if is_mapped(&file) { row_bytes_min(FILE_BYTES) } else { FILE_BYTES };
+        assert!(called_bytes <= bytes_of_calls, "{called_bytes}");
     }
 
     /// Writes here and there, long ones, and what comes after a sync are calls; writes into what is mapped
@@ -188,7 +233,7 @@ mod tests {
     #[test]
     fn other_writes_are_calls() {
         let file = file();
-        let is_mapped = allocates_once(&file).expect("any file system says what it is");
+        let is_mapped = is_mapped(&file);
         let mut appends = Appends::default();
         let mut expected = vec![0; FILE_BYTES as usize];
         let mut put = |appends: &mut Appends, offset: u64, bytes: usize, mark: u8| {
@@ -197,23 +242,28 @@ mod tests {
             assert!(content(&file) == expected, "{bytes} bytes at {offset}");
             is_done
         };
-        let in_a_row = |put: &mut dyn FnMut(&mut Appends, u64, usize, u8) -> bool, appends: &mut Appends| {
-            (0..=u64::from(IN_A_ROW_MIN)).map(|index| put(appends, 8192 + index * 10, 10, 1)).last()
-        };
-        for index in 0..20 {
+        let row =
+            |put: &mut dyn FnMut(&mut Appends, u64, usize, u8) -> bool, appends: &mut Appends, at: u64| {
+                (0..=row_bytes_min(FILE_BYTES) / 10_000)
+                    .map(|index| put(appends, at + index * 10_000, 10_000, 1))
+                    .last()
+            };
+        for index in 0..100 {
             assert!(!put(&mut appends, index * 100, 10, 2), "they do not follow each other");
         }
-        assert_eq!(in_a_row(&mut put, &mut appends), Some(is_mapped));
-        assert_eq!(put(&mut appends, 8195, 3, 3), is_mapped, "before it, and mapped");
-        assert!(!put(&mut appends, WINDOW_BYTES - 5, 10, 4), "the window's end lies in it");
-        assert!(!put(&mut appends, 10, 8192 + WINDOW_BYTES as usize, 5), "its beginning does");
-        assert_eq!(put(&mut appends, 8192, 10, 6), is_mapped);
+        assert_eq!(row(&mut put, &mut appends, 8192), Some(is_mapped));
+        let mapped = 8192 + row_bytes_min(FILE_BYTES) / 10_000 * 10_000;
+        assert_eq!(put(&mut appends, mapped + 3, 3, 3), is_mapped, "amid it");
+        assert!(!put(&mut appends, FILE_BYTES - 10, 10, 4) || FILE_BYTES - mapped < WINDOW_BYTES);
+        assert!(!put(&mut appends, 10, 10, 5), "before it");
+        assert!(!put(&mut appends, mapped - 20_000, 30_000, 6), "its beginning lies in it");
+        assert_eq!(put(&mut appends, mapped, 10, 6), is_mapped);
         appends.reset();
-        assert!(!put(&mut appends, 8202, 10, 7), "nothing is mapped after a sync");
-        assert_eq!(in_a_row(&mut put, &mut appends), Some(is_mapped));
+        assert!(!put(&mut appends, mapped + 10, 10, 7), "nothing is mapped after a sync");
+        assert_eq!(row(&mut put, &mut appends, 0), Some(is_mapped));
         appends.reset();
         let long = WRITE_BYTES_MAX as usize + 1;
-        for index in 0..12 {
+        for index in 0..20 {
             assert!(!put(&mut appends, (index * long) as u64, long, 8), "long ones");
         }
     }
@@ -226,10 +276,48 @@ mod tests {
         let flags = rustix::fs::OFlags::RDONLY;
         let read_only = rustix::fs::open(named.path(), flags, rustix::fs::Mode::empty()).expect("a file");
         let mut appends = Appends::default();
-        for index in 0..100 {
-            assert!(!appends.write(&read_only, index * 10, &[1; 10]));
+        for index in 0..FILE_BYTES / 1000 {
+            assert!(!appends.write(&read_only, index * 1000, &[1; 1000]));
         }
-        assert!(appends.is_refused && appends.window.is_none());
+        assert!(appends.length == Some(0) && appends.window.is_none());
         assert!(content(&read_only).iter().all(|byte| *byte == 0));
+    }
+
+    const ROLE: &str = "TRINE_WINDOW_COPIES_TO";
+
+    /// A process that ends amid a copy leaves a first part of it, as one that ends amid a call: records of
+    /// one group lie behind each other, and a sound one behind one that is not passes for damage. The child's
+    /// copy ends at a page that was cut off.
+    #[test]
+    fn a_copy_cut_short_is_a_first_part() {
+        use std::os::unix::process::ExitStatusExt;
+        const NAME: &str = "io::os::window::tests::a_copy_cut_short_is_a_first_part";
+        const PAGE: u64 = 64 << 10;
+        let open = |path: &std::path::Path| {
+            rustix::fs::open(path, rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()).expect("a file")
+        };
+        if let Ok(role) = std::env::var(ROLE) {
+            let (bytes, path) = role.split_once(' ').expect("two words");
+            let (file, bytes) = (open(path.as_ref()), bytes.parse().expect("a number"));
+            let mut window = Window::new(&file, 0, 2 * PAGE).expect("the parent could");
+            rustix::fs::ftruncate(&file, PAGE).expect("a length");
+            window.write(PAGE - bytes as u64 + 8, &vec![1; bytes]);
+            unreachable!("the last eight bytes have no page");
+        }
+        for bytes in [16, 64, 200, 264, 520, 1000, 3000, 8008, 16_384usize] {
+            let named = tempfile::NamedTempFile::new().expect("a file");
+            named.as_file().set_len(2 * PAGE).expect("a length");
+            if !is_mapped(&open(named.path())) {
+                return;
+            }
+            let mut child = std::process::Command::new(std::env::current_exe().expect("a test has a binary"));
+            child.args(["--exact", NAME]).env(ROLE, format!("{bytes} {}", named.path().display()));
+            let status = child.output().expect("the test binary runs").status;
+            assert_eq!(status.signal(), Some(7), "SIGBUS, {status}");
+            let mut content = vec![0; PAGE as usize];
+            assert_eq!(rustix::io::pread(open(named.path()), &mut content, 0), Ok(content.len()));
+            let copied = &content[PAGE as usize + 8 - bytes..];
+            assert!(copied.iter().all(|byte| *byte == 1), "{bytes} bytes: not all before the end is there");
+        }
     }
 }
