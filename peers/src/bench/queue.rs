@@ -1,5 +1,6 @@
 //! Point deletes from the front of a queue, and seeks to its first key before, amid and after.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::child::Child;
@@ -43,7 +44,8 @@ pub(super) fn queue(child: &Child<'_>) -> Answer<()> {
     seeks(rows::QUEUE_BEFORE, 0)?;
     delete(child, &*engine, deletes)?;
     seeks(rows::QUEUE_AFTER, deletes)?;
-    let popped = pop(child, &*engine, deletes)?;
+    // One stays, to be sought.
+    let popped = pop(child, &*engine, deletes..items - 1)?;
     child.settle(&*engine)?;
     seeks(rows::QUEUE_SETTLED, deletes + popped)?;
     engine.close()?;
@@ -83,13 +85,13 @@ fn delete(child: &Child<'_>, engine: &dyn Engine, deletes: u64) -> Answer<()> {
     child.tell(rows::QUEUE_AMID, QUEUE, measured)
 }
 
-/// Seeks to the first key and deletes it, again and again, as who empties a queue does; the row has the
-/// seeks. How many.
-fn pop(child: &Child<'_>, engine: &dyn Engine, first: u64) -> Answer<u64> {
+/// Seeks to the first key and deletes it, again and again, as who empties a queue does, while it has any; the
+/// row has the seeks. How many.
+fn pop(child: &Child<'_>, engine: &dyn Engine, Range { start: first, end }: Range<u64>) -> Answer<u64> {
     let before = Moment::now(engine.counts());
     let (mut record, mut seeking, begun) = (Record::new()?, Duration::ZERO, Instant::now());
     let (mut key, mut changes, mut popped) = (Vec::new(), Changes::default(), 0);
-    while popped < QUEUE_SEEKS && begun.elapsed() < child.time {
+    while popped < QUEUE_SEEKS.min(end - first) && begun.elapsed() < child.time {
         let started = Instant::now();
         seek(engine, &mut record, first + popped, 1, PAUSE)?;
         seeking += started.elapsed();
