@@ -4,9 +4,9 @@
 //! may hold. Called by the engine after every flush and every finished job.
 //!
 //! A level that may have several runs is tiered: it goes down in a few parts, which become one run of the
-//! next level where that is tiered too. Into a level of one run, the resident run, tables go a few at a time.
-//! With (`K`, `Z`), the runs of a level and of the last one, (1, 1) is leveled, (T - 1, T - 1) tiered, (T -
-//! 1, 1) lazy-leveled.
+//! next level, where that is tiered too; for tombstones that are due it goes whole. Into a level of one run,
+//! the resident run, tables go a few at a time. With (`K`, `Z`), the runs of a level and of the last one,
+//! (1, 1) is leveled, (T-1, T-1) tiered, (T-1, 1) lazy-leveled.
 //!
 //! When level 1 may hold more than what level 0 brings at once, were the last level one deeper, merging into
 //! it has become dear: the last level then moves one level down, by a manifest edit alone, the levels above
@@ -174,6 +174,11 @@ pub(crate) fn pressure(tree: &TreeShape<'_>, settings: &PickSettings) -> Pressur
     }
 }
 
+/// Where the windows of a run of so many tables begin that are looked at for a part.
+fn part_starts(tables: usize) -> impl Iterator<Item = usize> {
+    (0..tables).step_by(tables.div_ceil(PART_STARTS_MAX).max(1))
+}
+
 impl Shape<'_, '_> {
     /// The level that is due most; of equal ones the shallowest.
     fn due(&self) -> Option<usize> {
@@ -270,7 +275,7 @@ impl Shape<'_, '_> {
             return self.with_older_runs(level, 0, 0..tables);
         }
         let mut best: Option<(u64, Vec<Part>)> = None;
-        for start in (0..tables).step_by(tables.div_ceil(PART_STARTS_MAX)) {
+        for start in part_starts(tables) {
             // The first end with enough.
             let (mut end, mut most) = (start + 1, tables);
             while end < most {
@@ -430,7 +435,8 @@ impl Shape<'_, '_> {
         let older = self.older(self.bounds(&inputs), output_level, first_older, &inputs);
         let oldest = self.runs(output_level).len().checked_sub(1).filter(|run| *run >= first_older);
         let cut_like = oldest.map_or((output_level + 1, 0), |run| (output_level, run));
-        let table_bytes = self.table_bytes(inputs[0].level, output_level);
+        let is_apart = output_run != OutputRun::New || older.is_empty();
+        let table_bytes = self.table_bytes(inputs[0].level, output_level, is_apart);
         Pick { work, inputs, output_level, output_run, older, cut_like, table_bytes }
     }
 }

@@ -316,11 +316,13 @@ impl<'t, 'a> Shape<'t, 'a> {
         deeper.chain(beside).flat_map(in_run).filter(|place| !is_input(place)).collect()
     }
 
-    /// Where to cut what comes from `input_level`, or from levels above it.
-    pub(super) fn table_bytes(&self, input_level: usize, output_level: usize) -> u64 {
+    /// Where to cut what comes from `input_level`. A new run, where several are allowed, gets tables by its
+    /// own length, so that parts of it can be merged with those of others; what joins a run or overlaps
+    /// nothing may never be rewritten, and gets tables by all there is.
+    pub(super) fn table_bytes(&self, input_level: usize, output_level: usize, is_apart: bool) -> u64 {
         let run_bytes = match self.capacity(output_level) {
-            u64::MAX if self.runs_allowed(output_level) > 1 => self.bytes(input_level),
-            u64::MAX => self.bytes(self.last_level).max(self.bytes(0)),
+            u64::MAX if !is_apart && self.runs_allowed(output_level) > 1 => self.bytes(input_level),
+            u64::MAX => self.bytes(self.last_level).max(self.bytes(input_level)),
             capacity => capacity / self.runs_above() as u64,
         };
         table_bytes(run_bytes, self.settings.table_bytes)

@@ -134,10 +134,8 @@ impl StoreSettings {
             3 => ReadWith::Pool,
             _ => ReadWith::Auto,
         };
-        let open_files_max = self.open_files_max as usize;
-        let files =
-            FileUse { maps_logs: self.map_log == 1, ..FileUse::new(direct_io, open_files_max, read_with) };
-        Env::os(path, files)
+        let (open_files_max, maps_logs) = (self.open_files_max as usize, self.map_log == 1);
+        Env::os(path, FileUse { direct_io, open_files_max, read_with, maps_logs })
     }
 }
 

@@ -82,7 +82,8 @@ impl OpenFile {
         false
     }
 
-    /// Keeps other syncs of this descriptor out.
+    /// For a sync: keeps others of this descriptor out, and has nothing mapped, or pages that nobody wrote to
+    /// would be made writable for the next.
     pub(super) fn lock_syncing(&self) -> MutexGuard<'_, ()> {
         #[cfg(target_os = "linux")]
         self.appends.lock().reset();

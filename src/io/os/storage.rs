@@ -461,7 +461,8 @@ impl Storage for OsStorage {
     fn beside(&self, path: &Path) -> Result<Arc<dyn Storage>> {
         let is_direct = self.direct_alignment.load(Ordering::Relaxed) > 0;
         let direct_io = if is_direct { DirectIo::WhereSupported } else { DirectIo::Off };
-        Ok(Arc::new(OsStorage::new(path, FileUse::new(direct_io, BESIDE_FILES_COUNT, ReadWith::Plain))))
+        let plain = FileUse::new(direct_io, BESIDE_FILES_COUNT, ReadWith::Plain);
+        Ok(Arc::new(OsStorage::new(path, FileUse { maps_logs: self.maps_logs, ..plain })))
     }
 
     fn link(&self, file: FileName, path: &Path) -> Result<bool> {

@@ -8,6 +8,17 @@ use super::super::super::place::place;
 use super::life::{ITEM_BYTES, Items, Life, settings};
 use super::*;
 
+/// As the store merges what gets new keys.
+const GROWS: PickSettings = PickSettings {
+    size_ratio: 8,
+    runs_per_level: 63,
+    runs_in_last_level: 63,
+    level0_runs: 8,
+    table_bytes: 6400,
+    base_level_bytes: 4000,
+    ..SETTINGS
+};
+
 /// What may happen between picks.
 #[derive(Clone, Debug)]
 enum Event {
@@ -169,18 +180,9 @@ proptest! {
 /// runs, into a level 1 that was never pushed down.)
 #[test]
 fn no_level_starves_under_load() {
-    let grows = PickSettings {
-        size_ratio: 8,
-        runs_per_level: 63,
-        runs_in_last_level: 63,
-        level0_runs: 8,
-        table_bytes: 6400,
-        base_level_bytes: 4000,
-        ..SETTINGS
-    };
-    let rewritten = PickSettings { runs_per_level: 1, runs_in_last_level: 1, level0_runs: 4, ..grows };
+    let rewritten = PickSettings { runs_per_level: 1, runs_in_last_level: 1, level0_runs: 4, ..GROWS };
     for (rate, flushes) in [(4, 150), (4, 600), (8, 600), (8, 607)] {
-        let (mut life, mut random) = (Life::new(grows), 7);
+        let (mut life, mut random) = (Life::new(GROWS), 7);
         for _ in 0..flushes {
             life.flush_some(&mut random, 1 << 16);
             life.settle_unchecked();
@@ -215,23 +217,30 @@ impl Life {
     }
 }
 
-/// A pick looks at few windows however many tables there are.
+/// However many tables a run has, few windows of it are looked at, the first among them.
 #[test]
-fn large_levels_are_picked_from() {
-    let keys: Vec<Vec<u8>> = (0..200_000u32).map(|key| key.to_be_bytes().to_vec()).collect();
-    let shape = |pair: &'_ [Vec<u8>]| -> (usize, usize) {
-        let first = u32::from_be_bytes(pair[0].as_slice().try_into().expect("four bytes")) as usize;
-        (first, first + 1)
+fn few_windows_of_large_runs_are_looked_at() {
+    for tables in [1, 2, 31, 32, 33, 1000, 1 << 20] {
+        let starts: Vec<usize> = part_starts(tables).collect();
+        assert!(starts.len() <= PART_STARTS_MAX.min(tables) && starts[0] == 0, "{tables} {starts:?}");
+        assert!(starts.len() * 2 >= PART_STARTS_MAX.min(tables), "{tables} {starts:?}");
+    }
+}
+
+/// What overlaps a level becomes a run there, whose tables are cut by its own length, so that parts of it can
+/// be merged with those of others. What overlaps nothing may be moved down for ever, and gets large tables.
+#[test]
+fn tables_are_large_where_nothing_meets() {
+    const MIB: u64 = 1 << 20;
+    let settings = PickSettings { table_bytes: 64 * MIB, base_level_bytes: MIB, ..GROWS };
+    let last = || vec![vec![table("a", "f", 100 * MIB), table("g", "m", 100 * MIB)]];
+    let cut = |min, max| {
+        let level0 = vec![vec![table(min, max, 4 * MIB)]; settings.level0_runs];
+        let found = pick(&TreeShape { levels: vec![level0, Vec::new(), last()] }, &settings)
+            .expect("level 0 is full");
+        assert_eq!((found.inputs.len(), found.output_level), (settings.level0_runs, 1));
+        (found.output_run, found.table_bytes)
     };
-    let run = || -> Vec<TableShape<'_>> {
-        keys.chunks(2)
-            .map(|pair| {
-                let (first, last) = shape(pair);
-                TableShape { min: &keys[first], max: &keys[last], ..table("a", "b", 64 << 20) }
-            })
-            .collect()
-    };
-    let tree = TreeShape { levels: vec![Vec::new(), (0..4).map(|_| run()).collect()] };
-    let found = pick(&tree, &SETTINGS).expect("four runs where one may be");
-    assert_eq!(found.inputs.iter().map(|part| part.tables.clone()).collect::<Vec<_>>(), vec![0..33_334; 4]);
+    assert_eq!(cut("c", "k"), (OutputRun::New, 4 * MIB));
+    assert_eq!(cut("n", "z"), (OutputRun::New, 25 * MIB));
 }

@@ -236,3 +236,35 @@ fn an_environment_is_made() {
     assert_eq!(env.memory.region(4096).unwrap().bytes(), 4096);
     env.threads.join();
 }
+
+/// What short writes behind each other leave mapped of files of this process.
+#[cfg(target_os = "linux")]
+#[test]
+fn only_logs_are_mapped_and_only_where_allowed() {
+    let is_mapped = |maps_logs, kind| {
+        let parent = tempfile::tempdir().unwrap();
+        let how = FileUse { maps_logs, ..FileUse::new(DirectIo::Off, 16, ReadWith::Plain) };
+        let storage = OsStorage::new(&parent.path().join("store"), how);
+        assert!(storage.create_directory().unwrap());
+        let file = FileName::new(kind, 1);
+        storage.create(file).unwrap();
+        crate::io::storage::write_zeros(&storage, file, 0, 1 << 20).unwrap();
+        for offset in (0..512 << 10).step_by(1024) {
+            storage.write(file, offset, &[7; 1024]).unwrap();
+        }
+        let maps = rustix::fs::open("/proc/self/maps", OFlags::RDONLY, Mode::empty()).unwrap();
+        let (mut told, mut chunk) = (Vec::new(), [0; 4096]);
+        loop {
+            match rustix::io::read(&maps, &mut chunk).unwrap() {
+                0 => break,
+                count => told.extend_from_slice(&chunk[..count]),
+            }
+        }
+        String::from_utf8_lossy(&told).contains(parent.path().to_str().unwrap())
+    };
+    if !is_mapped(true, FileKind::Log) {
+        println!("skipped: nothing is mapped on this file system");
+    }
+    assert!(!is_mapped(false, FileKind::Log));
+    assert!(!is_mapped(true, FileKind::Table));
+}
