@@ -16,16 +16,18 @@
 
 #[cfg(all(loom, test))]
 mod model;
+mod place;
 
 use std::ptr::NonNull;
 
 use crate::base::epoch::{Epoch, Pin};
-use crate::base::prefetch::{prefetch, prefetch_address};
+use crate::base::prefetch::prefetch_address;
 use crate::base::region::Region;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::index::{Index, SLOTS_PER_FRAME};
+pub(crate) use place::{Near, Place};
 
 /// What blocks are measured in.
 pub(crate) const UNIT_BYTES: usize = 512;
@@ -136,16 +138,6 @@ impl Plan {
     }
 }
 
-/// How much of what a lookup reads earlier hints have brought.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Near {
-    Nothing,
-    /// The slot of the index: the frame's header comes next, and so many lines of the block.
-    Slot {
-        lines: usize,
-    },
-}
-
 const LINE_BYTES: usize = 64;
 
 /// All memory of a cache.
@@ -219,19 +211,20 @@ impl Frames {
         Some(unsafe { self.bytes(frame) })
     }
 
-    /// Asks the processor for what a lookup of the key reads next.
+    /// As `lookup`, first where `place` says.
     #[inline]
-    pub(crate) fn prefetch(&self, key: Key, near: Near) {
-        match near {
-            Near::Nothing => self.index().prefetch(key.tag()),
-            Near::Slot { lines } => {
-                self.index().find(key.tag(), |frame| {
-                    prefetch(self.headers(), frame as usize * size_of::<Header>());
-                    self.prefetch_block(frame, lines);
-                    true
-                });
-            }
-        }
+    pub(crate) fn lookup_at<'p>(
+        &'p self,
+        key: Key,
+        place: &Place,
+        visits: u8,
+        _pin: &'p Pin,
+    ) -> Option<&'p [u8]> {
+        let frame = self.find_at(key, place)?;
+        self.mark(frame, visits);
+        // SAFETY: as in `lookup`; or the frame was LIVE with this key after the pin began, and is not FREE
+        // before it ends (invariant 4).
+        Some(unsafe { self.bytes(frame) })
     }
 
     /// Asks for the beginning of a frame's block without a look at its header: where it lies if it is one of

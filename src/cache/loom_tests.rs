@@ -71,6 +71,30 @@ fn loom_pinned_blocks_stay() {
     });
 }
 
+/// So is one that is looked for where it was last, while that frame is used for another.
+#[test]
+fn loom_placed_blocks_stay() {
+    explore(|| {
+        let (frames, lock, epoch) = (frames(), Arc::new(Mutex::new(())), Epoch::new());
+        let place = Place::default();
+        drop(publish(&frames, &lock, 3, 1));
+        frames.lookup_at(key(1), &place, 1, &epoch.pin()).expect("it is there");
+        let reader = loom::thread::spawn({
+            let (frames, epoch) = (Arc::clone(&frames), epoch.clone());
+            move || {
+                let pin = epoch.pin();
+                for offset in [1, 2] {
+                    if let Some(bytes) = frames.lookup_at(key(offset), &place, 1, &pin) {
+                        assert_right(bytes, offset);
+                    }
+                }
+            }
+        });
+        reuse(&frames, &lock, &epoch, 3, 2);
+        reader.join().expect("it ends");
+    });
+}
+
 /// A block that is counted stays without a pin, and is not evicted; a count is had of live frames only.
 #[test]
 fn loom_counted_blocks_stay() {

@@ -34,8 +34,8 @@ use crate::base::sync::{Arc, Mutex};
 
 use flight::FlightTable;
 pub(crate) use flight::{Claim, Slot, Waiter};
-pub(crate) use frames::Near;
 use frames::{Counted, Frames, HeapBlock, Key, Owned, Pages, Plan};
+pub(crate) use frames::{Near, Place};
 use pool::{Pinning, Pool, Shortage};
 
 /// The block cache of a store. Clones are the same cache.
@@ -140,10 +140,28 @@ impl Cache {
         self.frames.lookup(Key::of(address), visits(address.kind), pin)
     }
 
-    /// Hints that the block will be looked up soon; `near` says what earlier hints have brought.
+    /// As [`Cache::lookup`], first where `place` says; there it is found again.
     #[inline]
-    pub(crate) fn prefetch(&self, address: &BlockAddress, near: Near) {
-        self.frames.prefetch(Key::of(address), near);
+    pub(crate) fn lookup_at<'p>(
+        &'p self,
+        address: &BlockAddress,
+        place: &Place,
+        pin: &'p Pin,
+    ) -> Option<&'p [u8]> {
+        self.frames.lookup_at(Key::of(address), place, visits(address.kind), pin)
+    }
+
+    /// Hints that the block will be looked up soon; `near` says what earlier hints have brought, and what is
+    /// returned what this one does, of the block so many lines.
+    #[inline]
+    pub(crate) fn prefetch(
+        &self,
+        address: &BlockAddress,
+        place: Option<&Place>,
+        near: Near,
+        lines: usize,
+    ) -> Near {
+        self.frames.prefetch(Key::of(address), place, near, lines)
     }
 
     /// The block, counted, for what outlives a pin, if it is cached.

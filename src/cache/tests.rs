@@ -130,6 +130,7 @@ impl Dice {
 }
 
 /// Looked up, claimed, inserted and held in any mix, a block is always right, and the books always balance.
+/// A place that others used leads nobody astray.
 #[test]
 fn a_hit_is_always_right() {
     for bytes in [16 << 10, 64 << 10, 300 << 10, 12 << 20] {
@@ -137,6 +138,7 @@ fn a_hit_is_always_right() {
         let mut dice = Dice(bytes as u64);
         let mut held: Vec<(BlockAddress, BlockRef)> = Vec::new();
         let (mut hits, mut inserted) = (0, BTreeMap::new());
+        let places: [Place; 5] = Default::default();
         for _ in 0..ROUNDS {
             let index = dice.below(1 + (bytes as u64 >> 12) * 2);
             let units = [8, 8, 8, 9, 12, 15, 16, 20, 100, 200][(index % 10) as usize];
@@ -160,7 +162,14 @@ fn a_hit_is_always_right() {
                 }
                 4 => drop(cache.claim(&wanted)),
                 _ => {
-                    if let Some(bytes) = cache.lookup(&wanted, &epoch.pin()) {
+                    let pin = epoch.pin();
+                    let found = cache.lookup(&wanted, &pin);
+                    let place = &places[index as usize % places.len()];
+                    assert_eq!(
+                        cache.lookup_at(&wanted, place, &pin).map(<[u8]>::as_ptr),
+                        found.map(<[u8]>::as_ptr)
+                    );
+                    if let Some(bytes) = found {
                         assert_right(&wanted, bytes);
                         assert!(inserted.contains_key(&index), "only what was put in is found");
                         hits += 1;

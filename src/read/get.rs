@@ -19,7 +19,7 @@ use crate::cache::{BlockRef, Cache, Near};
 use crate::format::table::data;
 use crate::levels::version::Tree;
 use crate::levels::view::View;
-use crate::table::{Fenced, Filtered, Table};
+use crate::table::{DataBlock, FenceLine, Fenced, Filtered, Table};
 
 use super::trace::{Saw, Stage, Tracer};
 
@@ -71,7 +71,11 @@ enum Seek {
     Table,
     Filter,
     Fence,
-    Data(BlockAddress),
+    /// The line of the fences, which was asked for.
+    FenceLine(FenceLine),
+    Data(DataBlock),
+    /// The item, as far as the tags tell, which was asked for.
+    Item(DataBlock, usize),
 }
 
 /// The machine: the run it is in, and what it does there.
@@ -82,11 +86,19 @@ pub(crate) struct Get {
     /// The table of the run, once it is found.
     table: usize,
     seek: Seek,
-    /// Prefetches issued for what `seek` looks at.
-    touches: u8,
+    /// What prefetches have brought of the data block.
+    near: Near,
+    /// Runs before the present one.
+    passed: usize,
+    found: FoundTables,
     /// What was last asked for. Not always what is needed next: a page may have come to stay in memory since.
     asked: Option<BlockAddress>,
 }
+
+/// The tables of the first runs that may hold the key, by number; found once, when their filters are asked
+/// for.
+type FoundTables = [u32; 4];
+const NO_TABLE: u32 = u32::MAX;
 
 /// Everything a call is given.
 struct Call<'c, 'p, T> {
@@ -122,9 +134,8 @@ enum Probed<'p> {
     Hit(Lookup<'p>),
 }
 
-/// Prefetches before a cached block is looked into: index; header, and the block's own header and tags.
-const BLOCK_NEAR: [Near; 2] = [Near::Nothing, Near::Slot { lines: 2 }];
-const TOUCHES_BEFORE_ITEM: u8 = BLOCK_NEAR.len() as u8;
+/// Lines of a block that are looked at before the item: its header and tags.
+const TAG_LINES: usize = 2;
 
 impl Get {
     /// Searches as far as memory goes.
@@ -135,9 +146,17 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
     ) -> (Get, Step<Reads, Result<Lookup<'p>>>) {
-        let mut get = Get { level: 0, run: 0, table: 0, seek: Seek::Memory, touches: 0, asked: None };
+        let mut get = Get {
+            level: 0,
+            run: 0,
+            table: 0,
+            seek: Seek::Memory,
+            near: Near::Nothing,
+            passed: 0,
+            found: find_tables(op, view),
+            asked: None,
+        };
         tracer.enter(Stage::MtGet, 0);
-        prefetch_filters(op, view);
         if T::TOUCHES {
             return (get, Step::Touch);
         }
@@ -197,12 +216,8 @@ impl Get {
 
     fn next_run(&mut self) {
         self.run += 1;
-        self.turn_to(Seek::Table);
-    }
-
-    fn turn_to(&mut self, seek: Seek) {
-        self.seek = seek;
-        self.touches = 0;
+        self.passed += 1;
+        self.seek = Seek::Table;
     }
 
     /// The table of the present run that may hold the key, or of the next run that has one.
@@ -214,14 +229,15 @@ impl Get {
                 continue;
             };
             if self.seek == Seek::Table {
-                match run.find(call.op.key) {
-                    None => {
-                        self.next_run();
-                        continue;
-                    }
-                    Some(table) => self.table = table,
-                }
-                self.turn_to(Seek::Filter);
+                let found = match self.found.get(self.passed) {
+                    Some(found) => (*found != NO_TABLE).then_some(*found as usize),
+                    None => run.find(call.op.key),
+                };
+                let Some(table) = found else {
+                    self.next_run();
+                    continue;
+                };
+                (self.table, self.seek) = (table, Seek::Filter);
             }
             let table = &run.tables()[self.table].table;
             if self.seek == Seek::Filter {
@@ -237,18 +253,21 @@ impl Get {
         if !T::TOUCHES || call.answer.is_some() {
             return false;
         }
-        match (self.seek, self.touches) {
-            (Seek::Fence, 0) => table.prefetch_fence(call.op.key),
-            (Seek::Data(block), touches) if usize::from(touches) < BLOCK_NEAR.len() => {
-                call.cache.prefetch(&block, BLOCK_NEAR[usize::from(touches)]);
-            }
-            (Seek::Data(block), TOUCHES_BEFORE_ITEM) => match call.cache.lookup(&block, call.pin) {
-                Some(bytes) => data::prefetch_item(bytes, call.op.hash.block_tag()),
+        match self.seek {
+            Seek::Fence => match table.prefetch_fence(call.op.key) {
+                Some(line) => self.seek = Seek::FenceLine(line),
                 None => return false,
             },
+            Seek::Data(block) if self.near != Near::Block => {
+                self.near = call.cache.prefetch(&block.address, table.place(&block), self.near, TAG_LINES);
+            }
+            Seek::Data(block) => {
+                let Some(bytes) = call.cached(table, &block) else { return false };
+                let Some(item) = data::prefetch_item(bytes, call.op.hash.block_tag()) else { return false };
+                self.seek = Seek::Item(block, item);
+            }
             _ => return false,
         }
-        self.touches += 1;
         true
     }
 
@@ -262,11 +281,11 @@ impl Get {
                 Filtered::Need(block) => return Ok(Probed::Read(block)),
                 Filtered::Maybe => {
                     call.tracer.saw(Saw::Maybe);
-                    self.turn_to(Seek::Fence);
+                    self.seek = Seek::Fence;
                 }
             }
         }
-        if self.seek == Seek::Fence {
+        if matches!(self.seek, Seek::Fence | Seek::FenceLine(_)) {
             if self.touch(table, call) {
                 return Ok(Probed::Touched);
             }
@@ -277,20 +296,24 @@ impl Get {
                     return Ok(Probed::Hit(Lookup::Pinned(&[])));
                 }
                 Fenced::Alone(block) | Fenced::Block(block) => {
-                    call.tracer.saw(Saw::Block(block));
-                    self.turn_to(Seek::Data(block));
+                    call.tracer.saw(Saw::Block(block.address));
+                    (self.seek, self.near) = (Seek::Data(block), Near::Nothing);
                 }
             }
         }
         if self.touch(table, call) {
             return Ok(Probed::Touched);
         }
-        let Seek::Data(address) = self.seek else { unreachable!("filter and fence were passed above") };
-        let Some(block) = call.block(&address) else {
-            return Ok(Probed::Read(address));
+        let (place, first) = match self.seek {
+            Seek::Data(block) => (block, 0),
+            Seek::Item(block, item) => (block, item),
+            _ => unreachable!("filter and fence were passed above"),
         };
-        call.tracer.enter(Stage::DBSeek, address.bytes as usize);
-        let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag()) else {
+        let Some(block) = call.data(table, &place) else {
+            return Ok(Probed::Read(place.address));
+        };
+        call.tracer.enter(Stage::DBSeek, place.address.bytes as usize);
+        let Some(found) = data::find_from(block.bytes(), call.op.key, call.op.hash.block_tag(), first) else {
             return Ok(call.absent(table, Saw::NoItem));
         };
         call.tracer.saw(Saw::Item(found.kind));
@@ -304,7 +327,7 @@ impl Get {
     fn filter<T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, '_, T>) -> Result<Filtered> {
         call.tracer.enter(Stage::FBMatch, 64);
         match table.filter(call.op.hash, None) {
-            Filtered::Need(address) => match call.block(&address) {
+            Filtered::Need(address) => match call.page(&address) {
                 None => Ok(Filtered::Need(address)),
                 Some(page) => Ok(table.filter(call.op.hash, Some(page.bytes()))),
             },
@@ -314,8 +337,11 @@ impl Get {
 
     fn fence<T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, '_, T>) -> Result<Fenced> {
         call.tracer.enter(Stage::IBSeek, 0);
+        if let Seek::FenceLine(line) = self.seek {
+            return Ok(table.fence_in(call.op.key, line));
+        }
         match table.fence(call.op.key, None) {
-            Fenced::Need(address) => match call.block(&address) {
+            Fenced::Need(address) => match call.page(&address) {
                 None => Ok(Fenced::Need(address)),
                 Some(page) => Ok(table.fence(call.op.key, Some(page.bytes()))),
             },
@@ -325,11 +351,25 @@ impl Get {
 }
 
 impl<'p, T: Tracer> Call<'_, 'p, T> {
-    /// The block, if it was just read or is in the cache.
-    fn block(&mut self, address: &BlockAddress) -> Option<Block<'p>> {
-        match self.answer.take() {
-            Some((asked, block)) if asked == *address => Some(Block::Counted(block)),
-            _ => self.cache.lookup(address, self.pin).map(Block::Pinned),
+    /// The page, if it was just read or is in the cache.
+    fn page(&mut self, address: &BlockAddress) -> Option<Block<'p>> {
+        self.answered(address).or_else(|| self.cache.lookup(address, self.pin).map(Block::Pinned))
+    }
+
+    /// As `page`, of a data block of the table.
+    fn data(&mut self, table: &Table, block: &DataBlock) -> Option<Block<'p>> {
+        self.answered(&block.address).or_else(|| self.cached(table, block).map(Block::Pinned))
+    }
+
+    fn answered(&mut self, address: &BlockAddress) -> Option<Block<'p>> {
+        let (asked, block) = self.answer.take()?;
+        (asked == *address).then_some(Block::Counted(block))
+    }
+
+    fn cached(&self, table: &Table, block: &DataBlock) -> Option<&'p [u8]> {
+        match table.place(block) {
+            Some(place) => self.cache.lookup_at(&block.address, place, self.pin),
+            None => self.cache.lookup(&block.address, self.pin),
         }
     }
 
@@ -346,14 +386,18 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
 
 /// Asks the processor for the lines of all filters that may be asked about the key, so that they come at
 /// once: of memtables and of every run's table.
-fn prefetch_filters(op: &Op<'_>, view: &View) {
+fn find_tables(op: &Op<'_>, view: &View) -> FoundTables {
     view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
+    let mut found = [NO_TABLE; 4];
     let levels = view.version.tree(op.tree).map_or(&[][..], Tree::levels);
-    for run in levels.iter().flatten() {
-        if let Some(table) = run.find(op.key) {
-            run.tables()[table].table.prefetch_filter(op.hash);
+    for (number, run) in levels.iter().flatten().enumerate() {
+        let Some(table) = run.find(op.key) else { continue };
+        run.tables()[table].table.prefetch_filter(op.hash);
+        if let Some(found) = found.get_mut(number) {
+            *found = u32::try_from(table).expect("a run has fewer tables");
         }
     }
+    found
 }
 
 fn in_memory<'p, T: Tracer>(view: &'p View, call: &mut Call<'_, 'p, T>) -> Option<Lookup<'p>> {

@@ -36,12 +36,10 @@ use crate::table::{Moved, TableCursor};
 use passed::Passed;
 pub(crate) use range::Range;
 use range::{SkipTo, is_past, tighter};
-use source::{NEAR_SLOT, RunSource, Source, key_of, kind_of};
+use source::{BLOCK_LINES, RunSource, Source, key_of, kind_of};
 
 /// Of the cache, the share that all sources of a scan may fill ahead.
 const AHEAD_CACHE_SHARE: usize = 16;
-/// Prefetches before a cached block is searched: index; header, and the block's own beginning.
-const BLOCK_NEAR: [Near; 2] = [Near::Nothing, NEAR_SLOT];
 /// What a source needs before it stands at an item or at its end.
 enum Need {
     Nothing,
@@ -427,8 +425,10 @@ impl Scan {
             Source::Run(run) => run.cursor.as_mut()?.target(),
         });
         let targets: Vec<BlockAddress> = targets.collect();
-        for near in BLOCK_NEAR {
-            targets.iter().for_each(|block| cache.prefetch(block, near));
+        for near in [Near::Nothing, Near::Slot] {
+            for block in &targets {
+                cache.prefetch(block, None, near, BLOCK_LINES);
+            }
         }
     }
 

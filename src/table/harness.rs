@@ -138,7 +138,7 @@ impl Bench {
             fenced = table.fence(key, Some(&self.block(&address)?));
         }
         let address = match fenced {
-            Fenced::Block(address) | Fenced::Alone(address) => address,
+            Fenced::Block(block) | Fenced::Alone(block) => block.address,
             Fenced::Not => return Ok(None),
             Fenced::Need(_) => panic!("a page was brought"),
         };

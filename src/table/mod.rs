@@ -40,6 +40,6 @@ pub(crate) use open::{Discarded, TableFile};
 pub(crate) use parts::{Said, TablePart, table_parts};
 pub(crate) use rescue::{Good, GoodItems, good_extents, read_past_faults, slice_spans};
 pub(crate) use scrub::{Damage, corrupt, scrub};
-pub(crate) use search::{Fenced, Filtered, Otherwise, Table};
+pub(crate) use search::{DataBlock, FenceLine, Fenced, Filtered, Otherwise, Table};
 pub(crate) use stream::TableStream;
 pub(crate) use verify::complete_read;

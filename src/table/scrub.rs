@@ -462,8 +462,8 @@ impl Walk<'_> {
             Some(Some(page)) => Some(&**page),
             None => None,
         };
-        let found = self.table.fence(key, page);
-        found == Fenced::Block(*block) || found == Fenced::Alone(*block)
+        let (Fenced::Block(found) | Fenced::Alone(found)) = self.table.fence(key, page) else { return false };
+        found.address == *block
     }
 
     fn may_be_here(&self, hash: KeyHash) -> bool {

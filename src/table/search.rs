@@ -11,8 +11,8 @@ use crate::base::id::{KEY_GREATEST, TreeId};
 use crate::base::prefetch::prefetch;
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
-use crate::cache::{Loan, PinnedPages};
-use crate::format::table::fence::FencePage;
+use crate::cache::{Loan, PinnedPages, Place};
+use crate::format::table::fence::{FencePage, LINE_BYTES};
 use crate::format::table::filter;
 use crate::format::table::footer::{SliceEntry, Span};
 use crate::format::table::head;
@@ -44,11 +44,26 @@ pub(crate) enum Fenced {
     /// Ask again with this page.
     Need(BlockAddress),
     /// The only data block that can hold the key.
-    Block(BlockAddress),
+    Block(DataBlock),
     /// The slice has a put of the key, alone in this block.
-    Alone(BlockAddress),
+    Alone(DataBlock),
     /// The slice has no item of the key.
     Not,
+}
+
+/// A data block that fences name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DataBlock {
+    pub(crate) address: BlockAddress,
+    /// Among all of the slice, where the fences were resident.
+    number: Option<u32>,
+}
+
+/// Where resident fences have a key: a line of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FenceLine {
+    page: u32,
+    line: u32,
 }
 
 /// What becomes of pages that the budget has no room for.
@@ -308,36 +323,68 @@ impl Table {
         }
     }
 
-    /// Hints that [`Table::fence`] will be asked about this key soon.
+    /// Where the fences have the key, if they are resident, for [`Table::fence_in`]: that line is asked of
+    /// the processor, and what is known of where its blocks are.
     #[inline]
-    pub(crate) fn prefetch_fence(&self, key: &[u8]) {
-        if let (Some(fences), true) = (self.fences.get(), self.top.is_some()) {
-            let number = self.fence_page_of(key);
-            let line = fences.page(number).line_of(key, self.first_separator(number));
-            prefetch(fences.bytes(number), line);
-        }
+    pub(crate) fn prefetch_fence(&self, key: &[u8]) -> Option<FenceLine> {
+        let fences = self.fences.get()?;
+        let number = self.fence_page_of(key);
+        let line = fences.page(number).line_of(key, self.first_separator(number));
+        prefetch(fences.bytes(number), line * LINE_BYTES);
+        fences.prefetch_place(number, FencePage::first_block(line));
+        Some(FenceLine { page: number as u32, line: line as u32 })
+    }
+
+    /// As [`Table::fence`], where [`Table::prefetch_fence`] said.
+    #[inline]
+    pub(crate) fn fence_in(&self, key: &[u8], at: FenceLine) -> Fenced {
+        let (fences, number) = (self.fences.get().expect("fences stay"), at.page as usize);
+        let (page, first) = (fences.page(number), self.first_separator(number));
+        let index = page.find_in(key, first, at.line as usize);
+        self.fenced(&page, key, first, index, Some(fences.block_number(number, index)))
     }
 
     /// The data block that must hold `key` if the slice does, or whether it does. `page`: what an earlier
     /// answer needed.
     #[inline]
     pub(crate) fn fence(&self, key: &[u8], page: Option<&[u8]>) -> Fenced {
+        if let Some(line) = self.prefetch_fence(key) {
+            return self.fence_in(key, line);
+        }
         let number = self.fence_page_of(key);
         match self.fence_page(number, page) {
-            Ok(Some(fences)) => {
+            Ok(Some(page)) => {
                 let first = self.first_separator(number);
-                let block = fences.find(key, first);
-                if !fences.is_alone(block) {
-                    Fenced::Block(self.block(&fences, block))
-                } else if fences.is_separator(block, key, first) {
-                    Fenced::Alone(self.block(&fences, block))
-                } else {
-                    Fenced::Not
-                }
+                let index = page.find(key, first);
+                self.fenced(&page, key, first, index, None)
             }
-            Ok(None) => Fenced::Block(self.only_block()),
+            Ok(None) => Fenced::Block(DataBlock { address: self.only_block(), number: None }),
             Err(address) => Fenced::Need(address),
         }
+    }
+
+    fn fenced(
+        &self,
+        page: &FencePage<'_>,
+        key: &[u8],
+        first: &[u8],
+        index: usize,
+        number: Option<u32>,
+    ) -> Fenced {
+        let block = DataBlock { address: self.block(page, index), number };
+        if !page.is_alone(index) {
+            Fenced::Block(block)
+        } else if page.is_separator(index, key, first) {
+            Fenced::Alone(block)
+        } else {
+            Fenced::Not
+        }
+    }
+
+    /// Where the cache had the block when it was last looked for.
+    #[inline]
+    pub(crate) fn place(&self, block: &DataBlock) -> Option<&Place> {
+        Some(self.fences.get()?.place(block.number?))
     }
 
     /// The number of the fence page that must list the block of `key`.

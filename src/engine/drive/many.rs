@@ -71,7 +71,7 @@ impl Store {
             Op { tree: keyspace.tree, key, hash: self.secret.hash(key), bound, wants: Wants::Value }
         });
         let mut machines: Vec<Machine<'_>> = Vec::with_capacity(keys.len());
-        let mut rounds = Rounds::default();
+        let mut rounds = Rounds { ready: Vec::with_capacity(keys.len()), ..Rounds::default() };
         {
             let pin = self.epoch.pin();
             for (number, op) in ops.enumerate() {
@@ -125,10 +125,11 @@ impl Store {
         rounds: &mut Rounds,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
+        let mut ready = Vec::with_capacity(rounds.ready.len());
         while !rounds.ready.is_empty() {
             let pin = self.epoch.pin();
-            let ready = std::mem::take(&mut rounds.ready);
-            for number in ready {
+            std::mem::swap(&mut ready, &mut rounds.ready);
+            for number in ready.drain(..) {
                 let Machine { op, get, answer } = &mut machines[number];
                 let step = get.resume(op, view, &self.cache, &pin, &mut TakeTurns, answer.take());
                 rounds.note(number, step, take);

@@ -87,13 +87,20 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
 /// It looks at the tags up to the item, or to one with this tag and a greater key; of keys only at those with
 /// this tag.
 pub(crate) fn find(block: &[u8], key: &[u8], tag: u8) -> Option<Found> {
+    find_from(block, key, tag, 0)
+}
+
+/// As [`find`], where no item before number `from` has the tag.
+#[inline]
+pub(crate) fn find_from(block: &[u8], key: &[u8], tag: u8, from: usize) -> Option<Found> {
     let layout = Layout::of(block);
     let suffix = key.get(layout.prefix_bytes..)?;
     let tags = &block[HEADER_BYTES..HEADER_BYTES + layout.items];
     let pattern = u64::from_le_bytes([tag; 8]);
     let (words, rest) = tags.as_chunks::<8>();
-    let mut first = 0;
-    for word in words {
+    let skipped = (from / 8).min(words.len());
+    let mut first = skipped * 8;
+    for word in &words[skipped..] {
         note(&(HEADER_BYTES + first..HEADER_BYTES + first + 8));
         let hits = zero_bytes(u64::from_le_bytes(*word) ^ pattern);
         if hits != 0
@@ -110,15 +117,22 @@ pub(crate) fn find(block: &[u8], key: &[u8], tag: u8) -> Option<Found> {
     layout.find_among(block, key, suffix, first, hits).break_value().flatten()
 }
 
-/// Hints that [`find`] will be called with this tag soon; header and tags should be near by now.
-pub(crate) fn prefetch_item(block: &[u8], tag: u8) {
+/// The first item with this tag, key and value of which are asked of the processor; header and tags should
+/// be near by now.
+pub(crate) fn prefetch_item(block: &[u8], tag: u8) -> Option<usize> {
     let layout = Layout::of(block);
     let tags = &block[HEADER_BYTES..HEADER_BYTES + layout.items];
-    if let Some(index) = tags.iter().position(|one| *one == tag) {
-        prefetch(block, layout.suffix_range(block, index).start);
-        let value = layout.value_range(block, index);
-        value.step_by(LINE_BYTES).take(LINES_AHEAD_MAX).for_each(|at| prefetch(block, at));
-    }
+    let index = tags.iter().position(|one| *one == tag)?;
+    prefetch_lines(block, layout.suffix_range(block, index));
+    prefetch_lines(block, layout.value_range(block, index));
+    Some(index)
+}
+
+/// Asks for the first lines of a range, which begins anywhere in its first.
+fn prefetch_lines(block: &[u8], range: Range<usize>) {
+    let before = (block.as_ptr() as usize + range.start) % LINE_BYTES;
+    let lines = (before + range.len()).div_ceil(LINE_BYTES).min(LINES_AHEAD_MAX);
+    (0..lines).for_each(|line| prefetch(block, range.start + line * LINE_BYTES));
 }
 
 /// The high bit of every byte of `word` that is zero, and no other bit.
@@ -246,8 +260,7 @@ impl Layout {
             let index = first + hits.trailing_zeros() as usize / 8;
             if self.flags & FIXED_VALUES != 0 {
                 // Wanted next, if this is the key: it comes with it.
-                let value = self.value_range(block, index);
-                value.step_by(LINE_BYTES).take(LINES_AHEAD_MAX).for_each(|at| prefetch(block, at));
+                prefetch_lines(block, self.value_range(block, index));
             }
             match suffix.cmp(self.suffix(block, index)) {
                 Ordering::Equal if key.starts_with(self.prefix(block)) => {

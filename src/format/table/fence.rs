@@ -45,7 +45,7 @@ pub(super) const TAILS: u8 = 2;
 pub(super) const ALONE: u32 = 1 << 31;
 /// Bytes of a separator that its head holds.
 pub(super) const HEAD_BYTES: usize = 8;
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 /// Heads in the cache line of the header, and in every other.
 const HEADS_FIRST: usize = (LINE_BYTES - HEADER_BYTES) / HEAD_BYTES;
 const HEADS_A_LINE: usize = LINE_BYTES / HEAD_BYTES;
@@ -106,10 +106,16 @@ impl<'a> FencePage<'a> {
         FencePage { samples, ..self }
     }
 
-    /// Where the cache line begins that [`FencePage::find`] looks at for the key. Looks at the header only.
+    /// The line of the page, of [`LINE_BYTES`], that [`FencePage::find`] looks at for the key. Looks at the
+    /// header only.
     pub(crate) fn line_of(&self, key: &[u8], first: &[u8]) -> usize {
         let rest = key.get(self.prefix_bytes.min(first.len())..).unwrap_or_default();
-        self.sampled_line(head(rest)) * LINE_BYTES
+        self.sampled_line(head(rest))
+    }
+
+    /// The first block that a search may find whose key belongs in this line.
+    pub(crate) fn first_block(line: usize) -> usize {
+        line.checked_sub(1).map_or(0, |before| HEADS_FIRST + before * HEADS_A_LINE)
     }
 
     pub(crate) fn blocks(&self) -> usize {
@@ -119,6 +125,11 @@ impl<'a> FencePage<'a> {
     /// The block of this page that must hold `key` if the slice does. `first`: the page's separator in the
     /// top block.
     pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> usize {
+        self.find_in(key, first, self.line_of(key, first))
+    }
+
+    /// As [`FencePage::find`], with what [`FencePage::line_of`] says of the key.
+    pub(crate) fn find_in(&self, key: &[u8], first: &[u8], line: usize) -> usize {
         let prefix = &first[..self.prefix_bytes.min(first.len())];
         let shared = key.len().min(prefix.len());
         let rest = &key[shared..];
@@ -129,22 +140,21 @@ impl<'a> FencePage<'a> {
             Ordering::Equal => {}
         }
         let target = head(rest);
-        let not_after = self.not_after(target);
+        let not_after = self.not_after(target, line);
         if not_after == 0 || u64::from_le_bytes(self.heads[not_after - 1]) < target {
             return not_after;
         }
         self.find_tied(rest, target, not_after)
     }
 
-    /// How many heads are at most `target`.
-    fn not_after(&self, target: u64) -> usize {
+    /// How many heads are at most `target`, whose line this is.
+    fn not_after(&self, target: u64, line: usize) -> usize {
         let is_at_most = |head: &[u8; 8]| u64::from_le_bytes(*head) <= target;
         if self.samples.is_empty() {
             return self.heads.partition_point(is_at_most);
         }
         // Lines before it are at most the target, as its first head is; lines behind it begin with a greater.
-        let line = self.sampled_line(target);
-        let start = if line == 0 { 0 } else { HEADS_FIRST + (line - 1) * HEADS_A_LINE };
+        let start = FencePage::first_block(line);
         let end = (HEADS_FIRST + line * HEADS_A_LINE).min(self.heads.len());
         start + self.heads[start..end].iter().filter(|head| is_at_most(head)).count()
     }

@@ -23,9 +23,8 @@ const AHEAD_GROWTH: usize = 4;
 /// As much at once is read by another thread, while what is here is looked at; less comes with the block that
 /// is missing.
 const APART_BYTES_MIN: usize = 256 << 10;
-/// What a block is found by once the slot of the cache's index is near, and the block as far as its keys go,
-/// if it is one of many small items.
-pub(super) const NEAR_SLOT: Near = Near::Slot { lines: 12 };
+/// Lines of a block that is asked of the processor: as far as its keys go, if it is one of many small items.
+pub(super) const BLOCK_LINES: usize = 12;
 /// The block that follows is asked of the processor so many items before it is needed.
 const NEAR_ITEMS: usize = 6;
 /// Least length of a block but for the last, if it is not compressed: of those a window has less.
@@ -185,7 +184,7 @@ impl RunSource {
         if cursor.items_left() == NEAR_ITEMS
             && let Some(block) = &self.following
         {
-            cache.prefetch(block, NEAR_SLOT);
+            cache.prefetch(block, None, Near::Slot, BLOCK_LINES);
         }
         true
     }
@@ -194,7 +193,7 @@ impl RunSource {
     pub(super) fn note_following(&mut self, cache: &Cache) {
         self.following = self.cursor.as_ref().and_then(TableCursor::following);
         if let Some(block) = &self.following {
-            cache.prefetch(block, Near::Nothing);
+            cache.prefetch(block, None, Near::Nothing, BLOCK_LINES);
         }
     }
 
