@@ -14,7 +14,11 @@ fn fill(items: &Keyspace<Ordered>, indexes: std::ops::Range<u32>) {
 }
 
 fn open(world: &World) -> (Db, Keyspace<Ordered>) {
-    let builder = world.builder().memory_bytes(256 << 10);
+    open_with(world, 256 << 10)
+}
+
+fn open_with(world: &World, memory_bytes: u64) -> (Db, Keyspace<Ordered>) {
+    let builder = world.builder().memory_bytes(memory_bytes);
     let db = builder.open().unwrap();
     let items = db.ordered("items").set("table_bytes", 64 << 10).open().unwrap();
     (db, items)
@@ -63,7 +67,8 @@ fn nothing_is_left_of_what_was_deleted() {
 fn a_deleted_stretch_costs_a_seek() {
     let reads = |count: u32| {
         let world = World::new(2);
-        let (db, items) = open(&world);
+        // Enough for the fences of all tables, or a seek reads them too.
+        let (db, items) = open_with(&world, 512 << 10);
         fill(&items, 0..count + 100);
         db.flush().unwrap();
         db.settle().unwrap();
@@ -87,7 +92,7 @@ fn a_deleted_stretch_costs_a_seek() {
         for (reads, runs) in reads(count) {
             println!("{reads} reads over {count} deleted items in {runs} runs");
             // Five seeks, each of a block or two.
-            assert!(reads <= 10 * runs, "{reads} reads over {count} items in {runs} runs");
+            assert!(reads <= 7 * runs, "{reads} reads over {count} items in {runs} runs");
         }
     }
 }
@@ -332,5 +337,5 @@ fn very_many_ranges_are_borne() {
     println!("{with_ranges} reads a get, then {without}; {bounds_bytes_max} bytes of bounds at most");
     assert!(with_ranges < without + 1.0);
     assert_eq!((items.stats().unwrap().items, items.approximate_len().unwrap()), (30_000, 30_000));
-    assert!(bounds_bytes_max > 10_000 && memory("table bounds") < 10_000, "no range is left");
+    assert!(bounds_bytes_max > 50 * memory("table bounds"), "no range is left");
 }

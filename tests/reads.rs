@@ -76,6 +76,31 @@ fn a_block_is_read_once_for_all_its_keys() {
     assert!((2..=4).contains(&blocks) && after.reads - before.reads == 1, "{blocks} blocks");
 }
 
+/// Each key is answered once, with its number, found or not, whether from the device or from memory.
+#[test]
+fn answers_without_copies_are_for_their_keys() {
+    let world = World::new(3);
+    let (db, items) = store(&world, 32 << 20)();
+    let keys: Vec<_> = (0..300).map(|index| key(index * 60 + index % 5 * ITEMS_COUNT)).collect();
+    let then = items.at(&db.snapshot());
+    for number in 0..3 {
+        items.put(key(number * 60), b"newer").unwrap();
+    }
+    for round in 0..3 {
+        let mut answers = vec![Vec::new(); keys.len()];
+        items.multi_get_with(&keys, |index, value| answers[index].push(value.map(<[u8]>::to_vec))).unwrap();
+        let alone: Vec<_> = keys.iter().map(|key| vec![items.get(key).unwrap().map(Vec::from)]).collect();
+        assert_eq!(answers, alone, "round {round}");
+        assert_eq!(answers.iter().flatten().flatten().count(), 60);
+        let mut seen = 0;
+        then.multi_get_with(&keys, |_, value| {
+            seen += usize::from(value.is_some_and(|value| value != b"newer"))
+        })
+        .unwrap();
+        assert_eq!(seen, 60);
+    }
+}
+
 /// What was deleted one by one is passed by one scan: those after it read nothing there, from either side,
 /// and see what is put there later. Who looks at the store as it was sees everything.
 #[test]

@@ -485,15 +485,54 @@ impl<K> Keyspace<K> {
         self.lookup_many(keys, None)
     }
 
+    /// As [`Keyspace::multi_get`], without copies: hands each value to `take`, or `None`, with the number of
+    /// its key, as they are found and so in no order.
+    ///
+    /// `take` should be short: the store cannot give memory back while it runs.
+    ///
+    /// # Errors
+    /// As [`Keyspace::multi_get`]; `take` has had some values by then.
+    ///
+    /// # Cost
+    /// As [`Keyspace::multi_get`], without the allocations.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// users.put(b"bob", b"12")?;
+    /// let mut lengths = [None; 3];
+    /// users.multi_get_with(&["bob", "eve", "ann"], |index, value| lengths[index] = value.map(<[u8]>::len))?;
+    /// assert_eq!(lengths, [Some(2), None, Some(1)]);
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_get_with<Q: AsRef<[u8]>>(
+        &self,
+        keys: &[Q],
+        take: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.lookup_many_with(keys, None, take)
+    }
+
     pub(crate) fn lookup_many<Q: AsRef<[u8]>>(
         &self,
         keys: &[Q],
         at: Option<&Point>,
     ) -> Result<Vec<Option<Value>>> {
-        let keyspace = self.readable(at)?;
         let mut values = vec![None; keys.len()];
-        self.handle.multi_get(keyspace, keys, at, |index, value| values[index] = value.map(Value::copy))?;
+        self.lookup_many_with(keys, at, |index, value| values[index] = value.map(Value::copy))?;
         Ok(values)
+    }
+
+    pub(crate) fn lookup_many_with<Q: AsRef<[u8]>>(
+        &self,
+        keys: &[Q],
+        at: Option<&Point>,
+        take: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.handle.multi_get(self.readable(at)?, keys, at, take)
     }
 
     /// The keyspace, if it may be read.

@@ -108,6 +108,32 @@ impl<K> KeyspaceAt<K> {
         self.keyspace.lookup_many(keys, Some(&self.snapshot.point))
     }
 
+    /// As [`Keyspace::multi_get_with`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put(b"bob", b"2")?;
+    /// let mut found = 0;
+    /// before.multi_get_with(&["ann", "bob"], |_, value| found += usize::from(value.is_some()))?;
+    /// assert_eq!(found, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_get_with<Q: AsRef<[u8]>>(
+        &self,
+        keys: &[Q],
+        take: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        self.keyspace.lookup_many_with(keys, Some(&self.snapshot.point), take)
+    }
+
     /// As [`Keyspace::get_with`].
     ///
     /// # Errors

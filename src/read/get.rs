@@ -313,7 +313,7 @@ impl Get {
             return Ok(Probed::Read(place.address));
         };
         call.tracer.enter(Stage::DBSeek, place.address.bytes as usize);
-        let Some(found) = data::find_from(block.bytes(), call.op.key, call.op.hash.block_tag(), first) else {
+        let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), first) else {
             return Ok(call.absent(table, Saw::NoItem));
         };
         call.tracer.saw(Saw::Item(found.kind));

@@ -82,17 +82,12 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
         .then(|| extent_bytes(used))
 }
 
-/// The value and kind of `key`, whose hash has this `tag`, in a checked block.
+/// The value and kind of `key`, whose hash has this `tag`, in a checked block; no item before number `from`
+/// has the tag.
 ///
 /// It looks at the tags up to the item, or to one with this tag and a greater key; of keys only at those with
 /// this tag.
-pub(crate) fn find(block: &[u8], key: &[u8], tag: u8) -> Option<Found> {
-    find_from(block, key, tag, 0)
-}
-
-/// As [`find`], where no item before number `from` has the tag.
-#[inline]
-pub(crate) fn find_from(block: &[u8], key: &[u8], tag: u8, from: usize) -> Option<Found> {
+pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, from: usize) -> Option<Found> {
     let layout = Layout::of(block);
     let suffix = key.get(layout.prefix_bytes..)?;
     let tags = &block[HEADER_BYTES..HEADER_BYTES + layout.items];

@@ -13,6 +13,7 @@ mod redb;
 mod rocksdb;
 mod trine;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::engines::{Answer, Peer, Until, peer, versions};
@@ -206,41 +207,51 @@ impl Changes {
     }
 }
 
-/// Answers to keys that were asked for together, in their order, in one buffer.
+/// Answers to keys that were asked for together, in one buffer.
 #[derive(Default, Debug)]
 pub(super) struct Values {
     bytes: Vec<u8>,
-    /// Of each: what was found, and where it ends.
-    ends: Vec<(Found, usize)>,
+    /// Of each key, in their order: what was found, and where it is.
+    places: Vec<(Found, Range<usize>)>,
 }
 
 impl Values {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
-        self.ends.clear();
+        self.places.clear();
     }
 
     pub(super) fn push(&mut self, value: Option<&[u8]>) {
-        self.bytes.extend_from_slice(value.unwrap_or_default());
-        let found = if value.is_some() { Found::Value } else { Found::Nothing };
-        self.ends.push((found, self.bytes.len()));
+        let place = self.copied(value);
+        self.places.push(place);
     }
 
     pub(super) fn push_unasked(&mut self) {
-        self.ends.push((Found::Unasked, self.bytes.len()));
+        self.places.push((Found::Unasked, 0..0));
+    }
+
+    /// So many answers, to be set in any order: nothing until then.
+    pub(super) fn resize(&mut self, count: usize) {
+        self.places.resize(count, (Found::Nothing, 0..0));
+    }
+
+    pub(super) fn set(&mut self, index: usize, value: Option<&[u8]>) {
+        self.places[index] = self.copied(value);
+    }
+
+    fn copied(&mut self, value: Option<&[u8]>) -> (Found, Range<usize>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        let found = if value.is_some() { Found::Value } else { Found::Nothing };
+        (found, start..self.bytes.len())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.ends.len()
+        self.places.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Found, &[u8])> {
-        let mut start = 0;
-        self.ends.iter().map(move |&(found, end)| {
-            let value = &self.bytes[start..end];
-            start = end;
-            (found, value)
-        })
+        self.places.iter().map(|(found, place)| (*found, &self.bytes[place.clone()]))
     }
 }
 
@@ -271,6 +282,14 @@ mod tests {
         let all: Vec<_> = values.iter().collect();
         let expected: [(Found, &[u8]); 4] =
             [(Found::Value, b"one"), (Found::Nothing, b""), (Found::Value, b""), (Found::Unasked, b"")];
+        assert_eq!(all, expected);
+        values.clear();
+        values.resize(3);
+        values.set(2, Some(b"two"));
+        values.set(0, Some(b"null"));
+        let all: Vec<_> = values.iter().collect();
+        let expected: [(Found, &[u8]); 3] =
+            [(Found::Value, b"null"), (Found::Nothing, b""), (Found::Value, b"two")];
         assert_eq!(all, expected);
     }
 

@@ -114,9 +114,8 @@ impl Reader for TrineReader<'_> {
     }
 
     fn multi_get(&mut self, keys: &[Vec<u8>], values: &mut Values) -> Answer<()> {
-        let found = self.items.multi_get(keys).map_err(told)?;
-        found.iter().for_each(|value| values.push(value.as_deref()));
-        Ok(())
+        values.resize(keys.len());
+        self.items.multi_get_with(keys, |index, value| values.set(index, value)).map_err(told)
     }
 
     fn scan(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
