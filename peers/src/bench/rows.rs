@@ -48,8 +48,7 @@ pub(super) const PAGE_CACHE_MIB: &str = "page_cache_MiB";
 pub(super) const LOG_ITEMS: &str = "log_items";
 
 /// Of `more`: table bytes for each of keys and values, at the worst of ten points, settled, and compacted.
-pub(super) const SPACE_WORST: &str = "space_worst";
-pub(super) const SPACE_SETTLED: &str = "space_settled";
+pub(super) const SPACE_SETTLED_WORST: &str = "space_settled_worst";
 pub(super) const SPACE_COMPACTED: &str = "space_compacted";
 
 /// A remark.

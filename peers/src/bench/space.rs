@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::child::Child;
 use super::drive::{Job, Limit, Script, live_bytes};
-use super::engines::{Compacted, Regime, Sees};
+use super::engines::{Compacted, Engine, Regime, Sees};
 use super::loads::put_all;
 use super::measure::Moment;
 use super::record::Record;
@@ -35,40 +35,44 @@ fn steady(space: impl Fn() -> Answer<Option<f64>>) -> Answer<Option<f64>> {
     Ok(last)
 }
 
-/// Rows are put together of ten; the row's rate is that of all overwrites.
+/// Overwrites everything twice: without a pause, the space of which is what a load that never rests takes, and
+/// with one at each tenth until the background work is finished. Rows are put together of ten; the row's rate
+/// is that of the overwrites without a pause.
 pub(super) fn space(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.small_items();
     child.remove(SPACE)?;
     let mut engine = child.open(SPACE, Regime::Cold)?;
     put_all(child, &*engine, rows::SPACE, &child.data(0, items), items, 1)?;
-    let (path, data) = (child.path(SPACE), child.data(items, items));
+    let path = child.path(SPACE);
     let tables = |path: &Path| {
         let bytes = child.disk_bytes(path)?.map(|(tables, _)| tables);
         Ok::<_, String>(bytes.map(|bytes| bytes as f64 / live_bytes(items) as f64))
     };
-    let before = Moment::now(engine.counts());
-    let (mut whole, mut record) = (Measured::default(), Record::new()?);
-    for point in 1..=POINTS {
+    let data = child.data(items, items);
+    let tenth = |engine: &dyn Engine, point: u64| {
         let (from, to) = (items * (point - 1) / POINTS, items * point / POINTS);
         let job = Job {
             sees: Sees::Latest,
             limit: Limit::operations(u64::MAX),
-            ..child.job(&*engine, rows::SPACE, Script::Rewrite { from, to }, &data)
+            ..child.job(engine, rows::SPACE, Script::Rewrite { from, to }, &data)
         };
-        let (measured, ran) = child.run(&job)?;
+        child.run(&job)
+    };
+    let before = Moment::now(engine.counts());
+    let (mut whole, mut record) = (Measured::default(), Record::new()?);
+    for point in 1..=POINTS {
+        let (measured, ran) = tenth(&*engine, point)?;
         record.add(ran.record)?;
         whole = Measured { seconds: whole.seconds + measured.seconds, more: whole.more, ..measured };
-        if let Some(ratio) = tables(&path)? {
-            whole.more.insert(format!("space_{point:02}"), ratio);
-            let worst = whole.more.get(rows::SPACE_WORST).copied().unwrap_or(0.0).max(ratio);
-            whole.more.insert(rows::SPACE_WORST.to_owned(), worst);
-        }
+        note(&mut whole, "amid", point, tables(&path)?);
     }
     whole.operations = record.operations;
     whole.latency_ns = record.latency();
     child.settle_puts(&*engine, &mut whole, &before, items)?;
-    if let Some(ratio) = steady(|| tables(&path))? {
-        whole.more.insert(rows::SPACE_SETTLED.to_owned(), ratio);
+    for point in 1..=POINTS {
+        tenth(&*engine, point)?;
+        engine.settle()?;
+        note(&mut whole, "settled", point, steady(|| tables(&path))?);
     }
     let compacted = match engine.compact()? {
         Compacted::InPlace => steady(|| tables(&path))?,
@@ -84,4 +88,12 @@ pub(super) fn space(child: &Child<'_>) -> Answer<()> {
     child.tell(rows::SPACE, SPACE, whole)?;
     engine.close()?;
     child.remove(SPACE)
+}
+
+/// Tells what was found at a point, and the worst of all.
+fn note(whole: &mut Measured, when: &str, point: u64, ratio: Option<f64>) {
+    let Some(ratio) = ratio else { return };
+    whole.more.insert(format!("space_{when}_{point:02}"), ratio);
+    let worst = whole.more.entry(format!("space_{when}_worst")).or_insert(ratio);
+    *worst = worst.max(ratio);
 }
