@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release --example measure -- DIR COMMAND ITEMS MEMORY_MIB [OPERATIONS [WARM]]`, with COMMAND
 //! one of `load` (random order, then killed without closing), `sorted` (puts in the order of the keys),
-//! `ingest` (the same items through an ingest), `reopen`, `get`, `multi` (64 keys at once, copied out), `miss`, `scan`,
-//! `iterate`.
+//! `ingest` (the same items through an ingest), `reopen`, `get`, `multi` (64 keys at once, copied out),
+//! `miss`, `scan`, `iterate`.
 //! WARM other gets of present keys come first, unmeasured. Keys have 16 bytes,
 //! values 100; each value is checked. Reads go past the page cache where the file system allows, and say so.
 

@@ -68,7 +68,7 @@ fn a_deleted_stretch_costs_a_seek() {
     let reads = |count: u32| {
         let world = World::new(2);
         // Enough for the fences of all tables, or a seek reads them too.
-        let (db, items) = open_with(&world, 512 << 10);
+        let (db, items) = open_with(&world, 1 << 20);
         fill(&items, 0..count + 100);
         db.flush().unwrap();
         db.settle().unwrap();

@@ -222,8 +222,9 @@ impl Frames {
     ) -> Option<&'p [u8]> {
         let frame = self.find_at(key, place)?;
         self.mark(frame, visits);
-        // SAFETY: as in `lookup`; or the frame was LIVE with this key after the pin began, and is not FREE
-        // before it ends (invariant 4).
+        // SAFETY: as in `lookup`; or the frame was LIVE with this key after the pin began. Who takes it from
+        // the index later defers behind that, as behind what a finder read there, so it is not FREE before
+        // the pin ends (invariant 4).
         Some(unsafe { self.bytes(frame) })
     }
 
@@ -273,7 +274,7 @@ impl Frames {
     }
 
     #[inline]
-    fn find(&self, key: Key) -> Option<u32> {
+    pub(super) fn find(&self, key: Key) -> Option<u32> {
         let headers = self.headers();
         self.index().find(key.tag(), |frame| headers[frame as usize].key() == key)
     }

@@ -5,8 +5,8 @@
 //! filters and fences in it, which are then looked at as any memory.
 //!
 //! Everything is for any thread at any time. A hit takes no lock and writes nothing, but for the CLOCK bit
-//! when it is clear; it touches one line of the index and one of the frame's header. Misses take one short
-//! lock.
+//! when it is clear, and for the place of a block that has moved; it touches one line of the index, or the
+//! place, and one of the frame's header. Misses take one short lock.
 //!
 //! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given. Blocks that
 //!    find no frame (too large, or every frame counted, or waiting for the epoch) live in heap memory of

@@ -1,6 +1,7 @@
 //! Tests of the cache as a whole.
 
 mod flights;
+mod places;
 mod shares;
 
 use std::collections::BTreeMap;

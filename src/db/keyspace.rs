@@ -494,7 +494,7 @@ impl<K> Keyspace<K> {
     /// As [`Keyspace::multi_get`]; `take` has had some values by then.
     ///
     /// # Cost
-    /// As [`Keyspace::multi_get`], without the allocations.
+    /// As [`Keyspace::multi_get`], without an allocation for each value.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

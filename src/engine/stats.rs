@@ -141,7 +141,8 @@ pub struct MemoryStats {
     /// By role; limits add up to the budget at most. The cache's limit is what the roles around it leave now:
     /// filters and fences stay in memory while they take no more than 3/4 of what it would have without them,
     /// and what does not is in the cache like data. "table bounds", the least and the greatest key of each
-    /// table and a separator for every 1.6 MB of it, are always in memory and leave less for the others.
+    /// table and a separator for every 1.6 MB of it, are always in memory and leave less for the others;
+    /// among them is what makes searches in fences quick, some five bytes a block at most.
     pub roles: Vec<MemoryRole>,
 }
 
@@ -453,7 +454,8 @@ impl Store {
             ),
             role("cache", cache_bytes, budget.cache_bytes.saturating_sub(cache.pinned_bytes + others_bytes)),
             role("filters and fences", cache.pinned_bytes, cache.pinned_bytes),
-            // Two keys a table and a separator a fence page: they take what they take.
+            // Two keys a table, a separator a fence page, and what lies beside fences: they take what they
+            // take.
             role("table bounds", bounds_bytes, bounds_bytes),
             role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes + ingest_bytes),
         ];

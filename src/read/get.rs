@@ -74,7 +74,7 @@ enum Seek {
     /// The line of the fences, which was asked for.
     FenceLine(FenceLine),
     Data(DataBlock),
-    /// The item, as far as the tags tell, which was asked for.
+    /// The first item with the key's tag, which was asked for; past all if there is none.
     Item(DataBlock, usize),
 }
 
@@ -263,8 +263,9 @@ impl Get {
             }
             Seek::Data(block) => {
                 let Some(bytes) = call.cached(table, &block) else { return false };
-                let Some(item) = data::prefetch_item(bytes, call.op.hash.block_tag()) else { return false };
-                self.seek = Seek::Item(block, item);
+                let item = data::prefetch_item(bytes, call.op.hash.block_tag());
+                self.seek = Seek::Item(block, item.unwrap_or(usize::MAX));
+                return item.is_some();
             }
             _ => return false,
         }

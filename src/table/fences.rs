@@ -2,12 +2,17 @@
 //!
 //! The pages are as in the file, in the cache's memory. Beside them lie the heads that begin their lines, one
 //! in eight: few enough to be near for every lookup, so that a search looks at these, at the page's header
-//! and at one line of it. And where the cache has each block, four bytes a block, so that the cache's index
-//! is not searched. Immutable but for the places, for any thread.
+//! and at one line of it. And where the cache last had each block, if there is memory for that, so that its
+//! index is not searched. Immutable but for the places, for any thread.
+
+use std::ops::RangeInclusive;
 
 use crate::base::prefetch::prefetch;
-use crate::cache::{Cache, Loan, PinnedPages, Place};
+use crate::base::sync::Arc;
+use crate::cache::{Loan, PinnedPages, Place};
 use crate::format::table::fence::FencePage;
+
+use super::memory::{PageBudget, Places};
 
 /// Where what lies beside a page begins.
 #[derive(Clone, Copy, Default)]
@@ -15,6 +20,10 @@ struct Start {
     sample: u32,
     block: u32,
 }
+
+/// Counts the blocks of all pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PlaceNumber(u32);
 
 /// All fence pages of a slice.
 pub(super) struct ResidentFences {
@@ -24,16 +33,21 @@ pub(super) struct ResidentFences {
     /// Of all pages, one after the other.
     samples: Box<[u64]>,
     /// Of all blocks of all pages.
-    places: Box<[Place]>,
+    places: Option<Places>,
     /// Where those of each page begin.
     starts: Box<[Start]>,
-    /// For the boxes, on the cache's account.
+    /// For samples and starts, on the cache's account.
     _loan: Loan,
 }
 
 impl ResidentFences {
     /// Over `count` checked pages.
-    pub(super) fn new(pages: PinnedPages, count: usize, page_bytes: usize, cache: &Cache) -> ResidentFences {
+    pub(super) fn new(
+        pages: PinnedPages,
+        count: usize,
+        page_bytes: usize,
+        budget: &Arc<PageBudget>,
+    ) -> ResidentFences {
         let (mut samples, mut starts) = (Vec::new(), vec![Start::default()]);
         let mut blocks = 0;
         for number in 0..count {
@@ -44,8 +58,8 @@ impl ResidentFences {
             starts.push(Start { sample: few(samples.len()), block: few(blocks) });
         }
         let (samples, starts) = (samples.into_boxed_slice(), starts.into_boxed_slice());
-        let places: Box<[Place]> = (0..blocks).map(|_| Place::default()).collect();
-        let loan = cache.lend(size_of_val(&*samples) + size_of_val(&*places) + size_of_val(&*starts));
+        let loan = budget.cache().lend(size_of_val(&*samples) + size_of_val(&*starts));
+        let places = budget.places(blocks);
         ResidentFences { pages, page_bytes, samples, places, starts, _loan: loan }
     }
 
@@ -55,20 +69,25 @@ impl ResidentFences {
         FencePage::of(self.bytes(number)).with_samples(&self.samples[samples])
     }
 
-    /// Counts the blocks of all pages.
+    /// Where the cache last had a block of a page.
     #[inline]
-    pub(super) fn block_number(&self, page: usize, index: usize) -> u32 {
-        self.starts[page].block + index as u32
+    pub(super) fn place(&self, at: PlaceNumber) -> Option<&Place> {
+        self.places.as_ref()?.get(at.0 as usize)
     }
 
     #[inline]
-    pub(super) fn place(&self, block_number: u32) -> &Place {
-        &self.places[block_number as usize]
+    pub(super) fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
+        PlaceNumber(self.starts[page].block + index as u32)
     }
 
+    /// Hints that places of these blocks, which are neighbours, are wanted soon.
     #[inline]
-    pub(super) fn prefetch_place(&self, page: usize, index: usize) {
-        prefetch(&self.places, self.block_number(page, index) as usize * size_of::<Place>());
+    pub(super) fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
+        if let Some(places) = &self.places {
+            for block in [*blocks.start(), *blocks.end()] {
+                prefetch(places, self.place_number(page, block).0 as usize * size_of::<Place>());
+            }
+        }
     }
 
     #[inline]

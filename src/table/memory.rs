@@ -5,17 +5,22 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::base::sync::Arc;
-use crate::cache::{Cache, PinnedPages};
+use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::cache::{Cache, Loan, PinnedPages, Place};
 
 /// What direct reads want of addresses, and what keeps a page within one page.
 const ALIGNMENT: usize = 4096;
+
+/// Of the cache, what places may take: those of the blocks of four times its data.
+const PLACES_PART: u64 = 256;
 
 /// How much of the cache filters and fences may keep for themselves.
 #[derive(Debug)]
 pub(crate) struct PageBudget {
     cache: Cache,
     limit_bytes: u64,
+    /// Of all places there are.
+    places_bytes: AtomicU64,
 }
 
 /// What pages are of: what is looked at most has more of the budget, so that it finds room whatever came
@@ -43,7 +48,7 @@ impl PageRank {
 impl PageBudget {
     /// Pages of `cache`, which with what is lent of it stay within `limit_bytes`.
     pub(crate) fn new(cache: &Cache, limit_bytes: u64) -> Arc<PageBudget> {
-        Arc::new(PageBudget { cache: cache.clone(), limit_bytes })
+        Arc::new(PageBudget { cache: cache.clone(), limit_bytes, places_bytes: AtomicU64::new(0) })
     }
 
     /// A budget with a cache of its own.
@@ -63,9 +68,45 @@ impl PageBudget {
         self.cache.pin_pages(count, self.limit_bytes / 16 * rank.sixteenths())
     }
 
+    /// Places for so many blocks, while all there are take a small part of the cache: where the data is many
+    /// times as large, blocks are seldom where they were.
+    pub(super) fn places(self: &Arc<PageBudget>, count: usize) -> Option<Places> {
+        let bytes = (count * size_of::<Place>()) as u64;
+        let limit = self.cache.capacity_bytes() as u64 / PLACES_PART;
+        let take = |taken: u64| taken.checked_add(bytes).filter(|taken| *taken <= limit);
+        self.places_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        Some(Places {
+            places: (0..count).map(|_| Place::default()).collect(),
+            budget: Arc::clone(self),
+            _loan: self.cache.lend(bytes as usize),
+        })
+    }
+
     #[cfg(test)]
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.cache.stats().pinned_bytes
+    }
+}
+
+/// Where the cache last had each of some blocks.
+pub(super) struct Places {
+    places: Box<[Place]>,
+    budget: Arc<PageBudget>,
+    _loan: Loan,
+}
+
+impl Deref for Places {
+    type Target = [Place];
+
+    #[inline]
+    fn deref(&self) -> &[Place] {
+        &self.places
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.budget.places_bytes.fetch_sub(size_of_val(&*self.places) as u64, Ordering::Relaxed);
     }
 }
 
@@ -121,6 +162,13 @@ mod tests {
         assert_eq!(budget.pinned_bytes(), 64 << 10);
         drop((one, two));
         assert_eq!(budget.pinned_bytes(), 0);
+        assert!(budget.places(1 << 20).is_none(), "more than a cache has blocks");
+        let most = budget.cache().capacity_bytes() / PLACES_PART as usize / size_of::<Place>();
+        let (one, two) = (budget.places(most - 1), budget.places(1));
+        assert_eq!(budget.cache().stats().lent_bytes, (most * size_of::<Place>()) as u64);
+        assert!(one.is_some() && two.is_some() && budget.places(1).is_none());
+        drop((one, two));
+        assert!(budget.places(most).is_some() && budget.cache().stats().lent_bytes == 0);
         let bytes = AlignedBytes::new(8192);
         assert!((bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT) && bytes.iter().all(|byte| *byte == 0));
         assert!(format!("{:?}", AlignedBytes::new(5)).contains('5'));

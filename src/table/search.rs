@@ -20,7 +20,7 @@ use crate::format::table::ranges::{Ranges, last_key};
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
-use super::fences::ResidentFences;
+use super::fences::{PlaceNumber, ResidentFences};
 use super::memory::{AlignedBytes, PageBudget, PageRank};
 use super::open::{SliceContents, TableFile, fill_exact};
 use super::verify::verify_block;
@@ -55,8 +55,8 @@ pub(crate) enum Fenced {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataBlock {
     pub(crate) address: BlockAddress,
-    /// Among all of the slice, where the fences were resident.
-    number: Option<u32>,
+    /// Where the fences were resident.
+    place: Option<PlaceNumber>,
 }
 
 /// Where resident fences have a key: a line of a page.
@@ -236,7 +236,7 @@ impl Table {
                 })?;
                 // Another thread may have set them meanwhile; these are given back then.
                 let _is_first = if rank == PageRank::Fences {
-                    let fences = ResidentFences::new(pages, count, page_bytes as usize, budget.cache());
+                    let fences = ResidentFences::new(pages, count, page_bytes as usize, budget);
                     self.fences.set(fences).is_ok()
                 } else {
                     self.filter_pages.set(pages).is_ok()
@@ -331,7 +331,7 @@ impl Table {
         let number = self.fence_page_of(key);
         let line = fences.page(number).line_of(key, self.first_separator(number));
         prefetch(fences.bytes(number), line * LINE_BYTES);
-        fences.prefetch_place(number, FencePage::first_block(line));
+        fences.prefetch_places(number, FencePage::blocks_of(line));
         Some(FenceLine { page: number as u32, line: line as u32 })
     }
 
@@ -341,7 +341,7 @@ impl Table {
         let (fences, number) = (self.fences.get().expect("fences stay"), at.page as usize);
         let (page, first) = (fences.page(number), self.first_separator(number));
         let index = page.find_in(key, first, at.line as usize);
-        self.fenced(&page, key, first, index, Some(fences.block_number(number, index)))
+        self.fenced(&page, key, first, index, Some(fences.place_number(number, index)))
     }
 
     /// The data block that must hold `key` if the slice does, or whether it does. `page`: what an earlier
@@ -358,7 +358,7 @@ impl Table {
                 let index = page.find(key, first);
                 self.fenced(&page, key, first, index, None)
             }
-            Ok(None) => Fenced::Block(DataBlock { address: self.only_block(), number: None }),
+            Ok(None) => Fenced::Block(DataBlock { address: self.only_block(), place: None }),
             Err(address) => Fenced::Need(address),
         }
     }
@@ -369,9 +369,9 @@ impl Table {
         key: &[u8],
         first: &[u8],
         index: usize,
-        number: Option<u32>,
+        place: Option<PlaceNumber>,
     ) -> Fenced {
-        let block = DataBlock { address: self.block(page, index), number };
+        let block = DataBlock { address: self.block(page, index), place };
         if !page.is_alone(index) {
             Fenced::Block(block)
         } else if page.is_separator(index, key, first) {
@@ -384,7 +384,7 @@ impl Table {
     /// Where the cache had the block when it was last looked for.
     #[inline]
     pub(crate) fn place(&self, block: &DataBlock) -> Option<&Place> {
-        Some(self.fences.get()?.place(block.number?))
+        self.fences.get()?.place(block.place?)
     }
 
     /// The number of the fence page that must list the block of `key`.

@@ -115,6 +115,30 @@ fn tables_agree_with_maps() {
     }
 }
 
+/// Each block of resident fences, on whichever page, has a place of its own, and those of paged ones none.
+#[test]
+fn each_block_has_its_place() {
+    let model: Model = (0..60_000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![7; 100]))).collect();
+    let bench = Bench::new();
+    let summary = bench.build(&[(TREE, SHAPE, &model)]);
+    let paged = bench.open(&summary).expect("opens").remove(0);
+    let table = bench.open(&summary).expect("opens").remove(0);
+    table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 22)).expect("loads");
+    assert!(table.fence_pages() > 3);
+    let mut places = std::collections::BTreeMap::new();
+    for key in model.keys() {
+        let Fenced::Block(block) = table.fence(key, None) else { panic!("pages are resident") };
+        let place = std::ptr::from_ref(table.place(&block).expect("there is room for places")).addr();
+        assert_eq!(*places.entry(place).or_insert(block.address.offset), block.address.offset);
+        assert!(paged.place(&block).is_none());
+    }
+    let mut offsets: Vec<u64> = places.into_values().collect();
+    let count = offsets.len();
+    offsets.sort_unstable();
+    offsets.dedup();
+    assert!(offsets.len() == count && count > 1000, "{count} places, {} blocks", offsets.len());
+}
+
 fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
     for chunk_bytes in [0, 1 << 20] {
         let storage = Arc::clone(&bench.storage);

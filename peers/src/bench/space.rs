@@ -35,9 +35,9 @@ fn steady(space: impl Fn() -> Answer<Option<f64>>) -> Answer<Option<f64>> {
     Ok(last)
 }
 
-/// Overwrites everything twice: without a pause, the space of which is what a load that never rests takes, and
-/// with one at each tenth until the background work is finished. Rows are put together of ten; the row's rate
-/// is that of the overwrites without a pause.
+/// Overwrites everything twice: without a pause, the space of which is what a load that never rests takes,
+/// and with one at each tenth until the background work is finished. Rows are put together of ten; the row's
+/// rate is that of the overwrites without a pause.
 pub(super) fn space(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.small_items();
     child.remove(SPACE)?;

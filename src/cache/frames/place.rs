@@ -1,6 +1,9 @@
 //! Looking a block up where it was last found, and hints of what a lookup will read.
 //!
-//! Who knows a block by a number of its own keeps its [`Place`]. Any thread, as everything here.
+//! It is not an index: who knows a block by a number of its own keeps its [`Place`], which may be wrong and
+//! is set by whoever finds the block elsewhere. Called by the cache; any thread.
+//!
+//! 1. A frame that a place leads to was LIVE with the wanted key after the caller was pinned.
 
 use crate::base::prefetch::prefetch;
 use crate::base::sync::{AtomicU32, Ordering};
@@ -24,7 +27,7 @@ pub(crate) struct Place(AtomicU32);
 
 impl Place {
     #[inline]
-    fn frame(&self) -> Option<u32> {
+    pub(in crate::cache) fn frame(&self) -> Option<u32> {
         self.0.load(Ordering::Relaxed).checked_sub(1)
     }
 

@@ -33,6 +33,7 @@
 //! A page is 4096 bytes; the only page of a slice is as many units as it needs.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 use crate::base::codec::Malformed;
 
@@ -65,10 +66,11 @@ pub(crate) struct FencePage<'a> {
     prefix_bytes: usize,
     uniform: bool,
     heads: &'a [[u8; 8]],
-    lengths: &'a [[u8; 2]],
-    tail_ends: &'a [[u8; 2]],
-    block_ends: &'a [[u8; 4]],
-    tails: &'a [u8],
+    /// Where the columns behind the heads begin, and what is not used.
+    lengths_at: usize,
+    tail_ends_at: usize,
+    block_ends_at: usize,
+    tails_at: usize,
     used: usize,
     /// See [`FencePage::samples`]; none if they are not at hand.
     samples: &'a [u64],
@@ -113,8 +115,12 @@ impl<'a> FencePage<'a> {
         self.sampled_line(head(rest))
     }
 
-    /// The first block that a search may find whose key belongs in this line.
-    pub(crate) fn first_block(line: usize) -> usize {
+    /// The blocks that a search in this line comes to, but where heads tie.
+    pub(crate) fn blocks_of(line: usize) -> RangeInclusive<usize> {
+        FencePage::heads_before(line)..=HEADS_FIRST + line * HEADS_A_LINE
+    }
+
+    fn heads_before(line: usize) -> usize {
         line.checked_sub(1).map_or(0, |before| HEADS_FIRST + before * HEADS_A_LINE)
     }
 
@@ -154,7 +160,7 @@ impl<'a> FencePage<'a> {
             return self.heads.partition_point(is_at_most);
         }
         // Lines before it are at most the target, as its first head is; lines behind it begin with a greater.
-        let start = FencePage::first_block(line);
+        let start = FencePage::heads_before(line);
         let end = (HEADS_FIRST + line * HEADS_A_LINE).min(self.heads.len());
         start + self.heads[start..end].iter().filter(|head| is_at_most(head)).count()
     }
@@ -195,7 +201,7 @@ impl<'a> FencePage<'a> {
 
     /// Whether block `index` holds one item, a put, whose key is its separator.
     pub(crate) fn is_alone(&self, index: usize) -> bool {
-        self.block_ends.get(index).is_some_and(|end| u32::from_le_bytes(*end) & ALONE != 0)
+        self.block_ends().get(index).is_some_and(|end| u32::from_le_bytes(*end) & ALONE != 0)
     }
 
     /// Whether `key` is the separator of block `index`. `first`: as in `find`.
@@ -203,7 +209,7 @@ impl<'a> FencePage<'a> {
         let Some(other) = index.checked_sub(1) else { return key == first };
         let prefix = &first[..self.prefix_bytes.min(first.len())];
         key.strip_prefix(prefix).is_some_and(|rest| {
-            rest.len() == usize::from(u16::from_le_bytes(self.lengths[other]))
+            rest.len() == usize::from(u16::from_le_bytes(self.lengths()[other]))
                 && head(rest) == u64::from_le_bytes(self.heads[other])
                 && rest.get(HEAD_BYTES..).unwrap_or_default() == self.tail(other)
         })
@@ -211,25 +217,26 @@ impl<'a> FencePage<'a> {
 
     /// In units, without the mark.
     fn block_end(&self, index: usize) -> u32 {
-        u32::from_le_bytes(self.block_ends[index]) & !ALONE
+        u32::from_le_bytes(self.block_ends()[index]) & !ALONE
     }
 
     /// What orders separators with equal heads: bytes in the head, then the tail.
     fn beyond_head(&self, index: usize) -> (usize, &'a [u8]) {
-        let length = usize::from(u16::from_le_bytes(self.lengths[index]));
+        let length = usize::from(u16::from_le_bytes(self.lengths()[index]));
         (length.min(HEAD_BYTES), self.tail(index))
     }
 
     fn tail(&self, index: usize) -> &'a [u8] {
-        if self.tail_ends.is_empty() {
+        if self.tail_ends().is_empty() {
             return &[];
         }
-        let end = |index: usize| usize::from(u16::from_le_bytes(self.tail_ends[index]));
+        let end = |index: usize| usize::from(u16::from_le_bytes(self.tail_ends()[index]));
         let start = if index == 0 { 0 } else { end(index - 1) };
-        &self.tails[start..end(index)]
+        &self.tails()[start..end(index)]
     }
 
     /// The page's columns, if they fit it. What they hold is `check`'s.
+    #[inline]
     fn parse(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
         let length = page.len();
         if length == 0 || length > PAGE_BYTES || !length.is_multiple_of(UNIT_BYTES) {
@@ -244,38 +251,57 @@ impl<'a> FencePage<'a> {
             return Err(bad(6, "blocks of a fence page", 1, 0));
         }
         let (uniform, with_tails) = (flags & UNIFORM != 0, flags & TAILS != 0);
-        let mut at = HEADER_BYTES;
-        let heads = column::<8>(page, &mut at, blocks - 1)?;
-        let lengths = column::<2>(page, &mut at, blocks - 1)?;
-        let tail_ends = column::<2>(page, &mut at, if with_tails { blocks - 1 } else { 0 })?;
-        let block_ends = column::<4>(page, &mut at, if uniform { 0 } else { blocks })?;
+        let lengths_at = HEADER_BYTES + (blocks - 1) * HEAD_BYTES;
+        let tail_ends_at = lengths_at + (blocks - 1) * 2;
+        let block_ends_at = tail_ends_at + if with_tails { (blocks - 1) * 2 } else { 0 };
+        let tails_at = block_ends_at + if uniform { 0 } else { blocks * 4 };
         let tail_bytes = usize::from(u16_at(page, 26));
-        let Some(tails) = page.get(at..at + tail_bytes) else {
-            return Err(bad(26, "tails of a fence page", (length - at) as u64, tail_bytes as u64));
-        };
+        let used = tails_at + tail_bytes;
+        if tails_at > length {
+            return Err(bad(6, "columns of a fence page", length as u64, tails_at as u64));
+        }
+        if used > length {
+            return Err(bad(26, "tails of a fence page", (length - tails_at) as u64, tail_bytes as u64));
+        }
+        let heads = page[HEADER_BYTES..lengths_at].as_chunks().0;
         let prefix_bytes = usize::from(u16_at(page, 24));
-        let used = at + tail_bytes;
         Ok(FencePage {
             bytes: page,
             blocks,
             prefix_bytes,
             uniform,
             heads,
-            lengths,
-            tail_ends,
-            block_ends,
-            tails,
+            lengths_at,
+            tail_ends_at,
+            block_ends_at,
+            tails_at,
             used,
             samples: &[],
         })
     }
 
+    fn lengths(&self) -> &'a [[u8; 2]] {
+        self.bytes[self.lengths_at..self.tail_ends_at].as_chunks().0
+    }
+
+    fn tail_ends(&self) -> &'a [[u8; 2]] {
+        self.bytes[self.tail_ends_at..self.block_ends_at].as_chunks().0
+    }
+
+    fn block_ends(&self) -> &'a [[u8; 4]] {
+        self.bytes[self.block_ends_at..self.tails_at].as_chunks().0
+    }
+
+    fn tails(&self) -> &'a [u8] {
+        &self.bytes[self.tails_at..self.used]
+    }
+
     fn check_separators(&self) -> Result<(), Malformed> {
         let mut tails_end = 0;
-        for (index, (head, length)) in self.heads.iter().zip(self.lengths).enumerate() {
+        for (index, (head, length)) in self.heads.iter().zip(self.lengths()).enumerate() {
             let length = usize::from(u16::from_le_bytes(*length));
-            let tail_end = self.tail_ends.get(index).map_or(0, |end| usize::from(u16::from_le_bytes(*end)));
-            if tail_end != tails_end + length.saturating_sub(HEAD_BYTES) || tail_end > self.tails.len() {
+            let tail_end = self.tail_ends().get(index).map_or(0, |end| usize::from(u16::from_le_bytes(*end)));
+            if tail_end != tails_end + length.saturating_sub(HEAD_BYTES) || tail_end > self.tails().len() {
                 let expected = tails_end + length.saturating_sub(HEAD_BYTES);
                 return Err(bad(26, "tail ends of a fence page", expected as u64, tail_end as u64));
             }
@@ -290,8 +316,8 @@ impl<'a> FencePage<'a> {
                 return Err(bad(at, "order of separators", other as u64, one as u64));
             }
         }
-        if tails_end != self.tails.len() {
-            return Err(bad(26, "tails of a fence page", tails_end as u64, self.tails.len() as u64));
+        if tails_end != self.tails().len() {
+            return Err(bad(26, "tails of a fence page", tails_end as u64, self.tails().len() as u64));
         }
         Ok(())
     }
@@ -314,7 +340,7 @@ impl<'a> FencePage<'a> {
                 return Err(bad(16, "unused block length", 0, u64::from(each.max(last))));
             }
             let mut before = 0;
-            for index in 0..self.block_ends.len() {
+            for index in 0..self.block_ends().len() {
                 let end = self.block_end(index);
                 let units = u64::from(end).saturating_sub(before);
                 if units == 0 || units * UNIT_BYTES as u64 > DATA_BLOCK_BYTES_MAX as u64 {
@@ -332,20 +358,6 @@ impl<'a> FencePage<'a> {
         }
         Ok(())
     }
-}
-
-/// The next `count` elements of `N` bytes at `at`, which moves behind them.
-fn column<'a, const N: usize>(
-    page: &'a [u8],
-    at: &mut usize,
-    count: usize,
-) -> Result<&'a [[u8; N]], Malformed> {
-    let bytes = page.get(*at..*at + count * N).ok_or_else(|| {
-        let room = page.len().saturating_sub(*at);
-        bad(6, "columns of a fence page", room as u64, (count * N) as u64)
-    })?;
-    *at += count * N;
-    Ok(bytes.as_chunks::<N>().0)
 }
 
 fn bad(at: usize, what: &'static str, expected: u64, found: u64) -> Malformed {
