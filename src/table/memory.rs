@@ -73,8 +73,10 @@ impl PageBudget {
     pub(super) fn places(self: &Arc<PageBudget>, count: usize) -> Option<Places> {
         let bytes = (count * size_of::<Place>()) as u64;
         let limit = self.cache.capacity_bytes() as u64 / PLACES_PART;
-        let take = |taken: u64| taken.checked_add(bytes).filter(|taken| *taken <= limit);
-        self.places_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        if self.places_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
+            self.places_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return None;
+        }
         Some(Places {
             places: (0..count).map(|_| Place::default()).collect(),
             budget: Arc::clone(self),
