@@ -91,8 +91,8 @@ fn a_deleted_stretch_costs_a_seek() {
     for count in [4000, 20_000] {
         for (reads, runs) in reads(count) {
             println!("{reads} reads over {count} deleted items in {runs} runs");
-            // Five seeks, each of a block or two.
-            assert!(reads <= 7 * runs, "{reads} reads over {count} items in {runs} runs");
+            // Both ends of the stretch for each scan and for the cursor, a block each.
+            assert!(reads <= 6 * runs, "{reads} reads over {count} items in {runs} runs");
         }
     }
 }
@@ -337,5 +337,5 @@ fn very_many_ranges_are_borne() {
     println!("{with_ranges} reads a get, then {without}; {bounds_bytes_max} bytes of bounds at most");
     assert!(with_ranges < without + 1.0);
     assert_eq!((items.stats().unwrap().items, items.approximate_len().unwrap()), (30_000, 30_000));
-    assert!(bounds_bytes_max > 50 * memory("table bounds"), "no range is left");
+    assert!(bounds_bytes_max > 10_000 && memory("table bounds") < 10_000, "no range is left");
 }

@@ -141,8 +141,7 @@ pub struct MemoryStats {
     /// By role; limits add up to the budget at most. The cache's limit is what the roles around it leave now:
     /// filters and fences stay in memory while they take no more than 3/4 of what it would have without them,
     /// and what does not is in the cache like data. "table bounds", the least and the greatest key of each
-    /// table and a separator for every 1.6 MB of it, are always in memory and leave less for the others;
-    /// among them is what makes searches in fences quick, some five bytes a block at most.
+    /// table and a separator for every 1.6 MB of it, are always in memory and leave less for the others.
     pub roles: Vec<MemoryRole>,
 }
 
@@ -440,11 +439,14 @@ impl Store {
         };
         let cache = self.cache.stats();
         let cache_bytes = cache.used_bytes + cache.index_bytes + cache.heap_bytes;
-        // The cache leaves room to blocks outside it, to bounds, to what snapshots keep, and to ingests.
+        // The cache leaves room to blocks outside it, to places, to bounds, to what snapshots keep, and to
+        // ingests.
         let kept_bytes = self.kept_loan.lock().as_ref().map_or(0, |(bytes, _)| *bytes as u64);
         let ingest_bytes = self.work.ingest_memory_bytes.load(Ordering::Relaxed);
-        let bounds_bytes = cache.lent_bytes.saturating_sub(cache.heap_bytes + kept_bytes + ingest_bytes);
-        let (budget, others_bytes) = (&self.budget, bounds_bytes + kept_bytes + ingest_bytes);
+        let lent_bytes = cache.lent_bytes.saturating_sub(cache.heap_bytes + kept_bytes + ingest_bytes);
+        let places_bytes = self.pages.places_bytes().min(lent_bytes);
+        let (fences_bytes, bounds_bytes) = (cache.pinned_bytes + places_bytes, lent_bytes - places_bytes);
+        let (budget, around_bytes) = (&self.budget, fences_bytes + bounds_bytes + kept_bytes + ingest_bytes);
         let role = |name, bytes, limit_bytes| MemoryRole { name, bytes, limit_bytes };
         let roles = vec![
             role(
@@ -452,10 +454,9 @@ impl Store {
                 alive.iter().sum(),
                 GENERATION_COUNT * budget.generation_bytes + kept_bytes,
             ),
-            role("cache", cache_bytes, budget.cache_bytes.saturating_sub(cache.pinned_bytes + others_bytes)),
-            role("filters and fences", cache.pinned_bytes, cache.pinned_bytes),
-            // Two keys a table, a separator a fence page, and what lies beside fences: they take what they
-            // take.
+            role("cache", cache_bytes, budget.cache_bytes.saturating_sub(around_bytes)),
+            role("filters and fences", fences_bytes, fences_bytes),
+            // Two keys a table, and a separator and samples a fence page: they take what they take.
             role("table bounds", bounds_bytes, bounds_bytes),
             role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes + ingest_bytes),
         ];

@@ -97,7 +97,9 @@ pub(crate) struct Get {
 
 /// The tables of the first runs that may hold the key, by number; found once, when their filters are asked
 /// for.
-type FoundTables = [u32; 4];
+type FoundTables = [u32; FOUND_RUNS];
+/// Runs that are looked at before the search begins; most trees have no more.
+const FOUND_RUNS: usize = 4;
 const NO_TABLE: u32 = u32::MAX;
 
 /// Everything a call is given.
@@ -305,15 +307,15 @@ impl Get {
         if self.touch(table, call) {
             return Ok(Probed::Touched);
         }
-        let (place, first) = match self.seek {
+        let (wanted, first) = match self.seek {
             Seek::Data(block) => (block, 0),
             Seek::Item(block, item) => (block, item),
             _ => unreachable!("filter and fence were passed above"),
         };
-        let Some(block) = call.data(table, &place) else {
-            return Ok(Probed::Read(place.address));
+        let Some(block) = call.data(table, &wanted) else {
+            return Ok(Probed::Read(wanted.address));
         };
-        call.tracer.enter(Stage::DBSeek, place.address.bytes as usize);
+        call.tracer.enter(Stage::DBSeek, wanted.address.bytes as usize);
         let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), first) else {
             return Ok(call.absent(table, Saw::NoItem));
         };
@@ -385,11 +387,11 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
     }
 }
 
-/// Asks the processor for the lines of all filters that may be asked about the key, so that they come at
-/// once: of memtables and of every run's table.
+/// The tables of the first runs that may hold the key. And asks the processor for the lines of all filters
+/// that may be asked about it, so that they come at once: of memtables and of every run's table.
 fn find_tables(op: &Op<'_>, view: &View) -> FoundTables {
     view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
-    let mut found = [NO_TABLE; 4];
+    let mut found = [NO_TABLE; FOUND_RUNS];
     let levels = view.version.tree(op.tree).map_or(&[][..], Tree::levels);
     for (number, run) in levels.iter().flatten().enumerate() {
         let Some(table) = run.find(op.key) else { continue };

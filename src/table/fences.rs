@@ -36,7 +36,7 @@ pub(super) struct ResidentFences {
     places: Option<Places>,
     /// Where those of each page begin.
     starts: Box<[Start]>,
-    /// For samples and starts, on the cache's account.
+    /// For all that lies beside the pages, on the cache's account.
     _loan: Loan,
 }
 
@@ -58,8 +58,9 @@ impl ResidentFences {
             starts.push(Start { sample: few(samples.len()), block: few(blocks) });
         }
         let (samples, starts) = (samples.into_boxed_slice(), starts.into_boxed_slice());
-        let loan = budget.cache().lend(size_of_val(&*samples) + size_of_val(&*starts));
         let places = budget.places(blocks);
+        let places_bytes = places.as_deref().map_or(0, size_of_val);
+        let loan = budget.cache().lend(size_of_val(&*samples) + size_of_val(&*starts) + places_bytes);
         ResidentFences { pages, page_bytes, samples, places, starts, _loan: loan }
     }
 

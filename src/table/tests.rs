@@ -123,7 +123,8 @@ fn each_block_has_its_place() {
     let summary = bench.build(&[(TREE, SHAPE, &model)]);
     let paged = bench.open(&summary).expect("opens").remove(0);
     let table = bench.open(&summary).expect("opens").remove(0);
-    table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 22)).expect("loads");
+    let budget = PageBudget::alone(1 << 22);
+    table.load_all_pages(bench.storage.as_ref(), &budget).expect("loads");
     assert!(table.fence_pages() > 3);
     let mut places = std::collections::BTreeMap::new();
     for key in model.keys() {
@@ -137,6 +138,11 @@ fn each_block_has_its_place() {
     offsets.sort_unstable();
     offsets.dedup();
     assert!(offsets.len() == count && count > 1000, "{count} places, {} blocks", offsets.len());
+    // All are counted, and lent of the cache.
+    assert_eq!(budget.places_bytes(), (count * size_of::<crate::cache::Place>()) as u64);
+    assert!(budget.cache().stats().lent_bytes > budget.places_bytes());
+    drop(table);
+    assert_eq!((budget.places_bytes(), budget.cache().stats().lent_bytes), (0, 0));
 }
 
 fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
