@@ -25,10 +25,11 @@ pub use base::error::{Corrupt, Error, Result};
 #[cfg(any(test, feature = "sim"))]
 pub use db::sim;
 pub use db::{
-    Access, Any, BackgroundStats, Batch, Builder, Create, Cursor, Db, Durability, Ingest, IoStats, Keyspace,
-    KeyspaceAt, KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats,
-    Ordered, Range, RecoveryStats, SettingInput, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats,
-    Trace, TraceStep, Value, WriteStats,
+    Access, Any, BackgroundStats, Batch, Builder, Completion, Completions, Create, Cursor, Db, Durability,
+    GetAsync, Ingest, IoStats, Keyspace, KeyspaceAt, KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind,
+    LevelStats, MemoryRole, MemoryStats, MultiGetAsync, NextAsync, Ordered, Range, RangeAsync, RecoveryStats,
+    SettingInput, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value,
+    WriteStats, block_on,
 };
 
 /// The README's example, run as a test of the documentation.

@@ -105,6 +105,8 @@ fn kind_of_store_error(error: &trine::Error) -> &'static str {
         Error::Dropped { .. } => "dropped",
         Error::ReadOnly => "read_only",
         Error::Latched { .. } => "latched",
+        Error::WouldBlock => "would_block",
+        Error::TimedOut => "timed_out",
         Error::Closed => "closed",
         _ => "store",
     }

@@ -124,6 +124,10 @@ pub enum Error {
         /// The first failure.
         cause: Box<Error>,
     },
+    /// As much is in flight as may be, and the caller does not wait for its turn.
+    WouldBlock,
+    /// The deadline of an operation has passed. What it was reading goes to the cache.
+    TimedOut,
     /// The store was closed.
     Closed,
 }
@@ -283,6 +287,12 @@ impl fmt::Display for Error {
                 f,
                 "the store takes no writes until it is reopened, because an earlier one failed: {cause}"
             ),
+            Error::WouldBlock => {
+                f.write_str("as much is in flight as may be; wait for some of it, or raise reads_in_flight")
+            }
+            Error::TimedOut => {
+                f.write_str("the deadline passed before it was read; try again, or give it more time")
+            }
             Error::Closed => f.write_str("the store was closed; open it again"),
         }
     }
@@ -336,6 +346,8 @@ mod tests {
             Error::Dropped { name: text() },
             Error::ReadOnly,
             full.latched(),
+            Error::WouldBlock,
+            Error::TimedOut,
             Error::Closed,
         ]
     }

@@ -137,6 +137,9 @@ settings! { StoreSettings, "Settings of one open store.":
         "How reads that go out together are in flight. ring: io_uring. pool: threads that read. \
          pread: one after another, also where a ring is asked for and refused. \
          auto: ring where the kernel gives one, else pool.";
+    reads_in_flight 0 = 256, 1, 1 << 16,
+        "Most reads of futures in flight at once; who comes then waits for its turn. \
+         Larger: a faster device is kept busy. Smaller: each read takes less time, and memory.";
     open_files_max 0 = 512, 16, 1 << 20,
         "Files kept open at once. Smaller: more opens on reads of cold tables.";
     background_threads 0 = 2, 1, 64,

@@ -29,6 +29,7 @@ use loom::sync::Mutex as Lock;
 use std::sync::{Condvar, Mutex as Lock};
 
 use std::sync::PoisonError;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// A lock for short sections without I/O. A panic inside one leaves the data as it was then.
@@ -77,6 +78,11 @@ impl Event {
         }
     }
 
+    /// Notifies when it is woken.
+    pub(crate) fn waker(self: &Arc<Event>) -> Waker {
+        Waker::from(Arc::clone(self))
+    }
+
     /// Blocks the thread until the counter differs from `seen`, or for `timeout_ns`. For `io`'s threads only.
     pub(crate) fn block(&self, seen: u64, timeout_ns: Option<u64>) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -94,6 +100,16 @@ impl Event {
             }
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Wake for Event {
+    fn wake(self: Arc<Event>) {
+        self.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Event>) {
+        self.notify();
     }
 }
 

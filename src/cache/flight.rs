@@ -1,21 +1,22 @@
 //! Reads in flight: one device read and one checksum for any number of waiters.
 //!
 //! It is not a driver: it reads nothing and waits for nothing. Whoever claims a block first gets the
-//! [`Slot`], reads into its buffer, verifies, and completes; the others get a [`Waiter`]. Called by the
-//! engine's drivers. Slots and waiters go to any thread.
+//! [`Slot`], reads into its buffer, verifies, and completes; the others get a [`Waiter`], which wakes them.
+//! Called by the engine's drivers. Slots and waiters go to any thread.
 //!
 //! 1. A block is in the table from its claim until its slot is completed, failed or dropped; one slot a
-//!    block.
+//!    block. One that is claimed apart is in no table, and only its own waiters hear of it.
 //! 2. The slot alone owns the buffer; it is seen by others only after `complete`.
 //! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one
 //!    or the other.
 //! 4. Locks are taken in the order table, pool; nothing of anyone else is called under them.
 
 use std::collections::BTreeMap;
+use std::task::Waker;
 
 use crate::base::error::Error;
 use crate::base::step::BlockAddress;
-use crate::base::sync::{Arc, Event, Mutex, OnceLock};
+use crate::base::sync::{Arc, Mutex, OnceLock};
 
 use super::frames::{Counted, Key, Owned};
 use super::{BlockRef, DATA_VISITS, LentBlock, Shared, visits};
@@ -32,8 +33,8 @@ pub(crate) struct FlightTable {
 #[derive(Default)]
 pub(crate) struct Flight {
     result: OnceLock<Result<BlockRef, Error>>,
-    /// Made by the first waiter.
-    event: OnceLock<Arc<Event>>,
+    /// Of waiters that have looked too early.
+    wakers: Mutex<Vec<Option<Waker>>>,
 }
 
 /// What a claim comes to.
@@ -51,6 +52,7 @@ pub(crate) struct Slot {
     shared: Arc<Shared>,
     address: BlockAddress,
     flight: Arc<Flight>,
+    is_in_table: bool,
     /// `None` only while the slot is being made and when it has ended.
     buffer: Option<Buffer>,
 }
@@ -76,10 +78,11 @@ impl Buffer {
     }
 }
 
-/// A share in someone else's read.
+/// A share in a read.
 pub(crate) struct Waiter {
     flight: Arc<Flight>,
-    event: Arc<Event>,
+    /// What is woken when it ends, and where that is among the flight's wakers.
+    waker: Option<(usize, Waker)>,
 }
 
 impl FlightTable {
@@ -102,8 +105,7 @@ pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
     let key = Key::of(address);
     let mut shard = shared.flights.shard(key).lock();
     if let Some(flight) = shard.get(&key) {
-        let event = Arc::clone(flight.event.get_or_init(|| Arc::new(Event::new())));
-        return Claim::Wait(Waiter { flight: Arc::clone(flight), event });
+        return Claim::Wait(Waiter::new(flight));
     }
     if let Some(counted) = shared.pool.lock().find(key) {
         counted.mark(visits(address.kind));
@@ -112,13 +114,38 @@ pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
     let flight = Arc::new(Flight::default());
     shard.insert(key, Arc::clone(&flight));
     drop(shard);
-    // From here on the slot's drop answers for the read.
-    let mut slot = Slot { shared: Arc::clone(shared), address: *address, flight, buffer: None };
-    slot.buffer = Some(Buffer::new(shared, key, address.bytes as usize));
-    Claim::Read(slot)
+    Claim::Read(Slot::new(shared, address, flight, true))
+}
+
+/// As `claim`; but a read that this starts is its own: whoever else claims the block does not wait for it.
+pub(crate) fn claim_apart(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
+    let key = Key::of(address);
+    let shard = shared.flights.shard(key).lock();
+    if let Some(flight) = shard.get(&key) {
+        return Claim::Wait(Waiter::new(flight));
+    }
+    drop(shard);
+    if let Some(counted) = shared.pool.lock().find(key) {
+        counted.mark(visits(address.kind));
+        return Claim::Ready(BlockRef::from_frame(counted));
+    }
+    Claim::Read(Slot::new(shared, address, Arc::default(), false))
 }
 
 impl Slot {
+    fn new(shared: &Arc<Shared>, address: &BlockAddress, flight: Arc<Flight>, is_in_table: bool) -> Slot {
+        // From here on the slot's drop answers for the read.
+        let mut slot =
+            Slot { shared: Arc::clone(shared), address: *address, flight, is_in_table, buffer: None };
+        slot.buffer = Some(Buffer::new(shared, Key::of(address), address.bytes as usize));
+        slot
+    }
+
+    /// A share in it, for who hands the slot on to somebody else.
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter::new(&self.flight)
+    }
+
     pub(crate) fn address(&self) -> &BlockAddress {
         &self.address
     }
@@ -155,10 +182,12 @@ impl Slot {
     pub(crate) fn complete(mut self) -> BlockRef {
         let block = match self.buffer.take().expect("a slot has its buffer until it ends") {
             Buffer::Frame(owned) => {
-                let mut shard = self.shared.flights.shard(owned.key()).lock();
                 let key = owned.key();
+                let mut shard = self.is_in_table.then(|| self.shared.flights.shard(key).lock());
                 let counted: Counted = self.shared.pool.lock().publish(owned);
-                shard.remove(&key);
+                if let Some(shard) = &mut shard {
+                    shard.remove(&key);
+                }
                 drop(shard);
                 // Data enters cold: what a scan touches once goes first.
                 if visits(self.address.kind) > DATA_VISITS {
@@ -189,17 +218,19 @@ impl Slot {
     }
 
     fn leave_table(&self) {
-        let key = Key::of(&self.address);
-        self.shared.flights.shard(key).lock().remove(&key);
+        if self.is_in_table {
+            let key = Key::of(&self.address);
+            self.shared.flights.shard(key).lock().remove(&key);
+        }
     }
 
     /// The flight has left the table, so no waiter joins any more.
     fn answer(&self, result: Result<BlockRef, Error>) {
         let is_first = self.flight.result.set(result).is_ok();
         assert!(is_first, "a slot ends once");
-        if let Some(event) = self.flight.event.get() {
-            event.notify();
-        }
+        // After the result: a waiter that is not among them yet sees it.
+        let wakers = std::mem::take(&mut *self.flight.wakers.lock());
+        wakers.into_iter().flatten().for_each(Waker::wake);
     }
 }
 
@@ -217,13 +248,51 @@ impl Drop for Slot {
 }
 
 impl Waiter {
-    /// Notified when the read ends.
-    pub(crate) fn event(&self) -> &Arc<Event> {
-        &self.event
+    fn new(flight: &Arc<Flight>) -> Waiter {
+        Waiter { flight: Arc::clone(flight), waker: None }
     }
 
-    /// The block or the read's error, once it has ended; the same at each call.
-    pub(crate) fn poll(&self) -> Option<Result<BlockRef, Error>> {
+    /// The block or the read's error, once it has ended; the same at each call. Until then `waker` is woken
+    /// when it ends, in place of what was given before.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Result<BlockRef, Error>> {
+        let is_known = || self.waker.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
+        if self.flight.result.get().is_none() && !is_known() {
+            let at = self.waker.take().map(|(at, _)| at);
+            let at = self.flight.set_waker(at, waker.clone());
+            self.waker = Some((at, waker.clone()));
+        }
         self.flight.result.get().cloned()
+    }
+}
+
+impl Flight {
+    /// Has `waker` woken when the read ends, in place of the one `at`; where it is.
+    fn set_waker(&self, at: Option<usize>, waker: Waker) -> usize {
+        let mut wakers = self.wakers.lock();
+        match at.and_then(|at| wakers.get_mut(at).map(|place| (at, place))) {
+            Some((at, place)) => {
+                *place = Some(waker);
+                at
+            }
+            None => {
+                wakers.push(Some(waker));
+                wakers.len() - 1
+            }
+        }
+    }
+}
+
+impl Drop for Waiter {
+    /// Nobody is woken any more; the read goes on.
+    fn drop(&mut self) {
+        let Some((at, _)) = self.waker.take().filter(|_| self.flight.result.get().is_none()) else { return };
+        let mut wakers = self.flight.wakers.lock();
+        // They may have been taken a moment ago.
+        let dropped = wakers.get_mut(at).and_then(Option::take);
+        while wakers.last().is_some_and(Option::is_none) {
+            wakers.pop();
+        }
+        drop(wakers);
+        drop(dropped);
     }
 }

@@ -4,7 +4,7 @@
 use super::frames::Retired;
 use super::*;
 use crate::base::id::{FileKind, FileName};
-use crate::base::sync::explore;
+use crate::base::sync::{Event, explore};
 
 const BYTES: usize = 4096;
 
@@ -163,12 +163,14 @@ fn loom_a_block_is_read_once() {
                     slot.buffer().fill(1);
                     assert_right(&slot.complete(), 1);
                 }
-                Claim::Wait(waiter) => {
+                Claim::Wait(mut waiter) => {
+                    let ended = Arc::new(Event::new());
+                    let waker = ended.waker();
                     let result = loop {
-                        let seen = waiter.event().seen();
-                        match waiter.poll() {
+                        let seen = ended.seen();
+                        match waiter.poll(&waker) {
                             Some(result) => break result,
-                            None => waiter.event().block(seen, None),
+                            None => ended.block(seen, None),
                         }
                     };
                     assert_eq!(result.is_err(), gives_up);

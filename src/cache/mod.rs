@@ -189,6 +189,12 @@ impl Cache {
         flight::claim(&self.shared, address)
     }
 
+    /// As [`Cache::claim`]; but a read that this starts is its own: whoever else claims the block does not wait
+    /// for it. For those who may be kept from ending it by what is not the store's.
+    pub(crate) fn claim_apart(&self, address: &BlockAddress) -> Claim {
+        flight::claim_apart(&self.shared, address)
+    }
+
     /// Whether a block is here now; it is not marked as hit. For those who decide what to offer.
     pub(crate) fn holds(&self, address: &BlockAddress) -> bool {
         self.frames.holds(Key::of(address))

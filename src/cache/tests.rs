@@ -378,11 +378,11 @@ fn what_was_given_out_outlives_the_cache() {
     let (cache, _) = cache_of(64 << 10);
     let held = get(&cache, &block(1, 4096));
     let slot = slot_of(&cache, &block(2, 4096));
-    let waiter = waiter_of(&cache, &block(2, 4096));
+    let mut waiter = waiter_of(&cache, &block(2, 4096));
     drop(cache);
     assert_right(&block(1, 4096), &held);
     drop(read(slot));
-    assert_right(&block(2, 4096), &waiter.poll().expect("ended").expect("well"));
+    assert_right(&block(2, 4096), &waiter.poll(std::task::Waker::noop()).expect("ended").expect("well"));
     fn is_free<T: Send + Sync + 'static>() {}
     is_free::<(BlockRef, Slot, Waiter, Cache)>();
 }

@@ -264,6 +264,11 @@ impl<K> Keyspace<K> {
         &self.handle
     }
 
+    /// What a future of it holds.
+    pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<catalog::Keyspace>) {
+        (Arc::clone(&self.handle), Arc::clone(&self.keyspace))
+    }
+
     /// What the engine knows it as; `Dropped` if it was dropped.
     pub(crate) fn live(&self) -> Result<&catalog::Keyspace> {
         self.keyspace.check_live()?;

@@ -1,5 +1,6 @@
 //! The public face: handles over the engine. No logic of the store.
 
+mod asynchronous;
 mod batch;
 mod builder;
 mod ingest;
@@ -18,6 +19,7 @@ use crate::base::sync::Arc;
 use crate::engine::Store;
 use crate::inspect::{self, Progress, Report};
 
+pub use asynchronous::{Completion, Completions, GetAsync, MultiGetAsync, NextAsync, RangeAsync, block_on};
 pub use batch::Batch;
 pub use builder::{Access, Builder, Create, Durability};
 pub use ingest::Ingest;

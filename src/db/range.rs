@@ -166,7 +166,7 @@ impl Range {
     }
 }
 
-fn scan(
+pub(crate) fn scan(
     handle: &Handle,
     keyspace: &catalog::Keyspace,
     point: &Point,

@@ -59,6 +59,10 @@ pub struct KeyspaceAt<K> {
 }
 
 impl<K> KeyspaceAt<K> {
+    pub(crate) fn parts(&self) -> (&Keyspace<K>, &Arc<Point>) {
+        (&self.keyspace, &self.snapshot.point)
+    }
+
     pub(crate) fn new(keyspace: Keyspace<K>, snapshot: &Snapshot) -> KeyspaceAt<K> {
         assert!(
             Arc::ptr_eq(keyspace.handle(), &snapshot.handle),

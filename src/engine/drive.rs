@@ -1,14 +1,16 @@
 //! The blocking driver: answers what the machines ask, on the caller's thread.
 //!
 //! It owns requests and their order, and no logic of lookup, scan or commit. `fetch`: several blocks at once.
-//! `many`: gets of several keys.
+//! `many`: gets of several keys. `later`: the driver of futures, `local`: their reads on a caller's thread.
 
 mod fetch;
+pub(crate) mod later;
+pub(crate) mod local;
 mod many;
 
 use crate::base::error::{Error, Result};
 use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
-use crate::base::sync::Event;
+use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Claim};
 use crate::levels::view::View;
 use crate::read::get::{Get, Lookup, Op, Wants};
@@ -20,6 +22,7 @@ use super::Store;
 use super::catalog::Keyspace;
 use super::snapshot::Point;
 use fetch::{Answered, Fetches};
+pub(super) use fetch::{Claimed, REQUEST_BYTES_MAX, requests};
 
 impl Store {
     /// Looks `key` up and hands its value to `take`, without copying it. One call under one pin if memory has
@@ -111,7 +114,7 @@ impl Store {
                         }
                     }
                     let apart = scan.take_apart();
-                    if !self.work.ahead.has_room() {
+                    if !self.work.reads.has_room_ahead() {
                         // It would be read by nobody.
                         apart.iter().for_each(|block| fetches.ask_ahead(block));
                     }
@@ -170,13 +173,17 @@ impl Store {
     fn fetch(&self, address: &BlockAddress) -> Result<BlockRef> {
         let mut slot = match self.cache.claim(address) {
             Claim::Ready(block) => return Ok(block),
-            Claim::Wait(waiter) => loop {
-                let seen = waiter.event().seen();
-                match waiter.poll() {
-                    Some(result) => return result,
-                    None => self.env.threads.wait(waiter.event(), seen, None),
+            Claim::Wait(mut waiter) => {
+                let event = Arc::new(Event::new());
+                let waker = event.waker();
+                loop {
+                    let seen = event.seen();
+                    match waiter.poll(&waker) {
+                        Some(result) => return result,
+                        None => self.env.threads.wait(&event, seen, None),
+                    }
                 }
-            },
+            }
             Claim::Read(slot) => slot,
         };
         self.count_read(address);

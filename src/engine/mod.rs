@@ -4,17 +4,18 @@
 //! Threads share a [`Store`] by reference. Readers take no lock; every change of tables and keyspaces goes
 //! through the catalog, one at a time; no lock is held across I/O.
 
-pub(crate) mod ahead;
 mod bearing;
 mod budget;
+pub(crate) mod callback;
 pub(crate) mod catalog;
 pub(crate) mod checkpoint;
-mod drive;
+pub(crate) mod drive;
 mod flush_work;
 mod history;
 pub(crate) mod ingest;
 pub(crate) mod keyspaces;
 mod merge_work;
+pub(crate) mod reads;
 pub(crate) mod recover;
 mod refill;
 mod reflush;

@@ -13,7 +13,7 @@ use crate::levels::version::{Placed, Run, Tree};
 use crate::write::pace;
 
 use super::Store;
-use super::ahead::Ahead;
+use super::reads::Reads;
 
 /// How long a worker rests after a failure that may clear by itself.
 pub(super) const RETRY_NS: u64 = 100_000_000;
@@ -56,7 +56,7 @@ pub(super) struct Work {
     /// Callers that wait for merges.
     awaiting: AtomicU64,
     measuring: Mutex<()>,
-    pub(super) ahead: Ahead,
+    pub(super) reads: Reads,
 }
 
 /// Someone waits for merges as long as this lives.
@@ -95,7 +95,7 @@ impl Work {
         self.stops.store(true, Ordering::Release);
         self.moved.notify();
         changed.notify();
-        self.ahead.wake();
+        self.reads.wake();
     }
 
     /// Has merges go as fast as they may, while the answer lives.

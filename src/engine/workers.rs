@@ -4,9 +4,9 @@ use crate::base::error::Result;
 use crate::base::sync::Arc;
 use crate::io::env::{Turn, Worker};
 
-use super::ahead::AheadWork;
 use super::flush_work::FlushWork;
 use super::merge_work::MergeWork;
+use super::reads::ReadsWork;
 use super::work::Job;
 use super::{Mode, Store};
 
@@ -30,8 +30,9 @@ impl<W: Job> Worker for Background<W> {
 
 /// Starts the workers of a store that may write.
 pub(super) fn start(store: &Arc<Store>) -> Result<()> {
-    let ahead = Background { store: Arc::clone(store), work: AheadWork };
-    store.env.threads.spawn("trine-ahead", Box::new(ahead))?;
+    store.limit_reads();
+    let reads = Background { store: Arc::clone(store), work: ReadsWork::default() };
+    store.env.threads.spawn("trine-reads", Box::new(reads))?;
     if store.mode == Mode::ReadOnly {
         return Ok(());
     }

@@ -9,11 +9,13 @@
 //! 2. A target belongs to the reader from `push` until it comes back: nobody else can reach its memory while
 //!    the kernel may write it, whatever its owner does meanwhile, a panic included.
 //! 3. Dropping a reader waits for what is in flight, then drops the targets.
-//! 4. What [`Storage::read`] promises of one read holds for each: continued when short but for the end of the
+//! 4. A bell that is rung ends the next `reap_or_bell`, or one that waits; no ring is lost.
+//! 5. What [`Storage::read`] promises of one read holds for each: continued when short but for the end of the
 //!    file, and an error is that request's alone.
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::task::Waker;
 
 use crate::base::error::Result;
 use crate::base::id::FileName;
@@ -57,6 +59,17 @@ pub(crate) trait Reader: Send {
 
     /// Waits until a read has ended, if any is in flight, and hands out all that have.
     fn reap(&mut self, completed: &mut Vec<Completed>);
+
+    /// As `reap`, but hands out none if the bell is rung first, or nothing has ended within `timeout_ns`. What
+    /// reads on the caller's thread does not hear the bell.
+    fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, _timeout_ns: Option<u64>) {
+        self.reap(completed);
+    }
+
+    /// What ends a `reap_or_bell` from any thread; it may be rung late, when that is over or the reader is.
+    fn bell(&mut self) -> Waker {
+        Waker::noop().clone()
+    }
 }
 
 /// What reads several blocks at once.

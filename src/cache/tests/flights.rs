@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::base::error::Error;
-use crate::base::sync::AtomicU64;
+use std::task::Waker;
+
+use crate::base::sync::{AtomicU64, Event};
 
 /// Any number of claims of one block make one read, and each waiter gets the block, as often as it asks.
 #[test]
@@ -11,16 +13,20 @@ fn one_read_for_all_waiters() {
     for bytes in [4096, 1 << 20] {
         let wanted = block(1, bytes);
         let slot = slot_of(&cache, &wanted);
-        let waiters: Vec<Waiter> = (0..10).map(|_| waiter_of(&cache, &wanted)).collect();
-        let seen: Vec<u64> = waiters.iter().map(|waiter| waiter.event().seen()).collect();
-        assert!(waiters.iter().all(|waiter| waiter.poll().is_none()));
+        let mut waiters: Vec<Waiter> = (0..10).map(|_| waiter_of(&cache, &wanted)).collect();
+        waiters.push(slot.waiter());
+        let events: Vec<Arc<Event>> = waiters.iter().map(|_| Arc::default()).collect();
+        for _ in 0..2 {
+            let looks = waiters.iter_mut().zip(&events).map(|(waiter, event)| waiter.poll(&event.waker()));
+            assert!(looks.into_iter().all(|block| block.is_none()));
+        }
         assert!(!is_cached(&cache, &epoch, &wanted), "not before it is complete");
         assert_eq!(cache.stats().in_flight, 1);
         drop(read(slot));
-        for (waiter, seen) in waiters.iter().zip(seen) {
-            assert_ne!(waiter.event().seen(), seen);
+        for (waiter, event) in waiters.iter_mut().zip(&events) {
+            assert_eq!(event.seen(), 1, "woken once");
             for _ in 0..2 {
-                let block = waiter.poll().expect("the read has ended").expect("it went well");
+                let block = waiter.poll(Waker::noop()).expect("the read has ended").expect("it went well");
                 assert_right(&wanted, &block);
             }
         }
@@ -43,11 +49,11 @@ fn errors_reach_all_waiters() {
     let wanted = block(1, 4096);
     for _ in 0..100 {
         let mut slot = slot_of(&cache, &wanted);
-        let waiters = [waiter_of(&cache, &wanted), waiter_of(&cache, &wanted)];
+        let mut waiters = [waiter_of(&cache, &wanted), waiter_of(&cache, &wanted)];
         slot.buffer().fill(1);
         slot.fail(Error::corrupt(wanted.file, wanted.offset, "a block's checksum", 1, 2));
-        for waiter in &waiters {
-            assert!(matches!(waiter.poll(), Some(Err(Error::Corrupt(_)))));
+        for waiter in &mut waiters {
+            assert!(matches!(waiter.poll(Waker::noop()), Some(Err(Error::Corrupt(_)))));
         }
         assert!(!is_cached(&cache, &epoch, &wanted));
     }
@@ -61,13 +67,64 @@ fn a_dropped_slot_fails_its_waiters() {
     let (cache, _) = cache_of(64 << 10);
     let wanted = block(1, 8192);
     let slot = slot_of(&cache, &wanted);
-    let waiter = waiter_of(&cache, &wanted);
+    let mut waiter = waiter_of(&cache, &wanted);
     drop(slot);
-    let Some(Err(error)) = waiter.poll() else { panic!("it was given up") };
+    let Some(Err(error)) = waiter.poll(Waker::noop()) else { panic!("it was given up") };
     let text = error.to_string();
     assert!(text.contains("given up") && text.contains(&wanted.file.to_string()), "{text}");
     assert_eq!(cache.stats().used_bytes, 0);
     assert_right(&wanted, &get(&cache, &wanted));
+}
+
+/// Who waits no more is not woken, nor who asked before with another waker; the read goes on.
+#[test]
+fn only_who_waits_is_woken() {
+    let (cache, epoch) = cache_of(64 << 10);
+    let wanted = block(1, 4096);
+    let slot = slot_of(&cache, &wanted);
+    let events: [Arc<Event>; 4] = Default::default();
+    let [moved, dropped, stays, last] = &events;
+    let mut waiters: Vec<Waiter> = (0..3).map(|_| waiter_of(&cache, &wanted)).collect();
+    for (waiter, event) in waiters.iter_mut().zip([moved, dropped, stays]) {
+        assert!(waiter.poll(&event.waker()).is_none());
+    }
+    drop(waiters.remove(1));
+    assert!(waiters[0].poll(&last.waker()).is_none());
+    let mut late = slot.waiter();
+    drop(slot.waiter());
+    drop(read(slot));
+    assert_eq!(events.each_ref().map(|event| event.seen()), [0, 0, 1, 1]);
+    assert!(events.iter().all(|event| Arc::strong_count(event) == 1 + usize::from(event.seen() > 0)));
+    assert!(late.poll(Waker::noop()).is_some_and(|block| block.is_ok()));
+    assert!(is_cached(&cache, &epoch, &wanted));
+}
+
+/// A read apart is waited for by its own alone: another claim reads too, and the block is cached once.
+#[test]
+fn apart_is_waited_for_by_its_own() {
+    let (cache, epoch) = cache_of(64 << 10);
+    let wanted = block(1, 4096);
+    for fails in [true, false] {
+        let Claim::Read(mut apart) = cache.claim_apart(&wanted) else { panic!("it is not here") };
+        let mut own = apart.waiter();
+        let shared = slot_of(&cache, &wanted);
+        assert!(matches!(cache.claim_apart(&wanted), Claim::Wait(_)), "what is in the table is shared");
+        assert!(own.poll(Waker::noop()).is_none());
+        if fails {
+            apart.buffer().fill(1);
+            apart.fail(Error::Closed);
+            assert!(matches!(own.poll(Waker::noop()), Some(Err(Error::Closed))));
+            assert_eq!(cache.stats().in_flight, 1, "the other goes on");
+            shared.fail(Error::Closed);
+            continue;
+        }
+        assert_right(&wanted, &read(apart));
+        assert_right(&wanted, &own.poll(Waker::noop()).expect("it has ended").expect("well"));
+        assert_eq!(cache.stats().in_flight, 1, "the other goes on");
+        assert_right(&wanted, &read(shared));
+    }
+    assert!(matches!(cache.claim_apart(&wanted), Claim::Ready(_)) && is_cached(&cache, &epoch, &wanted));
+    assert_eq!((cache.stats().used_bytes, cache.stats().inserts), (4096, 1));
 }
 
 /// A block that is offered while it is read, and read while it is offered, is cached once.
@@ -90,6 +147,8 @@ fn offered_while_read_is_cached_once() {
 fn stress(cache: &Cache, epoch: &Epoch, seed: u64, reads: &AtomicU64) {
     let mut dice = Dice(seed);
     let mut held: Vec<(BlockAddress, BlockRef)> = Vec::new();
+    let ended = Arc::new(Event::new());
+    let waker = ended.waker();
     for _ in 0..ROUNDS {
         let index = dice.below(120).min(dice.below(120));
         let wanted = block(index, [8, 8, 9, 16, 8, 200][index as usize % 6] * UNIT);
@@ -121,12 +180,12 @@ fn stress(cache: &Cache, epoch: &Epoch, seed: u64, reads: &AtomicU64) {
                 reads.fetch_add(1, Ordering::Relaxed);
                 read(slot)
             }
-            Claim::Wait(waiter) => loop {
-                let seen = waiter.event().seen();
-                match waiter.poll() {
+            Claim::Wait(mut waiter) => loop {
+                let seen = ended.seen();
+                match waiter.poll(&waker) {
                     Some(Ok(block)) => break block,
                     Some(Err(_)) => break get_any(cache, &wanted),
-                    None => waiter.event().block(seen, None),
+                    None => ended.block(seen, None),
                 }
             },
         };
@@ -141,16 +200,18 @@ fn stress(cache: &Cache, epoch: &Epoch, seed: u64, reads: &AtomicU64) {
 
 /// A block with others about: whoever is in the way is waited for.
 fn get_any(cache: &Cache, wanted: &BlockAddress) -> BlockRef {
+    let ended = Arc::new(Event::new());
+    let waker = ended.waker();
     loop {
         match cache.claim(wanted) {
             Claim::Ready(block) => return block,
             Claim::Read(slot) => return read(slot),
-            Claim::Wait(waiter) => {
-                let seen = waiter.event().seen();
-                match waiter.poll() {
+            Claim::Wait(mut waiter) => {
+                let seen = ended.seen();
+                match waiter.poll(&waker) {
                     Some(Ok(block)) => return block,
                     Some(Err(_)) => {}
-                    None => waiter.event().block(seen, None),
+                    None => ended.block(seen, None),
                 }
             }
         }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use crate::base::error::Result;
 use crate::base::step::BlockAddress;
-use crate::base::sync::{Arc, Ordering};
+use crate::base::sync::{Arc, Event, Ordering};
 use crate::cache::{BlockRef, Claim, Slot, Waiter};
 use crate::io::reader::{Completed, Reader, Request, Target, perform};
 use crate::table;
@@ -22,7 +22,7 @@ use crate::table;
 use super::super::Store;
 
 /// Most bytes of one request.
-const REQUEST_BYTES_MAX: usize = 1 << 20;
+pub(in crate::engine) const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// As much of what is read apart comes at once: whoever has caught up with it waits no longer than for this.
 const APART_BYTES_MAX: usize = 256 << 10;
 /// Most blocks of one request.
@@ -42,14 +42,24 @@ pub(super) struct Fetches<'s> {
     in_flight: usize,
     /// Reads of others.
     waiting: Vec<(usize, Waiter)>,
+    /// Moves when one of them ends.
+    ended: Arc<Event>,
     completed: Vec<Completed>,
 }
 
 /// A block that is ours to read.
-struct Claimed {
+pub(in crate::engine) struct Claimed {
+    /// Who is answered by number; all others by the slot.
     who: Option<usize>,
     address: BlockAddress,
     slot: Slot,
+}
+
+impl Claimed {
+    /// For whom the slot alone answers.
+    pub(in crate::engine) fn new(address: &BlockAddress, slot: Slot) -> Claimed {
+        Claimed { who: None, address: *address, slot }
+    }
 }
 
 /// The blocks of one request, side by side in their file.
@@ -70,6 +80,7 @@ impl<'s> Fetches<'s> {
             backlog: VecDeque::new(),
             in_flight: 0,
             waiting: Vec::new(),
+            ended: Arc::default(),
             completed: Vec::new(),
         }
     }
@@ -89,7 +100,7 @@ impl<'s> Fetches<'s> {
             return;
         }
         if let Claim::Read(slot) = self.store.cache.claim(address) {
-            self.claimed.push(Claimed { who: None, address: *address, slot });
+            self.claimed.push(Claimed::new(address, slot));
         }
     }
 
@@ -103,17 +114,16 @@ impl<'s> Fetches<'s> {
 
     /// Sends what was asked for, in the order of the files, neighbours together.
     pub(super) fn send(&mut self) {
-        if self.claimed.is_empty() {
-            return;
-        }
         requests(std::mem::take(&mut self.claimed), REQUEST_BYTES_MAX, |one| self.backlog.push_back(one));
     }
 
     /// Waits until an asker can be answered; at once if nobody waits.
     pub(super) fn wait(&mut self, answered: &mut Vec<Answered>) {
         let before = answered.len();
+        let waker = self.ended.waker();
         loop {
-            self.waiting.retain(|(who, waiter)| match waiter.poll() {
+            let seen = self.ended.seen();
+            self.waiting.retain_mut(|(who, waiter)| match waiter.poll(&waker) {
                 Some(result) => {
                     answered.push((*who, result));
                     false
@@ -127,11 +137,7 @@ impl<'s> Fetches<'s> {
             if is_reading {
                 self.reap(answered);
             } else {
-                let (_, waiter) = &self.waiting[0];
-                let seen = waiter.event().seen();
-                if waiter.poll().is_none() {
-                    self.store.env.threads.wait(waiter.event(), seen, None);
-                }
+                self.store.env.threads.wait(&self.ended, seen, None);
             }
         }
     }
@@ -164,7 +170,11 @@ impl<'s> Fetches<'s> {
 }
 
 /// Requests for blocks in the order of the files, neighbours together.
-fn requests(mut claimed: Vec<Claimed>, bytes_max: usize, mut give: impl FnMut(Request)) {
+pub(in crate::engine) fn requests(
+    mut claimed: Vec<Claimed>,
+    bytes_max: usize,
+    mut give: impl FnMut(Request),
+) {
     claimed.sort_unstable_by_key(|block| (block.address.file, block.address.offset));
     let mut blocks: Vec<Claimed> = Vec::new();
     let mut bytes = 0;
@@ -178,7 +188,9 @@ fn requests(mut claimed: Vec<Claimed>, bytes_max: usize, mut give: impl FnMut(Re
         bytes += block.address.bytes as usize;
         blocks.push(block);
     }
-    give(request(blocks));
+    if !blocks.is_empty() {
+        give(request(blocks));
+    }
 }
 
 /// Whether `next` begins where `block` ends.
@@ -230,22 +242,26 @@ impl Store {
         }
     }
 
+    /// Reads blocks that the flight alone answers for, on this thread.
+    pub(super) fn read_at_once(&self, claimed: Vec<Claimed>) {
+        requests(claimed, REQUEST_BYTES_MAX, |request| self.read_unasked(request));
+    }
+
     /// Has a worker read blocks that will be wanted, if they are not here and it has room.
     pub(super) fn read_apart(&self, blocks: &[BlockAddress]) {
-        if blocks.is_empty() || !self.work.ahead.has_room() {
+        if blocks.is_empty() || !self.work.reads.has_room_ahead() {
             return;
         }
         let claim = |address: &BlockAddress| match self.cache.claim(address) {
-            Claim::Read(slot) => Some(Claimed { who: None, address: *address, slot }),
+            Claim::Read(slot) => Some(Claimed::new(address, slot)),
             Claim::Ready(_) | Claim::Wait(_) => None,
         };
         let claimed: Vec<Claimed> =
             blocks.iter().filter(|block| !self.cache.holds(block)).filter_map(claim).collect();
-        if !claimed.is_empty() {
-            requests(claimed, APART_BYTES_MAX, |request| {
-                self.work.ahead.push(request).into_iter().for_each(|refused| self.read_unasked(refused));
-            });
-        }
+        requests(claimed, APART_BYTES_MAX, |request| {
+            let refused = self.work.reads.push_ahead(request);
+            refused.into_iter().for_each(|refused| self.read_unasked(refused));
+        });
     }
 
     pub(super) fn count_read(&self, address: &BlockAddress) {

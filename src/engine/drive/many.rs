@@ -19,16 +19,36 @@ use super::fetch::{Answered, Fetches};
 /// Keys looked up at a time: as many reads as keep the device busy, and more than memory needs.
 const BATCH_COUNT: usize = 64;
 
+/// What a machine looks up.
+pub(super) trait Wanted {
+    fn op(&self) -> Op<'_>;
+}
+
+impl Wanted for Op<'_> {
+    #[inline]
+    fn op(&self) -> Op<'_> {
+        *self
+    }
+}
+
 /// A key's machine, and what it may go on with.
-struct Machine<'k> {
-    op: Op<'k>,
+struct Machine<W> {
+    wanted: W,
     get: Get,
     answer: Option<Answer<BlockRef, Error>>,
+}
+
+/// The machines of some keys.
+pub(super) struct Batch<W> {
+    machines: Vec<Machine<W>>,
+    rounds: Rounds,
 }
 
 /// What rounds of all machines with memory to look at came to.
 #[derive(Default)]
 struct Rounds {
+    /// Machines that are not done.
+    left: usize,
     /// Machines, by number, that go on at the next rounds.
     ready: Vec<usize>,
     /// Blocks that machines wait for.
@@ -70,59 +90,61 @@ impl Store {
             let key = key.as_ref();
             Op { tree: keyspace.tree, key, hash: self.secret.hash(key), bound, wants: Wants::Value }
         });
-        let mut machines: Vec<Machine<'_>> = Vec::with_capacity(keys.len());
-        let mut rounds = Rounds { ready: Vec::with_capacity(keys.len()), ..Rounds::default() };
-        {
-            let pin = self.epoch.pin();
-            for (number, op) in ops.enumerate() {
-                let (get, step) = Get::start(&op, view, &self.cache, &pin, &mut TakeTurns);
-                machines.push(Machine { op, get, answer: None });
-                rounds.note(number, step, take);
-            }
+        let mut batch = self.start_batch(ops, view, take);
+        self.run_rounds(&mut batch, view, take);
+        if !batch.is_over() {
+            self.read_and_go_on(&mut batch, view, take);
         }
-        self.run_rounds(&mut machines, view, &mut rounds, take);
-        if !rounds.asked.is_empty() {
-            self.read_and_go_on(&mut machines, view, &mut rounds, take);
-        }
-        rounds.failed.map_or(Ok(()), |(_, error)| Err(error))
+        batch.result()
     }
 
     /// Brings the machines what they wait for, until all are done. A read that fails ends the machine that
     /// needs it; the others go on, for what they read others may wait for too.
-    fn read_and_go_on(
+    fn read_and_go_on<W: Wanted>(
         &self,
-        machines: &mut [Machine<'_>],
+        batch: &mut Batch<W>,
         view: &View,
-        rounds: &mut Rounds,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
         let mut fetches = Fetches::new(self);
         let mut answered: Vec<Answered> = Vec::new();
-        let mut left = rounds.asked.len();
-        while left > 0 {
-            for (number, block) in rounds.asked.drain(..) {
+        while !batch.is_over() {
+            for (number, block) in batch.asked() {
                 fetches.ask(number, &block, &mut answered);
             }
             fetches.send();
             if answered.is_empty() {
                 fetches.wait(&mut answered);
             }
-            left -= answered.len();
-            for (number, result) in answered.drain(..) {
-                machines[number].answer = Some(Answer { ask: 0, result });
-                rounds.ready.push(number);
-            }
-            self.run_rounds(machines, view, rounds, take);
-            left += rounds.asked.len();
+            answered.drain(..).for_each(|(number, result)| batch.answer(number, result));
+            self.run_rounds(batch, view, take);
         }
     }
 
-    /// Lets machines take turns until each is done or waits for a block.
-    fn run_rounds(
+    /// Starts a machine for each key, under one pin.
+    pub(super) fn start_batch<W: Wanted>(
         &self,
-        machines: &mut [Machine<'_>],
+        wanted: impl ExactSizeIterator<Item = W>,
         view: &View,
-        rounds: &mut Rounds,
+        take: &mut impl FnMut(usize, Option<&[u8]>),
+    ) -> Batch<W> {
+        let count = wanted.len();
+        let mut machines: Vec<Machine<W>> = Vec::with_capacity(count);
+        let mut rounds = Rounds { left: count, ready: Vec::with_capacity(count), ..Rounds::default() };
+        let pin = self.epoch.pin();
+        for (number, wanted) in wanted.enumerate() {
+            let (get, step) = Get::start(&wanted.op(), view, &self.cache, &pin, &mut TakeTurns);
+            machines.push(Machine { wanted, get, answer: None });
+            rounds.note(number, step, take);
+        }
+        Batch { machines, rounds }
+    }
+
+    /// Lets machines take turns until each is done or waits for a block.
+    pub(super) fn run_rounds<W: Wanted>(
+        &self,
+        Batch { machines, rounds }: &mut Batch<W>,
+        view: &View,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
         let mut ready = Vec::with_capacity(rounds.ready.len());
@@ -130,11 +152,34 @@ impl Store {
             let pin = self.epoch.pin();
             std::mem::swap(&mut ready, &mut rounds.ready);
             for number in ready.drain(..) {
-                let Machine { op, get, answer } = &mut machines[number];
-                let step = get.resume(op, view, &self.cache, &pin, &mut TakeTurns, answer.take());
+                let Machine { wanted, get, answer } = &mut machines[number];
+                let answer = answer.take();
+                let step = get.resume(&wanted.op(), view, &self.cache, &pin, &mut TakeTurns, answer);
                 rounds.note(number, step, take);
             }
         }
+    }
+}
+
+impl<W> Batch<W> {
+    /// What machines have asked for since this was called last.
+    pub(super) fn asked(&mut self) -> impl Iterator<Item = (usize, BlockAddress)> + use<'_, W> {
+        self.rounds.asked.drain(..)
+    }
+
+    /// Lets a machine go on at the next rounds.
+    pub(super) fn answer(&mut self, number: usize, result: Result<BlockRef>) {
+        self.machines[number].answer = Some(Answer { ask: 0, result });
+        self.rounds.ready.push(number);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.rounds.left == 0
+    }
+
+    /// Whether all keys could be looked up.
+    pub(super) fn result(&mut self) -> Result<()> {
+        self.rounds.failed.take().map_or(Ok(()), |(_, error)| Err(error))
     }
 }
 
@@ -146,8 +191,8 @@ impl Rounds {
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
         match step {
-            Step::Touch => self.ready.push(number),
-            Step::Ask(reads) => self.asked.push((number, reads[0].block)),
+            Step::Touch => return self.ready.push(number),
+            Step::Ask(reads) => return self.asked.push((number, reads[0].block)),
             Step::Done(Ok(found)) => take(number, found.value()),
             Step::Done(Err(error)) => {
                 if self.failed.as_ref().is_none_or(|(first, _)| number < *first) {
@@ -156,5 +201,6 @@ impl Rounds {
             }
             Step::Wait => unreachable!("a get that was answered asks, or is done"),
         }
+        self.left -= 1;
     }
 }

@@ -9,6 +9,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is the door: threads of the system come in here")]
 
 use std::collections::VecDeque;
+use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle};
 
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
@@ -31,7 +32,16 @@ struct Job {
 #[derive(Default)]
 struct Landing {
     completed: Mutex<Vec<Completed>>,
+    /// Moves when something landed, or the bell was rung.
     arrived: Event,
+    is_rung: AtomicBool,
+}
+
+impl Wake for Landing {
+    fn wake(self: Arc<Landing>) {
+        self.is_rung.store(true, Ordering::SeqCst);
+        self.arrived.notify();
+    }
 }
 
 #[derive(Default)]
@@ -131,6 +141,24 @@ impl Reader for PoolReader {
             }
             self.landing.arrived.block(seen, None);
         }
+    }
+
+    fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, timeout_ns: Option<u64>) {
+        for is_last in [false, true] {
+            let seen = self.landing.arrived.seen();
+            let mut landed = std::mem::take(&mut *self.landing.completed.lock());
+            self.in_flight -= landed.len();
+            let is_rung = self.landing.is_rung.swap(false, Ordering::SeqCst);
+            if is_last || is_rung || !landed.is_empty() || self.in_flight == 0 {
+                completed.append(&mut landed);
+                return;
+            }
+            self.landing.arrived.block(seen, timeout_ns);
+        }
+    }
+
+    fn bell(&mut self) -> Waker {
+        Waker::from(Arc::clone(&self.landing))
     }
 }
 

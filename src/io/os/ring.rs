@@ -5,6 +5,9 @@
 //! to one (`SINGLE_ISSUER`, and with it `DEFER_TASKRUN`); completions are delivered when the borrower enters
 //! the kernel (`COOP_TASKRUN`) where the kernel knows that.
 //!
+//! A bell is a descriptor whose readiness the ring waits for too, from the first time it is wanted on; the
+//! kernel writes nothing for it.
+//!
 //! 1. A flight owns target, descriptor and vector from before the kernel hears of it until its completion was
 //!    reaped. If reaping becomes impossible they are leaked, never freed.
 //! 2. No more flights than the ring has entries, so neither queue overflows.
@@ -13,10 +16,13 @@
 
 #![expect(unsafe_code, reason = "hands memory to the kernel and takes it back")]
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::base::id::FileName;
@@ -26,8 +32,31 @@ use super::super::reader::{Completed, Reader, Request, Target, fill_rest};
 use super::files::OpenFile;
 use super::storage::{OsStorage, RETRIES_COUNT_MAX};
 
+/// The kernel's name for "can be read", as poll has it.
+const POLL_IN: u32 = 1;
 /// Reads in flight: as many as the device takes at once.
 const ENTRIES: usize = 128;
+/// Of the queue: those and the bell, as a power of two.
+const SUBMISSIONS: u32 = 2 * ENTRIES as u32;
+
+/// How long a wait may be that no bell ends.
+const DEAF_NS: u64 = 1_000_000;
+/// What the kernel calls the bell by.
+const BELL: u64 = u64::MAX;
+
+/// Ends a wait of the ring from any thread.
+struct Bell(OwnedFd);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Bell>) {
+        // Only a count that is full is refused: it was rung then.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
 
 /// A part of a read, laid out as the system's `iovec`.
 #[repr(C)]
@@ -54,6 +83,9 @@ pub(super) struct Ring {
     uring: IoUring,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
+    bell: Option<Arc<Bell>>,
+    /// The kernel tells of the next ring.
+    is_listening: bool,
 }
 
 // SAFETY: a flight's pointers are to memory that it owns alone and that may go to any thread (`Target` is
@@ -64,16 +96,16 @@ impl Ring {
     /// # Errors
     /// What the system says: no such call, not permitted, no descriptors or memory left.
     pub(super) fn new() -> std::io::Result<Ring> {
-        let cooperative = IoUring::builder().setup_coop_taskrun().build(ENTRIES as u32);
+        let cooperative = IoUring::builder().setup_coop_taskrun().build(SUBMISSIONS);
         // Kernels before 5.19 do not know the flag.
         let uring = match cooperative {
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-                IoUring::new(ENTRIES as u32)?
+                IoUring::new(SUBMISSIONS)?
             }
             made => made?,
         };
         let flights = (0..ENTRIES).map(|_| None).collect();
-        Ok(Ring { uring, flights, free: (0..ENTRIES).collect() })
+        Ok(Ring { uring, flights, free: (0..ENTRIES).collect(), bell: None, is_listening: false })
     }
 
     fn in_flight(&self) -> usize {
@@ -113,9 +145,49 @@ impl Ring {
         self.uring.submit_and_wait(wait_for).map(|_| ())
     }
 
-    /// A flight that has landed, and what the kernel says of it.
+    /// As `enter`, for so long at most; kernels that know no bound (before 5.11) wait for what is in flight.
+    fn enter_for(&self, wait_for: usize, ns: u64) -> std::io::Result<()> {
+        if !self.uring.params().is_feature_ext_arg() {
+            return self.enter(wait_for);
+        }
+        let time = types::Timespec::from(Duration::from_nanos(ns));
+        let bound = types::SubmitArgs::new().timespec(&time);
+        match self.uring.submitter().submit_with_args(wait_for, &bound) {
+            Ok(_) => Ok(()),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Has the kernel tell of the bell, from now on or again; `false` if there can be none.
+    fn listen(&mut self) -> bool {
+        if self.bell.is_none() {
+            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+            self.bell = eventfd(0, flags).ok().map(|descriptor| Arc::new(Bell(descriptor)));
+        }
+        let Some(bell) = &self.bell else { return false };
+        if !self.is_listening {
+            let entry = opcode::PollAdd::new(types::Fd(bell.0.as_raw_fd()), POLL_IN).build();
+            // SAFETY: it has no memory, and the descriptor is open as long as the ring.
+            let pushed = unsafe { self.uring.submission().push(&entry.user_data(BELL)) };
+            self.is_listening = pushed.is_ok();
+        }
+        self.is_listening
+    }
+
+    /// A flight that has landed, and what the kernel says of it; a bell that was rung on the way is noted.
     fn land(&mut self) -> Option<(Flight, i32)> {
-        let entry = self.uring.completion().next()?;
+        let mut entry = self.uring.completion().next()?;
+        while entry.user_data() == BELL {
+            self.is_listening = false;
+            if let Some(bell) = &self.bell {
+                // It says how often it was rung.
+                let _ = rustix::io::read(&bell.0, &mut [0; 8]);
+            }
+            entry = self.uring.completion().next()?;
+        }
         let slot = entry.user_data() as usize;
         let flight = self.flights[slot].take().expect("the kernel completes what it was given, once");
         self.free.push(slot);
@@ -147,6 +219,13 @@ impl RingReader {
 
     fn ring(&mut self) -> &mut Ring {
         self.ring.as_mut().expect("a reader has its ring until its drop")
+    }
+
+    fn land_all(&mut self, completed: &mut Vec<Completed>) {
+        while let Some((flight, result)) = self.ring().land() {
+            let settled = self.settle(flight, result);
+            completed.push(settled);
+        }
     }
 
     fn settle(&self, flight: Flight, result: i32) -> Completed {
@@ -207,11 +286,35 @@ impl Reader for RingReader {
         if self.ring().in_flight() == 0 {
             return;
         }
-        let wait_for = usize::from(completed.is_empty());
-        self.ring().enter(wait_for).expect("a ring that was made takes reads");
-        while let Some((flight, result)) = self.ring().land() {
-            let settled = self.settle(flight, result);
-            completed.push(settled);
+        while {
+            let wait_for = usize::from(completed.is_empty());
+            self.ring().enter(wait_for).expect("a ring that was made takes reads");
+            self.land_all(completed);
+            // What came may have been a bell that somebody has left.
+            completed.is_empty()
+        } {}
+    }
+
+    fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, timeout_ns: Option<u64>) {
+        completed.append(&mut self.failed);
+        let has_bell = self.ring().listen();
+        let wait_for = usize::from(completed.is_empty() && self.ring().in_flight() > 0);
+        // Without a bell it is not waited for long.
+        let timeout_ns = if has_bell { timeout_ns } else { Some(timeout_ns.unwrap_or(DEAF_NS).min(DEAF_NS)) };
+        let entered = match timeout_ns {
+            None => self.ring().enter(wait_for),
+            Some(0) => self.ring().enter(0),
+            Some(ns) => self.ring().enter_for(wait_for, ns),
+        };
+        entered.expect("a ring that was made takes reads");
+        self.land_all(completed);
+    }
+
+    fn bell(&mut self) -> Waker {
+        self.ring().listen();
+        match &self.ring().bell {
+            Some(bell) => Waker::from(Arc::clone(bell)),
+            None => Waker::noop().clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The queue when its worker ends: what is in it is read, and nothing more gets into it.
 
 use std::ops::Bound;
+use std::task::Waker;
 
 use super::*;
 use crate::base::error::Error;
@@ -51,7 +52,7 @@ fn scan_from(store: &Store, point: &Point, number: u32) -> Scan {
 }
 
 fn queued_count(store: &Store) -> usize {
-    store.work.ahead.queue.lock().requests.len()
+    store.work.reads.queue.lock().ahead.len()
 }
 
 impl World {
@@ -79,7 +80,7 @@ impl World {
     /// What is queued, block by block.
     fn queued(&self) -> Vec<BlockAddress> {
         let mut blocks = Vec::new();
-        for request in &mut self.store.work.ahead.queue.lock().requests {
+        for request in &mut self.store.work.reads.queue.lock().ahead {
             let mut offset = request.offset;
             for buffer in request.target.buffers() {
                 let (file, bytes) = (request.file, buffer.len() as u32);
@@ -102,21 +103,25 @@ impl World {
 /// it, or the error of reading it.
 #[test]
 fn what_is_queued_at_the_end_is_read() {
-    let ends: [fn(&Store); 2] = [|store| AheadWork.stop(store), |store| store.close().expect("closes")];
+    let ends: [fn(&Store); 2] =
+        [|store| ReadsWork::default().stop(store), |store| store.close().expect("closes")];
     for (end, fails) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
         let world = World::new();
         let blocks = world.queued();
         assert!(blocks.len() >= 64, "{} blocks", blocks.len());
-        let waiters: Vec<Waiter> = blocks.iter().map(|block| world.wait_for(block)).collect();
-        assert!(waiters.iter().all(|waiter| waiter.poll().is_none()), "nobody reads them yet");
+        let mut waiters: Vec<Waiter> = blocks.iter().map(|block| world.wait_for(block)).collect();
+        assert!(
+            waiters.iter_mut().all(|waiter| waiter.poll(Waker::noop()).is_none()),
+            "nobody reads them yet"
+        );
         if fails {
             let reads = Select { operation: Some(Operation::Read), kind: Some(FileKind::Table) };
             world.disk.plan(Plan::fail(reads, 0, Failure::Io, Repeat::Always));
         }
         end(&world.store);
         let contents = world.disk.contents(blocks[0].file).expect("the table is there");
-        for (block, waiter) in blocks.iter().zip(waiters) {
-            match waiter.poll().expect("it is over") {
+        for (block, mut waiter) in blocks.iter().zip(waiters) {
+            match waiter.poll(Waker::noop()).expect("it is over") {
                 Ok(bytes) => {
                     assert!(!fails && contents[block.offset as usize..].starts_with(&bytes));
                 }
@@ -136,17 +141,17 @@ fn what_is_queued_at_the_end_is_read() {
 #[test]
 fn nothing_is_queued_after_the_end() {
     let mut world = World::new();
-    let ahead = &world.store.work.ahead;
-    let late = ahead.queue.lock().requests.pop_back().expect("there is one");
+    let reads = &world.store.work.reads;
+    let late = reads.queue.lock().ahead.pop_back().expect("there is one");
     let (file, offset) = (late.file, late.offset);
-    AheadWork.stop(&world.store);
-    assert!(!ahead.has_room());
-    let refused = ahead.push(late).expect("nobody would read it");
+    ReadsWork::default().stop(&world.store);
+    assert!(!reads.has_room_ahead());
+    let refused = reads.push_ahead(late).expect("nobody would read it");
     assert_eq!((refused.file, refused.offset), (file, offset));
     world.store.read_unasked(refused);
     while world.advance() {}
     assert_eq!(world.count, ITEMS_COUNT);
-    assert_eq!(format!("{:?}", world.store.work.ahead), "Ahead(0 requests)");
+    assert_eq!(format!("{:?}", world.store.work.reads), "Reads(0 blocks, 0 requests ahead)");
     world.store.close().expect("closes");
 }
 
@@ -156,7 +161,7 @@ fn nothing_is_queued_after_the_end() {
 fn with_a_full_queue_scans_read_for_themselves() {
     let (_, store) = cold(17_000);
     let point = store.point();
-    let starts = (0..).step_by(400).take_while(|_| store.work.ahead.has_room());
+    let starts = (0..).step_by(400).take_while(|_| store.work.reads.has_room_ahead());
     let last = starts.inspect(|start| {
         let (mut scan, before) = (scan_from(&store, &point, *start), queued_count(&store));
         while queued_count(&store) == before {
@@ -169,6 +174,6 @@ fn with_a_full_queue_scans_read_for_themselves() {
     while store.advance(&point, &mut scan).expect("no fault") {}
     let reads = store.env.storage.counts().reads - before;
     assert!(reads < 50, "{reads} reads of more than 1000 blocks");
-    assert!(!store.work.ahead.has_room(), "the worker had no turn");
+    assert!(!store.work.reads.has_room_ahead(), "the worker had no turn");
     store.close().expect("closes");
 }

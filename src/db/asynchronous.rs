@@ -1,0 +1,723 @@
+//! Reads that do not wait on their caller's thread: futures, callbacks and completions.
+//!
+//! They hold the store open. Nothing here knows an executor: a future is woken by whoever has read its block.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::RangeBounds;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::base::error::Result;
+use crate::base::step::Direction;
+use crate::base::sync::{Arc, Event, Mutex};
+use crate::engine::catalog;
+use crate::engine::drive::later::{Asks, LaterGet, LaterKey, LaterMany, Patience};
+use crate::engine::drive::local;
+use crate::engine::snapshot::Point;
+use crate::engine::{Wants, callback};
+use crate::read::scan::{self, Scan};
+
+use super::range::{self, live_at};
+use super::{Handle, Keyspace, KeyspaceAt, Ordered, Value};
+
+/// Polls a future until it is ready, and sleeps while it is not.
+///
+/// What operations of a store miss is read by this thread, through a ring of its own, while it waits: there is
+/// nothing quicker for one future, and many that are polled together have their reads in flight together. Any
+/// other executor does as well, with the store's driver thread.
+///
+/// Work that the future gives to other threads must not need this one to go on while it is in a poll.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// let value = trine::block_on(async { users.get_async(b"ann").await })?;
+/// assert_eq!(value.as_deref(), Some(&b"1"[..]));
+/// # Ok(()) }
+/// ```
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    local::block_on(future)
+}
+
+impl<K> Keyspace<K> {
+    /// The value under `key`, copied, without waiting on the caller's thread. Nothing happens before the future
+    /// is polled; it sees what is written by then. It may be polled on any executor, on another thread each
+    /// time, or by [`block_on`](super::block_on); dropping it gives it up.
+    ///
+    /// With `reads_in_flight` reads in flight it waits for its turn, in the order of arrival.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`], and `Closed`.
+    ///
+    /// # Cost
+    /// One allocation for the key, two counts. From memory, what [`Keyspace::get`] costs; else a hand-over to the
+    /// store's driver thread too, which under [`block_on`](super::block_on) there is not.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let get = users.get_async(b"ann");
+    /// assert_eq!(trine::block_on(get)?.as_deref(), Some(&b"1"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> GetAsync {
+        GetAsync::new(self, None, key.as_ref())
+    }
+
+    /// As [`Keyspace::get_async`], but fails with `WouldBlock` where that would wait for its turn.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// assert_eq!(trine::block_on(users.try_get_async(b"ann"))?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn try_get_async(&self, key: impl AsRef<[u8]>) -> GetAsync {
+        self.get_async(key).refused()
+    }
+
+    /// The values under `keys`, in their order, of one moment, without waiting on the caller's thread: that of
+    /// the first poll. What is not in memory is read together. See [`Keyspace::get_async`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::get_async`], of the first key that could not be looked up.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let values = trine::block_on(users.multi_get_async(&["ann", "bob"]))?;
+    /// assert_eq!((values[0].as_deref(), &values[1]), (Some(&b"1"[..]), &None));
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_get_async<Q: AsRef<[u8]>>(&self, keys: &[Q]) -> MultiGetAsync {
+        MultiGetAsync::new(self, None, keys)
+    }
+
+    /// Looks `key` up and runs `callback` with what that comes to: before this returns if memory has the answer,
+    /// else on the thread that reads for the store, which does nothing else meanwhile. So a callback is short and
+    /// waits for nothing; what it asks for itself comes after it has returned.
+    ///
+    /// # Errors
+    /// Given to the callback: as [`Keyspace::get_async`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// users.get_callback(b"ann", move |found| sender.send(found).unwrap());
+    /// assert_eq!(receiver.recv().unwrap()?.as_deref(), Some(&b"1"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn get_callback(
+        &self,
+        key: impl AsRef<[u8]>,
+        callback: impl FnOnce(Result<Option<Value>>) + Send + 'static,
+    ) {
+        callback::run(self.get_async(key), callback);
+    }
+
+    /// Looks `key` up; what that comes to is put into `queue`, with `number`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let (queue, mut answers) = (trine::Completions::default(), Vec::new());
+    /// users.get_queued(b"ann", 7, &queue);
+    /// assert!(queue.wait(&mut answers) && answers[0].number == 7);
+    /// # Ok(()) }
+    /// ```
+    pub fn get_queued(&self, key: impl AsRef<[u8]>, number: u64, queue: &Completions) {
+        queue.ask(self.get_async(key), number);
+    }
+}
+
+impl Keyspace<Ordered> {
+    /// Items in key order without waiting on the caller's thread: each is read when it is asked for, and what
+    /// comes after it is read ahead as the scan goes on. It sees the moment of this call.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", b"1")?;
+    /// users.put("bob", b"2")?;
+    /// let (mut range, mut count) = (users.range_async("a".."b"), 0);
+    /// trine::block_on(async {
+    ///     while let Some(item) = range.next().await {
+    ///         assert_eq!(item?.0, b"ann"[..]);
+    ///         count += 1;
+    ///     }
+    ///     trine::Result::Ok(())
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn range_async<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> RangeAsync {
+        RangeAsync::new(self, None, range::owned(range))
+    }
+}
+
+impl<K> KeyspaceAt<K> {
+    /// As [`Keyspace::get_async`], as of the snapshot.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", b"1")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.delete("ann")?;
+    /// assert_eq!(trine::block_on(before.get_async("ann"))?.as_deref(), Some(&b"1"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> GetAsync {
+        let (keyspace, point) = self.parts();
+        GetAsync::new(keyspace, Some(point), key.as_ref())
+    }
+
+    /// As [`Keyspace::multi_get_async`], as of the snapshot.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", b"1")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.clear()?;
+    /// assert!(trine::block_on(before.multi_get_async(&["ann"]))?[0].is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_get_async<Q: AsRef<[u8]>>(&self, keys: &[Q]) -> MultiGetAsync {
+        let (keyspace, point) = self.parts();
+        MultiGetAsync::new(keyspace, Some(point), keys)
+    }
+}
+
+impl KeyspaceAt<Ordered> {
+    /// As [`Keyspace::range_async`], as of the snapshot.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", b"1")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.clear()?;
+    /// let mut range = before.range_async::<&str>(..);
+    /// assert!(trine::block_on(range.next()).is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn range_async<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> RangeAsync {
+        let (keyspace, point) = self.parts();
+        RangeAsync::new(keyspace, Some(point), range::owned(range))
+    }
+}
+
+/// What is read, and as of when.
+#[derive(Clone)]
+struct Place {
+    handle: Arc<Handle>,
+    keyspace: Arc<catalog::Keyspace>,
+    point: Option<Arc<Point>>,
+}
+
+impl Place {
+    fn check(&self) -> Result<()> {
+        match &self.point {
+            Some(point) => live_at(&self.handle, &self.keyspace, point),
+            None => self.keyspace.check_live(),
+        }
+    }
+
+    fn patience(&self, within: Option<Duration>, is_refused: bool) -> Patience {
+        let ns = |within: Duration| u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        let until_ns = within.map(|within| self.handle.clock().now_ns().saturating_add(ns(within)));
+        Patience { is_refused, until_ns }
+    }
+}
+
+/// A get under way; see [`Keyspace::get_async`].
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// let get: trine::GetAsync = users.get_async(b"ann");
+/// assert_eq!(trine::block_on(get)?, None);
+/// # Ok(()) }
+/// ```
+#[must_use = "a future does nothing until it is polled"]
+pub struct GetAsync {
+    place: Place,
+    key: Box<[u8]>,
+    patience: Patience,
+    later: Option<Box<LaterGet>>,
+}
+
+impl GetAsync {
+    pub(crate) fn new<K>(keyspace: &Keyspace<K>, point: Option<&Arc<Point>>, key: &[u8]) -> GetAsync {
+        let (handle, keyspace) = keyspace.parts();
+        let place = Place { handle, keyspace, point: point.map(Arc::clone) };
+        GetAsync { place, key: key.into(), patience: Patience::default(), later: None }
+    }
+
+    pub(crate) fn refused(mut self) -> GetAsync {
+        self.patience.is_refused = true;
+        self
+    }
+
+    /// Fails with `TimedOut` if it is not over after so long from now; what it was reading goes to the cache.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// use std::time::Duration;
+    /// let get = users.get_async(b"ann").within(Duration::from_secs(1));
+    /// assert_eq!(trine::block_on(get)?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn within(mut self, time: Duration) -> GetAsync {
+        self.patience = self.place.patience(Some(time), self.patience.is_refused);
+        self
+    }
+}
+
+impl Future for GetAsync {
+    type Output = Result<Option<Value>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let GetAsync { place, key, patience, later } = self.get_mut();
+        place.check()?;
+        let of = LaterKey { keyspace: &place.keyspace, key, wants: Wants::Value };
+        let polled =
+            place.handle.poll_get(later, of, (place.point.as_deref(), *patience), context, |value| {
+                value.map(Value::copy)
+            });
+        if polled.is_ready() {
+            *later = None;
+        }
+        polled
+    }
+}
+
+impl fmt::Debug for GetAsync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GetAsync").field("keyspace", &self.place.keyspace.name).finish_non_exhaustive()
+    }
+}
+
+/// Gets of many keys under way; see [`Keyspace::multi_get_async`].
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// let gets: trine::MultiGetAsync = users.multi_get_async(&["ann", "bob"]);
+/// assert_eq!(trine::block_on(gets)?, [None, None]);
+/// # Ok(()) }
+/// ```
+#[must_use = "a future does nothing until it is polled"]
+pub struct MultiGetAsync {
+    place: Place,
+    /// Until it is polled.
+    keys: Vec<Box<[u8]>>,
+    patience: Patience,
+    later: Option<LaterMany>,
+    values: Vec<Option<Value>>,
+}
+
+impl MultiGetAsync {
+    pub(crate) fn new<K, Q: AsRef<[u8]>>(
+        keyspace: &Keyspace<K>,
+        point: Option<&Arc<Point>>,
+        keys: &[Q],
+    ) -> MultiGetAsync {
+        let (handle, keyspace) = keyspace.parts();
+        let place = Place { handle, keyspace, point: point.map(Arc::clone) };
+        MultiGetAsync {
+            place,
+            keys: keys.iter().map(|key| key.as_ref().into()).collect(),
+            patience: Patience::default(),
+            later: None,
+            values: vec![None; keys.len()],
+        }
+    }
+
+    /// As [`GetAsync::within`], for all together.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// use std::time::Duration;
+    /// let gets = users.multi_get_async(&["ann", "bob"]).within(Duration::from_secs(1));
+    /// assert_eq!(trine::block_on(gets)?.len(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn within(mut self, time: Duration) -> MultiGetAsync {
+        self.patience = self.place.patience(Some(time), false);
+        self
+    }
+}
+
+impl Future for MultiGetAsync {
+    type Output = Result<Vec<Option<Value>>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let MultiGetAsync { place, keys, patience, later, values } = self.get_mut();
+        place.check()?;
+        let mut take = |index: usize, value: Option<&[u8]>| values[index] = value.map(Value::copy);
+        let later = later.get_or_insert_with(|| {
+            let (keys, at) = (std::mem::take(keys), (place.point.as_deref(), *patience));
+            place.handle.later_many(&place.keyspace, keys, at, &mut take)
+        });
+        let polled = place.handle.poll_many(later, context, &mut take);
+        polled.map_ok(|()| std::mem::take(values))
+    }
+}
+
+impl fmt::Debug for MultiGetAsync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiGetAsync").field("keyspace", &self.place.keyspace.name).finish_non_exhaustive()
+    }
+}
+
+/// Items in key order, from either end, without waiting on the caller's thread; see
+/// [`Keyspace::range_async`](Keyspace::range_async). After an error it ends.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// for name in ["ann", "bob", "eve"] {
+///     users.put(name, b"")?;
+/// }
+/// let mut range: trine::RangeAsync = users.range_async("b"..);
+/// trine::block_on(async {
+///     assert_eq!(range.next().await.unwrap()?.0, b"bob"[..]);
+///     assert_eq!(range.next_back().await.unwrap()?.0, b"eve"[..]);
+///     assert!(range.next().await.is_none());
+///     trine::Result::Ok(())
+/// })?;
+/// # Ok(()) }
+/// ```
+pub struct RangeAsync {
+    place: Place,
+    point: Arc<Point>,
+    range: scan::Range,
+    front: Side,
+    back: Side,
+    is_over: bool,
+}
+
+/// A scan that is opened when it is first needed.
+#[derive(Default)]
+struct Side {
+    scan: Option<Scan>,
+    asks: Asks,
+    is_moving: bool,
+    /// The key of the item it has yielded last: a scan under way stands nowhere.
+    last: Option<Vec<u8>>,
+}
+
+impl RangeAsync {
+    pub(crate) fn new<K>(keyspace: &Keyspace<K>, at: Option<&Arc<Point>>, range: scan::Range) -> RangeAsync {
+        let (handle, keyspace) = keyspace.parts();
+        let point = at.map_or_else(|| handle.point(), Arc::clone);
+        let place = Place { handle, keyspace, point: Some(Arc::clone(&point)) };
+        RangeAsync { place, point, range, front: Side::default(), back: Side::default(), is_over: false }
+    }
+
+    /// The next item from the front; `None` past the last one. A future that is dropped is gone on with by the
+    /// next.
+    ///
+    /// # Errors
+    /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. It ends there.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let mut range = users.range_async::<&str>(..);
+    /// let (key, value) = trine::block_on(range.next()).unwrap()?;
+    /// assert_eq!((&key[..], &value[..]), (&b"ann"[..], &b"1"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn next(&mut self) -> NextAsync<'_> {
+        NextAsync { range: self, direction: Direction::Forward }
+    }
+
+    /// The next item from the back.
+    ///
+    /// # Errors
+    /// As [`RangeAsync::next`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// users.put(b"bob", b"2")?;
+    /// let mut range = users.range_async::<&str>(..);
+    /// assert_eq!(trine::block_on(range.next_back()).unwrap()?.0, b"bob"[..]);
+    /// # Ok(()) }
+    /// ```
+    pub fn next_back(&mut self) -> NextAsync<'_> {
+        NextAsync { range: self, direction: Direction::Backward }
+    }
+
+    /// As [`RangeAsync::next`], for those who make a stream of it.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// let mut range = users.range_async::<&str>(..);
+    /// let next = std::future::poll_fn(|context| range.poll_next(context));
+    /// assert_eq!(trine::block_on(next).unwrap()?.0, b"ann"[..]);
+    /// # Ok(()) }
+    /// ```
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<(Value, Value)>>> {
+        self.poll_step(Direction::Forward, context)
+    }
+
+    fn poll_step(
+        &mut self,
+        direction: Direction,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<(Value, Value)>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let step = std::task::ready!(self.poll_advance(direction, context)).transpose();
+        self.is_over = !matches!(step, Some(Ok(_)));
+        Poll::Ready(step)
+    }
+
+    fn poll_advance(
+        &mut self,
+        direction: Direction,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<(Value, Value)>>> {
+        let RangeAsync { place, point, range, front, back, .. } = self;
+        place.check()?;
+        let (side, other) = match direction {
+            Direction::Forward => (front, back),
+            Direction::Backward => (back, front),
+        };
+        let Side { scan, asks, is_moving, last } = side;
+        let scan = scan.get_or_insert_with(|| {
+            range::scan(&place.handle, &place.keyspace, point, range.clone(), direction)
+        });
+        let moving = (&mut *scan, asks, is_moving);
+        if !std::task::ready!(place.handle.poll_advance(point, moving, context))? {
+            return Poll::Ready(Ok(None));
+        }
+        // The two ends must not pass each other.
+        let has_met = other.last.as_deref().is_some_and(|other| match direction {
+            Direction::Forward => scan.key() >= other,
+            Direction::Backward => scan.key() <= other,
+        });
+        let last = last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(scan.key());
+        Poll::Ready(Ok((!has_met).then(|| (Value::copy(scan.key()), Value::copy(scan.value())))))
+    }
+}
+
+impl fmt::Debug for RangeAsync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RangeAsync").field("keyspace", &self.place.keyspace.name).finish_non_exhaustive()
+    }
+}
+
+/// The next item of a [`RangeAsync`].
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// let mut range = users.range_async::<&str>(..);
+/// let next: trine::NextAsync = range.next();
+/// assert!(trine::block_on(next).is_none());
+/// # Ok(()) }
+/// ```
+#[must_use = "a future does nothing until it is polled"]
+#[derive(Debug)]
+pub struct NextAsync<'r> {
+    range: &'r mut RangeAsync,
+    direction: Direction,
+}
+
+impl Future for NextAsync<'_> {
+    type Output = Option<Result<(Value, Value)>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let NextAsync { range, direction } = self.get_mut();
+        range.poll_step(*direction, context)
+    }
+}
+
+/// Answers of gets that were asked for with a number, in the order in which they come: for callers that have
+/// an event loop of their own and no futures.
+///
+/// Clones are of one queue; threads may share it.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// let queue = trine::Completions::default();
+/// users.get_queued(b"ann", 7, &queue);
+/// users.get_queued(b"bob", 8, &queue);
+/// let mut answers = Vec::new();
+/// while queue.wait(&mut answers) {}
+/// answers.sort_by_key(|answer| answer.number);
+/// assert_eq!(answers[0].result.as_ref().unwrap().as_deref(), Some(&b"1"[..]));
+/// assert_eq!((answers[1].number, answers[1].result.as_ref().unwrap()), (8, &None));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Default)]
+pub struct Completions {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    moved: Event,
+}
+
+#[derive(Default)]
+struct Queue {
+    answers: VecDeque<Completion>,
+    /// Asked for and not answered.
+    pending: u64,
+    /// Whose reads are pending: who waits lets its threads go on.
+    handle: Option<Arc<Handle>>,
+}
+
+/// What one get came to.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// let queue = trine::Completions::default();
+/// users.get_queued(b"ann", 7, &queue);
+/// let mut answers: Vec<trine::Completion> = Vec::new();
+/// while queue.wait(&mut answers) {}
+/// assert!(answers[0].number == 7 && answers[0].result.is_ok());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Completion {
+    /// The number it was asked with.
+    pub number: u64,
+    /// The value, or why there is none.
+    pub result: Result<Option<Value>>,
+}
+
+impl Completions {
+    pub(crate) fn ask(&self, get: GetAsync, number: u64) {
+        let mut queue = self.shared.queue.lock();
+        queue.pending += 1;
+        queue.handle.get_or_insert_with(|| Arc::clone(&get.place.handle));
+        drop(queue);
+        let shared = Arc::clone(&self.shared);
+        callback::run(get, move |result| {
+            let mut queue = shared.queue.lock();
+            queue.pending -= 1;
+            queue.answers.push_back(Completion { number, result });
+            let handle = if queue.pending == 0 { queue.handle.take() } else { None };
+            drop(queue);
+            shared.moved.notify();
+            drop(handle);
+        });
+    }
+
+    /// Waits until something is answered, and appends all that is to `answers`; `false` if nothing is pending
+    /// and there was nothing to append.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// let mut answers = Vec::new();
+    /// assert!(!trine::Completions::default().wait(&mut answers));
+    /// # Ok(()) }
+    /// ```
+    pub fn wait(&self, answers: &mut Vec<Completion>) -> bool {
+        loop {
+            let seen = self.shared.moved.seen();
+            let mut queue = self.shared.queue.lock();
+            if !queue.answers.is_empty() {
+                answers.extend(queue.answers.drain(..));
+                return true;
+            }
+            let Some(handle) = queue.handle.clone() else { return false };
+            drop(queue);
+            handle.wait(&self.shared.moved, seen);
+        }
+    }
+
+    /// Appends what is answered to `answers`, without waiting; how many are pending.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let (queue, mut answers) = (trine::Completions::default(), Vec::new());
+    /// users.get_queued(b"ann", 7, &queue);
+    /// assert_eq!((queue.take(&mut answers), answers.len()), (0, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn take(&self, answers: &mut Vec<Completion>) -> u64 {
+        let mut queue = self.shared.queue.lock();
+        answers.extend(queue.answers.drain(..));
+        queue.pending
+    }
+}
+
+impl fmt::Debug for Completions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Completions({} pending)", self.shared.queue.lock().pending)
+    }
+}

@@ -1,0 +1,116 @@
+//! Futures that nobody awaits: each is polled by whoever wakes it, and its output is given to a callback.
+//!
+//! It is no executor for the programs' futures: those wait for nothing but the store, and their polls are
+//! short. A callback runs where the last block was read, or on the thread that began if there was none.
+//!
+//! 1. One thread at a time polls; a wake meanwhile makes it poll again.
+//! 2. On a thread one runs at a time: what a callback begins is gone on with when it has returned, so that
+//!    callbacks that begin gets do not nest.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::base::sync::{Arc, Mutex};
+
+/// A future and its callback, in one.
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+struct Task {
+    state: Mutex<State>,
+}
+
+enum State {
+    Resting(Running),
+    /// A thread polls it, or will.
+    Taken {
+        woken: bool,
+    },
+    Over,
+}
+
+thread_local! {
+    /// What waits for the present one to return, on a thread that runs one.
+    static WAITING: RefCell<Option<VecDeque<(Arc<Task>, Running)>>> = const { RefCell::new(None) };
+}
+
+/// Runs `future`, and `callback` with its output.
+pub(crate) fn run<F>(future: F, callback: impl FnOnce(F::Output) + Send + 'static)
+where
+    F: Future + Send + 'static,
+{
+    let task = Arc::new(Task { state: Mutex::new(State::Taken { woken: false }) });
+    run_or_wait(task, Box::pin(async move { callback(future.await) }));
+}
+
+/// Runs it now, and what comes to wait for it; or lets it wait, where another runs.
+fn run_or_wait(task: Arc<Task>, running: Running) {
+    let now = WAITING.with_borrow_mut(|waiting| match waiting {
+        Some(waiting) => {
+            waiting.push_back((task, running));
+            None
+        }
+        None => {
+            *waiting = Some(VecDeque::new());
+            Some((task, running))
+        }
+    });
+    let Some(mut now) = now else { return };
+    let ends = Ends;
+    loop {
+        let (task, running) = now;
+        task.poll(running);
+        let next = WAITING.with_borrow_mut(|waiting| waiting.as_mut().and_then(VecDeque::pop_front));
+        match next {
+            Some(next) => now = next,
+            None => break,
+        }
+    }
+    drop(ends);
+}
+
+/// Nothing runs on this thread any more, also after a panic.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let left = WAITING.replace(None);
+        drop(left);
+    }
+}
+
+impl Task {
+    fn poll(self: &Arc<Task>, mut running: Running) {
+        let waker = Waker::from(Arc::clone(self));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if running.as_mut().poll(&mut context) == Poll::Ready(()) {
+                *self.state.lock() = State::Over;
+                return;
+            }
+            let mut state = self.state.lock();
+            match &mut *state {
+                State::Taken { woken } if *woken => *woken = false,
+                resting => {
+                    *resting = State::Resting(running);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Task>) {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::Taken { woken: false }) {
+            State::Resting(running) => {
+                drop(state);
+                run_or_wait(self, running);
+            }
+            State::Taken { .. } => *state = State::Taken { woken: true },
+            State::Over => *state = State::Over,
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The driver of futures: what the others do on their caller's thread, in steps that never wait.
+//!
+//! It owns what an operation has asked for, [`Asks`], and no logic of lookup or scan. Blocks that are not here
+//! are read by the driver thread (`reads`), or by the caller's own ring under `local`; the future is woken when
+//! one has come. One thread at a time, another at each poll if it must be.
+//!
+//! 1. Between polls an operation holds a count on its view, its machine and its waiters; no pin, no block, no
+//!    memory that the kernel writes. Dropping it leaves its reads to whoever does them.
+//! 2. A read counts as in flight from its permit until its answer was taken.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+
+use crate::base::error::{Error, Result};
+use crate::base::hash::KeyHash;
+use crate::base::id::{Sequence, TreeId};
+use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
+use crate::base::sync::Arc;
+use crate::cache::{BlockRef, Claim, Waiter};
+use crate::levels::view::View;
+use crate::read::get::{Get, Op, Wants};
+use crate::read::scan::Scan;
+use crate::read::trace::NoTrace;
+
+use super::super::Store;
+use super::super::catalog::Keyspace;
+use super::super::reads::Timer;
+use super::super::reads::admission::{Permit, Place};
+use super::super::snapshot::Point;
+use super::fetch::{Answered, Claimed};
+use super::local;
+use super::many::{Batch, Wanted};
+
+/// How an operation waits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Patience {
+    /// It fails rather than wait for its turn.
+    pub(crate) is_refused: bool,
+    /// By the store's clock.
+    pub(crate) until_ns: Option<u64>,
+}
+
+/// What an operation has asked for and not been answered.
+#[derive(Default)]
+pub(crate) struct Asks {
+    patience: Patience,
+    /// Not admitted yet.
+    unsent: VecDeque<(usize, BlockAddress)>,
+    place: Option<Place>,
+    /// One was admitted.
+    has_begun: bool,
+    sent: Vec<Sent>,
+    ready: Vec<Answered>,
+    /// Goes out with what is asked for next.
+    ahead: Vec<BlockAddress>,
+    timer: Option<Timer>,
+}
+
+struct Sent {
+    who: usize,
+    address: BlockAddress,
+    waiter: Waiter,
+    /// The session of `local` whose ring reads it; 0 if none does.
+    session: u64,
+    _permit: Permit,
+}
+
+impl Asks {
+    pub(crate) fn new(patience: Patience) -> Asks {
+        Asks { patience, ..Asks::default() }
+    }
+
+    fn ask(&mut self, who: usize, block: BlockAddress) {
+        self.unsent.push_back((who, block));
+    }
+
+    /// An answer, when there is one.
+    ///
+    /// # Errors
+    /// `WouldBlock` where the operation does not wait for its turn, `TimedOut`.
+    fn poll(&mut self, store: &Arc<Store>, waker: &Waker) -> Poll<Result<Answered>> {
+        loop {
+            self.send(store, waker)?;
+            if let Some(answered) = self.ready.pop() {
+                return Poll::Ready(Ok(answered));
+            }
+            let session = local::session(store);
+            let ended = self.sent.iter_mut().enumerate().find_map(|(index, sent)| {
+                let ended = sent.waiter.poll(waker).map(Some);
+                // Whose ring it is may be anywhere: it is read here.
+                let is_strayed = sent.session != 0 && sent.session != session;
+                ended.or_else(|| is_strayed.then_some(None)).map(|ended| (index, ended))
+            });
+            let Some((index, ended)) = ended else { break };
+            let Sent { who, address, .. } = self.sent.swap_remove(index);
+            match ended {
+                Some(result) => return Poll::Ready(Ok((who, result))),
+                None => self.unsent.push_front((who, address)),
+            }
+        }
+        self.look_at_clock(store, waker)?;
+        Poll::Pending
+    }
+
+    /// Sends what is admitted.
+    fn send(&mut self, store: &Arc<Store>, waker: &Waker) -> Result<()> {
+        if self.unsent.is_empty() && self.ahead.is_empty() {
+            return Ok(());
+        }
+        let session = local::session(store);
+        let claim = |address: &BlockAddress| match session {
+            0 => store.cache.claim(address),
+            _ => store.cache.claim_apart(address),
+        };
+        let mut claimed = Vec::new();
+        while let Some((who, address)) = self.unsent.front().copied() {
+            let wants = (u64::from(address.bytes), self.has_begun);
+            let Poll::Ready(permit) = store.work.reads.admission.poll(&mut self.place, wants, waker) else {
+                break;
+            };
+            self.unsent.pop_front();
+            self.has_begun = true;
+            let waiter = match claim(&address) {
+                Claim::Ready(block) => {
+                    self.ready.push((who, Ok(block)));
+                    continue;
+                }
+                Claim::Wait(waiter) => waiter,
+                Claim::Read(slot) => {
+                    let waiter = slot.waiter();
+                    claimed.push(Claimed::new(&address, slot));
+                    waiter
+                }
+            };
+            self.sent.push(Sent { who, address, waiter, session, _permit: permit });
+        }
+        for address in self.ahead.drain(..).filter(|address| !store.cache.holds(address)) {
+            if let Claim::Read(slot) = claim(&address) {
+                claimed.push(Claimed::new(&address, slot));
+            }
+        }
+        store.read_elsewhere(claimed);
+        if self.patience.is_refused && self.place.take().is_some() {
+            return Err(Error::WouldBlock);
+        }
+        Ok(())
+    }
+
+    fn look_at_clock(&mut self, store: &Store, waker: &Waker) -> Result<()> {
+        let Some(until_ns) = self.patience.until_ns else { return Ok(()) };
+        if store.env.clock.now_ns() >= until_ns {
+            return Err(Error::TimedOut);
+        }
+        self.timer = Some(store.work.reads.wake_at(until_ns, waker));
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Has blocks read by the ring of the caller's `block_on`, or by the driver thread.
+    fn read_elsewhere(self: &Arc<Store>, claimed: Vec<Claimed>) {
+        if claimed.is_empty() {
+            return;
+        }
+        let Some(claimed) = local::push(self, claimed) else { return };
+        // Once the store is closed nobody else does.
+        let refused = self.work.reads.push(claimed).into_iter().flatten().collect();
+        self.read_at_once(refused);
+    }
+}
+
+/// A get, asked for and not answered yet.
+pub(crate) struct LaterGet {
+    get: Get,
+    view: Arc<View>,
+    bound: Sequence,
+    hash: KeyHash,
+    asks: Asks,
+}
+
+/// What one is of.
+#[derive(Clone, Copy)]
+pub(crate) struct LaterKey<'k> {
+    pub(crate) keyspace: &'k Keyspace,
+    pub(crate) key: &'k [u8],
+    pub(crate) wants: Wants,
+}
+
+impl Store {
+    /// Goes on with a get, or begins it; `take` has the value as soon as it is here. `later` is what is left to
+    /// be done, and the same at each call.
+    pub(crate) fn poll_get<R>(
+        self: &Arc<Store>,
+        later: &mut Option<Box<LaterGet>>,
+        of: LaterKey<'_>,
+        (at, patience): (Option<&Point>, Patience),
+        context: &mut Context<'_>,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Poll<Result<R>> {
+        let tree = of.keyspace.tree;
+        let op = |bound, hash| Op { tree, key: of.key, hash, bound, wants: of.wants };
+        if later.is_none() {
+            let hash = self.secret.hash(of.key);
+            let pin = self.epoch.pin();
+            // The bound after the view: see `levels::view`.
+            let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
+            let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
+            let started = Get::start(&op(bound, hash), loaded.get(), &self.cache, &pin, &mut NoTrace);
+            let (get, reads) = match started {
+                (_, Step::Done(found)) => return Poll::Ready(found.map(|found| take(found.value()))),
+                (get, Step::Ask(reads)) => (get, reads),
+                (_, Step::Wait | Step::Touch) => unreachable!("a get alone waits for its asks only"),
+            };
+            let mut asks = Asks::new(patience);
+            ask_all(&mut asks, reads);
+            *later = Some(Box::new(LaterGet { get, view: loaded.counted(), bound, hash, asks }));
+        }
+        let LaterGet { get, view, bound, hash, asks } = later.as_deref_mut().expect("it has begun");
+        let op = op(*bound, *hash);
+        loop {
+            let answer = match asks.poll(self, context.waker()) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok((ask, result))) => Answer { ask: ask_number(ask), result },
+            };
+            let pin = self.epoch.pin();
+            match get.resume(&op, view, &self.cache, &pin, &mut NoTrace, Some(answer)) {
+                Step::Done(Ok(found)) => return Poll::Ready(Ok(take(found.value()))),
+                Step::Done(Err(error)) => return Poll::Ready(Err(error)),
+                Step::Ask(reads) => ask_all(asks, reads),
+                Step::Wait => {}
+                Step::Touch => unreachable!("a get alone takes no turns"),
+            }
+        }
+    }
+}
+
+fn ask_all(asks: &mut Asks, reads: Reads) {
+    for Read { ask, block } in reads {
+        match ask {
+            AHEAD => asks.ahead.push(block),
+            ask => asks.ask(usize::from(ask), block),
+        }
+    }
+}
+
+fn ask_number(ask: usize) -> u8 {
+    u8::try_from(ask).expect("it was one")
+}
+
+/// Gets of many keys, asked for and not all answered.
+pub(crate) struct LaterMany {
+    batch: Batch<OwnedOp>,
+    view: Arc<View>,
+    asks: Asks,
+}
+
+/// An [`Op`] that has its key.
+struct OwnedOp {
+    tree: TreeId,
+    key: Box<[u8]>,
+    hash: KeyHash,
+    bound: Sequence,
+}
+
+impl Wanted for OwnedOp {
+    fn op(&self) -> Op<'_> {
+        let OwnedOp { tree, ref key, hash, bound } = *self;
+        Op { tree, key, hash, bound, wants: Wants::Value }
+    }
+}
+
+impl Store {
+    /// Begins gets of many keys; see `poll_many`.
+    pub(crate) fn later_many(
+        &self,
+        keyspace: &Keyspace,
+        keys: Vec<Box<[u8]>>,
+        (at, patience): (Option<&Point>, Patience),
+        take: &mut impl FnMut(usize, Option<&[u8]>),
+    ) -> LaterMany {
+        let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
+        let tree = keyspace.tree;
+        let ops = keys.into_iter().map(|key| OwnedOp { tree, hash: self.secret.hash(&key), key, bound });
+        LaterMany { batch: self.start_batch(ops, &view, take), view, asks: Asks::new(patience) }
+    }
+
+    /// Goes on with gets of many keys; `take` has each value with its key's number, in no order.
+    ///
+    /// # Errors
+    /// The error of the first key that could not be looked up, when all others were.
+    pub(crate) fn poll_many(
+        self: &Arc<Store>,
+        later: &mut LaterMany,
+        context: &mut Context<'_>,
+        take: &mut impl FnMut(usize, Option<&[u8]>),
+    ) -> Poll<Result<()>> {
+        let LaterMany { batch, view, asks } = later;
+        loop {
+            self.run_rounds(batch, view, take);
+            batch.asked().for_each(|(number, block)| asks.ask(number, block));
+            if batch.is_over() {
+                return Poll::Ready(batch.result());
+            }
+            match asks.poll(self, context.waker()) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok((number, result))) => batch.answer(number, result),
+            }
+        }
+    }
+
+    /// Goes on with a move of a scan to its next item, or begins one; `false` at its end. `is_moving` says
+    /// whether one was begun.
+    pub(crate) fn poll_advance(
+        self: &Arc<Store>,
+        point: &Point,
+        (scan, asks, is_moving): (&mut Scan, &mut Asks, &mut bool),
+        context: &mut Context<'_>,
+    ) -> Poll<Result<bool>> {
+        let mut answer: Option<Answer<BlockRef, Error>> = None;
+        loop {
+            if *is_moving && answer.is_none() {
+                answer = match asks.poll(self, context.waker()) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Ok((ask, result))) => Some(Answer { ask: ask_number(ask), result }),
+                };
+            }
+            let step = match answer.take() {
+                None if scan.advance_at_hand(&self.cache) => return Poll::Ready(Ok(true)),
+                None => {
+                    let pin = self.epoch.pin();
+                    Store::follow(point, scan, &pin);
+                    scan.advance(&self.cache, &pin, self.views.gaps())
+                }
+                Some(answer) => scan.resume(&self.cache, &self.epoch.pin(), self.views.gaps(), answer),
+            };
+            *is_moving = !matches!(step, Step::Done(_));
+            match step {
+                Step::Ask(reads) => ask_all(asks, reads),
+                Step::Wait | Step::Touch => {}
+                Step::Done(moved) => {
+                    self.read_apart(&scan.take_apart());
+                    return Poll::Ready(moved);
+                }
+            }
+            let apart = scan.take_apart();
+            if !self.work.reads.has_room_ahead() {
+                asks.ahead.extend(&apart);
+            }
+            self.read_apart(&apart);
+        }
+    }
+}

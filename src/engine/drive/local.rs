@@ -1,0 +1,200 @@
+//! Waiting for a future on the caller's thread, with a ring of its own.
+//!
+//! What the future's operations miss is read by this thread while it waits, which costs no hand-over: as quick
+//! as a blocking call. Its polls run what is not the store's, so nobody else's operation waits for such a read:
+//! it is claimed apart. Of one store, the first that is asked; others are read by their driver threads.
+//!
+//! 1. Nothing is in flight when `block_on` returns, also by a panic.
+//! 2. A wait ends when the future is woken, from any thread, or a read has ended.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering, ProcessU64};
+use crate::io::reader::{Completed, Reader, Request};
+
+use super::super::Store;
+use super::fetch::{Claimed, REQUEST_BYTES_MAX, requests};
+
+/// What the polls of a `block_on` have asked for.
+struct Session {
+    /// Never 0, and no other's.
+    id: u64,
+    /// Whose ring it has.
+    store: Option<Arc<Store>>,
+    claimed: Vec<Claimed>,
+}
+
+thread_local! {
+    /// Of the innermost `block_on` of this thread.
+    static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
+}
+
+static NEXT_SESSION: ProcessU64 = ProcessU64::new(1);
+
+/// The session that reads for this store on this thread; 0 if there is none.
+pub(super) fn session(store: &Arc<Store>) -> u64 {
+    let id = |session: &Option<Session>| match session {
+        Some(session) if session.store.as_ref().is_none_or(|own| Arc::ptr_eq(own, store)) => session.id,
+        _ => 0,
+    };
+    SESSION.try_with(|session| id(&session.borrow())).unwrap_or(0)
+}
+
+/// Takes blocks to read; gives them back if there is no session for their store.
+pub(super) fn push(store: &Arc<Store>, claimed: Vec<Claimed>) -> Option<Vec<Claimed>> {
+    if session(store) == 0 {
+        return Some(claimed);
+    }
+    SESSION.with_borrow_mut(|session| {
+        let session = session.as_mut().expect("it was there a moment ago");
+        session.store.get_or_insert_with(|| Arc::clone(store));
+        session.claimed.extend(claimed);
+    });
+    None
+}
+
+/// Wakes the thread of a `block_on`.
+#[derive(Default)]
+struct Bell {
+    woken: Arc<Event>,
+    /// It waits for its ring, and this ends that.
+    is_reading: AtomicBool,
+    ring: Mutex<Option<Waker>>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Bell>) {
+        self.woken.notify();
+        // After the count: who looks at it after it said that it waits sees the one or the other.
+        if self.is_reading.load(Ordering::SeqCst) {
+            let ring = self.ring.lock().clone();
+            ring.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// Reads for the future of one `block_on`.
+struct Driver {
+    outer: Option<Session>,
+    bell: Arc<Bell>,
+    store: Option<Arc<Store>>,
+    reader: Option<Box<dyn Reader>>,
+    backlog: VecDeque<Request>,
+    in_flight: usize,
+    completed: Vec<Completed>,
+}
+
+/// Polls a future until it is ready; the thread sleeps while it is not.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut driver = Driver::enter();
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::clone(&driver.bell));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        let seen = driver.bell.woken.seen();
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        driver.wait(seen);
+    }
+}
+
+impl Driver {
+    fn enter() -> Driver {
+        let id = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
+        let own = Session { id, store: None, claimed: Vec::new() };
+        Driver {
+            outer: SESSION.replace(Some(own)),
+            bell: Arc::default(),
+            store: None,
+            reader: None,
+            backlog: VecDeque::new(),
+            in_flight: 0,
+            completed: Vec::new(),
+        }
+    }
+
+    /// Reads until the future is woken; if it is already, goes on with what can be had without waiting.
+    fn wait(&mut self, seen: u64) {
+        self.take_asked();
+        let bell = Arc::clone(&self.bell);
+        loop {
+            if self.send() {
+                self.reap(seen);
+            } else if bell.woken.seen() == seen {
+                match &self.store {
+                    Some(store) => store.env.threads.wait(&bell.woken, seen, None),
+                    None => bell.woken.block(seen, None),
+                }
+            }
+            if bell.woken.seen() != seen {
+                return;
+            }
+        }
+    }
+
+    fn take_asked(&mut self) {
+        let (store, asked) = SESSION.with_borrow_mut(|session| {
+            let session = session.as_mut().expect("its own, until the drop");
+            (session.store.clone(), std::mem::take(&mut session.claimed))
+        });
+        self.store = store;
+        requests(asked, REQUEST_BYTES_MAX, |request| self.backlog.push_back(request));
+    }
+
+    /// Sends what there is room for; `false` if nothing is in flight then.
+    fn send(&mut self) -> bool {
+        let Some(store) = &self.store else { return false };
+        while let Some(request) = self.backlog.pop_front() {
+            let reader = self.reader.get_or_insert_with(|| Arc::clone(&store.env.storage).reader());
+            if reader.room() == 0 {
+                self.backlog.push_front(request);
+                break;
+            }
+            reader.push(request);
+            self.in_flight += 1;
+        }
+        self.in_flight > 0
+    }
+
+    /// Takes what has ended; waits for it while the future was not woken.
+    fn reap(&mut self, seen: u64) {
+        let reader = self.reader.as_mut().expect("something is in flight");
+        let mut ring = self.bell.ring.lock();
+        if ring.is_none() {
+            *ring = Some(reader.bell());
+        }
+        drop(ring);
+        self.bell.is_reading.store(true, Ordering::SeqCst);
+        let timeout_ns = if self.bell.woken.seen() == seen { None } else { Some(0) };
+        reader.reap_or_bell(&mut self.completed, timeout_ns);
+        self.bell.is_reading.store(false, Ordering::SeqCst);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.in_flight -= self.completed.len();
+        let Some(store) = &self.store else { return };
+        self.completed.drain(..).for_each(|completed| store.settle_unasked(completed));
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.take_asked();
+        while self.send() {
+            if let Some(reader) = &mut self.reader {
+                reader.reap(&mut self.completed);
+            }
+            self.settle();
+        }
+        SESSION.set(self.outer.take());
+    }
+}
