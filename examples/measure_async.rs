@@ -1,0 +1,175 @@
+//! Gets of random keys by one thread that waits for none of them: what docs/RESULTS.md says of asynchronous
+//! reads.
+//!
+//! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM]`, in a
+//! directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH keys),
+//! `block_on` (futures under `trine::block_on`), `tokio` (the same under tokio's single-threaded runtime),
+//! `queue` (a completion queue). DEPTH: gets in flight. WARM other gets come first, unmeasured. Each value is
+//! checked.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a program that measures, not the library"
+)]
+
+use std::time::Instant;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use hdrhistogram::Histogram;
+use trine::{Completions, Db, Keyspace, Ordered};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [dir, how, items, memory_mib, operations, depth, rest @ ..] = arguments.as_slice() else {
+        eprintln!(
+            "usage: measure_async DIR blocking|multi|block_on|tokio|queue ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM]"
+        );
+        std::process::exit(2);
+    };
+    let db = Db::builder(dir).memory_bytes(memory_mib.parse::<u64>().unwrap() << 20).open().unwrap();
+    let keyspace = db.ordered("items").open().unwrap();
+    let items = items.parse().unwrap();
+    let mut random = 2;
+    for _ in 0..rest.first().map_or(0, |text| text.parse::<u64>().unwrap()) {
+        keyspace.contains(key(next(&mut random) % items)).unwrap();
+    }
+    let operations = operations.parse().unwrap();
+    let mut run = Run { keyspace, items, random: 1, left: operations, histogram: Histogram::new(3).unwrap() };
+    let depth = depth.parse().unwrap();
+    let (before, cpu_before, started) = (db.stats().io, cpu_seconds(), Instant::now());
+    match how.as_str() {
+        "blocking" => run.blocking(),
+        "multi" => run.multi(depth),
+        "block_on" => trine::block_on(run.gets(depth)),
+        "tokio" => tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run.gets(depth)),
+        "queue" => run.queued(depth),
+        _ => panic!("{how}"),
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let reads = (db.stats().io.device_reads - before.device_reads) as f64 / operations as f64;
+    let cpu = (cpu_seconds() - cpu_before) / operations as f64 * 1e6;
+    println!(
+        "{how} at depth {depth}: {:.0} gets/s, {reads:.4} device reads a get, {cpu:.2} s of CPU a million",
+        operations as f64 / seconds
+    );
+    let at = |quantile| run.histogram.value_at_quantile(quantile) as f64 / 1e3;
+    println!("us: p50 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.0}", at(0.5), at(0.99), at(0.999), at(1.0));
+}
+
+struct Run {
+    keyspace: Keyspace<Ordered>,
+    items: u64,
+    random: u64,
+    left: u64,
+    histogram: Histogram<u64>,
+}
+
+impl Run {
+    fn next(&mut self) -> Option<u64> {
+        self.left = self.left.checked_sub(1)?;
+        Some(next(&mut self.random) % self.items)
+    }
+
+    fn note(&mut self, at: Instant) {
+        self.histogram.record(at.elapsed().as_nanos() as u64).unwrap();
+    }
+
+    fn blocking(&mut self) {
+        while let Some(number) = self.next() {
+            let at = Instant::now();
+            let found = self.keyspace.get(key(number)).unwrap();
+            self.note(at);
+            assert_eq!(found.as_deref(), Some(&value(number)[..]));
+        }
+    }
+
+    fn multi(&mut self, depth: usize) {
+        loop {
+            let numbers: Vec<u64> = std::iter::from_fn(|| self.next()).take(depth).collect();
+            if numbers.is_empty() {
+                return;
+            }
+            let keys: Vec<[u8; 16]> = numbers.iter().map(|number| key(*number)).collect();
+            let at = Instant::now();
+            let found = self.keyspace.multi_get(&keys).unwrap();
+            self.note(at);
+            for (number, found) in numbers.into_iter().zip(found) {
+                assert_eq!(found.as_deref(), Some(&value(number)[..]));
+            }
+        }
+    }
+
+    async fn gets(&mut self, depth: usize) {
+        let keyspace = self.keyspace.clone();
+        let get = |number| {
+            let (get, at) = (keyspace.get_async(key(number)), Instant::now());
+            async move { (number, at, get.await) }
+        };
+        let mut gets = FuturesUnordered::new();
+        gets.extend(std::iter::from_fn(|| self.next()).take(depth).map(get));
+        while let Some((number, at, found)) = gets.next().await {
+            self.note(at);
+            assert_eq!(found.unwrap().as_deref(), Some(&value(number)[..]));
+            gets.extend(self.next().map(get));
+        }
+    }
+
+    fn queued(&mut self, depth: usize) {
+        let (queue, mut answers, mut asked) = (Completions::default(), Vec::new(), 0);
+        loop {
+            while asked < depth {
+                let Some(number) = self.next() else { break };
+                self.keyspace.get_queued(key(number), number, &queue);
+                asked += 1;
+            }
+            if !queue.wait(&mut answers) {
+                return;
+            }
+            asked -= answers.len();
+            for answer in answers.drain(..) {
+                assert_eq!(answer.result.unwrap().as_deref(), Some(&value(answer.number)[..]));
+            }
+        }
+    }
+}
+
+/// Of this process, user and system.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
+}
+
+/// The 16-byte key of an item, as the example `measure` has it.
+fn key(number: u64) -> [u8; 16] {
+    let mut state = number;
+    let mut key = [0; 16];
+    for half in key.chunks_exact_mut(8) {
+        half.copy_from_slice(&mix(&mut state).to_be_bytes());
+    }
+    key
+}
+
+fn value(number: u64) -> [u8; 100] {
+    let mut state = number ^ 0x5555_5555;
+    let mut value = [0; 100];
+    for part in value.chunks_mut(8) {
+        let bytes = mix(&mut state).to_le_bytes();
+        part.copy_from_slice(&bytes[..part.len()]);
+    }
+    value
+}
+
+/// SplitMix64.
+fn mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn next(state: &mut u64) -> u64 {
+    mix(state) >> 8
+}
