@@ -2,10 +2,10 @@
 //! reads.
 //!
 //! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM]`, in a
-//! directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH keys),
-//! `block_on` (futures under `trine::block_on`), `tokio` (the same under tokio's single-threaded runtime),
-//! `queue` (a completion queue). DEPTH: gets in flight. WARM other gets come first, unmeasured. Each value is
-//! checked.
+//! directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH
+//! keys), `block_on` (futures under `trine::block_on`), `tokio` (the same under tokio's single-threaded
+//! runtime), `queue` (a completion queue). DEPTH: gets in flight. WARM other gets come first, unmeasured.
+//! Each value is checked.
 
 #![expect(
     clippy::disallowed_methods,

@@ -11,6 +11,7 @@
 //! - `ranges`: what deleted ranges cost, and that nothing of them comes back.
 //! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
 //! - `apart`: what a worker reads ahead of scans.
+//! - `asynchronous`: futures, callbacks and queues.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
@@ -28,6 +29,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests damage files, and run outside the simulator")]
 
 mod apart;
+mod asynchronous;
 mod bad_input;
 mod checkpoint;
 mod child;

@@ -110,6 +110,9 @@ fn device(io: &trine::IoStats) -> Table {
         ("their bytes", bytes(io.device_read_bytes)),
         ("all reads, opening included", count(io.reads)),
         ("their bytes", bytes(io.read_bytes)),
+        ("reads of futures in flight", count(io.reads_in_flight)),
+        ("reads of futures that wait", count(io.reads_waiting)),
+        ("several reads at once by", io.reads_with.to_owned()),
         ("open files", count(io.open_files)),
         ("tables read past the page cache", if io.direct_io { "yes" } else { "no" }.to_string()),
     ];
@@ -161,6 +164,10 @@ pub(crate) fn to_json(stats: &trine::Stats) -> Value {
             "syncs": stats.io.syncs,
             "open_files": stats.io.open_files,
             "direct_io": stats.io.direct_io,
+            "reads_with": stats.io.reads_with,
+            "reads_with_why": stats.io.reads_with_why,
+            "reads_in_flight": stats.io.reads_in_flight,
+            "reads_waiting": stats.io.reads_waiting,
         },
         "write": write_to_json(&stats.write),
         "space": {

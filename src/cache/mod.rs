@@ -189,8 +189,8 @@ impl Cache {
         flight::claim(&self.shared, address)
     }
 
-    /// As [`Cache::claim`]; but a read that this starts is its own: whoever else claims the block does not wait
-    /// for it. For those who may be kept from ending it by what is not the store's.
+    /// As [`Cache::claim`]; but a read that this starts is its own: whoever else claims the block does not
+    /// wait for it. For those who may be kept from ending it by what is not the store's.
     pub(crate) fn claim_apart(&self, address: &BlockAddress) -> Claim {
         flight::claim_apart(&self.shared, address)
     }

@@ -24,9 +24,9 @@ use super::{Handle, Keyspace, KeyspaceAt, Ordered, Value};
 
 /// Polls a future until it is ready, and sleeps while it is not.
 ///
-/// What operations of a store miss is read by this thread, through a ring of its own, while it waits: there is
-/// nothing quicker for one future, and many that are polled together have their reads in flight together. Any
-/// other executor does as well, with the store's driver thread.
+/// What operations of a store miss is read by this thread, through a ring of its own, while it waits: there
+/// is nothing quicker for one future, and many that are polled together have their reads in flight together.
+/// Any other executor does as well, with the store's driver thread.
 ///
 /// Work that the future gives to other threads must not need this one to go on while it is in a poll.
 ///
@@ -45,9 +45,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 impl<K> Keyspace<K> {
-    /// The value under `key`, copied, without waiting on the caller's thread. Nothing happens before the future
-    /// is polled; it sees what is written by then. It may be polled on any executor, on another thread each
-    /// time, or by [`block_on`](super::block_on); dropping it gives it up.
+    /// The value under `key`, copied, without waiting on the caller's thread. Nothing happens before the
+    /// future is polled; it sees what is written by then. It may be polled on any executor, on another thread
+    /// each time, or by [`block_on`](super::block_on); dropping it gives it up.
     ///
     /// With `reads_in_flight` reads in flight it waits for its turn, in the order of arrival.
     ///
@@ -55,8 +55,8 @@ impl<K> Keyspace<K> {
     /// As [`Keyspace::get`], and `Closed`.
     ///
     /// # Cost
-    /// One allocation for the key, two counts. From memory, what [`Keyspace::get`] costs; else a hand-over to the
-    /// store's driver thread too, which under [`block_on`](super::block_on) there is not.
+    /// One allocation for the key, two counts. From memory, what [`Keyspace::get`] costs; else a hand-over to
+    /// the store's driver thread too, which under [`block_on`](super::block_on) there is not.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -86,8 +86,8 @@ impl<K> Keyspace<K> {
         self.get_async(key).refused()
     }
 
-    /// The values under `keys`, in their order, of one moment, without waiting on the caller's thread: that of
-    /// the first poll. What is not in memory is read together. See [`Keyspace::get_async`].
+    /// The values under `keys`, in their order, of one moment, without waiting on the caller's thread: that
+    /// of the first poll. What is not in memory is read together. See [`Keyspace::get_async`].
     ///
     /// # Errors
     /// As [`Keyspace::get_async`], of the first key that could not be looked up.
@@ -106,9 +106,9 @@ impl<K> Keyspace<K> {
         MultiGetAsync::new(self, None, keys)
     }
 
-    /// Looks `key` up and runs `callback` with what that comes to: before this returns if memory has the answer,
-    /// else on the thread that reads for the store, which does nothing else meanwhile. So a callback is short and
-    /// waits for nothing; what it asks for itself comes after it has returned.
+    /// Looks `key` up and runs `callback` with what that comes to: before this returns if memory has the
+    /// answer, else on the thread that reads for the store, which does nothing else meanwhile. So a callback
+    /// is short and waits for nothing; what it asks for itself comes after it has returned.
     ///
     /// # Errors
     /// Given to the callback: as [`Keyspace::get_async`].
@@ -456,8 +456,8 @@ impl RangeAsync {
         RangeAsync { place, point, range, front: Side::default(), back: Side::default(), is_over: false }
     }
 
-    /// The next item from the front; `None` past the last one. A future that is dropped is gone on with by the
-    /// next.
+    /// The next item from the front; `None` past the last one. A future that is dropped is gone on with by
+    /// the next.
     ///
     /// # Errors
     /// `Corrupt` if a block is damaged, `Io` if one cannot be read, `Dropped`, `Closed`. It ends there.

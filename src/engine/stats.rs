@@ -206,6 +206,10 @@ pub struct IoStats {
     pub reads_with: &'static str,
     /// Why it is not a ring; empty if it is.
     pub reads_with_why: String,
+    /// Reads of futures in flight now, at most `reads_in_flight`.
+    pub reads_in_flight: u64,
+    /// Reads of futures that wait for their turn.
+    pub reads_waiting: u64,
 }
 
 /// The write path.
@@ -467,9 +471,12 @@ impl Store {
     fn io_stats(&self) -> IoStats {
         let counts = self.env.storage.counts();
         let (reads_with, reads_with_why) = self.env.storage.reader_kind();
+        let (in_flight, reads_waiting) = self.work.reads.admission.counts();
         IoStats {
             reads_with: reads_with.name(),
             reads_with_why,
+            reads_in_flight: in_flight.reads,
+            reads_waiting,
             device_reads: self.counts.block_reads.load(Ordering::Relaxed),
             device_read_bytes: self.counts.block_read_bytes.load(Ordering::Relaxed),
             reads: counts.reads,

@@ -1,12 +1,12 @@
 //! The driver of futures: what the others do on their caller's thread, in steps that never wait.
 //!
-//! It owns what an operation has asked for, [`Asks`], and no logic of lookup or scan. Blocks that are not here
-//! are read by the driver thread (`reads`), or by the caller's own ring under `local`; the future is woken when
-//! one has come. One thread at a time, another at each poll if it must be.
+//! It owns what an operation has asked for, [`Asks`], and no logic of lookup or scan. Blocks that are not
+//! here are read by the driver thread (`reads`), or by the caller's own ring under `local`; the future is
+//! woken when one has come. One thread at a time, another at each poll if it must be.
 //!
 //! 1. Between polls an operation holds a count on its view, its machine and its waiters; no pin, no block, no
 //!    memory that the kernel writes. Dropping it leaves its reads to whoever does them.
-//! 2. A read counts as in flight from its permit until its answer was taken.
+//! 2. A read counts as in flight from its permit until its answer was taken, for who began it.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -62,7 +62,8 @@ struct Sent {
     waiter: Waiter,
     /// The session of `local` whose ring reads it; 0 if none does.
     session: u64,
-    _permit: Permit,
+    /// Of a read of its own; others' are theirs.
+    _permit: Option<Permit>,
 }
 
 impl Asks {
@@ -120,18 +121,19 @@ impl Asks {
             };
             self.unsent.pop_front();
             self.has_begun = true;
-            let waiter = match claim(&address) {
+            let (waiter, permit) = match claim(&address) {
                 Claim::Ready(block) => {
                     self.ready.push((who, Ok(block)));
                     continue;
                 }
-                Claim::Wait(waiter) => waiter,
+                Claim::Wait(waiter) => (waiter, None),
                 Claim::Read(slot) => {
                     let waiter = slot.waiter();
                     claimed.push(Claimed::new(&address, slot));
-                    waiter
+                    (waiter, Some(permit))
                 }
             };
+            let session = if permit.is_some() { session } else { 0 };
             self.sent.push(Sent { who, address, waiter, session, _permit: permit });
         }
         for address in self.ahead.drain(..).filter(|address| !store.cache.holds(address)) {
@@ -187,8 +189,8 @@ pub(crate) struct LaterKey<'k> {
 }
 
 impl Store {
-    /// Goes on with a get, or begins it; `take` has the value as soon as it is here. `later` is what is left to
-    /// be done, and the same at each call.
+    /// Goes on with a get, or begins it; `take` has the value as soon as it is here. `later` is what is left
+    /// to be done, and the same at each call.
     pub(crate) fn poll_get<R>(
         self: &Arc<Store>,
         later: &mut Option<Box<LaterGet>>,

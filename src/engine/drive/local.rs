@@ -1,8 +1,9 @@
 //! Waiting for a future on the caller's thread, with a ring of its own.
 //!
-//! What the future's operations miss is read by this thread while it waits, which costs no hand-over: as quick
-//! as a blocking call. Its polls run what is not the store's, so nobody else's operation waits for such a read:
-//! it is claimed apart. Of one store, the first that is asked; others are read by their driver threads.
+//! What the future's operations miss is read by this thread while it waits, which costs no hand-over: as
+//! quick as a blocking call. Its polls run what is not the store's, so nobody else's operation waits for such
+//! a read: it is claimed apart. Of one store, the first that is asked; others are read by their driver
+//! threads.
 //!
 //! 1. Nothing is in flight when `block_on` returns, also by a panic.
 //! 2. A wait ends when the future is woken, from any thread, or a read has ended.
