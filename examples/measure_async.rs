@@ -23,7 +23,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, how, items, memory_mib, operations, depth, rest @ ..] = arguments.as_slice() else {
         eprintln!(
-            "usage: measure_async DIR blocking|multi|block_on|tokio|queue ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM]"
+            "usage: measure_async DIR blocking|multi|block_on|tokio|queue ITEMS MEMORY_MIB OPERATIONS \
+             DEPTH [WARM]"
         );
         std::process::exit(2);
     };

@@ -219,6 +219,17 @@ impl Error {
     }
 }
 
+fn not_ascending(f: &mut fmt::Formatter<'_>, items: u64, key: &[u8], before: &[u8]) -> fmt::Result {
+    write!(
+        f,
+        "item {} of an ingest, with the key {}, does not come after the one before it, with the key {}; \
+         nothing of the ingest was written. Sort its items by the bytes of their keys, each key once",
+        items + 1,
+        shown(key),
+        shown(before)
+    )
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -242,15 +253,7 @@ impl fmt::Display for Error {
                 "a {what} of {given} bytes is over the limit of {limit}; nothing was written. \
                  Make it smaller, or split it"
             ),
-            Error::NotAscending { items, key, before } => write!(
-                f,
-                "item {} of an ingest, with the key {}, does not come after the one before it, with the key \
-                 {}; nothing of the ingest was written. Sort its items by the bytes of their keys, each key \
-                 once",
-                items + 1,
-                shown(key),
-                shown(before)
-            ),
+            Error::NotAscending { items, key, before } => not_ascending(f, *items, key, before),
             Error::Mismatch { name, stored, given } => write!(
                 f,
                 "{name} is fixed at creation: the store has {stored}, {given} was asked for. \

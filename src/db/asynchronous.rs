@@ -473,6 +473,7 @@ impl RangeAsync {
     /// assert_eq!((&key[..], &value[..]), (&b"ann"[..], &b"1"[..]));
     /// # Ok(()) }
     /// ```
+    #[expect(clippy::should_implement_trait, reason = "it does not wait, which an Iterator does")]
     pub fn next(&mut self) -> NextAsync<'_> {
         NextAsync { range: self, direction: Direction::Forward }
     }

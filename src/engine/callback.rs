@@ -17,6 +17,9 @@ use crate::base::sync::{Arc, Mutex};
 /// A future and its callback, in one.
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Tasks that are to be polled.
+type Waiting = VecDeque<(Arc<Task>, Running)>;
+
 struct Task {
     state: Mutex<State>,
 }
@@ -32,7 +35,7 @@ enum State {
 
 thread_local! {
     /// What waits for the present one to return, on a thread that runs one.
-    static WAITING: RefCell<Option<VecDeque<(Arc<Task>, Running)>>> = const { RefCell::new(None) };
+    static WAITING: RefCell<Option<Waiting>> = const { RefCell::new(None) };
 }
 
 /// Runs `future`, and `callback` with its output.

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use trine::sim::World;
-use trine::{Db, Durability, Error, Keyspace, Ordered, Range, Result, Snapshot, Value};
+use trine::{Db, Durability, Error, Keyspace, Ordered, Range, Result, Snapshot, Value, block_on};
 
 use crate::rng::{Rng, with_seeds};
 use keys::Keys;
-use reads::Reads;
+use reads::{Reads, check_queue};
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
 
@@ -331,10 +331,14 @@ impl Twin {
         if self.rng.one_in(4) {
             return Reads::Now(&space.keyspace).check_many(&mut self.rng, &space.map, &space.keys);
         }
+        if self.rng.one_in(4) {
+            return check_queue(&mut self.rng, &space.keyspace, &space.map, &space.keys);
+        }
         let key = space.keys.one(&mut self.rng);
         let expected = space.map.get(&key).map(|value| &value[..]);
         let keyspace = &space.keyspace;
         assert_eq!(keyspace.get(&key).unwrap().as_deref(), expected);
+        assert_eq!(block_on(keyspace.get_async(&key)).unwrap().as_deref(), expected);
         assert_eq!(keyspace.contains(&key).unwrap(), expected.is_some());
         assert_eq!(keyspace.get_with(&key, <[u8]>::len).unwrap(), expected.map(<[u8]>::len));
         let mut buffer = b"before".to_vec();

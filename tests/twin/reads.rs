@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use trine::{Cursor, Keyspace, KeyspaceAt, Ordered, Range};
+use trine::{Completions, Cursor, Keyspace, KeyspaceAt, Ordered, Range, RangeAsync, Value, block_on};
 
 use super::keys::Keys;
 use super::{Map, own};
@@ -30,6 +30,13 @@ impl Reads<'_> {
         match self {
             Reads::Now(keyspace) => keyspace.range(bounds.clone()),
             Reads::At(keyspace) => keyspace.range(bounds.clone()),
+        }
+    }
+
+    fn range_async(&self, bounds: &Bounds) -> RangeAsync {
+        match self {
+            Reads::Now(keyspace) => keyspace.range_async(bounds.clone()),
+            Reads::At(keyspace) => keyspace.range_async(bounds.clone()),
         }
     }
 
@@ -92,9 +99,11 @@ impl Reads<'_> {
         if let Some(first) = asked.first().cloned() {
             asked.push(first);
         }
-        let found = match self {
-            Reads::Now(keyspace) => keyspace.multi_get(&asked),
-            Reads::At(keyspace) => keyspace.multi_get(&asked),
+        let found = match (self, rng.one_in(2)) {
+            (Reads::Now(keyspace), false) => keyspace.multi_get(&asked),
+            (Reads::Now(keyspace), true) => block_on(keyspace.multi_get_async(&asked)),
+            (Reads::At(keyspace), false) => keyspace.multi_get(&asked),
+            (Reads::At(keyspace), true) => block_on(keyspace.multi_get_async(&asked)),
         };
         let found = found.unwrap();
         assert_eq!(found.len(), asked.len());
@@ -115,7 +124,11 @@ impl Reads<'_> {
             1 | 2 => {
                 let bounds = some_bounds(rng, keys);
                 let expected = items(map, |key| contains(&bounds, key));
-                check_both_ends(rng, self.range(&bounds), expected);
+                if rng.one_in(2) {
+                    check_both_ends(rng, self.range(&bounds), expected);
+                } else {
+                    check_both_ends(rng, Waits(self.range_async(&bounds)), expected);
+                }
             }
             _ => {
                 let bounds = some_bounds(rng, keys);
@@ -123,6 +136,36 @@ impl Reads<'_> {
                 check_cursor(rng, self.cursor(&bounds), &expected, keys);
             }
         }
+    }
+}
+
+/// An asynchronous range whose caller waits.
+struct Waits(RangeAsync);
+
+impl Iterator for Waits {
+    type Item = trine::Result<(Value, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        block_on(self.0.next())
+    }
+}
+
+impl DoubleEndedIterator for Waits {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        block_on(self.0.next_back())
+    }
+}
+
+/// Some keys through a queue of completions.
+pub(crate) fn check_queue(rng: &mut Rng, keyspace: &Keyspace<Ordered>, map: &Map, keys: &Keys) {
+    let asked: Vec<Vec<u8>> = (0..rng.below(80)).map(|_| keys.one(rng)).collect();
+    let (queue, mut answers) = (Completions::default(), Vec::new());
+    asked.iter().enumerate().for_each(|(number, key)| keyspace.get_queued(key, number as u64, &queue));
+    while queue.wait(&mut answers) {}
+    answers.sort_by_key(|answer| answer.number);
+    assert_eq!(answers.len(), asked.len());
+    for (answer, key) in answers.into_iter().zip(asked) {
+        assert_eq!(answer.result.unwrap().as_deref(), map.get(&key).map(|value| &value[..]));
     }
 }
 
@@ -159,7 +202,10 @@ fn contains((from, to): &Bounds, key: &[u8]) -> bool {
 }
 
 /// Takes from both ends in any mix, to the end and past it.
-fn check_both_ends(rng: &mut Rng, mut range: Range, expected: Vec<Item>) {
+fn check_both_ends<R>(rng: &mut Rng, mut range: R, expected: Vec<Item>)
+where
+    R: DoubleEndedIterator<Item = trine::Result<(Value, Value)>>,
+{
     let ends = rng.below(3);
     let mut expected = expected.into_iter();
     loop {
