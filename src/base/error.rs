@@ -291,10 +291,10 @@ impl fmt::Display for Error {
                 "the store takes no writes until it is reopened, because an earlier one failed: {cause}"
             ),
             Error::WouldBlock => {
-                f.write_str("as much is in flight as may be; wait for some of it, or raise reads_in_flight")
+                f.write_str("as much is in flight as may be, nothing was read. Wait for some of it, or raise reads_in_flight")
             }
             Error::TimedOut => {
-                f.write_str("the deadline passed before it was read; try again, or give it more time")
+                f.write_str("the deadline passed before it was read. Try again, or give it more time")
             }
             Error::Closed => f.write_str("the store was closed; open it again"),
         }
@@ -372,6 +372,8 @@ mod tests {
             "Close",
             "open it",
             "reopened",
+            "Wait",
+            "Try again",
         ];
         for error in one_of_each() {
             let text = error.to_string();
