@@ -195,3 +195,54 @@ fn failing_reads_fail_what_needs_them() {
     drop(items);
     db.close().unwrap();
 }
+
+/// A get that waits for several runs at once reads what older ones have too, once: it is in the cache for the
+/// next. One that need not wait for them reads what a serial one does.
+#[test]
+fn what_wide_gets_read_in_vain_is_not_read_again() {
+    const RUNS: u64 = 4;
+    const ADAPTIVE: u64 = 0;
+    for (search, filter, newest, oldest) in [
+        (ADAPTIVE, "none", 2, RUNS),
+        (ADAPTIVE, "bloom", 1, 1),
+        // Serial, and parallel.
+        (1, "none", 1, RUNS),
+        (2, "none", 2, RUNS),
+        (3, "none", RUNS, RUNS),
+        (4, "none", RUNS, RUNS),
+    ] {
+        let world = World::new(5);
+        let open = || {
+            let db = world.builder().memory_bytes(32 << 20).set("search", search).open().unwrap();
+            let items = db.ordered("items").set("level0_runs", 2 * RUNS).set("filter_kind", filter);
+            (items.set("filter_bits_per_key", 24).open().unwrap(), db)
+        };
+        let (items, db) = open();
+        for run in 0..RUNS {
+            (run..ITEMS_COUNT)
+                .step_by(RUNS as usize)
+                .for_each(|number| items.put(key(number), value(run)).unwrap());
+            db.flush().unwrap();
+        }
+        drop(items);
+        db.close().unwrap();
+        let (items, db) = open();
+        let reads_of = |number: u64| {
+            let before = db.stats().io.device_reads;
+            assert_eq!(items.get(key(number)).unwrap().as_deref(), Some(&value(number % RUNS)[..]));
+            db.stats().io.device_reads - before
+        };
+        // Far apart, so that no block has two of them.
+        for number in (RUNS..).step_by(800).take(20) {
+            let (new, old) = (number + RUNS - 1, number + 400);
+            assert_eq!((reads_of(new), reads_of(old)), (newest, oldest), "{search} {filter}");
+            assert_eq!((reads_of(new), reads_of(old)), (0, 0), "{search} {filter}");
+            // What was read for nobody.
+            let before = db.stats().io.device_reads;
+            let between = (u64::from_be_bytes(key(new)) + 1).to_be_bytes();
+            assert_eq!(items.get(between).unwrap(), None);
+            let rest = if filter == "bloom" { 0 } else { RUNS - newest };
+            assert_eq!(db.stats().io.device_reads - before, rest, "{search} {filter}");
+        }
+    }
+}

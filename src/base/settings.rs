@@ -140,6 +140,11 @@ settings! { StoreSettings, "Settings of one open store.":
     reads_in_flight 0 = 256, 1, 1 << 16,
         "Most reads of futures in flight at once; who comes then waits for its turn. \
          Larger: a faster device is kept busy. Smaller: each read takes less time, and memory.";
+    search 0 = 0, 0, 4, ["adaptive", "serial", "parallel_2", "parallel_4", "parallel_8"],
+        "How many runs a get that must read from the device waits for at once. serial: one after another, \
+         the fewest reads. parallel_2, 4, 8: so many, the shortest wait where a get looks into several, and \
+         reads in vain. adaptive: two while it is open which run has the key, as without filters in memory, \
+         and few reads are in flight; one otherwise, and if `io` is pread.";
     open_files_max 0 = 512, 16, 1 << 20,
         "Files kept open at once. Smaller: more opens on reads of cold tables.";
     background_threads 0 = 2, 1, 64,

@@ -63,7 +63,7 @@ pub(crate) struct Read {
     pub(crate) block: BlockAddress,
 }
 
-/// Asks of one step: plain data, at most [`SCAN_ASKS_MAX`] in flight. Allocated on a miss
+/// Asks of one step: plain data, at most [`SCAN_ASKS_MAX`] in flight, and 8 of a get. Allocated on a miss
 /// only.
 pub(crate) type Reads = Vec<Read>;
 

@@ -40,39 +40,71 @@ impl Store {
         // The bound after the view: see `levels::view`. Loaded once: a point's view may be replaced.
         let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
         let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
-        let op = Op { tree: keyspace.tree, key, hash, bound, wants };
+        let breadth = Some(&self.breadth);
+        let op = Op { tree: keyspace.tree, key, hash, bound, wants, breadth };
         let (get, step) = Get::start(&op, loaded.get(), &self.cache, &pin, tracer);
         let reads = match step {
             Step::Done(found) => return found.map(|found| take(found.value())),
             Step::Ask(reads) => reads,
-            Step::Wait | Step::Touch => unreachable!("a get alone waits for its asks only"),
+            Step::Wait | Step::Touch => unreachable!("a get alone asks first, or is done"),
         };
         let held = loaded.counted();
         drop(pin);
-        self.get_from_device(&op, &held, get, reads[0].block, tracer, take)
+        self.get_from_device(&op, &held, get, reads, tracer, take)
     }
 
-    /// The rest of a get that found a block missing: each round reads it and pins anew.
+    /// The rest of a get that found blocks missing: each round reads one at least and pins anew.
     fn get_from_device<T: Tracer, R>(
         &self,
         op: &Op<'_>,
         view: &View,
         mut get: Get,
-        mut block: BlockAddress,
+        mut reads: Reads,
         tracer: &mut T,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
+        let (mut fetches, mut answered) = (Fetches::new(self), Vec::new());
         loop {
-            let answer = Some(Answer { ask: 0, result: self.fetch(&block) });
+            let answer = Some(self.read_one_at_least(&reads, &mut fetches, &mut answered));
             let pin = self.epoch.pin();
-            match get.resume(op, view, &self.cache, &pin, tracer, answer) {
-                Step::Done(found) => {
-                    return found.as_ref().map(Lookup::value).map(take).map_err(Error::clone);
+            let done = match get.resume(op, view, &self.cache, &pin, tracer, answer) {
+                Step::Done(found) => found.as_ref().map(Lookup::value).map(take).map_err(Error::clone),
+                Step::Ask(more) => {
+                    reads = more;
+                    continue;
                 }
-                Step::Ask(reads) => block = reads[0].block,
-                Step::Wait | Step::Touch => unreachable!("a get has one ask in flight, and it was answered"),
-            }
+                Step::Wait => {
+                    reads.clear();
+                    continue;
+                }
+                Step::Touch => unreachable!("a get alone takes no turns with others"),
+            };
+            drop(pin);
+            fetches.finish();
+            return done;
         }
+    }
+
+    /// Sends what a get asks for, and waits for an answer. A read alone is done here.
+    fn read_one_at_least(
+        &self,
+        reads: &[Read],
+        fetches: &mut Fetches<'_>,
+        answered: &mut Vec<Answered>,
+    ) -> Answer<BlockRef, Error> {
+        if let [Read { ask, block }] = reads
+            && fetches.is_idle()
+            && answered.is_empty()
+        {
+            return Answer { ask: *ask, result: self.fetch(block) };
+        }
+        reads.iter().for_each(|read| fetches.ask(usize::from(read.ask), &read.block, answered));
+        fetches.send();
+        if answered.is_empty() {
+            fetches.wait(answered);
+        }
+        let (ask, result) = answered.pop().expect("a get that waits has an ask that was not answered");
+        Answer { ask: u8::try_from(ask).expect("it was one"), result }
     }
 
     /// Moves a scan of the point to its next item; `false` at its end.
@@ -187,6 +219,7 @@ impl Store {
             Claim::Read(slot) => slot,
         };
         self.count_read(address);
+        let _reading = self.breadth.reading();
         let read = self.env.storage.read(address.file, address.offset, slot.buffer());
         fetch::end_slot(slot, read)
     }

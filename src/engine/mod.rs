@@ -49,6 +49,7 @@ use crate::write::writer::Seals;
 use crate::write::writer::Writer;
 
 pub(crate) use crate::io::env::Env;
+use crate::read::breadth::{Breadth, Search};
 pub(crate) use crate::read::get::Wants;
 pub(crate) use crate::read::trace::NoTrace;
 pub(crate) use crate::write::writer::Until;
@@ -109,6 +110,7 @@ pub(crate) struct Store {
     catalog: CatalogCell,
     work: Work,
     counts: ReadCounts,
+    breadth: Breadth,
     pacer: Pacer,
     discarded: Arc<Discarded>,
     points: Points,
@@ -137,6 +139,17 @@ impl StoreSettings {
         };
         let (open_files_max, maps_logs) = (self.open_files_max as usize, self.map_log == 1);
         Env::os(path, FileUse { direct_io, open_files_max, read_with, maps_logs })
+    }
+
+    fn breadth(&self) -> Breadth {
+        let reads_overlap = self.io != 1;
+        Breadth::new(match self.search {
+            2 => Search::Parallel(2),
+            3 => Search::Parallel(4),
+            4 => Search::Parallel(8),
+            0 if reads_overlap => Search::Adaptive,
+            _ => Search::Serial,
+        })
     }
 }
 

@@ -134,7 +134,7 @@ impl ReadsWork {
     fn send(&mut self, store: &Arc<Store>) -> bool {
         let reads = &store.work.reads;
         let asked = std::mem::take(&mut reads.queue.lock().asked);
-        requests(asked, REQUEST_BYTES_MAX, |request| self.backlog.push_back(request));
+        requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
         let next = |backlog: &mut VecDeque<Request>, in_flight| match backlog.pop_front() {
             None if in_flight < AHEAD_FLIGHTS_MAX => reads.queue.lock().ahead.pop_front(),
             asked => asked,
@@ -187,7 +187,7 @@ impl Job for ReadsWork {
         queue.is_closed = true;
         let (asked, ahead) = (std::mem::take(&mut queue.asked), std::mem::take(&mut queue.ahead));
         drop(queue);
-        requests(asked, REQUEST_BYTES_MAX, |request| self.backlog.push_back(request));
+        requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
         self.backlog.drain(..).chain(ahead).for_each(|request| store.read_unasked(request));
         while let Some(reader) = &mut self.reader {
             reader.reap(&mut self.completed);

@@ -302,6 +302,7 @@ impl Parts {
             store_id: live.store_id,
             secret,
             pacer: Pacer::new(options.settings.background_bytes_per_second),
+            breadth: options.settings.breadth(),
             settings: options.settings,
             mode: options.mode,
             budget: self.budget,

@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads a file, takes a lock, asks the clock or waits. Drivers in `engine` do.
 
+pub(crate) mod breadth;
 pub(crate) mod get;
 pub(crate) mod scan;
 pub(crate) mod trace;

@@ -1,8 +1,11 @@
 //! Gets and scans over views made by hand, beside a map that says what they must find.
 
+mod wide;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::breadth::Breadth;
 use super::get::{Get, Op, Wants};
 use super::scan::{Range, Scan};
 use super::trace::{NoTrace, TakeTurns, Tracer};
@@ -31,6 +34,8 @@ const OTHER: TreeId = TreeId { keyspace: KeyspaceId(2), partition: PartitionId(2
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 type Batch = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+/// From the first key up to the second.
+type Cover = (Vec<u8>, Vec<u8>);
 
 /// A view, and what the map says after each sequence number of the newest generation.
 struct World {
@@ -82,25 +87,30 @@ struct Builder {
     secret: HashSecret,
     discarded: Arc<Discarded>,
     pages: Arc<PageBudget>,
+    filter: FilterPlan,
     number: u64,
 }
 
 impl Builder {
-    /// One table a run; a deep run is cut into several.
-    fn run(&mut self, batch: &Batch, level: usize, sequence: Sequence) -> Vec<Change> {
+    /// Of tables with filters.
+    fn new(storage: &Arc<dyn Storage>, secret: &HashSecret, pages: Arc<PageBudget>) -> Builder {
+        let (storage, secret) = (Arc::clone(storage), secret.clone());
+        let discarded = Discarded::new(Arc::new(Event::new()));
+        Builder { storage, secret, discarded, pages, filter: FilterPlan::of_bits(10), number: 0 }
+    }
+
+    /// One table a run; a deep run is cut into several, and has no range tombstone.
+    fn run(&mut self, batch: &Batch, covers: &[Cover], spot: Spot, sequence: Sequence) -> Vec<Change> {
         let items: Vec<_> = batch.iter().collect();
-        let piece = if level == 0 { items.len().max(1) } else { 40 };
+        let piece = if spot.level == 0 { items.len().max(1) } else { 40 };
         let add = |items: &[(&Vec<u8>, &Option<Vec<u8>>)]| {
             self.number += 1;
             let file = FileName::new(FileKind::Table, self.number);
             let identity = TableIdentity { file, uid: self.number, store_id: 7 };
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("no fault");
-            let shape = SliceShape {
-                filter: FilterPlan::of_bits(10),
-                block_bytes: 4096,
-                compression: Compression::None,
-            };
+            let shape = SliceShape { filter: self.filter, block_bytes: 4096, compression: Compression::None };
             builder.begin(TREE, shape).expect("no fault");
+            covers.iter().for_each(|(start, end)| builder.add_range(start, end));
             for (key, value) in items {
                 let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
                 let hash = self.secret.hash(key);
@@ -119,7 +129,7 @@ impl Builder {
                 oldest_tombstone_s: 0,
                 tombstones_dense: 0,
             };
-            Change::Add { spot: Spot { level, run: 0 }, placed }
+            Change::Add { spot, placed }
         };
         items.chunks(piece).map(add).collect()
     }
@@ -133,10 +143,7 @@ impl World {
         disk.create_directory().expect("no fault");
         let storage: Arc<dyn Storage> = disk;
         let secret = HashSecret::expand([seed as u8; 16]);
-        let discarded = Discarded::new(Arc::new(Event::new()));
-        let pages = PageBudget::alone(pages_bytes);
-        let mut builder =
-            Builder { storage: Arc::clone(&storage), secret: secret.clone(), discarded, pages, number: 0 };
+        let mut builder = Builder::new(&storage, &secret, PageBudget::alone(pages_bytes));
         let mut model = Model::new();
         let mut changes = vec![Change::AddTree(OTHER), Change::AddTree(TREE)];
         for (sequence, (level, count)) in
@@ -144,7 +151,7 @@ impl World {
         {
             let batch = batch(&mut rng, count);
             apply(&mut model, &batch);
-            changes.extend(builder.run(&batch, level, 1 + sequence as u64));
+            changes.extend(builder.run(&batch, &[], Spot { level, run: 0 }, 1 + sequence as u64));
         }
         let version = Arc::new(Version::default().after(changes));
         let (mut generations, mut models, mut last) = (Vec::new(), vec![(10, model.clone())], 10);
@@ -205,8 +212,12 @@ impl World {
         alone
     }
 
+    fn op<'a>(&self, key: &'a [u8], bound: Sequence, breadth: Option<&'a Breadth>) -> Op<'a> {
+        Op { tree: TREE, key, hash: self.secret.hash(key), bound, wants: Wants::Value, breadth }
+    }
+
     fn get_by<T: Tracer>(&self, key: &[u8], bound: Sequence, tracer: &mut T) -> Option<Vec<u8>> {
-        let op = Op { tree: TREE, key, hash: self.secret.hash(key), bound, wants: Wants::Value };
+        let op = self.op(key, bound, None);
         let pin = self.epoch.pin();
         let (mut get, mut step) = Get::start(&op, &self.view, &self.cache, &pin, tracer);
         let mut asked = Vec::new();

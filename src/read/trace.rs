@@ -83,6 +83,9 @@ pub(crate) trait Tracer {
     /// on meanwhile.
     const TOUCHES: bool = false;
 
+    /// Whether the get may wait for several runs at once. Its steps are told in no order then.
+    const WIDE: bool = false;
+
     fn enter(&mut self, stage: Stage, bytes: usize);
 
     /// Told what the step came to.
@@ -94,6 +97,8 @@ pub(crate) trait Tracer {
 pub(crate) struct NoTrace;
 
 impl Tracer for NoTrace {
+    const WIDE: bool = true;
+
     #[inline(always)]
     fn enter(&mut self, _stage: Stage, _bytes: usize) {}
 }

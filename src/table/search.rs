@@ -312,6 +312,11 @@ impl Table {
         if shape.may_contain(page, hash) { Filtered::Maybe } else { Filtered::No }
     }
 
+    /// Whether [`Table::filter`] ever says no.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.entry.filter.pages > 0
+    }
+
     /// Hints that [`Table::filter`] will be asked about this key soon.
     #[inline]
     pub(crate) fn prefetch_filter(&self, hash: KeyHash) {

@@ -67,6 +67,7 @@ const ITEM_BYTES_MAX: usize = 24;
 fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
     let durability = if rng.one_in(4) { Durability::Sync } else { Durability::Buffered };
     let threads = 1 + rng.below(3) as u64;
+    let search = rng.below(5) as u64;
     match place {
         Place::World { world, cache_bytes } => {
             let builder = world
@@ -75,6 +76,7 @@ fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
                 .durability(durability)
                 .set("manifest_bytes", 16 << 10)
                 .set("background_threads", threads)
+                .set("search", search)
                 .set("background_bytes_per_second", *rng.choose(&[0, 0, 10_000, 1 << 20]));
             match cache_bytes {
                 Some(bytes) => builder.cache_bytes(*bytes).open(),
@@ -89,6 +91,7 @@ fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
             .set("open_files_max", 16 + rng.below(20) as u64)
             .set("manifest_bytes", 16 << 10)
             .set("background_threads", threads)
+            .set("search", search)
             .set("background_bytes_per_second", *rng.choose(&[0, 64 << 20]))
             .open(),
     }

@@ -17,6 +17,7 @@ use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Event, Ordering};
 use crate::cache::{BlockRef, Claim, Slot, Waiter};
 use crate::io::reader::{Completed, Reader, Request, Target, perform};
+use crate::read::breadth::{Breadth, Reading};
 use crate::table;
 
 use super::super::Store;
@@ -63,7 +64,7 @@ impl Claimed {
 }
 
 /// The blocks of one request, side by side in their file.
-struct Blocks(Vec<Claimed>);
+struct Blocks(Vec<Claimed>, Reading);
 
 impl Target for Blocks {
     fn buffers(&mut self) -> Vec<&mut [u8]> {
@@ -104,6 +105,11 @@ impl<'s> Fetches<'s> {
         }
     }
 
+    /// Whether nothing that was asked for is still to come.
+    pub(super) fn is_idle(&self) -> bool {
+        self.claimed.is_empty() && self.backlog.is_empty() && self.in_flight == 0 && self.waiting.is_empty()
+    }
+
     /// Reads to their end what others may wait for, and answers nobody.
     pub(super) fn finish(&mut self) {
         let mut answered = Vec::new();
@@ -114,7 +120,8 @@ impl<'s> Fetches<'s> {
 
     /// Sends what was asked for, in the order of the files, neighbours together.
     pub(super) fn send(&mut self) {
-        requests(std::mem::take(&mut self.claimed), REQUEST_BYTES_MAX, |one| self.backlog.push_back(one));
+        let (claimed, breadth) = (std::mem::take(&mut self.claimed), &self.store.breadth);
+        requests(claimed, REQUEST_BYTES_MAX, breadth, |one| self.backlog.push_back(one));
     }
 
     /// Waits until an asker can be answered; at once if nobody waits.
@@ -173,6 +180,7 @@ impl<'s> Fetches<'s> {
 pub(in crate::engine) fn requests(
     mut claimed: Vec<Claimed>,
     bytes_max: usize,
+    breadth: &Breadth,
     mut give: impl FnMut(Request),
 ) {
     claimed.sort_unstable_by_key(|block| (block.address.file, block.address.offset));
@@ -182,14 +190,14 @@ pub(in crate::engine) fn requests(
         let is_neighbour = blocks.last().is_some_and(|last| follows(&last.address, &block.address));
         let is_full = bytes + block.address.bytes as usize > bytes_max || blocks.len() == REQUEST_BLOCKS_MAX;
         if !blocks.is_empty() && (!is_neighbour || is_full) {
-            give(request(std::mem::take(&mut blocks)));
+            give(request(std::mem::take(&mut blocks), breadth));
             bytes = 0;
         }
         bytes += block.address.bytes as usize;
         blocks.push(block);
     }
     if !blocks.is_empty() {
-        give(request(blocks));
+        give(request(blocks, breadth));
     }
 }
 
@@ -198,9 +206,9 @@ fn follows(block: &BlockAddress, next: &BlockAddress) -> bool {
     block.file == next.file && block.offset + u64::from(block.bytes) == next.offset
 }
 
-fn request(blocks: Vec<Claimed>) -> Request {
+fn request(blocks: Vec<Claimed>, breadth: &Breadth) -> Request {
     let BlockAddress { file, offset, .. } = blocks[0].address;
-    Request { file, offset, target: Box::new(Blocks(blocks)) }
+    Request { file, offset, target: Box::new(Blocks(blocks, breadth.reading())) }
 }
 
 /// Verifies what was read, and gives it to everybody who waits for it.
@@ -222,7 +230,7 @@ impl Store {
         mut answer: impl FnMut(usize, Result<BlockRef>),
     ) {
         let target: Box<dyn Any> = completed.target;
-        let Blocks(blocks) = *target.downcast().expect("what was pushed comes back");
+        let Blocks(blocks, _reading) = *target.downcast().expect("what was pushed comes back");
         let bytes: usize = blocks.iter().map(|block| block.address.bytes as usize).sum();
         let is_whole = completed.result.as_ref().is_ok_and(|read| *read == bytes);
         let is_alone = blocks.len() == 1;
@@ -244,7 +252,7 @@ impl Store {
 
     /// Reads blocks that the flight alone answers for, on this thread.
     pub(super) fn read_at_once(&self, claimed: Vec<Claimed>) {
-        requests(claimed, REQUEST_BYTES_MAX, |request| self.read_unasked(request));
+        requests(claimed, REQUEST_BYTES_MAX, &self.breadth, |request| self.read_unasked(request));
     }
 
     /// Has a worker read blocks that will be wanted, if they are not here and it has room.
@@ -258,7 +266,7 @@ impl Store {
         };
         let claimed: Vec<Claimed> =
             blocks.iter().filter(|block| !self.cache.holds(block)).filter_map(claim).collect();
-        requests(claimed, APART_BYTES_MAX, |request| {
+        requests(claimed, APART_BYTES_MAX, &self.breadth, |request| {
             let refused = self.work.reads.push_ahead(request);
             refused.into_iter().for_each(|refused| self.read_unasked(refused));
         });

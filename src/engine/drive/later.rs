@@ -200,7 +200,8 @@ impl Store {
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Poll<Result<R>> {
         let tree = of.keyspace.tree;
-        let op = |bound, hash| Op { tree, key: of.key, hash, bound, wants: of.wants };
+        let breadth = Some(&self.breadth);
+        let op = |bound, hash| Op { tree, key: of.key, hash, bound, wants: of.wants, breadth };
         if later.is_none() {
             let hash = self.secret.hash(of.key);
             let pin = self.epoch.pin();
@@ -268,7 +269,7 @@ struct OwnedOp {
 impl Wanted for OwnedOp {
     fn op(&self) -> Op<'_> {
         let OwnedOp { tree, ref key, hash, bound } = *self;
-        Op { tree, key, hash, bound, wants: Wants::Value }
+        Op { tree, key, hash, bound, wants: Wants::Value, breadth: None }
     }
 }
 

@@ -147,7 +147,9 @@ impl Driver {
             (session.store.clone(), std::mem::take(&mut session.claimed))
         });
         self.store = store;
-        requests(asked, REQUEST_BYTES_MAX, |request| self.backlog.push_back(request));
+        if let Some(store) = &self.store {
+            requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
+        }
     }
 
     /// Sends what there is room for; `false` if nothing is in flight then.

@@ -88,7 +88,9 @@ impl Store {
     ) -> Result<()> {
         let ops = keys.iter().map(|key| {
             let key = key.as_ref();
-            Op { tree: keyspace.tree, key, hash: self.secret.hash(key), bound, wants: Wants::Value }
+            let (hash, wants) = (self.secret.hash(key), Wants::Value);
+            // One run after another: the device has the other keys' blocks to read meanwhile.
+            Op { tree: keyspace.tree, key, hash, bound, wants, breadth: None }
         });
         let mut batch = self.start_batch(ops, view, take);
         self.run_rounds(&mut batch, view, take);

@@ -8,6 +8,8 @@ use crate::base::id::FileKind;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::io::sim::{Crash, Failure, Operation, Plan, Repeat, Select, SimDisk};
+use crate::read::get::Wants;
+use crate::read::trace::NoTrace;
 
 use super::super::Store;
 use super::crash::{scan_of, seeds};
@@ -34,6 +36,22 @@ fn got(store: &Store, items: &Items) -> Result<()> {
     store.multi_get(&*store.keyspace("a")?, &keys, None, |number, value| {
         assert_eq!(value, items.get(&keys[number]).map(Vec::as_slice), "a key has another's value");
     })
+}
+
+/// The same keys one by one: whatever of them fails, nothing is left in flight.
+fn got_alone(store: &Store, items: &Items) -> Result<()> {
+    let keyspace = store.keyspace("a")?;
+    let absent = items.keys().map(|key| [&key[..], b"/"].concat());
+    let keys: Vec<Vec<u8>> = items.keys().cloned().chain(absent).collect();
+    let get = |key: &Vec<u8>| {
+        let found = store.get(&keyspace, (key, Wants::Value), None, &mut NoTrace, |value| {
+            assert_eq!(value, items.get(key).map(Vec::as_slice), "a key has another's value");
+        });
+        assert_eq!((store.cache.stats().in_flight, store.breadth.reads_in_flight()), (0, 0));
+        found
+    };
+    // All of them, whatever the first come to.
+    keys.iter().map(get).fold(Ok(()), Result::and)
 }
 
 /// The store of a disk, with nothing of it in memory.
@@ -67,6 +85,7 @@ fn f11_reads_in_flight_fail_one_by_one() {
             let all = [
                 scanned(&store, some, Direction::Backward)
                     .map(|found| assert_eq!(found.len(), some.min(items.len()))),
+                got_alone(&store, &items),
                 got(&store, &items),
                 scanned(&store, some + 1, Direction::Forward).map(drop),
                 scanned(&store, usize::MAX, Direction::Forward).map(|found| assert!(found == items)),
@@ -78,6 +97,7 @@ fn f11_reads_in_flight_fail_one_by_one() {
                 told += 1;
             }
             disk.plan(Plan::default());
+            got_alone(&store, &items).expect("reads succeed");
             got(&store, &items).expect("reads succeed");
             assert!(scanned(&store, usize::MAX, Direction::Forward).expect("reads succeed") == items);
             store.close().expect("nothing fails");

@@ -38,7 +38,8 @@ const LEAP_NS: u64 = 150_000_000;
 /// Caps on background work, in bytes a second: none, one that is nearly never met, and some that always are.
 const CAPS: [u64; 5] = [0, 0, 100 << 20, 1 << 20, 20_000];
 
-/// Opens the store of a disk in a simulated process; whether it has a cap, the seed says.
+/// Opens the store of a disk in a simulated process; whether it has a cap, and how many runs its gets wait
+/// for at once, the seed says.
 pub(in crate::engine) fn open(
     disk: &Arc<SimDisk>,
     over: Option<Arc<dyn Storage>>,
@@ -62,6 +63,7 @@ pub(super) fn open_in(
         memory_bytes,
         manifest_bytes: 16 << 10,
         background_bytes_per_second: cap,
+        search: seed % 5,
         ..StoreSettings::default()
     };
     let store = Store::open(env, OpenOptions::new(settings, Mode::CreateIfMissing))?;

@@ -1,0 +1,72 @@
+//! How many runs a get may wait for at once (setting `search`).
+//!
+//! Asked by a get that would read from the device, and by no other. Any thread.
+//!
+//! The parallel searches of LSM-trie (Cheng et al., SPE 2020: two threads a get) and Drizard (section 2.6: a
+//! thread a component) are always wide. With F for the share of gets that the newer run decides, t for a
+//! read, q for reads in flight and Q for half of what the device takes, that saves (1 - F) t and costs
+//! F t (q / Q)². A run whose filter lets the key pass decides but for one get in some hundred, so F is nearly
+//! 1 there and another read would be in vain.
+
+use crate::base::sync::{Arc, AtomicU64, Ordering};
+
+/// See the setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Search {
+    /// One run after another.
+    Serial,
+    /// So many at once, 8 at most.
+    Parallel(usize),
+    /// Two while it is open what the first will say and the device has little to do.
+    Adaptive,
+}
+
+/// With so many reads in flight the device has something to do: a quarter of Q, 32, so that being wide pays
+/// while F is less than 0.94.
+pub(super) const READS_FEW: u64 = 8;
+/// More would read in vain more often than they save.
+const LANES_ADAPTIVE: usize = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Breadth {
+    search: Search,
+    reads: Arc<AtomicU64>,
+}
+
+/// A read in flight, until this is dropped.
+pub(crate) struct Reading(Arc<AtomicU64>);
+
+impl Breadth {
+    pub(crate) fn new(search: Search) -> Breadth {
+        Breadth { search, reads: Arc::default() }
+    }
+
+    /// Counts a request to the device, from now until what it returns is dropped.
+    pub(crate) fn reading(&self) -> Reading {
+        // Relaxed: it orders nothing, and a get that sees an old number is as right.
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        Reading(Arc::clone(&self.reads))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn reads_in_flight(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// How many runs may be waited for at once. `is_likely`: the first of them is likely to decide.
+    pub(super) fn lanes_max(&self, is_likely: bool) -> usize {
+        match self.search {
+            Search::Serial => 1,
+            Search::Parallel(lanes) => lanes,
+            Search::Adaptive if is_likely || self.reads.load(Ordering::Relaxed) >= READS_FEW => 1,
+            Search::Adaptive => LANES_ADAPTIVE,
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

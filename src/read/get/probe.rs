@@ -1,0 +1,234 @@
+//! Looking into one table of a get: filter, fences, the block, each if it is at hand.
+//!
+//! It says what the table has of the key, or which block it needs to go on; it goes to no other run.
+
+use crate::base::epoch::Pin;
+use crate::base::error::Result;
+use crate::base::id::ItemKind;
+use crate::base::step::BlockAddress;
+use crate::cache::{BlockRef, Cache, Near};
+use crate::format::table::data;
+use crate::levels::version::Tree;
+use crate::read::trace::{Saw, Stage, Tracer};
+use crate::table::{DataBlock, FenceLine, Fenced, Filtered, Table};
+
+use super::{Lookup, Op, Wants};
+
+/// What the block that comes next is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Seek {
+    /// The memtable generations.
+    Memory,
+    /// A table of the run.
+    Table,
+    Filter,
+    Fence,
+    /// The line of the fences, which was asked for.
+    FenceLine(FenceLine),
+    Data(DataBlock),
+    /// The first item with the key's tag, which was asked for; past all if there is none.
+    Item(DataBlock, usize),
+}
+
+/// Where a search is: the run, and what it does there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    pub(super) level: usize,
+    pub(super) run: usize,
+    /// The table of the run, once it is found.
+    pub(super) table: usize,
+    pub(super) seek: Seek,
+    /// What prefetches have brought of the data block.
+    near: Near,
+}
+
+/// Everything a call is given.
+pub(super) struct Call<'c, 'p, T> {
+    pub(super) op: &'c Op<'c>,
+    pub(super) cache: &'p Cache,
+    pub(super) pin: &'p Pin,
+    pub(super) tracer: &'c mut T,
+    /// The block just read, until it is used.
+    pub(super) answer: Option<(BlockAddress, BlockRef)>,
+}
+
+/// A block at hand.
+enum Block<'p> {
+    Pinned(&'p [u8]),
+    Counted(BlockRef),
+}
+
+impl Block<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Block::Pinned(bytes) => bytes,
+            Block::Counted(block) => block,
+        }
+    }
+}
+
+/// What looking into one table came to.
+pub(super) enum Probed<'p> {
+    Not,
+    /// A prefetch is under way.
+    Touched,
+    Read(BlockAddress),
+    Hit(Lookup<'p>),
+}
+
+/// Lines of a block that are looked at before the item: its header and tags.
+const TAG_LINES: usize = 2;
+
+impl Position {
+    pub(super) const START: Position =
+        Position { level: 0, run: 0, table: 0, seek: Seek::Memory, near: Near::Nothing };
+
+    /// The table that is looked into, once it is found.
+    pub(super) fn table<'v>(&self, tree: &'v Tree) -> &'v Table {
+        let run = tree.run(self.level, self.run).expect("the view of a get stays as it is");
+        &run.tables()[self.table].table
+    }
+
+    /// Issues the next prefetch for what `seek` looks at; `false` if there is none to issue.
+    fn touch<T: Tracer>(&mut self, table: &Table, call: &Call<'_, '_, T>) -> bool {
+        if !T::TOUCHES || call.answer.is_some() {
+            return false;
+        }
+        match self.seek {
+            Seek::Fence => match table.prefetch_fence(call.op.key) {
+                Some(line) => self.seek = Seek::FenceLine(line),
+                None => return false,
+            },
+            Seek::Data(block) if self.near != Near::Block => {
+                self.near = call.cache.prefetch(&block.address, table.place(&block), self.near, TAG_LINES);
+            }
+            Seek::Data(block) => {
+                let Some(bytes) = call.cached(table, &block) else { return false };
+                let item = data::prefetch_item(bytes, call.op.hash.block_tag());
+                self.seek = Seek::Item(block, item.unwrap_or(usize::MAX));
+                return item.is_some();
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Looks into the table as far as memory goes.
+    // As `Get::advance`.
+    #[inline(always)]
+    pub(super) fn probe<'p, T: Tracer>(
+        &mut self,
+        table: &Table,
+        call: &mut Call<'_, 'p, T>,
+    ) -> Result<Probed<'p>> {
+        if self.seek == Seek::Filter {
+            if !table.spans(call.op.key) {
+                return Ok(call.absent(table, Saw::NoItems));
+            }
+            match self.filter(table, call)? {
+                Filtered::No => return Ok(call.absent(table, Saw::RuledOut)),
+                Filtered::Need(block) => return Ok(Probed::Read(block)),
+                Filtered::Maybe => {
+                    call.tracer.saw(Saw::Maybe);
+                    self.seek = Seek::Fence;
+                }
+            }
+        }
+        if matches!(self.seek, Seek::Fence | Seek::FenceLine(_)) {
+            if self.touch(table, call) {
+                return Ok(Probed::Touched);
+            }
+            match self.fence(table, call)? {
+                Fenced::Need(block) => return Ok(Probed::Read(block)),
+                Fenced::Not => return Ok(call.absent(table, Saw::RuledOut)),
+                Fenced::Alone(_) if call.op.wants == Wants::Presence => {
+                    return Ok(Probed::Hit(Lookup::Pinned(&[])));
+                }
+                Fenced::Alone(block) | Fenced::Block(block) => {
+                    call.tracer.saw(Saw::Block(block.address));
+                    (self.seek, self.near) = (Seek::Data(block), Near::Nothing);
+                }
+            }
+        }
+        if self.touch(table, call) {
+            return Ok(Probed::Touched);
+        }
+        let (wanted, first) = match self.seek {
+            Seek::Data(block) => (block, 0),
+            Seek::Item(block, item) => (block, item),
+            _ => unreachable!("filter and fence were passed above"),
+        };
+        let Some(block) = call.data(table, &wanted) else {
+            return Ok(Probed::Read(wanted.address));
+        };
+        call.tracer.enter(Stage::DBSeek, wanted.address.bytes as usize);
+        let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), first) else {
+            return Ok(call.absent(table, Saw::NoItem));
+        };
+        call.tracer.saw(Saw::Item(found.kind));
+        Ok(Probed::Hit(match (found.kind, block) {
+            (ItemKind::Delete | ItemKind::DeleteRange, _) => Lookup::Absent,
+            (ItemKind::Put, Block::Pinned(bytes)) => Lookup::Pinned(&bytes[found.value]),
+            (ItemKind::Put, Block::Counted(block)) => Lookup::Counted(block, found.value),
+        }))
+    }
+
+    fn filter<T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, '_, T>) -> Result<Filtered> {
+        call.tracer.enter(Stage::FBMatch, 64);
+        match table.filter(call.op.hash, None) {
+            Filtered::Need(address) => match call.page(&address) {
+                None => Ok(Filtered::Need(address)),
+                Some(page) => Ok(table.filter(call.op.hash, Some(page.bytes()))),
+            },
+            known => Ok(known),
+        }
+    }
+
+    fn fence<T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, '_, T>) -> Result<Fenced> {
+        call.tracer.enter(Stage::IBSeek, 0);
+        if let Seek::FenceLine(line) = self.seek {
+            return Ok(table.fence_in(call.op.key, line));
+        }
+        match table.fence(call.op.key, None) {
+            Fenced::Need(address) => match call.page(&address) {
+                None => Ok(Fenced::Need(address)),
+                Some(page) => Ok(table.fence(call.op.key, Some(page.bytes()))),
+            },
+            known => Ok(known),
+        }
+    }
+}
+
+impl<'p, T: Tracer> Call<'_, 'p, T> {
+    /// The page, if it was just read or is in the cache.
+    fn page(&mut self, address: &BlockAddress) -> Option<Block<'p>> {
+        self.answered(address).or_else(|| self.cache.lookup(address, self.pin).map(Block::Pinned))
+    }
+
+    /// As `page`, of a data block of the table.
+    fn data(&mut self, table: &Table, block: &DataBlock) -> Option<Block<'p>> {
+        self.answered(&block.address).or_else(|| self.cached(table, block).map(Block::Pinned))
+    }
+
+    fn answered(&mut self, address: &BlockAddress) -> Option<Block<'p>> {
+        let (asked, block) = self.answer.take()?;
+        (asked == *address).then_some(Block::Counted(block))
+    }
+
+    fn cached(&self, table: &Table, block: &DataBlock) -> Option<&'p [u8]> {
+        match table.place(block) {
+            Some(place) => self.cache.lookup_at(&block.address, place, self.pin),
+            None => self.cache.lookup(&block.address, self.pin),
+        }
+    }
+
+    /// What a table says of a key that none of its items has: its range tombstones hide what older runs have.
+    fn absent(&mut self, table: &Table, why: Saw<'_>) -> Probed<'p> {
+        self.tracer.saw(why);
+        if table.ranges().covers(self.op.key) {
+            self.tracer.saw(Saw::Hidden);
+            return Probed::Hit(Lookup::Absent);
+        }
+        Probed::Not
+    }
+}

@@ -1,0 +1,317 @@
+//! Gets that wait for several runs at once, beside the same gets that wait for one after another.
+
+use super::*;
+use crate::base::step::{BlockKind, Read};
+use crate::format::table::data;
+use crate::levels::version::Run;
+use crate::read::breadth::{READS_FEW, Search};
+
+const BOUND: Sequence = 100;
+const WIDTHS: [usize; 3] = [2, 4, 8];
+
+/// What a tree is made of beside its items.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    filter: FilterPlan,
+    /// Room for filters and fences in memory.
+    pages_bytes: u64,
+    cache_bytes: usize,
+}
+
+const NO_FILTER: FilterPlan = FilterPlan::of_bits(0);
+const FILTER: FilterPlan = FilterPlan::of_bits(10);
+/// Lets so much pass that most reads are in vain.
+const LEAKY: FilterPlan = FilterPlan::of_bits(1);
+const ALL_PAGES: u64 = 1 << 20;
+
+fn shapes() -> Vec<Shape> {
+    let filters = [NO_FILTER, FILTER, LEAKY];
+    let rooms = [ALL_PAGES, 12 << 10, 0];
+    let all = filters.into_iter().flat_map(|filter| rooms.map(|pages_bytes| (filter, pages_bytes)));
+    all.map(|(filter, pages_bytes)| Shape { filter, pages_bytes, cache_bytes: 64 << 10 }).collect()
+}
+
+/// A tree of eleven runs: six in level 0, which have range tombstones too, three and two below. No items in
+/// write buffers.
+fn world(seed: u64, shape: Shape) -> World {
+    let mut world = World::new(seed, 0);
+    let mut builder = Builder::new(&world.storage, &world.secret, PageBudget::alone(shape.pages_bytes));
+    // Behind the tables of the world that it was made from.
+    (builder.filter, builder.number) = (shape.filter, 100);
+    let (mut changes, mut model) = (vec![Change::AddTree(TREE)], Model::new());
+    let deep = [(2, 1), (2, 2), (1, 1), (1, 2), (1, 3)].map(|(level, run)| Spot { level, run });
+    for (sequence, spot) in deep.into_iter().chain([Spot::LEVEL_0; 6]).enumerate() {
+        let count = world.rng.index(if spot.level == 0 { 60 } else { 250 }) + 1;
+        let batch = batch(&mut world.rng, count);
+        let covers = if spot.level == 0 { covers(&mut world.rng) } else { Vec::new() };
+        model.retain(|key, _| !covers.iter().any(|(start, end)| start <= key && key < end));
+        apply(&mut model, &batch);
+        changes.extend(builder.run(&batch, &covers, spot, 1 + sequence as u64));
+    }
+    let version = Arc::new(Version::default().after(changes));
+    world.view = Arc::new(View { generations: Vec::new(), version });
+    world.models = vec![(BOUND, model)];
+    world.cool(shape);
+    world
+}
+
+/// None, or one of some keys.
+fn covers(rng: &mut SimRng) -> Vec<Cover> {
+    let start = 100 + rng.below(290);
+    let cover = |number: u64| format!("shared/prefix/{number}").into_bytes();
+    if rng.one_in(2) { vec![(cover(start), cover(start + 1 + rng.below(9)))] } else { Vec::new() }
+}
+
+/// How a get went.
+struct Played {
+    found: Result<Option<Vec<u8>>>,
+    /// The blocks it asked for.
+    blocks: Vec<BlockAddress>,
+    /// Most asks in flight at once, and those that were when it was done.
+    in_flight_max: usize,
+    left: usize,
+}
+
+/// What meets a get on its way.
+#[derive(Clone, Copy)]
+struct Way<'w> {
+    /// Blocks that cannot be read.
+    failing: &'w [BlockAddress],
+    /// Blocks with which everything is here that a table needs to say that it has the key; beside those that
+    /// have it in them.
+    deciding: &'w [BlockAddress],
+    /// Answers come in the order of the asks.
+    is_ordered: bool,
+    /// Everything is evicted now and then.
+    evicts: bool,
+}
+
+const SMOOTH: Way<'static> = Way { failing: &[], deciding: &[], is_ordered: false, evicts: false };
+
+impl World {
+    /// Nothing is in the cache.
+    fn cool(&mut self, shape: Shape) {
+        self.cache = Cache::new(shape.cache_bytes, self.epoch.clone(), Region::heap);
+    }
+
+    fn play(&mut self, key: &[u8], breadth: Option<&Breadth>, way: Way<'_>) -> Played {
+        let mut rng = SimRng::new(self.rng.u64());
+        let op = self.op(key, BOUND, breadth);
+        let mut pin = self.epoch.pin();
+        let (mut get, mut step) = Get::start(&op, &self.view, &self.cache, &pin, &mut NoTrace);
+        let mut in_flight: Vec<Read> = Vec::new();
+        let (mut blocks, mut in_flight_max, mut decided) = (Vec::new(), 0, usize::MAX);
+        loop {
+            match step {
+                Step::Done(found) => {
+                    let found = found.map(|found| found.value().map(<[u8]>::to_vec));
+                    return Played { found, blocks, in_flight_max, left: in_flight.len() };
+                }
+                Step::Ask(reads) => {
+                    assert!(!reads.is_empty());
+                    for read in reads {
+                        assert!(in_flight.iter().all(|other| other.ask != read.ask), "numbers differ");
+                        assert!(self.age(&read.block) <= decided, "a newer run has the key");
+                        blocks.push(read.block);
+                        in_flight.push(read);
+                    }
+                }
+                Step::Wait => assert!(!in_flight.is_empty(), "it waits for what nobody reads"),
+                Step::Touch => panic!("a get alone is never interrupted"),
+            }
+            in_flight_max = in_flight_max.max(in_flight.len());
+            let index = if way.is_ordered { 0 } else { rng.index(in_flight.len()) };
+            let Read { ask, block } = in_flight.remove(index);
+            let result = if way.failing.contains(&block) {
+                Err(Error::Full { file: "none".to_owned() })
+            } else {
+                self.fetch(&block)
+            };
+            let has_key = |read: &BlockRef| {
+                block.kind == BlockKind::Data && data::find(read, key, op.hash.block_tag(), 0).is_some()
+            };
+            if result.as_ref().is_ok_and(|read| has_key(read) || way.deciding.contains(&block)) {
+                decided = decided.min(self.age(&block));
+            }
+            if way.evicts && rng.one_in(3) {
+                (0..20).for_each(|_| drop(self.cache.lend(64 << 10)));
+            }
+            // The memory that an earlier call looked at may be gone.
+            drop(pin);
+            pin = self.epoch.pin();
+            let answer = Some(Answer { ask, result });
+            step = get.resume(&op, &self.view, &self.cache, &pin, &mut NoTrace, answer);
+        }
+    }
+
+    /// Of which run the block is, counted from the newest.
+    fn age(&self, block: &BlockAddress) -> usize {
+        let runs = self.view.version.tree(TREE).expect("added").runs();
+        let has = |run: &Run| run.tables().iter().any(|one| one.table.file().name() == block.file);
+        runs.into_iter().position(has).expect("the view has it")
+    }
+
+    /// As `play`, with nothing in the cache.
+    fn play_cold(&mut self, key: &[u8], breadth: Option<&Breadth>, way: Way<'_>, shape: Shape) -> Played {
+        self.cool(shape);
+        self.play(key, breadth, way)
+    }
+}
+
+/// In whatever order reads end, with blocks evicted and pages that come to stay meanwhile, what is found is
+/// what the map holds; asks have numbers of their own and are never more than they may be. Some gets are done
+/// with asks in flight.
+#[test]
+fn wide_gets_find_the_newest_version() {
+    let (mut detached, mut widest) = (0, 0);
+    for (seed, shape) in shapes().into_iter().enumerate() {
+        for cache_bytes in [64 << 10, 0] {
+            let mut world = world(seed as u64, Shape { cache_bytes, ..shape });
+            for late in [false, true] {
+                world.late_pages = late.then(|| PageBudget::alone(1 << 20));
+                let parallel = WIDTHS.map(|width| (width, Breadth::new(Search::Parallel(width))));
+                let adaptive = (2, Breadth::new(Search::Adaptive));
+                for (width, breadth) in parallel.into_iter().chain([adaptive]) {
+                    for round in 0..100 {
+                        let key = key(&mut world.rng);
+                        let way = Way { evicts: round % 2 == 0, ..SMOOTH };
+                        let played = world.play(&key, Some(&breadth), way);
+                        let expected = world.models[0].1.get(&key);
+                        assert_eq!(played.found.expect("no fault").as_ref(), expected, "{key:?} {shape:?}");
+                        assert!(played.in_flight_max <= width, "{} of {width}", played.in_flight_max);
+                        widest = widest.max(played.in_flight_max);
+                        detached += usize::from(played.left > 0);
+                    }
+                }
+            }
+        }
+    }
+    assert!(detached > 300 && widest == 8, "{detached} with asks in flight, at most {widest}");
+}
+
+/// A get fails for a read if, and only if, it would fail looking into one run after another: whichever of its
+/// reads fails, alone or with others, and whatever the order in which they end.
+#[test]
+fn a_failed_read_fails_what_it_decides() {
+    let (mut failed, mut spared) = (0, 0);
+    for (seed, shape) in shapes().into_iter().enumerate() {
+        let mut world = world(20 + seed as u64, shape);
+        for round in 0..60 {
+            let key = key(&mut world.rng);
+            let breadth = Breadth::new(Search::Parallel(WIDTHS[round % 3]));
+            let blocks = world.play_cold(&key, Some(&breadth), SMOOTH, shape).blocks;
+            for (index, block) in blocks.iter().enumerate() {
+                let two = [*block, blocks[world.rng.index(blocks.len())]];
+                for failing in [&two[..1], &two, &blocks[index..]] {
+                    let way = Way { failing, ..SMOOTH };
+                    let serial = world.play_cold(&key, None, way, shape).found;
+                    let wide = world.play_cold(&key, Some(&breadth), way, shape).found;
+                    match (&serial, &wide) {
+                        (Ok(one), Ok(other)) => {
+                            assert_eq!(one, other);
+                            spared += 1;
+                        }
+                        (Err(_), Err(_)) => failed += 1,
+                        _ => panic!("{serial:?} serial, {wide:?} wide, of {key:?} in {shape:?}"),
+                    }
+                }
+            }
+        }
+    }
+    assert!(failed > 1000 && spared > 300, "{failed} failed, {spared} were spared");
+}
+
+/// As many reads as may be are in flight until none is left to ask for, and none is for a run whose turn
+/// could not come.
+#[test]
+fn as_many_are_in_flight_as_may_be() {
+    let shape = Shape { filter: NO_FILTER, pages_bytes: ALL_PAGES, cache_bytes: 1 << 20 };
+    let mut world = world(40, shape);
+    let mut waited = 0;
+    for _ in 0..300 {
+        let key = key(&mut world.rng);
+        let serial = world.play_cold(&key, None, SMOOTH, shape);
+        assert!(serial.in_flight_max <= 1 && serial.left == 0);
+        for width in WIDTHS {
+            let breadth = Breadth::new(Search::Parallel(width));
+            let way = Way { is_ordered: true, ..SMOOTH };
+            let wide = world.play_cold(&key, Some(&breadth), way, shape);
+            let asked = wide.blocks.len();
+            assert!(wide.blocks.starts_with(&serial.blocks), "newest first");
+            assert!(asked < serial.blocks.len() + width && wide.in_flight_max == asked.min(width));
+            assert_eq!(wide.left, asked - serial.blocks.len(), "the newest decides at once");
+            // What an older run has in memory decides too: nothing behind it is asked for.
+            let Some((last, needed)) = serial.blocks.split_last() else { continue };
+            if world.models[0].1.contains_key(&key) {
+                world.cool(shape);
+                world.fetch(last).expect("no fault");
+                assert_eq!(world.play(&key, Some(&breadth), way).blocks, needed);
+                waited += usize::from(needed.len() > 1);
+            }
+        }
+    }
+    assert!(waited > 50, "{waited} waited for newer runs");
+}
+
+/// Behind a run that is known to have the key nothing is asked for, although newer runs are still waited for:
+/// neither if its block says so, nor if the block is in memory and its filter page, just read, lets the key
+/// pass.
+#[test]
+fn nothing_is_asked_for_behind_what_decides() {
+    for (seed, filter) in [NO_FILTER, FILTER].into_iter().enumerate() {
+        let shape = Shape { filter, pages_bytes: 0, cache_bytes: 1 << 20 };
+        let (mut world, mut open) = (world(50 + seed as u64, shape), 0);
+        for _ in 0..500 {
+            let key = key(&mut world.rng);
+            for width in WIDTHS {
+                let breadth = Breadth::new(Search::Parallel(width));
+                let blocks = world.play_cold(&key, None, SMOOTH, shape).blocks;
+                open += world.play_cold(&key, Some(&breadth), SMOOTH, shape).left;
+                // Once more, with all but the filter page in memory of the run that has the key.
+                let Some(data) = blocks.last().filter(|_| world.models[0].1.contains_key(&key)) else {
+                    continue;
+                };
+                let (pages, rest): (Vec<BlockAddress>, Vec<BlockAddress>) = blocks
+                    .iter()
+                    .filter(|block| block.file == data.file)
+                    .partition(|block| block.kind == BlockKind::Filter);
+                world.cool(shape);
+                rest.iter().for_each(|block| drop(world.fetch(block).expect("no fault")));
+                let way = Way { deciding: &pages, ..SMOOTH };
+                open += world.play(&key, Some(&breadth), way).left;
+            }
+        }
+        assert!(open > 300, "{open} asks were in flight when a newer run had decided");
+    }
+}
+
+/// An adaptive get reads what a serial one does, one by one, where filters in memory have let the key pass,
+/// and everywhere while the device has something to do; else two at once, where there are two.
+#[test]
+fn adaptive_gets_are_wide_where_it_is_open() {
+    for (seed, shape) in shapes().into_iter().enumerate() {
+        let mut world = world(60 + seed as u64, shape);
+        let is_open = shape.filter == NO_FILTER || shape.pages_bytes < ALL_PAGES;
+        let breadth = Breadth::new(Search::Adaptive);
+        let (mut twos, mut others) = (0, Vec::new());
+        for round in 0..200 {
+            let key = key(&mut world.rng);
+            // Few at first, then not.
+            others.resize_with(if round < 100 { READS_FEW as usize - 1 } else { READS_FEW as usize }, || {
+                breadth.reading()
+            });
+            let serial = world.play_cold(&key, None, SMOOTH, shape);
+            let adaptive = world.play_cold(&key, Some(&breadth), SMOOTH, shape);
+            if !is_open || round >= 100 {
+                assert_eq!((adaptive.blocks, adaptive.in_flight_max <= 1), (serial.blocks, true));
+            } else {
+                let needed = serial.blocks.iter().all(|block| adaptive.blocks.contains(block));
+                assert!(needed && adaptive.in_flight_max <= 2);
+                twos += usize::from(adaptive.in_flight_max == 2);
+            }
+        }
+        assert_eq!(twos > 20, is_open, "{twos} gets were wide, {shape:?}");
+        others.clear();
+        assert_eq!(breadth.reads_in_flight(), 0);
+    }
+}
