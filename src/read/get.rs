@@ -156,33 +156,42 @@ impl Get {
         let Some(tree) = view.version.tree(call.op.tree) else {
             return Step::Done(Ok(Lookup::Absent));
         };
-        match self.advance(tree, &mut call) {
-            None => Step::Done(Ok(Lookup::Absent)),
-            Some(Ok(Probed::Hit(found))) => Step::Done(Ok(found)),
-            Some(Ok(Probed::Read(block))) => {
-                call.tracer.enter(load_stage(block.kind), block.bytes as usize);
-                if T::WIDE && self.at.lanes_max(tree, call.op) > 1 {
-                    return self.widen(block, tree, &mut call);
-                }
-                self.waits = Waits::Block(block);
-                Step::Ask(vec![Read { ask: 0, block }])
+        while let Some(table) = self.candidate(tree, &mut call) {
+            match self.at.probe(table, &mut call) {
+                Ok(Probed::Not) => self.next_run(),
+                Ok(Probed::Touched) => return Step::Touch,
+                Ok(Probed::Hit(found)) => return Step::Done(Ok(found)),
+                Ok(Probed::Read(block)) => return self.need(block, tree, &mut call),
+                Err(error) => return Step::Done(Err(error)),
             }
-            Some(Ok(Probed::Touched)) => Step::Touch,
-            Some(Ok(Probed::Not)) => unreachable!("it goes on behind such a table"),
-            Some(Err(error)) => Step::Done(Err(error)),
         }
+        Step::Done(Ok(Lookup::Absent))
+    }
+
+    #[cold]
+    fn need<'p, T: Tracer>(
+        &mut self,
+        block: BlockAddress,
+        tree: &Tree,
+        call: &mut Call<'_, 'p, T>,
+    ) -> Step<Reads, Result<Lookup<'p>>> {
+        call.tracer.enter(load_stage(block.kind), block.bytes as usize);
+        if T::WIDE && self.at.lanes_max(tree, call.op) > 1 {
+            return self.widen(block, tree, call);
+        }
+        self.waits = Waits::Block(block);
+        Step::Ask(vec![Read { ask: 0, block }])
     }
 
     /// Goes on until a table has something of the key, or needs what is not here; `None` behind the last run.
-    // Into each caller: one of them is the whole of a cached get.
-    #[inline(always)]
+    #[cold]
     fn advance<'p, T: Tracer>(
         &mut self,
         tree: &Tree,
         call: &mut Call<'_, 'p, T>,
     ) -> Option<Result<Probed<'p>>> {
         while let Some(table) = self.candidate(tree, call) {
-            match self.at.probe(table, call) {
+            match self.at.look_into(table, call) {
                 Ok(Probed::Not) => self.next_run(),
                 probed => return Some(probed),
             }

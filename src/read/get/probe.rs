@@ -113,8 +113,19 @@ impl Position {
         true
     }
 
+    /// As `probe`, out of the way of those that are in memory.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_into<'p, T: Tracer>(
+        &mut self,
+        table: &Table,
+        call: &mut Call<'_, 'p, T>,
+    ) -> Result<Probed<'p>> {
+        self.probe(table, call)
+    }
+
     /// Looks into the table as far as memory goes.
-    // As `Get::advance`.
+    // Into each caller: one of them is the whole of a cached get.
     #[inline(always)]
     pub(super) fn probe<'p, T: Tracer>(
         &mut self,

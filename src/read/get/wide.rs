@@ -83,10 +83,8 @@ impl Position {
     }
 
     /// As `probe`, out of the way of those that are in memory.
-    #[cold]
-    #[inline(never)]
     fn look<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Result<Probed<'p>> {
-        self.probe(self.table(tree), call)
+        self.look_into(self.table(tree), call)
     }
 }
 
