@@ -114,3 +114,8 @@ impl Wake for Task {
         }
     }
 }
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

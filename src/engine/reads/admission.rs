@@ -161,3 +161,8 @@ impl Drop for Place {
         wakers.into_iter().for_each(Waker::wake);
     }
 }
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
