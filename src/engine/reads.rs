@@ -230,5 +230,7 @@ impl std::fmt::Debug for Reads {
     }
 }
 
+#[cfg(all(loom, test))]
+mod loom_tests;
 #[cfg(test)]
 mod tests;
