@@ -200,3 +200,8 @@ impl Drop for Driver {
         }
     }
 }
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
