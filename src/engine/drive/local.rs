@@ -191,7 +191,8 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.take_asked();
         // What goes on when these end asks elsewhere.
-        SESSION.set(self.outer.take());
+        let own = SESSION.replace(self.outer.take());
+        drop(own);
         while self.send() {
             if let Some(reader) = &mut self.reader {
                 reader.reap(&mut self.completed);
