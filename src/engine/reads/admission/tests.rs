@@ -193,6 +193,24 @@ fn an_untold_place_passes_its_turn_on() {
     assert_eq!(admission.counts(), (Limits::default(), 0));
 }
 
+/// A waker that is replaced may be the last to hold its task, and that a place in the same line.
+#[test]
+fn a_replaced_waker_may_hold_a_place() {
+    struct Task(Mutex<Option<Place>>);
+    impl std::task::Wake for Task {
+        fn wake(self: Arc<Task>) {}
+    }
+    let admission = admission(Limits { reads: 1, bytes: 100 });
+    let _permit = admission.poll(&mut None, (1, false), Waker::noop());
+    let (mut first, mut held) = (None, None);
+    assert!(admission.poll(&mut held, (1, false), Waker::noop()).is_pending());
+    let task: Waker = Arc::new(Task(Mutex::new(held))).into();
+    assert!(admission.poll(&mut first, (1, false), &task).is_pending());
+    drop(task);
+    assert!(admission.poll(&mut first, (1, false), Waker::noop()).is_pending());
+    assert_eq!(admission.counts().1, 1);
+}
+
 /// Of 100,000 in line, every third gives up; the others are admitted one by one in the order in which they
 /// came, and nobody is left.
 #[test]
@@ -208,7 +226,7 @@ fn a_long_line_moves_up() {
     };
     let mut places: Vec<Option<Place>> = woken.iter().map(arrive).collect();
     places.iter_mut().step_by(3).for_each(|place| drop(place.take()));
-    let waiting = |number: usize| number % 3 != 0;
+    let waiting = |number: usize| !number.is_multiple_of(3);
     let mut waiting_count = (0..COUNT).filter(|number| waiting(*number)).count() as u64;
     for number in (0..COUNT).filter(|number| waiting(*number)) {
         assert_eq!(admission.counts(), (Limits { reads: 1, bytes: 1 }, waiting_count));
