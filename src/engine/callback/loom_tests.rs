@@ -1,6 +1,6 @@
-//! A model of a task that is polled by one thread and woken by another. Wakers and counts of pointers are those
-//! of the standard library, and what waits for its turn on a thread is in no model: models have one thread of
-//! the system, so the other one polls without it.
+//! A model of a task that is polled by one thread and woken by another. Wakers and counts of pointers are
+//! those of the standard library, and what waits for its turn on a thread is in no model: models have one
+//! thread of the system, so the other one polls without it.
 
 use super::*;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering, explore_deep};

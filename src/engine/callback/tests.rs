@@ -51,8 +51,8 @@ fn counting(counter: &Arc<AtomicU64>) -> impl FnOnce(()) + Send + use<> {
     }
 }
 
-/// A task that is woken while it is polled, by itself or by another thread, once or often, is polled once more
-/// for it, and its callback runs once.
+/// A task that is woken while it is polled, by itself or by another thread, once or often, is polled once
+/// more for it, and its callback runs once.
 #[test]
 fn woken_while_polled_is_polled_again() {
     let by_itself: fn(&Waker) = |waker| waker.wake_by_ref();

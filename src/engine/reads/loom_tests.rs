@@ -1,5 +1,5 @@
-//! Models of the worker's bell: what is pushed, or due earlier, while the worker is about to wait. Its bell is
-//! an event here, and the clock stands still.
+//! Models of the worker's bell: what is pushed, or due earlier, while the worker is about to wait. Its bell
+//! is an event here, and the clock stands still.
 
 use super::*;
 use crate::base::epoch::Epoch;

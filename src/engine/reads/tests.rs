@@ -213,8 +213,8 @@ impl World {
     }
 }
 
-/// What somebody waits for goes out before what nobody does, however long that has been queued, and the latter
-/// only while few reads are in flight.
+/// What somebody waits for goes out before what nobody does, however long that has been queued, and the
+/// latter only while few reads are in flight.
 #[test]
 fn what_is_waited_for_goes_first() {
     let (world, blocks) = apart();
@@ -242,8 +242,8 @@ fn what_is_waited_for_goes_first() {
     world.store.close().expect("closes");
 }
 
-/// At the end all is read, whether it was queued, waited for room, was in flight or ahead: who waits for it is
-/// woken, once, and who waits for a time is too. What comes later is given back.
+/// At the end all is read, whether it was queued, waited for room, was in flight or ahead: who waits for it
+/// is woken, once, and who waits for a time is too. What comes later is given back.
 #[test]
 fn at_the_end_everybody_is_woken() {
     let (world, blocks) = apart();
@@ -274,8 +274,8 @@ fn at_the_end_everybody_is_woken() {
     world.store.close().expect("closes");
 }
 
-/// The worker's bell is rung once, by what is pushed or due before what it waits for; and is not hung up where
-/// something was pushed already.
+/// The worker's bell is rung once, by what is pushed or due before what it waits for; and is not hung up
+/// where something was pushed already.
 #[test]
 fn the_bell_is_rung_once() {
     let (world, blocks) = apart();

@@ -134,8 +134,8 @@ mod tests {
         assert!(add(30).1);
     }
 
-    /// A timer that is dropped wakes nobody and is slept for by nobody, and holds its waker no longer; nor does
-    /// its drop touch another of the same moment.
+    /// A timer that is dropped wakes nobody and is slept for by nobody, and holds its waker no longer; nor
+    /// does its drop touch another of the same moment.
     #[test]
     fn dropped_timers_wake_nobody() {
         let (timers, [first, dropped, last]) = timers([10, 10, 20]);

@@ -1,4 +1,5 @@
-//! Gets of a store on the real file system, of which nothing is cached, by every way of having reads in flight.
+//! Gets of a store on the real file system, of which nothing is cached, by every way of having reads in
+//! flight.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -230,8 +231,8 @@ fn another_thread_wakes_it_while_it_reads() {
     }
 }
 
-/// A panic in the future is its caller's: what it had asked for is read, nothing is in flight, and the session
-/// is the one before.
+/// A panic in the future is its caller's: what it had asked for is read, nothing is in flight, and the
+/// session is the one before.
 #[test]
 fn a_panic_leaves_nothing_in_flight() {
     for world in World::all() {
@@ -257,8 +258,8 @@ fn a_panic_leaves_nothing_in_flight() {
     }
 }
 
-/// A `block_on` in a poll of another has a session of its own, answers what the outer one began, and leaves it
-/// to go on.
+/// A `block_on` in a poll of another has a session of its own, answers what the outer one began, and leaves
+/// it to go on.
 #[test]
 fn one_within_another() {
     for world in World::all() {
@@ -276,8 +277,8 @@ fn one_within_another() {
     }
 }
 
-/// What one thread's `block_on` began and cannot go on with, as it is in a poll, is finished by another thread,
-/// by an executor or by a `block_on` there: it reads the block itself.
+/// What one thread's `block_on` began and cannot go on with, as it is in a poll, is finished by another
+/// thread, by an executor or by a `block_on` there: it reads the block itself.
 #[test]
 fn a_strayed_get_is_finished_elsewhere() {
     for world in World::all() {

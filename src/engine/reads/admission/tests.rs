@@ -116,8 +116,8 @@ impl Twin {
     }
 }
 
-/// Reads of any size come, look again, give up and end at random: the line is the model's at each step, who is
-/// admitted is woken once, and all are admitted in the end.
+/// Reads of any size come, look again, give up and end at random: the line is the model's at each step, who
+/// is admitted is woken once, and all are admitted in the end.
 #[test]
 fn the_line_is_the_models() {
     for seed in 0..if cfg!(miri) { 2 } else { 200 } {
