@@ -17,7 +17,6 @@ pub(crate) use std::sync::{MutexGuard, OnceLock};
 #[cfg(test)]
 pub(crate) use std::sync::OnceLock as ProcessOnceLock;
 /// Counters of the whole process: no model replaces them.
-#[cfg(not(all(loom, test)))]
 pub(crate) use std::sync::atomic::AtomicU64 as ProcessU64;
 pub(crate) use std::sync::atomic::AtomicUsize as ProcessUsize;
 pub(crate) use std::sync::atomic::Ordering;

@@ -271,7 +271,9 @@ impl Flight {
         let mut wakers = self.wakers.lock();
         match at.and_then(|at| wakers.get_mut(at).map(|place| (at, place))) {
             Some((at, place)) => {
-                *place = Some(waker);
+                let replaced = place.replace(waker);
+                drop(wakers);
+                drop(replaced);
                 at
             }
             None => {

@@ -1,6 +1,8 @@
 //! Models of frames: a reader beside one who publishes, evicts and uses a frame again, and of reads in
 //! flight.
 
+use std::task::Waker;
+
 use super::frames::Retired;
 use super::*;
 use crate::base::id::{FileKind, FileName};
@@ -186,6 +188,45 @@ fn loom_a_block_is_read_once() {
             want(&cache);
             other.join().expect("it ends");
             assert_eq!(cache.stats().in_flight, 0);
+        });
+    }
+}
+
+/// Who waits for a read, changes its waker or gives up while the read ends: it is woken by the waker that it
+/// gave last, or sees what came, and who gives up takes no other's waker along.
+#[test]
+fn loom_waiters_are_woken() {
+    for fails in [false, true] {
+        explore(move || {
+            let cache = Cache::new(64 << 10, Epoch::new(), Region::heap);
+            let address = BlockAddress {
+                file: FileName::new(FileKind::Table, 1),
+                file_uid: 7,
+                offset: 4096,
+                bytes: BYTES as u32,
+                kind: BlockKind::Data,
+            };
+            let Claim::Read(slot) = cache.claim_apart(&address) else { unreachable!("nobody has it") };
+            let (mut gives_up, mut waits) = (slot.waiter(), slot.waiter());
+            assert!(gives_up.poll(Waker::noop()).is_none());
+            assert!(waits.poll(Waker::noop()).is_none(), "of a poll before, by another task");
+            let drops = loom::thread::spawn(move || drop(gives_up));
+            let reads = loom::thread::spawn(move || {
+                if fails {
+                    drop(slot);
+                } else {
+                    drop(slot.complete());
+                }
+            });
+            let ended = Arc::new(Event::new());
+            let seen = ended.seen();
+            if waits.poll(&ended.waker()).is_none() {
+                ended.block(seen, None);
+            }
+            let result = waits.poll(Waker::noop()).expect("it has ended");
+            assert_eq!(result.is_err(), fails);
+            drops.join().expect("it ends");
+            reads.join().expect("it ends");
         });
     }
 }

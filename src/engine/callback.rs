@@ -117,3 +117,8 @@ impl Wake for Task {
         }
     }
 }
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -109,12 +109,16 @@ impl Reads {
         self.pushed.notify();
     }
 
-    /// Lets `bell` be rung when something is pushed; `false` if something was.
-    fn listen(&self, bell: Waker) -> bool {
+    /// Lets `bell` be rung when something is pushed or is due earlier, and wakes what is due; how long may be
+    /// waited for the bell.
+    fn listen(&self, bell: Waker, now_ns: u64) -> Option<u64> {
         let mut queue = self.queue.lock();
         let is_quiet = queue.asked.is_empty() && !queue.is_closed;
         queue.bell = is_quiet.then_some(bell);
-        is_quiet
+        drop(queue);
+        // After the bell: a timer that comes later rings it.
+        let timeout_ns = self.timers.wake_due(now_ns);
+        if is_quiet { timeout_ns } else { Some(0) }
     }
 }
 
@@ -151,11 +155,11 @@ impl ReadsWork {
     }
 
     /// Takes what has ended, waiting for it if nothing is pushed meanwhile.
-    fn reap(&mut self, store: &Store, timeout_ns: Option<u64>) {
+    fn reap(&mut self, store: &Store) {
         let Some(reader) = &mut self.reader else { return };
         let reads = &store.work.reads;
-        let is_quiet = reads.listen(reader.bell());
-        reader.reap_or_bell(&mut self.completed, if is_quiet { timeout_ns } else { Some(0) });
+        let timeout_ns = reads.listen(reader.bell(), store.env.clock.now_ns());
+        reader.reap_or_bell(&mut self.completed, timeout_ns);
         reads.queue.lock().bell = None;
         self.settle(store);
     }
@@ -173,11 +177,11 @@ impl Job for ReadsWork {
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let reads = &store.work.reads;
         let seen = reads.pushed.seen();
-        let timeout_ns = reads.timers.wake_due(store.env.clock.now_ns());
         if !self.send(store) {
+            let timeout_ns = reads.timers.wake_due(store.env.clock.now_ns());
             return Turn::Idle { event: Arc::clone(&reads.pushed), seen, timeout_ns };
         }
-        self.reap(store, timeout_ns);
+        self.reap(store);
         Turn::Again
     }
 
@@ -226,5 +230,7 @@ impl std::fmt::Debug for Reads {
     }
 }
 
+#[cfg(all(loom, test))]
+mod loom_tests;
 #[cfg(test)]
 mod tests;

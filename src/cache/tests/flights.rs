@@ -99,6 +99,26 @@ fn only_who_waits_is_woken() {
     assert!(is_cached(&cache, &epoch, &wanted));
 }
 
+/// A waker that is replaced may be the last to hold its task, and that a share in the same read.
+#[test]
+fn a_replaced_waker_may_hold_a_waiter() {
+    struct Task(Mutex<Option<Waiter>>);
+    impl std::task::Wake for Task {
+        fn wake(self: Arc<Task>) {}
+    }
+    let (cache, _) = cache_of(64 << 10);
+    let wanted = block(1, 4096);
+    let slot = slot_of(&cache, &wanted);
+    let [mut first, mut held] = [slot.waiter(), slot.waiter()];
+    assert!(held.poll(Waker::noop()).is_none());
+    let task: Waker = Arc::new(Task(Mutex::new(Some(held)))).into();
+    assert!(first.poll(&task).is_none());
+    drop(task);
+    assert!(first.poll(Waker::noop()).is_none());
+    drop(read(slot));
+    assert!(first.poll(Waker::noop()).is_some());
+}
+
 /// A read apart is waited for by its own alone: another claim reads too, and the block is cached once.
 #[test]
 fn apart_is_waited_for_by_its_own() {

@@ -124,9 +124,10 @@ impl Driver {
 
     /// Reads until the future is woken; if it is already, goes on with what can be had without waiting.
     fn wait(&mut self, seen: u64) {
-        self.take_asked();
         let bell = Arc::clone(&self.bell);
         loop {
+            // Also what was asked by others that a read of this ring has woken: they went on on this thread.
+            self.take_asked();
             if self.send() {
                 self.reap(seen);
             } else if bell.woken.seen() == seen {
@@ -192,12 +193,19 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.take_asked();
+        // What goes on when these end asks elsewhere.
+        let own = SESSION.replace(self.outer.take());
+        drop(own);
         while self.send() {
             if let Some(reader) = &mut self.reader {
                 reader.reap(&mut self.completed);
             }
             self.settle();
         }
-        SESSION.set(self.outer.take());
     }
 }
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

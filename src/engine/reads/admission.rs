@@ -100,7 +100,10 @@ impl Admission {
             let number = own.number.expect("a place that was used is gone");
             if let Some(waiting) = state.line.get_mut(&number) {
                 if !waiting.waker.will_wake(waker) {
-                    waiting.waker = waker.clone();
+                    let replaced = std::mem::replace(&mut waiting.waker, waker.clone());
+                    // What it wakes may have a place of its own, and end with it.
+                    drop(state);
+                    drop(replaced);
                 }
                 return Poll::Pending;
             }
@@ -161,3 +164,8 @@ impl Drop for Place {
         wakers.into_iter().for_each(Waker::wake);
     }
 }
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -177,3 +177,123 @@ fn with_a_full_queue_scans_read_for_themselves() {
     assert!(!store.work.reads.has_room_ahead(), "the worker had no turn");
     store.close().expect("closes");
 }
+
+/// A store with nothing queued, and blocks of it, no two of which are neighbours.
+fn apart() -> (World, Vec<BlockAddress>) {
+    let world = World::new();
+    let view = world.store.view_of(&world.point);
+    let tables = view.version.trees().flat_map(|tree| tree.tables());
+    let files: Vec<_> = tables.map(|(_, placed)| placed.table.file().identity()).collect();
+    let uid = |file| files.iter().find(|identity| identity.file == file).expect("it is a table").uid;
+    let whole = |block: BlockAddress| BlockAddress { file_uid: uid(block.file), ..block };
+    let blocks: Vec<BlockAddress> = world.queued().into_iter().step_by(2).map(whole).collect();
+    let dropped = std::mem::take(&mut world.store.work.reads.queue.lock().ahead);
+    drop(dropped);
+    assert!(blocks.len() >= 32, "{} blocks", blocks.len());
+    (world, blocks)
+}
+
+impl World {
+    fn claim(&self, blocks: &[BlockAddress]) -> Vec<Claimed> {
+        let claim = |block: &BlockAddress| match self.store.cache.claim(block) {
+            Claim::Read(slot) => Claimed::new(block, slot),
+            Claim::Ready(_) | Claim::Wait(_) => panic!("nobody has it"),
+        };
+        blocks.iter().map(claim).collect()
+    }
+
+    fn push_ahead(&self, blocks: &[BlockAddress]) {
+        requests(self.claim(blocks), REQUEST_BYTES_MAX, |request| {
+            assert!(self.store.work.reads.push_ahead(request).is_none(), "there is a worker");
+        });
+    }
+
+    fn push(&self, blocks: &[BlockAddress]) {
+        assert!(self.store.work.reads.push(self.claim(blocks)).is_none(), "there is a worker");
+    }
+}
+
+/// What somebody waits for goes out before what nobody does, however long that has been queued, and the
+/// latter only while few reads are in flight.
+#[test]
+fn what_is_waited_for_goes_first() {
+    let (world, blocks) = apart();
+    let (ahead, asked) = blocks.split_at(12);
+    world.push_ahead(ahead);
+    let mut work = ReadsWork::default();
+    world.push(&asked[..10]);
+    assert!(work.send(&world.store));
+    assert_eq!((work.in_flight, queued_count(&world.store)), (10, 12));
+    let mut waiters: Vec<Waiter> = asked[..10].iter().map(|block| world.wait_for(block)).collect();
+    while work.in_flight >= AHEAD_FLIGHTS_MAX {
+        work.reap(&world.store);
+    }
+    assert!(waiters.iter_mut().any(|waiter| waiter.poll(Waker::noop()).is_some()));
+    let (in_flight, begun) = (work.in_flight, AHEAD_FLIGHTS_MAX - work.in_flight);
+    world.push(&asked[10..11]);
+    assert!(work.send(&world.store));
+    assert_eq!((work.in_flight, queued_count(&world.store)), (in_flight + begun, 12 - (begun - 1)));
+    while work.send(&world.store) {
+        work.reap(&world.store);
+    }
+    assert_eq!((queued_count(&world.store), work.in_flight), (0, 0));
+    assert!(work.reader.is_none(), "it goes back when nothing is in flight");
+    assert_eq!(world.store.cache.stats().in_flight, 0);
+    world.store.close().expect("closes");
+}
+
+/// At the end all is read, whether it was queued, waited for room, was in flight or ahead: who waits for it
+/// is woken, once, and who waits for a time is too. What comes later is given back.
+#[test]
+fn at_the_end_everybody_is_woken() {
+    let (world, blocks) = apart();
+    let mut work = ReadsWork::default();
+    world.push(&blocks[..6]);
+    assert!(work.send(&world.store));
+    assert_eq!(work.in_flight, 6);
+    requests(world.claim(&blocks[6..12]), REQUEST_BYTES_MAX, |request| work.backlog.push_back(request));
+    world.push_ahead(&blocks[12..18]);
+    world.push(&blocks[18..24]);
+    let woken: Vec<Arc<Event>> = blocks[..24].iter().map(|_| Arc::default()).collect();
+    let mut waiters: Vec<Waiter> = blocks[..24].iter().map(|block| world.wait_for(block)).collect();
+    for (waiter, woken) in waiters.iter_mut().zip(&woken) {
+        assert!(waiter.poll(&woken.waker()).is_none());
+    }
+    let timed: Arc<Event> = Arc::default();
+    let _timer = world.store.work.reads.wake_at(u64::MAX, &timed.waker());
+    work.stop(&world.store);
+    for (waiter, woken) in waiters.iter_mut().zip(&woken) {
+        assert_eq!(woken.seen(), 1);
+        assert!(waiter.poll(Waker::noop()).is_some_and(|read| read.is_ok()));
+    }
+    assert_eq!(timed.seen(), 1);
+    assert_eq!((work.in_flight, world.store.cache.stats().in_flight), (0, 0));
+    let late = world.store.work.reads.push(world.claim(&blocks[24..26])).expect("nobody would read it");
+    assert_eq!(late.len(), 2);
+    drop(late);
+    world.store.close().expect("closes");
+}
+
+/// The worker's bell is rung once, by what is pushed or due before what it waits for; and is not hung up
+/// where something was pushed already.
+#[test]
+fn the_bell_is_rung_once() {
+    let (world, blocks) = apart();
+    let reads = &world.store.work.reads;
+    let bell: Arc<Event> = Arc::default();
+    let _later = reads.wake_at(70, Waker::noop());
+    assert_eq!(reads.listen(bell.waker(), 10), Some(60));
+    let _latest = reads.wake_at(80, Waker::noop());
+    assert_eq!(bell.seen(), 0, "the worker looks at the clock before");
+    let _earlier = reads.wake_at(50, Waker::noop());
+    let _first = reads.wake_at(40, Waker::noop());
+    assert_eq!(bell.seen(), 1);
+    assert_eq!(reads.listen(bell.waker(), 10), Some(30));
+    world.push(&blocks[..1]);
+    let seen = reads.pushed.seen();
+    world.push(&blocks[1..2]);
+    assert_eq!((bell.seen(), reads.pushed.seen()), (2, seen + 1));
+    assert_eq!(reads.listen(bell.waker(), 10), Some(0));
+    assert!(reads.queue.lock().bell.is_none());
+    world.store.close().expect("closes");
+}

@@ -74,3 +74,90 @@ impl Drop for Timer {
         drop(removed);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::sync::Event;
+
+    /// Timers of these times, and what each wakes.
+    fn timers<const COUNT: usize>(times_ns: [u64; COUNT]) -> (Arc<Timers>, [(Timer, Arc<Event>); COUNT]) {
+        let timers = Arc::new(Timers::default());
+        let of = times_ns.map(|ns| {
+            let woken: Arc<Event> = Arc::default();
+            (timers.add(ns, &woken.waker()).0, woken)
+        });
+        (timers, of)
+    }
+
+    fn woken<const COUNT: usize>(of: &[(Timer, Arc<Event>); COUNT]) -> [u64; COUNT] {
+        of.each_ref().map(|(_, woken)| woken.seen())
+    }
+
+    /// What is due is woken, once, and what is not is told: at its very time a timer is due.
+    #[test]
+    fn what_is_due_is_woken() {
+        let (timers, of) = timers([30, 10, 20, 20, 0]);
+        assert_eq!(timers.wake_due(0), Some(10));
+        assert_eq!(woken(&of), [0, 0, 0, 0, 1]);
+        assert_eq!((timers.wake_due(9), woken(&of)), (Some(1), [0, 0, 0, 0, 1]));
+        assert_eq!((timers.wake_due(10), woken(&of)), (Some(10), [0, 1, 0, 0, 1]));
+        assert_eq!((timers.wake_due(25), woken(&of)), (Some(5), [0, 1, 1, 1, 1]));
+        assert_eq!((timers.wake_due(u64::MAX), woken(&of)), (None, [1; 5]));
+        assert_eq!((timers.wake_due(u64::MAX), woken(&of)), (None, [1; 5]));
+    }
+
+    /// They are woken in the order of their times, and of one moment in the order in which they came.
+    #[test]
+    fn the_order_is_that_of_the_times() {
+        struct Noting(u8, Arc<Mutex<Vec<u8>>>);
+        impl std::task::Wake for Noting {
+            fn wake(self: Arc<Noting>) {
+                self.1.lock().push(self.0);
+            }
+        }
+        let (timers, order) = (Arc::new(Timers::default()), Arc::<Mutex<Vec<u8>>>::default());
+        let add = |(number, ns)| timers.add(ns, &Arc::new(Noting(number, Arc::clone(&order))).into()).0;
+        let _of: Vec<Timer> = [(0, 7), (1, 3), (2, 7), (3, 5)].map(add).into();
+        assert_eq!(timers.wake_due(8), None);
+        assert_eq!(*order.lock(), [1, 3, 0, 2]);
+    }
+
+    /// Whether the one who sleeps until the first must be told: only of one that is earlier.
+    #[test]
+    fn the_first_is_told() {
+        let timers = Arc::new(Timers::default());
+        let add = |ns| timers.add(ns, Waker::noop());
+        let [(later, is_first), (earlier, is_earlier), (equal, is_equal)] = [20, 10, 10].map(add);
+        assert_eq!((is_first, is_earlier, is_equal), (true, true, false));
+        drop((later, earlier, equal));
+        assert!(add(30).1);
+    }
+
+    /// A timer that is dropped wakes nobody and is slept for by nobody, and holds its waker no longer; nor
+    /// does its drop touch another of the same moment.
+    #[test]
+    fn dropped_timers_wake_nobody() {
+        let (timers, [first, dropped, last]) = timers([10, 10, 20]);
+        drop(dropped.0);
+        assert_eq!(Arc::strong_count(&dropped.1), 1);
+        drop(last.0);
+        assert_eq!(timers.wake_due(5), Some(5));
+        assert_eq!(timers.wake_due(30), None);
+        assert_eq!([first.1.seen(), dropped.1.seen(), last.1.seen()], [1, 0, 0]);
+        drop(first.0);
+    }
+
+    /// The end wakes all, and whoever comes later at once.
+    #[test]
+    fn the_end_wakes_all() {
+        let (timers, of) = timers([10, u64::MAX]);
+        timers.close();
+        assert_eq!(woken(&of), [1, 1]);
+        let late: Arc<Event> = Arc::default();
+        let timer = timers.add(u64::MAX, &late.waker()).0;
+        assert_eq!(late.seen(), 1);
+        drop(timer);
+        assert_eq!((woken(&of), Arc::strong_count(&late)), ([1, 1], 1));
+    }
+}

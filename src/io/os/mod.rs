@@ -10,6 +10,8 @@
 //! - `env`: threads, clock, randomness. `memory`: mapped regions. `map`: mapped files, for the lab.
 //! - `window`: the end of a log, mapped.
 
+#[cfg(all(test, not(loom), target_os = "linux"))]
+mod bell_tests;
 mod env;
 mod files;
 #[cfg(feature = "lab")]

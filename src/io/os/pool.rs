@@ -82,6 +82,21 @@ impl Pool {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+impl Pool {
+    /// One that does what it is asked for when `work_off` says so.
+    pub(super) fn without_threads() -> Pool {
+        Pool { shared: Arc::default(), threads: Vec::new() }
+    }
+
+    /// Does what was asked for so far, on this thread.
+    pub(super) fn work_off(&self) {
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        work(&self.shared);
+        self.shared.is_closed.store(false, Ordering::SeqCst);
+    }
+}
+
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::SeqCst);

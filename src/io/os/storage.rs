@@ -91,7 +91,7 @@ pub(crate) struct OsStorage {
     directory: Mutex<Option<Arc<OwnedFd>>>,
     /// Holds the lock while it is open.
     lock: Mutex<Option<OwnedFd>>,
-    files: FileTable,
+    pub(super) files: FileTable,
     maps_logs: bool,
     /// One of [`DIRECT_ALIGNMENTS`].
     direct_alignment: AtomicU32,
