@@ -107,8 +107,9 @@ impl<K> Keyspace<K> {
     }
 
     /// Looks `key` up and runs `callback` with what that comes to: before this returns if memory has the
-    /// answer, else on the thread that reads for the store, which does nothing else meanwhile. So a callback
-    /// is short and waits for nothing; what it asks for itself comes after it has returned.
+    /// answer, else on a thread that reads for the store or for another get, which does nothing else
+    /// meanwhile. So a callback is short and waits for nothing; what it asks for itself comes after it has
+    /// returned. A panic of one that is not run before this returns is logged, and ends nothing else.
     ///
     /// # Errors
     /// Given to the callback: as [`Keyspace::get_async`].

@@ -4,15 +4,20 @@
 //! short. A callback runs where the last block was read, or on the thread that began if there was none.
 //!
 //! 1. One thread at a time polls; a wake meanwhile makes it poll again.
-//! 2. On a thread one runs at a time: what a callback begins is gone on with when it has returned, so that
+//! 2. What it reads is read by the driver thread: a `block_on` that it was begun under owes it nothing.
+//! 3. On a thread one runs at a time: what a callback begins is gone on with when it has returned, so that
 //!    callbacks that begin gets do not nest.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 
 use crate::base::sync::{Arc, Mutex};
+
+use super::drive::local;
 
 /// A future and its callback, in one.
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -44,11 +49,14 @@ where
     F: Future + Send + 'static,
 {
     let task = Arc::new(Task { state: Mutex::new(State::Taken { woken: false }) });
-    run_or_wait(task, Box::pin(async move { callback(future.await) }));
+    if let Err(panic) = run_or_wait(task, Box::pin(async move { callback(future.await) })) {
+        resume_unwind(panic);
+    }
 }
 
-/// Runs it now, and what comes to wait for it; or lets it wait, where another runs.
-fn run_or_wait(task: Arc<Task>, running: Running) {
+/// Runs it now, and what comes to wait for it; or lets it wait, where another runs. A panic of any of them is
+/// the answer, when all have run.
+fn run_or_wait(task: Arc<Task>, running: Running) -> thread::Result<()> {
     let now = WAITING.with_borrow_mut(|waiting| match waiting {
         Some(waiting) => {
             waiting.push_back((task, running));
@@ -59,28 +67,20 @@ fn run_or_wait(task: Arc<Task>, running: Running) {
             Some((task, running))
         }
     });
-    let Some(mut now) = now else { return };
-    let ends = Ends;
-    loop {
-        let (task, running) = now;
-        task.poll(running);
-        let next = WAITING.with_borrow_mut(|waiting| waiting.as_mut().and_then(VecDeque::pop_front));
-        match next {
-            Some(next) => now = next,
-            None => break,
-        }
+    let (mut next, mut panicked) = (now, Ok(()));
+    while let Some((task, running)) = next {
+        // The others are not to hear of it.
+        let polled = catch_unwind(AssertUnwindSafe(|| local::outside(|| task.poll(running))));
+        panicked = panicked.and(polled);
+        next = WAITING.with_borrow_mut(|waiting| {
+            let next = waiting.as_mut().and_then(VecDeque::pop_front);
+            if next.is_none() {
+                *waiting = None;
+            }
+            next
+        });
     }
-    drop(ends);
-}
-
-/// Nothing runs on this thread any more, also after a panic.
-struct Ends;
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let left = WAITING.replace(None);
-        drop(left);
-    }
+    panicked
 }
 
 impl Task {
@@ -110,7 +110,10 @@ impl Wake for Task {
         match std::mem::replace(&mut *state, State::Taken { woken: false }) {
             State::Resting(running) => {
                 drop(state);
-                run_or_wait(self, running);
+                // Whoever wakes it has others to wake, and its own work.
+                if run_or_wait(self, running).is_err() {
+                    log::error!("a callback of a get panicked");
+                }
             }
             State::Taken { .. } => *state = State::Taken { woken: true },
             State::Over => *state = State::Over,

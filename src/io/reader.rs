@@ -60,8 +60,8 @@ pub(crate) trait Reader: Send {
     /// Waits until a read has ended, if any is in flight, and hands out all that have.
     fn reap(&mut self, completed: &mut Vec<Completed>);
 
-    /// As `reap`, but hands out none if the bell is rung first, or nothing has ended within `timeout_ns`.
-    /// What reads on the caller's thread does not hear the bell.
+    /// As `reap`, but hands out none if the bell is rung first, or nothing has ended within `timeout_ns`, and
+    /// may hand out none for less. What reads on the caller's thread does not hear the bell.
     fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, _timeout_ns: Option<u64>) {
         self.reap(completed);
     }

@@ -102,6 +102,7 @@ fn only_who_waits_is_woken() {
 /// A waker that is replaced may be the last to hold its task, and that a share in the same read.
 #[test]
 fn a_replaced_waker_may_hold_a_waiter() {
+    #[expect(dead_code, reason = "it is kept to be dropped")]
     struct Task(Mutex<Option<Waiter>>);
     impl std::task::Wake for Task {
         fn wake(self: Arc<Task>) {}

@@ -96,7 +96,7 @@ fn late_wakers_do_nothing() {
         });
         let waker = kept.lock().pop().expect("it waits");
         let woken = catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref()));
-        assert_eq!(woken.is_err(), panics);
+        assert!(woken.is_ok(), "who wakes it hears nothing of it");
         assert_eq!((count(&polls), count(&calls)), (2, 1));
         assert_eq!(Arc::strong_count(&polls), 1, "the future is gone");
         waker.wake_by_ref();
@@ -153,7 +153,7 @@ fn who_is_woken_by_a_callback_comes_after_it() {
 }
 
 /// A panic in a callback, or in a poll, is its caller's, and leaves the thread as it was: the next run is
-/// polled at once. What the one that panicked had begun is dropped with it.
+/// polled at once. What the one that panicked had begun goes on.
 #[test]
 fn a_panic_leaves_the_thread_usable() {
     let calls: Arc<AtomicU64> = Arc::default();
@@ -170,10 +170,10 @@ fn a_panic_leaves_the_thread_usable() {
             });
         }));
         assert!(panicked.is_err());
-        assert_eq!((count(&calls), Arc::strong_count(&calls)), (0, 1));
+        assert_eq!((count(&calls), Arc::strong_count(&calls)), (1, 1));
     }
     run(std::future::ready(()), counting(&calls));
-    assert_eq!(count(&calls), 1);
+    assert_eq!(count(&calls), 2);
 }
 
 /// Threads that wake one task at once never poll it twice at a time, and lose no wake: it is polled after the

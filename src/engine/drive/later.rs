@@ -96,7 +96,8 @@ impl Asks {
             let Sent { who, address, .. } = self.sent.swap_remove(index);
             match ended {
                 Some(result) => return Poll::Ready(Ok((who, result))),
-                None => self.unsent.push_front((who, address)),
+                // The first has its place in line already.
+                None => self.unsent.insert(usize::from(self.place.is_some()), (who, address)),
             }
         }
         self.look_at_clock(store, waker)?;

@@ -8,7 +8,7 @@
 //! 1. Nothing is in flight when `block_on` returns, also by a panic.
 //! 2. A wait ends when the future is woken, from any thread, or a read has ended.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -31,13 +31,27 @@ struct Session {
 thread_local! {
     /// Of the innermost `block_on` of this thread.
     static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
+    static IS_OUTSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 static NEXT_SESSION: ProcessU64 = ProcessU64::new(1);
 
+/// Runs what no session of this thread reads for.
+pub(in crate::engine) fn outside<R>(run: impl FnOnce() -> R) -> R {
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            IS_OUTSIDE.set(self.0);
+        }
+    }
+    let _back = Back(IS_OUTSIDE.replace(true));
+    run()
+}
+
 /// The session that reads for this store on this thread; 0 if there is none.
 pub(super) fn session(store: &Arc<Store>) -> u64 {
     let id = |session: &Option<Session>| match session {
+        _ if IS_OUTSIDE.get() => 0,
         Some(session) if session.store.as_ref().is_none_or(|own| Arc::ptr_eq(own, store)) => session.id,
         _ => 0,
     };
@@ -126,7 +140,7 @@ impl Driver {
     fn wait(&mut self, seen: u64) {
         let bell = Arc::clone(&self.bell);
         loop {
-            // Also what was asked by others that a read of this ring has woken: they went on on this thread.
+            // Also what wakers have asked for that polled other futures.
             self.take_asked();
             if self.send() {
                 self.reap(seen);

@@ -203,7 +203,7 @@ impl World {
     }
 
     fn push_ahead(&self, blocks: &[BlockAddress]) {
-        requests(self.claim(blocks), REQUEST_BYTES_MAX, |request| {
+        requests(self.claim(blocks), REQUEST_BYTES_MAX, &self.store.breadth, |request| {
             assert!(self.store.work.reads.push_ahead(request).is_none(), "there is a worker");
         });
     }
@@ -251,7 +251,10 @@ fn at_the_end_everybody_is_woken() {
     world.push(&blocks[..6]);
     assert!(work.send(&world.store));
     assert_eq!(work.in_flight, 6);
-    requests(world.claim(&blocks[6..12]), REQUEST_BYTES_MAX, |request| work.backlog.push_back(request));
+    let breadth = &world.store.breadth;
+    requests(world.claim(&blocks[6..12]), REQUEST_BYTES_MAX, breadth, |request| {
+        work.backlog.push_back(request)
+    });
     world.push_ahead(&blocks[12..18]);
     world.push(&blocks[18..24]);
     let woken: Vec<Arc<Event>> = blocks[..24].iter().map(|_| Arc::default()).collect();

@@ -196,6 +196,7 @@ fn an_untold_place_passes_its_turn_on() {
 /// A waker that is replaced may be the last to hold its task, and that a place in the same line.
 #[test]
 fn a_replaced_waker_may_hold_a_place() {
+    #[expect(dead_code, reason = "it is kept to be dropped")]
     struct Task(Mutex<Option<Place>>);
     impl std::task::Wake for Task {
         fn wake(self: Arc<Task>) {}
