@@ -291,7 +291,7 @@ impl fmt::Display for Error {
                 "the store takes no writes until it is reopened, because an earlier one failed: {cause}"
             ),
             Error::WouldBlock => {
-                f.write_str("as much is in flight as may be, nothing was read. Wait for some of it, or raise reads_in_flight")
+                f.write_str("as much is in flight as may be. Wait for some of it, or raise reads_in_flight")
             }
             Error::TimedOut => {
                 f.write_str("the deadline passed before it was read. Try again, or give it more time")

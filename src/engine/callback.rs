@@ -8,12 +8,12 @@
 //! 3. On a thread one runs at a time: what a callback begins is gone on with when it has returned, so that
 //!    callbacks that begin gets do not nest.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread;
 
 use crate::base::sync::{Arc, Mutex};
 
@@ -21,6 +21,9 @@ use super::drive::local;
 
 /// A future and its callback, in one.
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a panic carries.
+type Panic = Box<dyn Any + Send>;
 
 /// Tasks that are to be polled.
 type Waiting = VecDeque<(Arc<Task>, Running)>;
@@ -56,7 +59,7 @@ where
 
 /// Runs it now, and what comes to wait for it; or lets it wait, where another runs. A panic of any of them is
 /// the answer, when all have run.
-fn run_or_wait(task: Arc<Task>, running: Running) -> thread::Result<()> {
+fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
     let now = WAITING.with_borrow_mut(|waiting| match waiting {
         Some(waiting) => {
             waiting.push_back((task, running));

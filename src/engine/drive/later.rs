@@ -268,9 +268,9 @@ struct OwnedOp {
 }
 
 impl Wanted for OwnedOp {
-    fn op(&self) -> Op<'_> {
+    fn with_op<R>(&self, run: impl FnOnce(&Op<'_>) -> R) -> R {
         let OwnedOp { tree, ref key, hash, bound } = *self;
-        Op { tree, key, hash, bound, wants: Wants::Value, breadth: None }
+        run(&Op { tree, key, hash, bound, wants: Wants::Value, breadth: None })
     }
 }
 

@@ -21,13 +21,13 @@ const BATCH_COUNT: usize = 64;
 
 /// What a machine looks up.
 pub(super) trait Wanted {
-    fn op(&self) -> Op<'_>;
+    fn with_op<R>(&self, run: impl FnOnce(&Op<'_>) -> R) -> R;
 }
 
 impl Wanted for Op<'_> {
-    #[inline]
-    fn op(&self) -> Op<'_> {
-        *self
+    #[inline(always)]
+    fn with_op<R>(&self, run: impl FnOnce(&Op<'_>) -> R) -> R {
+        run(self)
     }
 }
 
@@ -135,7 +135,7 @@ impl Store {
         let mut rounds = Rounds { left: count, ready: Vec::with_capacity(count), ..Rounds::default() };
         let pin = self.epoch.pin();
         for (number, wanted) in wanted.enumerate() {
-            let (get, step) = Get::start(&wanted.op(), view, &self.cache, &pin, &mut TakeTurns);
+            let (get, step) = wanted.with_op(|op| Get::start(op, view, &self.cache, &pin, &mut TakeTurns));
             machines.push(Machine { wanted, get, answer: None });
             rounds.note(number, step, take);
         }
@@ -156,7 +156,8 @@ impl Store {
             for number in ready.drain(..) {
                 let Machine { wanted, get, answer } = &mut machines[number];
                 let answer = answer.take();
-                let step = get.resume(&wanted.op(), view, &self.cache, &pin, &mut TakeTurns, answer);
+                let step =
+                    wanted.with_op(|op| get.resume(op, view, &self.cache, &pin, &mut TakeTurns, answer));
                 rounds.note(number, step, take);
             }
         }
