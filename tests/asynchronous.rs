@@ -177,7 +177,7 @@ async fn agrees(items: Keyspace<Ordered>, seed: u64) {
 /// Whatever waits for them, and however blocks are read, futures find what blocking calls find.
 #[test]
 fn futures_find_what_calls_find() {
-    for (seed, io) in ["ring", "pool", "pread"].into_iter().enumerate() {
+    for (seed, io) in ["ring", "pool", "pread", "ring_poll"].into_iter().enumerate() {
         let scratch = Scratch::new();
         let (db, items) = cold_on_files(&scratch, io);
         for executor in EXECUTORS {

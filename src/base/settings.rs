@@ -133,10 +133,11 @@ settings! { StoreSettings, "Settings of one open store.":
     map_log 0 = 1, 0, 1,
         "1: short writes to the log are copied into a mapping of its end, on Linux and ext4: what was copied \
          outlives the process as what a call wrote. 0: each is a call, as it is elsewhere.";
-    io 0 = 0, 0, 3, ["auto", "pread", "ring", "pool"],
+    io 0 = 0, 0, 4, ["auto", "pread", "ring", "pool", "ring_poll"],
         "How reads that go out together are in flight. ring: io_uring. pool: threads that read. \
          pread: one after another, also where a ring is asked for and refused. \
-         auto: ring where the kernel gives one, else pool.";
+         auto: ring where the kernel gives one, else pool. ring_poll: rings whose submissions a thread of the \
+         kernel's polls for, which takes a processor while there is work: an experiment.";
     reads_in_flight 0 = 256, 1, 1 << 16,
         "Most reads of futures in flight at once; who comes then waits for its turn. \
          Larger: a faster device is kept busy. Smaller: each read takes less time, and memory.";

@@ -135,6 +135,7 @@ impl StoreSettings {
             1 => ReadWith::Plain,
             2 => ReadWith::Ring,
             3 => ReadWith::Pool,
+            4 => ReadWith::RingPoll,
             _ => ReadWith::Auto,
         };
         let (open_files_max, maps_logs) = (self.open_files_max as usize, self.map_log == 1);

@@ -9,6 +9,8 @@ mod drizard;
 mod drizard_parts;
 mod lemur;
 mod report;
+mod throttle;
+mod trident;
 
 use std::time::Instant;
 
@@ -72,6 +74,20 @@ const EXPERIMENTS: &[Experiment] = &[
         shows: "bits and hashes of each level's Bloom filter",
         scale: 1.0,
         run: lemur::bloom,
+    },
+    Experiment {
+        name: "trident-threads",
+        figures: "TridentKV, figure 18",
+        shows: "threads that wait for their gets, and threads with many in flight",
+        scale: trident::SCALE,
+        run: trident::threads,
+    },
+    Experiment {
+        name: "trident-read",
+        figures: "TridentKV, figures 2, 10, 11 and 13",
+        shows: "value sizes, scans, slower devices, the steps of a get",
+        scale: trident::SCALE,
+        run: trident::read,
     },
 ];
 

@@ -5,13 +5,15 @@ use serde_json::Value;
 use super::{Place, Ran, ran, trine};
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 6] = [
+const EXPERIMENTS: [&str; 8] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
     "drizard-parallel",
     "lemur-levels",
     "lemur-bloom",
+    "trident-threads",
+    "trident-read",
 ];
 
 fn run(words: &[&str]) -> Ran {

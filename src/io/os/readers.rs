@@ -13,7 +13,7 @@ use crate::base::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering};
 use super::super::reader::{PlainReader, Reader, ReaderKind};
 use super::pool::Pool;
 #[cfg(target_os = "linux")]
-use super::ring::{Ring, RingReader, refusal};
+use super::ring::{Polls, Ring, RingReader, refusal};
 use super::storage::OsStorage;
 
 /// How several reads are to be in flight.
@@ -27,6 +27,8 @@ pub(crate) enum ReadWith {
     Ring,
     /// Threads.
     Pool,
+    /// Rings whose submissions the kernel polls for; where it gives none, one read after another.
+    RingPoll,
 }
 
 /// Rings kept while nobody borrows them.
@@ -64,7 +66,7 @@ impl Readers {
         match self.asked {
             ReadWith::Plain => Box::new(PlainReader::new(storage)),
             ReadWith::Pool => self.borrow_pool(storage),
-            ReadWith::Auto | ReadWith::Ring => self.borrow_ring(storage),
+            ReadWith::Auto | ReadWith::Ring | ReadWith::RingPoll => self.borrow_ring(storage),
         }
     }
 
@@ -104,7 +106,7 @@ impl Readers {
 
     #[cfg(target_os = "linux")]
     fn make_ring(&self) -> Option<Ring> {
-        let error = match Ring::new() {
+        let error = match Ring::new(self.polls()) {
             Ok(ring) => return Some(ring),
             Err(error) => error,
         };
@@ -117,6 +119,11 @@ impl Readers {
             }
             None => None,
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn polls(&self) -> Polls {
+        if self.asked == ReadWith::RingPoll { Polls::Kernel } else { Polls::Nobody }
     }
 
     fn borrow_pool(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
@@ -156,11 +163,11 @@ impl Readers {
         match self.asked {
             ReadWith::Plain => return (ReaderKind::Plain, set()),
             ReadWith::Pool => return (ReaderKind::Pool, set()),
-            ReadWith::Auto | ReadWith::Ring => {}
+            ReadWith::Auto | ReadWith::Ring | ReadWith::RingPoll => {}
         }
         #[cfg(target_os = "linux")]
         if self.refused.get().is_none() && self.idle.lock().is_empty() {
-            match Ring::new() {
+            match Ring::new(self.polls()) {
                 Ok(ring) => self.keep(ring),
                 Err(error) => {
                     if let Some(why) = refusal(&error) {

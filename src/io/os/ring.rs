@@ -58,6 +58,18 @@ impl Wake for Bell {
     }
 }
 
+/// Who looks for what was pushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Polls {
+    /// The kernel is called.
+    Nobody,
+    /// A thread of the kernel's, until there was nothing for a while.
+    Kernel,
+}
+
+/// How long the kernel's thread polls in vain before it sleeps.
+const POLL_IDLE_MS: u32 = 50;
+
 /// A part of a read, laid out as the system's `iovec`.
 #[repr(C)]
 struct Part {
@@ -95,11 +107,20 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// # Errors
     /// What the system says: no such call, not permitted, no descriptors or memory left.
-    pub(super) fn new() -> std::io::Result<Ring> {
-        let cooperative = IoUring::builder().setup_coop_taskrun().build(SUBMISSIONS);
+    pub(super) fn new(polls: Polls) -> std::io::Result<Ring> {
+        let mut builder = IoUring::builder();
+        // Who polls for submissions is interrupted by no completion.
+        let cooperative = match polls {
+            Polls::Nobody => builder.setup_coop_taskrun(),
+            Polls::Kernel => builder.setup_sqpoll(POLL_IDLE_MS),
+        }
+        .build(SUBMISSIONS);
         // Kernels before 5.19 do not know the flag.
         let uring = match cooperative {
-            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+            Err(error)
+                if polls == Polls::Nobody
+                    && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
+            {
                 IoUring::new(SUBMISSIONS)?
             }
             made => made?,

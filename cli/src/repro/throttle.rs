@@ -1,0 +1,54 @@
+//! Holds this process to so many reads a second of a device, through the kernel's control groups (version 1,
+//! `blkio`), while a value lives. It needs root.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = "/sys/fs/cgroup/blkio";
+
+/// See the module.
+pub(super) struct Throttle {
+    group: PathBuf,
+}
+
+impl Throttle {
+    /// Of the device that has `directory`.
+    ///
+    /// # Errors
+    /// Why it cannot be done here, in words.
+    pub(super) fn of(directory: &Path, reads_a_second: u64) -> Result<Throttle, String> {
+        let said = |what: &str| {
+            let what = what.to_string();
+            move |error: std::io::Error| format!("{what}: {error}")
+        };
+        let device = fs::metadata(directory).map_err(said("the store's directory"))?.dev();
+        let device = whole_device(device);
+        let group = Path::new(ROOT).join(format!("trine-repro-{}", std::process::id()));
+        fs::create_dir(&group).map_err(said("no control group of version 1 for devices"))?;
+        let throttle = Throttle { group };
+        let rule = format!("{device} {reads_a_second}");
+        fs::write(throttle.group.join("blkio.throttle.read_iops_device"), rule)
+            .map_err(said("the device takes no limit"))?;
+        fs::write(throttle.group.join("cgroup.procs"), std::process::id().to_string())
+            .map_err(said("this process cannot be moved"))?;
+        Ok(throttle)
+    }
+}
+
+/// The numbers of a disk, of one that may be a part of it.
+fn whole_device(device: u64) -> String {
+    let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let link = fs::canonicalize(format!("/sys/dev/block/{numbers}"));
+    let part = link.ok().filter(|path| path.join("partition").exists());
+    let whole = part.and_then(|path| fs::read_to_string(path.parent()?.join("dev")).ok());
+    whole.map_or(numbers, |whole| whole.trim().to_string())
+}
+
+impl Drop for Throttle {
+    fn drop(&mut self) {
+        // Back to where all processes are; a group that is not empty cannot be removed, and says nothing.
+        let _ = fs::write(Path::new(ROOT).join("cgroup.procs"), std::process::id().to_string());
+        let _ = fs::remove_dir(&self.group);
+    }
+}
