@@ -4,8 +4,7 @@
 //! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM]`, in a
 //! directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH
 //! keys), `block_on` (futures under `trine::block_on`), `tokio` (the same under tokio's single-threaded
-//! runtime), `queue` (a completion queue), `device` (as many random reads of its tables through a ring, without
-//! the store). DEPTH: gets in flight. WARM other gets come first, unmeasured.
+//! runtime), `queue` (a completion queue). DEPTH: gets in flight. WARM other gets come first, unmeasured.
 //! Each value is checked.
 
 #![expect(
@@ -24,14 +23,11 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, how, items, memory_mib, operations, depth, rest @ ..] = arguments.as_slice() else {
         eprintln!(
-            "usage: measure_async DIR blocking|multi|block_on|tokio|queue|device ITEMS MEMORY_MIB \
+            "usage: measure_async DIR blocking|multi|block_on|tokio|queue ITEMS MEMORY_MIB \
              OPERATIONS DEPTH [WARM]"
         );
         std::process::exit(2);
     };
-    if how == "device" {
-        return device::measure(dir, operations.parse().unwrap(), depth.parse().unwrap());
-    }
     let db = Db::builder(dir).memory_bytes(memory_mib.parse::<u64>().unwrap() << 20).open().unwrap();
     let keyspace = db.ordered("items").open().unwrap();
     let items = items.parse().unwrap();
@@ -177,69 +173,4 @@ fn mix(state: &mut u64) -> u64 {
 
 fn next(state: &mut u64) -> u64 {
     mix(state) >> 8
-}
-
-/// The device alone, as far as a ring of one thread has it.
-#[cfg(target_os = "linux")]
-mod device {
-    #![expect(unsafe_code, reason = "the kernel fills buffers")]
-
-    use std::fs::{File, OpenOptions};
-    use std::os::fd::AsRawFd;
-    use std::os::unix::fs::OpenOptionsExt;
-    use std::time::Instant;
-
-    use io_uring::{IoUring, opcode, types};
-
-    const BYTES: usize = 4096;
-
-    pub(super) fn measure(dir: &str, operations: u64, depth: usize) {
-        let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
-        let is_table = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("table");
-        let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
-        let tables = entries.filter(|entry| is_table(&entry.file_name()));
-        let open = |path| OpenOptions::new().read(true).custom_flags(direct).open(path).unwrap();
-        let files: Vec<File> = tables.map(|entry| open(entry.path())).collect();
-        let blocks: Vec<u64> =
-            files.iter().map(|file| file.metadata().unwrap().len() / BYTES as u64).collect();
-        let mut memory = vec![0u8; (depth + 1) * BYTES];
-        let from = memory.as_ptr().align_offset(BYTES);
-        let buffers = memory[from..].as_mut_ptr();
-        let mut ring = IoUring::new(depth.next_power_of_two() as u32).unwrap();
-        let (mut random, mut free, mut left) = (1, (0..depth).collect::<Vec<_>>(), operations);
-        let all: u64 = blocks.iter().sum();
-        let (cpu_before, started) = (super::cpu_seconds(), Instant::now());
-        while left > 0 || free.len() < depth {
-            while left > 0 && !free.is_empty() {
-                let (mut block, mut file) = (super::next(&mut random) % all, 0);
-                while block >= blocks[file] {
-                    block -= blocks[file];
-                    file += 1;
-                }
-                let slot = free.pop().unwrap();
-                // SAFETY: the slot's part of the memory, which nobody else has until its read has ended.
-                let buffer = unsafe { buffers.add(slot * BYTES) };
-                let read = opcode::Read::new(types::Fd(files[file].as_raw_fd()), buffer, BYTES as u32);
-                let entry = read.offset(block * BYTES as u64).build().user_data(slot as u64);
-                // SAFETY: memory and file live until the loop has ended, when nothing is in flight.
-                unsafe { ring.submission().push(&entry) }.unwrap();
-                left -= 1;
-            }
-            ring.submit_and_wait(1).unwrap();
-            for entry in ring.completion() {
-                assert_eq!(entry.result(), BYTES as i32);
-                free.push(entry.user_data() as usize);
-            }
-        }
-        let rate = operations as f64 / started.elapsed().as_secs_f64();
-        let cpu = (super::cpu_seconds() - cpu_before) / operations as f64 * 1e6;
-        println!("device at depth {depth}: {rate:.0} reads/s, {cpu:.2} s of CPU a million");
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod device {
-    pub(super) fn measure(_: &str, _: u64, _: usize) {
-        panic!("rings are Linux's");
-    }
 }

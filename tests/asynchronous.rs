@@ -248,6 +248,38 @@ fn one_read_for_all_who_want_a_block() {
     assert_eq!((after.reads_in_flight, after.reads_waiting), (0, 0));
 }
 
+/// So it is under one `block_on`, whose reads are its own.
+#[test]
+fn one_read_for_all_under_one_wait() {
+    let world = World::new(8);
+    let (db, items) = cold(&world, &[]);
+    let before = db.stats().io.device_reads;
+    let keys: Vec<_> = (7000..7064).map(key).collect();
+    assert!(block_on(items.multi_get_async(&keys)).unwrap().iter().all(Option::is_some));
+    let blocks = db.stats().io.device_reads - before;
+    assert!((2..=4).contains(&blocks), "{blocks} blocks");
+    let gets: FuturesUnordered<GetAsync> = (0..100).map(|_| items.get_async(key(15_000))).collect();
+    let before = db.stats().io.device_reads;
+    assert!(block_on(gets.collect::<Vec<_>>()).into_iter().all(|found| found.unwrap().is_some()));
+    assert_eq!(db.stats().io.device_reads - before, 1);
+}
+
+/// What is handed a value may read too, also what its own get was reading beside.
+#[test]
+fn who_takes_a_value_may_read() {
+    let world = World::new(9);
+    let (_db, items) = cold(&world, &[("search", 3)]);
+    let keys: Vec<_> = (0..64).map(|number| key(number * 300)).collect();
+    let mut count = 0;
+    items
+        .multi_get_with(&keys, |index, value| {
+            assert_eq!(value, Some(&super::asynchronous::value(index as u64 * 300)[..]));
+            count += usize::from(items.get(keys[63 - index]).unwrap().is_some());
+        })
+        .unwrap();
+    assert_eq!(count, 64);
+}
+
 /// A read that fails is the failure of all who wait for it, and of nobody else; the next asks again.
 #[test]
 fn a_failed_read_is_its_waiters() {
@@ -326,14 +358,15 @@ fn everybody_has_a_turn() {
     let world = World::new(5);
     let (db, items) = cold(&world, &[("reads_in_flight", 1)]);
     let (_, waker) = Wakes::new();
-    let mut first = items.get_async(key(0));
+    // Nobody else wants its block: who joins a read needs no turn.
+    let mut first = items.get_async(key(ITEMS_COUNT - 1));
     assert!(poll(&mut first, &waker).is_pending());
     let mut refused = items.try_get_async(key(10_000));
     assert!(matches!(poll(&mut refused, &waker), Poll::Ready(Err(Error::WouldBlock))));
     let mut gets: Vec<(GetAsync, Arc<Wakes>, Waker)> = (0..100_000u64)
         .map(|number| {
             let (wakes, waker) = Wakes::new();
-            (items.get_async(key(number * 7919 % ITEMS_COUNT)), wakes, waker)
+            (items.get_async(key(number * 7919 % (ITEMS_COUNT - 100))), wakes, waker)
         })
         .collect();
     for (get, _, waker) in &mut gets {
@@ -367,7 +400,7 @@ fn everybody_has_a_turn() {
 fn deadlines_end_waits() {
     let world = World::new(6);
     let (db, items) = cold(&world, &[("reads_in_flight", 1)]);
-    let (wakes, waker) = Wakes::new();
+    let (_, waker) = Wakes::new();
     let within = Duration::from_millis(50);
     let mut reads = items.get_async(key(1)).within(within);
     let mut waits = items.get_async(key(10_000)).within(within);
@@ -381,18 +414,22 @@ fn deadlines_end_waits() {
     drop((reads, waits, many));
     world.run_until_idle();
     let before = db.stats().io;
-    assert_eq!((before.reads_in_flight, before.reads_waiting, wakes.count() > 0), (0, 0, true));
+    assert_eq!((before.reads_in_flight, before.reads_waiting), (0, 0));
     assert!(block_on(items.get_async(key(1)).within(within)).unwrap().is_some());
     assert_eq!(db.stats().io.device_reads, before.device_reads, "it is in the cache");
-    // On a real clock somebody has to wake it.
+    // On a real clock somebody has to wake it: the first has the only turn, and nobody takes its answer.
     let scratch = Scratch::new();
-    let (db, items) = cold_on_files(&scratch, "auto");
-    let never = async move {
-        let mut get = items.get_async(key(1)).within(Duration::ZERO);
-        std::future::poll_fn(|context| Pin::new(&mut get).poll(context)).await
-    };
-    assert!(matches!(smol::block_on(never), Err(Error::TimedOut)));
-    drop(db);
+    drop(cold_on_files(&scratch, "auto"));
+    let db = small(&scratch.data()).set("reads_in_flight", 1).open().unwrap();
+    let items = db.ordered("items").open().unwrap();
+    let mut first = items.get_async(key(1));
+    let mut second = items.get_async(key(10_000));
+    // The turn is given to the second once the first was read, and not taken up.
+    assert!(poll(&mut first, Waker::noop()).is_pending() && poll(&mut second, Waker::noop()).is_pending());
+    let late = items.get_async(key(19_000)).within(Duration::from_millis(30));
+    assert!(matches!(smol::block_on(late), Err(Error::TimedOut)));
+    assert!(smol::block_on(second).unwrap().is_some() && smol::block_on(first).unwrap().is_some());
+    assert!(smol::block_on(items.get_async(key(19_000)).within(Duration::MAX)).unwrap().is_some());
 }
 
 /// A store that is closed with reads in flight ends: futures find their value or that it is closed, and
@@ -403,15 +440,16 @@ fn closing_ends_what_is_in_flight() {
         let scratch = Scratch::new();
         let (db, items) = cold_on_files(&scratch, io);
         let mut gets: Vec<GetAsync> = (0..200).map(|number| items.get_async(key(number * 99))).collect();
-        let (_, waker) = Wakes::new();
+        let (wakes, waker) = Wakes::new();
         let mut range = items.range_async::<&[u8]>(..);
         let pending = gets.iter_mut().filter_map(|get| poll(get, &waker).is_pending().then_some(())).count();
         assert!(pending > 50, "{pending}");
         drop(poll(&mut range.next(), &waker));
         db.close().unwrap();
+        assert!(wakes.count() > 50, "who waits hears of it");
         for get in gets {
             let found = smol::block_on(get);
-            assert!(matches!(found, Ok(Some(_)) | Err(Error::Closed)), "{found:?}");
+            assert!(matches!(found, Err(Error::Closed)), "{found:?}");
         }
         assert!(matches!(block_on(items.get_async(key(1))), Err(Error::Closed)));
         assert!(!matches!(smol::block_on(range.next()), Some(Ok(_)) | None));

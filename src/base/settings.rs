@@ -136,8 +136,8 @@ settings! { StoreSettings, "Settings of one open store.":
     io 0 = 0, 0, 4, ["auto", "pread", "ring", "pool", "ring_poll"],
         "How reads that go out together are in flight. ring: io_uring. pool: threads that read. \
          pread: one after another, also where a ring is asked for and refused. \
-         auto: ring where the kernel gives one, else pool. ring_poll: rings whose submissions a thread of the \
-         kernel's polls for, which takes a processor while there is work: an experiment.";
+         auto: ring where the kernel gives one, else pool. ring_poll: rings whose submissions a thread of \
+         the kernel's polls for, which takes a processor while there is work: an experiment.";
     reads_in_flight 0 = 256, 1, 1 << 16,
         "Most reads of futures in flight at once; who comes then waits for its turn. \
          Larger: a faster device is kept busy. Smaller: each read takes less time, and memory.";

@@ -27,6 +27,7 @@ use loom::sync::Mutex as Lock;
 #[cfg(not(all(loom, test)))]
 use std::sync::{Condvar, Mutex as Lock};
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -99,6 +100,15 @@ impl Event {
             }
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Wakes all; one that panics, which is its program's fault, keeps nobody from being woken.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            log::error!("a waker panicked");
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::task::Waker;
 
 use crate::base::error::Error;
 use crate::base::step::BlockAddress;
-use crate::base::sync::{Arc, Mutex, OnceLock};
+use crate::base::sync::{Arc, Mutex, OnceLock, wake_all};
 
 use super::frames::{Counted, Key, Owned};
 use super::{BlockRef, DATA_VISITS, LentBlock, Shared, visits};
@@ -117,19 +117,22 @@ pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
     Claim::Read(Slot::new(shared, address, flight, true))
 }
 
-/// As `claim`; but a read that this starts is its own: whoever else claims the block does not wait for it.
-pub(crate) fn claim_apart(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
+/// The block, or a share in its read, if there is either.
+pub(crate) fn join(shared: &Shared, address: &BlockAddress) -> Option<Claim> {
     let key = Key::of(address);
     let shard = shared.flights.shard(key).lock();
     if let Some(flight) = shard.get(&key) {
-        return Claim::Wait(Waiter::new(flight));
+        return Some(Claim::Wait(Waiter::new(flight)));
     }
-    drop(shard);
-    if let Some(counted) = shared.pool.lock().find(key) {
-        counted.mark(visits(address.kind));
-        return Claim::Ready(BlockRef::from_frame(counted));
-    }
-    Claim::Read(Slot::new(shared, address, Arc::default(), false))
+    // Under the lock: a block leaves the table when it is in the cache.
+    let counted = shared.pool.lock().find(key)?;
+    counted.mark(visits(address.kind));
+    Some(Claim::Ready(BlockRef::from_frame(counted)))
+}
+
+/// A read in no table: whoever else claims the block does not wait for it.
+pub(crate) fn slot_apart(shared: &Arc<Shared>, address: &BlockAddress) -> Slot {
+    Slot::new(shared, address, Arc::default(), false)
 }
 
 impl Slot {
@@ -230,7 +233,7 @@ impl Slot {
         assert!(is_first, "a slot ends once");
         // After the result: a waiter that is not among them yet sees it.
         let wakers = std::mem::take(&mut *self.flight.wakers.lock());
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        wake_all(wakers.into_iter().flatten());
     }
 }
 
@@ -250,6 +253,15 @@ impl Drop for Slot {
 impl Waiter {
     fn new(flight: &Arc<Flight>) -> Waiter {
         Waiter { flight: Arc::clone(flight), waker: None }
+    }
+
+    /// Another share.
+    pub(crate) fn share(&self) -> Waiter {
+        Waiter::new(&self.flight)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.flight.result.get().is_some()
     }
 
     /// The block or the read's error, once it has ended; the same at each call. Until then `waker` is woken

@@ -189,10 +189,15 @@ impl Cache {
         flight::claim(&self.shared, address)
     }
 
-    /// As [`Cache::claim`]; but a read that this starts is its own: whoever else claims the block does not
-    /// wait for it. For those who may be kept from ending it by what is not the store's.
-    pub(crate) fn claim_apart(&self, address: &BlockAddress) -> Claim {
-        flight::claim_apart(&self.shared, address)
+    /// The block, or a share in someone's read, if there is either.
+    pub(crate) fn join(&self, address: &BlockAddress) -> Option<Claim> {
+        flight::join(&self.shared, address)
+    }
+
+    /// The right to read a block by oneself: whoever else claims it does not wait for that. For those who may
+    /// be kept from ending it by what is not the store's.
+    pub(crate) fn slot_apart(&self, address: &BlockAddress) -> Slot {
+        flight::slot_apart(&self.shared, address)
     }
 
     /// Whether a block is here now; it is not marked as hit. For those who decide what to offer.

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::step::Direction;
 use crate::base::sync::{Arc, Event, Mutex};
 use crate::engine::catalog;
@@ -248,6 +248,7 @@ impl Place {
     fn check(&self) -> Result<()> {
         match &self.point {
             Some(point) => live_at(&self.handle, &self.keyspace, point),
+            None if self.handle.is_closed() => Err(Error::Closed),
             None => self.keyspace.check_live(),
         }
     }
@@ -313,12 +314,12 @@ impl Future for GetAsync {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let GetAsync { place, key, patience, later } = self.get_mut();
-        place.check()?;
         let of = LaterKey { keyspace: &place.keyspace, key, wants: Wants::Value };
-        let polled =
-            place.handle.poll_get(later, of, (place.point.as_deref(), *patience), context, |value| {
-                value.map(Value::copy)
-            });
+        let copy = |value: Option<&[u8]>| value.map(Value::copy);
+        let polled = match place.check() {
+            Ok(()) => place.handle.poll_get(later, of, (place.point.as_deref(), *patience), context, copy),
+            Err(error) => Poll::Ready(Err(error)),
+        };
         if polled.is_ready() {
             *later = None;
         }
@@ -351,6 +352,7 @@ pub struct MultiGetAsync {
     patience: Patience,
     later: Option<LaterMany>,
     values: Vec<Option<Value>>,
+    is_over: bool,
 }
 
 impl MultiGetAsync {
@@ -367,6 +369,7 @@ impl MultiGetAsync {
             patience: Patience::default(),
             later: None,
             values: vec![None; keys.len()],
+            is_over: false,
         }
     }
 
@@ -388,19 +391,30 @@ impl MultiGetAsync {
     }
 }
 
-impl Future for MultiGetAsync {
-    type Output = Result<Vec<Option<Value>>>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let MultiGetAsync { place, keys, patience, later, values } = self.get_mut();
+impl MultiGetAsync {
+    fn go_on(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let MultiGetAsync { place, keys, patience, later, values, .. } = self;
         place.check()?;
         let mut take = |index: usize, value: Option<&[u8]>| values[index] = value.map(Value::copy);
         let later = later.get_or_insert_with(|| {
             let (keys, at) = (std::mem::take(keys), (place.point.as_deref(), *patience));
             place.handle.later_many(&place.keyspace, keys, at, &mut take)
         });
-        let polled = place.handle.poll_many(later, context, &mut take);
-        polled.map_ok(|()| std::mem::take(values))
+        place.handle.poll_many(later, context, &mut take)
+    }
+}
+
+impl Future for MultiGetAsync {
+    type Output = Result<Vec<Option<Value>>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let own = self.get_mut();
+        assert!(!own.is_over, "it was polled after it was ready");
+        let polled = own.go_on(context);
+        if polled.is_ready() {
+            (own.is_over, own.later) = (true, None);
+        }
+        polled.map_ok(|()| std::mem::take(&mut own.values))
     }
 }
 
@@ -526,6 +540,9 @@ impl RangeAsync {
         }
         let step = std::task::ready!(self.poll_advance(direction, context)).transpose();
         self.is_over = !matches!(step, Some(Ok(_)));
+        if self.is_over {
+            (self.front, self.back) = Default::default();
+        }
         Poll::Ready(step)
     }
 
@@ -585,6 +602,14 @@ pub struct NextAsync<'r> {
     direction: Direction,
 }
 
+impl Drop for NextAsync<'_> {
+    /// What is being read is read; a turn that nobody takes is another's.
+    fn drop(&mut self) {
+        self.range.front.asks.step_aside();
+        self.range.back.asks.step_aside();
+    }
+}
+
 impl Future for NextAsync<'_> {
     type Output = Option<Result<(Value, Value)>>;
 
@@ -631,8 +656,8 @@ struct Queue {
     answers: VecDeque<Completion>,
     /// Asked for and not answered.
     pending: u64,
-    /// Whose reads are pending: who waits lets its threads go on.
-    handle: Option<Arc<Handle>>,
+    /// Whose reads are pending, each as often: who waits lets its threads go on.
+    handles: Vec<Arc<Handle>>,
 }
 
 /// What one get came to.
@@ -662,14 +687,16 @@ impl Completions {
     pub(crate) fn ask(&self, get: GetAsync, number: u64) {
         let mut queue = self.shared.queue.lock();
         queue.pending += 1;
-        queue.handle.get_or_insert_with(|| Arc::clone(&get.place.handle));
+        queue.handles.push(Arc::clone(&get.place.handle));
         drop(queue);
+        let own = Arc::downgrade(&get.place.handle);
         let shared = Arc::clone(&self.shared);
         callback::run(get, move |result| {
             let mut queue = shared.queue.lock();
             queue.pending -= 1;
             queue.answers.push_back(Completion { number, result });
-            let handle = if queue.pending == 0 { queue.handle.take() } else { None };
+            let at = queue.handles.iter().position(|one| std::ptr::eq(Arc::as_ptr(one), own.as_ptr()));
+            let handle = at.map(|at| queue.handles.swap_remove(at));
             drop(queue);
             shared.moved.notify();
             drop(handle);
@@ -693,7 +720,7 @@ impl Completions {
                 answers.extend(queue.answers.drain(..));
                 return true;
             }
-            let Some(handle) = queue.handle.clone() else { return false };
+            let Some(handle) = queue.handles.first().cloned() else { return false };
             drop(queue);
             handle.wait(&self.shared.moved, seen);
         }

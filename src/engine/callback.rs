@@ -57,8 +57,8 @@ where
     }
 }
 
-/// Runs it now, and what comes to wait for it; or lets it wait, where another runs. A panic of any of them is
-/// the answer, when all have run.
+/// Runs it now, and what comes to wait for it; or lets it wait, where another runs. Its own panic
+/// is the answer, when all have run.
 fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
     let now = WAITING.with_borrow_mut(|waiting| match waiting {
         Some(waiting) => {
@@ -70,11 +70,14 @@ fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
             Some((task, running))
         }
     });
-    let (mut next, mut panicked) = (now, Ok(()));
+    let (mut next, mut own) = (now, None);
     while let Some((task, running)) = next {
         // The others are not to hear of it.
         let polled = catch_unwind(AssertUnwindSafe(|| local::outside(|| task.poll(running))));
-        panicked = panicked.and(polled);
+        if own.is_some() && polled.is_err() {
+            log::error!("a callback of a get panicked");
+        }
+        own.get_or_insert(polled);
         next = WAITING.with_borrow_mut(|waiting| {
             let next = waiting.as_mut().and_then(VecDeque::pop_front);
             if next.is_none() {
@@ -83,7 +86,7 @@ fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
             next
         });
     }
-    panicked
+    own.unwrap_or(Ok(()))
 }
 
 impl Task {

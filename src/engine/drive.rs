@@ -67,21 +67,21 @@ impl Store {
         loop {
             let answer = Some(self.read_one_at_least(&reads, &mut fetches, &mut answered));
             let pin = self.epoch.pin();
-            let done = match get.resume(op, view, &self.cache, &pin, tracer, answer) {
-                Step::Done(found) => found.as_ref().map(Lookup::value).map(take).map_err(Error::clone),
-                Step::Ask(more) => {
-                    reads = more;
-                    continue;
+            match get.resume(op, view, &self.cache, &pin, tracer, answer) {
+                Step::Done(found) if fetches.is_idle() => {
+                    return found.as_ref().map(Lookup::value).map(take).map_err(Error::clone);
                 }
-                Step::Wait => {
-                    reads.clear();
-                    continue;
+                Step::Done(found) => {
+                    // Others may wait for what is in flight, and `take` for them.
+                    let value = found?.value().map(<[u8]>::to_vec);
+                    drop(pin);
+                    fetches.finish();
+                    return Ok(take(value.as_deref()));
                 }
+                Step::Ask(more) => reads = more,
+                Step::Wait => reads.clear(),
                 Step::Touch => unreachable!("a get alone takes no turns with others"),
-            };
-            drop(pin);
-            fetches.finish();
-            return done;
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //! `timers`: what is woken at a time.
 //!
 //! 1. What was taken is read, also once the store is told to stop: nobody waits for ever.
-//! 2. What somebody waits for goes first.
+//! 2. What somebody waits for goes first, but for a part.
 
 pub(super) mod admission;
 mod timers;
@@ -29,8 +29,10 @@ use timers::Timers;
 const AHEAD_MAX: usize = 32;
 /// Of the cache, what reads of futures may fill at once.
 const FLIGHTS_PART: u64 = 4;
-/// What nobody waits for begins only while fewer reads than these are in flight.
+/// What nobody waits for yet begins while fewer reads than these are in flight,
 const AHEAD_FLIGHTS_MAX: usize = 8;
+/// and after so many others in any case: somebody may have come to wait for it.
+const ASKED_AT_ONCE: usize = 32;
 
 /// What is to be read.
 #[derive(Default)]
@@ -130,6 +132,8 @@ pub(super) struct ReadsWork {
     /// Asked for, and not sent for want of room.
     backlog: VecDeque<Request>,
     in_flight: usize,
+    /// Sent since what nobody waits for was.
+    asked_count: usize,
     completed: Vec<Completed>,
 }
 
@@ -139,19 +143,26 @@ impl ReadsWork {
         let reads = &store.work.reads;
         let asked = std::mem::take(&mut reads.queue.lock().asked);
         requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
-        let next = |backlog: &mut VecDeque<Request>, in_flight| match backlog.pop_front() {
-            None if in_flight < AHEAD_FLIGHTS_MAX => reads.queue.lock().ahead.pop_front(),
-            asked => asked,
-        };
-        loop {
+        while self.reader.as_ref().is_none_or(|reader| reader.room() > 0) {
+            let Some(request) = self.next(reads) else { break };
             let storage = &store.env.storage;
-            let has_room = self.reader.as_ref().is_none_or(|reader| reader.room() > 0);
-            let Some(request) = has_room.then(|| next(&mut self.backlog, self.in_flight)).flatten() else {
-                return self.in_flight > 0;
-            };
             self.reader.get_or_insert_with(|| Arc::clone(storage).reader()).push(request);
             self.in_flight += 1;
         }
+        self.in_flight > 0
+    }
+
+    fn next(&mut self, reads: &Reads) -> Option<Request> {
+        let is_due = self.asked_count >= ASKED_AT_ONCE;
+        if is_due || (self.backlog.is_empty() && self.in_flight < AHEAD_FLIGHTS_MAX) {
+            self.asked_count = 0;
+            let ahead = reads.queue.lock().ahead.pop_front();
+            if ahead.is_some() {
+                return ahead;
+            }
+        }
+        self.asked_count += 1;
+        self.backlog.pop_front()
     }
 
     /// Takes what has ended, waiting for it if nothing is pushed meanwhile.

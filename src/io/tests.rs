@@ -250,9 +250,7 @@ fn threads_share_a_storage() {
 /// Every storage by every way of having reads in flight, with TABLE in it.
 fn readable(bytes: &[u8]) -> Vec<(Arc<dyn Storage>, Option<tempfile::TempDir>)> {
     let mut storages: Vec<(Arc<dyn Storage>, Option<tempfile::TempDir>)> = Vec::new();
-    for read_with in
-        [ReadWith::Auto, ReadWith::Ring, ReadWith::RingPoll, ReadWith::Plain, ReadWith::Pool]
-    {
+    for read_with in [ReadWith::Auto, ReadWith::Ring, ReadWith::RingPoll, ReadWith::Plain, ReadWith::Pool] {
         for direct_io in [DirectIo::Off, DirectIo::WhereSupported] {
             let parent = tempfile::tempdir().unwrap();
             let storage =

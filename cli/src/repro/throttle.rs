@@ -48,7 +48,7 @@ fn whole_device(device: u64) -> String {
 impl Drop for Throttle {
     fn drop(&mut self) {
         // Back to where all processes are; a group that is not empty cannot be removed, and says nothing.
-        let _ = fs::write(Path::new(ROOT).join("cgroup.procs"), std::process::id().to_string());
-        let _ = fs::remove_dir(&self.group);
+        drop(fs::write(Path::new(ROOT).join("cgroup.procs"), std::process::id().to_string()));
+        drop(fs::remove_dir(&self.group));
     }
 }

@@ -184,6 +184,9 @@ async fn in_flight(held: &Held, mut dice: Dice, until: Instant, depth: usize) ->
     Ok(count)
 }
 
+/// How so many threads read.
+type WayOf = fn(usize) -> Way;
+
 /// Figure 18: threads that wait beside threads with many gets in flight, and beside as many gets in flight.
 pub(super) fn threads(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
@@ -191,7 +194,7 @@ pub(super) fn threads(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     job.steps(3 * THREADS.len() + 1);
     job.step("loading".to_string());
     let held = Held::load(job, 1000)?;
-    let ways: [(&'static str, fn(usize) -> Way); 3] = [
+    let ways: [(&'static str, WayOf); 3] = [
         ("waiting", |_| Way::Waiting),
         ("32 in flight each", |_| Way::InFlight(DEPTH)),
         ("128 in flight in all", |threads| Way::InFlight(ALL / threads)),
@@ -309,7 +312,8 @@ fn scanned(job: &Job, held: &Held) -> Result<f64, Failure> {
 
 fn size_figures(points: &[SizePoint]) -> Vec<Figure> {
     let gains: Vec<f64> = points.iter().map(|point| point.flying.gets / point.waiting.gets).collect();
-    let (least, most) = (gains.iter().copied().fold(f64::MAX, f64::min), gains.iter().copied().fold(0.0, f64::max));
+    let (least, most) =
+        (gains.iter().copied().fold(f64::MAX, f64::min), gains.iter().copied().fold(0.0, f64::max));
     let is_cached = points.iter().any(|point| point.is_cached);
     let verdict = |agrees| if is_cached { Verdict::Untestable } else { Verdict::of(agrees) };
     let row = |point: &SizePoint| {
@@ -322,7 +326,8 @@ fn size_figures(points: &[SizePoint]) -> Vec<Figure> {
         points: points.iter().map(|point| (point.size as f64, rate(point))).collect(),
     };
     let title = "Random gets and scans by value size".to_string();
-    let header = ["value", "one that waits", "128 in flight", "times", "scan, MB/s"].map(str::to_string).to_vec();
+    let header =
+        ["value", "one that waits", "128 in flight", "times", "scan, MB/s"].map(str::to_string).to_vec();
     let chart = Chart {
         title: title.clone(),
         x: Axis::logarithmic("bytes of a value"),
@@ -335,10 +340,12 @@ fn size_figures(points: &[SizePoint]) -> Vec<Figure> {
     let scans: Vec<f64> = points.iter().map(|point| point.scanned).collect();
     let claims = vec![
         Claim {
-            paper: "random reads 7 to 12 times RocksDB's with few threads, whatever the value's size".to_string(),
+            paper: "random reads 7 to 12 times RocksDB's with few threads, whatever the value's size"
+                .to_string(),
             ours: format!("one thread: {least:.1} to {most:.1} times one that waits"),
             verdict: verdict(least >= 3.0),
-            reason: "the gain is bounded by what the device does at once over what it does one by one".to_string(),
+            reason: "the gain is bounded by what the device does at once over what it does one by one"
+                .to_string(),
         },
         Claim {
             paper: "sequential reads gain more with larger values".to_string(),
@@ -363,7 +370,11 @@ fn steps(job: &Job, held: &Held) -> Result<Figure, Failure> {
             let (_, trace) = held.items.trace(key(*number))?;
             means.resize(trace.steps.len(), 0.0);
             names = trace.steps.iter().map(|step| step.name).collect();
-            trace.steps.iter().zip(&mut *means).for_each(|(step, mean)| *mean += step.ns as f64 / GETS as f64);
+            trace
+                .steps
+                .iter()
+                .zip(&mut *means)
+                .for_each(|(step, mean)| *mean += step.ns as f64 / GETS as f64);
         }
     }
     let [cold, warm] = &means;
@@ -432,14 +443,15 @@ fn devices(job: &mut Job, held: &Held) -> Result<Figure, Failure> {
         gains.push(gain);
         rows.push(vec![name.to_string(), waiting.cell(), flying.cell(), format!("{gain:.1}")]);
     }
-    let (least, most) = (gains.iter().copied().fold(f64::MAX, f64::min), gains.iter().copied().fold(0.0, f64::max));
+    let (least, most) =
+        (gains.iter().copied().fold(f64::MAX, f64::min), gains.iter().copied().fold(0.0, f64::max));
     let is_testable = refusal.is_none() && !held.is_cached;
     let claims = vec![Claim {
         paper: "random reads gain 3 to 6 times on a hard disk, a SATA SSD and an NVMe SSD".to_string(),
         ours: format!("{least:.1} to {most:.1} times one that waits"),
         verdict: if is_testable { Verdict::of(least >= 3.0) } else { Verdict::Untestable },
         reason: refusal.unwrap_or_else(|| {
-            "a limit on reads a second has no seeks that a queue would shorten: a disk's own gain is not in it".to_string()
+            "a limit has no seeks that a queue would shorten, which is a disk's gain".to_string()
         }),
     }];
     let title = "Devices, emulated by a limit on reads a second".to_string();

@@ -21,6 +21,7 @@ use crate::read::breadth::{Breadth, Reading};
 use crate::table;
 
 use super::super::Store;
+use super::super::reads::admission::Permit;
 
 /// Most bytes of one request.
 pub(in crate::engine) const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -54,12 +55,18 @@ pub(in crate::engine) struct Claimed {
     who: Option<usize>,
     address: BlockAddress,
     slot: Slot,
+    /// Of a future's read, until it has ended.
+    _permit: Option<Permit>,
 }
 
 impl Claimed {
     /// For whom the slot alone answers.
     pub(in crate::engine) fn new(address: &BlockAddress, slot: Slot) -> Claimed {
-        Claimed { who: None, address: *address, slot }
+        Claimed { who: None, address: *address, slot, _permit: None }
+    }
+
+    pub(in crate::engine) fn admitted(address: &BlockAddress, slot: Slot, permit: Permit) -> Claimed {
+        Claimed { _permit: Some(permit), ..Claimed::new(address, slot) }
     }
 }
 
@@ -91,7 +98,9 @@ impl<'s> Fetches<'s> {
         match self.store.cache.claim(address) {
             Claim::Ready(block) => answered.push((who, Ok(block))),
             Claim::Wait(waiter) => self.waiting.push((who, waiter)),
-            Claim::Read(slot) => self.claimed.push(Claimed { who: Some(who), address: *address, slot }),
+            Claim::Read(slot) => {
+                self.claimed.push(Claimed { who: Some(who), ..Claimed::new(address, slot) });
+            }
         }
     }
 
@@ -105,7 +114,8 @@ impl<'s> Fetches<'s> {
         }
     }
 
-    /// Whether nothing that was asked for is still to come.
+    /// Whether nothing that was asked for is still to come. While it is not, nothing that is not the store's
+    /// is run: it might wait for somebody who waits for these reads.
     pub(super) fn is_idle(&self) -> bool {
         self.claimed.is_empty() && self.backlog.is_empty() && self.in_flight == 0 && self.waiting.is_empty()
     }

@@ -6,7 +6,8 @@
 //!
 //! 1. Between polls an operation holds a count on its view, its machine and its waiters; no pin, no block, no
 //!    memory that the kernel writes. Dropping it leaves its reads to whoever does them.
-//! 2. A read counts as in flight from its permit until its answer was taken, for who began it.
+//! 2. A read counts as in flight from its permit until it has ended, whoever waits for it; one that is joined
+//!    is its beginner's.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -25,7 +26,7 @@ use crate::read::trace::NoTrace;
 use super::super::Store;
 use super::super::catalog::Keyspace;
 use super::super::reads::Timer;
-use super::super::reads::admission::{Permit, Place};
+use super::super::reads::admission::Place;
 use super::super::snapshot::Point;
 use super::fetch::{Answered, Claimed};
 use super::local;
@@ -62,13 +63,21 @@ struct Sent {
     waiter: Waiter,
     /// The session of `local` whose ring reads it; 0 if none does.
     session: u64,
-    /// Of a read of its own; others' are theirs.
-    _permit: Option<Permit>,
 }
 
 impl Asks {
     pub(crate) fn new(patience: Patience) -> Asks {
         Asks { patience, ..Asks::default() }
+    }
+
+    /// Its operation is done, and what it asks for next is another's.
+    fn end(&mut self) {
+        *self = Asks::new(self.patience);
+    }
+
+    /// Gives its place in line up, if it has one, until it is polled again.
+    pub(crate) fn step_aside(&mut self) {
+        self.place = None;
     }
 
     fn ask(&mut self, who: usize, block: BlockAddress) {
@@ -110,40 +119,50 @@ impl Asks {
             return Ok(());
         }
         let session = local::session(store);
-        let claim = |address: &BlockAddress| match session {
-            0 => store.cache.claim(address),
-            _ => store.cache.claim_apart(address),
-        };
         let mut claimed = Vec::new();
         while let Some((who, address)) = self.unsent.front().copied() {
-            let wants = (u64::from(address.bytes), self.has_begun);
-            let Poll::Ready(permit) = store.work.reads.admission.poll(&mut self.place, wants, waker) else {
-                break;
+            // What is here, or read by somebody, needs no turn.
+            let joined = match self.place {
+                None => local::join(store, &address),
+                Some(_) => None,
+            };
+            let claim = match joined {
+                Some(claim) => claim,
+                None => {
+                    let wants = (u64::from(address.bytes), self.has_begun);
+                    let admission = &store.work.reads.admission;
+                    let Poll::Ready(permit) = admission.poll(&mut self.place, wants, waker) else { break };
+                    self.has_begun = true;
+                    let claim = local::claim(store, &address);
+                    if let Claim::Read(slot) = claim {
+                        let waiter = slot.waiter();
+                        local::note(store, &address, &waiter);
+                        claimed.push(Claimed::admitted(&address, slot, permit));
+                        self.sent.push(Sent { who, address, waiter, session });
+                        self.unsent.pop_front();
+                        continue;
+                    }
+                    claim
+                }
             };
             self.unsent.pop_front();
-            self.has_begun = true;
-            let (waiter, permit) = match claim(&address) {
-                Claim::Ready(block) => {
-                    self.ready.push((who, Ok(block)));
-                    continue;
-                }
-                Claim::Wait(waiter) => (waiter, None),
-                Claim::Read(slot) => {
-                    let waiter = slot.waiter();
-                    claimed.push(Claimed::new(&address, slot));
-                    (waiter, Some(permit))
-                }
-            };
-            let session = if permit.is_some() { session } else { 0 };
-            self.sent.push(Sent { who, address, waiter, session, _permit: permit });
+            match claim {
+                Claim::Ready(block) => self.ready.push((who, Ok(block))),
+                // It may be of this session: who goes on elsewhere looks for himself.
+                Claim::Wait(waiter) => self.sent.push(Sent { who, address, waiter, session }),
+                Claim::Read(_) => unreachable!("it was sent above"),
+            }
         }
-        for address in self.ahead.drain(..).filter(|address| !store.cache.holds(address)) {
-            if let Claim::Read(slot) = claim(&address) {
+        for address in self.ahead.drain(..) {
+            if local::join(store, &address).is_none()
+                && let Claim::Read(slot) = local::claim(store, &address)
+            {
+                local::note(store, &address, &slot.waiter());
                 claimed.push(Claimed::new(&address, slot));
             }
         }
         store.read_elsewhere(claimed);
-        if self.patience.is_refused && self.place.take().is_some() {
+        if self.patience.is_refused && !self.has_begun && self.place.take().is_some() {
             return Err(Error::WouldBlock);
         }
         Ok(())
@@ -346,14 +365,12 @@ impl Store {
                 Step::Wait | Step::Touch => {}
                 Step::Done(moved) => {
                     self.read_apart(&scan.take_apart());
+                    asks.end();
                     return Poll::Ready(moved);
                 }
             }
-            let apart = scan.take_apart();
-            if !self.work.reads.has_room_ahead() {
-                asks.ahead.extend(&apart);
-            }
-            self.read_apart(&apart);
+            // What the worker has no room for is read when it is needed.
+            self.read_apart(&scan.take_apart());
         }
     }
 }

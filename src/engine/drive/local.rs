@@ -9,15 +9,21 @@
 //! 2. A wait ends when the future is woken, from any thread, or a read has ended.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::base::id::FileName;
+use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering, ProcessU64};
+use crate::cache::{Claim, Waiter};
 use crate::io::reader::{Completed, Reader, Request};
 
 use super::super::Store;
 use super::fetch::{Claimed, REQUEST_BYTES_MAX, requests};
+
+/// Of a session, before those that have ended are dropped: they keep their blocks from being evicted.
+const FLIGHTS_KEPT_MAX: usize = 32;
 
 /// What the polls of a `block_on` have asked for.
 struct Session {
@@ -26,6 +32,8 @@ struct Session {
     /// Whose ring it has.
     store: Option<Arc<Store>>,
     claimed: Vec<Claimed>,
+    /// Reads of this session, by file and offset; some may have ended.
+    flights: BTreeMap<(FileName, u64), Waiter>,
 }
 
 thread_local! {
@@ -56,6 +64,40 @@ pub(super) fn session(store: &Arc<Store>) -> u64 {
         _ => 0,
     };
     SESSION.try_with(|session| id(&session.borrow())).unwrap_or(0)
+}
+
+/// The block, or a share in a read of it that this thread may wait for, if there is either.
+pub(super) fn join(store: &Arc<Store>, address: &BlockAddress) -> Option<Claim> {
+    let own = (session(store) != 0).then(|| {
+        SESSION.with_borrow(|session| {
+            let session = session.as_ref()?;
+            session.flights.get(&(address.file, address.offset)).map(Waiter::share)
+        })
+    });
+    // One that has ended may have been evicted since, or have failed.
+    match own.flatten().filter(|waiter| !waiter.has_ended()) {
+        Some(waiter) => Some(Claim::Wait(waiter)),
+        None => store.cache.join(address),
+    }
+}
+
+/// As `join`, or the right to read it: apart under a session.
+pub(super) fn claim(store: &Arc<Store>, address: &BlockAddress) -> Claim {
+    match session(store) {
+        0 => store.cache.claim(address),
+        _ => join(store, address).unwrap_or_else(|| Claim::Read(store.cache.slot_apart(address))),
+    }
+}
+
+/// Lets others of the session of this store, if there is one, share a read of theirs.
+pub(super) fn note(store: &Arc<Store>, address: &BlockAddress, waiter: &Waiter) {
+    if session(store) != 0 {
+        SESSION.with_borrow_mut(|session| {
+            if let Some(session) = session {
+                session.flights.insert((address.file, address.offset), waiter.share());
+            }
+        });
+    }
 }
 
 /// Takes blocks to read; gives them back if there is no session for their store.
@@ -107,7 +149,11 @@ struct Driver {
 }
 
 /// Polls a future until it is ready; the thread sleeps while it is not.
+///
+/// # Panics
+/// In a callback of a get: what it would wait for may be read by its own thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    assert!(!IS_OUTSIDE.get(), "a callback of a get must not wait");
     let mut driver = Driver::enter();
     let mut future = pin!(future);
     let waker = Waker::from(Arc::clone(&driver.bell));
@@ -124,7 +170,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 impl Driver {
     fn enter() -> Driver {
         let id = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
-        let own = Session { id, store: None, claimed: Vec::new() };
+        let own = Session { id, store: None, claimed: Vec::new(), flights: BTreeMap::new() };
         Driver {
             outer: SESSION.replace(Some(own)),
             bell: Arc::default(),
@@ -159,6 +205,9 @@ impl Driver {
     fn take_asked(&mut self) {
         let (store, asked) = SESSION.with_borrow_mut(|session| {
             let session = session.as_mut().expect("its own, until the drop");
+            if session.flights.len() > FLIGHTS_KEPT_MAX {
+                session.flights.retain(|_, waiter| !waiter.has_ended());
+            }
             (session.store.clone(), std::mem::take(&mut session.claimed))
         });
         self.store = store;

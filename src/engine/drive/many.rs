@@ -110,6 +110,8 @@ impl Store {
     ) {
         let mut fetches = Fetches::new(self);
         let mut answered: Vec<Answered> = Vec::new();
+        // Handed out when nothing is in flight any more: others may wait for that, and `take` for them.
+        let mut kept = Kept::default();
         while !batch.is_over() {
             for (number, block) in batch.asked() {
                 fetches.ask(number, &block, &mut answered);
@@ -119,8 +121,10 @@ impl Store {
                 fetches.wait(&mut answered);
             }
             answered.drain(..).for_each(|(number, result)| batch.answer(number, result));
-            self.run_rounds(batch, view, take);
+            self.run_rounds(batch, view, &mut |number, value| kept.keep(number, value));
         }
+        drop(fetches);
+        kept.give(take);
     }
 
     /// Starts a machine for each key, under one pin.
@@ -161,6 +165,26 @@ impl Store {
                 rounds.note(number, step, take);
             }
         }
+    }
+}
+
+/// Values of some keys, by their numbers.
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    values: Vec<(usize, Option<std::ops::Range<usize>>)>,
+}
+
+impl Kept {
+    fn keep(&mut self, number: usize, value: Option<&[u8]>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.values.push((number, value.map(|_| start..self.bytes.len())));
+    }
+
+    fn give(self, take: &mut impl FnMut(usize, Option<&[u8]>)) {
+        let Kept { bytes, values } = self;
+        values.into_iter().for_each(|(number, value)| take(number, value.map(|range| &bytes[range])));
     }
 }
 

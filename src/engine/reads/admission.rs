@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
 
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, Mutex, wake_all};
 
 /// See the module.
 #[derive(Default)]
@@ -95,16 +95,14 @@ impl Admission {
         (bytes, has_begun): (u64, bool),
         waker: &Waker,
     ) -> Poll<Permit> {
+        // Wakers are made and dropped outside the lock: what they wake may have a place of its own.
+        let mut waker = waker.clone();
         let mut state = self.state.lock();
         if let Some(own) = place.as_mut() {
             let number = own.number.expect("a place that was used is gone");
             if let Some(waiting) = state.line.get_mut(&number) {
-                if !waiting.waker.will_wake(waker) {
-                    let replaced = std::mem::replace(&mut waiting.waker, waker.clone());
-                    // What it wakes may have a place of its own, and end with it.
-                    drop(state);
-                    drop(replaced);
-                }
+                std::mem::swap(&mut waiting.waker, &mut waker);
+                drop(state);
                 return Poll::Pending;
             }
             drop(state);
@@ -120,7 +118,7 @@ impl Admission {
         }
         let number = (!has_begun, state.next);
         state.next += 1;
-        state.line.insert(number, Waiting { bytes, waker: waker.clone() });
+        state.line.insert(number, Waiting { bytes, waker });
         drop(state);
         *place = Some(Place { admission: Arc::clone(self), number: Some(number), bytes });
         Poll::Pending
@@ -138,7 +136,7 @@ impl Admission {
         state.admitted.bytes -= bytes;
         let wakers = state.admit_waiting();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 }
 
@@ -161,7 +159,7 @@ impl Drop for Place {
         let wakers = state.admit_waiting();
         drop(state);
         drop(waited);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 }
 

@@ -242,6 +242,22 @@ fn what_is_waited_for_goes_first() {
     world.store.close().expect("closes");
 }
 
+/// Under reads that never end, what nobody waits for has a turn too: somebody may have come to wait for it.
+#[test]
+fn what_is_ahead_has_its_turn() {
+    let (world, blocks) = apart();
+    let (ahead, asked) = blocks.split_at(12);
+    world.push_ahead(ahead);
+    let mut work = ReadsWork { asked_count: ASKED_AT_ONCE - 5, ..ReadsWork::default() };
+    world.push(&asked[..10]);
+    assert!(work.send(&world.store));
+    assert_eq!((work.in_flight, queued_count(&world.store)), (11, 11));
+    while work.send(&world.store) {
+        work.reap(&world.store);
+    }
+    world.store.close().expect("closes");
+}
+
 /// At the end all is read, whether it was queued, waited for room, was in flight or ahead: who waits for it
 /// is woken, once, and who waits for a time is too. What comes later is given back.
 #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, Mutex, wake_all};
 
 #[derive(Default)]
 pub(super) struct Timers {
@@ -31,10 +31,11 @@ pub(crate) struct Timer {
 impl Timers {
     /// A timer, and whether none is earlier.
     pub(super) fn add(self: &Arc<Timers>, ns: u64, waker: &Waker) -> (Timer, bool) {
+        let own = waker.clone();
         let mut state = self.state.lock();
         let key = (ns, state.next);
         state.next += 1;
-        state.wakers.insert(key, waker.clone());
+        state.wakers.insert(key, own);
         let is_first = state.wakers.first_key_value().is_some_and(|(first, _)| *first == key);
         let is_closed = state.is_closed;
         drop(state);
@@ -54,7 +55,7 @@ impl Timers {
         let due = std::mem::replace(&mut state.wakers, later);
         let next_ns = state.wakers.first_key_value().map(|(key, _)| key.0 - now_ns);
         drop(state);
-        due.into_values().for_each(Waker::wake);
+        wake_all(due.into_values());
         next_ns
     }
 
@@ -64,7 +65,7 @@ impl Timers {
         state.is_closed = true;
         let all = std::mem::take(&mut state.wakers);
         drop(state);
-        all.into_values().for_each(Waker::wake);
+        wake_all(all.into_values());
     }
 }
 

@@ -39,6 +39,8 @@ const ENTRIES: usize = 128;
 /// Of the queue: those and the bell, as a power of two.
 const SUBMISSIONS: u32 = 2 * ENTRIES as u32;
 
+/// The kernel's clock has no time that is much later.
+const WAIT_NS_MAX: u64 = 3_600_000_000_000;
 /// How long a wait may be that no bell ends.
 const DEAF_NS: u64 = 1_000_000;
 /// What the kernel calls the bell by.
@@ -118,8 +120,7 @@ impl Ring {
         // Kernels before 5.19 do not know the flag.
         let uring = match cooperative {
             Err(error)
-                if polls == Polls::Nobody
-                    && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
+                if polls == Polls::Nobody && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
             {
                 IoUring::new(SUBMISSIONS)?
             }
@@ -171,7 +172,7 @@ impl Ring {
         if !self.uring.params().is_feature_ext_arg() {
             return self.enter(wait_for);
         }
-        let time = types::Timespec::from(Duration::from_nanos(ns));
+        let time = types::Timespec::from(Duration::from_nanos(ns.min(WAIT_NS_MAX)));
         let bound = types::SubmitArgs::new().timespec(&time);
         match self.uring.submitter().submit_with_args(wait_for, &bound) {
             Ok(_) => Ok(()),
