@@ -74,6 +74,9 @@ impl<K> Keyspace<K> {
 
     /// As [`Keyspace::get_async`], but fails with `WouldBlock` where that would wait for its turn.
     ///
+    /// # Errors
+    /// `WouldBlock`, and as [`Keyspace::get_async`].
+    ///
     /// ```
     /// # fn main() -> trine::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
@@ -134,6 +137,9 @@ impl<K> Keyspace<K> {
     }
 
     /// Looks `key` up; what that comes to is put into `queue`, with `number`.
+    ///
+    /// # Errors
+    /// Put into the queue: as [`Keyspace::get_async`].
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -292,6 +298,9 @@ impl GetAsync {
     }
 
     /// Fails with `TimedOut` if it is not over after so long from now; what it was reading goes to the cache.
+    ///
+    /// # Errors
+    /// Of the future: `TimedOut`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
