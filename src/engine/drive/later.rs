@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::KeyHash;
-use crate::base::id::{Sequence, TreeId};
+use crate::base::id::Sequence;
 use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Claim, Waiter};
@@ -30,7 +30,7 @@ use super::super::reads::admission::Place;
 use super::super::snapshot::Point;
 use super::fetch::{Answered, Claimed};
 use super::local;
-use super::many::{Batch, Wanted};
+use super::many::{Batch, Sight};
 
 /// How an operation waits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -273,24 +273,9 @@ fn ask_number(ask: usize) -> u8 {
 
 /// Gets of many keys, asked for and not all answered.
 pub(crate) struct LaterMany {
-    batch: Batch<OwnedOp>,
+    batch: Batch<Box<[u8]>>,
     view: Arc<View>,
     asks: Asks,
-}
-
-/// An [`Op`] that has its key.
-struct OwnedOp {
-    tree: TreeId,
-    key: Box<[u8]>,
-    hash: KeyHash,
-    bound: Sequence,
-}
-
-impl Wanted for OwnedOp {
-    fn with_op<R>(&self, run: impl FnOnce(&Op<'_>) -> R) -> R {
-        let OwnedOp { tree, ref key, hash, bound } = *self;
-        run(&Op { tree, key, hash, bound, wants: Wants::Value, breadth: None })
-    }
 }
 
 impl Store {
@@ -303,9 +288,9 @@ impl Store {
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> LaterMany {
         let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
-        let tree = keyspace.tree;
-        let ops = keys.into_iter().map(|key| OwnedOp { tree, hash: self.secret.hash(&key), key, bound });
-        LaterMany { batch: self.start_batch(ops, &view, take), view, asks: Asks::new(patience) }
+        let sight = Sight { tree: keyspace.tree, bound };
+        let batch = self.start_batch(sight, keys.into_iter(), &view, take);
+        LaterMany { batch, view, asks: Asks::new(patience) }
     }
 
     /// Goes on with gets of many keys; `take` has each value with its key's number, in no order.

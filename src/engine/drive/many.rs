@@ -4,7 +4,8 @@
 //! of them; before anything is read from the device it ends, and the view is held by a count.
 
 use crate::base::error::{Error, Result};
-use crate::base::id::Sequence;
+use crate::base::hash::KeyHash;
+use crate::base::id::{Sequence, TreeId};
 use crate::base::step::{Answer, BlockAddress, Reads, Step};
 use crate::cache::BlockRef;
 use crate::levels::view::View;
@@ -21,25 +22,48 @@ const BATCH_COUNT: usize = 64;
 
 /// What a machine looks up.
 pub(super) trait Wanted {
-    fn with_op<R>(&self, run: impl FnOnce(&Op<'_>) -> R) -> R;
+    fn key(&self) -> &[u8];
 }
 
-impl Wanted for Op<'_> {
+impl Wanted for &[u8] {
     #[inline(always)]
-    fn with_op<R>(&self, run: impl FnOnce(&Op<'_>) -> R) -> R {
-        run(self)
+    fn key(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Wanted for Box<[u8]> {
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self
+    }
+}
+
+/// Where and as of when keys are looked up.
+#[derive(Clone, Copy)]
+pub(super) struct Sight {
+    pub(super) tree: TreeId,
+    pub(super) bound: Sequence,
+}
+
+impl Sight {
+    #[inline(always)]
+    fn op(self, key: &[u8], hash: KeyHash) -> Op<'_> {
+        Op { tree: self.tree, key, hash, bound: self.bound, wants: Wants::Value, breadth: None }
     }
 }
 
 /// A key's machine, and what it may go on with.
 struct Machine<W> {
     wanted: W,
+    hash: KeyHash,
     get: Get,
     answer: Option<Answer<BlockRef, Error>>,
 }
 
 /// The machines of some keys.
 pub(super) struct Batch<W> {
+    sight: Sight,
     machines: Vec<Machine<W>>,
     rounds: Rounds,
 }
@@ -86,13 +110,8 @@ impl Store {
         (view, bound): (&View, Sequence),
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let ops = keys.iter().map(|key| {
-            let key = key.as_ref();
-            let (hash, wants) = (self.secret.hash(key), Wants::Value);
-            // One run after another: the device has the other keys' blocks to read meanwhile.
-            Op { tree: keyspace.tree, key, hash, bound, wants, breadth: None }
-        });
-        let mut batch = self.start_batch(ops, view, take);
+        let sight = Sight { tree: keyspace.tree, bound };
+        let mut batch = self.start_batch(sight, keys.iter().map(AsRef::as_ref), view, take);
         self.run_rounds(&mut batch, view, take);
         if !batch.is_over() {
             self.read_and_go_on(&mut batch, view, take);
@@ -130,6 +149,7 @@ impl Store {
     /// Starts a machine for each key, under one pin.
     pub(super) fn start_batch<W: Wanted>(
         &self,
+        sight: Sight,
         wanted: impl ExactSizeIterator<Item = W>,
         view: &View,
         take: &mut impl FnMut(usize, Option<&[u8]>),
@@ -139,17 +159,19 @@ impl Store {
         let mut rounds = Rounds { left: count, ready: Vec::with_capacity(count), ..Rounds::default() };
         let pin = self.epoch.pin();
         for (number, wanted) in wanted.enumerate() {
-            let (get, step) = wanted.with_op(|op| Get::start(op, view, &self.cache, &pin, &mut TakeTurns));
-            machines.push(Machine { wanted, get, answer: None });
+            let hash = self.secret.hash(wanted.key());
+            let op = sight.op(wanted.key(), hash);
+            let (get, step) = Get::start(&op, view, &self.cache, &pin, &mut TakeTurns);
+            machines.push(Machine { wanted, hash, get, answer: None });
             rounds.note(number, step, take);
         }
-        Batch { machines, rounds }
+        Batch { sight, machines, rounds }
     }
 
     /// Lets machines take turns until each is done or waits for a block.
     pub(super) fn run_rounds<W: Wanted>(
         &self,
-        Batch { machines, rounds }: &mut Batch<W>,
+        Batch { sight, machines, rounds }: &mut Batch<W>,
         view: &View,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
@@ -158,10 +180,9 @@ impl Store {
             let pin = self.epoch.pin();
             std::mem::swap(&mut ready, &mut rounds.ready);
             for number in ready.drain(..) {
-                let Machine { wanted, get, answer } = &mut machines[number];
-                let answer = answer.take();
-                let step =
-                    wanted.with_op(|op| get.resume(op, view, &self.cache, &pin, &mut TakeTurns, answer));
+                let Machine { wanted, hash, get, answer } = &mut machines[number];
+                let (op, answer) = (sight.op(wanted.key(), *hash), answer.take());
+                let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
                 rounds.note(number, step, take);
             }
         }
