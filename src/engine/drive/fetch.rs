@@ -56,17 +56,17 @@ pub(in crate::engine) struct Claimed {
     address: BlockAddress,
     slot: Slot,
     /// Of a future's read, until it has ended.
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
 }
 
 impl Claimed {
     /// For whom the slot alone answers.
     pub(in crate::engine) fn new(address: &BlockAddress, slot: Slot) -> Claimed {
-        Claimed { who: None, address: *address, slot, _permit: None }
+        Claimed { who: None, address: *address, slot, permit: None }
     }
 
     pub(in crate::engine) fn admitted(address: &BlockAddress, slot: Slot, permit: Permit) -> Claimed {
-        Claimed { _permit: Some(permit), ..Claimed::new(address, slot) }
+        Claimed { permit: Some(permit), ..Claimed::new(address, slot) }
     }
 }
 
@@ -253,6 +253,8 @@ impl Store {
                 None if is_whole => Ok(block.address.bytes as usize),
                 None => self.env.storage.read(block.address.file, block.address.offset, block.slot.buffer()),
             };
+            // It is in flight no more when somebody hears of it.
+            drop(block.permit.take());
             let ended = end_slot(block.slot, read);
             if let Some(who) = block.who {
                 answer(who, ended);
