@@ -3,9 +3,9 @@
 //!
 //! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM]`, in a
 //! directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH
-//! keys), `block_on` (futures under `trine::block_on`), `tokio` (the same under tokio's single-threaded
-//! runtime), `queue` (a completion queue). DEPTH: gets in flight. WARM other gets come first, unmeasured.
-//! Each value is checked.
+//! keys), `await` (one future after another under `trine::block_on`), `block_on` (DEPTH futures at once under
+//! it), `tokio` (the same under tokio's single-threaded runtime), `queue` (a completion queue). WARM other
+//! gets come first, unmeasured. Each value is checked.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,7 +23,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, how, items, memory_mib, operations, depth, rest @ ..] = arguments.as_slice() else {
         eprintln!(
-            "usage: measure_async DIR blocking|multi|block_on|tokio|queue ITEMS MEMORY_MIB \
+            "usage: measure_async DIR blocking|multi|await|block_on|tokio|queue ITEMS MEMORY_MIB \
              OPERATIONS DEPTH [WARM]"
         );
         std::process::exit(2);
@@ -42,6 +42,7 @@ fn main() {
     match how.as_str() {
         "blocking" => run.blocking(),
         "multi" => run.multi(depth),
+        "await" => trine::block_on(run.awaited()),
         "block_on" => trine::block_on(run.gets(depth)),
         "tokio" => tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run.gets(depth)),
         "queue" => run.queued(depth),
@@ -98,6 +99,15 @@ impl Run {
             for (number, found) in numbers.into_iter().zip(found) {
                 assert_eq!(found.as_deref(), Some(&value(number)[..]));
             }
+        }
+    }
+
+    async fn awaited(&mut self) {
+        while let Some(number) = self.next() {
+            let at = Instant::now();
+            let found = self.keyspace.get_async(key(number)).await.unwrap();
+            self.note(at);
+            assert_eq!(found.as_deref(), Some(&value(number)[..]));
         }
     }
 
