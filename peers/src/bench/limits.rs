@@ -1,5 +1,5 @@
 //! A limit of memory on a process, page cache included, where the system lets this program set one: root,
-//! where either version of control groups has the memory.
+//! where version 2 of control groups has the memory.
 
 use std::path::{Path, PathBuf};
 
@@ -17,34 +17,23 @@ impl Limited {
     }
 
     fn below(root: &Path, bytes: u64) -> Result<Limited, String> {
-        let (parent, limit) = place(root)?;
+        let given = std::fs::read_to_string(root.join("cgroup.subtree_control"))
+            .map_err(|_| format!("no cgroup of version 2 is mounted at {}", root.display()))?;
+        if !given.split_whitespace().any(|controller| controller == "memory") {
+            return Err(format!("{} does not hand on the control of memory", root.display()));
+        }
         let failed =
-            |error: std::io::Error| format!("no cgroup could be made in {}: {error}", parent.display());
-        let path = parent.join(format!("peers-{}", std::process::id()));
+            |error: std::io::Error| format!("no cgroup could be made in {}: {error}", root.display());
+        let path = root.join(format!("peers-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(failed)?;
         let limited = Limited { path };
-        std::fs::write(limited.path.join(limit), bytes.to_string()).map_err(failed)?;
+        std::fs::write(limited.path.join("memory.max"), bytes.to_string()).map_err(failed)?;
         Ok(limited)
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Where groups are made, and the file of their limit.
-fn place(root: &Path) -> Result<(PathBuf, &'static str), String> {
-    const FIRST: &str = "memory.limit_in_bytes";
-    let first = root.join("memory");
-    if first.join(FIRST).exists() {
-        return Ok((first, FIRST));
-    }
-    let given = std::fs::read_to_string(root.join("cgroup.subtree_control"))
-        .map_err(|_| format!("no cgroup of memory is mounted at {}", root.display()))?;
-    if !given.split_whitespace().any(|controller| controller == "memory") {
-        return Err(format!("{} does not hand on the control of memory", root.display()));
-    }
-    Ok((root.to_owned(), "memory.max"))
 }
 
 impl Drop for Limited {
@@ -68,7 +57,7 @@ mod tests {
     fn groups_are_made_where_they_can_be() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let why = || Limited::below(root.path(), 5).err().expect("it cannot be made");
-        assert!(why().contains("no cgroup of memory"));
+        assert!(why().contains("no cgroup of version 2"));
         let control = root.path().join("cgroup.subtree_control");
         std::fs::write(&control, "cpu io\n").expect("it is written");
         assert!(why().contains("does not hand on"));
@@ -77,13 +66,5 @@ mod tests {
         let limit = std::fs::read_to_string(limited.path().join("memory.max")).expect("it is there");
         assert_eq!(limit, "5");
         enter(limited.path()).expect("it is entered");
-        drop(limited);
-        let first = root.path().join("memory");
-        std::fs::create_dir(&first).expect("it is made");
-        std::fs::write(first.join("memory.limit_in_bytes"), "max").expect("it is written");
-        let limited = Limited::below(root.path(), 7).expect("it is made");
-        assert!(limited.path().starts_with(&first));
-        let limit = std::fs::read_to_string(limited.path().join("memory.limit_in_bytes"));
-        assert_eq!(limit.expect("it is there"), "7");
     }
 }
