@@ -13,10 +13,13 @@
     reason = "a program that measures, not the library"
 )]
 
+mod items;
+
 use std::time::Instant;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use hdrhistogram::Histogram;
+use items::{key, next, value};
 use trine::{Completions, Db, Keyspace, Ordered};
 
 fn main() {
@@ -150,37 +153,4 @@ fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
-}
-
-/// The 16-byte key of an item, as the example `measure` has it.
-fn key(number: u64) -> [u8; 16] {
-    let mut state = number;
-    let mut key = [0; 16];
-    for half in key.chunks_exact_mut(8) {
-        half.copy_from_slice(&mix(&mut state).to_be_bytes());
-    }
-    key
-}
-
-fn value(number: u64) -> [u8; 100] {
-    let mut state = number ^ 0x5555_5555;
-    let mut value = [0; 100];
-    for part in value.chunks_mut(8) {
-        let bytes = mix(&mut state).to_le_bytes();
-        part.copy_from_slice(&bytes[..part.len()]);
-    }
-    value
-}
-
-/// SplitMix64.
-fn mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-fn next(state: &mut u64) -> u64 {
-    mix(state) >> 8
 }

@@ -34,34 +34,26 @@ fn fill(items: &Keyspace<Ordered>) {
 
 /// A store of some hundred blocks on the simulated machine, of which nothing is cached.
 fn cold(world: &World, settings: &[(&str, u64)]) -> (Db, Keyspace<Ordered>) {
-    let open = || {
+    filled(|| {
         let builder = world.builder().memory_bytes(4 << 20);
-        let builder = settings.iter().fold(builder, |builder, (name, value)| builder.set(name, *value));
-        let db = builder.open().unwrap();
-        let items = db.ordered("items").open().unwrap();
-        (db, items)
-    };
-    let (db, items) = open();
-    fill(&items);
-    db.compact().unwrap();
-    drop(items);
-    db.close().unwrap();
-    open()
+        settings.iter().fold(builder, |builder, (name, value)| builder.set(name, *value)).open().unwrap()
+    })
 }
 
 /// As `cold`, on files, read through `io`.
 fn cold_on_files(scratch: &Scratch, io: &str) -> (Db, Keyspace<Ordered>) {
-    let open = || {
-        let db = small(&scratch.data()).set("io", io).open().unwrap();
-        let items = db.ordered("items").open().unwrap();
-        (db, items)
-    };
-    let (db, items) = open();
-    fill(&items);
+    filled(|| small(&scratch.data()).set("io", io).open().unwrap())
+}
+
+/// A store that was filled, and opened again since.
+fn filled(open: impl Fn() -> Db) -> (Db, Keyspace<Ordered>) {
+    let db = open();
+    fill(&db.ordered("items").open().unwrap());
     db.compact().unwrap();
-    drop(items);
     db.close().unwrap();
-    open()
+    let db = open();
+    let items = db.ordered("items").open().unwrap();
+    (db, items)
 }
 
 /// Counts how often it is woken.

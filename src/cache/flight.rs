@@ -104,12 +104,10 @@ impl FlightTable {
 pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
     let key = Key::of(address);
     let mut shard = shared.flights.shard(key).lock();
-    if let Some(flight) = shard.get(&key) {
-        return Claim::Wait(Waiter::new(flight));
-    }
-    if let Some(counted) = shared.pool.lock().find(key) {
-        counted.mark(visits(address.kind));
-        return Claim::Ready(BlockRef::from_frame(counted));
+    match at_hand(shared, &shard, address) {
+        Some(Ok(block)) => return Claim::Ready(block),
+        Some(Err(waiter)) => return Claim::Wait(waiter),
+        None => {}
     }
     let flight = Arc::new(Flight::default());
     shard.insert(key, Arc::clone(&flight));
@@ -118,16 +116,24 @@ pub(crate) fn claim(shared: &Arc<Shared>, address: &BlockAddress) -> Claim {
 }
 
 /// The block, or a share in its read, if there is either.
-pub(crate) fn join(shared: &Shared, address: &BlockAddress) -> Option<Claim> {
+pub(crate) fn join(shared: &Shared, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
+    let shard = shared.flights.shard(Key::of(address)).lock();
+    at_hand(shared, &shard, address)
+}
+
+/// As `join`, under the table's lock: a block leaves the table when it is in the cache.
+fn at_hand(
+    shared: &Shared,
+    shard: &BTreeMap<Key, Arc<Flight>>,
+    address: &BlockAddress,
+) -> Option<Result<BlockRef, Waiter>> {
     let key = Key::of(address);
-    let shard = shared.flights.shard(key).lock();
     if let Some(flight) = shard.get(&key) {
-        return Some(Claim::Wait(Waiter::new(flight)));
+        return Some(Err(Waiter::new(flight)));
     }
-    // Under the lock: a block leaves the table when it is in the cache.
     let counted = shared.pool.lock().find(key)?;
     counted.mark(visits(address.kind));
-    Some(Claim::Ready(BlockRef::from_frame(counted)))
+    Some(Ok(BlockRef::from_frame(counted)))
 }
 
 /// A read in no table: whoever else claims the block does not wait for it.

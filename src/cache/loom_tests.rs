@@ -14,6 +14,11 @@ fn key(offset: u64) -> Key {
     Key { file: 1, offset: offset << 12, bytes: BYTES as u32 }
 }
 
+fn address() -> BlockAddress {
+    let file = FileName::new(FileKind::Table, 1);
+    BlockAddress { file, file_uid: 7, offset: 4096, bytes: BYTES as u32, kind: BlockKind::Data }
+}
+
 fn frames() -> Arc<Frames> {
     let plan = Plan::new(64 << 10);
     Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)))
@@ -151,13 +156,7 @@ fn loom_a_block_is_read_once() {
         explore(move || {
             let epoch = Epoch::new();
             let cache = Cache::new(64 << 10, epoch.clone(), Region::heap);
-            let address = BlockAddress {
-                file: FileName::new(FileKind::Table, 1),
-                file_uid: 7,
-                offset: 4096,
-                bytes: BYTES as u32,
-                kind: BlockKind::Data,
-            };
+            let address = address();
             let want = move |cache: &Cache| match cache.claim(&address) {
                 Claim::Ready(block) => assert_right(&block, 1),
                 Claim::Read(slot) if gives_up => drop(slot),
@@ -199,13 +198,7 @@ fn loom_waiters_are_woken() {
     for fails in [false, true] {
         explore(move || {
             let cache = Cache::new(64 << 10, Epoch::new(), Region::heap);
-            let address = BlockAddress {
-                file: FileName::new(FileKind::Table, 1),
-                file_uid: 7,
-                offset: 4096,
-                bytes: BYTES as u32,
-                kind: BlockKind::Data,
-            };
+            let address = address();
             let slot = cache.slot_apart(&address);
             let (mut gives_up, mut waits) = (slot.waiter(), slot.waiter());
             assert!(gives_up.poll(Waker::noop()).is_none());

@@ -190,7 +190,7 @@ impl Cache {
     }
 
     /// The block, or a share in someone's read, if there is either.
-    pub(crate) fn join(&self, address: &BlockAddress) -> Option<Claim> {
+    pub(crate) fn join(&self, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
         flight::join(&self.shared, address)
     }
 

@@ -1,8 +1,7 @@
-//! Reads that do not wait on their caller's thread: futures, callbacks and completions.
+//! Reads that do not wait on their caller's thread: futures and callbacks. `completions` has queues of them.
 //!
 //! They hold the store open. Nothing here knows an executor: a future is woken by whoever has read its block.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::ops::RangeBounds;
 use std::pin::Pin;
@@ -11,7 +10,7 @@ use std::time::Duration;
 
 use crate::base::error::{Error, Result};
 use crate::base::step::Direction;
-use crate::base::sync::{Arc, Event, Mutex};
+use crate::base::sync::Arc;
 use crate::engine::catalog;
 use crate::engine::drive::later::{Asks, LaterGet, LaterKey, LaterMany, Patience};
 use crate::engine::drive::local;
@@ -19,6 +18,7 @@ use crate::engine::snapshot::Point;
 use crate::engine::{Wants, callback};
 use crate::read::scan::{self, Scan};
 
+use super::completions::Completions;
 use super::range::{self, live_at};
 use super::{Handle, Keyspace, KeyspaceAt, Ordered, Value};
 
@@ -286,6 +286,10 @@ pub struct GetAsync {
 }
 
 impl GetAsync {
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.place.handle
+    }
+
     pub(crate) fn new<K>(keyspace: &Keyspace<K>, point: Option<&Arc<Point>>, key: &[u8]) -> GetAsync {
         let (handle, keyspace) = keyspace.parts();
         let place = Place { handle, keyspace, point: point.map(Arc::clone) };
@@ -625,137 +629,5 @@ impl Future for NextAsync<'_> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let NextAsync { range, direction } = self.get_mut();
         range.poll_step(*direction, context)
-    }
-}
-
-/// Answers of gets that were asked for with a number, in the order in which they come: for callers that have
-/// an event loop of their own and no futures.
-///
-/// Clones are of one queue; threads may share it.
-///
-/// ```
-/// # fn main() -> trine::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let db = trine::Db::open(dir.path().join("data"))?;
-/// # let users = db.ordered("users").open()?;
-/// users.put(b"ann", b"1")?;
-/// let queue = trine::Completions::default();
-/// users.get_queued(b"ann", 7, &queue);
-/// users.get_queued(b"bob", 8, &queue);
-/// let mut answers = Vec::new();
-/// while queue.wait(&mut answers) {}
-/// answers.sort_by_key(|answer| answer.number);
-/// assert_eq!(answers[0].result.as_ref().unwrap().as_deref(), Some(&b"1"[..]));
-/// assert_eq!((answers[1].number, answers[1].result.as_ref().unwrap()), (8, &None));
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Default)]
-pub struct Completions {
-    shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
-    moved: Event,
-}
-
-#[derive(Default)]
-struct Queue {
-    answers: VecDeque<Completion>,
-    /// Asked for and not answered.
-    pending: u64,
-    /// Whose reads are pending, each as often: who waits lets its threads go on.
-    handles: Vec<Arc<Handle>>,
-}
-
-/// What one get came to.
-///
-/// ```
-/// # fn main() -> trine::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let db = trine::Db::open(dir.path().join("data"))?;
-/// # let users = db.ordered("users").open()?;
-/// let queue = trine::Completions::default();
-/// users.get_queued(b"ann", 7, &queue);
-/// let mut answers: Vec<trine::Completion> = Vec::new();
-/// while queue.wait(&mut answers) {}
-/// assert!(answers[0].number == 7 && answers[0].result.is_ok());
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Completion {
-    /// The number it was asked with.
-    pub number: u64,
-    /// The value, or why there is none.
-    pub result: Result<Option<Value>>,
-}
-
-impl Completions {
-    pub(crate) fn ask(&self, get: GetAsync, number: u64) {
-        let mut queue = self.shared.queue.lock();
-        queue.pending += 1;
-        queue.handles.push(Arc::clone(&get.place.handle));
-        drop(queue);
-        let own = Arc::downgrade(&get.place.handle);
-        let shared = Arc::clone(&self.shared);
-        callback::run(get, move |result| {
-            let mut queue = shared.queue.lock();
-            queue.pending -= 1;
-            queue.answers.push_back(Completion { number, result });
-            let at = queue.handles.iter().position(|one| std::ptr::eq(Arc::as_ptr(one), own.as_ptr()));
-            let handle = at.map(|at| queue.handles.swap_remove(at));
-            drop(queue);
-            shared.moved.notify();
-            drop(handle);
-        });
-    }
-
-    /// Waits until something is answered, and appends all that is to `answers`; `false` if nothing is pending
-    /// and there was nothing to append.
-    ///
-    /// ```
-    /// # fn main() -> trine::Result<()> {
-    /// let mut answers = Vec::new();
-    /// assert!(!trine::Completions::default().wait(&mut answers));
-    /// # Ok(()) }
-    /// ```
-    pub fn wait(&self, answers: &mut Vec<Completion>) -> bool {
-        loop {
-            let seen = self.shared.moved.seen();
-            let mut queue = self.shared.queue.lock();
-            if !queue.answers.is_empty() {
-                answers.extend(queue.answers.drain(..));
-                return true;
-            }
-            let Some(handle) = queue.handles.first().cloned() else { return false };
-            drop(queue);
-            handle.wait(&self.shared.moved, seen);
-        }
-    }
-
-    /// Appends what is answered to `answers`, without waiting; how many are pending.
-    ///
-    /// ```
-    /// # fn main() -> trine::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = trine::Db::open(dir.path().join("data"))?;
-    /// # let users = db.ordered("users").open()?;
-    /// let (queue, mut answers) = (trine::Completions::default(), Vec::new());
-    /// users.get_queued(b"ann", 7, &queue);
-    /// assert_eq!((queue.take(&mut answers), answers.len()), (0, 1));
-    /// # Ok(()) }
-    /// ```
-    pub fn take(&self, answers: &mut Vec<Completion>) -> u64 {
-        let mut queue = self.shared.queue.lock();
-        answers.extend(queue.answers.drain(..));
-        queue.pending
-    }
-}
-
-impl fmt::Debug for Completions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Completions({} pending)", self.shared.queue.lock().pending)
     }
 }

@@ -499,7 +499,8 @@ impl<K> Keyspace<K> {
     /// As [`Keyspace::multi_get`]; `take` has had some values by then.
     ///
     /// # Cost
-    /// As [`Keyspace::multi_get`], without an allocation for each value.
+    /// As [`Keyspace::multi_get`], without an allocation for each value. What is in memory is not copied;
+    /// what was read beside others is, until none of that is in flight: `take` may read too.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -3,6 +3,7 @@
 mod asynchronous;
 mod batch;
 mod builder;
+mod completions;
 mod ingest;
 mod keyspace;
 mod range;
@@ -19,9 +20,10 @@ use crate::base::sync::Arc;
 use crate::engine::Store;
 use crate::inspect::{self, Progress, Report};
 
-pub use asynchronous::{Completion, Completions, GetAsync, MultiGetAsync, NextAsync, RangeAsync, block_on};
+pub use asynchronous::{GetAsync, MultiGetAsync, NextAsync, RangeAsync, block_on};
 pub use batch::Batch;
 pub use builder::{Access, Builder, Create, Durability};
+pub use completions::{Completion, Completions};
 pub use ingest::Ingest;
 pub use keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind, Ordered, Trace, TraceStep};
 pub use range::{Cursor, Range};

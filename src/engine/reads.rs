@@ -107,7 +107,7 @@ impl Reads {
     /// Wakes the worker, to end.
     pub(super) fn wake(&self) {
         let bell = self.queue.lock().bell.take();
-        self.wake_worker(bell);
+        bell.into_iter().for_each(Waker::wake);
         self.pushed.notify();
     }
 

@@ -249,7 +249,9 @@ fn thread_claims(held: &Held, lines: &[(&'static str, Vec<Rate>)]) -> Vec<Claim>
             paper: "with asynchronous reads few threads reach the peak".to_string(),
             ours: format!("two threads at most: {:.0} % of the best of 16", few / peak * 100.0),
             verdict: verdict(held, few >= 0.9 * peak),
-            reason: reason("a thread that waits for none keeps the device busy by itself"),
+            reason: reason(
+                "what is in flight counts, and not who waits for it; the rest is what threads share",
+            ),
         },
         Claim {
             paper: "synchronous reads grow with the threads".to_string(),

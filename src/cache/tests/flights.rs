@@ -130,7 +130,7 @@ fn apart_is_waited_for_by_its_own() {
         let mut apart = cache.slot_apart(&wanted);
         let mut own = apart.waiter();
         let shared = slot_of(&cache, &wanted);
-        assert!(matches!(cache.join(&wanted), Some(Claim::Wait(_))), "what is in the table is shared");
+        assert!(matches!(cache.join(&wanted), Some(Err(_))), "what is in the table is shared");
         assert!(own.poll(Waker::noop()).is_none());
         if fails {
             apart.buffer().fill(1);
@@ -145,7 +145,7 @@ fn apart_is_waited_for_by_its_own() {
         assert_eq!(cache.stats().in_flight, 1, "the other goes on");
         assert_right(&wanted, &read(shared));
     }
-    assert!(matches!(cache.join(&wanted), Some(Claim::Ready(_))) && is_cached(&cache, &epoch, &wanted));
+    assert!(matches!(cache.join(&wanted), Some(Ok(_))) && is_cached(&cache, &epoch, &wanted));
     assert_eq!((cache.stats().used_bytes, cache.stats().inserts), (4096, 1));
 }
 

@@ -10,7 +10,7 @@
 //!    is its beginner's.
 
 use std::collections::VecDeque;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::KeyHash;
@@ -30,7 +30,7 @@ use super::super::reads::admission::Place;
 use super::super::snapshot::Point;
 use super::fetch::{Answered, Claimed};
 use super::local;
-use super::many::{Batch, Sight};
+use super::many::Batch;
 
 /// How an operation waits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -54,7 +54,8 @@ pub(crate) struct Asks {
     ready: Vec<Answered>,
     /// Goes out with what is asked for next.
     ahead: Vec<BlockAddress>,
-    timer: Option<Timer>,
+    /// Of the deadline, and whom it wakes.
+    timer: Option<(Timer, Waker)>,
 }
 
 struct Sent {
@@ -121,43 +122,16 @@ impl Asks {
         let session = local::session(store);
         let mut claimed = Vec::new();
         while let Some((who, address)) = self.unsent.front().copied() {
-            // What is here, or read by somebody, needs no turn.
-            let joined = match self.place {
-                None => local::join(store, &address),
-                Some(_) => None,
-            };
-            let claim = match joined {
-                Some(claim) => claim,
-                None => {
-                    let wants = (u64::from(address.bytes), self.has_begun);
-                    let admission = &store.work.reads.admission;
-                    let Poll::Ready(permit) = admission.poll(&mut self.place, wants, waker) else { break };
-                    self.has_begun = true;
-                    let claim = local::claim(store, &address);
-                    if let Claim::Read(slot) = claim {
-                        let waiter = slot.waiter();
-                        local::note(store, &address, &waiter);
-                        claimed.push(Claimed::admitted(&address, slot, permit));
-                        self.sent.push(Sent { who, address, waiter, session });
-                        self.unsent.pop_front();
-                        continue;
-                    }
-                    claim
-                }
-            };
+            let Poll::Ready(begun) = self.begin(store, &address, waker, &mut claimed) else { break };
             self.unsent.pop_front();
-            match claim {
-                Claim::Ready(block) => self.ready.push((who, Ok(block))),
+            match begun {
+                Ok(block) => self.ready.push((who, Ok(block))),
                 // It may be of this session: who goes on elsewhere looks for himself.
-                Claim::Wait(waiter) => self.sent.push(Sent { who, address, waiter, session }),
-                Claim::Read(_) => unreachable!("it was sent above"),
+                Err(waiter) => self.sent.push(Sent { who, address, waiter, session }),
             }
         }
-        for address in self.ahead.drain(..) {
-            if local::join(store, &address).is_none()
-                && let Claim::Read(slot) = local::claim(store, &address)
-            {
-                local::note(store, &address, &slot.waiter());
+        for address in self.ahead.drain(..).filter(|address| !store.cache.holds(address)) {
+            if let Claim::Read(slot) = local::claim(store, &address) {
                 claimed.push(Claimed::new(&address, slot));
             }
         }
@@ -168,12 +142,43 @@ impl Asks {
         Ok(())
     }
 
+    /// The block, or a share in its read; what is to be read for that is put to `claimed`, once it is its
+    /// turn.
+    fn begin(
+        &mut self,
+        store: &Arc<Store>,
+        address: &BlockAddress,
+        waker: &Waker,
+        claimed: &mut Vec<Claimed>,
+    ) -> Poll<std::result::Result<BlockRef, Waiter>> {
+        // What is here, or read by somebody, needs no turn.
+        if self.place.is_none()
+            && let Some(joined) = local::join(store, address)
+        {
+            return Poll::Ready(joined);
+        }
+        let wants = (u64::from(address.bytes), self.has_begun);
+        let permit = ready!(store.work.reads.admission.poll(&mut self.place, wants, waker));
+        self.has_begun = true;
+        Poll::Ready(match local::claim(store, address) {
+            Claim::Ready(block) => Ok(block),
+            Claim::Wait(waiter) => Err(waiter),
+            Claim::Read(slot) => {
+                let waiter = slot.waiter();
+                claimed.push(Claimed::admitted(address, slot, permit));
+                Err(waiter)
+            }
+        })
+    }
+
     fn look_at_clock(&mut self, store: &Store, waker: &Waker) -> Result<()> {
         let Some(until_ns) = self.patience.until_ns else { return Ok(()) };
         if store.env.clock.now_ns() >= until_ns {
             return Err(Error::TimedOut);
         }
-        self.timer = Some(store.work.reads.wake_at(until_ns, waker));
+        if !self.timer.as_ref().is_some_and(|(_, known)| known.will_wake(waker)) {
+            self.timer = Some((store.work.reads.wake_at(until_ns, waker), waker.clone()));
+        }
         Ok(())
     }
 }
@@ -288,8 +293,7 @@ impl Store {
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> LaterMany {
         let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
-        let sight = Sight { tree: keyspace.tree, bound };
-        let batch = self.start_batch(sight, keys.into_iter(), &view, take);
+        let batch = self.start_batch((keyspace.tree, bound), keys.into_iter(), &view, take);
         LaterMany { batch, view, asks: Asks::new(patience) }
     }
 

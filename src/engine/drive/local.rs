@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::base::id::FileName;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering, ProcessU64};
-use crate::cache::{Claim, Waiter};
+use crate::cache::{BlockRef, Claim, Waiter};
 use crate::io::reader::{Completed, Reader, Request};
 
 use super::super::Store;
@@ -67,36 +67,36 @@ pub(super) fn session(store: &Arc<Store>) -> u64 {
 }
 
 /// The block, or a share in a read of it that this thread may wait for, if there is either.
-pub(super) fn join(store: &Arc<Store>, address: &BlockAddress) -> Option<Claim> {
-    let own = (session(store) != 0).then(|| {
-        SESSION.with_borrow(|session| {
-            let session = session.as_ref()?;
-            session.flights.get(&(address.file, address.offset)).map(Waiter::share)
-        })
-    });
-    // One that has ended may have been evicted since, or have failed.
-    match own.flatten().filter(|waiter| !waiter.has_ended()) {
-        Some(waiter) => Some(Claim::Wait(waiter)),
+pub(super) fn join(store: &Arc<Store>, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
+    let own = |session: &RefCell<Option<Session>>| {
+        let session = session.borrow();
+        let waiter = session.as_ref()?.flights.get(&(address.file, address.offset))?;
+        // One that has ended may have been evicted since, or have failed.
+        (!waiter.has_ended()).then(|| waiter.share())
+    };
+    match (session(store) != 0).then(|| SESSION.with(own)).flatten() {
+        Some(waiter) => Some(Err(waiter)),
         None => store.cache.join(address),
     }
 }
 
-/// As `join`, or the right to read it: apart under a session.
+/// The block, or the right to read it, or a share in its read. Under a session the right is to a read apart,
+/// in which the others of the session share.
 pub(super) fn claim(store: &Arc<Store>, address: &BlockAddress) -> Claim {
-    match session(store) {
-        0 => store.cache.claim(address),
-        _ => join(store, address).unwrap_or_else(|| Claim::Read(store.cache.slot_apart(address))),
+    if session(store) == 0 {
+        return store.cache.claim(address);
     }
-}
-
-/// Lets others of the session of this store, if there is one, share a read of theirs.
-pub(super) fn note(store: &Arc<Store>, address: &BlockAddress, waiter: &Waiter) {
-    if session(store) != 0 {
-        SESSION.with_borrow_mut(|session| {
-            if let Some(session) = session {
-                session.flights.insert((address.file, address.offset), waiter.share());
-            }
-        });
+    match join(store, address) {
+        Some(Ok(block)) => Claim::Ready(block),
+        Some(Err(waiter)) => Claim::Wait(waiter),
+        None => {
+            let slot = store.cache.slot_apart(address);
+            SESSION.with_borrow_mut(|session| {
+                let session = session.as_mut().expect("it was there a moment ago");
+                session.flights.insert((address.file, address.offset), slot.waiter());
+            });
+            Claim::Read(slot)
+        }
     }
 }
 

@@ -20,51 +20,19 @@ use super::fetch::{Answered, Fetches};
 /// Keys looked up at a time: as many reads as keep the device busy, and more than memory needs.
 const BATCH_COUNT: usize = 64;
 
-/// What a machine looks up.
-pub(super) trait Wanted {
-    fn key(&self) -> &[u8];
-}
-
-impl Wanted for &[u8] {
-    #[inline(always)]
-    fn key(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Wanted for Box<[u8]> {
-    #[inline(always)]
-    fn key(&self) -> &[u8] {
-        self
-    }
-}
-
-/// Where and as of when keys are looked up.
-#[derive(Clone, Copy)]
-pub(super) struct Sight {
-    pub(super) tree: TreeId,
-    pub(super) bound: Sequence,
-}
-
-impl Sight {
-    #[inline(always)]
-    fn op(self, key: &[u8], hash: KeyHash) -> Op<'_> {
-        Op { tree: self.tree, key, hash, bound: self.bound, wants: Wants::Value, breadth: None }
-    }
-}
-
 /// A key's machine, and what it may go on with.
-struct Machine<W> {
-    wanted: W,
+struct Machine<K> {
+    key: K,
     hash: KeyHash,
     get: Get,
     answer: Option<Answer<BlockRef, Error>>,
 }
 
 /// The machines of some keys.
-pub(super) struct Batch<W> {
-    sight: Sight,
-    machines: Vec<Machine<W>>,
+pub(super) struct Batch<K> {
+    /// Where and as of when all are looked up.
+    sight: (TreeId, Sequence),
+    machines: Vec<Machine<K>>,
     rounds: Rounds,
 }
 
@@ -110,8 +78,7 @@ impl Store {
         (view, bound): (&View, Sequence),
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let sight = Sight { tree: keyspace.tree, bound };
-        let mut batch = self.start_batch(sight, keys.iter().map(AsRef::as_ref), view, take);
+        let mut batch = self.start_batch((keyspace.tree, bound), keys.iter(), view, take);
         self.run_rounds(&mut batch, view, take);
         if !batch.is_over() {
             self.read_and_go_on(&mut batch, view, take);
@@ -121,9 +88,9 @@ impl Store {
 
     /// Brings the machines what they wait for, until all are done. A read that fails ends the machine that
     /// needs it; the others go on, for what they read others may wait for too.
-    fn read_and_go_on<W: Wanted>(
+    fn read_and_go_on<K: AsRef<[u8]>>(
         &self,
-        batch: &mut Batch<W>,
+        batch: &mut Batch<K>,
         view: &View,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
@@ -147,31 +114,31 @@ impl Store {
     }
 
     /// Starts a machine for each key, under one pin.
-    pub(super) fn start_batch<W: Wanted>(
+    pub(super) fn start_batch<K: AsRef<[u8]>>(
         &self,
-        sight: Sight,
-        wanted: impl ExactSizeIterator<Item = W>,
+        sight: (TreeId, Sequence),
+        keys: impl ExactSizeIterator<Item = K>,
         view: &View,
         take: &mut impl FnMut(usize, Option<&[u8]>),
-    ) -> Batch<W> {
-        let count = wanted.len();
-        let mut machines: Vec<Machine<W>> = Vec::with_capacity(count);
+    ) -> Batch<K> {
+        let count = keys.len();
+        let mut machines: Vec<Machine<K>> = Vec::with_capacity(count);
         let mut rounds = Rounds { left: count, ready: Vec::with_capacity(count), ..Rounds::default() };
         let pin = self.epoch.pin();
-        for (number, wanted) in wanted.enumerate() {
-            let hash = self.secret.hash(wanted.key());
-            let op = sight.op(wanted.key(), hash);
-            let (get, step) = Get::start(&op, view, &self.cache, &pin, &mut TakeTurns);
-            machines.push(Machine { wanted, hash, get, answer: None });
+        for (number, key) in keys.enumerate() {
+            let hash = self.secret.hash(key.as_ref());
+            let (get, step) =
+                Get::start(&op(sight, key.as_ref(), hash), view, &self.cache, &pin, &mut TakeTurns);
+            machines.push(Machine { key, hash, get, answer: None });
             rounds.note(number, step, take);
         }
         Batch { sight, machines, rounds }
     }
 
     /// Lets machines take turns until each is done or waits for a block.
-    pub(super) fn run_rounds<W: Wanted>(
+    pub(super) fn run_rounds<K: AsRef<[u8]>>(
         &self,
-        Batch { sight, machines, rounds }: &mut Batch<W>,
+        Batch { sight, machines, rounds }: &mut Batch<K>,
         view: &View,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
@@ -180,8 +147,8 @@ impl Store {
             let pin = self.epoch.pin();
             std::mem::swap(&mut ready, &mut rounds.ready);
             for number in ready.drain(..) {
-                let Machine { wanted, hash, get, answer } = &mut machines[number];
-                let (op, answer) = (sight.op(wanted.key(), *hash), answer.take());
+                let Machine { key, hash, get, answer } = &mut machines[number];
+                let (op, answer) = (op(*sight, key.as_ref(), *hash), answer.take());
                 let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
                 rounds.note(number, step, take);
             }
@@ -209,9 +176,15 @@ impl Kept {
     }
 }
 
-impl<W> Batch<W> {
+/// Serial in each key: the others keep the device busy.
+#[inline(always)]
+fn op((tree, bound): (TreeId, Sequence), key: &[u8], hash: KeyHash) -> Op<'_> {
+    Op { tree, key, hash, bound, wants: Wants::Value, breadth: None }
+}
+
+impl<K> Batch<K> {
     /// What machines have asked for since this was called last.
-    pub(super) fn asked(&mut self) -> impl Iterator<Item = (usize, BlockAddress)> + use<'_, W> {
+    pub(super) fn asked(&mut self) -> impl Iterator<Item = (usize, BlockAddress)> + use<'_, K> {
         self.rounds.asked.drain(..)
     }
 

@@ -111,20 +111,14 @@ impl Ring {
     /// What the system says: no such call, not permitted, no descriptors or memory left.
     pub(super) fn new(polls: Polls) -> std::io::Result<Ring> {
         let mut builder = IoUring::builder();
-        // Who polls for submissions is interrupted by no completion.
-        let cooperative = match polls {
-            Polls::Nobody => builder.setup_coop_taskrun(),
-            Polls::Kernel => builder.setup_sqpoll(POLL_IDLE_MS),
-        }
-        .build(SUBMISSIONS);
-        // Kernels before 5.19 do not know the flag.
-        let uring = match cooperative {
-            Err(error)
-                if polls == Polls::Nobody && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
-            {
-                IoUring::new(SUBMISSIONS)?
-            }
-            made => made?,
+        let is_unknown = |error: &std::io::Error| error.raw_os_error() == Some(Errno::INVAL.raw_os_error());
+        let uring = match polls {
+            Polls::Kernel => builder.setup_sqpoll(POLL_IDLE_MS).build(SUBMISSIONS)?,
+            Polls::Nobody => match builder.setup_coop_taskrun().build(SUBMISSIONS) {
+                // Kernels before 5.19 do not know the flag.
+                Err(error) if is_unknown(&error) => IoUring::new(SUBMISSIONS)?,
+                made => made?,
+            },
         };
         let flights = (0..ENTRIES).map(|_| None).collect();
         Ok(Ring { uring, flights, free: (0..ENTRIES).collect(), bell: None, is_listening: false })
@@ -308,13 +302,15 @@ impl Reader for RingReader {
         if self.ring().in_flight() == 0 {
             return;
         }
-        while {
+        loop {
             let wait_for = usize::from(completed.is_empty());
             self.ring().enter(wait_for).expect("a ring that was made takes reads");
             self.land_all(completed);
             // What came may have been a bell that somebody has left.
-            completed.is_empty()
-        } {}
+            if !completed.is_empty() {
+                return;
+            }
+        }
     }
 
     fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, timeout_ns: Option<u64>) {
