@@ -511,6 +511,19 @@ fn queues_hand_out_each_answer() {
     }
 }
 
+/// What failed is not answered later as if it had not.
+#[test]
+#[should_panic(expected = "it was polled after it was ready")]
+fn many_are_answered_once() {
+    let world = World::new(10);
+    let (_db, items) = cold(&world, &[]);
+    world.fail(&[Fault::of(Operation::Read, Failure::Io).in_files("table").repeat(Repeat::Always)]);
+    let mut many = items.multi_get_async(&[key(13_000)]);
+    assert!(matches!(block_on(&mut many), Err(Error::Io { .. })));
+    world.fail(&[]);
+    drop(block_on(&mut many));
+}
+
 /// What nobody polls reads nothing; what is polled sees what was written before.
 #[test]
 fn futures_begin_when_they_are_polled() {

@@ -169,4 +169,19 @@ mod tests {
         });
         event.block(event.seen(), Some(1));
     }
+
+    /// A waker that panics keeps none of the others from being woken.
+    #[test]
+    fn a_waker_may_panic() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Panics>) {
+                panic!("planned");
+            }
+        }
+        let events: [Arc<Event>; 2] = Default::default();
+        let [first, last] = events.each_ref().map(Event::waker);
+        wake_all([first, Waker::from(Arc::new(Panics)), last]);
+        assert_eq!(events.map(|event| event.seen()), [1, 1]);
+    }
 }

@@ -176,6 +176,15 @@ fn a_panic_leaves_the_thread_usable() {
     assert_eq!(count(&calls), 2);
 }
 
+/// A callback that would wait for a future is told that it must not.
+#[test]
+fn callbacks_do_not_wait() {
+    let waits = || run(std::future::ready(()), |()| local::block_on(std::future::ready(())));
+    let panic = catch_unwind(AssertUnwindSafe(waits)).expect_err("it may not");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"a callback of a get must not wait"));
+    local::block_on(std::future::ready(()));
+}
+
 /// Threads that wake one task at once never poll it twice at a time, and lose no wake: it is polled after the
 /// last.
 #[test]
