@@ -35,6 +35,7 @@ pub(super) enum Figure {
     /// Keys and values a second.
     Bytes,
     Seconds,
+    P50,
     P99,
     P9999,
     Longest,
@@ -42,6 +43,8 @@ pub(super) enum Figure {
     /// Reads of the device for each operation.
     Reads,
     Anonymous,
+    /// Processor time of a million.
+    Cpu,
     More(&'static str),
 }
 
@@ -58,17 +61,29 @@ pub(super) enum Against {
     One,
     /// The same of another store.
     Store(&'static str),
+    /// The same of another store in another row.
+    Other(&'static str, &'static str),
     /// The same of the best of all other stores.
     Peers,
+    /// The same of another store in that of its rows of this kind which was fastest.
+    Best(&'static str, Kind),
     /// The same of Trine in another row.
     Own(&'static str),
-    DeviceReads,
+    /// Random reads of the device, so many in flight.
+    DeviceReads(u64),
     DeviceSequential,
     DeviceSyncs,
     /// The total, and what may be beside it.
     Memory,
     /// A second, and the replay of the log.
     Replay,
+}
+
+/// Rows of gets that are in flight together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Threads,
+    Together,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,8 +104,10 @@ const fn most(row: &'static str, figure: Figure, factor: f64, against: Against) 
 }
 
 const ROCKSDB: Against = Against::Store("rocksdb");
+const ROCKSDB_THREADS: Against = Against::Best("rocksdb", Kind::Threads);
+const ROCKSDB_TOGETHER: Against = Against::Best("rocksdb", Kind::Together);
 
-pub(super) const BARS: [Bar; 38] = [
+pub(super) const BARS: [Bar; 48] = [
     least(rows::LOAD, Figure::Rate, 2.5, ROCKSDB),
     most(rows::LOAD, Figure::WrittenWithoutLog, 1.0, ROCKSDB),
     most(rows::LOAD, Figure::P9999, 10e6, Against::One),
@@ -108,7 +125,7 @@ pub(super) const BARS: [Bar; 38] = [
     least(rows::GET_ABSENT, Figure::Rate, 2.5, Against::Store("fjall")),
     least(rows::SCAN, Figure::Rate, 3.0, ROCKSDB),
     least(rows::SCAN, Figure::Rate, 1.0, Against::Store("lmdb")),
-    least(rows::COLD_GET, Figure::Rate, 0.9, Against::DeviceReads),
+    least(rows::COLD_GET, Figure::Rate, 0.9, Against::DeviceReads(1)),
     most(rows::COLD_GET, Figure::Reads, 1.02, Against::One),
     least(rows::COLD_MULTI, Figure::Rate, 3.0, ROCKSDB),
     least(rows::COLD_SCAN, Figure::Rate, 2.0, ROCKSDB),
@@ -129,6 +146,16 @@ pub(super) const BARS: [Bar; 38] = [
     most(ANY_ROW, Figure::Anonymous, 1.0, Against::Memory),
     most(rows::SPACE, Figure::More(rows::SPACE_SETTLED_WORST), 1.2, Against::One),
     most(rows::SPACE, Figure::More(rows::SPACE_COMPACTED), 1.07, Against::One),
+    least(rows::FLIGHT_BLOCK_ON, Figure::Rate, 0.92, Against::DeviceReads(128)),
+    least(rows::FLIGHT_TOKIO, Figure::Rate, 0.88, Against::DeviceReads(128)),
+    least(rows::FLIGHT_BLOCK_ON, Figure::Rate, 2.7, ROCKSDB_TOGETHER),
+    least(rows::FLIGHT_BLOCK_ON, Figure::Rate, 6.0, Against::Other("rocksdb", rows::FLIGHT_ONE)),
+    least(rows::FLIGHT_BLOCK_ON, Figure::Rate, 1.4, ROCKSDB_THREADS),
+    most(rows::FLIGHT_BLOCK_ON, Figure::Cpu, 1.0 / 3.0, ROCKSDB_THREADS),
+    most(rows::FLIGHT_BLOCK_ON, Figure::Reads, 1.02, Against::One),
+    most(rows::FLIGHT_BLOCK_ON_ONE, Figure::P50, 1.08, Against::Own(rows::FLIGHT_ONE)),
+    most(rows::FLIGHT_TOKIO_ONE, Figure::P50, 1.2, Against::Own(rows::FLIGHT_ONE)),
+    least(rows::GET_FUTURE, Figure::Rate, 0.8, Against::Own(rows::GET)),
 ];
 
 /// What became of a bar.
@@ -231,7 +258,7 @@ fn ratio(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
     }
     let ours = find(lines, run, bar.row, OURS)?;
     let figure = |one: &Measured| value(bar.figure, one);
-    let device = |of: fn(&Calibration) -> Option<f64>| {
+    let device = |of: &dyn Fn(&Calibration) -> Option<f64>| {
         let all = lines.iter().filter_map(|line| match line {
             Line::Device(one) if one.run == run => of(one),
             _ => None,
@@ -242,10 +269,12 @@ fn ratio(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
         Against::One => 1.0,
         Against::Store(store) => figure(find(lines, run, bar.row, store)?)?,
         Against::Peers => best(bar, lines, run)?,
+        Against::Other(store, row) => figure(find(lines, run, row, store)?)?,
+        Against::Best(store, kind) => figure(fastest(lines, run, store, kind)?)?,
         Against::Own(row) => figure(find(lines, run, row, OURS)?)?,
-        Against::DeviceReads => device(|one| one.random_reads.get(&1).copied())?,
-        Against::DeviceSequential => device(|one| Some(one.sequential_read_bytes))?,
-        Against::DeviceSyncs => device(|one| Some(one.syncs))?,
+        Against::DeviceReads(depth) => device(&|one| one.random_reads.get(&depth).copied())?,
+        Against::DeviceSequential => device(&|one| Some(one.sequential_read_bytes))?,
+        Against::DeviceSyncs => device(&|one| Some(one.syncs))?,
         Against::Memory => ours.memory_bytes as f64 + BESIDE_BYTES,
         Against::Replay => {
             let items = ours.more.get(rows::LOG_ITEMS)?;
@@ -253,6 +282,17 @@ fn ratio(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
         }
     };
     Some(figure(ours)? / theirs.max(1e-12))
+}
+
+/// The row of this kind that was fastest.
+fn fastest<'a>(lines: &'a [Line], run: u64, store: &str, kind: Kind) -> Option<&'a Measured> {
+    let is_kind = |way: rows::Way| match kind {
+        Kind::Threads => matches!(way, rows::Way::Threads(_)),
+        Kind::Together => matches!(way, rows::Way::Together(_)),
+    };
+    let all = rows::FLIGHT.iter().filter(|one| is_kind(one.way));
+    let all = all.filter_map(|one| find(lines, run, one.cold, store));
+    all.max_by(|one, other| one.rate().total_cmp(&other.rate()))
 }
 
 /// The best of the other stores.
@@ -270,12 +310,14 @@ fn value(figure: Figure, one: &Measured) -> Option<f64> {
         Figure::Rate => Some(one.rate()),
         Figure::Bytes => Some(one.rate() * super::plan::ITEM_BYTES as f64),
         Figure::Seconds => Some(one.seconds),
+        Figure::P50 => latency(|all| all.p50),
         Figure::P99 => latency(|all| all.p99),
         Figure::P9999 => latency(|all| all.p9999),
         Figure::Longest => latency(|all| all.max),
         Figure::WrittenWithoutLog => one.amplification_without_log,
         Figure::Reads => one.device_reads.or(one.kernel_reads),
         Figure::Anonymous => Some(one.anonymous_bytes as f64),
+        Figure::Cpu => Some(one.cpu_seconds_a_million),
         Figure::More(name) => one.more.get(name).copied(),
     }
 }
@@ -287,12 +329,14 @@ impl Bar {
             Figure::Rate => "operations a second",
             Figure::Bytes => "bytes a second",
             Figure::Seconds => "seconds",
+            Figure::P50 => "p50",
             Figure::P99 => "p99",
             Figure::P9999 => "p99.99",
             Figure::Longest => "the longest",
             Figure::WrittenWithoutLog => "write amplification without log",
             Figure::Reads => "device reads each",
             Figure::Anonymous => "anonymous resident memory",
+            Figure::Cpu => "processor time of a million",
             Figure::More(rows::SPACE_SETTLED_WORST) => {
                 "table bytes over keys and values, the worst of ten points, settled at each"
             }
@@ -300,7 +344,7 @@ impl Bar {
             Figure::More(name) => name,
         };
         let side = if self.side == Side::AtLeast { "at least" } else { "at most" };
-        let times = |whose: &str| format!("{} × {whose}", self.factor);
+        let times = |whose: &str| format!("{} × {whose}", (self.factor * 1e3).round() / 1e3);
         let whole = match self.against {
             Against::One if matches!(self.figure, Figure::P9999 | Figure::Longest) => {
                 format!("{} ms", self.factor / 1e6)
@@ -309,7 +353,14 @@ impl Bar {
             Against::Store(store) => times(store),
             Against::Peers => times("the best peer"),
             Against::Own(row) => times(&format!("ours in \"{row}\"")),
-            Against::DeviceReads => times("the device at depth 1"),
+            Against::Other(store, row) => times(&format!("{store}'s in \"{row}\"")),
+            Against::Best(store, Kind::Threads) => {
+                times(&format!("{store}'s with its best number of threads"))
+            }
+            Against::Best(store, Kind::Together) => {
+                times(&format!("{store}'s with its best number of keys together"))
+            }
+            Against::DeviceReads(depth) => times(&format!("the device at depth {depth}")),
             Against::DeviceSequential => times("the device in order"),
             Against::DeviceSyncs => times("the device's synced overwrites"),
             Against::Memory => "memory and 64 MiB".to_owned(),
@@ -384,6 +435,41 @@ mod tests {
         assert_eq!((judged.ratios, judged.verdict), (vec![1.25], Verdict::Met));
     }
 
+    /// The row that is measured against is that with the best rate of its kind, whatever the figure, and
+    /// never one of another memory.
+    #[test]
+    fn the_fastest_row_is_found() {
+        let with_cpu = |row: &str, store: &str, rate, cpu| {
+            let mut line = line(1, row, store, rate);
+            if let Line::Measured(one) = &mut line {
+                one.cpu_seconds_a_million = cpu;
+            }
+            line
+        };
+        let row = |way| rows::FLIGHT.iter().find(|one| one.way == way).expect("there is such a row");
+        let (four, sixteen) = (row(rows::Way::Threads(4)), row(rows::Way::Threads(16)));
+        let lines = [
+            with_cpu(rows::FLIGHT_BLOCK_ON, OURS, 900, 5.0),
+            with_cpu(four.cold, "rocksdb", 200, 10.0),
+            with_cpu(sixteen.cold, "rocksdb", 300, 20.0),
+            with_cpu(sixteen.half, "rocksdb", 5000, 1.0),
+            with_cpu(row(rows::Way::Together(64)).cold, "rocksdb", 450, 1.0),
+            with_cpu(rows::FLIGHT_ONE, "rocksdb", 90, 1.0),
+            Line::Device(Calibration {
+                run: 1,
+                random_reads: [(1, 9.0), (128, 1000.0)].into(),
+                ..Calibration::default()
+            }),
+        ];
+        let ratio =
+            |figure, against| judged(least(rows::FLIGHT_BLOCK_ON, figure, 1.0, against), &lines).ratios;
+        assert_eq!(ratio(Figure::Rate, ROCKSDB_THREADS), [3.0]);
+        assert_eq!(ratio(Figure::Cpu, ROCKSDB_THREADS), [0.25]);
+        assert_eq!(ratio(Figure::Rate, ROCKSDB_TOGETHER), [2.0]);
+        assert_eq!(ratio(Figure::Rate, Against::Other("rocksdb", rows::FLIGHT_ONE)), [10.0]);
+        assert_eq!(ratio(Figure::Rate, Against::DeviceReads(128)), [0.9]);
+    }
+
     /// Against numbers, the device, memory and the log.
     #[test]
     fn all_kinds_are_judged() {
@@ -423,7 +509,7 @@ mod tests {
     #[test]
     fn bars_are_for_rows() {
         for bar in BARS {
-            assert!(bar.row == ANY_ROW || rows::ROWS.contains(&bar.row), "{}", bar.row);
+            assert!(bar.row == ANY_ROW || rows::all_rows().any(|row| row == bar.row), "{}", bar.row);
             assert!(bar.told().contains(" at "), "{}", bar.told());
         }
         assert_eq!(BARS[0].told(), "operations a second at least 2.5 × rocksdb");

@@ -3,7 +3,7 @@
 use super::child::Child;
 use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
-use super::engines::{Engine, Regime, Sees};
+use super::engines::{Engine, Executor, Regime, Sees};
 use super::loads::SMALL;
 use super::plan::{BESIDE_PUTS_A_SECOND, ITEM_BYTES, MULTI_KEYS, SCAN_ITEMS};
 use super::rows;
@@ -66,6 +66,10 @@ pub(super) fn cached(child: &Child<'_>) -> Answer<()> {
     read(child, rows::GET_ZIPF, SMALL, job(rows::GET_ZIPF, Script::Get), Distribution::Zipf)?;
     let two = Job { threads: 2, ..job(rows::GET_TWO, Script::Get) };
     read(child, rows::GET_TWO, SMALL, two, uniform)?;
+    if child.contender.has_futures {
+        let script = Script::InFlight { executor: Executor::BlockOn, depth: 1 };
+        read(child, rows::GET_FUTURE, SMALL, job(rows::GET_FUTURE, script), uniform)?;
+    }
     read(child, rows::GET_ABSENT, SMALL, job(rows::GET_ABSENT, Script::GetAbsent), uniform)?;
     let multi = job(rows::MULTI, Script::MultiGet { keys: MULTI_KEYS });
     read(child, rows::MULTI, SMALL, multi, uniform)?;

@@ -15,7 +15,7 @@ use super::measure::{self, Moment};
 use super::numbering::Numbering;
 use super::plan::{Group, Plan, Stage};
 use super::results::{Line, Measured};
-use super::{cached, cold, limits, loads, mixes, process, queue, rows, space};
+use super::{cached, cold, flight, limits, loads, mixes, process, queue, rows, space};
 use crate::engines::{Answer, Until, told};
 
 /// The folder of all stores, in the directory that is given: nothing beside it is ever removed.
@@ -76,8 +76,10 @@ pub(super) fn stage(options: &ChildOptions, out: &dyn Fn(Line) -> Answer<()>) ->
         Stage::Mixgraph => mixes::mixgraph(&child),
         Stage::Queue => queue::queue(&child),
         Stage::Synced => mixes::synced(&child),
+        Stage::YcsbLoad => mixes::ycsb_load(&child),
         Stage::Ycsb => mixes::ycsb(&child),
         Stage::Space => space::space(&child),
+        Stage::Flight | Stage::FlightHalf => flight::flight(&child),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::engines::{Answer, told};
 const WRITTEN_PART: u64 = 32;
 
 /// Says so if the page cache cannot be dropped.
-fn forget() {
+pub(super) fn forget() {
     if let Err(why) = process::drop_page_cache() {
         eprintln!("    {why}");
     }

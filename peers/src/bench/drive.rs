@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::distribution::Chooser;
-use super::engines::{Engine, Sees};
+use super::engines::{Engine, Executor, Sees};
 use super::mixgraph::Mixgraph;
 use super::numbering::Numbering;
 use super::plan::{ITEM_BYTES, VALUE_BYTES};
@@ -49,6 +49,11 @@ pub(super) enum Script {
     GetAbsent,
     MultiGet {
         keys: u64,
+    },
+    /// Gets of a thread that waits for none of them, so many in flight.
+    InFlight {
+        executor: Executor,
+        depth: u64,
     },
     Scan {
         items: u64,

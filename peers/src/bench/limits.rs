@@ -1,5 +1,5 @@
 //! A limit of memory on a process, page cache included, where the system lets this program set one: root,
-//! where version 2 of control groups has the memory.
+//! where control groups have the memory, of version 2 or of version 1.
 
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,21 @@ pub(super) struct Limited {
     path: PathBuf,
 }
 
+/// Where version 2 has groups with a memory of their own below `root`, or version 1, and the file of the
+/// limit.
+fn place(root: &Path) -> Result<(PathBuf, &'static str), String> {
+    let first = root.join("memory");
+    if first.join("memory.limit_in_bytes").exists() {
+        return Ok((first, "memory.limit_in_bytes"));
+    }
+    let given = std::fs::read_to_string(root.join("cgroup.subtree_control"))
+        .map_err(|_| format!("no control groups with memory are mounted at {}", root.display()))?;
+    if !given.split_whitespace().any(|controller| controller == "memory") {
+        return Err(format!("{} does not hand on the control of memory", root.display()));
+    }
+    Ok((root.to_owned(), "memory.max"))
+}
+
 impl Limited {
     /// Makes a group that holds as many bytes; why not, if it cannot be made.
     pub(super) fn new(bytes: u64) -> Result<Limited, String> {
@@ -17,17 +32,13 @@ impl Limited {
     }
 
     fn below(root: &Path, bytes: u64) -> Result<Limited, String> {
-        let given = std::fs::read_to_string(root.join("cgroup.subtree_control"))
-            .map_err(|_| format!("no cgroup of version 2 is mounted at {}", root.display()))?;
-        if !given.split_whitespace().any(|controller| controller == "memory") {
-            return Err(format!("{} does not hand on the control of memory", root.display()));
-        }
+        let (root, limit) = place(root)?;
         let failed =
-            |error: std::io::Error| format!("no cgroup could be made in {}: {error}", root.display());
+            |error: std::io::Error| format!("no control group could be made in {}: {error}", root.display());
         let path = root.join(format!("peers-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(failed)?;
         let limited = Limited { path };
-        std::fs::write(limited.path.join("memory.max"), bytes.to_string()).map_err(failed)?;
+        std::fs::write(limited.path.join(limit), bytes.to_string()).map_err(failed)?;
         Ok(limited)
     }
 
@@ -57,7 +68,7 @@ mod tests {
     fn groups_are_made_where_they_can_be() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let why = || Limited::below(root.path(), 5).err().expect("it cannot be made");
-        assert!(why().contains("no cgroup of version 2"));
+        assert!(why().contains("no control groups with memory"));
         let control = root.path().join("cgroup.subtree_control");
         std::fs::write(&control, "cpu io\n").expect("it is written");
         assert!(why().contains("does not hand on"));
@@ -66,5 +77,17 @@ mod tests {
         let limit = std::fs::read_to_string(limited.path().join("memory.max")).expect("it is there");
         assert_eq!(limit, "5");
         enter(limited.path()).expect("it is entered");
+    }
+
+    /// Where version 1 has the memory, it is its file that is written.
+    #[test]
+    fn the_first_version_has_another_file() {
+        let root = tempfile::tempdir().expect("a temporary directory");
+        let memory = root.path().join("memory");
+        std::fs::create_dir(&memory).expect("it is made");
+        std::fs::write(memory.join("memory.limit_in_bytes"), "9").expect("it is written");
+        let limited = Limited::below(root.path(), 7).expect("it is made");
+        let limit = std::fs::read_to_string(limited.path().join("memory.limit_in_bytes"));
+        assert!(limited.path().starts_with(&memory) && limit.expect("it is there") == "7");
     }
 }

@@ -31,6 +31,7 @@ mod cold;
 mod device;
 mod drive;
 mod engines;
+mod flight;
 mod limits;
 mod loads;
 mod measure;

@@ -8,7 +8,7 @@ use super::bars::{self, Judged, NULL, OURS, Side, Verdict};
 use super::device::moved;
 use super::plan::Group;
 use super::results::{self, Begun, Calibration, Line, Measured};
-use super::rows::{NOT_HELD, ROWS};
+use super::rows::{NOT_HELD, all_rows};
 use super::table::{HEAD, cells, count, median};
 use crate::engines::{Answer, told};
 use crate::markdown::table;
@@ -102,7 +102,7 @@ fn losing(lines: &[Line], judged: &[Judged]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "- {line}");
     };
-    for row in ROWS {
+    for row in all_rows() {
         let Some(ratio) = median(&mut ratios(lines, row, None)).filter(|ratio| *ratio < 1.0) else {
             continue;
         };
@@ -193,7 +193,7 @@ fn bars_table(judged: &[Judged]) -> String {
 fn rates(lines: &[Line]) -> String {
     let stores = stores_of(lines);
     let mut rows = Vec::new();
-    for row in ROWS {
+    for row in all_rows() {
         let rate = |store: &&str| {
             let all = bars::measured(lines).filter(|one| one.row == row && one.store == **store);
             median(&mut all.map(Measured::rate).collect::<Vec<f64>>())
@@ -225,7 +225,7 @@ fn details(lines: &[Line]) -> String {
         let of_group: Vec<&Measured> =
             bars::measured(lines).filter(|one| one.group == group.name()).collect();
         let mut rows = Vec::new();
-        for row in ROWS {
+        for row in all_rows() {
             for store in stores_of(lines) {
                 let all: Vec<&Measured> =
                     of_group.iter().copied().filter(|one| one.row == row && one.store == store).collect();

@@ -16,9 +16,6 @@ use super::{page, table};
 use crate::engines::{Answer, told};
 use crate::machine;
 
-/// What a store may have beside its total, as the bar of resident memory allows: the program itself among it.
-const BESIDE_BYTES: u64 = 64 << 20;
-
 /// What `bench` is told.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -123,7 +120,7 @@ impl Bench<'_> {
             remarks
                 .push("at this scale some rows have more memory for their data than they should".to_owned());
         }
-        if let Err(why) = Limited::new(BESIDE_BYTES) {
+        if let Err(why) = Limited::new(1 << 30) {
             remarks.push(format!("the page cache of cold rows is not held to their memory: {why}"));
         }
         if let Err(why) = super::process::drop_page_cache() {
@@ -176,8 +173,9 @@ impl Bench<'_> {
     }
 
     fn stage(&mut self, run: u64, group: Group, stage: Stage, store: &Contender) -> Answer<()> {
-        let limited = (stage.is_cold() && store.uses_page_cache)
-            .then(|| Limited::new(stage.memory_bytes(Plan { scale: self.options.scale }) + BESIDE_BYTES));
+        let limited = (stage.is_held() && store.uses_page_cache).then(|| {
+            Limited::new(stage.memory_bytes(Plan { scale: self.options.scale }) + store.beside_bytes)
+        });
         // Why there is none was told at the beginning.
         let limited = limited.and_then(Result::ok);
         let mut command = Command::new(std::env::current_exe().map_err(told)?);

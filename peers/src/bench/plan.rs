@@ -45,8 +45,11 @@ pub(super) enum Stage {
     Mixgraph,
     Queue,
     Synced,
+    YcsbLoad,
     Ycsb,
     Space,
+    Flight,
+    FlightHalf,
 }
 
 /// Rows that belong together; `--only` chooses among them.
@@ -74,6 +77,9 @@ pub(super) enum Group {
     Ycsb,
     /// Space through random overwrites of everything.
     Space,
+    /// Gets by many threads, of keys together, and of one thread with many in flight; data 18 times the
+    /// memory and twice.
+    Flight,
 }
 
 impl Group {
@@ -97,8 +103,9 @@ impl Group {
             Group::Mixgraph => &[Stage::EnsureSmall, Stage::Mixgraph],
             Group::Queue => &[Stage::Queue],
             Group::Synced => &[Stage::Synced],
-            Group::Ycsb => &[Stage::Ycsb],
+            Group::Ycsb => &[Stage::YcsbLoad, Stage::Ycsb],
             Group::Space => &[Stage::Space],
+            Group::Flight => &[Stage::EnsureBig, Stage::Flight, Stage::FlightHalf],
         }
     }
 }
@@ -113,17 +120,24 @@ impl Stage {
         self == Stage::ReopenWrite
     }
 
-    /// Whether the page cache of stores that use it should be held to the row's memory.
+    /// Whether its rows are of data larger than the memory.
     pub(super) fn is_cold(self) -> bool {
-        matches!(self, Stage::Cold | Stage::Mixgraph | Stage::Ycsb)
+        self == Stage::YcsbLoad || self.is_held()
+    }
+
+    /// Whether the page cache of stores that use it should be held to the row's memory: a load is not, since
+    /// what is dirty cannot be dropped.
+    pub(super) fn is_held(self) -> bool {
+        matches!(self, Stage::Cold | Stage::Mixgraph | Stage::Ycsb | Stage::Flight | Stage::FlightHalf)
     }
 
     /// What a store of this stage may use.
     pub(super) fn memory_bytes(self, plan: Plan) -> u64 {
         match self {
-            Stage::Cold => plan.memory_bytes(128 << 20),
+            Stage::Cold | Stage::Flight => plan.memory_bytes(128 << 20),
+            Stage::FlightHalf => plan.memory_bytes(BIG_ITEMS * ITEM_BYTES / 2),
             Stage::Mixgraph => plan.memory_bytes(SMALL_ITEMS * ITEM_BYTES / 10),
-            Stage::Ycsb => plan.memory_bytes(YCSB_ITEMS * ITEM_BYTES / 10),
+            Stage::YcsbLoad | Stage::Ycsb => plan.memory_bytes(YCSB_ITEMS * ITEM_BYTES / 10),
             // As cold rows have it: data 18 times the memory.
             Stage::Space => plan.memory_bytes((128 << 20) * SMALL_ITEMS / BIG_ITEMS),
             _ => plan.memory_bytes(1 << 30),

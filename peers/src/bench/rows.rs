@@ -54,8 +54,74 @@ pub(super) const SPACE_COMPACTED: &str = "space_compacted";
 /// A remark.
 pub(super) const NOT_HELD: &str = "its page cache was not held to the memory of the row";
 
-/// All of them.
-pub(super) const ROWS: [&str; 37] = [
+/// How many gets of one row are in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// Threads that wait, each for its one.
+    Threads(u64),
+    /// Keys of one thread that are asked for together.
+    Together(u64),
+    /// Futures of one thread under the store's own executor.
+    BlockOn(u64),
+    /// The same under tokio's, of one thread.
+    Tokio(u64),
+}
+
+/// A row of gets that are in flight together, where the memory is an eighteenth of the data and where it is
+/// half.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flight {
+    pub(super) way: Way,
+    pub(super) cold: &'static str,
+    pub(super) half: &'static str,
+}
+
+macro_rules! flight {
+    ($way:expr, $name:literal) => {
+        Flight {
+            way: $way,
+            cold: concat!("in flight: ", $name),
+            half: concat!("in flight, half cached: ", $name),
+        }
+    };
+}
+
+pub(super) const FLIGHT: [Flight; 19] = [
+    flight!(Way::Threads(1), "one thread"),
+    flight!(Way::Threads(2), "2 threads"),
+    flight!(Way::Threads(4), "4 threads"),
+    flight!(Way::Threads(8), "8 threads"),
+    flight!(Way::Threads(16), "16 threads"),
+    flight!(Way::Threads(32), "32 threads"),
+    flight!(Way::Together(16), "16 keys together"),
+    flight!(Way::Together(64), "64 keys together"),
+    flight!(Way::Together(256), "256 keys together"),
+    flight!(Way::BlockOn(1), "one future, block_on"),
+    flight!(Way::BlockOn(16), "16 futures, block_on"),
+    flight!(Way::BlockOn(64), "64 futures, block_on"),
+    flight!(Way::BlockOn(128), "128 futures, block_on"),
+    flight!(Way::BlockOn(256), "256 futures, block_on"),
+    flight!(Way::Tokio(1), "one future, tokio"),
+    flight!(Way::Tokio(16), "16 futures, tokio"),
+    flight!(Way::Tokio(64), "64 futures, tokio"),
+    flight!(Way::Tokio(128), "128 futures, tokio"),
+    flight!(Way::Tokio(256), "256 futures, tokio"),
+];
+
+pub(super) const FLIGHT_ONE: &str = "in flight: one thread";
+pub(super) const FLIGHT_BLOCK_ON_ONE: &str = "in flight: one future, block_on";
+pub(super) const FLIGHT_BLOCK_ON: &str = "in flight: 128 futures, block_on";
+pub(super) const FLIGHT_TOKIO_ONE: &str = "in flight: one future, tokio";
+pub(super) const FLIGHT_TOKIO: &str = "in flight: 128 futures, tokio";
+pub(super) const GET_FUTURE: &str = "cached get, one future";
+
+/// All of them, in their order.
+pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
+    let flight = FLIGHT.iter().flat_map(|one| [one.cold, one.half]);
+    FIRST.into_iter().chain(flight)
+}
+
+const FIRST: [&str; 38] = [
     LOAD,
     FILLSEQ,
     OVERWRITE,
@@ -69,6 +135,7 @@ pub(super) const ROWS: [&str; 37] = [
     GET,
     GET_ZIPF,
     GET_TWO,
+    GET_FUTURE,
     GET_ABSENT,
     MULTI,
     SCAN,

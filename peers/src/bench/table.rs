@@ -1,7 +1,7 @@
 //! Results as tables of text, for people.
 
 use super::results::{Line, Measured};
-use super::rows::ROWS;
+use super::rows::all_rows;
 
 /// A row as it is told when it is measured.
 pub(super) fn brief(line: &Line) -> String {
@@ -31,7 +31,7 @@ pub(super) fn tables(lines: &[Line]) -> String {
         .filter_map(|line| if let Line::Measured(one) = line { Some(&**one) } else { None })
         .collect();
     let mut text = String::new();
-    for row in ROWS {
+    for row in all_rows() {
         let of_row: Vec<&Measured> = measured.iter().copied().filter(|one| one.row == row).collect();
         let mut stores: Vec<&str> = of_row.iter().map(|one| one.store.as_str()).collect();
         stores.sort_unstable();
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn rows_are_told() {
         let one = |store: &str, operations, wrong| {
-            let row = ROWS[0].to_owned();
+            let row = super::super::rows::LOAD.to_owned();
             let measured =
                 Measured { row, store: store.into(), operations, seconds: 1.0, wrong, ..Measured::default() };
             Line::Measured(Box::new(measured))

@@ -2,12 +2,14 @@
 
 use std::cell::RefCell;
 use std::path::Path;
+use std::time::Instant;
 
 use super::child::{self, ChildOptions};
 use super::distribution::{Chooser, Distribution};
 use super::drive::{self, Data, Job, Limit, Script};
 use super::engines::{
-    Changes, Compacted, Counts, Engine, Found, Look, Reader, Regime, Sees, Settings, Values, contenders,
+    Asker, Changes, Compacted, Counts, Engine, Executor, Found, Look, Reader, Regime, Sees, Settings, Values,
+    contenders,
 };
 use super::keys::Permutation;
 use super::mixgraph::Mixgraph;
@@ -69,14 +71,16 @@ fn stores_answer_right() {
             Script::ScanOwned { items: 20 },
             Script::All,
         ];
+        let flights =
+            [Executor::BlockOn, Executor::Tokio].map(|executor| Script::InFlight { executor, depth: 7 });
+        let flights = flights.into_iter().filter(|_| contender.has_futures);
+        let reads = reads.into_iter().chain(flights);
         let writes = [
             Script::Rewrite { from: 0, to: ITEMS },
             Script::Overwrite,
             Script::Mixgraph(Mixgraph::new(ITEMS, 1)),
         ];
-        for (sees, script) in
-            reads.into_iter().flat_map(|one| [(Sees::Still, one.clone()), (Sees::Latest, one)])
-        {
+        for (sees, script) in reads.flat_map(|one| [(Sees::Still, one.clone()), (Sees::Latest, one)]) {
             let ran = drive::run(&Job { sees, ..job(&*engine, script.clone(), data.clone()) });
             let ran = ran.expect(contender.name);
             assert_eq!(ran.record.first_wrong, None, "{} {script:?}", contender.name);
@@ -186,6 +190,16 @@ impl Reader for Liar {
         Ok(())
     }
 
+    fn in_flight(&mut self, _: Executor, _: u64, asker: &mut dyn Asker) -> Answer<()> {
+        let (mut key, mut last) = (Vec::new(), 0);
+        while let Some(number) = asker.next(&mut key) {
+            // The number of another, or a value of nobody.
+            asker.answer(last, Instant::now(), Found::Value, b"a value of no key");
+            last = number;
+        }
+        Ok(())
+    }
+
     fn scan(&mut self, from: &[u8], _: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
         look(from, b"a value of no key");
         Ok(Some(1))
@@ -208,6 +222,7 @@ fn lies_are_counted() {
         Script::Get,
         Script::GetAbsent,
         Script::MultiGet { keys: 10 },
+        Script::InFlight { executor: Executor::Tokio, depth: 7 },
         Script::Scan { items: 20 },
         Script::All,
     ];
@@ -259,7 +274,7 @@ fn stages_give_their_rows() {
             }
         }
         let lines = measured.into_inner();
-        for row in rows::ROWS.iter().filter(|row| !row.contains("cold") && **row != rows::REOPEN) {
+        for row in rows::all_rows().filter(|row| !row.contains("cold") && *row != rows::REOPEN) {
             let is_half = row.contains("half full") && store == "null";
             let found = bars::find(&lines, 1, row, store);
             assert_eq!(found.is_none(), is_half, "{store}: {row}");

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::drive::{Job, LOAD_CHUNK, Script, Shared, share};
-use super::engines::{Changes, Found, Reader, Values};
+use super::engines::{Asker, Changes, Found, Reader, Values};
 use super::keys::Permutation;
 use super::plan::{SHAPE, VALUE_BYTES};
 use super::record::{Expected, InOrder, Record, hex};
@@ -73,6 +73,10 @@ impl<'a> Worker<'a> {
             }
             Script::GetEach => self.get_each()?,
             Script::All => self.all()?,
+            Script::InFlight { executor, depth } => {
+                // Not the worker's own, which is asked for keys meanwhile.
+                self.job.engine.reader(self.job.sees)?.in_flight(executor, depth, self)?;
+            }
             _ => {
                 while self.goes_on() {
                     self.step()?;
@@ -128,7 +132,11 @@ impl<'a> Worker<'a> {
             }
             Script::Ycsb(core) => self.ycsb(*core),
             Script::Mixgraph(mix) => self.mixgraph(mix),
-            Script::Load { .. } | Script::Rewrite { .. } | Script::GetEach | Script::All => {
+            Script::Load { .. }
+            | Script::Rewrite { .. }
+            | Script::GetEach
+            | Script::All
+            | Script::InFlight { .. } => {
                 unreachable!("they have loops of their own")
             }
         }
@@ -326,5 +334,19 @@ impl<'a> Worker<'a> {
         self.now = Instant::now();
         let ns = self.now.duration_since(started).as_nanos();
         self.record.take(operations, u64::try_from(ns).unwrap_or(u64::MAX));
+    }
+}
+
+impl Asker for Worker<'_> {
+    fn next(&mut self, key: &mut Vec<u8>) -> Option<u64> {
+        let number = self.goes_on().then(|| self.choose_number())?;
+        SHAPE.key(number, key);
+        Some(number)
+    }
+
+    fn answer(&mut self, number: u64, started: Instant, found: Found, value: &[u8]) {
+        self.ended(1, started);
+        SHAPE.key(number, &mut self.key);
+        self.record.check(SHAPE, &self.key, (found, value), Expected::Value, &mut self.spare);
     }
 }

@@ -10,7 +10,8 @@ use heed::types::Bytes;
 use heed::{CompactionOption, Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
 
 use super::{
-    Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Regime, Sees, Settings, Values,
+    BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Regime, Sees, Settings,
+    Values,
 };
 use crate::engines::{Answer, Until, told};
 
@@ -25,7 +26,9 @@ pub(super) const CONTENDER: Contender = Contender {
     tables: "the file",
     batch: 1000,
     uses_page_cache: true,
+    beside_bytes: BESIDE_BYTES,
     has_owned_iterator: false,
+    has_futures: false,
     open,
 };
 

@@ -15,8 +15,12 @@ mod trine;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use crate::engines::{Answer, Peer, Until, peer, versions};
+
+/// Beside the total, as the bar of resident memory allows.
+const BESIDE_BYTES: u64 = 64 << 20;
 
 /// What a store is opened with.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +96,12 @@ pub(super) trait Reader {
     /// Asks for all keys together, if the store has a way to, and one after the other if not.
     fn multi_get(&mut self, keys: &[Vec<u8>], values: &mut Values) -> Answer<()>;
 
+    /// Asks for keys without waiting for any, so many in flight at any time; only of stores with futures.
+    fn in_flight(&mut self, executor: Executor, depth: u64, asker: &mut dyn Asker) -> Answer<()> {
+        let (_, _) = (depth, asker);
+        Err(format!("the store has no futures for {executor:?}"))
+    }
+
     /// Up to `items_max` items from `from` on, which is no shorter than a key; `None` if nobody was asked.
     fn scan(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>>;
 
@@ -100,6 +110,24 @@ pub(super) trait Reader {
 
     /// Everything in order.
     fn all(&mut self, look: &mut Look<'_>) -> Answer<Option<u64>>;
+}
+
+/// Who polls futures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Executor {
+    /// The store's own.
+    BlockOn,
+    /// Tokio's, of one thread.
+    Tokio,
+}
+
+/// Who has keys to ask for, each with a number that comes back with its answer.
+pub(super) trait Asker {
+    /// The next, its key put into the buffer; `None` once it is enough.
+    fn next(&mut self, key: &mut Vec<u8>) -> Option<u64>;
+
+    /// What one that was asked for at `started` came to.
+    fn answer(&mut self, number: u64, started: Instant, found: Found, value: &[u8]);
 }
 
 /// Where a compacted store is.
@@ -135,7 +163,10 @@ pub(super) struct Contender {
     pub(super) batch: u64,
     /// Whether its cache, or a part of it, is the page cache of the kernel.
     pub(super) uses_page_cache: bool,
+    /// What it may have beside the total where it is held to that: the program itself among it.
+    pub(super) beside_bytes: u64,
     pub(super) has_owned_iterator: bool,
+    pub(super) has_futures: bool,
     pub(super) open: fn(&Path, &Settings) -> Answer<Box<dyn Engine>>,
 }
 

@@ -7,7 +7,9 @@ use redb::{
     Builder, Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition, WriteTransaction,
 };
 
-use super::{Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values};
+use super::{
+    BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values,
+};
 use crate::engines::{Answer, Until, told};
 
 pub(super) const CONTENDER: Contender = Contender {
@@ -21,7 +23,9 @@ pub(super) const CONTENDER: Contender = Contender {
     tables: "the file",
     batch: 1000,
     uses_page_cache: true,
+    beside_bytes: BESIDE_BYTES,
     has_owned_iterator: false,
+    has_futures: false,
     open,
 };
 

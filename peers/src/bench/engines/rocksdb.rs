@@ -8,7 +8,9 @@ use rocksdb::{
     WriteBufferManager, WriteOptions,
 };
 
-use super::{Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values};
+use super::{
+    BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values,
+};
 use crate::engines::{Answer, Until, told};
 
 pub(super) const CONTENDER: Contender = Contender {
@@ -21,7 +23,9 @@ pub(super) const CONTENDER: Contender = Contender {
     tables: "table",
     batch: 1,
     uses_page_cache: false,
+    beside_bytes: BESIDE_BYTES,
     has_owned_iterator: true,
+    has_futures: false,
     open,
 };
 

@@ -1,10 +1,15 @@
 //! Trine: a total of memory, and nothing else.
 
 use std::path::Path;
+use std::time::Instant;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use trine::{Cursor, Db, Durability, Keyspace, Ordered};
 
-use super::{Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values};
+use super::{
+    Asker, BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Executor, Found, Look, Reader, Sees,
+    Settings, Values,
+};
 use crate::engines::{Answer, Until, told};
 
 pub(super) const CONTENDER: Contender = Contender {
@@ -14,7 +19,9 @@ pub(super) const CONTENDER: Contender = Contender {
     tables: "table",
     batch: 1,
     uses_page_cache: false,
+    beside_bytes: BESIDE_BYTES,
     has_owned_iterator: true,
+    has_futures: true,
     open,
 };
 
@@ -107,6 +114,24 @@ fn walk(cursor: &mut Cursor, items_max: u64, look: &mut Look<'_>) -> Answer<u64>
     Ok(count)
 }
 
+async fn in_flight(items: &Keyspace<Ordered>, depth: usize, asker: &mut dyn Asker) -> Answer<()> {
+    let mut key = Vec::new();
+    let mut next = |asker: &mut dyn Asker| {
+        let number = asker.next(&mut key)?;
+        let (get, started) = (items.get_async(&key), Instant::now());
+        Some(async move { (number, started, get.await) })
+    };
+    let mut gets = FuturesUnordered::new();
+    gets.extend(std::iter::from_fn(|| next(asker)).take(depth));
+    while let Some((number, started, found)) = gets.next().await {
+        let value = found.map_err(told)?;
+        let found = if value.is_some() { Found::Value } else { Found::Nothing };
+        asker.answer(number, started, found, value.as_deref().unwrap_or_default());
+        gets.extend(next(asker));
+    }
+    Ok(())
+}
+
 impl Reader for TrineReader<'_> {
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Answer<Found> {
         let found = self.items.get_into(key, value).map_err(told)?;
@@ -116,6 +141,16 @@ impl Reader for TrineReader<'_> {
     fn multi_get(&mut self, keys: &[Vec<u8>], values: &mut Values) -> Answer<()> {
         values.resize(keys.len());
         self.items.multi_get_with(keys, |index, value| values.set(index, value)).map_err(told)
+    }
+
+    fn in_flight(&mut self, executor: Executor, depth: u64, asker: &mut dyn Asker) -> Answer<()> {
+        let gets = in_flight(self.items, usize::try_from(depth).unwrap_or(1), asker);
+        match executor {
+            Executor::BlockOn => trine::block_on(gets),
+            Executor::Tokio => {
+                tokio::runtime::Builder::new_current_thread().build().map_err(told)?.block_on(gets)
+            }
+        }
     }
 
     fn scan(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
