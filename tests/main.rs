@@ -55,5 +55,6 @@ mod salvage;
 mod snapshots;
 mod support;
 mod threads;
+mod turns;
 mod twin;
 mod world;

@@ -36,7 +36,7 @@ pub(crate) enum Direction {
 }
 
 /// What is read: decides who verifies it, and how.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub(crate) enum BlockKind {
     Data = 1,
@@ -45,7 +45,7 @@ pub(crate) enum BlockKind {
 }
 
 /// A block of a table, as its index names it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct BlockAddress {
     pub(crate) file: FileName,
     /// 64 random bits of the file: the context of the block's checksum.

@@ -16,7 +16,7 @@ use std::task::Waker;
 
 use crate::base::error::Error;
 use crate::base::step::BlockAddress;
-use crate::base::sync::{Arc, Mutex, OnceLock, wake_all};
+use crate::base::sync::{Arc, Mutex, OnceLock, Weak, wake_all};
 
 use super::frames::{Counted, Key, Owned};
 use super::{BlockRef, DATA_VISITS, LentBlock, Shared, visits};
@@ -83,6 +83,17 @@ pub(crate) struct Waiter {
     flight: Arc<Flight>,
     /// What is woken when it ends, and where that is among the flight's wakers.
     waker: Option<(usize, Waker)>,
+}
+
+/// A way to join a read while it goes on; it keeps nothing of it.
+pub(crate) struct Share(Weak<Flight>);
+
+impl Share {
+    /// `None` once it has ended: its block may have been evicted since, or it failed.
+    pub(crate) fn join(&self) -> Option<Waiter> {
+        let flight = self.0.upgrade()?;
+        flight.result.get().is_none().then(|| Waiter::new(&flight))
+    }
 }
 
 impl FlightTable {
@@ -153,6 +164,11 @@ impl Slot {
     /// A share in it, for who hands the slot on to somebody else.
     pub(crate) fn waiter(&self) -> Waiter {
         Waiter::new(&self.flight)
+    }
+
+    /// What others join it by.
+    pub(crate) fn share(&self) -> Share {
+        Share(Arc::downgrade(&self.flight))
     }
 
     pub(crate) fn address(&self) -> &BlockAddress {
@@ -261,13 +277,10 @@ impl Waiter {
         Waiter { flight: Arc::clone(flight), waker: None }
     }
 
-    /// Another share.
-    pub(crate) fn share(&self) -> Waiter {
-        Waiter::new(&self.flight)
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.flight.result.get().is_some()
+    /// For a read that nobody does.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> Waiter {
+        Waiter::new(&Arc::default())
     }
 
     /// The block or the read's error, once it has ended; the same at each call. Until then `waker` is woken

@@ -44,11 +44,13 @@ const RETIRED: u32 = 2;
 
 /// What a block is found by. Numbers are never reused, so a key names the same bytes for ever.
 ///
-/// The length is part of it: a damaged index that names a place twice with two lengths confuses nobody.
+/// Length and kind are part of it: an index that names a place twice, in two ways, confuses nobody. What is
+/// found was verified as what it is looked for as.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
     pub(crate) file: u64,
-    pub(crate) offset: u64,
+    /// The offset, whole units, and below them the kind.
+    pub(crate) at: u64,
     /// As in the file.
     pub(crate) bytes: u32,
 }
@@ -56,14 +58,16 @@ pub(crate) struct Key {
 impl Key {
     #[inline]
     pub(crate) fn of(address: &BlockAddress) -> Key {
-        Key { file: address.file.number, offset: address.offset, bytes: address.bytes }
+        debug_assert!(address.offset.is_multiple_of(UNIT_BYTES as u64));
+        let at = address.offset | address.kind as u64;
+        Key { file: address.file.number, at, bytes: address.bytes }
     }
 
     /// 32 bits of the key's hash; not seeded, since nobody outside chooses file numbers.
     #[inline]
     pub(crate) fn tag(self) -> u32 {
         let mixed =
-            (self.file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.offset).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (self.file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.at).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         ((mixed ^ (mixed >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
     }
 }
@@ -72,7 +76,7 @@ impl Key {
 #[repr(C, align(32))]
 struct Header {
     file: AtomicU64,
-    offset: AtomicU64,
+    at: AtomicU64,
     /// Where the frame's bytes begin, from the region's start.
     start_bytes: AtomicU64,
     state: AtomicU32,
@@ -303,7 +307,7 @@ impl Frames {
         assert!(start_bytes + bytes <= self.plan.slots_at && start_bytes.is_multiple_of(UNIT_BYTES));
         let units = |bytes| u8::try_from(bytes / UNIT_BYTES).expect("no frame is larger than 128 units");
         header.file.store(key.file, Ordering::Relaxed);
-        header.offset.store(key.offset, Ordering::Relaxed);
+        header.at.store(key.at, Ordering::Relaxed);
         header.start_bytes.store(start_bytes as u64, Ordering::Relaxed);
         header.units.store(units(bytes), Ordering::Relaxed);
         header.stored_units.store(units(key.bytes as usize), Ordering::Relaxed);
@@ -419,7 +423,7 @@ impl Header {
     fn key(&self) -> Key {
         Key {
             file: self.file.load(Ordering::Relaxed),
-            offset: self.offset.load(Ordering::Relaxed),
+            at: self.at.load(Ordering::Relaxed),
             bytes: u32::from(self.stored_units.load(Ordering::Relaxed)) * UNIT_BYTES as u32,
         }
     }
@@ -653,7 +657,7 @@ mod tests {
     fn a_retired_frame_cannot_be_counted() {
         let (epoch, plan) = (Epoch::new(), Plan::new(64 << 10));
         let frames = Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)));
-        let key = Key { file: 1, offset: 0, bytes: 4096 };
+        let key = Key { file: 1, at: 0, bytes: 4096 };
         // SAFETY: no frame is in use, and the extent lies in the first slab.
         let mut owned = unsafe { frames.own(3, 4096, key, 4096) };
         assert!(frames.count_frame(3).is_none(), "not while it is filled");

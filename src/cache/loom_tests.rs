@@ -11,7 +11,7 @@ use crate::base::sync::{Event, explore};
 const BYTES: usize = 4096;
 
 fn key(offset: u64) -> Key {
-    Key { file: 1, offset: offset << 12, bytes: BYTES as u32 }
+    Key { file: 1, at: offset << 12, bytes: BYTES as u32 }
 }
 
 fn address() -> BlockAddress {

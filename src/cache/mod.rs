@@ -33,7 +33,7 @@ use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, Mutex};
 
 use flight::FlightTable;
-pub(crate) use flight::{Claim, Slot, Waiter};
+pub(crate) use flight::{Claim, Share, Slot, Waiter};
 use frames::{Counted, Frames, HeapBlock, Key, Owned, Pages, Plan};
 pub(crate) use frames::{Near, Place};
 use pool::{Pinning, Pool, Shortage};

@@ -386,3 +386,18 @@ fn what_was_given_out_outlives_the_cache() {
     fn is_free<T: Send + Sync + 'static>() {}
     is_free::<(BlockRef, Slot, Waiter, Cache)>();
 }
+
+/// A place that an index names as two kinds of block is two blocks: what was verified as one is never taken
+/// for the other, nor is the read of one the other's.
+#[test]
+fn kinds_are_told_apart() {
+    let (cache, epoch) = cache_of(1 << 20);
+    let [data, fence] =
+        [BlockKind::Data, BlockKind::Fence].map(|kind| BlockAddress { kind, ..block(1, 4096) });
+    let Claim::Read(slot) = cache.claim(&data) else { panic!("nothing is cached") };
+    assert!(cache.join(&fence).is_none());
+    drop(read(slot));
+    assert!(cache.holds(&data) && !cache.holds(&fence));
+    assert!(cache.lookup(&fence, &epoch.pin()).is_none());
+    let Claim::Read(_) = cache.claim(&fence) else { panic!("only the other is cached") };
+}

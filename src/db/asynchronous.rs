@@ -411,7 +411,7 @@ impl MultiGetAsync {
         let mut take = |index: usize, value: Option<&[u8]>| values[index] = value.map(Value::copy);
         let later = later.get_or_insert_with(|| {
             let (keys, at) = (std::mem::take(keys), (place.point.as_deref(), *patience));
-            place.handle.later_many(&place.keyspace, keys, at, &mut take)
+            place.handle.later_many(&place.keyspace, keys, at)
         });
         place.handle.poll_many(later, context, &mut take)
     }

@@ -72,11 +72,12 @@ impl Store {
                     return found.as_ref().map(Lookup::value).map(take).map_err(Error::clone);
                 }
                 Step::Done(found) => {
-                    // Others may wait for what is in flight, and `take` for them.
-                    let value = found?.value().map(<[u8]>::to_vec);
+                    // Others may wait for what is in flight, whatever became of this get, and `take` for
+                    // them.
+                    let value = found.map(|found| found.value().map(<[u8]>::to_vec));
                     drop(pin);
                     fetches.finish();
-                    return Ok(take(value.as_deref()));
+                    return value.map(|value| take(value.as_deref()));
                 }
                 Step::Ask(more) => reads = more,
                 Step::Wait => reads.clear(),

@@ -7,6 +7,7 @@
 //!
 //! 1. What was taken is read, also once the store is told to stop: nobody waits for ever.
 //! 2. What somebody waits for goes first, but for a part.
+//! 3. It begins the reads of who waits in line, whether that is polled or not.
 
 pub(super) mod admission;
 mod timers;
@@ -34,8 +35,12 @@ const AHEAD_FLIGHTS_MAX: usize = 8;
 /// and after so many others in any case: somebody may have come to wait for it.
 const ASKED_AT_ONCE: usize = 32;
 
+/// Of what those of one `block_on` may: as many as have a ring have together what the driver thread has.
+const SESSIONS_PART: u64 = 16;
+/// They may in any case.
+const SESSION_BYTES_MIN: u64 = 1 << 20;
+
 /// What is to be read.
-#[derive(Default)]
 pub(super) struct Reads {
     queue: Mutex<Queue>,
     pushed: Arc<Event>,
@@ -54,7 +59,22 @@ struct Queue {
     is_closed: bool,
 }
 
+impl Default for Reads {
+    fn default() -> Reads {
+        let pushed = Arc::new(Event::new());
+        // With something in flight the worker looks again soon, with nothing it waits for this.
+        let admission = Admission::new(Limits::default(), pushed.waker());
+        Reads { queue: Mutex::default(), pushed, admission, timers: Arc::default() }
+    }
+}
+
 impl Reads {
+    /// What reads of one `block_on` may be in flight.
+    pub(super) fn session_limits(&self) -> Limits {
+        let Limits { reads, bytes } = self.admission.limits();
+        Limits { reads, bytes: (bytes / SESSIONS_PART).max(SESSION_BYTES_MIN) }
+    }
+
     /// Takes blocks that are waited for; gives them back if there is no worker.
     pub(super) fn push(&self, blocks: Vec<Claimed>) -> Option<Vec<Claimed>> {
         let mut queue = self.queue.lock();
@@ -141,7 +161,10 @@ impl ReadsWork {
     /// Sends what there is room for; `false` if nothing is in flight then.
     fn send(&mut self, store: &Arc<Store>) -> bool {
         let reads = &store.work.reads;
-        let asked = std::mem::take(&mut reads.queue.lock().asked);
+        let mut asked = std::mem::take(&mut reads.queue.lock().asked);
+        reads
+            .admission
+            .begin(|address, permit| Claimed::begin(store.cache.claim(address), address, permit, &mut asked));
         requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
         while self.reader.as_ref().is_none_or(|reader| reader.room() > 0) {
             let Some(request) = self.next(reads) else { break };
@@ -202,6 +225,7 @@ impl Job for ReadsWork {
         queue.is_closed = true;
         let (asked, ahead) = (std::mem::take(&mut queue.asked), std::mem::take(&mut queue.ahead));
         drop(queue);
+        reads.admission.close();
         requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
         self.backlog.drain(..).chain(ahead).for_each(|request| store.read_unasked(request));
         while let Some(reader) = &mut self.reader {

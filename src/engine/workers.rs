@@ -1,5 +1,7 @@
 //! The workers of a store: what threads, or the simulated scheduler, turn.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::base::error::Result;
 use crate::base::sync::Arc;
 use crate::io::env::{Turn, Worker};
@@ -11,9 +13,17 @@ use super::work::Job;
 use super::{Mode, Store};
 
 /// Work under way or waiting, turned by a thread or by the simulated scheduler.
-struct Background<W> {
+struct Background<W: Job> {
     store: Arc<Store>,
     work: W,
+    /// Within its work: still so when it is dropped if that panicked.
+    is_at_work: bool,
+}
+
+impl<W: Job> Background<W> {
+    fn new(store: &Arc<Store>, work: W) -> Background<W> {
+        Background { store: Arc::clone(store), work, is_at_work: false }
+    }
 }
 
 impl<W: Job> Worker for Background<W> {
@@ -22,25 +32,39 @@ impl<W: Job> Worker for Background<W> {
             self.work.stop(&self.store);
             return Turn::Done;
         }
+        self.is_at_work = true;
         let turn = self.work.turn(&self.store);
+        self.is_at_work = false;
         // A stop between the look above and the turn's own look at its event would not wake it any more.
         if self.store.work.is_stopped() { Turn::Again } else { turn }
+    }
+}
+
+impl<W: Job> Drop for Background<W> {
+    /// One that panicked leaves nobody waiting for it.
+    fn drop(&mut self) {
+        if self.is_at_work {
+            let stopped = catch_unwind(AssertUnwindSafe(|| self.work.stop(&self.store)));
+            if stopped.is_err() {
+                log::error!("a worker that panicked could not be stopped");
+            }
+        }
     }
 }
 
 /// Starts the workers of a store that may write.
 pub(super) fn start(store: &Arc<Store>) -> Result<()> {
     store.limit_reads();
-    let reads = Background { store: Arc::clone(store), work: ReadsWork::default() };
+    let reads = Background::new(store, ReadsWork::default());
     store.env.threads.spawn("trine-reads", Box::new(reads))?;
     if store.mode == Mode::ReadOnly {
         return Ok(());
     }
     store.measure_pressure();
-    let flush = Background { store: Arc::clone(store), work: FlushWork::default() };
+    let flush = Background::new(store, FlushWork::default());
     store.env.threads.spawn("trine-flush", Box::new(flush))?;
     for _ in 0..store.settings.background_threads.saturating_sub(1).max(1) {
-        let merge = Background { store: Arc::clone(store), work: MergeWork::default() };
+        let merge = Background::new(store, MergeWork::default());
         store.env.threads.spawn("trine-merge", Box::new(merge))?;
     }
     Ok(())
@@ -49,6 +73,7 @@ pub(super) fn start(store: &Arc<Store>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::sync::{AtomicBool, Ordering};
     use crate::engine::tests::run;
     use crate::io::sim::SimDisk;
 
@@ -70,12 +95,42 @@ mod tests {
         }
     }
 
+    /// Panics at its work.
+    struct Panicking {
+        stopped: Arc<AtomicBool>,
+    }
+
+    impl Job for Panicking {
+        fn turn(&mut self, _store: &Arc<Store>) -> Turn {
+            panic!("planned");
+        }
+
+        fn stop(&mut self, _store: &Store) {
+            self.stopped.store(true, Ordering::Relaxed);
+            panic!("planned, again");
+        }
+    }
+
+    /// A worker that panics is stopped, so that nobody waits for it; one that is dropped at rest is not.
+    #[test]
+    fn a_panic_stops_its_worker() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
+        let stopped: Arc<AtomicBool> = Arc::default();
+        let panicking = || Background::new(&store, Panicking { stopped: Arc::clone(&stopped) });
+        drop(panicking());
+        assert!(!stopped.load(Ordering::Relaxed));
+        let mut worker = panicking();
+        assert!(catch_unwind(AssertUnwindSafe(move || worker.turn())).is_err());
+        assert!(stopped.load(Ordering::Relaxed));
+        store.close().expect("closes");
+    }
+
     /// A stop that comes while a worker looks for work is not slept through: what the worker would wait for
     /// has moved already, and nothing moves it again.
     #[test]
     fn a_stop_during_a_turn_is_heard() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
-        let mut worker = Background { store: Arc::clone(&store), work: StoppedMeanwhile { heard: false } };
+        let mut worker = Background::new(&store, StoppedMeanwhile { heard: false });
         assert!(matches!(worker.turn(), Turn::Again), "it must look again");
         assert!(matches!(worker.turn(), Turn::Done));
         assert!(worker.work.heard);

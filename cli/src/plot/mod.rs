@@ -9,63 +9,22 @@
 //! 3. What a logarithmic axis cannot show (zero, less, not a number) is left out of the picture, never of the
 //!    CSV.
 
-mod draw;
+mod chart;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::Write;
 use std::path::Path;
 
 use crate::failure::Failure;
 use crate::rows::write_csv_field;
 
-/// How an axis counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scale {
-    Linear,
-    Logarithmic,
-}
-
-/// An axis: its name with the unit, and how it counts.
-#[derive(Clone, Debug)]
-pub(crate) struct Axis {
-    pub(crate) name: String,
-    pub(crate) scale: Scale,
-}
-
-impl Axis {
-    pub(crate) fn linear(name: impl Into<String>) -> Axis {
-        Axis { name: name.into(), scale: Scale::Linear }
-    }
-
-    pub(crate) fn logarithmic(name: impl Into<String>) -> Axis {
-        Axis { name: name.into(), scale: Scale::Logarithmic }
-    }
-}
-
-/// A named line; its points are joined in the order they stand.
-#[derive(Clone, Debug)]
-pub(crate) struct Series {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
-}
-
-/// Lines over a numeric axis.
-#[derive(Clone, Debug)]
-pub(crate) struct Chart {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) series: Vec<Series>,
-}
+#[cfg(test)]
+pub(crate) use chart::Scale;
+pub(crate) use chart::{Axis, Bars, Chart, Series};
 
 impl Chart {
-    pub(crate) fn svg(&self) -> Result<String, Failure> {
-        draw::lines(self).map_err(|error| not_drawn(&self.title, &error))
-    }
-
     pub(crate) fn write_svg(&self, path: &Path) -> Result<(), Failure> {
-        write(path, &self.svg()?)
+        write(path, &self.svg().map_err(Failure::Other)?)
     }
 
     /// A line a point: series, x, y.
@@ -84,23 +43,9 @@ impl Chart {
     }
 }
 
-/// Bars: for each group (a name under the axis) one bar of each series.
-#[derive(Clone, Debug)]
-pub(crate) struct Bars {
-    pub(crate) title: String,
-    pub(crate) y: Axis,
-    pub(crate) groups: Vec<String>,
-    /// A name, and a value for each group; `None` where there is none.
-    pub(crate) series: Vec<(String, Vec<Option<f64>>)>,
-}
-
 impl Bars {
-    pub(crate) fn svg(&self) -> Result<String, Failure> {
-        draw::bars(self).map_err(|error| not_drawn(&self.title, &error))
-    }
-
     pub(crate) fn write_svg(&self, path: &Path) -> Result<(), Failure> {
-        write(path, &self.svg()?)
+        write(path, &self.svg().map_err(Failure::Other)?)
     }
 
     /// A line a bar: group, series, value.
@@ -135,25 +80,4 @@ pub(crate) fn row<'a>(fields: impl IntoIterator<Item = &'a str>) -> String {
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|source| Failure::file("write", path, source))
-}
-
-fn not_drawn(title: &str, error: &dyn std::fmt::Display) -> Failure {
-    Failure::Other(format!("could not draw the chart {title:?}: {error}"))
-}
-
-/// A number as an axis shows it: 25, 1.5k, 3M, 0.01.
-fn tick(value: f64) -> String {
-    let (shown, unit) = match value.abs() {
-        size if size >= 1e9 => (value / 1e9, "G"),
-        size if size >= 1e6 => (value / 1e6, "M"),
-        size if size >= 1e3 => (value / 1e3, "k"),
-        _ => (value, ""),
-    };
-    let mut text = String::new();
-    let digits = if shown == 0.0 { 0 } else { (2 - shown.abs().log10().floor() as i32).clamp(0, 6) as usize };
-    write!(text, "{shown:.digits$}").expect("a String takes every write");
-    if text.contains('.') {
-        text.truncate(text.trim_end_matches('0').trim_end_matches('.').len());
-    }
-    text + unit
 }

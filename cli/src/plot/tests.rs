@@ -1,5 +1,6 @@
 //! What is drawn, as far as text shows it.
 
+use super::chart::tick;
 use super::*;
 
 fn chart(x: Axis, y: Axis) -> Chart {

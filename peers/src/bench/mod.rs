@@ -7,6 +7,9 @@
 //!    same files.
 
 mod cached;
+#[path = "../../../cli/src/plot/chart.rs"]
+#[expect(dead_code, reason = "what this program does not use of a file of `trine`")]
+mod chart;
 #[path = "../../../cli/src/bench/direct.rs"]
 mod direct;
 #[path = "../../../cli/src/bench/distribution.rs"]
@@ -38,6 +41,7 @@ mod measure;
 mod mixes;
 mod page;
 mod parent;
+mod pictures;
 mod plan;
 mod process;
 mod queue;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::bars::{self, Judged, NULL, OURS, Side, Verdict};
 use super::device::moved;
+use super::pictures;
 use super::plan::Group;
 use super::results::{self, Begun, Calibration, Line, Measured};
 use super::rows::{NOT_HELD, all_rows};
@@ -50,16 +51,18 @@ pub(crate) fn page(page: &Path, files: &[PathBuf]) -> Answer<()> {
     let markers = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let (before, after) =
         markers.ok_or_else(|| format!("{} has no lines {BEGIN} and {END}", page.display()))?;
-    let tables = tables(&read(files)?);
+    let lines = read(files)?;
+    let tables = tables(&lines, &pictures::draw(&lines, &stores_of(&lines), page)?);
     std::fs::write(page, format!("{before}{BEGIN}\n\n{tables}\n{END}{after}")).map_err(told)
 }
 
-fn tables(lines: &[Line]) -> String {
+fn tables(lines: &[Line], pictures: &str) -> String {
     let judged = bars::judge(lines);
     let parts = [
         losing(lines, &judged),
         bars_table(&judged),
         rates(lines),
+        pictures.to_owned(),
         details(lines),
         stores(lines),
         runs(lines),
@@ -347,7 +350,7 @@ mod tests {
             line(1, rows::GET, OURS, 400),
             line(1, rows::GET, "rocksdb", 100),
         ];
-        let text = tables(&lines);
+        let text = tables(&lines, "");
         let (first, rest) = text.split_once("### The bars").expect("the bars follow");
         assert!(first.starts_with("### Where Trine is behind"), "{first}");
         assert!(first.contains("- cached scan of 100: 0.50 of the best peer; ahead: lmdb.\n"), "{first}");
@@ -357,11 +360,11 @@ mod tests {
         if let Some(Line::Measured(one)) = lines.get_mut(2) {
             one.remarks.push(NOT_HELD.to_owned());
         }
-        assert!(tables(&lines).contains("ahead: lmdb; not held to the memory of the row: lmdb.\n"));
+        assert!(tables(&lines, "").contains("ahead: lmdb; not held to the memory of the row: lmdb.\n"));
         if let Some(Line::Measured(one)) = lines.last_mut() {
             (one.wrong, one.first_wrong) = (2, Some("key 00 is missing".into()));
         }
-        let text = tables(&lines);
+        let text = tables(&lines, "");
         assert!(
             text.contains("cached get, uniform, rocksdb: **2 WRONG ANSWERS**: key 00 is missing."),
             "{text}"

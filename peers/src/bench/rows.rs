@@ -13,6 +13,7 @@ pub(super) const OVERWRITE: &str = "overwrite, random";
 pub(super) const GET: &str = "cached get, uniform";
 pub(super) const GET_ZIPF: &str = "cached get, Zipf 0.99";
 pub(super) const GET_TWO: &str = "cached get, two threads";
+pub(super) const GET_FUTURE: &str = "cached get, one future";
 pub(super) const GET_ABSENT: &str = "cached get, absent key";
 pub(super) const MULTI: &str = "cached multi-get of 64";
 pub(super) const SCAN: &str = "cached scan of 100";
@@ -113,7 +114,6 @@ pub(super) const FLIGHT_BLOCK_ON_ONE: &str = "in flight: one future, block_on";
 pub(super) const FLIGHT_BLOCK_ON: &str = "in flight: 128 futures, block_on";
 pub(super) const FLIGHT_TOKIO_ONE: &str = "in flight: one future, tokio";
 pub(super) const FLIGHT_TOKIO: &str = "in flight: 128 futures, tokio";
-pub(super) const GET_FUTURE: &str = "cached get, one future";
 
 /// All of them, in their order.
 pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::drive::{Job, LOAD_CHUNK, Script, Shared, share};
-use super::engines::{Asker, Changes, Found, Reader, Values};
+use super::engines::{Asked, Asker, Changes, Found, Reader, Values};
 use super::keys::Permutation;
 use super::plan::{SHAPE, VALUE_BYTES};
 use super::record::{Expected, InOrder, Record, hex};
@@ -338,15 +338,15 @@ impl<'a> Worker<'a> {
 }
 
 impl Asker for Worker<'_> {
-    fn next(&mut self, key: &mut Vec<u8>) -> Option<u64> {
+    fn next(&mut self, key: &mut Vec<u8>) -> Option<Asked> {
         let number = self.goes_on().then(|| self.choose_number())?;
         SHAPE.key(number, key);
-        Some(number)
+        Some(Asked { number, started: Instant::now() })
     }
 
-    fn answer(&mut self, number: u64, started: Instant, found: Found, value: &[u8]) {
-        self.ended(1, started);
-        SHAPE.key(number, &mut self.key);
+    fn answer(&mut self, asked: Asked, found: Found, value: &[u8]) {
+        self.ended(1, asked.started);
+        SHAPE.key(asked.number, &mut self.key);
         self.record.check(SHAPE, &self.key, (found, value), Expected::Value, &mut self.spare);
     }
 }

@@ -21,7 +21,7 @@ use crate::read::breadth::{Breadth, Reading};
 use crate::table;
 
 use super::super::Store;
-use super::super::reads::admission::Permit;
+use super::super::reads::admission::{Begun, Permit};
 
 /// Most bytes of one request.
 pub(in crate::engine) const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -65,8 +65,22 @@ impl Claimed {
         Claimed { who: None, address: *address, slot, permit: None }
     }
 
-    pub(in crate::engine) fn admitted(address: &BlockAddress, slot: Slot, permit: Permit) -> Claimed {
-        Claimed { permit: Some(permit), ..Claimed::new(address, slot) }
+    /// What came of a claim; if that is a right to read, it is put to `claimed`.
+    pub(in crate::engine) fn begin(
+        claim: Claim,
+        address: &BlockAddress,
+        permit: Permit,
+        claimed: &mut Vec<Claimed>,
+    ) -> Begun {
+        match claim {
+            Claim::Ready(block) => Ok(block),
+            Claim::Wait(waiter) => Err(waiter),
+            Claim::Read(slot) => {
+                let waiter = slot.waiter();
+                claimed.push(Claimed { permit: Some(permit), ..Claimed::new(address, slot) });
+                Err(waiter)
+            }
+        }
     }
 }
 

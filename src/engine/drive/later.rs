@@ -17,7 +17,7 @@ use crate::base::hash::KeyHash;
 use crate::base::id::Sequence;
 use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
 use crate::base::sync::Arc;
-use crate::cache::{BlockRef, Claim, Waiter};
+use crate::cache::{BlockRef, Waiter};
 use crate::levels::view::View;
 use crate::read::get::{Get, Op, Wants};
 use crate::read::scan::Scan;
@@ -26,11 +26,14 @@ use crate::read::trace::NoTrace;
 use super::super::Store;
 use super::super::catalog::Keyspace;
 use super::super::reads::Timer;
-use super::super::reads::admission::Place;
+use super::super::reads::admission::{Begun, Place, Turn};
 use super::super::snapshot::Point;
 use super::fetch::{Answered, Claimed};
 use super::local;
-use super::many::Batch;
+use super::many::{BATCH_COUNT, Batch};
+
+/// Keys of one operation that are begun at one poll.
+const STARTED_MAX: usize = 1024;
 
 /// How an operation waits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -95,23 +98,34 @@ impl Asks {
             if let Some(answered) = self.ready.pop() {
                 return Poll::Ready(Ok(answered));
             }
-            let session = local::session(store);
-            let ended = self.sent.iter_mut().enumerate().find_map(|(index, sent)| {
-                let ended = sent.waiter.poll(waker).map(Some);
-                // Whose ring it is may be anywhere: it is read here.
-                let is_strayed = sent.session != 0 && sent.session != session;
-                ended.or_else(|| is_strayed.then_some(None)).map(|ended| (index, ended))
-            });
-            let Some((index, ended)) = ended else { break };
-            let Sent { who, address, .. } = self.sent.swap_remove(index);
-            match ended {
-                Some(result) => return Poll::Ready(Ok((who, result))),
-                // The first has its place in line already.
-                None => self.unsent.insert(usize::from(self.place.is_some()), (who, address)),
+            if !self.take_ended(local::session(store), waker) {
+                break;
             }
         }
         self.look_at_clock(store, waker)?;
         Poll::Pending
+    }
+
+    /// Takes what has ended of what was sent, all of it: each look may be at many. `false` if nothing has.
+    fn take_ended(&mut self, session: u64, waker: &Waker) -> bool {
+        // The first has its place in line already.
+        let (before, first) = (self.sent.len(), usize::from(self.place.is_some()));
+        let mut index = 0;
+        while let Some(sent) = self.sent.get_mut(index) {
+            let ended = sent.waiter.poll(waker);
+            // Whose ring it is may be anywhere: it is read here.
+            let is_strayed = sent.session != 0 && sent.session != session;
+            if ended.is_none() && !is_strayed {
+                index += 1;
+                continue;
+            }
+            let Sent { who, address, .. } = self.sent.swap_remove(index);
+            match ended {
+                Some(result) => self.ready.push((who, result)),
+                None => self.unsent.insert(first, (who, address)),
+            }
+        }
+        self.sent.len() < before
     }
 
     /// Sends what is admitted.
@@ -130,10 +144,12 @@ impl Asks {
                 Err(waiter) => self.sent.push(Sent { who, address, waiter, session }),
             }
         }
-        for address in self.ahead.drain(..).filter(|address| !store.cache.holds(address)) {
-            if let Claim::Read(slot) = local::claim(store, &address) {
-                claimed.push(Claimed::new(&address, slot));
-            }
+        // Nobody waits for them: where there is no room they are read when they are needed.
+        let ahead = std::mem::take(&mut self.ahead);
+        for address in ahead.iter().filter(|address| !store.cache.holds(address)) {
+            let permit = local::admission(store).try_now(u64::from(address.bytes));
+            let Some(permit) = permit.filter(|_| self.unsent.is_empty()) else { break };
+            drop(Claimed::begin(local::claim(store, address), address, permit, &mut claimed));
         }
         store.read_elsewhere(claimed);
         if self.patience.is_refused && !self.has_begun && self.place.take().is_some() {
@@ -150,24 +166,20 @@ impl Asks {
         address: &BlockAddress,
         waker: &Waker,
         claimed: &mut Vec<Claimed>,
-    ) -> Poll<std::result::Result<BlockRef, Waiter>> {
+    ) -> Poll<Begun> {
+        let admission = local::admission(store);
+        self.place.take_if(|place| !place.is_of(&admission));
         // What is here, or read by somebody, needs no turn.
         if self.place.is_none()
             && let Some(joined) = local::join(store, address)
         {
             return Poll::Ready(joined);
         }
-        let wants = (u64::from(address.bytes), self.has_begun);
-        let permit = ready!(store.work.reads.admission.poll(&mut self.place, wants, waker));
+        let turn = ready!(admission.poll(&mut self.place, (address, self.has_begun), waker));
         self.has_begun = true;
-        Poll::Ready(match local::claim(store, address) {
-            Claim::Ready(block) => Ok(block),
-            Claim::Wait(waiter) => Err(waiter),
-            Claim::Read(slot) => {
-                let waiter = slot.waiter();
-                claimed.push(Claimed::admitted(address, slot, permit));
-                Err(waiter)
-            }
+        Poll::Ready(match turn {
+            Turn::Own(permit) => Claimed::begin(local::claim(store, address), address, permit, claimed),
+            Turn::Begun(begun) => begun,
         })
     }
 
@@ -279,22 +291,23 @@ fn ask_number(ask: usize) -> u8 {
 /// Gets of many keys, asked for and not all answered.
 pub(crate) struct LaterMany {
     batch: Batch<Box<[u8]>>,
+    /// Not begun.
+    rest: std::vec::IntoIter<Box<[u8]>>,
     view: Arc<View>,
     asks: Asks,
 }
 
 impl Store {
-    /// Begins gets of many keys; see `poll_many`.
+    /// Gets of many keys, all as of now; see `poll_many`.
     pub(crate) fn later_many(
         &self,
         keyspace: &Keyspace,
         keys: Vec<Box<[u8]>>,
         (at, patience): (Option<&Point>, Patience),
-        take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> LaterMany {
         let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
-        let batch = self.start_batch((keyspace.tree, bound), keys.into_iter(), &view, take);
-        LaterMany { batch, view, asks: Asks::new(patience) }
+        let batch = Batch::new((keyspace.tree, bound), keys.len());
+        LaterMany { batch, rest: keys.into_iter(), view, asks: Asks::new(patience) }
     }
 
     /// Goes on with gets of many keys; `take` has each value with its key's number, in no order.
@@ -307,10 +320,22 @@ impl Store {
         context: &mut Context<'_>,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Poll<Result<()>> {
-        let LaterMany { batch, view, asks } = later;
+        let LaterMany { batch, rest, view, asks } = later;
+        let started_max = batch.started() + STARTED_MAX;
         loop {
+            // As many as of a call that waits: what they have asked of memory is near when they use it.
+            self.start(batch, rest.by_ref().take(BATCH_COUNT), view, take);
             self.run_rounds(batch, view, take);
             batch.asked().for_each(|(number, block)| asks.ask(number, block));
+            if !rest.as_slice().is_empty() {
+                if batch.started() < started_max {
+                    continue;
+                }
+                asks.send(self, context.waker())?;
+                // Others of the executor have their turn.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             if batch.is_over() {
                 return Poll::Ready(batch.result());
             }

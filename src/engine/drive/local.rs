@@ -5,6 +5,9 @@
 //! a read: it is claimed apart. Of one store, the first that is asked; others are read by their driver
 //! threads.
 //!
+//! How much may be in flight is counted for each `block_on` by itself: its reads go on only while its thread
+//! waits here, so nobody else waits for their end.
+//!
 //! 1. Nothing is in flight when `block_on` returns, also by a panic.
 //! 2. A wait ends when the future is woken, from any thread, or a read has ended.
 
@@ -13,27 +16,40 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::base::id::FileName;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering, ProcessU64};
-use crate::cache::{BlockRef, Claim, Waiter};
+use crate::cache::{BlockRef, Claim, Share, Waiter};
 use crate::io::reader::{Completed, Reader, Request};
 
 use super::super::Store;
+use super::super::reads::admission::Admission;
 use super::fetch::{Claimed, REQUEST_BYTES_MAX, requests};
 
-/// Of a session, before those that have ended are dropped: they keep their blocks from being evicted.
+/// Of a session, before those that have ended are forgotten.
 const FLIGHTS_KEPT_MAX: usize = 32;
 
 /// What the polls of a `block_on` have asked for.
 struct Session {
     /// Never 0, and no other's.
     id: u64,
-    /// Whose ring it has.
-    store: Option<Arc<Store>>,
+    /// Wakes its thread.
+    waker: Waker,
+    /// Whose ring it has, and how much of it may be in flight.
+    of: Option<(Arc<Store>, Arc<Admission>)>,
     claimed: Vec<Claimed>,
-    /// Reads of this session, by file and offset; some may have ended.
-    flights: BTreeMap<(FileName, u64), Waiter>,
+    /// Reads of this session; some may have ended.
+    flights: BTreeMap<BlockAddress, Share>,
+}
+
+impl Session {
+    /// Of that store, from now on.
+    fn admission(&mut self, store: &Arc<Store>) -> &Arc<Admission> {
+        let (_, admission) = self.of.get_or_insert_with(|| {
+            let limits = store.work.reads.session_limits();
+            (Arc::clone(store), Admission::new(limits, self.waker.clone()))
+        });
+        admission
+    }
 }
 
 thread_local! {
@@ -60,7 +76,7 @@ pub(in crate::engine) fn outside<R>(run: impl FnOnce() -> R) -> R {
 pub(super) fn session(store: &Arc<Store>) -> u64 {
     let id = |session: &Option<Session>| match session {
         _ if IS_OUTSIDE.get() => 0,
-        Some(session) if session.store.as_ref().is_none_or(|own| Arc::ptr_eq(own, store)) => session.id,
+        Some(session) if session.of.as_ref().is_none_or(|(own, _)| Arc::ptr_eq(own, store)) => session.id,
         _ => 0,
     };
     SESSION.try_with(|session| id(&session.borrow())).unwrap_or(0)
@@ -70,9 +86,7 @@ pub(super) fn session(store: &Arc<Store>) -> u64 {
 pub(super) fn join(store: &Arc<Store>, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
     let own = |session: &RefCell<Option<Session>>| {
         let session = session.borrow();
-        let waiter = session.as_ref()?.flights.get(&(address.file, address.offset))?;
-        // One that has ended may have been evicted since, or have failed.
-        (!waiter.has_ended()).then(|| waiter.share())
+        session.as_ref()?.flights.get(address)?.join()
     };
     match (session(store) != 0).then(|| SESSION.with(own)).flatten() {
         Some(waiter) => Some(Err(waiter)),
@@ -93,11 +107,23 @@ pub(super) fn claim(store: &Arc<Store>, address: &BlockAddress) -> Claim {
             let slot = store.cache.slot_apart(address);
             SESSION.with_borrow_mut(|session| {
                 let session = session.as_mut().expect("it was there a moment ago");
-                session.flights.insert((address.file, address.offset), slot.waiter());
+                session.admission(store);
+                session.flights.insert(*address, slot.share());
             });
             Claim::Read(slot)
         }
     }
+}
+
+/// Who says how much may be in flight of what this thread asks of the store.
+pub(super) fn admission(store: &Arc<Store>) -> Arc<Admission> {
+    if session(store) == 0 {
+        return Arc::clone(&store.work.reads.admission);
+    }
+    SESSION.with_borrow_mut(|session| {
+        let session = session.as_mut().expect("it was there a moment ago");
+        Arc::clone(session.admission(store))
+    })
 }
 
 /// Takes blocks to read; gives them back if there is no session for their store.
@@ -107,7 +133,6 @@ pub(super) fn push(store: &Arc<Store>, claimed: Vec<Claimed>) -> Option<Vec<Clai
     }
     SESSION.with_borrow_mut(|session| {
         let session = session.as_mut().expect("it was there a moment ago");
-        session.store.get_or_insert_with(|| Arc::clone(store));
         session.claimed.extend(claimed);
     });
     None
@@ -141,7 +166,8 @@ impl Wake for Bell {
 struct Driver {
     outer: Option<Session>,
     bell: Arc<Bell>,
-    store: Option<Arc<Store>>,
+    /// As the session has it.
+    of: Option<(Arc<Store>, Arc<Admission>)>,
     reader: Option<Box<dyn Reader>>,
     backlog: VecDeque<Request>,
     in_flight: usize,
@@ -170,11 +196,13 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 impl Driver {
     fn enter() -> Driver {
         let id = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
-        let own = Session { id, store: None, claimed: Vec::new(), flights: BTreeMap::new() };
+        let bell: Arc<Bell> = Arc::default();
+        let waker = Waker::from(Arc::clone(&bell));
+        let own = Session { id, waker, of: None, claimed: Vec::new(), flights: BTreeMap::new() };
         Driver {
             outer: SESSION.replace(Some(own)),
-            bell: Arc::default(),
-            store: None,
+            bell,
+            of: None,
             reader: None,
             backlog: VecDeque::new(),
             in_flight: 0,
@@ -188,10 +216,12 @@ impl Driver {
         loop {
             // Also what wakers have asked for that polled other futures.
             self.take_asked();
+            self.begin_waiting();
             if self.send() {
                 self.reap(seen);
             } else if bell.woken.seen() == seen {
-                match &self.store {
+                self.rest();
+                match self.of.as_ref().map(|(store, _)| store) {
                     Some(store) => store.env.threads.wait(&bell.woken, seen, None),
                     None => bell.woken.block(seen, None),
                 }
@@ -203,22 +233,47 @@ impl Driver {
     }
 
     fn take_asked(&mut self) {
-        let (store, asked) = SESSION.with_borrow_mut(|session| {
+        let asked = SESSION.with_borrow_mut(|session| {
             let session = session.as_mut().expect("its own, until the drop");
             if session.flights.len() > FLIGHTS_KEPT_MAX {
-                session.flights.retain(|_, waiter| !waiter.has_ended());
+                session.flights.retain(|_, share| share.join().is_some());
             }
-            (session.store.clone(), std::mem::take(&mut session.claimed))
+            self.of = session.of.clone();
+            std::mem::take(&mut session.claimed)
         });
-        self.store = store;
-        if let Some(store) = &self.store {
+        self.push(asked);
+    }
+
+    fn push(&mut self, asked: Vec<Claimed>) {
+        if let Some((store, _)) = &self.of {
             requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
+        }
+    }
+
+    /// Begins the reads of who waits in line.
+    fn begin_waiting(&mut self) {
+        let Some((store, admission)) = &self.of else { return };
+        let mut asked = Vec::new();
+        admission.begin(|address, permit| Claimed::begin(claim(store, address), address, permit, &mut asked));
+        self.push(asked);
+    }
+
+    /// Gives back what it does not need while nothing is in flight, and a store that was closed.
+    fn rest(&mut self) {
+        if self.reader.take().is_some() {
+            let ring = self.bell.ring.lock().take();
+            drop(ring);
+        }
+        if self.of.as_ref().is_some_and(|(store, _)| store.is_closed()) {
+            self.of = None;
+            let of = SESSION.with_borrow_mut(|session| session.as_mut().and_then(|own| own.of.take()));
+            drop(of);
         }
     }
 
     /// Sends what there is room for; `false` if nothing is in flight then.
     fn send(&mut self) -> bool {
-        let Some(store) = &self.store else { return false };
+        let Some((store, _)) = &self.of else { return false };
         while let Some(request) = self.backlog.pop_front() {
             let reader = self.reader.get_or_insert_with(|| Arc::clone(&store.env.storage).reader());
             if reader.room() == 0 {
@@ -248,7 +303,7 @@ impl Driver {
 
     fn settle(&mut self) {
         self.in_flight -= self.completed.len();
-        let Some(store) = &self.store else { return };
+        let Some((store, _)) = &self.of else { return };
         self.completed.drain(..).for_each(|completed| store.settle_unasked(completed));
     }
 }
@@ -256,9 +311,12 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.take_asked();
-        // What goes on when these end asks elsewhere.
+        // What goes on when these end asks elsewhere, as does who waits in line.
         let own = SESSION.replace(self.outer.take());
         drop(own);
+        if let Some((_, admission)) = &self.of {
+            admission.close();
+        }
         while self.send() {
             if let Some(reader) = &mut self.reader {
                 reader.reap(&mut self.completed);

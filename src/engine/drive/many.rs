@@ -18,7 +18,7 @@ use super::super::snapshot::Point;
 use super::fetch::{Answered, Fetches};
 
 /// Keys looked up at a time: as many reads as keep the device busy, and more than memory needs.
-const BATCH_COUNT: usize = 64;
+pub(super) const BATCH_COUNT: usize = 64;
 
 /// A key's machine, and what it may go on with.
 struct Machine<K> {
@@ -78,7 +78,8 @@ impl Store {
         (view, bound): (&View, Sequence),
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let mut batch = self.start_batch((keyspace.tree, bound), keys.iter(), view, take);
+        let mut batch = Batch::new((keyspace.tree, bound), keys.len());
+        self.start(&mut batch, keys.iter(), view, take);
         self.run_rounds(&mut batch, view, take);
         if !batch.is_over() {
             self.read_and_go_on(&mut batch, view, take);
@@ -113,26 +114,23 @@ impl Store {
         kept.give(take);
     }
 
-    /// Starts a machine for each key, under one pin.
-    pub(super) fn start_batch<K: AsRef<[u8]>>(
+    /// Starts a machine for each of some more keys, under one pin.
+    pub(super) fn start<K: AsRef<[u8]>>(
         &self,
-        sight: (TreeId, Sequence),
-        keys: impl ExactSizeIterator<Item = K>,
+        Batch { sight, machines, rounds }: &mut Batch<K>,
+        keys: impl Iterator<Item = K>,
         view: &View,
         take: &mut impl FnMut(usize, Option<&[u8]>),
-    ) -> Batch<K> {
-        let count = keys.len();
-        let mut machines: Vec<Machine<K>> = Vec::with_capacity(count);
-        let mut rounds = Rounds { left: count, ready: Vec::with_capacity(count), ..Rounds::default() };
+    ) {
         let pin = self.epoch.pin();
-        for (number, key) in keys.enumerate() {
-            let hash = self.secret.hash(key.as_ref());
+        for key in keys {
+            let (number, hash) = (machines.len(), self.secret.hash(key.as_ref()));
             let (get, step) =
-                Get::start(&op(sight, key.as_ref(), hash), view, &self.cache, &pin, &mut TakeTurns);
+                Get::start(&op(*sight, key.as_ref(), hash), view, &self.cache, &pin, &mut TakeTurns);
             machines.push(Machine { key, hash, get, answer: None });
+            rounds.left += 1;
             rounds.note(number, step, take);
         }
-        Batch { sight, machines, rounds }
     }
 
     /// Lets machines take turns until each is done or waits for a block.
@@ -183,6 +181,17 @@ fn op((tree, bound): (TreeId, Sequence), key: &[u8], hash: KeyHash) -> Op<'_> {
 }
 
 impl<K> Batch<K> {
+    /// Of so many keys at most, at first.
+    pub(super) fn new(sight: (TreeId, Sequence), count: usize) -> Batch<K> {
+        let ready = Vec::with_capacity(count.min(BATCH_COUNT));
+        Batch { sight, machines: Vec::with_capacity(count), rounds: Rounds { ready, ..Rounds::default() } }
+    }
+
+    /// Keys that were begun.
+    pub(super) fn started(&self) -> usize {
+        self.machines.len()
+    }
+
     /// What machines have asked for since this was called last.
     pub(super) fn asked(&mut self) -> impl Iterator<Item = (usize, BlockAddress)> + use<'_, K> {
         self.rounds.asked.drain(..)

@@ -1,22 +1,29 @@
 //! How many reads of futures may be in flight, and of how many bytes: whoever comes when there is no room
 //! waits for its turn, in the order of arrival.
 //!
-//! It knows no reads: who has a [`Permit`] counts until that is dropped. Any thread.
+//! Who has a [`Permit`] counts until that is dropped. A turn is not told to its owner, who may be polled late
+//! or never: [`Admission::begin`] begins the read in its place, and whoever reads calls that whenever
+//! something has ended. Any thread; there is one of these for the driver thread of a store and one for each
+//! `block_on`.
 //!
 //! 1. What is admitted never exceeds the limits, but for one read larger than all.
-//! 2. The first in line is admitted as soon as there is room for it; nobody overtakes it but those of
-//!    operations that have begun, of which there are never more than were admitted.
-//! 3. A place in line that is dropped holds up nobody: also one that was admitted and has not been told.
+//! 2. The first in line is admitted when `begin` is called and there is room for it; nobody overtakes it but
+//!    those of operations that have begun, of which there are never more than were admitted.
+//! 3. A place in line that is dropped holds up nobody. A read that was begun for it goes on.
+//! 4. Who calls `begin` is woken when there may be room and it was not who made it.
 
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
 
+use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex, wake_all};
+use crate::cache::{BlockRef, Waiter};
 
 /// See the module.
-#[derive(Default)]
 pub(in crate::engine) struct Admission {
     state: Mutex<State>,
+    /// Of whoever calls `begin`.
+    reader: Waker,
 }
 
 /// What may be in flight.
@@ -26,28 +33,47 @@ pub(in crate::engine) struct Limits {
     pub(in crate::engine) bytes: u64,
 }
 
+/// What came of a block that was asked for: it was here, or is being read.
+pub(in crate::engine) type Begun = Result<BlockRef, Waiter>;
+
+/// A turn that has come.
+pub(in crate::engine) enum Turn {
+    /// The owner begins its read now.
+    Own(Permit),
+    /// It was begun in its place.
+    Begun(Begun),
+}
+
 #[derive(Default)]
 struct State {
     limits: Limits,
     admitted: Limits,
     line: BTreeMap<Number, Waiting>,
+    /// Those whose turn came and who have not been polled since.
+    begun: BTreeMap<Number, Ready>,
     next: u64,
+    /// Nobody calls `begin` any more: there is no limit.
+    is_closed: bool,
 }
 
 /// Place in line: those that have begun before those that have not, and then by arrival.
 type Number = (bool, u64);
 
 struct Waiting {
-    bytes: u64,
+    address: BlockAddress,
     waker: Waker,
 }
 
-/// A place in line, or an admission that its owner has not seen yet.
+struct Ready {
+    waker: Option<Waker>,
+    /// `None` while it is being begun.
+    begun: Option<Begun>,
+}
+
+/// A place in line, or a read that was begun for it.
 pub(in crate::engine) struct Place {
     admission: Arc<Admission>,
-    /// `None` once it was turned into a permit.
-    number: Option<Number>,
-    bytes: u64,
+    number: Number,
 }
 
 /// A read that is admitted.
@@ -59,69 +85,110 @@ pub(in crate::engine) struct Permit {
 impl State {
     fn has_room(&self, bytes: u64) -> bool {
         let Limits { reads, bytes: all } = self.admitted;
-        reads == 0 || (reads < self.limits.reads && all + bytes <= self.limits.bytes)
+        let is_within = reads < self.limits.reads && all + bytes <= self.limits.bytes;
+        reads == 0 || is_within || self.is_closed
     }
 
     fn admit(&mut self, bytes: u64) {
         self.admitted.reads += 1;
         self.admitted.bytes += bytes;
     }
-
-    /// Admits those first in line for whom there is room.
-    fn admit_waiting(&mut self) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        while let Some(bytes) = self.line.first_key_value().map(|(_, first)| first.bytes) {
-            if !self.has_room(bytes) {
-                break;
-            }
-            wakers.extend(self.line.pop_first().map(|(_, first)| first.waker));
-            self.admit(bytes);
-        }
-        wakers
-    }
 }
 
 impl Admission {
+    /// `reader` is of whoever calls `begin`.
+    pub(in crate::engine) fn new(limits: Limits, reader: Waker) -> Arc<Admission> {
+        Arc::new(Admission { state: Mutex::new(State { limits, ..State::default() }), reader })
+    }
+
     /// From now on; what is admitted already stays so.
     pub(in crate::engine) fn set_limits(&self, limits: Limits) {
         self.state.lock().limits = limits;
     }
 
-    /// Admits a read of `bytes`, at once if there is room and nobody waits; else `place` is one in line and
-    /// `waker` is woken when it is this one's turn. `has_begun`: others of its operation were admitted.
+    pub(in crate::engine) fn limits(&self) -> Limits {
+        self.state.lock().limits
+    }
+
+    /// Admits a read of the block, at once if there is room and nobody waits; else `place` is one in line,
+    /// and `waker` is woken when its read was begun. `has_begun`: others of its operation were admitted.
     pub(in crate::engine) fn poll(
         self: &Arc<Admission>,
         place: &mut Option<Place>,
-        (bytes, has_begun): (u64, bool),
+        (address, has_begun): (&BlockAddress, bool),
         waker: &Waker,
-    ) -> Poll<Permit> {
+    ) -> Poll<Turn> {
         // Wakers are made and dropped outside the lock: what they wake may have a place of its own.
-        let mut waker = waker.clone();
+        let waker = waker.clone();
         let mut state = self.state.lock();
-        if let Some(own) = place.as_mut() {
-            let number = own.number.expect("a place that was used is gone");
-            if let Some(waiting) = state.line.get_mut(&number) {
-                std::mem::swap(&mut waiting.waker, &mut waker);
-                drop(state);
-                return Poll::Pending;
-            }
+        if let Some(own) = place {
+            let (looked, _replaced) = state.look(own.number, waker.clone());
             drop(state);
-            own.number = None;
-            let bytes = own.bytes;
+            let Some(begun) = looked else { return Poll::Pending };
             *place = None;
-            return Poll::Ready(Permit { admission: Arc::clone(self), bytes });
+            return match begun {
+                Some(begun) => Poll::Ready(Turn::Begun(begun)),
+                // The line is gone.
+                None => self.poll(place, (address, has_begun), &waker),
+            };
         }
+        let bytes = u64::from(address.bytes);
         let is_first = state.line.first_key_value().is_none_or(|(first, _)| has_begun && first.0);
-        if is_first && state.has_room(bytes) {
+        if state.is_closed || (is_first && state.has_room(bytes)) {
             state.admit(bytes);
-            return Poll::Ready(Permit { admission: Arc::clone(self), bytes });
+            return Poll::Ready(Turn::Own(Permit { admission: Arc::clone(self), bytes }));
         }
         let number = (!has_begun, state.next);
         state.next += 1;
-        state.line.insert(number, Waiting { bytes, waker });
+        state.line.insert(number, Waiting { address: *address, waker });
         drop(state);
-        *place = Some(Place { admission: Arc::clone(self), number: Some(number), bytes });
+        *place = Some(Place { admission: Arc::clone(self), number });
         Poll::Pending
+    }
+
+    /// Admits a read of so many bytes, if there is room now and nobody waits.
+    pub(in crate::engine) fn try_now(self: &Arc<Admission>, bytes: u64) -> Option<Permit> {
+        let mut state = self.state.lock();
+        if !state.line.is_empty() || !state.has_room(bytes) {
+            return None;
+        }
+        state.admit(bytes);
+        Some(Permit { admission: Arc::clone(self), bytes })
+    }
+
+    /// Begins the reads of those first in line for whom there is room. Of one thread at a time.
+    pub(in crate::engine) fn begin(
+        self: &Arc<Admission>,
+        mut begin: impl FnMut(&BlockAddress, Permit) -> Begun,
+    ) {
+        while let Some((number, address, permit)) = self.admit_first() {
+            let begun = begin(&address, permit);
+            let mut state = self.state.lock();
+            let (waker, dropped) = match state.begun.get_mut(&number) {
+                Some(ready) => {
+                    ready.begun = Some(begun);
+                    (ready.waker.take(), None)
+                }
+                // Its owner has gone meanwhile.
+                None => (None, Some(begun)),
+            };
+            drop(state);
+            drop(dropped);
+            wake_all(waker);
+        }
+    }
+
+    fn admit_first(self: &Arc<Admission>) -> Option<(Number, BlockAddress, Permit)> {
+        let mut state = self.state.lock();
+        let bytes = u64::from(state.line.first_key_value()?.1.address.bytes);
+        if !state.has_room(bytes) {
+            return None;
+        }
+        let (number, Waiting { address, waker }) = state.line.pop_first()?;
+        state.begun.insert(number, Ready { waker: Some(waker), begun: None });
+        state.admit(bytes);
+        drop(state);
+        Some((number, address, Permit { admission: Arc::clone(self), bytes }))
     }
 
     /// What is in flight, and how many wait.
@@ -130,13 +197,44 @@ impl Admission {
         (state.admitted, state.line.len() as u64)
     }
 
+    /// There is no line any more: who waits in it is woken, and begins its read itself.
+    pub(in crate::engine) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let line = std::mem::take(&mut state.line);
+        drop(state);
+        wake_all(line.into_values().map(|waiting| waiting.waker));
+    }
+
     fn release(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.admitted.reads -= 1;
         state.admitted.bytes -= bytes;
-        let wakers = state.admit_waiting();
+        let is_awaited = !state.line.is_empty();
         drop(state);
-        wake_all(wakers);
+        if is_awaited {
+            self.reader.wake_by_ref();
+        }
+    }
+}
+
+impl State {
+    /// What was begun for a place, `Some(None)` if it is in line no more. Else its waker is the new one; the
+    /// other is to be dropped outside the lock.
+    fn look(&mut self, number: Number, waker: Waker) -> (Option<Option<Begun>>, Option<Waker>) {
+        if let Some(waiting) = self.line.get_mut(&number) {
+            return (None, Some(std::mem::replace(&mut waiting.waker, waker)));
+        }
+        match self.begun.get_mut(&number) {
+            Some(Ready { waker: own, begun: None }) => (None, own.replace(waker)),
+            _ => (Some(self.begun.remove(&number).and_then(|ready| ready.begun)), Some(waker)),
+        }
+    }
+}
+
+impl Place {
+    pub(in crate::engine) fn is_of(&self, admission: &Arc<Admission>) -> bool {
+        Arc::ptr_eq(&self.admission, admission)
     }
 }
 
@@ -148,18 +246,16 @@ impl Drop for Permit {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some(number) = self.number else { return };
         let mut state = self.admission.state.lock();
-        let waited = state.line.remove(&number);
-        if waited.is_none() {
-            drop(state);
-            return self.admission.release(self.bytes);
-        }
+        let waited = state.line.remove(&self.number);
+        let begun = state.begun.remove(&self.number);
         // Who comes next may need less room.
-        let wakers = state.admit_waiting();
+        let is_awaited = waited.is_some() && !state.line.is_empty();
         drop(state);
-        drop(waited);
-        wake_all(wakers);
+        drop((waited, begun));
+        if is_awaited {
+            self.admission.reader.wake_by_ref();
+        }
     }
 }
 

@@ -18,6 +18,8 @@ struct State {
     /// By time; the second number tells those of one moment apart.
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
+    /// Until when whoever looks at the time sleeps, if it was told one.
+    looked_for_ns: Option<u64>,
     /// Nobody looks at the time any more: whoever waits is woken at once.
     is_closed: bool,
 }
@@ -29,31 +31,36 @@ pub(crate) struct Timer {
 }
 
 impl Timers {
-    /// A timer, and whether none is earlier.
+    /// A timer, and whether it is earlier than what is slept until.
     pub(super) fn add(self: &Arc<Timers>, ns: u64, waker: &Waker) -> (Timer, bool) {
         let own = waker.clone();
         let mut state = self.state.lock();
         let key = (ns, state.next);
         state.next += 1;
         state.wakers.insert(key, own);
-        let is_first = state.wakers.first_key_value().is_some_and(|(first, _)| *first == key);
+        let is_earlier = state.looked_for_ns.is_none_or(|looked_for_ns| ns < looked_for_ns);
+        if is_earlier {
+            state.looked_for_ns = Some(ns);
+        }
         let is_closed = state.is_closed;
         drop(state);
         if is_closed {
             waker.wake_by_ref();
         }
-        (Timer { timers: Arc::clone(self), key }, is_first)
+        (Timer { timers: Arc::clone(self), key }, is_earlier)
     }
 
     /// Wakes what is due; how long nothing more is, if there is anything.
     pub(super) fn wake_due(&self, now_ns: u64) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.wakers.is_empty() {
-            return None;
+        let first_ns = |state: &State| state.wakers.first_key_value().map(|((ns, _), _)| *ns);
+        let mut due = BTreeMap::new();
+        if first_ns(&state).is_some_and(|first_ns| first_ns <= now_ns) {
+            let later = state.wakers.split_off(&(now_ns.saturating_add(1), 0));
+            due = std::mem::replace(&mut state.wakers, later);
         }
-        let later = state.wakers.split_off(&(now_ns.saturating_add(1), 0));
-        let due = std::mem::replace(&mut state.wakers, later);
-        let next_ns = state.wakers.first_key_value().map(|(key, _)| key.0 - now_ns);
+        state.looked_for_ns = first_ns(&state);
+        let next_ns = state.looked_for_ns.map(|next_ns| next_ns - now_ns);
         drop(state);
         wake_all(due.into_values());
         next_ns
@@ -124,15 +131,21 @@ mod tests {
         assert_eq!(*order.lock(), [1, 3, 0, 2]);
     }
 
-    /// Whether the one who sleeps until the first must be told: only of one that is earlier.
+    /// Whether the one who sleeps must be told: only of one that is earlier than what it sleeps until, also
+    /// where that was dropped.
     #[test]
-    fn the_first_is_told() {
+    fn who_sleeps_longer_is_told() {
         let timers = Arc::new(Timers::default());
         let add = |ns| timers.add(ns, Waker::noop());
         let [(later, is_first), (earlier, is_earlier), (equal, is_equal)] = [20, 10, 10].map(add);
         assert_eq!((is_first, is_earlier, is_equal), (true, true, false));
         drop((later, earlier, equal));
-        assert!(add(30).1);
+        assert!(!add(30).1);
+        assert_eq!(timers.wake_due(10), None);
+        let (slept_for, is_first) = add(30);
+        assert_eq!((is_first, timers.wake_due(20)), (true, Some(10)));
+        assert_eq!((add(40).1, add(29).1), (false, true));
+        drop(slept_for);
     }
 
     /// A timer that is dropped wakes nobody and is slept for by nobody, and holds its waker no longer; nor

@@ -33,7 +33,7 @@ pub(crate) enum ReadWith {
 
 /// Rings kept while nobody borrows them.
 const IDLE_RINGS_MAX: usize = 4;
-/// Rings lent at once; who comes then reads one after another.
+/// Rings lent at once; who comes then reads as where there are none.
 #[cfg(target_os = "linux")]
 const LENT_RINGS_MAX: usize = 16;
 
@@ -76,7 +76,7 @@ impl Readers {
             return self.borrow_next(storage);
         }
         if self.lent_count.load(Ordering::Relaxed) >= LENT_RINGS_MAX {
-            return Box::new(PlainReader::new(storage));
+            return self.borrow_next(storage);
         }
         let idle = self.idle.lock().pop();
         match idle.map_or_else(|| self.make_ring(), Some) {
@@ -96,7 +96,7 @@ impl Readers {
         self.borrow_next(storage)
     }
 
-    /// What comes where rings are refused.
+    /// What comes where rings are refused, or all are lent.
     fn borrow_next(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
         match self.asked {
             ReadWith::Auto => self.borrow_pool(storage),
@@ -138,6 +138,16 @@ impl Readers {
     pub(super) fn give_back(&self, ring: Ring) {
         self.lent_count.fetch_sub(1, Ordering::Relaxed);
         self.keep(ring);
+    }
+
+    /// A ring that was lent is of no use any more, and why: there are no others then.
+    #[cfg(target_os = "linux")]
+    pub(super) fn lose(&self, error: &std::io::Error) {
+        self.lent_count.fetch_sub(1, Ordering::Relaxed);
+        if self.refused.set(format!("the kernel refuses io_uring: {error}")).is_ok() {
+            log::warn!("io_uring does not go on, reads go out together in another way: {error}");
+        }
+        self.close();
     }
 
     #[cfg(target_os = "linux")]

@@ -9,26 +9,28 @@
 //! kernel writes nothing for it.
 //!
 //! 1. A flight owns target, descriptor and vector from before the kernel hears of it until its completion was
-//!    reaped. If reaping becomes impossible they are leaked, never freed.
+//!    reaped; one that it has not taken when it refuses to go on is read without it.
 //! 2. No more flights than the ring has entries, so neither queue overflows.
 //! 3. What a completion cannot settle (a short read, an alignment the device refuses) is settled by a plain
 //!    read.
 
 #![expect(unsafe_code, reason = "hands memory to the kernel and takes it back")]
 
+#[cfg(test)]
+use std::os::fd::FromRawFd;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, Probe, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Ordering};
 
-use super::super::reader::{Completed, Reader, Request, Target, fill_rest};
+use super::super::reader::{Completed, Reader, Request, Target, fill_rest, perform};
 use super::files::OpenFile;
 use super::storage::{OsStorage, RETRIES_COUNT_MAX};
 
@@ -43,6 +45,8 @@ const SUBMISSIONS: u32 = 2 * ENTRIES as u32;
 const WAIT_NS_MAX: u64 = 3_600_000_000_000;
 /// How long a wait may be that no bell ends.
 const DEAF_NS: u64 = 1_000_000;
+/// Between two looks at what a kernel has taken that takes no more.
+const TAKEN_LOOK: Duration = Duration::from_micros(100);
 /// What the kernel calls the bell by.
 const BELL: u64 = u64::MAX;
 
@@ -95,8 +99,11 @@ struct Flight {
 /// A ring with nothing in flight, or the flights of its reader.
 pub(super) struct Ring {
     uring: IoUring,
+    polls: Polls,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
+    /// What was pushed since the kernel last took something, in that order.
+    untaken: Vec<u64>,
     bell: Option<Arc<Bell>>,
     /// The kernel tells of the next ring.
     is_listening: bool,
@@ -120,8 +127,25 @@ impl Ring {
                 made => made?,
             },
         };
+        let mut probe = Probe::new();
+        // Kernels before 5.6 have rings, and not all that is asked of them.
+        uring.submitter().register_probe(&mut probe)?;
+        if ![opcode::Read::CODE, opcode::Readv::CODE, opcode::PollAdd::CODE]
+            .iter()
+            .all(|code| probe.is_supported(*code))
+        {
+            return Err(Errno::OPNOTSUPP.into());
+        }
         let flights = (0..ENTRIES).map(|_| None).collect();
-        Ok(Ring { uring, flights, free: (0..ENTRIES).collect(), bell: None, is_listening: false })
+        Ok(Ring {
+            uring,
+            polls,
+            flights,
+            free: (0..ENTRIES).collect(),
+            untaken: Vec::new(),
+            bell: None,
+            is_listening: false,
+        })
     }
 
     fn in_flight(&self) -> usize {
@@ -144,37 +168,33 @@ impl Ring {
         // SAFETY: descriptor, vector and buffers are the flight's, which stays where they are, untouched,
         // until its completion is reaped (invariant 1): moving the flight moves none of them.
         let pushed = unsafe { self.uring.submission().push(&entry.user_data(slot as u64)) };
+        self.untaken.push(slot as u64);
         pushed.expect("no more flights than entries, and the kernel takes all at each submission");
     }
 
-    /// Hands the kernel what was pushed, and waits until `wait_for` completions are there.
-    fn enter(&self, wait_for: usize) -> std::io::Result<()> {
+    /// Hands the kernel what was pushed, and waits until `wait_for` completions are there, or for `ns`;
+    /// kernels that know no bound (before 5.11) wait for what is in flight. A signal may end it early.
+    fn enter(&mut self, wait_for: usize, ns: Option<u64>) -> std::io::Result<()> {
+        let ns = ns.filter(|_| self.uring.params().is_feature_ext_arg());
         for _ in 0..RETRIES_COUNT_MAX {
-            match self.uring.submit_and_wait(wait_for) {
-                Ok(_) => return Ok(()),
-                Err(error) => match Errno::from_io_error(&error) {
-                    Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
-                    _ => return Err(error),
-                },
+            let entered = match ns {
+                None => self.uring.submit_and_wait(wait_for),
+                Some(ns) => {
+                    let time = types::Timespec::from(Duration::from_nanos(ns.min(WAIT_NS_MAX)));
+                    self.uring
+                        .submitter()
+                        .submit_with_args(wait_for, &types::SubmitArgs::new().timespec(&time))
+                }
+            };
+            let left = self.uring.submission().len();
+            self.untaken.drain(..self.untaken.len() - left);
+            match entered.as_ref().map_err(Errno::from_io_error) {
+                Ok(_) | Err(Some(Errno::TIME | Errno::INTR)) => return Ok(()),
+                Err(Some(Errno::AGAIN | Errno::BUSY)) => {}
+                Err(_) => return entered.map(drop),
             }
         }
-        self.uring.submit_and_wait(wait_for).map(|_| ())
-    }
-
-    /// As `enter`, for so long at most; kernels that know no bound (before 5.11) wait for what is in flight.
-    fn enter_for(&self, wait_for: usize, ns: u64) -> std::io::Result<()> {
-        if !self.uring.params().is_feature_ext_arg() {
-            return self.enter(wait_for);
-        }
-        let time = types::Timespec::from(Duration::from_nanos(ns.min(WAIT_NS_MAX)));
-        let bound = types::SubmitArgs::new().timespec(&time);
-        match self.uring.submitter().submit_with_args(wait_for, &bound) {
-            Ok(_) => Ok(()),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
-                _ => Err(error),
-            },
-        }
+        Err(Errno::BUSY.into())
     }
 
     /// Has the kernel tell of the bell, from now on or again; `false` if there can be none.
@@ -189,6 +209,7 @@ impl Ring {
             // SAFETY: it has no memory, and the descriptor is open as long as the ring.
             let pushed = unsafe { self.uring.submission().push(&entry.user_data(BELL)) };
             self.is_listening = pushed.is_ok();
+            self.untaken.extend(self.is_listening.then_some(BELL));
         }
         self.is_listening
     }
@@ -222,26 +243,52 @@ impl Flight {
 /// See the module.
 pub(super) struct RingReader {
     storage: Arc<OsStorage>,
-    /// Taken by the drop only.
+    /// `None` once the kernel has refused to go on: each read is done when it is pushed then.
     ring: Option<Ring>,
-    /// Requests that failed before they began.
-    failed: Vec<Completed>,
+    /// Requests that failed before they began, or that needed no ring.
+    done: Vec<Completed>,
 }
 
 impl RingReader {
     pub(super) fn new(storage: Arc<OsStorage>, ring: Ring) -> RingReader {
-        RingReader { storage, ring: Some(ring), failed: Vec::new() }
+        RingReader { storage, ring: Some(ring), done: Vec::new() }
     }
 
-    fn ring(&mut self) -> &mut Ring {
-        self.ring.as_mut().expect("a reader has its ring until its drop")
-    }
-
-    fn land_all(&mut self, completed: &mut Vec<Completed>) {
-        while let Some((flight, result)) = self.ring().land() {
-            let settled = self.settle(flight, result);
-            completed.push(settled);
+    /// Lets the kernel go on, and takes what has landed.
+    fn go_on(&mut self, wait_for: usize, ns: Option<u64>, completed: &mut Vec<Completed>) {
+        let Some(mut ring) = self.ring.take() else { return };
+        let entered = ring.enter(wait_for, ns);
+        self.land_all(&mut ring, completed);
+        match entered {
+            Ok(()) => self.ring = Some(ring),
+            Err(error) => self.end(ring, &error, completed),
         }
+    }
+
+    fn land_all(&self, ring: &mut Ring, completed: &mut Vec<Completed>) {
+        while let Some((flight, result)) = ring.land() {
+            completed.push(self.settle(flight, result));
+        }
+    }
+
+    /// The kernel takes no more: what it has taken is waited for, what it has not is read without it.
+    fn end(&self, mut ring: Ring, error: &std::io::Error, completed: &mut Vec<Completed>) {
+        // A thread of the kernel's may take them yet.
+        let untaken =
+            if ring.polls == Polls::Kernel { Vec::new() } else { std::mem::take(&mut ring.untaken) };
+        for slot in untaken.into_iter().filter(|slot| *slot != BELL) {
+            let flight = ring.flights[slot as usize].take().expect("what was pushed is in flight");
+            ring.free.push(slot as usize);
+            // As one that was cancelled: the ring is never entered again, so nobody else reads it.
+            completed.push(self.settle(flight, -Errno::CANCELED.raw_os_error()));
+        }
+        while ring.in_flight() > 0 {
+            // Completions come while the thread is in the kernel, whatever for.
+            #[expect(clippy::disallowed_methods, reason = "of a thread that reads, and of no simulation")]
+            std::thread::sleep(TAKEN_LOOK);
+            self.land_all(&mut ring, completed);
+        }
+        self.storage.readers.lose(error);
     }
 
     fn settle(&self, flight: Flight, result: i32) -> Completed {
@@ -272,10 +319,13 @@ impl RingReader {
 
 impl Reader for RingReader {
     fn room(&self) -> usize {
-        self.ring.as_ref().map_or(0, |ring| ring.free.len())
+        self.ring.as_ref().map_or(1, |ring| ring.free.len())
     }
 
     fn push(&mut self, request: Request) {
+        let Some(ring) = &mut self.ring else {
+            return self.done.push(perform(&*self.storage, request));
+        };
         let Request { file, offset, mut target } = request;
         let (parts, bytes, is_direct) = {
             let buffers = target.buffers();
@@ -284,29 +334,25 @@ impl Reader for RingReader {
             (parts_of(buffers), bytes, is_direct)
         };
         match self.storage.open_to_read(file, offset, bytes, is_direct) {
-            Err(error) => self.failed.push(Completed { result: Err(error), target }),
+            Err(error) => self.done.push(Completed { result: Err(error), target }),
             Ok(open) => {
                 let target = NonNull::from(Box::leak(target));
-                self.ring().push(Flight { file, offset, bytes, is_direct, _open: open, target, parts });
+                ring.push(Flight { file, offset, bytes, is_direct, _open: open, target, parts });
             }
         }
     }
 
     fn submit(&mut self) {
-        // What the kernel does not take now it takes, or refuses, at the next `reap`.
-        let _ = self.ring().enter(0);
+        let mut done = std::mem::take(&mut self.done);
+        self.go_on(0, None, &mut done);
+        self.done = done;
     }
 
     fn reap(&mut self, completed: &mut Vec<Completed>) {
-        completed.append(&mut self.failed);
-        if self.ring().in_flight() == 0 {
-            return;
-        }
-        loop {
-            let wait_for = usize::from(completed.is_empty());
-            self.ring().enter(wait_for).expect("a ring that was made takes reads");
-            self.land_all(completed);
-            // What came may have been a bell that somebody has left.
+        completed.append(&mut self.done);
+        // What comes may be a bell that somebody has left, or a signal.
+        while self.ring.as_ref().is_some_and(|ring| ring.in_flight() > 0) {
+            self.go_on(usize::from(completed.is_empty()), None, completed);
             if !completed.is_empty() {
                 return;
             }
@@ -314,44 +360,34 @@ impl Reader for RingReader {
     }
 
     fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, timeout_ns: Option<u64>) {
-        completed.append(&mut self.failed);
-        let has_bell = self.ring().listen();
-        let wait_for = usize::from(completed.is_empty() && self.ring().in_flight() > 0);
+        completed.append(&mut self.done);
+        let Some(ring) = &mut self.ring else { return };
+        let has_bell = ring.listen();
+        let is_awaited = completed.is_empty() && ring.in_flight() > 0;
         // Without a bell it is not waited for long.
         let timeout_ns = if has_bell { timeout_ns } else { Some(timeout_ns.unwrap_or(DEAF_NS).min(DEAF_NS)) };
-        let entered = match timeout_ns {
-            None => self.ring().enter(wait_for),
-            Some(0) => self.ring().enter(0),
-            Some(ns) => self.ring().enter_for(wait_for, ns),
-        };
-        entered.expect("a ring that was made takes reads");
-        self.land_all(completed);
+        match timeout_ns {
+            Some(0) => self.go_on(0, None, completed),
+            ns => self.go_on(usize::from(is_awaited), ns, completed),
+        }
     }
 
     fn bell(&mut self) -> Waker {
-        self.ring().listen();
-        match &self.ring().bell {
-            Some(bell) => Waker::from(Arc::clone(bell)),
-            None => Waker::noop().clone(),
-        }
+        let Some(ring) = &mut self.ring else { return Waker::noop().clone() };
+        ring.listen();
+        ring.bell.as_ref().map_or_else(|| Waker::noop().clone(), |bell| Waker::from(Arc::clone(bell)))
     }
 }
 
 impl Drop for RingReader {
     fn drop(&mut self) {
-        let Some(mut ring) = self.ring.take() else { return };
-        while ring.in_flight() > 0 {
-            if let Err(error) = ring.enter(1) {
-                // The kernel may still write into the targets: they are leaked with the ring, for good.
-                log::error!("{} reads in flight cannot be reaped: {error}", ring.in_flight());
-                std::mem::forget(ring);
-                return;
-            }
-            while let Some((flight, _)) = ring.land() {
-                drop(flight.into_target());
-            }
+        let mut completed = Vec::new();
+        while self.ring.as_ref().is_some_and(|ring| ring.in_flight() > 0) {
+            self.go_on(1, None, &mut completed);
         }
-        self.storage.readers.give_back(ring);
+        if let Some(ring) = self.ring.take() {
+            self.storage.readers.give_back(ring);
+        }
     }
 }
 
@@ -374,5 +410,79 @@ pub(super) fn refusal(error: &std::io::Error) -> Option<String> {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR) => None,
         _ => Some(format!("the kernel refuses io_uring: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::reader::ReaderKind;
+    use super::super::super::storage::Storage;
+    use super::super::storage::{DirectIo, FileUse};
+    use super::*;
+    use crate::base::id::FileKind;
+
+    const COUNT: u64 = 100;
+
+    struct Buffer([u8; 8]);
+
+    impl Target for Buffer {
+        fn buffers(&mut self) -> Vec<&mut [u8]> {
+            vec![&mut self.0]
+        }
+    }
+
+    /// What the kernel calls the ring by names something else from now on: it takes nothing more.
+    fn refuse(ring: &Ring) {
+        let nothing = eventfd(0, EventfdFlags::CLOEXEC).expect("makes");
+        // SAFETY: the number stays open, and its owner closes what it names then.
+        let mut descriptor = unsafe { OwnedFd::from_raw_fd(ring.uring.as_raw_fd()) };
+        rustix::io::dup2(&nothing, &mut descriptor).expect("names it so");
+        std::mem::forget(descriptor);
+    }
+
+    /// A kernel that refuses to go on with a ring it gave, before or after it has taken some reads, loses
+    /// none of them; what comes later is read in another way.
+    #[test]
+    fn f10_a_ring_may_be_refused_late() {
+        for taken in [0, COUNT / 2, COUNT] {
+            let parent = tempfile::tempdir().expect("makes");
+            let file_use = FileUse::new(DirectIo::Off, 16, super::super::ReadWith::Auto);
+            let storage = Arc::new(OsStorage::new(&parent.path().join("store"), file_use));
+            let table = FileName::new(FileKind::Table, 1);
+            storage.create_directory().expect("makes");
+            storage.create(table).expect("makes");
+            let bytes: Vec<u8> = (0..COUNT).flat_map(u64::to_le_bytes).collect();
+            storage.write(table, 0, &bytes).expect("writes");
+            let Ok(ring) = Ring::new(Polls::Nobody) else { return };
+            let mut reader = RingReader::new(Arc::clone(&storage), ring);
+            let mut completed = Vec::new();
+            for number in 0..COUNT {
+                reader.push(Request { file: table, offset: 8 * number, target: Box::new(Buffer([0; 8])) });
+                if number + 1 == taken {
+                    reader.submit();
+                }
+            }
+            refuse(reader.ring.as_ref().expect("it has one"));
+            while completed.len() < COUNT as usize {
+                reader.reap(&mut completed);
+            }
+            reader.push(Request { file: table, offset: 8, target: Box::new(Buffer([0; 8])) });
+            reader.bell().wake();
+            while completed.len() == COUNT as usize {
+                reader.reap_or_bell(&mut completed, None);
+            }
+            assert!(reader.ring.is_none() && reader.room() > 0);
+            let read = completed.into_iter().map(|Completed { result, mut target }| {
+                assert_eq!(result.expect("reads"), 8);
+                u64::from_le_bytes(target.buffers().concat().try_into().expect("eight"))
+            });
+            let mut read: Vec<u64> = read.collect();
+            assert_eq!(read.pop(), Some(1));
+            read.sort_unstable();
+            assert_eq!(read, (0..COUNT).collect::<Vec<u64>>());
+            let (kind, why) = storage.reader_kind();
+            assert_eq!(kind, ReaderKind::Pool);
+            assert!(why.starts_with("the kernel refuses io_uring"), "{why}");
+        }
     }
 }

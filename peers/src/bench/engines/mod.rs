@@ -121,13 +121,20 @@ pub(super) enum Executor {
     Tokio,
 }
 
-/// Who has keys to ask for, each with a number that comes back with its answer.
+/// A get that is in flight: of which item, since when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) number: u64,
+    pub(super) started: Instant,
+}
+
+/// Who has keys to ask for.
 pub(super) trait Asker {
     /// The next, its key put into the buffer; `None` once it is enough.
-    fn next(&mut self, key: &mut Vec<u8>) -> Option<u64>;
+    fn next(&mut self, key: &mut Vec<u8>) -> Option<Asked>;
 
-    /// What one that was asked for at `started` came to.
-    fn answer(&mut self, number: u64, started: Instant, found: Found, value: &[u8]);
+    /// What one came to.
+    fn answer(&mut self, asked: Asked, found: Found, value: &[u8]);
 }
 
 /// Where a compacted store is.

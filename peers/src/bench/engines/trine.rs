@@ -1,7 +1,6 @@
 //! Trine: a total of memory, and nothing else.
 
 use std::path::Path;
-use std::time::Instant;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use trine::{Cursor, Db, Durability, Keyspace, Ordered};
@@ -117,16 +116,16 @@ fn walk(cursor: &mut Cursor, items_max: u64, look: &mut Look<'_>) -> Answer<u64>
 async fn in_flight(items: &Keyspace<Ordered>, depth: usize, asker: &mut dyn Asker) -> Answer<()> {
     let mut key = Vec::new();
     let mut next = |asker: &mut dyn Asker| {
-        let number = asker.next(&mut key)?;
-        let (get, started) = (items.get_async(&key), Instant::now());
-        Some(async move { (number, started, get.await) })
+        let asked = asker.next(&mut key)?;
+        let get = items.get_async(&key);
+        Some(async move { (asked, get.await) })
     };
     let mut gets = FuturesUnordered::new();
     gets.extend(std::iter::from_fn(|| next(asker)).take(depth));
-    while let Some((number, started, found)) = gets.next().await {
+    while let Some((asked, found)) = gets.next().await {
         let value = found.map_err(told)?;
         let found = if value.is_some() { Found::Value } else { Found::Nothing };
-        asker.answer(number, started, found, value.as_deref().unwrap_or_default());
+        asker.answer(asked, found, value.as_deref().unwrap_or_default());
         gets.extend(next(asker));
     }
     Ok(())

@@ -277,6 +277,49 @@ fn one_within_another() {
     }
 }
 
+/// What one `block_on` began keeps nobody else from reading as much as may be: neither another within it nor
+/// a thread that its polls wait for.
+#[test]
+fn each_has_limits_of_its_own() {
+    for world in World::all() {
+        let limits = Limits { reads: 1, bytes: 1 << 20 };
+        world.store.work.reads.admission.set_limits(limits);
+        block_on(async {
+            let (mut begun, mut waits) = (world.get(1), world.get(50));
+            begin(&mut begun).await;
+            begin(&mut waits).await;
+            assert_right(100, block_on(world.get(100)));
+            let other = world.get(200);
+            let result =
+                std::thread::scope(|scope| scope.spawn(|| finish_plainly(other)).join().expect("no panic"));
+            assert_right(200, result);
+            assert_right(50, block_on(waits));
+            assert_right(1, begun.await);
+        });
+        world.assert_nothing_in_flight();
+    }
+}
+
+/// A get that waits in the line of one `block_on` is finished elsewhere when that has returned.
+#[test]
+fn a_line_ends_with_its_wait() {
+    for world in World::all() {
+        world.store.work.reads.admission.set_limits(Limits { reads: 1, bytes: 1 << 20 });
+        for (number, is_block_on) in [(3, true), (ITEMS_COUNT - 3, false)] {
+            let next = number / 2 + 50;
+            let (mut begun, mut waits) = (world.get(number), world.get(next));
+            block_on(async {
+                begin(&mut begun).await;
+                begin(&mut waits).await;
+            });
+            let finish = |getting| if is_block_on { block_on(getting) } else { finish_plainly(getting) };
+            assert_right(next, finish(waits));
+            assert_right(number, finish(begun));
+        }
+        world.assert_nothing_in_flight();
+    }
+}
+
 /// What one thread's `block_on` began and cannot go on with, as it is in a poll, is finished by another
 /// thread, by an executor or by a `block_on` there: it reads the block itself.
 #[test]

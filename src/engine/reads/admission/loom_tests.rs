@@ -1,34 +1,76 @@
-//! A model of the turn that is handed over. Wakers and counts of pointers are those of the standard library.
+//! Models of the turn that is handed over. Wakers and counts of pointers are those of the standard library.
 
 use super::*;
+use crate::base::id::{FileKind, FileName};
+use crate::base::step::BlockKind;
 use crate::base::sync::{Event, explore_deep};
 
-/// Waits for its turn, as a task would.
-fn wait(admission: &Arc<Admission>, place: &mut Option<Place>) -> Permit {
-    let woken = Arc::new(Event::new());
+const BLOCK: BlockAddress = BlockAddress {
+    file: FileName::new(FileKind::Table, 1),
+    file_uid: 1,
+    offset: 0,
+    bytes: 1,
+    kind: BlockKind::Data,
+};
+
+fn poll(admission: &Arc<Admission>, place: &mut Option<Place>, waker: &Waker) -> Poll<Turn> {
+    admission.poll(place, (&BLOCK, false), waker)
+}
+
+/// Reads for all, and waits for its own turn.
+fn read_and_wait(admission: &Arc<Admission>, woken: &Arc<Event>) -> Turn {
+    let mut place = None;
     loop {
         let seen = woken.seen();
-        match admission.poll(place, (1, false), &woken.waker()) {
-            Poll::Ready(permit) => return permit,
+        admission.begin(|_, _permit| Err(Waiter::of_nothing()));
+        match poll(admission, &mut place, &woken.waker()) {
+            Poll::Ready(turn) => return turn,
             Poll::Pending => woken.block(seen, None),
         }
     }
 }
 
-/// The first in line gives its place up while it is admitted: the next has its turn, whichever comes first.
+/// The first in line goes while its turn comes: the next has its turn, whichever comes first.
 #[test]
 fn loom_a_dropped_place_holds_up_nobody() {
     explore_deep(|| {
-        let admission = Arc::new(Admission::default());
-        admission.set_limits(Limits { reads: 1, bytes: 100 });
-        let permit = admission.poll(&mut None, (1, false), Waker::noop());
-        let mut first = None;
-        assert!(admission.poll(&mut first, (1, false), Waker::noop()).is_pending());
+        let woken = Arc::new(Event::new());
+        let admission = Admission::new(Limits { reads: 1, bytes: 100 }, woken.waker());
+        let (permit, mut first) = (admission.try_now(1), None);
+        assert!(poll(&admission, &mut first, Waker::noop()).is_pending());
         let reads = loom::thread::spawn(move || drop(permit));
         let gives_up = loom::thread::spawn(move || drop(first));
-        drop(wait(&admission, &mut None));
+        drop(read_and_wait(&admission, &woken));
         reads.join().expect("it ends");
         gives_up.join().expect("it ends");
+        assert_eq!(admission.counts(), (Limits::default(), 0));
+        assert!(admission.state.lock().begun.is_empty());
+    });
+}
+
+/// Who waits for its turn is woken when another thread begins its read, or when the line ends.
+#[test]
+fn loom_a_turn_is_heard_of() {
+    explore_deep(|| {
+        let admission = Admission::new(Limits { reads: 1, bytes: 100 }, Waker::noop().clone());
+        let permit = admission.try_now(1);
+        let reads = {
+            let admission = Arc::clone(&admission);
+            loom::thread::spawn(move || {
+                drop(permit);
+                admission.begin(|_, _permit| Err(Waiter::of_nothing()));
+                admission.close();
+            })
+        };
+        let (woken, mut place) = (Arc::new(Event::new()), None);
+        loop {
+            let seen = woken.seen();
+            match poll(&admission, &mut place, &woken.waker()) {
+                Poll::Ready(turn) => break drop(turn),
+                Poll::Pending => woken.block(seen, None),
+            }
+        }
+        reads.join().expect("it ends");
         assert_eq!(admission.counts(), (Limits::default(), 0));
     });
 }

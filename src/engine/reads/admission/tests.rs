@@ -3,47 +3,109 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::base::id::{FileKind, FileName};
+use crate::base::step::BlockKind;
 use crate::base::sync::Event;
 use crate::io::sim::SimRng;
 
 const LIMITS: Limits = Limits { reads: 4, bytes: 100 };
 
-fn admission(limits: Limits) -> Arc<Admission> {
-    let admission = Arc::new(Admission::default());
-    admission.set_limits(limits);
-    admission
+/// A block of so many bytes, which tells whose it is.
+fn block(number: usize, bytes: u64) -> BlockAddress {
+    let (file, offset) = (FileName::new(FileKind::Table, 1), 512 * number as u64);
+    BlockAddress { file, file_uid: 1, offset, bytes: bytes as u32, kind: BlockKind::Data }
 }
 
-/// Who wants a read, as the model sees it: `Some(woken)` beside a place that was admitted.
+fn number(address: &BlockAddress) -> usize {
+    address.offset as usize / 512
+}
+
+/// A line, what wakes who reads, and the reads that were begun in their owners' place.
+struct Line {
+    admission: Arc<Admission>,
+    reader: Arc<Event>,
+    permits: BTreeMap<usize, Permit>,
+}
+
+impl Line {
+    fn new(limits: Limits) -> Line {
+        let reader: Arc<Event> = Arc::default();
+        let admission = Admission::new(limits, reader.waker());
+        Line { admission, reader, permits: BTreeMap::new() }
+    }
+
+    /// `true` if its turn has come.
+    fn poll(&mut self, place: &mut Option<Place>, of: (usize, u64, bool), waker: &Waker) -> bool {
+        let (who, bytes, has_begun) = of;
+        match self.admission.poll(place, (&block(who, bytes), has_begun), waker) {
+            Poll::Pending => false,
+            Poll::Ready(Turn::Begun(_)) => true,
+            Poll::Ready(Turn::Own(permit)) => {
+                self.permits.insert(who, permit);
+                true
+            }
+        }
+    }
+
+    /// Begins what may be; whose those are.
+    fn begin(&mut self) -> Vec<usize> {
+        let mut begun = Vec::new();
+        self.admission.begin(|address, permit| {
+            begun.push(number(address));
+            self.permits.insert(number(address), permit);
+            Err(Waiter::of_nothing())
+        });
+        begun
+    }
+
+    fn end(&mut self, who: usize) {
+        assert!(self.permits.remove(&who).is_some());
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turned {
+    InLine,
+    /// It was begun, and its owner has not heard of it.
+    Untold,
+    Told,
+}
+
+/// Who wants a read, as the model sees it.
 struct Client {
     bytes: u64,
     has_begun: bool,
     place: Option<Place>,
-    permit: Option<Permit>,
     /// Of the last poll.
     woken: Arc<Event>,
-    is_admitted: bool,
+    turned: Turned,
 }
 
-/// Clients by number, and the line as a list.
+/// Clients by number, those that are being read, and the line as a list.
 struct Twin {
-    admission: Arc<Admission>,
+    line: Line,
     clients: BTreeMap<usize, Client>,
-    line: Vec<usize>,
+    reading: BTreeMap<usize, u64>,
+    waiting: Vec<usize>,
     next: usize,
+    /// Of the reader, when it began what there was room for.
+    seen: u64,
 }
 
 impl Twin {
     fn new() -> Twin {
-        Twin { admission: admission(LIMITS), clients: BTreeMap::new(), line: Vec::new(), next: 0 }
+        Twin {
+            line: Line::new(LIMITS),
+            clients: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            waiting: Vec::new(),
+            next: 0,
+            seen: 0,
+        }
     }
 
     fn admitted(&self) -> Limits {
-        let admitted = self.clients.values().filter(|client| client.is_admitted);
-        admitted.fold(Limits::default(), |Limits { reads, bytes }, client| Limits {
-            reads: reads + 1,
-            bytes: bytes + client.bytes,
-        })
+        Limits { reads: self.reading.len() as u64, bytes: self.reading.values().sum() }
     }
 
     fn has_room(&self, bytes: u64) -> bool {
@@ -51,146 +113,191 @@ impl Twin {
         reads == 0 || (reads < LIMITS.reads && all + bytes <= LIMITS.bytes)
     }
 
-    fn admit_waiting(&mut self) {
-        while let Some(first) = self.line.first().copied() {
-            if !self.has_room(self.clients[&first].bytes) {
-                return;
-            }
-            self.line.remove(0);
-            self.clients.get_mut(&first).expect("it waits").is_admitted = true;
-        }
-    }
-
     /// One more comes.
     fn arrive(&mut self, bytes: u64, has_begun: bool) {
         let begun = |number: &&usize| self.clients[number].has_begun;
-        let ahead = if has_begun { self.line.iter().filter(begun).count() } else { self.line.len() };
-        let is_admitted = ahead == 0 && self.has_room(bytes);
+        let ahead = if has_begun { self.waiting.iter().filter(begun).count() } else { self.waiting.len() };
         let number = self.next;
         self.next += 1;
-        if !is_admitted {
-            self.line.insert(ahead, number);
-        }
-        let client =
-            Client { bytes, has_begun, place: None, permit: None, woken: Arc::default(), is_admitted };
+        let turned = if ahead == 0 && self.has_room(bytes) {
+            self.reading.insert(number, bytes);
+            Turned::Untold
+        } else {
+            self.waiting.insert(ahead, number);
+            Turned::InLine
+        };
+        let client = Client { bytes, has_begun, place: None, woken: Arc::default(), turned };
         self.clients.insert(number, client);
         self.poll(number);
-        assert_eq!(self.clients[&number].permit.is_some(), is_admitted);
     }
 
     /// With another waker than before.
     fn poll(&mut self, number: usize) {
         let client = self.clients.get_mut(&number).expect("it is there");
         client.woken = Arc::default();
-        let wants = (client.bytes, client.has_begun);
-        match self.admission.poll(&mut client.place, wants, &client.woken.waker()) {
-            Poll::Ready(permit) => client.permit = Some(permit),
-            Poll::Pending => assert!(client.place.is_some()),
+        let of = (number, client.bytes, client.has_begun);
+        let is_told = self.line.poll(&mut client.place, of, &client.woken.waker());
+        assert_eq!(is_told, client.turned == Turned::Untold, "client {number}");
+        assert_eq!(client.place.is_none(), is_told);
+        if is_told {
+            client.turned = Turned::Told;
         }
-        assert_eq!(client.permit.is_some(), client.is_admitted, "client {number}");
-        assert_eq!(client.permit.is_none(), client.place.is_some());
     }
 
-    /// Somebody who waits, was admitted, or reads gives it up.
+    fn begin(&mut self) {
+        self.seen = self.line.reader.seen();
+        let mut begun = Vec::new();
+        while let Some(first) = self.waiting.first().copied() {
+            let bytes = self.clients[&first].bytes;
+            if !self.has_room(bytes) {
+                break;
+            }
+            self.waiting.remove(0);
+            self.reading.insert(first, bytes);
+            self.clients.get_mut(&first).expect("it waits").turned = Turned::Untold;
+            begun.push(first);
+        }
+        assert_eq!(self.line.begin(), begun);
+    }
+
+    /// The owner gives it up; its read, if there is one, goes on.
     fn leave(&mut self, number: usize) {
-        let client = self.clients.remove(&number).expect("it is there");
-        self.line.retain(|other| *other != number);
-        self.admit_waiting();
-        drop(client);
+        self.waiting.retain(|other| *other != number);
+        drop(self.clients.remove(&number));
+    }
+
+    fn end(&mut self, number: usize) {
+        self.reading.remove(&number);
+        self.line.end(number);
     }
 
     fn check(&self) {
         let admitted = self.admitted();
-        assert_eq!(self.admission.counts(), (admitted, self.line.len() as u64));
+        assert_eq!(self.line.admission.counts(), (admitted, self.waiting.len() as u64));
         assert!(admitted.reads <= LIMITS.reads && (admitted.bytes <= LIMITS.bytes || admitted.reads == 1));
         for (number, client) in &self.clients {
-            let is_told = client.permit.is_none() && client.is_admitted;
-            assert_eq!(client.woken.seen(), u64::from(is_told), "client {number}");
+            let is_woken = client.turned == Turned::Untold;
+            assert_eq!(client.woken.seen(), u64::from(is_woken), "client {number}");
+        }
+        if let Some(first) = self.waiting.first() {
+            let is_told = self.line.reader.seen() > self.seen;
+            assert!(is_told || !self.has_room(self.clients[first].bytes), "there is room for {first}");
         }
     }
 
-    fn one(&self, rng: &mut SimRng, which: impl Fn(&Client) -> bool) -> Option<usize> {
-        let of: Vec<usize> =
-            self.clients.iter().filter(|(_, client)| which(client)).map(|(number, _)| *number).collect();
+    fn one(&self, rng: &mut SimRng, of: impl Iterator<Item = usize>) -> Option<usize> {
+        let of: Vec<usize> = of.collect();
         (!of.is_empty()).then(|| of[rng.index(of.len())])
+    }
+
+    fn with_a_place(&self, rng: &mut SimRng) -> Option<usize> {
+        let of = self.clients.iter().filter(|(_, client)| client.place.is_some());
+        self.one(rng, of.map(|(number, _)| *number))
     }
 }
 
 /// Reads of any size come, look again, give up and end at random: the line is the model's at each step, who
-/// is admitted is woken once, and all are admitted in the end.
+/// is begun is woken once, who reads is woken when it could begin one, and all are begun in the end, polled
+/// or not.
 #[test]
 fn the_line_is_the_models() {
     for seed in 0..if cfg!(miri) { 2 } else { 200 } {
         let (mut twin, mut rng) = (Twin::new(), SimRng::new(seed));
         for _ in 0..200 {
-            let chosen = match rng.below(8) {
+            match rng.below(9) {
                 0..3 => {
                     let bytes = if rng.one_in(10) { 150 } else { 1 + rng.below(60) };
                     twin.arrive(bytes, rng.one_in(3));
-                    None
                 }
-                3 => twin.one(&mut rng, |client| client.place.is_some()).map(|number| (number, true)),
-                4 => twin.one(&mut rng, |client| client.place.is_some()).map(|number| (number, false)),
-                5 => {
-                    let untold = |client: &Client| client.place.is_some() && client.is_admitted;
-                    twin.one(&mut rng, untold).map(|number| (number, false))
+                3 => twin.with_a_place(&mut rng).into_iter().for_each(|number| twin.poll(number)),
+                4 => twin.with_a_place(&mut rng).into_iter().for_each(|number| twin.leave(number)),
+                5..7 => {
+                    let ended = twin.one(&mut rng, twin.reading.keys().copied());
+                    ended.into_iter().for_each(|number| twin.end(number));
                 }
-                _ => twin.one(&mut rng, |client| client.permit.is_some()).map(|number| (number, false)),
-            };
-            match chosen {
-                Some((number, true)) => twin.poll(number),
-                Some((number, false)) => twin.leave(number),
-                None => {}
+                _ => twin.begin(),
             }
             twin.check();
         }
-        while !twin.clients.is_empty() {
-            let told = twin.clients.iter().find(|(_, client)| client.is_admitted && client.place.is_some());
-            if let Some(number) = told.map(|(number, _)| *number) {
-                twin.poll(number);
-            }
-            let reading = twin.one(&mut rng, |client| client.permit.is_some());
-            twin.leave(reading.expect("somebody is always admitted"));
+        while !twin.waiting.is_empty() || !twin.reading.is_empty() {
+            twin.begin();
             twin.check();
+            let ended = twin.one(&mut rng, twin.reading.keys().copied());
+            twin.end(ended.expect("somebody is always begun"));
         }
-        assert_eq!(twin.admission.counts(), (Limits::default(), 0));
+        let places = || twin.clients.iter().filter(|(_, client)| client.place.is_some());
+        let untold: Vec<usize> = places().map(|(number, _)| *number).collect();
+        untold.into_iter().for_each(|number| twin.poll(number));
+        assert_eq!(twin.line.admission.counts(), (Limits::default(), 0));
+        assert!(twin.line.admission.state.lock().begun.is_empty());
     }
 }
 
-/// A read larger than all may be alone is admitted alone, when its turn comes; those behind it wait for it.
+/// A read larger than all may be alone is begun alone, when its turn comes; those behind it wait for it.
 #[test]
 fn a_large_read_is_alone() {
-    let admission = admission(LIMITS);
+    let mut line = Line::new(LIMITS);
     let (mut large, mut small) = (None, None);
-    let woken: [Arc<Event>; 2] = Default::default();
-    let Poll::Ready(first) = admission.poll(&mut None, (1, false), Waker::noop()) else { panic!("room") };
-    assert!(admission.poll(&mut large, (1000, false), &woken[0].waker()).is_pending());
-    assert!(admission.poll(&mut small, (1, false), &woken[1].waker()).is_pending(), "nobody overtakes");
-    drop(first);
-    assert_eq!(woken.each_ref().map(|woken| woken.seen()), [1, 0]);
-    let Poll::Ready(permit) = admission.poll(&mut large, (1000, false), Waker::noop()) else {
-        panic!("told")
-    };
-    assert_eq!(admission.counts(), (Limits { reads: 1, bytes: 1000 }, 1));
-    drop(permit);
-    assert_eq!(woken.each_ref().map(|woken| woken.seen()), [1, 1]);
+    assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
+    assert!(!line.poll(&mut large, (1, 1000, false), Waker::noop()));
+    assert!(!line.poll(&mut small, (2, 1, false), Waker::noop()), "nobody overtakes");
+    assert!(line.begin().is_empty());
+    line.end(0);
+    assert_eq!((line.reader.seen(), line.begin()), (1, vec![1]));
+    assert_eq!(line.admission.counts(), (Limits { reads: 1, bytes: 1000 }, 1));
+    line.end(1);
+    assert_eq!(line.begin(), [2]);
+    assert!(line.poll(&mut small, (2, 1, false), Waker::noop()));
+    assert!(line.poll(&mut large, (1, 1000, false), Waker::noop()));
 }
 
-/// A place that was admitted and is dropped before its owner hears of it passes its turn on.
+/// Those whose turn has come hold up nobody, polled or not: the reads of others are begun when theirs end.
 #[test]
-fn an_untold_place_passes_its_turn_on() {
-    let admission = admission(Limits { reads: 1, bytes: 100 });
-    let (mut untold, mut next) = (None, None);
+fn nobody_waits_for_a_poll() {
+    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
     let woken: [Arc<Event>; 2] = Default::default();
-    let permit = admission.poll(&mut None, (1, false), Waker::noop());
-    assert!(admission.poll(&mut untold, (1, false), &woken[0].waker()).is_pending());
-    assert!(admission.poll(&mut next, (1, false), &woken[1].waker()).is_pending());
+    let (mut forgotten, mut next) = (None, None);
+    assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
+    assert!(!line.poll(&mut forgotten, (1, 1, false), &woken[0].waker()));
+    assert!(!line.poll(&mut next, (2, 1, false), &woken[1].waker()));
+    line.end(0);
+    assert_eq!(line.begin(), [1]);
+    std::mem::forget(forgotten);
+    line.end(1);
+    assert_eq!((line.begin(), woken.map(|woken| woken.seen())), (vec![2], [1, 1]));
+}
+
+/// An owner that goes while its read is being begun leaves nothing behind.
+#[test]
+fn an_owner_may_go_meanwhile() {
+    let line = Line::new(Limits { reads: 1, bytes: 100 });
+    let (permit, mut place) = (line.admission.try_now(1), None);
+    let poll = |place: &mut Option<Place>| {
+        line.admission.poll(place, (&block(1, 1), false), Waker::noop()).is_pending()
+    };
+    assert!(poll(&mut place) && line.admission.try_now(1).is_none());
     drop(permit);
-    assert_eq!(woken.each_ref().map(|woken| woken.seen()), [1, 0]);
-    drop(untold);
-    assert_eq!(woken.each_ref().map(|woken| woken.seen()), [1, 1]);
-    assert!(admission.poll(&mut next, (1, false), Waker::noop()).is_ready());
-    assert_eq!(admission.counts(), (Limits::default(), 0));
+    line.admission.begin(|_, _permit| {
+        assert!(poll(&mut place), "it is being begun");
+        place = None;
+        Err(Waiter::of_nothing())
+    });
+    assert!(line.admission.state.lock().begun.is_empty());
+    assert_eq!(line.admission.counts(), (Limits::default(), 0));
+}
+
+/// Once nobody reads any more, who waits is woken and has a turn of its own, as has who comes later.
+#[test]
+fn the_end_admits_all() {
+    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
+    let (woken, mut place): (Arc<Event>, _) = (Arc::default(), None);
+    assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
+    assert!(!line.poll(&mut place, (1, 1, false), &woken.waker()));
+    line.admission.close();
+    assert_eq!(woken.seen(), 1);
+    assert!(line.poll(&mut place, (1, 1, false), Waker::noop()) && place.is_none());
+    assert!(line.poll(&mut None, (2, 1000, false), Waker::noop()));
+    assert_eq!(line.permits.len(), 3);
 }
 
 /// A waker that is replaced may be the last to hold its task, and that a place in the same line.
@@ -201,44 +308,44 @@ fn a_replaced_waker_may_hold_a_place() {
     impl std::task::Wake for Task {
         fn wake(self: Arc<Task>) {}
     }
-    let admission = admission(Limits { reads: 1, bytes: 100 });
-    let _permit = admission.poll(&mut None, (1, false), Waker::noop());
+    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
+    assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
     let (mut first, mut held) = (None, None);
-    assert!(admission.poll(&mut held, (1, false), Waker::noop()).is_pending());
+    assert!(!line.poll(&mut held, (1, 1, false), Waker::noop()));
     let task: Waker = Arc::new(Task(Mutex::new(held))).into();
-    assert!(admission.poll(&mut first, (1, false), &task).is_pending());
+    assert!(!line.poll(&mut first, (2, 1, false), &task));
     drop(task);
-    assert!(admission.poll(&mut first, (1, false), Waker::noop()).is_pending());
-    assert_eq!(admission.counts().1, 1);
+    assert!(!line.poll(&mut first, (2, 1, false), Waker::noop()));
+    assert_eq!(line.admission.counts().1, 1);
 }
 
-/// Of 100,000 in line, every third gives up; the others are admitted one by one in the order in which they
-/// came, and nobody is left.
+/// Of 100,000 in line, every third gives up; the others are begun one by one in the order in which they came,
+/// and nobody is left.
 #[test]
 fn a_long_line_moves_up() {
     const COUNT: usize = if cfg!(miri) { 100 } else { 100_000 };
-    let admission = admission(Limits { reads: 1, bytes: 100 });
-    let mut permit = admission.poll(&mut None, (1, false), Waker::noop());
+    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
+    assert!(line.poll(&mut None, (COUNT, 1, false), Waker::noop()));
     let woken: Vec<Arc<Event>> = (0..COUNT).map(|_| Arc::default()).collect();
-    let arrive = |woken: &Arc<Event>| {
+    let arrive = |(number, woken): (usize, &Arc<Event>)| {
         let mut place = None;
-        assert!(admission.poll(&mut place, (1, false), &woken.waker()).is_pending());
+        assert!(!line.poll(&mut place, (number, 1, false), &woken.waker()));
         place
     };
-    let mut places: Vec<Option<Place>> = woken.iter().map(arrive).collect();
+    let mut places: Vec<Option<Place>> = woken.iter().enumerate().map(arrive).collect();
     places.iter_mut().step_by(3).for_each(|place| drop(place.take()));
-    let waiting = |number: usize| !number.is_multiple_of(3);
-    let mut waiting_count = (0..COUNT).filter(|number| waiting(*number)).count() as u64;
-    for number in (0..COUNT).filter(|number| waiting(*number)) {
-        assert_eq!(admission.counts(), (Limits { reads: 1, bytes: 1 }, waiting_count));
+    let waiting = |number: &usize| !number.is_multiple_of(3);
+    let mut waiting_count = (0..COUNT).filter(waiting).count() as u64;
+    let mut before = COUNT;
+    for number in (0..COUNT).filter(waiting) {
+        assert_eq!(line.admission.counts(), (Limits { reads: 1, bytes: 1 }, waiting_count));
         assert_eq!(woken[number].seen(), 0, "it is not its turn");
-        drop(permit);
-        assert_eq!(woken[number].seen(), 1, "it is the next");
-        permit = admission.poll(&mut places[number], (1, false), Waker::noop());
-        assert!(permit.is_ready());
-        waiting_count -= 1;
+        line.end(before);
+        assert_eq!((line.begin(), woken[number].seen()), (vec![number], 1), "it is the next");
+        (before, waiting_count) = (number, waiting_count - 1);
     }
-    drop(permit);
-    assert_eq!(admission.counts(), (Limits::default(), 0));
-    assert!(woken.iter().enumerate().all(|(number, woken)| woken.seen() == u64::from(waiting(number))));
+    line.end(before);
+    assert_eq!(line.admission.counts(), (Limits::default(), 0));
+    let is_woken = |(number, woken): (usize, &Arc<Event>)| woken.seen() == u64::from(waiting(&number));
+    assert!(woken.iter().enumerate().all(is_woken));
 }

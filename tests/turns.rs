@@ -1,0 +1,130 @@
+//! Turns of futures: who waits for one, who does not take it, and gets of very many keys.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Wake, Waker};
+
+use futures_util::stream::StreamExt;
+use trine::sim::World;
+use trine::{Db, Error, GetAsync, Keyspace, Ordered, block_on};
+
+use super::asynchronous::{
+    EXECUTORS, ITEMS_COUNT, Wakes, cold, cold_on_files, filled, key, poll, value, wait_in,
+};
+use super::support::{Scratch, small};
+
+/// A store on files, read through `io`, of which nothing is cached; one read of futures is in flight at a
+/// time.
+fn narrow_on_files(scratch: &Scratch, io: &str) -> (Db, Keyspace<Ordered>) {
+    filled(|| small(&scratch.data()).set("io", io).set("reads_in_flight", 1).open().unwrap())
+}
+
+/// Notes whose it is when it is woken.
+struct Noting(usize, Arc<Mutex<VecDeque<usize>>>);
+
+impl Wake for Noting {
+    fn wake(self: Arc<Noting>) {
+        self.1.lock().unwrap().push_back(self.0);
+    }
+}
+
+/// With one read in flight at a time, 100,000 gets are all answered, in the order in which they came; who
+/// does not wait for its turn is told so.
+#[test]
+fn everybody_has_a_turn() {
+    let world = World::new(5);
+    let (db, items) = cold(&world, &[("reads_in_flight", 1)]);
+    let (_, waker) = Wakes::new();
+    // Nobody else wants its block: who joins a read needs no turn.
+    let mut first = items.get_async(key(ITEMS_COUNT - 1));
+    assert!(poll(&mut first, &waker).is_pending());
+    let mut refused = items.try_get_async(key(10_000));
+    assert!(matches!(poll(&mut refused, &waker), Poll::Ready(Err(Error::WouldBlock))));
+    let woken: Arc<Mutex<VecDeque<usize>>> = Arc::default();
+    let mut gets: Vec<(GetAsync, Waker)> = (0..100_000)
+        .map(|number| {
+            let waker = Waker::from(Arc::new(Noting(number, Arc::clone(&woken))));
+            (items.get_async(key(number as u64 * 7919 % (ITEMS_COUNT - 100))), waker)
+        })
+        .collect();
+    for (get, waker) in &mut gets {
+        assert!(poll(get, waker).is_pending(), "of one in flight the others wait");
+    }
+    assert_eq!((db.stats().io.reads_in_flight, db.stats().io.reads_waiting), (1, 100_000));
+    while poll(&mut first, &waker).is_pending() {
+        assert!(world.run_one());
+    }
+    let (mut turns, mut answered) = (0, 0);
+    while answered < gets.len() {
+        let Some(number) = woken.lock().unwrap().pop_front() else {
+            assert!(world.run_one(), "{answered} are answered, and nobody is woken");
+            assert!(db.stats().io.reads_in_flight <= 1);
+            continue;
+        };
+        assert!(number <= turns, "{number} is woken before {turns}");
+        turns = turns.max(number + 1);
+        let (get, waker) = &mut gets[number];
+        if let Poll::Ready(found) = poll(get, waker) {
+            assert!(found.unwrap().is_some());
+            answered += 1;
+        }
+    }
+    let io = db.stats().io;
+    assert_eq!((io.reads_in_flight, io.reads_waiting), (0, 0));
+    assert!(block_on(items.try_get_async(key(10_000))).unwrap().is_some());
+}
+
+/// Futures that have a turn and are not polled, as those of a stream while its taker waits for another, or
+/// that are forgotten, hold up nobody.
+#[test]
+fn who_is_not_polled_holds_up_nobody() {
+    for io in ["ring", "pool", "pread"] {
+        for executor in EXECUTORS {
+            let scratch = Scratch::new();
+            let (db, items) = narrow_on_files(&scratch, io);
+            wait_in(executor, async move {
+                let mut forgotten: Vec<GetAsync> =
+                    (0..4).map(|number| items.get_async(key(4000 * number + 2000))).collect();
+                for get in &mut forgotten {
+                    assert!(poll(get, Waker::noop()).is_pending(), "it is cold");
+                }
+                forgotten.into_iter().for_each(std::mem::forget);
+                let gets = |numbers: Vec<u64>| {
+                    let items = items.clone();
+                    futures_util::stream::iter(numbers).map(move |number| items.get_async(key(number)))
+                };
+                let mut stream = gets((0..10).map(|number| number * 500).collect()).buffer_unordered(4);
+                let mut number = 10_000;
+                while let Some(found) = stream.next().await {
+                    assert!(found.unwrap().is_some());
+                    assert!(items.get_async(key(number)).await.unwrap().is_some());
+                    number += 500;
+                }
+            });
+            db.close().unwrap();
+        }
+    }
+}
+
+/// Gets of more keys than are begun at one poll are those of the map, each; others of the executor have their
+/// turn between.
+#[test]
+fn many_keys_are_begun_in_parts() {
+    let scratch = Scratch::new();
+    let (_db, items) = cold_on_files(&scratch, "auto");
+    let numbers: Vec<u64> = (0..5000).map(|number| number * 7919 % (ITEMS_COUNT + 1000)).collect();
+    let keys: Vec<[u8; 8]> = numbers.iter().map(|number| key(*number)).collect();
+    for is_cached in [false, true] {
+        let (wakes, waker) = Wakes::new();
+        let mut gets = items.multi_get_async(&keys);
+        if is_cached {
+            assert!(poll(&mut gets, &waker).is_pending());
+            assert_eq!(wakes.count(), 1, "it goes on by itself");
+        }
+        let found = block_on(gets).unwrap();
+        for (number, found) in numbers.iter().zip(found) {
+            let expected = (*number < ITEMS_COUNT).then(|| value(*number));
+            assert_eq!(found.as_deref(), expected.as_ref().map(|value| &value[..]), "{number}");
+        }
+    }
+}
