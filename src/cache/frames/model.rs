@@ -15,7 +15,7 @@ impl Model {
     pub(super) fn new(plan: &Plan) -> Model {
         let header = |_| Header {
             file: AtomicU64::new(0),
-            offset: AtomicU64::new(0),
+            at: AtomicU64::new(0),
             start_bytes: AtomicU64::new(0),
             state: AtomicU32::new(0),
             units: AtomicU8::new(0),

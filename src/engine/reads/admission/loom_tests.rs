@@ -6,7 +6,7 @@ use crate::base::step::BlockKind;
 use crate::base::sync::{Event, explore_deep};
 
 const BLOCK: BlockAddress = BlockAddress {
-    file: FileName::new(FileKind::Table, 1),
+    file: FileName { kind: FileKind::Table, number: 1, path: 0 },
     file_uid: 1,
     offset: 0,
     bytes: 1,
