@@ -139,7 +139,7 @@ settings! { StoreSettings, "Settings of one open store.":
          auto: ring where the kernel gives one, else pool. ring_poll: rings whose submissions a thread of \
          the kernel's polls for, which takes a processor while there is work: an experiment.";
     reads_in_flight 0 = 256, 1, 1 << 16,
-        "Most reads of futures in flight at once; who comes then waits for its turn. \
+        "Most reads of futures in flight at once, and of each block_on; who comes then waits for its turn. \
          Larger: a faster device is kept busy. Smaller: each read takes less time, and memory.";
     search 0 = 0, 0, 4, ["adaptive", "serial", "parallel_2", "parallel_4", "parallel_8"],
         "How many runs a get that must read from the device waits for at once. serial: one after another, \

@@ -206,9 +206,10 @@ pub struct IoStats {
     pub reads_with: &'static str,
     /// Why it is not a ring; empty if it is.
     pub reads_with_why: String,
-    /// Reads of futures in flight now, at most `reads_in_flight`.
+    /// Reads of futures in flight now, at most `reads_in_flight`; without those of `block_on`, whose threads
+    /// read for themselves.
     pub reads_in_flight: u64,
-    /// Reads of futures that wait for their turn.
+    /// Reads of futures that wait for their turn, without those likewise.
     pub reads_waiting: u64,
 }
 
