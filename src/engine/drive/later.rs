@@ -98,19 +98,22 @@ impl Asks {
             if let Some(answered) = self.ready.pop() {
                 return Poll::Ready(Ok(answered));
             }
-            if !self.take_ended(local::session(store), waker) {
-                break;
+            match self.take_ended(local::session(store), waker) {
+                Poll::Ready(Some(answered)) => return Poll::Ready(Ok(answered)),
+                Poll::Ready(None) => {}
+                Poll::Pending => break,
             }
         }
         self.look_at_clock(store, waker)?;
         Poll::Pending
     }
 
-    /// Takes what has ended of what was sent, all of it: each look may be at many. `false` if nothing has.
-    fn take_ended(&mut self, session: u64, waker: &Waker) -> bool {
+    /// Takes all that has ended of what was sent, for each look may be at many; the first is the answer, and
+    /// none if some have only to be asked for again.
+    fn take_ended(&mut self, session: u64, waker: &Waker) -> Poll<Option<Answered>> {
         // The first has its place in line already.
-        let (before, first) = (self.sent.len(), usize::from(self.place.is_some()));
-        let mut index = 0;
+        let (before, unsent_at) = (self.sent.len(), usize::from(self.place.is_some()));
+        let (mut first, mut index) = (None, 0);
         while let Some(sent) = self.sent.get_mut(index) {
             let ended = sent.waiter.poll(waker);
             // Whose ring it is may be anywhere: it is read here.
@@ -121,11 +124,12 @@ impl Asks {
             }
             let Sent { who, address, .. } = self.sent.swap_remove(index);
             match ended {
+                Some(result) if first.is_none() => first = Some((who, result)),
                 Some(result) => self.ready.push((who, result)),
-                None => self.unsent.insert(first, (who, address)),
+                None => self.unsent.insert(unsent_at, (who, address)),
             }
         }
-        self.sent.len() < before
+        if self.sent.len() < before { Poll::Ready(first) } else { Poll::Pending }
     }
 
     /// Sends what is admitted.
@@ -147,7 +151,9 @@ impl Asks {
         // Nobody waits for them: where there is no room they are read when they are needed.
         let ahead = std::mem::take(&mut self.ahead);
         for address in ahead.iter().filter(|address| !store.cache.holds(address)) {
-            let permit = local::admission(store).try_now(u64::from(address.bytes));
+            let own = local::admission(store);
+            let permit =
+                own.as_ref().unwrap_or(&store.work.reads.admission).try_now(u64::from(address.bytes));
             let Some(permit) = permit.filter(|_| self.unsent.is_empty()) else { break };
             drop(Claimed::begin(local::claim(store, address), address, permit, &mut claimed));
         }
@@ -167,8 +173,9 @@ impl Asks {
         waker: &Waker,
         claimed: &mut Vec<Claimed>,
     ) -> Poll<Begun> {
-        let admission = local::admission(store);
-        self.place.take_if(|place| !place.is_of(&admission));
+        let own = local::admission(store);
+        let admission = own.as_ref().unwrap_or(&store.work.reads.admission);
+        self.place.take_if(|place| !place.is_of(admission));
         // What is here, or read by somebody, needs no turn.
         if self.place.is_none()
             && let Some(joined) = local::join(store, address)

@@ -115,15 +115,12 @@ pub(super) fn claim(store: &Arc<Store>, address: &BlockAddress) -> Claim {
     }
 }
 
-/// Who says how much may be in flight of what this thread asks of the store.
-pub(super) fn admission(store: &Arc<Store>) -> Arc<Admission> {
+/// Who says how much may be in flight of what this thread asks of the store, if not the store.
+pub(super) fn admission(store: &Arc<Store>) -> Option<Arc<Admission>> {
     if session(store) == 0 {
-        return Arc::clone(&store.work.reads.admission);
+        return None;
     }
-    SESSION.with_borrow_mut(|session| {
-        let session = session.as_mut().expect("it was there a moment ago");
-        Arc::clone(session.admission(store))
-    })
+    SESSION.with_borrow_mut(|session| Some(Arc::clone(session.as_mut()?.admission(store))))
 }
 
 /// Takes blocks to read; gives them back if there is no session for their store.
