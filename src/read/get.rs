@@ -147,7 +147,7 @@ impl Get {
         view: &'p View,
         mut call: Call<'_, 'p, T>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
-        if self.at.seek == Seek::Memory {
+        if matches!(self.at.seek, Seek::Memory) {
             if let Some(found) = in_memory(view, &mut call) {
                 return Step::Done(Ok(found));
             }
@@ -214,7 +214,7 @@ impl Get {
                 (self.at.level, self.at.run) = (self.at.level + 1, 0);
                 continue;
             };
-            if self.at.seek == Seek::Table {
+            if matches!(self.at.seek, Seek::Table) {
                 let found = match self.found.get(self.passed) {
                     Some(found) => (*found != NO_TABLE).then_some(*found as usize),
                     None => run.find(call.op.key),
@@ -226,7 +226,7 @@ impl Get {
                 (self.at.table, self.at.seek) = (table, Seek::Filter);
             }
             let table = &run.tables()[self.at.table].table;
-            if self.at.seek == Seek::Filter {
+            if matches!(self.at.seek, Seek::Filter) {
                 call.tracer.saw(Saw::Table { level: self.at.level, run: self.at.run, table });
             }
             return Some(table);

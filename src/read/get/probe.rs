@@ -99,7 +99,7 @@ impl Position {
                 Some(line) => self.seek = Seek::FenceLine(line),
                 None => return false,
             },
-            Seek::Data(block) if self.near != Near::Block => {
+            Seek::Data(block) if !matches!(self.near, Near::Block) => {
                 self.near = call.cache.prefetch(&block.address, table.place(&block), self.near, TAG_LINES);
             }
             Seek::Data(block) => {
@@ -132,7 +132,7 @@ impl Position {
         table: &Table,
         call: &mut Call<'_, 'p, T>,
     ) -> Result<Probed<'p>> {
-        if self.seek == Seek::Filter {
+        if matches!(self.seek, Seek::Filter) {
             if !table.spans(call.op.key) {
                 return Ok(call.absent(table, Saw::NoItems));
             }

@@ -78,7 +78,7 @@ impl State {
 impl Position {
     /// How many runs a get that needs a block here may wait for.
     pub(super) fn lanes_max(&self, tree: &Tree, op: &Op<'_>) -> usize {
-        let is_likely = || self.seek != Seek::Filter && self.table(tree).has_filter();
+        let is_likely = || !matches!(self.seek, Seek::Filter) && self.table(tree).has_filter();
         op.breadth.map_or(1, |breadth| breadth.lanes_max(is_likely()))
     }
 
