@@ -7,7 +7,7 @@
 //!    same files.
 
 mod cached;
-#[path = "../../../cli/src/plot/chart.rs"]
+#[path = "../../../cli/src/plot/chart/mod.rs"]
 #[expect(dead_code, reason = "what this program does not use of a file of `trine`")]
 mod chart;
 #[path = "../../../cli/src/bench/direct.rs"]
