@@ -1,11 +1,11 @@
 //! Gets of random keys by one thread that waits for none of them: what docs/RESULTS.md says of asynchronous
 //! reads.
 //!
-//! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM]`, in a
-//! directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH
+//! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM [IO]]`, in
+//! a directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH
 //! keys), `await` (one future after another under `trine::block_on`), `block_on` (DEPTH futures at once under
 //! it), `tokio` (the same under tokio's single-threaded runtime), `queue` (a completion queue). WARM other
-//! gets come first, unmeasured. Each value is checked.
+//! gets come first, unmeasured. IO is a value of that setting. Each value is checked.
 
 #![expect(
     clippy::disallowed_methods,
@@ -27,11 +27,13 @@ fn main() {
     let [dir, how, items, memory_mib, operations, depth, rest @ ..] = arguments.as_slice() else {
         eprintln!(
             "usage: measure_async DIR blocking|multi|await|block_on|tokio|queue ITEMS MEMORY_MIB \
-             OPERATIONS DEPTH [WARM]"
+             OPERATIONS DEPTH [WARM [IO]]"
         );
         std::process::exit(2);
     };
-    let db = Db::builder(dir).memory_bytes(memory_mib.parse::<u64>().unwrap() << 20).open().unwrap();
+    let builder = Db::builder(dir).memory_bytes(memory_mib.parse::<u64>().unwrap() << 20);
+    let io = rest.get(1).map_or("auto", String::as_str);
+    let db = builder.set("io", io).open().unwrap();
     let keyspace = db.ordered("items").open().unwrap();
     let items = items.parse().unwrap();
     let mut random = 2;

@@ -49,7 +49,7 @@ const RETIRED: u32 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Key {
     pub(crate) file: u64,
-    /// The offset, whole units, and below them the kind.
+    /// The offset, and below it the kind.
     pub(crate) at: u64,
     /// As in the file.
     pub(crate) bytes: u32,
@@ -58,8 +58,7 @@ pub(crate) struct Key {
 impl Key {
     #[inline]
     pub(crate) fn of(address: &BlockAddress) -> Key {
-        debug_assert!(address.offset.is_multiple_of(UNIT_BYTES as u64));
-        let at = address.offset | address.kind as u64;
+        let at = address.offset << 2 | address.kind as u64;
         Key { file: address.file.number, at, bytes: address.bytes }
     }
 

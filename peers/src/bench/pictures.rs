@@ -51,9 +51,9 @@ fn chart(lines: &[Line], stores: &[&str], picture: &Picture) -> Chart {
     };
     let mut series: Vec<Series> = Vec::new();
     for store in stores.iter().filter(|store| **store != NULL) {
-        for one in FLIGHT.iter().filter(|one| {
-            !matches!(one.way, Way::Together(_)) || TOGETHER.contains(store)
-        }) {
+        for one in
+            FLIGHT.iter().filter(|one| !matches!(one.way, Way::Together(_)) || TOGETHER.contains(store))
+        {
             let Some(rate) = rate((picture.row)(one), store) else { continue };
             let (kind, count) = kind(one.way);
             let (name, point) = (format!("{store}, {kind}"), (count as f64, rate));
@@ -104,8 +104,7 @@ mod tests {
         };
         let stores = ["trine", "lmdb", "null"];
         assert_eq!(draw(&[], &stores, &page).expect("nothing to do"), "");
-        let lines: Vec<Line> =
-            FLIGHT.iter().flat_map(|one| stores.map(|store| line(one, store))).collect();
+        let lines: Vec<Line> = FLIGHT.iter().flat_map(|one| stores.map(|store| line(one, store))).collect();
         let chart = chart(&lines, &stores, &PICTURES[0]);
         let named: Vec<(&str, usize)> =
             chart.series.iter().map(|line| (line.name.as_str(), line.points.len())).collect();

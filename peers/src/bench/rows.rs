@@ -111,9 +111,7 @@ pub(super) const FLIGHT: [Flight; 19] = [
 
 pub(super) const FLIGHT_ONE: &str = "in flight: one thread";
 pub(super) const FLIGHT_BLOCK_ON_ONE: &str = "in flight: one future, block_on";
-pub(super) const FLIGHT_BLOCK_ON: &str = "in flight: 128 futures, block_on";
 pub(super) const FLIGHT_TOKIO_ONE: &str = "in flight: one future, tokio";
-pub(super) const FLIGHT_TOKIO: &str = "in flight: 128 futures, tokio";
 
 /// All of them, in their order.
 pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {

@@ -330,8 +330,10 @@ impl Store {
         let LaterMany { batch, rest, view, asks } = later;
         let started_max = batch.started() + STARTED_MAX;
         loop {
-            // As many as of a call that waits: what they have asked of memory is near when they use it.
-            self.start(batch, rest.by_ref().take(BATCH_COUNT), view, take);
+            if !rest.as_slice().is_empty() {
+                // As many as of a call that waits: what they have asked of memory is near when they use it.
+                self.start(batch, rest.by_ref().take(BATCH_COUNT), view, take);
+            }
             self.run_rounds(batch, view, take);
             batch.asked().for_each(|(number, block)| asks.ask(number, block));
             if !rest.as_slice().is_empty() {

@@ -4,11 +4,13 @@
 
 use crate::base::error::Error;
 use crate::base::id::{FileKind, ItemKind};
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, Mutex, Ordering};
 use crate::io::sim::{
     Crash, FailedSync, Failure, Operation, Plan, Repeat, Select, SimDisk, SimRng, SimThreads,
 };
 use crate::io::storage::Storage;
+use crate::read::get::Wants;
+use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 
 use super::super::Store;
@@ -225,4 +227,47 @@ fn f06_a_failed_read_is_its_readers() {
     put(&setting.store).expect("writes go on");
     setting.disk.plan(Plan::default());
     run.check_now();
+}
+
+/// A get that waits for two runs at once, and fails since the newer one's block could not be read, reads the
+/// other's to its end: somebody may have come to wait for that.
+#[test]
+fn f06_a_failed_get_leaves_no_read_undone() {
+    let mut failed_count = 0;
+    // Of these seeds gets wait for two runs.
+    for seed in (2..100).step_by(5) {
+        let disk = SimDisk::new(seed);
+        let opened = || open(&disk, None, seed, 64 << 20).expect("opens").0;
+        let (store, settings) = (opened(), [("filter_kind".to_owned(), 1)]);
+        let keyspace = store.open_keyspace("items", &settings).expect("no fault");
+        for round in 0..2 {
+            for number in 0..300_u32 {
+                let mut items = Items::default();
+                items
+                    .push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &[round; 100])
+                    .expect("small");
+                store.write(&items, None).expect("no fault");
+            }
+            store.flush().expect("no fault");
+        }
+        store.close().expect("no fault");
+        let store = opened();
+        let keyspace = store.keyspace("items").expect("it is there");
+        let reads = || store.counts.block_reads.load(Ordering::Relaxed);
+        let before = reads();
+        disk.plan(Plan::fail(of(Operation::Read, Some(FileKind::Table)), 0, Failure::Io, Repeat::Once));
+        let key = 100_u32.to_be_bytes();
+        let got = store.get(&keyspace, (&key, Wants::Value), None, &mut NoTrace, |value| value.is_some());
+        assert_eq!(reads() - before, 2, "both are read to their end");
+        assert_eq!(store.cache.stats().in_flight, 0);
+        match got {
+            Ok(is_there) => assert!(is_there),
+            Err(error) => {
+                assert!(matches!(error, Error::Io { .. }), "{error}");
+                failed_count += 1;
+            }
+        }
+        store.close().expect("no fault");
+    }
+    assert!(failed_count > 0, "the newer one is sometimes read first");
 }
