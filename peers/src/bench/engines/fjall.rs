@@ -16,8 +16,7 @@ pub(super) const CONTENDER: Contender = Contender {
     label: "fjall",
     settings: "write buffers of M / 16 (at most 64 MiB), a cache of M less three of them; a hash index \
                in data blocks; worker threads = cores; no compression. It reads through the page cache, \
-               which comes beside M; where it is held to a total it has 320 MiB beside M, all others 64: \
-               it uses more than M and is killed with less",
+               which comes beside M; where it is held to a total it has 320 MiB beside M, all others 64",
     tables: "table",
     batch: 1,
     uses_page_cache: true,
