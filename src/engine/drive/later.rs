@@ -26,7 +26,7 @@ use crate::read::trace::NoTrace;
 use super::super::Store;
 use super::super::catalog::Keyspace;
 use super::super::reads::Timer;
-use super::super::reads::admission::{Begun, Place, Turn};
+use super::super::reads::admission::{Admission, Begun, Place, Turn};
 use super::super::snapshot::Point;
 use super::fetch::{Answered, Claimed};
 use super::local;
@@ -137,10 +137,13 @@ impl Asks {
         if self.unsent.is_empty() && self.ahead.is_empty() {
             return Ok(());
         }
-        let session = local::session(store);
+        let (session, own) = (local::session(store), local::admission(store));
+        let admission = own.as_ref().unwrap_or(&store.work.reads.admission);
         let mut claimed = Vec::new();
         while let Some((who, address)) = self.unsent.front().copied() {
-            let Poll::Ready(begun) = self.begin(store, &address, waker, &mut claimed) else { break };
+            let Poll::Ready(begun) = self.begin(store, admission, &address, waker, &mut claimed) else {
+                break;
+            };
             self.unsent.pop_front();
             match begun {
                 Ok(block) => self.ready.push((who, Ok(block))),
@@ -151,9 +154,7 @@ impl Asks {
         // Nobody waits for them: where there is no room they are read when they are needed.
         let ahead = std::mem::take(&mut self.ahead);
         for address in ahead.iter().filter(|address| !store.cache.holds(address)) {
-            let own = local::admission(store);
-            let permit =
-                own.as_ref().unwrap_or(&store.work.reads.admission).try_now(u64::from(address.bytes));
+            let permit = admission.try_now(u64::from(address.bytes));
             let Some(permit) = permit.filter(|_| self.unsent.is_empty()) else { break };
             drop(Claimed::begin(local::claim(store, address), address, permit, &mut claimed));
         }
@@ -169,12 +170,11 @@ impl Asks {
     fn begin(
         &mut self,
         store: &Arc<Store>,
+        admission: &Arc<Admission>,
         address: &BlockAddress,
         waker: &Waker,
         claimed: &mut Vec<Claimed>,
     ) -> Poll<Begun> {
-        let own = local::admission(store);
-        let admission = own.as_ref().unwrap_or(&store.work.reads.admission);
         self.place.take_if(|place| !place.is_of(admission));
         // What is here, or read by somebody, needs no turn.
         if self.place.is_none()

@@ -277,6 +277,21 @@ fn one_within_another() {
     }
 }
 
+/// A driver thread that sleeps, on a real clock, wakes what is due, also what is earlier than what it sleeps
+/// until.
+#[test]
+fn a_driver_thread_wakes_what_is_due() {
+    for world in World::all() {
+        let (reads, [late, early]): (_, [Arc<Event>; 2]) = (&world.store.work.reads, Default::default());
+        let last = reads.wake_at(u64::MAX, &late.waker());
+        let soon = world.store.env.clock.now_ns() + 1_000_000;
+        let first = reads.wake_at(soon, &early.waker());
+        early.block(0, None);
+        assert_eq!(late.seen(), 0);
+        drop((first, last));
+    }
+}
+
 /// What one `block_on` began keeps nobody else from reading as much as may be: neither another within it nor
 /// a thread that its polls wait for.
 #[test]
