@@ -4,16 +4,16 @@
 //! blocks up under a pin; drivers claim what is missing; merges offer what they wrote. Tables pin their
 //! filters and fences in it, which are then looked at as any memory.
 //!
-//! Everything is for any thread at any time. A hit takes no lock and writes nothing, but for the CLOCK bit
-//! when it is clear, and for the place of a block that has moved; it touches one line of the index, or the
-//! place, and one of the frame's header. Misses take one short lock.
+//! Everything is for any thread at any time. A hit takes no lock and writes nothing, but for the CLOCK's
+//! mark when a visit was taken from it, and for the place of a block that has moved; it touches one line of
+//! the index, or the place, and one of the frame's header. Misses take one short lock.
 //!
 //! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given. Blocks that
 //!    find no frame (too large, or every frame counted, or waiting for the epoch) live in heap memory of
 //!    their own, uncached, and slabs stay empty in their place while there is one whose frames nobody counts.
 //! 2. A block's bytes never change while anyone can see them, by pin or by count.
 //! 3. A block is found by what it is in its file, and may be longer here: decompressed.
-//! 4. A block enters with its CLOCK bit clear: what a scan touches once goes first.
+//! 4. A block enters unmarked: what a scan touches once goes first.
 //! 5. No lock is held while another layer's code runs; the epoch's deferred calls included.
 
 mod flight;
@@ -85,8 +85,11 @@ pub(crate) struct PinnedPages {
 /// Times that a taking of pages waits for emptied slabs.
 const PIN_TRIES: usize = 4;
 /// Visits of the hand that a block outlives once it was hit: data, and what is searched before it.
-const DATA_VISITS: u8 = 1;
-const PAGE_VISITS: u8 = 4;
+///
+/// Many, for the hand goes round often where much more is asked for than fits, most of it once: what is hit a
+/// few times in a second has to outlive some tenths of one without a hit.
+const DATA_VISITS: u8 = 7;
+const PAGE_VISITS: u8 = 4 * DATA_VISITS;
 
 /// What the cache holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

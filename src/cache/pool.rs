@@ -6,16 +6,18 @@
 //! The memory is cut into slabs; a slab has frames of one class, and a class any number of slabs. One CLOCK
 //! hand goes round all slabs, whatever their class. A class without a free frame takes a free slab; if
 //! there is none, it moves the hand until it comes to
-//! - a slab of its own with frames not hit since the hand's last visit: these are evicted; or
-//! - a slab of another class of which at most a quarter was hit: it is emptied whole and changes over; or
+//! - a slab of its own with frames not hit for as many visits as they outlive: these are evicted; or
+//! - a slab of another class of which at most a quarter was hit, or more but a while ago: it is emptied
+//!   whole and changes over; or
 //! - the end of [`VISITS_MAX`] slabs, all hit more than that: the least hit of them is used in the same way.
 //!
 //! So each class keeps what is hit between two rounds, cold slabs go to whoever misses, and no class can be
 //! starved: one with no slab at all gets one within the visits, unless in every slab a frame is counted or
 //! being filled.
 //!
-//! A block that was hit outlives the hand's next visit; one of filters or fences, several: what is searched
-//! before data stays before data. Memory that holds no blocks is taken from the slabs too: see `shares`.
+//! A block that was hit outlives the hand's next visits, one of filters or fences more of them: what is
+//! searched before data stays before data. Memory that holds no blocks is taken from the slabs too: see
+//! `shares`.
 //!
 //! 1. A slab is pinned or lent (see `shares`), free, or of a class and in that class's open list exactly if
 //!    it has free frames, or draining: of a class, in no list, waiting for its retired frames, then free.
@@ -29,6 +31,7 @@ use crate::base::sync::Arc;
 
 pub(crate) use shares::Pinning;
 
+use super::DATA_VISITS;
 use super::frames::{
     Counted, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frames, Heat, Key, Owned, Pages, Retired, Stamp, UNIT_BYTES,
 };
@@ -343,7 +346,7 @@ impl Pool {
                 }
             } else if found.busy_count > 0 {
                 continue;
-            } else if found.hit_weight * 4 <= self.frames_in_slab(slab_class) {
+            } else if found.hit_weight * 4 <= self.frames_in_slab(slab_class) * usize::from(DATA_VISITS) {
                 if self.empty(slab, evicted) == Emptied::Yes {
                     return;
                 }

@@ -237,6 +237,9 @@ fn buffers_are_aligned_for_direct_io() {
     }
 }
 
+/// So many times everything is asked for before what was hit earlier, and is not any more, has gone.
+const FORGETS: usize = DATA_VISITS as usize + 2;
+
 /// How many of `count` blocks of `bytes` are cached after they were read twice over, as a share of the
 /// capacity.
 fn fill_with(cache: &Cache, epoch: &Epoch, bytes: u32, first: u64, rounds: usize) -> f64 {
@@ -352,7 +355,7 @@ fn pinned_bytes_stay() {
     let stats = cache.stats();
     assert!(stats.used_bytes * 10 > stats.capacity_bytes * 8, "{stats:?}");
     drop(pin);
-    for index in 2_000..4_000 {
+    for index in 2_000..2_000 + FORGETS as u64 * 512 {
         get(&cache, &block(index, 4096));
     }
     assert!(!is_cached(&cache, &epoch, &first));

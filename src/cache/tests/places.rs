@@ -19,7 +19,7 @@ fn a_place_follows_its_block() {
         assert_eq!(cache.frames.find(Key::of(&wanted)), Some(frame), "round {round}");
         frames.insert(frame);
         let mut others = 0;
-        while is_cached(&cache, &epoch, &wanted) {
+        while cache.holds(&wanted) {
             others += 1;
             cache.insert(
                 &block(round * 1000 + others, 8 * UNIT),

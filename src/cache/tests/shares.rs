@@ -30,7 +30,7 @@ fn pages_are_pinned_out_of_a_full_cache() {
     assert_eq!(pinned[0].page(1, 512).len(), 512);
     pinned.retain(|_| false);
     assert_eq!(cache.stats().pinned_bytes, 0);
-    assert!(fill_with(&cache, &epoch, 4096, 100_000, 3) > 0.9);
+    assert!(fill_with(&cache, &epoch, 4096, 100_000, FORGETS) > 0.9);
     cache.shared.pool.lock().check();
 }
 
@@ -48,7 +48,7 @@ fn loans_keep_slabs_empty() {
     assert!(cache.pin_pages(100, 800_000).is_none());
     cache.shared.pool.lock().check();
     drop(loans);
-    assert!(fill_with(&cache, &epoch, 4096, 100_000, 3) > 0.9);
+    assert!(fill_with(&cache, &epoch, 4096, 100_000, FORGETS) > 0.9);
     cache.shared.pool.lock().check();
 }
 
