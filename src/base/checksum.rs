@@ -2,6 +2,17 @@
 //!
 //! A checksum is not a signature: who can write the files can write the checksums.
 
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// CRC32C of what `sum` is of and then `bytes`; 0 is that of nothing.
+#[inline]
+pub(crate) fn append(sum: u32, bytes: &[u8]) -> u32 {
+    // A digest holds what comes before the last inversion.
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!sum));
+    digest.update(bytes);
+    digest.finalize() as u32
+}
+
 /// Where bytes belong: which file, at which offset, as what kind of thing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
@@ -19,13 +30,27 @@ impl Context {
         place[..8].copy_from_slice(&self.file_uid.to_le_bytes());
         place[8..16].copy_from_slice(&self.offset.to_le_bytes());
         place[16] = self.tag;
-        parts.iter().fold(crc32c::crc32c(&place), |crc, part| crc32c::crc32c_append(crc, part))
+        parts.iter().fold(append(0, &place), |sum, part| append(sum, part))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As another implementation has them, of any length, in one piece and in two.
+    #[test]
+    fn checksums_are_crc32c() {
+        assert_eq!(append(0, b"123456789"), 0xe306_9283);
+        let bytes: Vec<u8> = (0..20_000u32).map(|index| ((index * index) >> 5) as u8).collect();
+        for length in (0..2_100).chain([4_096, 4_608, 16_384, 20_000]) {
+            let bytes = &bytes[length % 7..length.max(length % 7)];
+            let right = crc32c::crc32c(bytes);
+            assert_eq!(append(0, bytes), right, "{length}");
+            let (before, after) = bytes.split_at(bytes.len() * 2 / 5);
+            assert_eq!(append(append(0, before), after), right, "{length}");
+        }
+    }
 
     /// The same bytes in another file, at another offset or under another tag have another checksum.
     #[test]

@@ -94,6 +94,11 @@ impl Share {
         let flight = self.0.upgrade()?;
         flight.result.get().is_none().then(|| Waiter::new(&flight))
     }
+
+    /// Whether all who had a part in it have left: it will not be joined again.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.strong_count() == 0
+    }
 }
 
 impl FlightTable {

@@ -152,6 +152,8 @@ pub(super) struct ReadsWork {
     /// Asked for, and not sent for want of room.
     backlog: VecDeque<Request>,
     in_flight: usize,
+    /// What was asked for: nothing, but for its memory, between two turns.
+    asked: Vec<Claimed>,
     /// Sent since what nobody waits for was.
     asked_count: usize,
     completed: Vec<Completed>,
@@ -161,10 +163,11 @@ impl ReadsWork {
     /// Sends what there is room for; `false` if nothing is in flight then.
     fn send(&mut self, store: &Arc<Store>) -> bool {
         let reads = &store.work.reads;
-        let mut asked = std::mem::take(&mut reads.queue.lock().asked);
+        let asked = &mut self.asked;
+        std::mem::swap(&mut reads.queue.lock().asked, asked);
         reads
             .admission
-            .begin(|address, permit| Claimed::begin(store.cache.claim(address), address, permit, &mut asked));
+            .begin(|address, permit| Claimed::begin(store.cache.claim(address), address, permit, asked));
         requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
         while self.reader.as_ref().is_none_or(|reader| reader.room() > 0) {
             let Some(request) = self.next(reads) else { break };
@@ -223,10 +226,10 @@ impl Job for ReadsWork {
         let reads = &store.work.reads;
         let mut queue = reads.queue.lock();
         queue.is_closed = true;
-        let (asked, ahead) = (std::mem::take(&mut queue.asked), std::mem::take(&mut queue.ahead));
+        let (mut asked, ahead) = (std::mem::take(&mut queue.asked), std::mem::take(&mut queue.ahead));
         drop(queue);
         reads.admission.close();
-        requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
+        requests(&mut asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
         self.backlog.drain(..).chain(ahead).for_each(|request| store.read_unasked(request));
         while let Some(reader) = &mut self.reader {
             reader.reap(&mut self.completed);

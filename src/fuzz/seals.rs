@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::checksum::Context;
+use crate::base::checksum::{self, Context};
 use crate::base::id::{FileKind, FileName};
 use crate::base::step::BlockKind;
 use crate::format::frames::{self, FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, RecordKind};
@@ -131,14 +131,14 @@ fn seal_table(bytes: &mut [u8], uid: u64) -> Option<u32> {
                 let length = part.1.map_or_else(|| claimed(rest, tag), |length| length as usize);
                 let length = length.clamp(UNIT_BYTES, rest.len().max(UNIT_BYTES)) as u64;
                 let checksum = seal_span(bytes, Span { offset: at, bytes: length }, tag)?;
-                sums = crc32c::crc32c_append(sums, &checksum.to_le_bytes());
+                sums = checksum::append(sums, &checksum.to_le_bytes());
                 at += length;
             }
         }
     }
     bytes.get_mut(span.offset as usize..)?.get_mut(16..20)?.copy_from_slice(&sums.to_le_bytes());
     let checksum = seal_span(bytes, span, FOOTER_TAG)?;
-    Some(crc32c::crc32c_append(sums, &checksum.to_le_bytes()))
+    Some(checksum::append(sums, &checksum.to_le_bytes()))
 }
 
 /// Parts of a slice: where, how long each of its blocks is where that is known, and their tag.

@@ -4,7 +4,7 @@
 //! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter and then its pages,
 //! a separator a block, one 1 MiB buffer.
 
-use crate::base::checksum::Context;
+use crate::base::checksum::{self, Context};
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
 use crate::base::id::{FileName, ItemKind, TreeId};
@@ -317,7 +317,7 @@ impl Slice {
             false => self.fences.add(last_before, &first, bytes),
         }
         self.last_cut = last;
-        out.blocks_checksum = crc32c::crc32c_append(out.blocks_checksum, &checksum.to_le_bytes());
+        out.blocks_checksum = checksum::append(out.blocks_checksum, &checksum.to_le_bytes());
         out.write_full()
     }
 
@@ -419,7 +419,7 @@ impl Output {
         let start = self.buffer.len();
         self.buffer.extend_from_slice(extent);
         let checksum = seal(&mut self.buffer[start..], context);
-        self.blocks_checksum = crc32c::crc32c_append(self.blocks_checksum, &checksum.to_le_bytes());
+        self.blocks_checksum = checksum::append(self.blocks_checksum, &checksum.to_le_bytes());
         self.write_full()
     }
 

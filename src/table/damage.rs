@@ -5,7 +5,7 @@ use super::open::read_exact;
 use super::verify::{decompress, verify_block};
 use super::*;
 use crate::Error;
-use crate::base::checksum::Context;
+use crate::base::checksum::{self, Context};
 use crate::base::error::Result;
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use crate::base::step::{BlockAddress, Direction};
@@ -227,7 +227,7 @@ fn craft(bench: &Bench, summary: &TableSummary, change: impl FnOnce(&mut Footer)
     seal(&mut tail, Context { file_uid: IDENTITY.uid, offset: tail_at as u64, tag: TAIL_TAG });
     bytes[tail_at..].copy_from_slice(&tail);
     bench.set_contents(&bytes);
-    let checksum = crc32c::crc32c_append(footer.blocks_checksum, &checksum.to_le_bytes());
+    let checksum = checksum::append(footer.blocks_checksum, &checksum.to_le_bytes());
     TableSummary { checksum, ..summary.clone() }
 }
 

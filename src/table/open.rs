@@ -4,7 +4,7 @@
 //! The engine opens what the manifest names. A [`TableFile`] is shared by the tables (slices) in it; when the
 //! last of them goes after it was marked obsolete, its name is handed to whoever removes files.
 
-use crate::base::checksum::Context;
+use crate::base::checksum::{self, Context};
 use crate::base::codec::Malformed;
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
@@ -156,7 +156,7 @@ impl Contents {
             Ok((Footer::decode(block, footer.offset)?, checksum))
         })?;
         let blocks_checksum = decoded.blocks_checksum;
-        let table_checksum = crc32c::crc32c_append(blocks_checksum, &footer_checksum.to_le_bytes());
+        let table_checksum = checksum::append(blocks_checksum, &footer_checksum.to_le_bytes());
         if let Some(checksum) = checksum
             && checksum != table_checksum
         {

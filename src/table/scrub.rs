@@ -5,6 +5,7 @@
 
 use std::ops::Bound;
 
+use crate::base::checksum;
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::hash::{HashSecret, KeyHash};
 use crate::base::id::{ItemKind, TreeId};
@@ -263,7 +264,7 @@ impl Scrub<'_> {
             Ok(verified) => verified,
             Err(error) => return self.note_pending(walk, error),
         };
-        self.checksum = crc32c::crc32c_append(self.checksum, &verified.checksum.to_le_bytes());
+        self.checksum = checksum::append(self.checksum, &verified.checksum.to_le_bytes());
         let mut plain = std::mem::take(&mut walk.plain);
         plain.clear();
         match verified.plain_bytes {
@@ -372,7 +373,7 @@ impl Scrub<'_> {
     /// Of a block whose checksum was looked at; it comes first in it.
     fn add_checksum(&mut self, block: &[u8]) {
         let checksum = block.first_chunk::<4>().expect("whole units");
-        self.checksum = crc32c::crc32c_append(self.checksum, checksum);
+        self.checksum = checksum::append(self.checksum, checksum);
         self.done.blocks += 1;
     }
 

@@ -144,7 +144,7 @@ impl<'s> Fetches<'s> {
 
     /// Sends what was asked for, in the order of the files, neighbours together.
     pub(super) fn send(&mut self) {
-        let (claimed, breadth) = (std::mem::take(&mut self.claimed), &self.store.breadth);
+        let (claimed, breadth) = (&mut self.claimed, &self.store.breadth);
         requests(claimed, REQUEST_BYTES_MAX, breadth, |one| self.backlog.push_back(one));
     }
 
@@ -200,21 +200,22 @@ impl<'s> Fetches<'s> {
     }
 }
 
-/// Requests for blocks in the order of the files, neighbours together.
+/// Requests for blocks in the order of the files, neighbours together; none is left in `claimed`.
 pub(in crate::engine) fn requests(
-    mut claimed: Vec<Claimed>,
+    claimed: &mut Vec<Claimed>,
     bytes_max: usize,
     breadth: &Breadth,
     mut give: impl FnMut(Request),
 ) {
     claimed.sort_unstable_by_key(|block| (block.address.file, block.address.offset));
-    let mut blocks: Vec<Claimed> = Vec::new();
+    // Most are of one block.
+    let mut blocks: Vec<Claimed> = Vec::with_capacity(1);
     let mut bytes = 0;
-    for block in claimed {
+    for block in claimed.drain(..) {
         let is_neighbour = blocks.last().is_some_and(|last| follows(&last.address, &block.address));
         let is_full = bytes + block.address.bytes as usize > bytes_max || blocks.len() == REQUEST_BLOCKS_MAX;
         if !blocks.is_empty() && (!is_neighbour || is_full) {
-            give(request(std::mem::take(&mut blocks), breadth));
+            give(request(std::mem::replace(&mut blocks, Vec::with_capacity(1)), breadth));
             bytes = 0;
         }
         bytes += block.address.bytes as usize;
@@ -277,8 +278,8 @@ impl Store {
     }
 
     /// Reads blocks that the flight alone answers for, on this thread.
-    pub(super) fn read_at_once(&self, claimed: Vec<Claimed>) {
-        requests(claimed, REQUEST_BYTES_MAX, &self.breadth, |request| self.read_unasked(request));
+    pub(super) fn read_at_once(&self, mut claimed: Vec<Claimed>) {
+        requests(&mut claimed, REQUEST_BYTES_MAX, &self.breadth, |request| self.read_unasked(request));
     }
 
     /// Has a worker read blocks that will be wanted, if they are not here and it has room.
@@ -290,9 +291,9 @@ impl Store {
             Claim::Read(slot) => Some(Claimed::new(address, slot)),
             Claim::Ready(_) | Claim::Wait(_) => None,
         };
-        let claimed: Vec<Claimed> =
+        let mut claimed: Vec<Claimed> =
             blocks.iter().filter(|block| !self.cache.holds(block)).filter_map(claim).collect();
-        requests(claimed, APART_BYTES_MAX, &self.breadth, |request| {
+        requests(&mut claimed, APART_BYTES_MAX, &self.breadth, |request| {
             let refused = self.work.reads.push_ahead(request);
             refused.into_iter().for_each(|refused| self.read_unasked(refused));
         });

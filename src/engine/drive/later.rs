@@ -176,11 +176,17 @@ impl Asks {
         claimed: &mut Vec<Claimed>,
     ) -> Poll<Begun> {
         self.place.take_if(|place| !place.is_of(admission));
-        // What is here, or read by somebody, needs no turn.
-        if self.place.is_none()
-            && let Some(joined) = local::join(store, address)
-        {
-            return Poll::Ready(joined);
+        if self.place.is_none() {
+            // What is here, or read by somebody, needs no turn: a claim sees that and gives it back.
+            if let Some(permit) = admission.try_now(u64::from(address.bytes)) {
+                let before = claimed.len();
+                let begun = Claimed::begin(local::claim(store, address), address, permit, claimed);
+                self.has_begun |= claimed.len() > before;
+                return Poll::Ready(begun);
+            }
+            if let Some(joined) = local::join(store, address) {
+                return Poll::Ready(joined);
+            }
         }
         let turn = ready!(admission.poll(&mut self.place, (address, self.has_begun), waker));
         self.has_begun = true;

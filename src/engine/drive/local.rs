@@ -25,8 +25,8 @@ use super::super::Store;
 use super::super::reads::admission::Admission;
 use super::fetch::{Claimed, REQUEST_BYTES_MAX, requests};
 
-/// Of a session, before those that have ended are forgotten.
-const FLIGHTS_KEPT_MAX: usize = 32;
+/// Of a session, before it looks for those that have ended.
+const FLIGHTS_KEPT_MIN: usize = 32;
 
 /// What the polls of a `block_on` have asked for.
 struct Session {
@@ -37,11 +37,21 @@ struct Session {
     /// Whose ring it has, and how much of it may be in flight.
     of: Option<(Arc<Store>, Arc<Admission>)>,
     claimed: Vec<Claimed>,
-    /// Reads of this session; some may have ended.
-    flights: BTreeMap<BlockAddress, Share>,
+    /// Reads of this session, by offset and file; some may have ended.
+    flights: BTreeMap<(u64, u64), (BlockAddress, Share)>,
+    /// With more of them, those that have ended are forgotten.
+    flights_kept_max: usize,
 }
 
 impl Session {
+    /// Looks at all once they are twice what was left then, so at each twice or so.
+    fn forget_ended(&mut self) {
+        if self.flights.len() > self.flights_kept_max {
+            self.flights.retain(|_, (_, share)| !share.has_ended());
+            self.flights_kept_max = FLIGHTS_KEPT_MIN.max(2 * self.flights.len());
+        }
+    }
+
     /// Of that store, from now on.
     fn admission(&mut self, store: &Arc<Store>) -> &Arc<Admission> {
         let (_, admission) = self.of.get_or_insert_with(|| {
@@ -50,6 +60,11 @@ impl Session {
         });
         admission
     }
+}
+
+/// What a session finds a read by: short, and different nearly always.
+fn place(address: &BlockAddress) -> (u64, u64) {
+    (address.offset, address.file.number)
 }
 
 thread_local! {
@@ -86,7 +101,8 @@ pub(super) fn session(store: &Arc<Store>) -> u64 {
 pub(super) fn join(store: &Arc<Store>, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
     let own = |session: &RefCell<Option<Session>>| {
         let session = session.borrow();
-        session.as_ref()?.flights.get(address)?.join()
+        let (read, share) = session.as_ref()?.flights.get(&place(address))?;
+        if read == address { share.join() } else { None }
     };
     match (session(store) != 0).then(|| SESSION.with(own)).flatten() {
         Some(waiter) => Some(Err(waiter)),
@@ -108,7 +124,7 @@ pub(super) fn claim(store: &Arc<Store>, address: &BlockAddress) -> Claim {
             SESSION.with_borrow_mut(|session| {
                 let session = session.as_mut().expect("it was there a moment ago");
                 session.admission(store);
-                session.flights.insert(*address, slot.share());
+                session.flights.insert(place(address), (*address, slot.share()));
             });
             Claim::Read(slot)
         }
@@ -165,6 +181,8 @@ struct Driver {
     bell: Arc<Bell>,
     /// As the session has it.
     of: Option<(Arc<Store>, Arc<Admission>)>,
+    /// What the session had claimed: nothing, but for its memory, between two calls.
+    asked: Vec<Claimed>,
     reader: Option<Box<dyn Reader>>,
     backlog: VecDeque<Request>,
     in_flight: usize,
@@ -195,11 +213,19 @@ impl Driver {
         let id = NEXT_SESSION.fetch_add(1, Ordering::Relaxed);
         let bell: Arc<Bell> = Arc::default();
         let waker = Waker::from(Arc::clone(&bell));
-        let own = Session { id, waker, of: None, claimed: Vec::new(), flights: BTreeMap::new() };
+        let own = Session {
+            id,
+            waker,
+            of: None,
+            claimed: Vec::new(),
+            flights: BTreeMap::new(),
+            flights_kept_max: FLIGHTS_KEPT_MIN,
+        };
         Driver {
             outer: SESSION.replace(Some(own)),
             bell,
             of: None,
+            asked: Vec::new(),
             reader: None,
             backlog: VecDeque::new(),
             in_flight: 0,
@@ -230,29 +256,30 @@ impl Driver {
     }
 
     fn take_asked(&mut self) {
-        let asked = SESSION.with_borrow_mut(|session| {
+        SESSION.with_borrow_mut(|session| {
             let session = session.as_mut().expect("its own, until the drop");
-            if session.flights.len() > FLIGHTS_KEPT_MAX {
-                session.flights.retain(|_, share| share.join().is_some());
+            session.forget_ended();
+            if self.of.is_none() {
+                self.of = session.of.clone();
             }
-            self.of = session.of.clone();
-            std::mem::take(&mut session.claimed)
+            std::mem::swap(&mut session.claimed, &mut self.asked);
         });
-        self.push(asked);
+        self.push_asked();
     }
 
-    fn push(&mut self, asked: Vec<Claimed>) {
+    fn push_asked(&mut self) {
         if let Some((store, _)) = &self.of {
-            requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
+            let give = |request| self.backlog.push_back(request);
+            requests(&mut self.asked, REQUEST_BYTES_MAX, &store.breadth, give);
         }
     }
 
     /// Begins the reads of who waits in line.
     fn begin_waiting(&mut self) {
         let Some((store, admission)) = &self.of else { return };
-        let mut asked = Vec::new();
-        admission.begin(|address, permit| Claimed::begin(claim(store, address), address, permit, &mut asked));
-        self.push(asked);
+        let asked = &mut self.asked;
+        admission.begin(|address, permit| Claimed::begin(claim(store, address), address, permit, asked));
+        self.push_asked();
     }
 
     /// Gives back what it does not need while nothing is in flight, and a store that was closed.

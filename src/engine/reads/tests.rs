@@ -203,7 +203,7 @@ impl World {
     }
 
     fn push_ahead(&self, blocks: &[BlockAddress]) {
-        requests(self.claim(blocks), REQUEST_BYTES_MAX, &self.store.breadth, |request| {
+        requests(&mut self.claim(blocks), REQUEST_BYTES_MAX, &self.store.breadth, |request| {
             assert!(self.store.work.reads.push_ahead(request).is_none(), "there is a worker");
         });
     }
@@ -268,7 +268,7 @@ fn at_the_end_everybody_is_woken() {
     assert!(work.send(&world.store));
     assert_eq!(work.in_flight, 6);
     let breadth = &world.store.breadth;
-    requests(world.claim(&blocks[6..12]), REQUEST_BYTES_MAX, breadth, |request| {
+    requests(&mut world.claim(&blocks[6..12]), REQUEST_BYTES_MAX, breadth, |request| {
         work.backlog.push_back(request)
     });
     world.push_ahead(&blocks[12..18]);

@@ -5,7 +5,7 @@
 //! prefixes: CRCs are linear, and `crc(a ‖ b) = crc(a) * x^(8 len b) + crc(b)` over GF(2). Cost: linear in
 //! the file, whatever its bytes.
 
-use crate::base::checksum::Context;
+use crate::base::checksum::{self, Context};
 use crate::base::codec::Reader;
 
 /// The polynomial of CRC32C, lowest power in the highest bit.
@@ -30,7 +30,7 @@ impl<'a> RangeSums<'a> {
         let mut sum = 0;
         prefixes.push(sum);
         for step in bytes.chunks_exact(STEP_BYTES) {
-            sum = crc32c::crc32c_append(sum, step);
+            sum = checksum::append(sum, step);
             prefixes.push(sum);
         }
         let mut powers = [1 << 23; 32];
@@ -51,7 +51,7 @@ impl<'a> RangeSums<'a> {
 
     fn prefix(&self, to: usize) -> u32 {
         let step = to / STEP_BYTES;
-        crc32c::crc32c_append(self.prefixes[step], &self.bytes[step * STEP_BYTES..to])
+        checksum::append(self.prefixes[step], &self.bytes[step * STEP_BYTES..to])
     }
 
     /// `sum * x^(8 * bytes)`.

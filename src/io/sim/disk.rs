@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::base::checksum;
 use crate::base::error::Result;
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Mutex, Weak};
@@ -213,7 +214,7 @@ impl SimDisk {
             && let Some(log) = &mut machine.state.lock().log
         {
             let &Asked { operation, file, offset, bytes, written } = asked;
-            let checksum = crc32c::crc32c(written);
+            let checksum = checksum::append(0, written);
             log.push(Call { index, operation, file, offset, bytes, checksum, outcome });
         }
         result
