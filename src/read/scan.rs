@@ -231,12 +231,13 @@ impl Scan {
         }
         let version = Arc::clone(&self.view.version);
         let levels = version.tree(self.sight.tree).map_or(&[][..], |tree| tree.levels());
-        let tree_bytes: u64 = levels.iter().flatten().map(Run::bytes).sum();
+        let runs = levels.iter().flatten();
+        let all = (runs.clone().map(Run::bytes).sum(), runs.count() as u64);
         for (level, runs) in levels.iter().enumerate() {
             for (index, run) in runs.iter().enumerate() {
                 let from = from.as_ref().map(Vec::as_slice);
                 let mut source = RunSource::seek(run, (level, index), from, self.direction);
-                source.expect(run.bytes(), tree_bytes);
+                source.expect(run.bytes(), all);
                 source.cursor.iter().for_each(TableCursor::prefetch_fences);
                 self.sources.push(Source::Run(source));
             }
@@ -371,7 +372,7 @@ impl Scan {
         }
         let mut asks = Vec::new();
         let mut index = 0;
-        let share_bytes = self.ahead_bytes_max(cache);
+        let share_bytes = cache.capacity_bytes() / AHEAD_CACHE_SHARE;
         while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {
             let Some(ask) = self.free_ask() else { break };
             match self.poll(source, None, cache, pin)? {
@@ -410,10 +411,6 @@ impl Scan {
     /// What was found to be read ahead by another thread since it was last asked: it is answered to nobody.
     pub(crate) fn take_apart(&mut self) -> Vec<BlockAddress> {
         std::mem::take(&mut self.apart)
-    }
-
-    fn ahead_bytes_max(&self, cache: &Cache) -> usize {
-        cache.capacity_bytes() / AHEAD_CACHE_SHARE / self.sources.len().max(1)
     }
 
     /// After a seek: hints of what comes next in each run, one step of all of them at a time, so that their
@@ -493,7 +490,7 @@ impl Scan {
 
     /// Moves a source on with the block given, or with what the cache has.
     fn poll(&mut self, source: usize, mut block: Option<BlockRef>, cache: &Cache, pin: &Pin) -> Result<Need> {
-        let ahead_bytes_max = self.ahead_bytes_max(cache);
+        let share_bytes = cache.capacity_bytes() / AHEAD_CACHE_SHARE;
         let Source::Run(run) = &mut self.sources[source] else {
             return Ok(Need::Nothing);
         };
@@ -510,7 +507,7 @@ impl Scan {
                     };
                     match cached {
                         Some(cached) => {
-                            run.renew(&address, ahead_bytes_max, &mut self.apart);
+                            run.renew(&address, share_bytes, &mut self.apart);
                             run.note_following(cache);
                             block = Some(cached);
                         }

@@ -13,13 +13,15 @@ use crate::memtable::Position;
 use crate::table::TableCursor;
 
 /// Most that one source reads ahead at once.
-const AHEAD_BYTES_MAX: usize = 1 << 20;
+const AHEAD_BYTES_MAX: usize = 4 << 20;
 /// What all sources together read ahead with the first blocks, each by its part of the tree: a run that has
 /// most of it will be asked for several blocks of a short scan, and they cost one request.
 const FIRST_BYTES: u64 = 16 << 10;
 /// What a source reads ahead at its second miss.
 const AHEAD_BYTES_MIN: usize = 16 << 10;
 const AHEAD_GROWTH: usize = 4;
+/// What the shares of all runs add up to.
+const SHARE_ALL: u64 = 1024;
 /// As much at once is read by another thread, while what is here is looked at; less comes with the block that
 /// is missing.
 const APART_BYTES_MIN: usize = 256 << 10;
@@ -55,6 +57,8 @@ pub(super) struct RunSource {
 pub(super) struct Ahead {
     /// At the next block that is missing.
     bytes: usize,
+    /// Its part of what the scan may read ahead, of `SHARE_ALL`.
+    share: u64,
     /// What was asked for ahead in the cursor's table, by offset.
     asked: std::ops::Range<u64>,
     /// The block, by offset, at which more is asked for: half of what was read apart is behind it.
@@ -98,12 +102,21 @@ impl RunSource {
     }
 
     /// After a seek: how much of the items to come are its own, by the bytes of its run and of all of them.
-    pub(super) fn expect(&mut self, run_bytes: u64, tree_bytes: u64) {
+    pub(super) fn expect(&mut self, run_bytes: u64, (tree_bytes, run_count): (u64, u64)) {
         self.ahead.bytes = (FIRST_BYTES * run_bytes / tree_bytes.max(1)) as usize;
+        // Half by their bytes, half by their number: keys that lie side by side may all be in a small run.
+        let half = SHARE_ALL / 2;
+        self.ahead.share = half * run_bytes / tree_bytes.max(1) + half / run_count;
     }
 
-    /// Adds to `asks` what comes after a block that is missing, or to `apart` if it is much; up to
-    /// `bytes_max`.
+    /// What it may read ahead at once when all runs together may so much.
+    fn window_bytes(&self, bytes_max: usize) -> usize {
+        let share_bytes = bytes_max as u64 * self.ahead.share / SHARE_ALL;
+        self.ahead.bytes.min(share_bytes as usize).min(AHEAD_BYTES_MAX)
+    }
+
+    /// Adds to `asks` what comes after a block that is missing, or to `apart` if it is much; up to its share
+    /// of `bytes_max`.
     pub(super) fn ask_ahead(
         &mut self,
         missing: &BlockAddress,
@@ -114,7 +127,7 @@ impl RunSource {
         if missing.kind != BlockKind::Data {
             return;
         }
-        let bytes = self.ahead.bytes.min(bytes_max).min(AHEAD_BYTES_MAX);
+        let bytes = self.window_bytes(bytes_max);
         self.ahead.bytes = if self.has_asked(missing) {
             // It was read ahead and is gone: the cache has no room for as much.
             self.ahead.bytes / AHEAD_GROWTH
@@ -140,7 +153,7 @@ impl RunSource {
                 Direction::Forward => asked.start = at.offset,
                 Direction::Backward => asked.end = at.offset + 1,
             }
-            let blocks = self.next_window(self.ahead.bytes.min(bytes_max).min(AHEAD_BYTES_MAX));
+            let blocks = self.next_window(self.window_bytes(bytes_max));
             self.ask_apart(blocks, apart);
         }
     }
