@@ -91,7 +91,11 @@ struct Header {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) slab_bytes: usize,
+    /// Those of the annex, which are the first, and those that are always the cache's.
     pub(crate) slab_count: usize,
+    pub(crate) annex_slabs: usize,
+    /// Slabs of the annex whose memory is given back together.
+    pub(crate) bay_slabs: usize,
     pub(crate) frame_count: usize,
     slots_at: usize,
     headers_at: usize,
@@ -104,6 +108,8 @@ pub(crate) struct Plan {
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// From here on the region is whole huge pages: what rounding loses is at most 1/32.
 const HUGE_FROM_BYTES: usize = 32 * HUGE_PAGE_BYTES;
+/// From here on memory is given back in whole huge pages. Caches of real stores are larger.
+const BAY_HUGE_FROM_BYTES: usize = 4 * HUGE_PAGE_BYTES;
 const SLAB_BYTES_MIN: usize = 8 << 10;
 const SLAB_BYTES_MAX: usize = 128 << 10;
 /// A cache has this many slabs at least, if they need not be smaller than the smallest.
@@ -114,17 +120,26 @@ const POOL_BYTES_PER_SLAB: usize = 96;
 const BYTES_MAX: usize = 8 << 40;
 
 impl Plan {
-    /// Divides `bytes`; too few give no slabs at all.
-    pub(crate) fn new(bytes: usize) -> Plan {
+    /// Divides `bytes`; too few give no slabs at all. Of the annex only the slabs come on top, as many as
+    /// `annex_bytes` has room for; what belongs to them is taken from `bytes`.
+    pub(crate) fn new(bytes: usize, annex_bytes: usize) -> Plan {
         let bytes = bytes.min(BYTES_MAX);
         let goal = (bytes / SLABS_GOAL).max(1);
         let slab_bytes = (1usize << goal.ilog2()).clamp(SLAB_BYTES_MIN, SLAB_BYTES_MAX);
         let frames_per_slab = slab_bytes / FRAME_BYTES_MIN;
         let side_bytes = frames_per_slab * (SLOTS_PER_FRAME * size_of::<AtomicU64>() + size_of::<Header>());
         let whole = if bytes >= HUGE_FROM_BYTES { HUGE_PAGE_BYTES } else { FRAME_BYTES_MIN };
-        let slab_count_max = bytes / (slab_bytes + side_bytes + POOL_BYTES_PER_SLAB);
-        let region_bytes = (bytes - slab_count_max * POOL_BYTES_PER_SLAB) / whole * whole;
-        let slab_count = (region_bytes / (slab_bytes + side_bytes)).min(slab_count_max);
+        let bay_bytes = if bytes >= BAY_HUGE_FROM_BYTES { HUGE_PAGE_BYTES } else { slab_bytes };
+        let annex_bytes = annex_bytes.min(bytes) / bay_bytes * bay_bytes;
+        let annex_slabs = annex_bytes / slab_bytes;
+        let annex_side_bytes = annex_slabs * (side_bytes + POOL_BYTES_PER_SLAB);
+        let base_max =
+            bytes.saturating_sub(annex_side_bytes) / (slab_bytes + side_bytes + POOL_BYTES_PER_SLAB);
+        let annex_slabs = if base_max == 0 { 0 } else { annex_slabs };
+        let base_bytes = (bytes - (base_max + annex_slabs) * POOL_BYTES_PER_SLAB) / whole * whole;
+        let base_slabs = ((base_bytes - annex_slabs * side_bytes) / (slab_bytes + side_bytes)).min(base_max);
+        let slab_count = base_slabs + annex_slabs;
+        let region_bytes = base_bytes + annex_slabs * slab_bytes;
         let frame_count = slab_count * frames_per_slab;
         let slots_at = slab_count * slab_bytes;
         let headers_at = slots_at + frame_count * SLOTS_PER_FRAME * size_of::<AtomicU64>();
@@ -132,12 +147,19 @@ impl Plan {
         Plan {
             slab_bytes,
             slab_count,
+            annex_slabs,
+            bay_slabs: bay_bytes / slab_bytes,
             frame_count,
             slots_at,
             headers_at,
             region_bytes,
             index_bytes: region_bytes - slots_at + slab_count * POOL_BYTES_PER_SLAB,
         }
+    }
+
+    /// Slabs that are always the cache's.
+    pub(crate) fn base_slabs(&self) -> usize {
+        self.slab_count - self.annex_slabs
     }
 }
 
@@ -506,6 +528,35 @@ impl Pages {
     }
 }
 
+/// A bay of the annex that nobody uses until this is given back to the pool.
+pub(crate) struct Vacant {
+    frames: Arc<Frames>,
+    bay: usize,
+}
+
+impl Vacant {
+    /// # Safety
+    /// No frame that is not FREE, and no pages, lie in the bay from now on until this is dropped.
+    pub(crate) unsafe fn new(frames: &Arc<Frames>, bay: usize) -> Vacant {
+        assert!((bay + 1) * frames.plan.bay_slabs <= frames.plan.annex_slabs, "a bay lies in the annex");
+        Vacant { frames: Arc::clone(frames), bay }
+    }
+
+    pub(crate) fn bay(&self) -> usize {
+        self.bay
+    }
+
+    /// Gives its memory back to the system, which takes a while.
+    pub(crate) fn discard(&mut self) {
+        let bay_bytes = self.frames.plan.bay_slabs * self.frames.plan.slab_bytes;
+        let region = self.frames.region.as_ref().expect("a bay lies in a region");
+        // SAFETY: nobody looks at or writes what is in slabs but through frames that are not FREE and
+        // through pages, of which there are none here (promised to `new`); hints of the processor may come,
+        // and read nothing. Whoever takes a frame here later fills it first.
+        unsafe { region.discard(self.bay * bay_bytes, bay_bytes) }
+    }
+}
+
 /// A count on a live frame.
 pub(crate) struct Counted {
     frames: Arc<Frames>,
@@ -654,7 +705,7 @@ mod tests {
     /// a counted frame is not evicted.
     #[test]
     fn a_retired_frame_cannot_be_counted() {
-        let (epoch, plan) = (Epoch::new(), Plan::new(64 << 10));
+        let (epoch, plan) = (Epoch::new(), Plan::new(64 << 10, 0));
         let frames = Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)));
         let key = Key { file: 1, at: 0, bytes: 4096 };
         // SAFETY: no frame is in use, and the extent lies in the first slab.

@@ -20,7 +20,7 @@ fn address() -> BlockAddress {
 }
 
 fn frames() -> Arc<Frames> {
-    let plan = Plan::new(64 << 10);
+    let plan = Plan::new(64 << 10, 0);
     Arc::new(Frames::new(plan, Region::heap(plan.region_bytes)))
 }
 

@@ -4,11 +4,14 @@
 //! blocks up under a pin; drivers claim what is missing; merges offer what they wrote. Tables pin their
 //! filters and fences in it, which are then looked at as any memory.
 //!
+//! A part of it, the annex, is the cache's only while others do not use their share of the memory.
+//!
 //! Everything is for any thread at any time. A hit takes no lock and writes nothing, but for the CLOCK's
 //! mark when a visit was taken from it, and for the place of a block that has moved; it touches one line of
 //! the index, or the place, and one of the frame's header. Misses take one short lock.
 //!
-//! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given. Blocks that
+//! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given, and what of
+//!    the annex is open, or not emptied yet. Blocks that
 //!    find no frame (too large, or every frame counted, or waiting for the epoch) live in heap memory of
 //!    their own, uncached, and slabs stay empty in their place while there is one whose frames nobody counts.
 //! 2. A block's bytes never change while anyone can see them, by pin or by count.
@@ -36,7 +39,7 @@ use flight::FlightTable;
 pub(crate) use flight::{Claim, Share, Slot, Waiter};
 use frames::{Counted, Frames, HeapBlock, Key, Owned, Pages, Plan};
 pub(crate) use frames::{Near, Place};
-use pool::{Pinning, Pool, Shortage};
+use pool::{BayLook, Pinning, Pool, Shortage};
 
 /// The block cache of a store. Clones are the same cache.
 #[derive(Clone)]
@@ -84,6 +87,8 @@ pub(crate) struct PinnedPages {
 
 /// Times that a taking of pages waits for emptied slabs.
 const PIN_TRIES: usize = 4;
+/// Times that a closing of the annex goes over what is left of it.
+const CLOSE_TRIES: usize = 4;
 /// Visits of the hand that a block outlives once it was hit: data, and what is searched before it.
 ///
 /// Many, for the hand goes round often where much more is asked for than fits, most of it once: what is hit a
@@ -91,11 +96,21 @@ const PIN_TRIES: usize = 4;
 const DATA_VISITS: u8 = 7;
 const PAGE_VISITS: u8 = 4 * DATA_VISITS;
 
+/// What a try to close the annex comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closing {
+    Done,
+    /// Some of it is counted, or a reader may still look at it: to be tried again later.
+    Late,
+}
+
 /// What the cache holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CacheStats {
     /// Memory for blocks.
     pub(crate) capacity_bytes: u64,
+    /// Of it, what is the annex's: open, or not emptied yet.
+    pub(crate) annex_bytes: u64,
     /// Frames that hold a block, or are being read into.
     pub(crate) used_bytes: u64,
     /// Index, headers, bookkeeping and rounding; with the capacity never more than was given.
@@ -115,20 +130,31 @@ pub(crate) struct CacheStats {
 }
 
 impl Cache {
-    /// A cache of `bytes` in all, in one region of zeroed memory asked from `memory`: whole huge pages,
-    /// from 64 MiB on.
+    /// A cache without an annex; see [`Cache::with_annex`].
+    #[cfg(test)]
+    pub(crate) fn new(bytes: usize, epoch: Epoch, memory: impl Fn(usize) -> Option<Region>) -> Cache {
+        Cache::with_annex((bytes, 0), epoch, memory)
+    }
+
+    /// A cache of `bytes` in all, and an annex, closed, that takes up to `annex_bytes` more while it is open;
+    /// in one region of zeroed memory asked from `memory`: whole huge pages, from 64 MiB on.
     ///
     /// If there is not that much memory it is tried with half, and so on; see `stats`. Pins given to this
     /// cache must be of `epoch`.
-    pub(crate) fn new(bytes: usize, epoch: Epoch, memory: impl Fn(usize) -> Option<Region>) -> Cache {
-        let mut plan = Plan::new(bytes);
+    pub(crate) fn with_annex(
+        (mut bytes, mut annex_bytes): (usize, usize),
+        epoch: Epoch,
+        memory: impl Fn(usize) -> Option<Region>,
+    ) -> Cache {
+        let mut plan = Plan::new(bytes, annex_bytes);
         let mut region = None;
         while plan.slab_count > 0 {
             region = memory(plan.region_bytes);
             if region.is_some() {
                 break;
             }
-            plan = Plan::new(plan.region_bytes / 2);
+            (bytes, annex_bytes) = (bytes / 2, annex_bytes / 2);
+            plan = Plan::new(bytes, annex_bytes);
         }
         let frames = Arc::new(Frames::new(plan, region));
         let pool = Arc::new(Mutex::new(Pool::new(Arc::clone(&frames))));
@@ -178,10 +204,50 @@ impl Cache {
         self.frames.find_counted(Key::of(address)).map(BlockRef::from_frame)
     }
 
-    /// Memory for blocks, in bytes.
+    /// Memory for blocks, in bytes, without the annex.
     pub(crate) fn capacity_bytes(&self) -> usize {
         let plan = self.frames.plan();
-        plan.slab_count * plan.slab_bytes
+        plan.base_slabs() * plan.slab_bytes
+    }
+
+    /// Has as much of the annex as `closed_bytes` closed, or all of it, and the rest open: that can be used
+    /// at once, while it is [`Cache::close_annex`] that closes the other.
+    pub(crate) fn shut_annex(&self, closed_bytes: usize) {
+        self.shared.pool.lock().shut_annex(closed_bytes);
+    }
+
+    /// Empties what is to be closed of the annex and gives its memory back to the system, in small steps
+    /// between which others have their turn at the cache: milliseconds for 100 MiB. Better not under a pin.
+    pub(crate) fn close_annex(&self) -> Closing {
+        for _ in 0..CLOSE_TRIES {
+            for bay in 0.. {
+                // Taken apart from the match, which the lock must not outlast.
+                let look = self.shared.pool.lock().close_bay(bay);
+                match look {
+                    None => break,
+                    Some(BayLook::Closed) => {}
+                    Some(BayLook::Vacant(mut vacant)) => {
+                        vacant.discard();
+                        self.shared.pool.lock().end_vacancy(vacant);
+                    }
+                    Some(BayLook::Used(stamp)) => {
+                        if let Some(stamp) = stamp {
+                            stamp.defer(&self.shared.epoch);
+                        }
+                        self.shared.epoch.collect();
+                    }
+                }
+            }
+            if self.is_annex_settled() {
+                return Closing::Done;
+            }
+        }
+        Closing::Late
+    }
+
+    /// Whether all that is to be closed of the annex is.
+    pub(crate) fn is_annex_settled(&self) -> bool {
+        self.shared.pool.lock().is_annex_settled()
     }
 
     /// The block, or the duty to read it, or a share in someone else's read.
@@ -259,7 +325,8 @@ impl Cache {
         let counts = self.shared.pool.lock().counts();
         let plan = self.frames.plan();
         CacheStats {
-            capacity_bytes: (plan.slab_count * plan.slab_bytes) as u64,
+            capacity_bytes: counts.capacity_bytes,
+            annex_bytes: counts.annex_bytes,
             used_bytes: counts.used_bytes,
             index_bytes: plan.index_bytes as u64,
             pinned_bytes: counts.pinned_bytes,

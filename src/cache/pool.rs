@@ -17,23 +17,27 @@
 //!
 //! A block that was hit outlives the hand's next visits, one of filters or fences more of them: what is
 //! searched before data stays before data. Memory that holds no blocks is taken from the slabs too: see
-//! `shares`.
+//! `shares`. Some slabs are the cache's only for a while: see `annex`.
 //!
-//! 1. A slab is pinned or lent (see `shares`), free, or of a class and in that class's open list exactly if
-//!    it has free frames, or draining: of a class, in no list, waiting for its retired frames, then free.
+//! 1. A slab is pinned or lent (see `shares`), closed (see `annex`), free, or of a class and in that class's
+//!    open list exactly if it has free frames, or draining: of a class, in no list, waiting for its retired
+//!    frames, then free. One that drains to be closed may have others, too.
 //! 2. A frame is free in its slab's mask exactly if it is FREE in `frames`.
 
 #![expect(unsafe_code, reason = "promises that frames in use do not overlap")]
 
+mod annex;
 mod shares;
 
 use crate::base::sync::Arc;
 
+pub(crate) use annex::BayLook;
 pub(crate) use shares::Pinning;
 
 use super::DATA_VISITS;
 use super::frames::{
     Counted, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frames, Heat, Key, Owned, Pages, Retired, Stamp, UNIT_BYTES,
+    Vacant,
 };
 
 /// Frame sizes of the classes: each size a block of 4 to 8 KiB can have; above, the largest of which 15 to 2
@@ -58,6 +62,8 @@ const RESERVE_SLABS_MIN: usize = 64;
 const NO_CLASS: u8 = u8::MAX;
 /// The class of a slab that is lent.
 const LENT: u8 = u8::MAX - 1;
+/// The class of a slab that is closed.
+const CLOSED: u8 = u8::MAX - 2;
 /// The class of pages that are pinned: it has no frames, and the hand passes its slabs by.
 const PINNED: usize = CLASS_BYTES.len();
 
@@ -84,8 +90,10 @@ pub(crate) struct Pool {
     frames: Arc<Frames>,
     slabs: Vec<Slab>,
     classes: [Class; CLASS_BYTES.len() + 1],
+    /// Slabs that are free and always the cache's.
     free_slabs: Vec<u32>,
     shares: shares::Shares,
+    annex: annex::Annex,
     hand: usize,
     /// Evicted frames, with the class they were evicted for.
     waiting: Vec<(usize, Retired)>,
@@ -112,6 +120,10 @@ pub(crate) enum Shortage {
 /// Counters kept under the lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolCounts {
+    /// Slabs that are not closed.
+    pub(crate) capacity_bytes: u64,
+    /// Of them, slabs of the annex.
+    pub(crate) annex_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) pinned_bytes: u64,
     pub(crate) lent_bytes: u64,
@@ -121,15 +133,19 @@ pub(crate) struct PoolCounts {
 
 impl Pool {
     pub(crate) fn new(frames: Arc<Frames>) -> Pool {
-        let slab_count = frames.plan().slab_count;
+        let plan = frames.plan();
+        let (slab_count, annex) = (plan.slab_count, annex::Annex::new(plan));
         // In order from the front: a cache that is not full yet is dense in its huge pages.
-        let free_slabs = (0..slab_count as u32).rev().collect();
+        let free_slabs = (plan.annex_slabs as u32..slab_count as u32).rev().collect();
+        let mut slabs = vec![Slab { free: 0, class: NO_CLASS, draining: false }; slab_count];
+        slabs[..plan.annex_slabs].iter_mut().for_each(|slab| slab.class = CLOSED);
         Pool {
             frames,
-            slabs: vec![Slab { free: 0, class: NO_CLASS, draining: false }; slab_count],
+            slabs,
             classes: Default::default(),
             free_slabs,
             shares: shares::Shares::default(),
+            annex,
             hand: 0,
             waiting: Vec::new(),
             used_bytes: 0,
@@ -139,7 +155,11 @@ impl Pool {
     }
 
     pub(crate) fn counts(&self) -> PoolCounts {
+        let plan = self.frames.plan();
+        let bytes = |slabs: usize| ((slabs - self.annex.closed_slabs) * plan.slab_bytes) as u64;
         PoolCounts {
+            capacity_bytes: bytes(plan.slab_count),
+            annex_bytes: bytes(plan.annex_slabs),
             used_bytes: self.used_bytes as u64,
             pinned_bytes: self.shares.pinned_bytes(),
             lent_bytes: self.shares.outside_bytes(),
@@ -169,7 +189,8 @@ impl Pool {
         });
         let (need, wanted) =
             if owned.is_none() { (Need::Now, 1) } else { (Need::Ahead, self.reserve_frames(class)) };
-        let is_short = self.free_slabs.is_empty() && self.classes[class].free_count < wanted;
+        let has_slab = !self.free_slabs.is_empty() || !self.annex.free.is_empty();
+        let is_short = !has_slab && self.classes[class].free_count < wanted;
         let stamp = if is_short { self.make_room(class, need) } else { None };
         let shortage = if is_short { Shortage::Yes } else { Shortage::No };
         Taken { owned, stamp, shortage }
@@ -228,7 +249,8 @@ impl Pool {
     /// A free frame and where its bytes start.
     fn take_free(&mut self, class: usize) -> Option<(u32, usize)> {
         if self.classes[class].open.is_empty() {
-            let slab = self.free_slabs.pop()?;
+            let annex = if class == PINNED { None } else { Some(&mut self.annex.free) };
+            let slab = self.free_slabs.pop().or_else(|| annex?.pop())?;
             self.slabs[slab as usize] =
                 Slab { free: self.all_free(class), class: class as u8, draining: false };
             self.classes[class].free_count += self.frames_in_slab(class);
@@ -257,6 +279,13 @@ impl Pool {
         unsafe { Pages::new(&self.frames, starts) }
     }
 
+    /// A bay of the annex, which is closed and stays so until it is given back.
+    fn vacate(&self, bay: usize) -> Vacant {
+        // SAFETY: every slab of it is closed, so all frames are FREE, and there are no pages in the annex; no
+        // frame of a closed slab is given out, and a vacated bay is not opened.
+        unsafe { Vacant::new(&self.frames, bay) }
+    }
+
     /// Takes a frame that is FREE again into its slab's mask.
     fn release(&mut self, frame: u32) {
         let slab = self.slab_of(frame);
@@ -274,16 +303,23 @@ impl Pool {
         }
     }
 
-    /// A slab that holds nothing any more is lent, if one is owed, or free.
+    /// A slab that holds nothing any more is lent, if one is owed, or closed, if it is to be, or free.
     fn set_free(&mut self, slab: usize) {
+        if self.is_shut(slab) {
+            return self.close_slab(slab);
+        }
         self.slabs[slab] = Slab { free: 0, class: NO_CLASS, draining: false };
+        if self.is_in_annex(slab) {
+            self.annex.free.push(slab as u32);
+            return;
+        }
         self.free_slabs.push(slab as u32);
         self.lend_free_slabs();
     }
 
     fn free_if_drained(&mut self, slab: usize) {
         if self.slabs[slab].free == self.all_free(usize::from(self.slabs[slab].class)) {
-            self.shares.draining_count -= 1;
+            self.shares.draining_count -= usize::from(!self.is_in_annex(slab));
             self.set_free(slab);
         }
     }
@@ -332,7 +368,9 @@ impl Pool {
         for _ in 0..self.slabs.len() {
             let slab = self.hand;
             self.hand = (self.hand + 1) % self.slabs.len();
-            if usize::from(self.slabs[slab].class) >= PINNED || self.slabs[slab].draining {
+            let is_free_of_blocks = usize::from(self.slabs[slab].class) >= PINNED;
+            let is_no_use = self.is_shut(slab) || class == PINNED && self.is_in_annex(slab);
+            if is_free_of_blocks || self.slabs[slab].draining || is_no_use {
                 continue;
             }
             let found = self.survey(slab);
@@ -423,13 +461,18 @@ impl Pool {
         if self.survey(slab).busy_count > 0 {
             return Emptied::No;
         }
+        self.drain(slab);
+        Emptied::Yes
+    }
+
+    /// Has a slab take back what it gave out until all of it is there, and then be free.
+    fn drain(&mut self, slab: usize) {
         let class = &mut self.classes[usize::from(self.slabs[slab].class)];
         class.free_count -= self.slabs[slab].free.count_ones() as usize;
         class.open.retain(|open| *open as usize != slab);
         self.slabs[slab].draining = true;
-        self.shares.draining_count += 1;
+        self.shares.draining_count += usize::from(!self.is_in_annex(slab));
         self.free_if_drained(slab);
-        Emptied::Yes
     }
 
     /// Panics unless lists, masks and counters agree.
@@ -440,14 +483,14 @@ impl Pool {
             let listed: Vec<usize> = (0..self.classes.len())
                 .filter(|class| self.classes[*class].open.contains(&(slab as u32)))
                 .collect();
-            if state.class == NO_CLASS || state.class == LENT || state.draining || state.free == 0 {
+            if usize::from(state.class) > PINNED || state.draining || state.free == 0 {
                 assert!(listed.is_empty(), "slab {slab} is in no open list");
             } else {
                 assert_eq!(listed, [usize::from(state.class)], "slab {slab} is in its class's list");
             }
             free_slab_count += usize::from(state.class == NO_CLASS);
         }
-        assert_eq!(free_slab_count, self.free_slabs.len());
+        assert_eq!(free_slab_count, self.free_slabs.len() + self.annex.free.len());
         for class in &self.classes {
             let free = class.open.iter().map(|slab| self.slabs[*slab as usize].free.count_ones() as usize);
             assert_eq!(free.sum::<usize>(), class.free_count);
@@ -455,6 +498,7 @@ impl Pool {
         let waiting = self.waiting.iter().map(|(_, retired)| retired.count());
         assert_eq!(waiting.sum::<usize>(), self.classes.iter().map(|class| class.waiting_count).sum());
         self.check_shares();
+        self.check_annex();
         assert!(self.used_bytes <= self.slabs.len() * self.frames.plan().slab_bytes);
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the cache as a whole.
 
+mod annex;
 mod flights;
 mod places;
 mod shares;
@@ -207,7 +208,7 @@ fn memory_never_exceeds_what_was_given() {
         }
         assert_right(&block(1, 4096), &get(&cache, &block(1, 4096)));
     }
-    let plan = Plan::new(1 << 40);
+    let plan = Plan::new(1 << 40, 0);
     assert!(plan.index_bytes * 50 < 1 << 40, "index and headers are under 2 %");
 }
 

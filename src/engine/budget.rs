@@ -24,6 +24,8 @@ pub(crate) struct Budget {
     pub(crate) cache_bytes: u64,
     /// Of it, what filters, fences and bounds of tables may keep for themselves.
     pub(crate) pages_bytes: u64,
+    /// Of what is not the cache's, what it has for blocks while there is nothing to flush or merge.
+    pub(crate) annex_bytes: u64,
 }
 
 impl Budget {
@@ -45,20 +47,34 @@ impl Budget {
             work_bytes,
             cache_bytes: rest,
             pages_bytes: pages_bytes(rest),
+            annex_bytes: quiet_generations_bytes(generation_bytes) + work_bytes,
         }
     }
 
     /// The same with less for blocks, filters and fences: what they would have beside it stays unused.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn with_cache_bytes(mut self, cache_bytes: u64) -> Budget {
-        self.cache_bytes = cache_bytes.min(self.cache_bytes);
-        self.pages_bytes = pages_bytes(self.cache_bytes);
+        if cache_bytes < self.cache_bytes {
+            (self.cache_bytes, self.pages_bytes, self.annex_bytes) =
+                (cache_bytes, pages_bytes(cache_bytes), 0);
+        }
         self
     }
 
     /// What merges under way may take together; flushes have the other half of the work memory.
     pub(crate) fn merges_bytes(&self) -> u64 {
         self.work_bytes / 2
+    }
+
+    /// Of the annex, what has to be closed for a flush: what generations may take beside the active one, and
+    /// the flush's half of the work memory.
+    pub(crate) fn flush_annex_bytes(&self) -> u64 {
+        self.annex_bytes.saturating_sub(self.merges_bytes())
+    }
+
+    /// Of the annex, what has to be closed for merges.
+    pub(crate) fn merges_annex_bytes(&self) -> u64 {
+        self.annex_bytes.min(self.merges_bytes())
     }
 
     /// What tables are written in pieces of.
@@ -97,6 +113,12 @@ impl Budget {
     }
 }
 
+/// Of generations, what the cache may have while nothing is sealed: all but one, less what is written to the
+/// next one until the annex is closed.
+fn quiet_generations_bytes(generation_bytes: u64) -> u64 {
+    (GENERATION_COUNT - 1) * generation_bytes - generation_bytes / 4
+}
+
 /// Of a cache, what filters and fences may take.
 fn pages_bytes(cache_bytes: u64) -> u64 {
     cache_bytes / 4 * 3
@@ -115,6 +137,9 @@ mod tests {
             let budget = Budget::divide(memory_bytes);
             let parts = GENERATION_COUNT * budget.generation_bytes + budget.work_bytes + budget.cache_bytes;
             assert!(parts <= memory_bytes, "{budget:?}");
+            let annex = budget.annex_bytes;
+            assert!(budget.cache_bytes + annex + budget.generation_bytes < memory_bytes, "{budget:?}");
+            assert_eq!(budget.flush_annex_bytes() + budget.merges_annex_bytes(), annex);
             assert!(budget.cache_bytes > memory_bytes / 3, "{budget:?}");
             assert!(budget.log_bytes > budget.generation_bytes);
         }
@@ -127,8 +152,9 @@ mod tests {
         let budget = Budget::divide(32 << 20);
         let less = budget.with_cache_bytes(64 << 10);
         assert_eq!((less.cache_bytes, less.pages_bytes), (64 << 10, 48 << 10));
-        let Budget { cache_bytes, pages_bytes, .. } = budget;
-        assert_eq!(Budget { cache_bytes, pages_bytes, ..less }, budget);
+        assert_eq!((less.annex_bytes, less.flush_annex_bytes(), less.merges_annex_bytes()), (0, 0, 0));
+        let Budget { cache_bytes, pages_bytes, annex_bytes, .. } = budget;
+        assert_eq!(Budget { cache_bytes, pages_bytes, annex_bytes, ..less }, budget);
         assert_eq!(budget.with_cache_bytes(u64::MAX), budget);
     }
 

@@ -19,6 +19,7 @@ use crate::write::writer::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
 
 use super::catalog::Edit;
 use super::history::History;
+use super::quiet::{Need, Whose};
 use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 use super::{Store, slices};
@@ -35,6 +36,8 @@ pub(super) struct FlushWork {
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
+    /// While there is anything to flush.
+    need: Option<Need>,
     seen: Vec<Seen>,
 }
 
@@ -49,6 +52,7 @@ struct Seen {
 impl Job for FlushWork {
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let seen = store.writer.changed.seen();
+        self.see_need(store);
         for file in store.discarded.take() {
             store.remove_quietly(file);
         }
@@ -87,10 +91,23 @@ impl Job for FlushWork {
         // Unfinished files are removed; the log has the items.
         self.current = None;
         self.history = None;
+        self.need = None;
     }
 }
 
 impl FlushWork {
+    /// Has the memory that is used from now on taken back from the cache, or says that none is used.
+    fn see_need(&mut self, store: &Store) {
+        let is_needed = store.writer.sealed_count() > 0 || self.current.is_some() || self.history.is_some();
+        if !is_needed {
+            self.need = None;
+        } else if self.need.is_none() {
+            self.need = Some(store.quiet.need(Whose::Flushes));
+        } else {
+            store.quiet.look(store.env.clock.now_ns());
+        }
+    }
+
     /// One piece of work; `false` if there is none.
     fn step(&mut self, store: &Arc<Store>) -> Result<bool> {
         let wants_spare = !store.writer.has_spare() && store.writer.sealed_count() < SEALED_COUNT_MAX;
@@ -134,6 +151,7 @@ impl FlushWork {
     fn write_history(&mut self, store: &Arc<Store>) -> bool {
         if self.history.is_none() && !self.has_failed_history {
             self.history = History::begin(store).unwrap_or_else(|error| self.history_failed(&error));
+            self.see_need(store);
         }
         let Some(history) = &mut self.history else { return false };
         match history.turn(store) {
@@ -336,6 +354,13 @@ fn make_log(store: &Store, old: Option<FileName>) -> Result<Log> {
 }
 
 impl Store {
+    /// Whether what is in memory is no more than a write buffer: logs that are only read may hold more.
+    pub(super) fn is_in_one_generation(&self) -> bool {
+        let alive = self.generations.lock();
+        let bytes = |one: &Weak<Generation>| one.upgrade().map_or(0, |one| one.capacity_bytes() as u64);
+        alive.iter().map(bytes).sum::<u64>() <= self.budget.generation_bytes
+    }
+
     /// An empty generation in that much fresh memory.
     pub(super) fn new_generation(&self, bytes: usize) -> Result<(Arc<Generation>, memtable::Inserter)> {
         let region = self.env.memory.region_for("a memtable generation", bytes)?;

@@ -18,6 +18,7 @@ use crate::merge::Progress;
 use crate::table::{Admission, Otherwise, PageRank, Table};
 
 use super::catalog::{Edit, StoreFiles};
+use super::quiet::{Need, Whose};
 use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS, shape};
 use super::{Store, slices};
@@ -46,6 +47,7 @@ struct Merging {
     /// Memory it was granted.
     granted_bytes: u64,
     job: MergeJob,
+    _need: Need,
 }
 
 /// File number and slice.
@@ -71,8 +73,10 @@ enum Started {
 impl Job for MergeWork {
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let seen = store.work.moved.seen();
+        let quiet_ns = store.quiet.look(store.env.clock.now_ns());
         let idle = |seen, timeout_ns: Option<u64>| {
-            let checks = || store.age_check_ns().into_iter().chain(store.rest_check_ns()).min();
+            let checks =
+                || store.age_check_ns().into_iter().chain(store.rest_check_ns()).chain(quiet_ns).min();
             let timeout_ns = timeout_ns.or_else(checks);
             Turn::Idle { event: Arc::clone(&store.work.moved), seen, timeout_ns }
         };
@@ -204,6 +208,7 @@ impl MergeWork {
         if !store.work.try_grant(memory_bytes, limit_bytes) {
             return Ok(Started::Postponed);
         }
+        let need = store.quiet.need(Whose::Merges);
         let plan =
             MergePlan { tree: tree.id, slice, runs, next, older, table_bytes, memory_bytes, admission };
         let files = Arc::new(StoreFiles(Arc::clone(store)));
@@ -213,7 +218,8 @@ impl MergeWork {
         let filters = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
         let granted_bytes = memory_bytes;
         let newest = newest(tree);
-        self.current = Some(Merging { tree: tree.id, inputs, newest, output, filters, granted_bytes, job });
+        self.current =
+            Some(Merging { tree: tree.id, inputs, newest, output, filters, granted_bytes, job, _need: need });
         Ok(Started::Job)
     }
 }

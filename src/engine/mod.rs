@@ -15,6 +15,7 @@ mod history;
 pub(crate) mod ingest;
 pub(crate) mod keyspaces;
 mod merge_work;
+mod quiet;
 pub(crate) mod reads;
 pub(crate) mod recover;
 mod refill;
@@ -57,6 +58,7 @@ pub(crate) use crate::write::writer::Until;
 use budget::Budget;
 use catalog::CatalogCell;
 use history::KeptLoan;
+use quiet::Quiet;
 use snapshot::Points;
 use stats::Recovery;
 use work::{Kind, Work};
@@ -107,6 +109,7 @@ pub(crate) struct Store {
     writer: Writer,
     cache: Cache,
     pages: Arc<PageBudget>,
+    quiet: Arc<Quiet>,
     catalog: CatalogCell,
     work: Work,
     counts: ReadCounts,

@@ -33,6 +33,7 @@ use crate::write::writer::{Sealed, SealedLog, Spare, Writer};
 use super::budget::{Budget, GENERATION_COUNT};
 use super::catalog::{Catalog, CatalogCell, Keyspace};
 use super::keyspaces::restored;
+use super::quiet::Quiet;
 use super::refill::{Logs, replay_logs};
 use super::reflush::flush_logs;
 use super::snapshot::Points;
@@ -90,7 +91,8 @@ impl Store {
     fn open_locked(env: Env, options: OpenOptions) -> Result<(Store, Vec<u64>)> {
         let budget = options.budget;
         let epoch = Epoch::new();
-        let cache = Cache::new(budget.cache_bytes as usize, epoch.clone(), |bytes| env.memory.region(bytes));
+        let cache_bytes = (budget.cache_bytes as usize, budget.annex_bytes as usize);
+        let cache = Cache::with_annex(cache_bytes, epoch.clone(), |bytes| env.memory.region(bytes));
         let pages = PageBudget::new(&cache, budget.pages_bytes);
         let changed = Arc::new(Event::new());
         let discarded = Discarded::new(Arc::clone(&changed));
@@ -297,6 +299,7 @@ impl Parts {
         };
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
         let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition, ingests: 0 };
+        let work = Work::default();
         Ok(Store {
             epoch,
             store_id: live.store_id,
@@ -308,10 +311,11 @@ impl Parts {
             budget: self.budget,
             views,
             writer,
+            quiet: Quiet::new(&self.cache, &self.budget, &work.moved),
             cache: self.cache,
             pages: self.pages,
             catalog: CatalogCell::new(catalog, keyspaces, next_file),
-            work: Work::default(),
+            work,
             counts: ReadCounts::default(),
             discarded: self.discarded,
             points: Points::default(),

@@ -142,6 +142,8 @@ pub struct MemoryStats {
     /// filters and fences stay in memory while they take no more than 3/4 of what it would have without them,
     /// and what does not is in the cache like data. "table bounds", the least and the greatest key of each
     /// table and a separator for every 1.6 MB of it, are always in memory and leave less for the others.
+    /// While there is nothing to flush or to merge, the cache has most of what write buffers and merges
+    /// leave, and their limits are so much less.
     pub roles: Vec<MemoryRole>,
 }
 
@@ -440,9 +442,11 @@ impl Store {
         let alive: Vec<u64> = {
             let generations = self.generations.lock();
             let alive = generations.iter().filter_map(|one| one.upgrade());
-            alive.map(|generation| generation.capacity_bytes() as u64).collect()
+            alive.map(|generation| generation.bytes_used() as u64).collect()
         };
         let cache = self.cache.stats();
+        // What the cache has of others' shares for now.
+        let lent = self.quiet.lent(cache.annex_bytes);
         let cache_bytes = cache.used_bytes + cache.index_bytes + cache.heap_bytes;
         // The cache leaves room to blocks outside it, to places, to bounds, to what snapshots keep, and to
         // ingests.
@@ -457,13 +461,17 @@ impl Store {
             role(
                 "write buffers",
                 alive.iter().sum(),
-                GENERATION_COUNT * budget.generation_bytes + kept_bytes,
+                GENERATION_COUNT * budget.generation_bytes + kept_bytes - lent.generations_bytes,
             ),
-            role("cache", cache_bytes, budget.cache_bytes.saturating_sub(around_bytes)),
+            role("cache", cache_bytes, (budget.cache_bytes + cache.annex_bytes).saturating_sub(around_bytes)),
             role("filters and fences", fences_bytes, fences_bytes),
             // Two keys a table, and a separator and samples a fence page: they take what they take.
             role("table bounds", bounds_bytes, bounds_bytes),
-            role("merges", self.work.memory_bytes.load(Ordering::Relaxed), budget.work_bytes + ingest_bytes),
+            role(
+                "merges",
+                self.work.memory_bytes.load(Ordering::Relaxed),
+                budget.work_bytes + ingest_bytes - lent.work_bytes,
+            ),
         ];
         let used_bytes = roles.iter().map(|role| role.bytes).sum();
         MemoryStats { budget_bytes: budget.memory_bytes, used_bytes, roles }

@@ -8,6 +8,7 @@ use crate::io::env::{Turn, Worker};
 
 use super::flush_work::FlushWork;
 use super::merge_work::MergeWork;
+use super::quiet::Whose;
 use super::reads::ReadsWork;
 use super::work::Job;
 use super::{Mode, Store};
@@ -58,6 +59,10 @@ pub(super) fn start(store: &Arc<Store>) -> Result<()> {
     let reads = Background::new(store, ReadsWork::default());
     store.env.threads.spawn("trine-reads", Box::new(reads))?;
     if store.mode == Mode::ReadOnly {
+        store.quiet.lend_for_good(Whose::Merges);
+        if store.is_in_one_generation() {
+            store.quiet.lend_for_good(Whose::Flushes);
+        }
         return Ok(());
     }
     store.measure_pressure();

@@ -240,7 +240,6 @@ impl Generation {
     }
 
     /// Bytes of the region in use: entries, index, filter, directory.
-    #[cfg(test)]
     pub(crate) fn bytes_used(&self) -> usize {
         self.tally.bytes_used.load(Ordering::Relaxed)
     }

@@ -1,15 +1,16 @@
 //! Memory of the cache that holds no blocks: pages that tables keep in it, and slabs that are lent.
 //!
-//! Pages are pinned in slabs of their own, which the CLOCK hand passes by, so that who has them looks at them
-//! without count or index. For memory that is taken elsewhere on the cache's account (blocks that found no
-//! frame, bounds of tables) slabs stay empty: lent, so that all of it together is what the cache was given.
+//! Neither is ever in the annex. Pages are pinned in slabs of their own, which the CLOCK hand passes by, so
+//! that who has them looks at them without count or index. For memory that is taken elsewhere on the cache's
+//! account (blocks that found no frame, bounds of tables) slabs stay empty: lent, so that all of it together
+//! is what the cache was given.
 //!
 //! 1. Pinned pages, lent memory and frames in use never exceed the slabs, but for what was taken elsewhere
 //!    while every frame was counted.
 //! 2. A slab that is owed to a loan goes to it before anyone else gets it.
 
 use super::{LENT, NO_CLASS, PINNED, Pool, Slab};
-use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Retired, Stamp};
+use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Stamp};
 
 /// What is taken from the slabs.
 #[derive(Default)]
@@ -18,6 +19,7 @@ pub(super) struct Shares {
     /// Memory taken elsewhere.
     outside_bytes: usize,
     lent: Vec<u32>,
+    /// Slabs on the way to be free, which then can be lent or pinned.
     pub(super) draining_count: usize,
 }
 
@@ -101,11 +103,11 @@ impl Pool {
     }
 
     fn lent_goal(&self) -> usize {
-        self.shares.outside_bytes.div_ceil(self.frames.plan().slab_bytes).min(self.slabs.len())
+        self.shares.outside_bytes.div_ceil(self.frames.plan().slab_bytes).min(self.frames.plan().base_slabs())
     }
 
     fn slabs_bytes(&self) -> usize {
-        self.slabs.len() * self.frames.plan().slab_bytes
+        self.frames.plan().base_slabs() * self.frames.plan().slab_bytes
     }
 
     /// Moves the hand to empty so many slabs, less those that are on the way.
@@ -118,14 +120,7 @@ impl Pool {
                 break;
             }
         }
-        if evicted.is_empty() {
-            return None;
-        }
-        self.evictions += evicted.len() as u64;
-        self.classes[PINNED].waiting_count += evicted.len();
-        let (retired, stamp) = Retired::new(&self.frames, evicted);
-        self.waiting.push((PINNED, retired));
-        Some(stamp)
+        self.retire_for_nobody(evicted)
     }
 
     /// Panics unless what is taken is accounted for.
@@ -135,7 +130,8 @@ impl Pool {
         assert_eq!(count(LENT), self.shares.lent.len());
         let pinned = count(PINNED as u8) * self.frames_in_slab(PINNED) - self.classes[PINNED].free_count;
         assert_eq!(pinned, self.shares.pinned_count);
-        let draining = self.slabs.iter().filter(|slab| slab.draining).count();
+        let draining =
+            self.slabs[self.frames.plan().annex_slabs..].iter().filter(|slab| slab.draining).count();
         assert_eq!(draining, self.shares.draining_count);
         assert!(self.shares.lent.len() <= self.lent_goal());
     }

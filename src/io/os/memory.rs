@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::base::region::Region;
+use crate::base::region::{Region, Source};
 
 use super::super::env::Memory;
 
@@ -26,10 +26,13 @@ impl Memory for OsMemory {
     fn region(&self, bytes: usize) -> Option<Region> {
         let start = if bytes >= HUGE_PAGE_BYTES { map_huge(bytes)? } else { map(mapped_bytes(bytes)?)? };
         // SAFETY: a fresh private mapping of at least `bytes` bytes: zeroed, page-aligned, nobody else's.
-        // `release` unmaps all that is left mapped of it, which is `mapped_bytes(bytes)` from `start`.
-        Some(unsafe { Region::from_raw(start, bytes, release) })
+        // `release` unmaps all that is left mapped of it, which is `mapped_bytes(bytes)` from `start`;
+        // `discard` leaves it mapped.
+        Some(unsafe { Region::from_raw(start, bytes, &MAPPED) })
     }
 }
+
+const MAPPED: Source = Source { release, discard };
 
 /// Bytes that are mapped for a region of `bytes`.
 fn mapped_bytes(bytes: usize) -> Option<usize> {
@@ -89,6 +92,22 @@ unsafe fn release(start: NonNull<u8>, bytes: usize) {
     let _ = unsafe { munmap(start.as_ptr().cast(), mapped) };
 }
 
+/// A failure leaves the memory where it is. In a huge page of which only a part is given up, that part stays
+/// taken until the system is short of memory.
+///
+/// # Safety
+/// The bytes are whole pages of a region made here, and nobody else uses them.
+#[cfg(target_os = "linux")]
+unsafe fn discard(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: by the caller's promise; the mapping stays, and reads as zeros.
+    let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontNeed) };
+}
+
+/// # Safety
+/// As for Linux, where the advice is known to give memory back.
+#[cfg(not(target_os = "linux"))]
+unsafe fn discard(_start: NonNull<u8>, _bytes: usize) {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,5 +134,42 @@ mod tests {
         for bytes in [usize::MAX, usize::MAX - HUGE_PAGE_BYTES, usize::MAX / 2] {
             assert!(OsMemory.region(bytes).is_none());
         }
+    }
+
+    /// What is discarded is no longer in memory, which the system itself says; what is beside it is as it
+    /// was.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn discarded_memory_is_given_back() {
+        let (bytes, part) = (4 * HUGE_PAGE_BYTES, HUGE_PAGE_BYTES..3 * HUGE_PAGE_BYTES);
+        let region = OsMemory.region(bytes).expect("a little memory");
+        // SAFETY: the region owns `bytes` initialised bytes and only this test uses them, a slice at a time.
+        let slice = || unsafe { std::slice::from_raw_parts_mut(region.start().as_ptr(), bytes) };
+        slice().fill(1);
+        let before = resident_bytes(&region);
+        // SAFETY: no slice of it is used meanwhile.
+        unsafe { region.discard(part.start, part.len()) };
+        if let (Some(before), Some(after)) = (before, resident_bytes(&region)) {
+            assert_eq!((before, after), (bytes, bytes - part.len()));
+        }
+        assert!(slice()[part.clone()].iter().all(|byte| *byte == 0));
+        assert_eq!(slice().iter().filter(|byte| **byte == 1).count(), bytes - part.len());
+    }
+
+    /// How much of a region lies in memory or swap, by the system's own table of its pages; `None` if it
+    /// shows none.
+    #[cfg(target_os = "linux")]
+    #[expect(clippy::disallowed_methods, reason = "what it asks of is no file of a store")]
+    fn resident_bytes(region: &Region) -> Option<usize> {
+        use std::os::unix::fs::FileExt;
+        const TAKEN: u64 = 3 << 62;
+        let (page_bytes, entry_bytes) = (rustix::param::page_size(), size_of::<u64>());
+        let mut entries = vec![0; region.bytes() / page_bytes * entry_bytes];
+        let first = region.start().as_ptr() as usize / page_bytes;
+        let pages = std::fs::File::open("/proc/self/pagemap").ok()?;
+        pages.read_exact_at(&mut entries, (first * entry_bytes) as u64).ok()?;
+        let (entries, _) = entries.as_chunks();
+        let is_taken = |entry: &&[u8; 8]| u64::from_ne_bytes(**entry) & TAKEN != 0;
+        Some(entries.iter().filter(is_taken).count() * page_bytes)
     }
 }
