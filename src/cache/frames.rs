@@ -360,9 +360,10 @@ impl Frames {
         }
     }
 
-    /// Whether a frame's mark is used up.
-    pub(crate) fn is_cold(&self, frame: u32) -> bool {
-        self.headers()[frame as usize].hit.load(Ordering::Relaxed) == 0
+    /// Visits of the hand that a frame outlives yet; `None` if it is free or nobody may evict it now.
+    pub(crate) fn visits_left(&self, frame: u32) -> Option<u8> {
+        let header = &self.headers()[frame as usize];
+        (header.state.load(Ordering::Relaxed) == LIVE).then(|| header.hit.load(Ordering::Relaxed))
     }
 
     /// Retires a live frame that nobody counts and takes it out of the index; false if it is anything else.

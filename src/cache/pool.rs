@@ -401,7 +401,9 @@ impl Pool {
         }
         match least_hit {
             Some((_, slab)) if usize::from(self.slabs[slab].class) == class => {
-                self.evict_from(slab, Which::Coldest(FORCED_FRAMES_MAX), evicted);
+                let least = self.used_frames(slab).filter_map(|frame| self.frames.visits_left(frame)).min();
+                self.evict_from(slab, Which::Least(least.unwrap_or(0), FORCED_FRAMES_MAX), evicted);
+                // All of them were hit meanwhile.
                 if evicted.is_empty() {
                     self.evict_from(slab, Which::Some(FORCED_FRAMES_MAX), evicted);
                 }
@@ -445,7 +447,9 @@ impl Pool {
             let passed_over = match which {
                 Which::All => false,
                 Which::NotHit(found) => found.hit >> (frame - first) & 1 == 1,
-                Which::Coldest(count) => evicted.len() >= count || !self.frames.is_cold(frame),
+                Which::Least(least, count) => {
+                    evicted.len() >= count || self.frames.visits_left(frame).is_none_or(|left| left > least)
+                }
                 Which::Some(count) => evicted.len() >= count,
             };
             if !passed_over && self.frames.evict(frame) {
@@ -526,8 +530,8 @@ enum Need {
 enum Which<'a> {
     All,
     NotHit(&'a Survey),
-    /// So many whose marks are used up.
-    Coldest(usize),
+    /// Those that outlive so few visits, up to so many.
+    Least(u8, usize),
     Some(usize),
 }
 

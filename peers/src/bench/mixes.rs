@@ -34,6 +34,10 @@ const CORES: [(Core, &str); 6] = [
 pub(super) fn mixgraph(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.small_items();
     let data = child.data(items, items);
+    // What the load left in it is counted against no group.
+    if child.contender.uses_page_cache {
+        forget();
+    }
     let engine = child.open(SMALL, Regime::Cold)?;
     child.settle(&*engine)?;
     let job = Job {
