@@ -122,7 +122,7 @@ impl MergeWork {
     /// How long the next quantum has to wait.
     fn wait_ns(&mut self, store: &Store) -> u64 {
         let now_ns = store.env.clock.now_ns();
-        let due_ns = store.pacer.due_ns(now_ns, self.last, store.work.haste());
+        let due_ns = store.pacer.due_ns(now_ns, self.last, store.haste());
         let wait_ns = due_ns.saturating_sub(now_ns);
         if wait_ns > 0 && self.current.is_some() && !std::mem::replace(&mut self.has_waited, true) {
             store.pacer.count_paced(self.last.bytes);

@@ -401,7 +401,7 @@ impl Store {
                 flushes: self.work.flushes.load(Ordering::Relaxed),
                 merges: self.work.merges.load(Ordering::Relaxed),
                 paced_bytes: self.pacer.paced_bytes(),
-                bytes_per_second: self.pacer.rate(self.env.clock.now_ns(), self.work.haste()),
+                bytes_per_second: self.pacer.rate(self.env.clock.now_ns(), self.haste()),
                 ingests: self.work.ingests.load(Ordering::Relaxed),
                 error: self.work.error(0, |_| true).map(|error| error.to_string()),
             },

@@ -20,6 +20,9 @@ pub(super) const RETRY_NS: u64 = 100_000_000;
 
 /// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
 const LEVEL0_RUNS_HIGH: u64 = 4;
+/// With more reads of gets and scans at the device than these, merges yield: from some 48 on a read waits for
+/// others longer than it takes itself.
+const READS_MANY: u64 = 48;
 
 /// The ages of deletes are looked at this often within the bound on them, and at least every hour.
 const AGE_CHECKS: u64 = 64;
@@ -105,8 +108,8 @@ impl Work {
         Hurries(self)
     }
 
-    pub(super) fn haste(&self) -> Haste {
-        if self.awaiting.load(Ordering::Relaxed) > 0 { Haste::Awaited } else { Haste::No }
+    fn is_awaited(&self) -> bool {
+        self.awaiting.load(Ordering::Relaxed) > 0
     }
 
     /// Wants what trees hold up to `target` merged into one run each.
@@ -303,11 +306,20 @@ fn table_shape(placed: &Placed) -> TableShape<'_> {
 }
 
 impl Store {
+    /// How merges are to go.
+    pub(super) fn haste(&self) -> Haste {
+        match self.breadth.reads_in_flight() > READS_MANY {
+            _ if self.work.is_awaited() => Haste::Awaited,
+            true => Haste::Yielding,
+            false => Haste::No,
+        }
+    }
+
     /// What picking is told of a tree; `None` if its keyspace was dropped.
     pub(super) fn pick_settings(&self, tree: TreeId) -> Option<PickSettings> {
         let keyspace = self.keyspace_of(tree)?;
         let settings = keyspace.settings();
-        let is_awaited = self.work.haste() == Haste::Awaited;
+        let is_awaited = self.work.is_awaited();
         let policy = keyspace.bearing.policy(&settings, self.env.clock.now_ns(), is_awaited);
         Some(PickSettings {
             size_ratio: settings.size_ratio,

@@ -14,7 +14,8 @@
 //!
 //! Little debt makes an even rate somewhat above what the writers need. Each flush that comes before it is
 //! paid off makes the rate grow, and once writers are slowed there is no limit. Without writes the time
-//! between flushes grows, down to the least rate: a store at rest finishes its merges.
+//! between flushes grows, down to the least rate: a store at rest finishes its merges. While readers keep the
+//! device busy merges are just in time, at 3/4 of the rate, and at rest slower.
 //!
 //! The cap is another account: bytes at its rate, of merges and flushes together. Merges wait for it whatever
 //! their debt is, and for what flushes wrote at most a second, so that flushes never keep them for good.
@@ -23,6 +24,8 @@ use crate::base::sync::{AtomicU64, Mutex, Ordering};
 
 /// However little there is to do, it is done at this rate, in bytes a second.
 const RATE_MIN: u64 = 32 << 20;
+/// The same while readers keep the device busy.
+const RATE_MIN_YIELDING: u64 = RATE_MIN / 4;
 
 /// The cap lets through at once what was not used of it for so long.
 const BURST_NS: u64 = 50_000_000;
@@ -49,10 +52,12 @@ pub(crate) struct Quantum {
     pub(crate) bytes: u64,
 }
 
-/// Whether someone waits for merges.
+/// Whether someone waits for merges, or for what they keep from him.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Haste {
     No,
+    /// Readers keep the device busy.
+    Yielding,
     /// They are asked for: only the cap holds them.
     Awaited,
 }
@@ -79,17 +84,22 @@ struct State {
 
 impl State {
     /// Rate by the debt; `None`: no limit.
-    fn rate(&self, now_ns: u64) -> Option<u64> {
+    fn rate(&self, now_ns: u64, haste: Haste) -> Option<u64> {
+        let (thirds, least) = match haste {
+            Haste::No => (8, RATE_MIN),
+            Haste::Yielding => (6, RATE_MIN_YIELDING),
+            Haste::Awaited => return None,
+        };
         if self.debt.flushes_left == 0 {
             return None;
         }
-        let Some(flushed_ns) = self.flushed_ns else { return Some(RATE_MIN) };
+        let Some(flushed_ns) = self.flushed_ns else { return Some(least) };
         let since_ns = now_ns.saturating_sub(flushed_ns);
         let interval_ns = self.interval_ns.max(since_ns.saturating_mul(2));
         let left_ns = interval_ns.saturating_mul(self.debt.flushes_left) - since_ns;
-        let bytes = u128::from(self.debt.bytes) * 8 / 3;
+        let bytes = u128::from(self.debt.bytes) * thirds / 3;
         let rate = bytes * u128::from(SECOND_NS) / u128::from(left_ns.max(1));
-        Some(u64::try_from(rate).unwrap_or(u64::MAX).max(RATE_MIN))
+        Some(u64::try_from(rate).unwrap_or(u64::MAX).max(least))
     }
 }
 
@@ -130,7 +140,7 @@ impl Pacer {
     pub(crate) fn due_ns(&self, now_ns: u64, last: Quantum, haste: Haste) -> u64 {
         let state = *self.state.lock();
         let by_cap_ns = if self.cap > 0 { state.capped_ns } else { 0 };
-        match state.rate(now_ns).filter(|_| haste == Haste::No) {
+        match state.rate(now_ns, haste) {
             Some(rate) => by_cap_ns.max(last.began_ns.saturating_add(time_ns(last.bytes, rate))),
             None => by_cap_ns,
         }
@@ -148,7 +158,7 @@ impl Pacer {
 
     /// What merges may read and write now, in bytes a second; 0: as much as they can.
     pub(crate) fn rate(&self, now_ns: u64, haste: Haste) -> u64 {
-        let by_debt = self.state.lock().rate(now_ns).filter(|_| haste == Haste::No);
+        let by_debt = self.state.lock().rate(now_ns, haste);
         let cap = Some(self.cap).filter(|cap| *cap > 0);
         by_debt.into_iter().chain(cap).min().unwrap_or(0)
     }
@@ -198,6 +208,23 @@ mod tests {
         assert_eq!(rate(15), 0);
         pacer.set_debt(Debt { bytes: u64::MAX, flushes_left: u64::MAX });
         assert!(rate(15) > 0 && rate(u64::MAX / SECOND_NS) > 0);
+    }
+
+    /// Beside busy readers the debt is paid off in all of the time that is left, and at rest more slowly; not
+    /// when writers are slowed.
+    #[test]
+    fn merges_yield_to_readers() {
+        let pacer = pacer(0, 300 * MIB, 1);
+        let rate = |now_s: u64| pacer.rate(now_s * SECOND_NS, Haste::Yielding);
+        assert_eq!(rate(0), RATE_MIN_YIELDING);
+        pacer.flushed(5 * SECOND_NS, 0);
+        pacer.flushed(15 * SECOND_NS, 0);
+        assert_eq!(rate(15), 60 * MIB);
+        assert_eq!(rate(1_000_000), RATE_MIN_YIELDING);
+        let last = Quantum { began_ns: 0, bytes: 60 * MIB };
+        assert_eq!(pacer.due_ns(15 * SECOND_NS, last, Haste::Yielding), SECOND_NS);
+        pacer.set_debt(Debt { bytes: 300 * MIB, flushes_left: 0 });
+        assert_eq!(rate(15), 0);
     }
 
     /// The next quantum is due when the last one has taken its time by the rate, from its beginning on.

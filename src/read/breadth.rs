@@ -49,7 +49,7 @@ impl Breadth {
         Reading(Arc::clone(&self.reads))
     }
 
-    #[cfg(test)]
+    /// Requests of gets and scans at the device.
     pub(crate) fn reads_in_flight(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }

@@ -162,6 +162,22 @@ fn a_store_at_rest_ends_its_merges() {
     }
 }
 
+/// Merges are slower while readers keep the device busy, and no longer.
+#[test]
+fn merges_yield_to_busy_readers() {
+    let free = Capped::new(0, 0);
+    let items = free.keyspace("items");
+    free.put_runs(&items, 1, 100);
+    let rate = || free.store.stats().background.bytes_per_second;
+    let _readings: Vec<_> = (0..48).map(|_| free.store.breadth.reading()).collect();
+    let (before, one_more) = (rate(), free.store.breadth.reading());
+    let yielding = rate();
+    assert!(yielding > 0 && yielding < before, "{yielding} of {before}");
+    drop(one_more);
+    assert_eq!(rate(), before);
+    free.store.close().expect("nothing fails");
+}
+
 /// Where a damaged table stops the merges of one keyspace, those who write to it are slowed more and more,
 /// and nobody else is at all; a batch pays for what it puts there.
 #[test]
