@@ -11,9 +11,9 @@
 //! the index, or the place, and one of the frame's header. Misses take one short lock.
 //!
 //! 1. Frames, pinned pages, headers, index and bookkeeping together never exceed the bytes given, and what of
-//!    the annex is open, or not emptied yet. Blocks that
-//!    find no frame (too large, or every frame counted, or waiting for the epoch) live in heap memory of
-//!    their own, uncached, and slabs stay empty in their place while there is one whose frames nobody counts.
+//!    the annex is open, or not emptied yet. Blocks that find no frame (too large, or every frame counted, or
+//!    waiting for the epoch) live in heap memory of their own, uncached, and slabs stay empty in their place
+//!    while there is one whose frames nobody counts.
 //! 2. A block's bytes never change while anyone can see them, by pin or by count.
 //! 3. A block is found by what it is in its file, and may be longer here: decompressed.
 //! 4. A block enters unmarked: what a scan touches once goes first.

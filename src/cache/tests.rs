@@ -2,6 +2,7 @@
 
 mod annex;
 mod flights;
+mod marks;
 mod places;
 mod shares;
 

@@ -40,10 +40,15 @@ use source::{BLOCK_LINES, RunSource, Source, key_of, kind_of};
 
 /// Of the cache, the share that all sources of a scan may fill ahead.
 const AHEAD_CACHE_SHARE: usize = 16;
+
 /// What a source needs before it stands at an item or at its end.
 enum Need {
     Nothing,
     Block(BlockAddress),
+}
+
+fn ahead_bytes_max(cache: &Cache) -> usize {
+    cache.capacity_bytes() / AHEAD_CACHE_SHARE
 }
 
 /// The machine.
@@ -372,7 +377,7 @@ impl Scan {
         }
         let mut asks = Vec::new();
         let mut index = 0;
-        let share_bytes = cache.capacity_bytes() / AHEAD_CACHE_SHARE;
+        let share_bytes = ahead_bytes_max(cache);
         while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {
             let Some(ask) = self.free_ask() else { break };
             match self.poll(source, None, cache, pin)? {
@@ -490,7 +495,7 @@ impl Scan {
 
     /// Moves a source on with the block given, or with what the cache has.
     fn poll(&mut self, source: usize, mut block: Option<BlockRef>, cache: &Cache, pin: &Pin) -> Result<Need> {
-        let share_bytes = cache.capacity_bytes() / AHEAD_CACHE_SHARE;
+        let share_bytes = ahead_bytes_max(cache);
         let Source::Run(run) = &mut self.sources[source] else {
             return Ok(Need::Nothing);
         };

@@ -228,3 +228,25 @@ fn windows_are_asked_for_in_time() {
         assert_eq!(largest, Some(share_bytes.min(AHEAD_BYTES_MAX) / BLOCK_BYTES));
     }
 }
+
+/// What a scan may read ahead is divided among its runs: half by their bytes, half by their number.
+#[test]
+fn windows_are_divided_among_runs() {
+    const ALL: usize = 1 << 20;
+    let world = World::new(1 << 20);
+    let run = world.view.version.tree(TREE).and_then(|tree| tree.run(1, 0)).expect("it was added");
+    let windows = |sizes: &[u64]| -> Vec<usize> {
+        let all = (sizes.iter().sum(), sizes.len() as u64);
+        let window = |bytes: &u64| {
+            let mut source = RunSource::seek(run, (1, 0), Bound::Unbounded, Direction::Forward);
+            source.expect(*bytes, all);
+            source.ahead.bytes = AHEAD_BYTES_MAX;
+            source.window_bytes(ALL)
+        };
+        sizes.iter().map(window).collect()
+    };
+    assert_eq!(windows(&[7]), [ALL]);
+    assert_eq!(windows(&[5, 5]), [ALL / 2; 2]);
+    assert_eq!(windows(&[300, 100]), [ALL / 8 * 5, ALL / 8 * 3]);
+    assert_eq!(windows(&[1_000_000, 0, 0, 0]), [ALL / 8 * 5, ALL / 8, ALL / 8, ALL / 8]);
+}
