@@ -106,6 +106,33 @@ fn who_is_not_polled_holds_up_nobody() {
     }
 }
 
+/// What was read for futures that are not polled stays, also where that is more than the cache's share of the
+/// memory, until they are dropped.
+#[test]
+fn what_is_not_taken_stays() {
+    const BLOCKS: u64 = 3000;
+    let world = World::new(6);
+    let open = || world.builder().memory_bytes(4 << 20).open().unwrap();
+    let db = open();
+    let items = db.ordered("items").open().unwrap();
+    (0..BLOCKS).for_each(|number| items.put(key(number), [number as u8; 4000]).unwrap());
+    db.close().unwrap();
+    let db = open();
+    let items = db.ordered("items").open().unwrap();
+    let cache = || db.stats().memory.roles.into_iter().find(|role| role.name == "cache").unwrap();
+    let (_, waker) = Wakes::new();
+    let mut gets: Vec<GetAsync> = (0..BLOCKS).map(|number| items.get_async(key(number))).collect();
+    let waiting: u64 = gets.iter_mut().map(|get| u64::from(poll(get, &waker).is_pending())).sum();
+    assert!(waiting > BLOCKS / 10 * 9, "{waiting} wait");
+    while db.stats().io.reads_in_flight + db.stats().io.reads_waiting > 0 {
+        assert!(world.run_one());
+    }
+    let held = cache();
+    assert!(held.bytes > 2 * held.limit_bytes, "{held:?}");
+    drop(gets);
+    assert!(cache().bytes <= cache().limit_bytes, "{:?}", cache());
+}
+
 /// Gets of more keys than are begun at one poll are those of the map, each; others of the executor have their
 /// turn between.
 #[test]
