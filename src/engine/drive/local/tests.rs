@@ -410,3 +410,18 @@ fn callbacks_begin_others_under_it() {
         assert_eq!(block_on(given.take()), 300);
     }
 }
+
+/// A `block_on` of many gets forgets those of its reads that have ended.
+#[test]
+fn ended_reads_are_forgotten() {
+    for world in World::all() {
+        let kept = || SESSION.with_borrow(|session| session.as_ref().expect("in block_on").flights.len());
+        block_on(async {
+            for number in 0..ITEMS_COUNT {
+                assert_right(number, world.get(number).await);
+                assert!(kept() <= FLIGHTS_KEPT_MIN + 1, "{} are kept", kept());
+            }
+        });
+        assert!(world.block_reads() > 4 * FLIGHTS_KEPT_MIN as u64);
+    }
+}
