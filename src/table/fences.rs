@@ -1,24 +1,26 @@
 //! Fence pages that stay in memory, with what spares a search most of their cache lines.
 //!
-//! The pages are as in the file, in the cache's memory. Beside them lie the heads that begin their lines, one
-//! in eight: few enough to be near for every lookup, so that a search looks at these, at the page's header
-//! and at one line of it. And where the cache last had each block, if there is memory for that, so that its
-//! index is not searched. Immutable but for the places, for any thread.
+//! The pages are as in the file, in the cache's memory. Beside them lie what their headers say and the heads
+//! that begin their lines, one in eight: few enough to be near for every lookup, so that a search looks at
+//! these and at one line of the page. And where the cache last had each block, if there is memory for that,
+//! so that its index is not searched. Immutable but for the places, for any thread.
 
 use std::ops::RangeInclusive;
 
 use crate::base::prefetch::prefetch;
 use crate::base::sync::Arc;
 use crate::cache::{Loan, PinnedPages, Place};
-use crate::format::table::fence::FencePage;
+use crate::format::table::fence::{FencePage, FenceShape};
 
 use super::memory::{PageBudget, Places};
 
-/// Where what lies beside a page begins.
-#[derive(Clone, Copy, Default)]
-struct Start {
-    sample: u32,
-    block: u32,
+/// A page, and where what lies beside it is.
+#[repr(align(64))]
+struct Beside {
+    shape: FenceShape,
+    samples_start: u32,
+    samples_end: u32,
+    first_block: u32,
 }
 
 /// Counts the blocks of all pages.
@@ -34,8 +36,7 @@ pub(super) struct ResidentFences {
     samples: Box<[u64]>,
     /// Of all blocks of all pages.
     places: Option<Places>,
-    /// Where those of each page begin.
-    starts: Box<[Start]>,
+    beside: Box<[Beside]>,
     /// For all that lies beside the pages, on the cache's account.
     _loan: Loan,
 }
@@ -48,26 +49,29 @@ impl ResidentFences {
         page_bytes: usize,
         budget: &Arc<PageBudget>,
     ) -> ResidentFences {
-        let (mut samples, mut starts) = (Vec::new(), vec![Start::default()]);
+        let (mut samples, mut beside) = (Vec::new(), Vec::with_capacity(count));
         let mut blocks = 0;
         for number in 0..count {
             let page = FencePage::of(pages.page(number, page_bytes));
+            let few = |count| u32::try_from(count).expect("a slice has fewer blocks");
+            let (samples_start, first_block) = (few(samples.len()), few(blocks));
             samples.extend(page.samples());
             blocks += page.blocks();
-            let few = |count| u32::try_from(count).expect("a slice has fewer blocks");
-            starts.push(Start { sample: few(samples.len()), block: few(blocks) });
+            let samples_end = few(samples.len());
+            beside.push(Beside { shape: page.shape(), samples_start, samples_end, first_block });
         }
-        let (samples, starts) = (samples.into_boxed_slice(), starts.into_boxed_slice());
+        let (samples, beside) = (samples.into_boxed_slice(), beside.into_boxed_slice());
         let places = budget.places(blocks);
         let places_bytes = places.as_deref().map_or(0, size_of_val);
-        let loan = budget.cache().lend(size_of_val(&*samples) + size_of_val(&*starts) + places_bytes);
-        ResidentFences { pages, page_bytes, samples, places, starts, _loan: loan }
+        let loan = budget.cache().lend(size_of_val(&*samples) + size_of_val(&*beside) + places_bytes);
+        ResidentFences { pages, page_bytes, samples, places, beside, _loan: loan }
     }
 
     #[inline]
     pub(super) fn page(&self, number: usize) -> FencePage<'_> {
-        let samples = self.starts[number].sample as usize..self.starts[number + 1].sample as usize;
-        FencePage::of(self.bytes(number)).with_samples(&self.samples[samples])
+        let Beside { shape, samples_start, samples_end, .. } = &self.beside[number];
+        let samples = &self.samples[*samples_start as usize..*samples_end as usize];
+        FencePage::shaped(self.bytes(number), *shape, samples)
     }
 
     /// Where the cache last had a block of a page.
@@ -78,7 +82,7 @@ impl ResidentFences {
 
     #[inline]
     pub(super) fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
-        PlaceNumber(self.starts[page].block + index as u32)
+        PlaceNumber(self.beside[page].first_block + index as u32)
     }
 
     /// Hints that places of these blocks, which are neighbours, are wanted soon.

@@ -62,18 +62,28 @@ pub(crate) struct Extent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FencePage<'a> {
     bytes: &'a [u8],
-    blocks: usize,
-    prefix_bytes: usize,
-    uniform: bool,
-    heads: &'a [[u8; 8]],
-    /// Where the columns behind the heads begin, and what is not used.
-    lengths_at: usize,
-    tail_ends_at: usize,
-    block_ends_at: usize,
-    tails_at: usize,
-    used: usize,
+    shape: FenceShape,
     /// See [`FencePage::samples`]; none if they are not at hand.
     samples: &'a [u64],
+}
+
+/// What the header of a fence page says, for those who keep it beside the page: headers, a page apart, are
+/// all in the same few sets of a processor's cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FenceShape {
+    /// Of the first block.
+    offset: u64,
+    each: u32,
+    last: u32,
+    blocks: u16,
+    prefix_bytes: u16,
+    /// Where the columns behind the heads begin, and what is not used.
+    lengths_at: u16,
+    tail_ends_at: u16,
+    block_ends_at: u16,
+    tails_at: u16,
+    used: u16,
+    uniform: bool,
 }
 
 impl<'a> FencePage<'a> {
@@ -82,15 +92,27 @@ impl<'a> FencePage<'a> {
         FencePage::parse(page).expect("the page was checked when it was read")
     }
 
+    /// The page that has this shape, searched with its own samples. Its header is not looked at.
+    #[inline]
+    pub(crate) fn shaped(bytes: &'a [u8], shape: FenceShape, samples: &'a [u64]) -> FencePage<'a> {
+        let page = FencePage { bytes, shape, samples };
+        debug_assert!(samples.iter().copied().eq(page.samples()));
+        page
+    }
+
+    pub(crate) fn shape(&self) -> FenceShape {
+        self.shape
+    }
+
     /// Checks everything the accessors rest on. The checksum is the caller's.
     pub(crate) fn check(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
         let fences = FencePage::parse(page)?;
         fences.check_separators()?;
         fences.check_extents()?;
-        match page[fences.used..].iter().position(|byte| *byte != 0) {
+        match page[usize::from(fences.shape.used)..].iter().position(|byte| *byte != 0) {
             None => Ok(fences),
             Some(index) => {
-                let at = fences.used + index;
+                let at = usize::from(fences.shape.used) + index;
                 Err(bad(at, "padding of a fence page", 0, u64::from(page[at])))
             }
         }
@@ -99,19 +121,13 @@ impl<'a> FencePage<'a> {
     /// The heads that begin the cache lines of heads but the first: with them at hand a search looks at one
     /// line of the page beside its header.
     pub(crate) fn samples(&self) -> impl Iterator<Item = u64> + 'a {
-        self.heads.iter().skip(HEADS_FIRST).step_by(HEADS_A_LINE).map(|head| u64::from_le_bytes(*head))
-    }
-
-    /// The page, searched with its own samples.
-    pub(crate) fn with_samples(self, samples: &'a [u64]) -> FencePage<'a> {
-        debug_assert!(samples.is_empty() || samples.iter().copied().eq(self.samples()));
-        FencePage { samples, ..self }
+        self.heads().iter().skip(HEADS_FIRST).step_by(HEADS_A_LINE).map(|head| u64::from_le_bytes(*head))
     }
 
     /// The line of the page, of [`LINE_BYTES`], that [`FencePage::find`] looks at for the key. Looks at the
-    /// header only.
+    /// shape and samples only.
     pub(crate) fn line_of(&self, key: &[u8], first: &[u8]) -> usize {
-        let rest = key.get(self.prefix_bytes.min(first.len())..).unwrap_or_default();
+        let rest = key.get(self.prefix_bytes().min(first.len())..).unwrap_or_default();
         self.sampled_line(head(rest))
     }
 
@@ -125,7 +141,11 @@ impl<'a> FencePage<'a> {
     }
 
     pub(crate) fn blocks(&self) -> usize {
-        self.blocks
+        usize::from(self.shape.blocks)
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        usize::from(self.shape.prefix_bytes)
     }
 
     /// The block of this page that must hold `key` if the slice does. `first`: the page's separator in the
@@ -136,18 +156,18 @@ impl<'a> FencePage<'a> {
 
     /// As [`FencePage::find`], with what [`FencePage::line_of`] says of the key.
     pub(crate) fn find_in(&self, key: &[u8], first: &[u8], line: usize) -> usize {
-        let prefix = &first[..self.prefix_bytes.min(first.len())];
+        let prefix = &first[..self.prefix_bytes().min(first.len())];
         let shared = key.len().min(prefix.len());
         let rest = &key[shared..];
         match key[..shared].cmp(&prefix[..shared]) {
             Ordering::Less => return 0,
-            Ordering::Greater => return self.blocks - 1,
+            Ordering::Greater => return self.blocks() - 1,
             Ordering::Equal if shared < prefix.len() => return 0,
             Ordering::Equal => {}
         }
         let target = head(rest);
         let not_after = self.not_after(target, line);
-        if not_after == 0 || u64::from_le_bytes(self.heads[not_after - 1]) < target {
+        if not_after == 0 || u64::from_le_bytes(self.heads()[not_after - 1]) < target {
             return not_after;
         }
         self.find_tied(rest, target, not_after)
@@ -157,12 +177,12 @@ impl<'a> FencePage<'a> {
     fn not_after(&self, target: u64, line: usize) -> usize {
         let is_at_most = |head: &[u8; 8]| u64::from_le_bytes(*head) <= target;
         if self.samples.is_empty() {
-            return self.heads.partition_point(is_at_most);
+            return self.heads().partition_point(is_at_most);
         }
         // Lines before it are at most the target, as its first head is; lines behind it begin with a greater.
         let start = FencePage::heads_before(line);
-        let end = (HEADS_FIRST + line * HEADS_A_LINE).min(self.heads.len());
-        start + self.heads[start..end].iter().filter(|head| is_at_most(head)).count()
+        let end = (HEADS_FIRST + line * HEADS_A_LINE).min(self.heads().len());
+        start + self.heads()[start..end].iter().filter(|head| is_at_most(head)).count()
     }
 
     /// The last line whose first head is at most `target`; the first if none is.
@@ -173,7 +193,7 @@ impl<'a> FencePage<'a> {
     /// Where heads tie with the key's: by length and tails. `rest`: the key behind the prefix.
     fn find_tied(&self, rest: &[u8], target: u64, not_after: usize) -> usize {
         let (mut low, mut high) =
-            (self.heads.partition_point(|head| u64::from_le_bytes(*head) < target), not_after);
+            (self.heads().partition_point(|head| u64::from_le_bytes(*head) < target), not_after);
         let key = (rest.len().min(HEAD_BYTES), rest.get(HEAD_BYTES..).unwrap_or_default());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -188,10 +208,9 @@ impl<'a> FencePage<'a> {
 
     /// Where block `index` of the page is.
     pub(crate) fn extent(&self, index: usize) -> Extent {
-        let base = u64_at(self.bytes, 8);
-        if self.uniform {
-            let (each, last) = (u32_at(self.bytes, 16), u32_at(self.bytes, 20));
-            let bytes = if index + 1 == self.blocks { last } else { each };
+        let FenceShape { offset: base, each, last, uniform, .. } = self.shape;
+        if uniform {
+            let bytes = if index + 1 == self.blocks() { last } else { each };
             return Extent { offset: base + index as u64 * u64::from(each), bytes };
         }
         let end = |index: usize| u64::from(self.block_end(index)) * UNIT_BYTES as u64;
@@ -207,10 +226,10 @@ impl<'a> FencePage<'a> {
     /// Whether `key` is the separator of block `index`. `first`: as in `find`.
     pub(crate) fn is_separator(&self, index: usize, key: &[u8], first: &[u8]) -> bool {
         let Some(other) = index.checked_sub(1) else { return key == first };
-        let prefix = &first[..self.prefix_bytes.min(first.len())];
+        let prefix = &first[..self.prefix_bytes().min(first.len())];
         key.strip_prefix(prefix).is_some_and(|rest| {
             rest.len() == usize::from(u16::from_le_bytes(self.lengths()[other]))
-                && head(rest) == u64::from_le_bytes(self.heads[other])
+                && head(rest) == u64::from_le_bytes(self.heads()[other])
                 && rest.get(HEAD_BYTES..).unwrap_or_default() == self.tail(other)
         })
     }
@@ -263,42 +282,51 @@ impl<'a> FencePage<'a> {
         if used > length {
             return Err(bad(26, "tails of a fence page", (length - tails_at) as u64, tail_bytes as u64));
         }
-        let heads = page[HEADER_BYTES..lengths_at].as_chunks().0;
-        let prefix_bytes = usize::from(u16_at(page, 24));
-        Ok(FencePage {
-            bytes: page,
-            blocks,
-            prefix_bytes,
+        let narrow = |at: usize| u16::try_from(at).expect("a page is not longer");
+        let shape = FenceShape {
+            offset: u64_at(page, 8),
+            each: u32_at(page, 16),
+            last: u32_at(page, 20),
+            blocks: narrow(blocks),
+            prefix_bytes: u16_at(page, 24),
+            lengths_at: narrow(lengths_at),
+            tail_ends_at: narrow(tail_ends_at),
+            block_ends_at: narrow(block_ends_at),
+            tails_at: narrow(tails_at),
+            used: narrow(used),
             uniform,
-            heads,
-            lengths_at,
-            tail_ends_at,
-            block_ends_at,
-            tails_at,
-            used,
-            samples: &[],
-        })
+        };
+        Ok(FencePage { bytes: page, shape, samples: &[] })
+    }
+
+    fn heads(&self) -> &'a [[u8; 8]] {
+        self.column(HEADER_BYTES as u16, self.shape.lengths_at).as_chunks().0
     }
 
     fn lengths(&self) -> &'a [[u8; 2]] {
-        self.bytes[self.lengths_at..self.tail_ends_at].as_chunks().0
+        self.column(self.shape.lengths_at, self.shape.tail_ends_at).as_chunks().0
     }
 
     fn tail_ends(&self) -> &'a [[u8; 2]] {
-        self.bytes[self.tail_ends_at..self.block_ends_at].as_chunks().0
+        self.column(self.shape.tail_ends_at, self.shape.block_ends_at).as_chunks().0
     }
 
     fn block_ends(&self) -> &'a [[u8; 4]] {
-        self.bytes[self.block_ends_at..self.tails_at].as_chunks().0
+        self.column(self.shape.block_ends_at, self.shape.tails_at).as_chunks().0
     }
 
     fn tails(&self) -> &'a [u8] {
-        &self.bytes[self.tails_at..self.used]
+        self.column(self.shape.tails_at, self.shape.used)
+    }
+
+    #[inline]
+    fn column(&self, from: u16, to: u16) -> &'a [u8] {
+        &self.bytes[usize::from(from)..usize::from(to)]
     }
 
     fn check_separators(&self) -> Result<(), Malformed> {
         let mut tails_end = 0;
-        for (index, (head, length)) in self.heads.iter().zip(self.lengths()).enumerate() {
+        for (index, (head, length)) in self.heads().iter().zip(self.lengths()).enumerate() {
             let length = usize::from(u16::from_le_bytes(*length));
             let tail_end = self.tail_ends().get(index).map_or(0, |end| usize::from(u16::from_le_bytes(*end)));
             if tail_end != tails_end + length.saturating_sub(HEAD_BYTES) || tail_end > self.tails().len() {
@@ -324,18 +352,18 @@ impl<'a> FencePage<'a> {
 
     fn order(&self, index: usize) -> (u64, usize, &'a [u8]) {
         let (length, tail) = self.beyond_head(index);
-        (u64::from_le_bytes(self.heads[index]), length, tail)
+        (u64::from_le_bytes(self.heads()[index]), length, tail)
     }
 
     fn check_extents(&self) -> Result<(), Malformed> {
-        let (base, each, last) = (u64_at(self.bytes, 8), u32_at(self.bytes, 16), u32_at(self.bytes, 20));
+        let FenceShape { offset: base, each, last, uniform, .. } = self.shape;
         if !base.is_multiple_of(UNIT_BYTES as u64) || base > 1 << 62 {
             return Err(bad(8, "offset in a fence page", 0, base));
         }
         if u32_at(self.bytes, 28) != 0 {
             return Err(bad(28, "padding of a fence page", 0, u64::from(u32_at(self.bytes, 28))));
         }
-        if !self.uniform {
+        if !uniform {
             if each != 0 || last != 0 {
                 return Err(bad(16, "unused block length", 0, u64::from(each.max(last))));
             }
