@@ -15,7 +15,6 @@ use crate::format::table::fence::{FencePage, FenceShape};
 use super::memory::{PageBudget, Places};
 
 /// A page, and where what lies beside it is.
-#[repr(align(64))]
 struct Beside {
     shape: FenceShape,
     samples_start: u32,
