@@ -35,6 +35,7 @@ pub(super) struct ResidentFences {
     samples: Box<[u64]>,
     /// Of all blocks of all pages.
     places: Option<Places>,
+    /// Of each page.
     beside: Box<[Beside]>,
     /// For all that lies beside the pages, on the cache's account.
     _loan: Loan,
