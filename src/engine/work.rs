@@ -308,10 +308,12 @@ fn table_shape(placed: &Placed) -> TableShape<'_> {
 impl Store {
     /// How merges are to go.
     pub(super) fn haste(&self) -> Haste {
-        match self.breadth.reads_in_flight() > READS_MANY {
-            _ if self.work.is_awaited() => Haste::Awaited,
-            true => Haste::Yielding,
-            false => Haste::No,
+        if self.work.is_awaited() {
+            Haste::Awaited
+        } else if self.breadth.reads_in_flight() > READS_MANY {
+            Haste::Yielding
+        } else {
+            Haste::No
         }
     }
 
