@@ -343,7 +343,7 @@ impl Cursor {
         live_at(&self.handle, &self.keyspace, &self.point)?;
         if direction != self.direction {
             self.turn(direction);
-        } else if self.place == Place::End {
+        } else if matches!(self.place, Place::End) {
             return Ok(None);
         }
         match self.handle.advance(&self.point, &mut self.scan) {

@@ -89,6 +89,16 @@ fn walk(sources: &[Vec<Vec<u8>>], direction: Direction, shared_prefix: &[u8]) ->
         at[winner] += 1;
         let is_tied = (0..sources.len()).any(|source| key_at(&at, source) == Some(key));
         assert!(tree.may_be_tied() || !is_tied, "who has the winner's key is known of beforehand");
+        for steps in 1..4 {
+            let further: Vec<_> = at.iter().map(|at| at + steps - 1).collect();
+            let Some(key) = key_at(&further, winner) else { break };
+            let others = (0..sources.len()).filter(|source| *source != winner);
+            let comes_first = others.filter_map(|source| key_at(&at, source)).all(|other| match direction {
+                Direction::Forward => key < other,
+                Direction::Backward => other < key,
+            });
+            assert!(comes_first || !tree.leads(key), "{key:?} of source {winner} does not lead");
+        }
         let live = (0..sources.len()).filter(|source| key_at(&at, *source).is_some()).count();
         tree.update(|source| key_at(&at, source));
         assert_eq!(tree.live_count(), live);
@@ -111,6 +121,19 @@ fn lists(sources: &[Vec<Vec<u8>>]) -> Vec<List> {
             List { items: keys.iter().enumerate().map(item).collect(), at: 0, fail_in: None }
         })
         .collect()
+}
+
+/// The winner leads up to the next best of the others, wherever that lost, and not as far as it.
+#[test]
+fn the_winner_leads_up_to_the_next_best() {
+    let keys: [&[u8]; 5] = [b"h", b"c", b"a", b"e", b"m"];
+    let mut tree = LoserTree::new(keys.len(), Direction::Forward);
+    tree.rebuild(|source| Some(keys[source]));
+    assert_eq!(tree.winner(), Some(2));
+    assert!(tree.leads(b"b") && !tree.leads(b"c") && !tree.leads(b"d"));
+    tree.update(|source| Some(if source == 2 { b"z" } else { keys[source] }));
+    assert_eq!(tree.winner(), Some(1));
+    assert!(tree.leads(b"d") && !tree.leads(b"e") && !tree.leads(b"y"));
 }
 
 proptest! {

@@ -109,6 +109,22 @@ impl LoserTree {
         false
     }
 
+    /// Whether `key`, which the winner has further on, comes before every other source's. `false` where eight
+    /// bytes do not tell.
+    pub(crate) fn leads(&self, key: &[u8]) -> bool {
+        let Some(winner) = self.nodes.first() else { return false };
+        // The next best lost to the winner itself.
+        let rank = self.rank(Some(key));
+        let mut position = (self.nodes.len() + winner.source as usize) / 2;
+        while position > 0 {
+            if self.nodes[position].rank <= rank {
+                return false;
+            }
+            position /= 2;
+        }
+        true
+    }
+
     /// Takes note that the winner has moved, to another key or to its end. Only the winner may have moved,
     /// and there must be one.
     pub(crate) fn update<'k>(&mut self, key_of: impl Fn(usize) -> Option<&'k [u8]>) {

@@ -14,7 +14,11 @@
 //! 2. Of equal keys the newest source's is taken, the others are skipped; a tombstone yields nothing.
 //! 3. What a range tombstone of a newer source hides is left by one seek of each source that has some of it,
 //!    whatever is there. What one hides in its own memtable is left item by item, in memory.
+//! 4. Items of the winner's block that come before every other source's are yielded without a match
+//!    ([`lead`]); meanwhile `merge` has the winner where it was when it was found to lead, before all others
+//!    as well.
 
+mod lead;
 mod passed;
 mod range;
 mod source;
@@ -33,6 +37,7 @@ use crate::levels::view::View;
 use crate::merge::{Covers, Hidden, ITEM_SEQUENCE, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
 
+use lead::Lead;
 use passed::Passed;
 pub(crate) use range::Range;
 use range::{SkipTo, is_past, tighter};
@@ -74,6 +79,7 @@ pub(crate) struct Scan {
     key: Vec<u8>,
     has_key: bool,
     winner: Option<usize>,
+    lead: Lead,
     /// Deleted keys that it has passed since it was last asked for an item.
     passed: Passed,
     /// See [`Scan::take_apart`].
@@ -107,6 +113,7 @@ impl Scan {
             key: Vec::new(),
             has_key: false,
             winner: None,
+            lead: Lead::default(),
             passed: Passed::default(),
             apart: Vec::new(),
         };
@@ -157,6 +164,9 @@ impl Scan {
     pub(crate) fn advance_at_hand(&mut self, cache: &Cache) -> bool {
         let Some(winner) = self.winner else { return false };
         let Source::Run(run) = &mut self.sources[winner] else { return false };
+        if self.lead.take() {
+            return run.advance_in_block(cache);
+        }
         if !self.covers.is_empty() || self.merge.may_be_tied() {
             return false;
         }
@@ -165,11 +175,17 @@ impl Scan {
         }
         let (sources, view) = (&self.sources, &self.view);
         self.merge.update(|index| key_of(&sources[index], view));
+        let before = winner;
         let winner = self.merge.winner().expect("a source that stands at an item is not at its end");
         let key = key_of(&sources[winner], view).expect("the winner stands at an item");
         let is_item = kind_of(&sources[winner], view) == ItemKind::Put;
         if is_item && !is_past(key, &self.range, self.direction) {
             self.winner = Some(winner);
+            if self.lead.note(winner == before)
+                && let Source::Run(run) = &sources[winner]
+            {
+                self.lead.look(run, &self.merge, &self.range, self.direction);
+            }
             return true;
         }
         // Wherever it goes on, it is behind this one.
@@ -183,6 +199,7 @@ impl Scan {
     /// Goes to the next item; `Done(false)` at the end of the range.
     pub(crate) fn advance(&mut self, cache: &Cache, pin: &Pin, gaps: &Gaps) -> Step<Reads, Result<bool>> {
         self.passed.begin();
+        self.lead.end();
         let left = self.leave_winner(cache, pin);
         if !self.is_touched && gaps.is_any(self.sight.tree) {
             self.skip_at_start(gaps);

@@ -51,7 +51,7 @@ struct World {
     late_pages: Option<Arc<PageBudget>>,
 }
 
-/// Keys with much in common, of several lengths, the empty one among them.
+/// Keys with much in common or little, of several lengths, the empty one among them.
 fn key(rng: &mut SimRng) -> Vec<u8> {
     let number = rng.below(400);
     match rng.below(30) {
@@ -59,6 +59,7 @@ fn key(rng: &mut SimRng) -> Vec<u8> {
         1 => b"shared/prefix/".to_vec(),
         2 => vec![0xff; 1 + rng.index(3)],
         3 => format!("shared/prefix/{number}\0").into_bytes(),
+        4..17 => number.to_string().into_bytes(),
         _ => format!("shared/prefix/{number}").into_bytes(),
     }
 }
@@ -138,6 +139,16 @@ impl Builder {
 impl World {
     /// Two deep levels, three runs on level 0, two generations.
     fn new(seed: u64, pages_bytes: u64) -> World {
+        World::of(seed, pages_bytes, [300, 90, 30, 5, 60, 80])
+    }
+
+    /// Almost all items are in the last level.
+    fn deep(seed: u64) -> World {
+        World::of(seed, 1 << 20, [600, 9, 3, 1, 3, 3])
+    }
+
+    /// Items in the runs of a world, the oldest first, and in each generation.
+    fn of(seed: u64, pages_bytes: u64, counts: [usize; 6]) -> World {
         let mut rng = SimRng::new(seed);
         let disk = SimDisk::new(seed);
         disk.create_directory().expect("no fault");
@@ -146,10 +157,14 @@ impl World {
         let mut builder = Builder::new(&storage, &secret, PageBudget::alone(pages_bytes));
         let mut model = Model::new();
         let mut changes = vec![Change::AddTree(OTHER), Change::AddTree(TREE)];
-        for (sequence, (level, count)) in
-            [(3, 300), (1, 90), (0, 30), (0, 5), (0, 60)].into_iter().enumerate()
-        {
-            let batch = batch(&mut rng, count);
+        let has_deletes = rng.one_in(2);
+        for (sequence, (level, count)) in [3, 1, 0, 0, 0].into_iter().zip(counts).enumerate() {
+            let mut batch = batch(&mut rng, count);
+            if level == 3 && !has_deletes {
+                for value in batch.values_mut() {
+                    value.get_or_insert_default();
+                }
+            }
             apply(&mut model, &batch);
             changes.extend(builder.run(&batch, &[], Spot { level, run: 0 }, 1 + sequence as u64));
         }
@@ -157,7 +172,7 @@ impl World {
         let (mut generations, mut models, mut last) = (Vec::new(), vec![(10, model.clone())], 10);
         for _ in 0..2 {
             let (generation, mut inserter) = memtable::generation(Region::heap(1 << 20).expect("small"));
-            for _ in 0..40 {
+            for _ in 0..counts[5].div_ceil(2) {
                 let batch = batch(&mut rng, 2);
                 apply(&mut model, &batch);
                 for (key, value) in &batch {
@@ -243,9 +258,13 @@ impl World {
         }
     }
 
-    /// Moves a scan, its asks answered in any order. `fails`: an answer in that many is an error.
+    /// Moves a scan, by what it has at hand or not, its asks answered in any order. `fails`: an answer in
+    /// that many is an error.
     fn advance(&mut self, scan: &mut Scan, fails: Option<u64>) -> Result<bool> {
         let epoch = self.epoch.clone();
+        if !self.rng.one_in(20) && scan.advance_at_hand(&self.cache) {
+            return Ok(true);
+        }
         let mut step = scan.advance(&self.cache, &epoch.pin(), &self.gaps);
         let mut asked = Reads::new();
         loop {
@@ -317,6 +336,7 @@ fn worlds() -> Vec<World> {
     let known = [1 << 20, 12 << 10, 0].into_iter().enumerate();
     let mut worlds: Vec<_> = known.map(|(seed, pages_bytes)| World::new(seed as u64, pages_bytes)).collect();
     worlds.extend((3..9).map(World::with_late_pages));
+    worlds.extend((20..32).map(World::deep));
     worlds
 }
 
@@ -379,11 +399,11 @@ fn seeks_start_anew() {
                 };
                 let mut wanted = expected(&model, &range, direction);
                 wanted.retain(|(key, _)| is_in(key, &part));
-                for (key, value) in wanted.iter().take(5) {
+                for (key, value) in wanted.iter().take(20) {
                     assert!(world.advance(&mut scan, None).expect("no fault"));
                     assert_eq!((scan.key(), scan.value()), (key.as_slice(), value.as_slice()));
                 }
-                if wanted.len() <= 5 {
+                if wanted.len() <= 20 {
                     assert!(!world.advance(&mut scan, None).expect("no fault"));
                 }
             }

@@ -192,6 +192,20 @@ impl TableCursor {
         }
     }
 
+    /// Puts into `key` the key of the item so many after the current one, at most `items_left`; `false` if an
+    /// item of the block is a delete. Only when ready.
+    pub(crate) fn look_ahead(&self, items: usize, key: &mut Vec<u8>) -> bool {
+        let held = self.standing();
+        let item = match self.direction {
+            Direction::Forward => self.item + items,
+            Direction::Backward => self.item - items,
+        };
+        key.clear();
+        key.extend_from_slice(held.layout.prefix(&held.bytes));
+        key.extend_from_slice(held.layout.suffix(&held.bytes, item));
+        held.layout.is_all_puts()
+    }
+
     /// The block that comes after the one at hand, if the same fence page has it.
     pub(crate) fn following(&self) -> Option<BlockAddress> {
         let fences = self.table.fence_page(self.page, self.brought_page(self.page)).ok()??;

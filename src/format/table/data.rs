@@ -194,8 +194,13 @@ impl Layout {
         look(block, self.suffix_range(block, index))
     }
 
+    /// Whether no item is a delete, by the header alone.
+    pub(crate) fn is_all_puts(&self) -> bool {
+        self.flags & KINDS == 0
+    }
+
     pub(crate) fn kind(&self, block: &[u8], index: usize) -> ItemKind {
-        if self.flags & KINDS == 0 {
+        if self.is_all_puts() {
             return ItemKind::Put;
         }
         let at = HEADER_BYTES + self.items + index;
