@@ -19,6 +19,7 @@ use crate::base::error::Result;
 use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId};
 use crate::base::sync::Arc;
+use crate::format::table::common_prefix;
 use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
 use crate::merge::{Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
@@ -237,8 +238,7 @@ fn shared_prefix(runs: &[Vec<Arc<Table>>]) -> &[u8] {
     let tables = || runs.iter().flatten();
     let min = tables().map(|table| table.min()).min().unwrap_or_default();
     let max = tables().map(|table| table.max()).max().unwrap_or_default();
-    let shared_bytes = min.iter().zip(max).take_while(|(one, other)| one == other).count();
-    &min[..shared_bytes]
+    &min[..common_prefix(min, max)]
 }
 
 /// The tables being written. Removes what it made when dropped before [`Output::take`].

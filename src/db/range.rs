@@ -236,7 +236,6 @@ pub struct Cursor {
 }
 
 /// Where a cursor stands.
-#[derive(Clone, PartialEq, Eq)]
 enum Place {
     /// Nowhere yet.
     Start,

@@ -16,6 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence, TreeId};
 use crate::base::sync::Arc;
 use crate::format::manifest;
+use crate::format::table::common_prefix;
 use crate::format::table::ranges::{Around, Ranges};
 use crate::table::Table;
 
@@ -97,12 +98,20 @@ impl Run {
             assert!(pair[0].table.max() < pair[1].table.min(), "tables of a run are sorted and disjoint");
         }
         let (first, last) = (&tables[0].table, &tables[tables.len() - 1].table);
-        let shared_bytes = first.min().iter().zip(last.max()).take_while(|(a, b)| a == b).count();
+        let shared_bytes = common_prefix(first.min(), last.max());
         let max_words = tables.iter().map(|placed| word_after(placed.table.max(), shared_bytes)).collect();
         let has_ranges = |index: &u32| !tables[*index as usize].table.ranges().is_empty();
         let ranged = (0..tables.len() as u32).filter(has_ranges).collect();
         let bytes = tables.iter().map(|placed| placed.table.slice_bytes()).sum();
         Run { number, tables, shared_bytes, max_words, ranged, bytes }
+    }
+
+    fn min(&self) -> &[u8] {
+        self.tables[0].table.min()
+    }
+
+    fn max(&self) -> &[u8] {
+        self.tables[self.tables.len() - 1].table.max()
     }
 
     /// Bytes of its tables' files that are its own.
@@ -120,11 +129,10 @@ impl Run {
 
     /// Index of the first table whose largest key is not below `key`; the number of tables if there is none.
     pub(crate) fn position(&self, key: &[u8]) -> usize {
-        let (first, last) = (&self.tables[0].table, &self.tables[self.tables.len() - 1].table);
-        if key <= first.max() {
+        if key <= self.tables[0].table.max() {
             return 0;
         }
-        if key > last.max() {
+        if key > self.max() {
             return self.tables.len();
         }
         // Between the run's ends every key has the shared prefix.
@@ -216,11 +224,23 @@ pub(crate) struct Tree {
     pub(crate) id: TreeId,
     /// Level 0 first; empty levels at the end are left out.
     levels: Vec<Vec<Run>>,
+    shared_prefix: Box<[u8]>,
+    key_bytes_min: usize,
 }
 
 impl Tree {
     pub(crate) fn levels(&self) -> &[Vec<Run>] {
         &self.levels
+    }
+
+    /// What all keys of its tables begin with.
+    pub(crate) fn shared_prefix(&self) -> &[u8] {
+        &self.shared_prefix
+    }
+
+    /// Length of the shorter of its bounds, as most keys may have at least; 0 without tables.
+    pub(crate) fn key_bytes_min(&self) -> usize {
+        self.key_bytes_min
     }
 
     /// Every run, newest first.
@@ -262,8 +282,13 @@ impl Tree {
         for (spot, one) in placed {
             by_level[spot.level].push((spot.run, one));
         }
-        let levels = by_level.into_iter().enumerate().map(|(level, tables)| runs_of(level, tables)).collect();
-        Tree { id, levels }
+        let levels: Vec<Vec<Run>> =
+            by_level.into_iter().enumerate().map(|(level, tables)| runs_of(level, tables)).collect();
+        let min = levels.iter().flatten().map(Run::min).min().unwrap_or_default();
+        let max = levels.iter().flatten().map(Run::max).max().unwrap_or_default();
+        let (shared_prefix, key_bytes_min) =
+            (min[..common_prefix(min, max)].into(), min.len().min(max.len()));
+        Tree { id, levels, shared_prefix, key_bytes_min }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The loser tree: which of `k` sorted sources comes next.
 //!
-//! It holds indexes and the first eight bytes of each source's key, no source and no key. Keys are asked for
+//! It holds indexes and eight bytes of each source's key, no source and no key. Keys are asked for
 //! through a closure, and only when eight bytes do not decide. After the winner has moved, one path from its
 //! leaf to the root is replayed: log2(k) comparisons, half of what a binary heap needs (Knuth, The Art of
 //! Computer Programming, volume 3, section 5.4.1; eight-byte prefixes from AlphaSort, Nyberg et al. 1994).

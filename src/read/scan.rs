@@ -32,7 +32,7 @@ use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Cache, Near};
 use crate::levels::gaps::{Gaps, Sight};
-use crate::levels::version::Run;
+use crate::levels::version::{Run, Tree};
 use crate::levels::view::View;
 use crate::merge::{Covers, Hidden, ITEM_SEQUENCE, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
@@ -40,7 +40,7 @@ use crate::table::{Moved, TableCursor};
 use lead::Lead;
 use passed::Passed;
 pub(crate) use range::Range;
-use range::{SkipTo, is_past, tighter};
+use range::{SkipTo, is_past, prefix_of, tighter};
 use source::{BLOCK_LINES, RunSource, Source, key_of, kind_of};
 
 /// Of the cache, the share that all sources of a scan may fill ahead.
@@ -50,6 +50,14 @@ const AHEAD_CACHE_SHARE: usize = 16;
 enum Need {
     Nothing,
     Block(BlockAddress),
+}
+
+/// What most keys of a scan begin with. Of the range, if that shares more than the tree does; not so much
+/// that fewer than eight bytes of a key are left, which decide alone.
+fn expected_prefix<'a>(tree: &'a Tree, range: &'a Range) -> &'a [u8] {
+    let (of_tree, of_range) = (tree.shared_prefix(), prefix_of(range));
+    let longer = if of_range.len() > of_tree.len() { of_range } else { of_tree };
+    &longer[..longer.len().min(tree.key_bytes_min().saturating_sub(8))]
 }
 
 fn ahead_bytes_max(cache: &Cache) -> usize {
@@ -241,6 +249,7 @@ impl Scan {
         self.sources.clear();
         self.has_key = false;
         self.winner = None;
+        self.lead = Lead::default();
         self.is_merged = false;
         for (index, generation) in self.view.generations.iter().enumerate() {
             let position = generation.seek(
@@ -252,7 +261,8 @@ impl Scan {
             self.sources.push(Source::Memory { generation: index, position });
         }
         let version = Arc::clone(&self.view.version);
-        let levels = version.tree(self.sight.tree).map_or(&[][..], |tree| tree.levels());
+        let tree = version.tree(self.sight.tree);
+        let levels = tree.map_or(&[][..], Tree::levels);
         let runs = levels.iter().flatten();
         let all = (runs.clone().map(Run::bytes).sum(), runs.count() as u64);
         for (level, runs) in levels.iter().enumerate() {
@@ -266,7 +276,8 @@ impl Scan {
         }
         self.is_touched = false;
         self.unready = (0..self.sources.len()).map(|source| Waiting { source, ask: None }).collect();
-        self.merge = LoserTree::new(self.sources.len(), self.direction);
+        let prefix = tree.map_or(&[][..], |tree| expected_prefix(tree, &self.range));
+        self.merge = LoserTree::with_prefix(self.sources.len(), self.direction, prefix);
         self.from = from;
         let has_ranges = |source: &Source| match source {
             Source::Memory { generation, .. } => {

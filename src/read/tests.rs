@@ -139,16 +139,22 @@ impl Builder {
 impl World {
     /// Two deep levels, three runs on level 0, two generations.
     fn new(seed: u64, pages_bytes: u64) -> World {
-        World::of(seed, pages_bytes, [300, 90, 30, 5, 60, 80])
+        World::of(seed, pages_bytes, [300, 90, 30, 5, 60, 80], b"")
     }
 
     /// Almost all items are in the last level.
     fn deep(seed: u64) -> World {
-        World::of(seed, 1 << 20, [600, 9, 3, 1, 3, 3])
+        World::of(
+            seed,
+            1 << 20,
+            [600, 9, 3, 1, 3, 3],
+            if seed.is_multiple_of(3) { b"shared/prefix/" } else { b"" },
+        )
     }
 
-    /// Items in the runs of a world, the oldest first, and in each generation.
-    fn of(seed: u64, pages_bytes: u64, counts: [usize; 6]) -> World {
+    /// Items in the runs of a world, the oldest first, and in each generation; keys of runs begin with
+    /// `prefix`.
+    fn of(seed: u64, pages_bytes: u64, counts: [usize; 6], prefix: &[u8]) -> World {
         let mut rng = SimRng::new(seed);
         let disk = SimDisk::new(seed);
         disk.create_directory().expect("no fault");
@@ -157,10 +163,10 @@ impl World {
         let mut builder = Builder::new(&storage, &secret, PageBudget::alone(pages_bytes));
         let mut model = Model::new();
         let mut changes = vec![Change::AddTree(OTHER), Change::AddTree(TREE)];
-        let has_deletes = rng.one_in(2);
         for (sequence, (level, count)) in [3, 1, 0, 0, 0].into_iter().zip(counts).enumerate() {
             let mut batch = batch(&mut rng, count);
-            if level == 3 && !has_deletes {
+            batch.retain(|key, _| key.starts_with(prefix));
+            if level == 3 && seed.is_multiple_of(2) {
                 for value in batch.values_mut() {
                     value.get_or_insert_default();
                 }
@@ -409,4 +415,25 @@ fn seeks_start_anew() {
             }
         }
     }
+}
+
+/// A tree knows what the keys of all its runs share, and how long they are.
+#[test]
+fn trees_know_what_their_keys_share() {
+    let storage: Arc<dyn Storage> = SimDisk::new(1);
+    storage.create_directory().expect("no fault");
+    let secret = HashSecret::expand([1; 16]);
+    let mut builder = Builder::new(&storage, &secret, PageBudget::alone(1 << 20));
+    let mut version = Version::default().after(vec![Change::AddTree(TREE)]);
+    let mut add = |keys: &[&str], covers: &[Cover], level: usize, sequence: Sequence| {
+        let batch = keys.iter().map(|key| (key.as_bytes().to_vec(), Some(Vec::new()))).collect();
+        version = version.after(builder.run(&batch, covers, Spot { level, run: 0 }, sequence));
+        let tree = version.tree(TREE).expect("it was added");
+        (String::from_utf8(tree.shared_prefix().to_vec()).expect("text"), tree.key_bytes_min())
+    };
+    assert_eq!(add(&[], &[], 3, 1), (String::new(), 0));
+    assert_eq!(add(&["user:0001", "user:0002"], &[], 3, 1), ("user:000".to_owned(), 9));
+    assert_eq!(add(&["user:01"], &[], 1, 2), ("user:0".to_owned(), 7));
+    assert_eq!(add(&["use"], &[(b"use".to_vec(), b"usf".to_vec())], 0, 3), ("us".to_owned(), 3));
+    assert_eq!(add(&["other"], &[], 0, 4), (String::new(), 3));
 }

@@ -192,9 +192,14 @@ impl TableCursor {
         }
     }
 
-    /// Puts into `key` the key of the item so many after the current one, at most `items_left`; `false` if an
-    /// item of the block is a delete. Only when ready.
-    pub(crate) fn look_ahead(&self, items: usize, key: &mut Vec<u8>) -> bool {
+    /// Whether the block at hand has no delete; only when ready.
+    pub(crate) fn is_all_puts(&self) -> bool {
+        self.standing().layout.is_all_puts()
+    }
+
+    /// Puts into `key` the key of the item so many after the current one, at most `items_left`; only when
+    /// ready.
+    pub(crate) fn look_ahead(&self, items: usize, key: &mut Vec<u8>) {
         let held = self.standing();
         let item = match self.direction {
             Direction::Forward => self.item + items,
@@ -203,7 +208,6 @@ impl TableCursor {
         key.clear();
         key.extend_from_slice(held.layout.prefix(&held.bytes));
         key.extend_from_slice(held.layout.suffix(&held.bytes, item));
-        held.layout.is_all_puts()
     }
 
     /// The block that comes after the one at hand, if the same fence page has it.

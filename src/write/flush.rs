@@ -20,6 +20,7 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
+use crate::format::table::common_prefix;
 use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
 use crate::memtable::{Generation, Position};
@@ -191,8 +192,7 @@ impl Flush {
         let firsts = sources.iter().filter_map(|source| Some(source.item()?.key));
         let lasts = sources.iter().filter_map(GenerationSource::last_key);
         let (min, max) = (firsts.min().unwrap_or_default(), lasts.max().unwrap_or_default());
-        let shared_bytes = min.iter().zip(max).take_while(|(one, other)| one == other).count();
-        let shared_prefix = min[..shared_bytes].to_vec();
+        let shared_prefix = min[..common_prefix(min, max)].to_vec();
         let ranges = match plan.tombstones {
             Tombstones::Keep => {
                 Ranges::union(self.generations.iter().map(|one| ranges_of(one, tree, self.bound)))

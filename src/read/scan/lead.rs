@@ -16,7 +16,7 @@ const LOOK_ITEMS: usize = 8;
 pub(super) struct Lead {
     /// Items behind the current one, in its block, that come next.
     items: usize,
-    /// Items that one source had in turn.
+    /// Matches in turn after which the same source was ahead.
     wins: usize,
     /// The key that was looked at: kept for its memory.
     key: Vec<u8>,
@@ -47,11 +47,16 @@ impl Lead {
     pub(super) fn look(&mut self, run: &RunSource, merge: &LoserTree, range: &Range, direction: Direction) {
         let cursor = run.cursor.as_ref().expect("the winner stands at an item");
         let items = cursor.items_left().min(LOOK_ITEMS);
-        let is_all_puts = cursor.look_ahead(items, &mut self.key);
-        if is_all_puts && merge.leads(&self.key) && !is_past(&self.key, range, direction) {
-            self.items = items;
-        } else {
-            self.wins = 0;
+        if items == 0 {
+            return;
+        }
+        self.wins = 0;
+        if !cursor.is_all_puts() {
+            return;
+        }
+        cursor.look_ahead(items, &mut self.key);
+        if merge.leads(&self.key) && !is_past(&self.key, range, direction) {
+            (self.items, self.wins) = (items, WINS_MIN);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 use crate::base::step::Direction;
+use crate::format::table::common_prefix;
 use crate::merge::Stretch;
 
 /// Where a scan begins and ends, as owned keys.
@@ -64,6 +65,16 @@ pub(super) fn tighter(from: Bound<&[u8]>, range: &Range, direction: Direction) -
     }
 }
 
+/// What all keys of a range begin with, at least; empty if it has one bound or none.
+pub(super) fn prefix_of(range: &Range) -> &[u8] {
+    match range {
+        (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
+            &start[..common_prefix(start, end)]
+        }
+        _ => &[],
+    }
+}
+
 /// Whether `key` lies past the range's end in that direction.
 pub(super) fn is_past(key: &[u8], range: &Range, direction: Direction) -> bool {
     let end = match direction {
@@ -76,5 +87,26 @@ pub(super) fn is_past(key: &[u8], range: &Range, direction: Direction) -> bool {
         (Bound::Excluded(end), Direction::Forward) => key >= end.as_slice(),
         (Bound::Included(end), Direction::Backward) => key < end.as_slice(),
         (Bound::Excluded(end), Direction::Backward) => key <= end.as_slice(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two bounds tell what lies between them begins with, one tells nothing.
+    #[test]
+    fn bounds_tell_what_keys_begin_with() {
+        let key = |key: &str| key.as_bytes().to_vec();
+        let of = |start: Bound<&str>, end: Bound<&str>| {
+            String::from_utf8(prefix_of(&(start.map(key), end.map(key))).to_vec()).expect("text")
+        };
+        use Bound::{Excluded, Included, Unbounded};
+        assert_eq!(of(Included("user:17/"), Excluded("user:170")), "user:17");
+        assert_eq!(of(Excluded("a"), Included("a")), "a");
+        assert_eq!(of(Included("a"), Excluded("b")), "");
+        assert_eq!(of(Included(""), Excluded("b")), "");
+        assert_eq!(of(Included("ab"), Unbounded), "");
+        assert_eq!(of(Unbounded, Included("ab")), "");
     }
 }
