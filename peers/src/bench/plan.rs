@@ -22,7 +22,7 @@ pub(super) const BESIDE_PUTS_A_SECOND: u64 = 50_000;
 /// Writers of synced puts.
 pub(super) const SYNCED_WRITERS: u64 = 16;
 
-/// Seeks at each moment of the delete queue.
+/// Seeks amid the deletes of the delete queue, and when it is emptied.
 pub(super) const QUEUE_SEEKS: u64 = 1000;
 
 /// The least that Trine opens with; at small scales all stores have it, and the ratio to the data is not
