@@ -225,7 +225,7 @@ pub(crate) struct Tree {
     /// Level 0 first; empty levels at the end are left out.
     levels: Vec<Vec<Run>>,
     shared_prefix: Box<[u8]>,
-    key_bytes_min: usize,
+    key_bytes: usize,
 }
 
 impl Tree {
@@ -238,9 +238,9 @@ impl Tree {
         &self.shared_prefix
     }
 
-    /// Length of the shorter of its bounds, as most keys may have at least; 0 without tables.
-    pub(crate) fn key_bytes_min(&self) -> usize {
-        self.key_bytes_min
+    /// Length of the longer of its bounds, as that of its keys is not known; 0 without tables.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.key_bytes
     }
 
     /// Every run, newest first.
@@ -286,9 +286,8 @@ impl Tree {
             by_level.into_iter().enumerate().map(|(level, tables)| runs_of(level, tables)).collect();
         let min = levels.iter().flatten().map(Run::min).min().unwrap_or_default();
         let max = levels.iter().flatten().map(Run::max).max().unwrap_or_default();
-        let (shared_prefix, key_bytes_min) =
-            (min[..common_prefix(min, max)].into(), min.len().min(max.len()));
-        Tree { id, levels, shared_prefix, key_bytes_min }
+        let (shared_prefix, key_bytes) = (min[..common_prefix(min, max)].into(), min.len().max(max.len()));
+        Tree { id, levels, shared_prefix, key_bytes }
     }
 }
 

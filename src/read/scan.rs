@@ -40,7 +40,7 @@ use crate::table::{Moved, TableCursor};
 use lead::Lead;
 use passed::Passed;
 pub(crate) use range::Range;
-use range::{SkipTo, is_past, prefix_of, tighter};
+use range::{SkipTo, expected_prefix, is_past, tighter};
 use source::{BLOCK_LINES, RunSource, Source, key_of, kind_of};
 
 /// Of the cache, the share that all sources of a scan may fill ahead.
@@ -50,14 +50,6 @@ const AHEAD_CACHE_SHARE: usize = 16;
 enum Need {
     Nothing,
     Block(BlockAddress),
-}
-
-/// What most keys of a scan begin with. Of the range, if that shares more than the tree does; not so much
-/// that fewer than eight bytes of a key are left, which decide alone.
-fn expected_prefix<'a>(tree: &'a Tree, range: &'a Range) -> &'a [u8] {
-    let (of_tree, of_range) = (tree.shared_prefix(), prefix_of(range));
-    let longer = if of_range.len() > of_tree.len() { of_range } else { of_tree };
-    &longer[..longer.len().min(tree.key_bytes_min().saturating_sub(8))]
 }
 
 fn ahead_bytes_max(cache: &Cache) -> usize {
@@ -164,6 +156,12 @@ impl Scan {
             }
             Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").value(),
         }
+    }
+
+    /// Whether the next item was found to come next.
+    #[cfg(test)]
+    pub(super) fn is_ahead(&self) -> bool {
+        self.lead.is_ahead()
     }
 
     /// Goes to the next item if the blocks at hand have it, which needs no pin; `false` if it has to look
@@ -276,7 +274,8 @@ impl Scan {
         }
         self.is_touched = false;
         self.unready = (0..self.sources.len()).map(|source| Waiting { source, ask: None }).collect();
-        let prefix = tree.map_or(&[][..], |tree| expected_prefix(tree, &self.range));
+        let prefix =
+            tree.map_or(&[][..], |tree| expected_prefix(tree.shared_prefix(), tree.key_bytes(), &self.range));
         self.merge = LoserTree::with_prefix(self.sources.len(), self.direction, prefix);
         self.from = from;
         let has_ranges = |source: &Source| match source {

@@ -144,12 +144,8 @@ impl World {
 
     /// Almost all items are in the last level.
     fn deep(seed: u64) -> World {
-        World::of(
-            seed,
-            1 << 20,
-            [600, 9, 3, 1, 3, 3],
-            if seed.is_multiple_of(3) { b"shared/prefix/" } else { b"" },
-        )
+        let prefix: &[u8] = if seed.is_multiple_of(3) { b"shared/prefix/" } else { b"" };
+        World::of(seed, 1 << 20, [600, 9, 3, 1, 3, 3], prefix)
     }
 
     /// Items in the runs of a world, the oldest first, and in each generation; keys of runs begin with
@@ -417,6 +413,24 @@ fn seeks_start_anew() {
     }
 }
 
+/// Where a level has almost all items and no delete, many come without a match, also behind what all begin
+/// with.
+#[test]
+fn what_is_far_ahead_comes_without_matches() {
+    for seed in [20, 24, 26, 30] {
+        let mut world = World::deep(seed);
+        let (bound, model) = world.models.last().expect("there are some").clone();
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut scan = world.scan(bound, (Bound::Unbounded, Bound::Unbounded), direction);
+            let mut ahead = 0;
+            while world.advance(&mut scan, None).expect("no fault") {
+                ahead += usize::from(scan.is_ahead());
+            }
+            assert!(ahead > model.len() / 8, "{ahead} of {} of seed {seed}, {direction:?}", model.len());
+        }
+    }
+}
+
 /// A tree knows what the keys of all its runs share, and how long they are.
 #[test]
 fn trees_know_what_their_keys_share() {
@@ -429,11 +443,11 @@ fn trees_know_what_their_keys_share() {
         let batch = keys.iter().map(|key| (key.as_bytes().to_vec(), Some(Vec::new()))).collect();
         version = version.after(builder.run(&batch, covers, Spot { level, run: 0 }, sequence));
         let tree = version.tree(TREE).expect("it was added");
-        (String::from_utf8(tree.shared_prefix().to_vec()).expect("text"), tree.key_bytes_min())
+        (String::from_utf8(tree.shared_prefix().to_vec()).expect("text"), tree.key_bytes())
     };
     assert_eq!(add(&[], &[], 3, 1), (String::new(), 0));
     assert_eq!(add(&["user:0001", "user:0002"], &[], 3, 1), ("user:000".to_owned(), 9));
-    assert_eq!(add(&["user:01"], &[], 1, 2), ("user:0".to_owned(), 7));
+    assert_eq!(add(&["user:01"], &[], 1, 2), ("user:0".to_owned(), 9));
     assert_eq!(add(&["use"], &[(b"use".to_vec(), b"usf".to_vec())], 0, 3), ("us".to_owned(), 3));
-    assert_eq!(add(&["other"], &[], 0, 4), (String::new(), 3));
+    assert_eq!(add(&["other"], &[], 0, 4), (String::new(), 5));
 }

@@ -23,10 +23,16 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// Whether the next item of the winner's block comes next; it is counted as taken.
+    /// Whether the next item of the winner's block comes next.
+    #[inline]
+    pub(super) fn is_ahead(&self) -> bool {
+        self.items > 0
+    }
+
+    /// As `is_ahead`; the item is counted as taken.
     #[inline]
     pub(super) fn take(&mut self) -> bool {
-        let is_ahead = self.items > 0;
+        let is_ahead = self.is_ahead();
         self.items -= usize::from(is_ahead);
         is_ahead
     }

@@ -65,8 +65,16 @@ pub(super) fn tighter(from: Bound<&[u8]>, range: &Range, direction: Direction) -
     }
 }
 
+/// What most keys of a scan begin with: of the range, if that shares more than the tree does. Where keys have
+/// as many bytes, it leaves eight of them, which decide alone.
+pub(super) fn expected_prefix<'a>(of_tree: &'a [u8], key_bytes: usize, range: &'a Range) -> &'a [u8] {
+    let of_range = prefix_of(range);
+    let longer = if of_range.len() > of_tree.len() { of_range } else { of_tree };
+    &longer[..longer.len().min(key_bytes.saturating_sub(8))]
+}
+
 /// What all keys of a range begin with, at least; empty if it has one bound or none.
-pub(super) fn prefix_of(range: &Range) -> &[u8] {
+fn prefix_of(range: &Range) -> &[u8] {
     match range {
         (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
             &start[..common_prefix(start, end)]
@@ -108,5 +116,16 @@ mod tests {
         assert_eq!(of(Included(""), Excluded("b")), "");
         assert_eq!(of(Included("ab"), Unbounded), "");
         assert_eq!(of(Unbounded, Included("ab")), "");
+    }
+
+    /// The longer of the two, but for a key's last eight bytes.
+    #[test]
+    fn eight_bytes_are_left_behind_a_prefix() {
+        let range = (Bound::Included(b"user:17/".to_vec()), Bound::Excluded(b"user:170".to_vec()));
+        assert_eq!(expected_prefix(b"user:", 20, &range), b"user:17");
+        assert_eq!(expected_prefix(b"user:17/item/", 30, &range), b"user:17/item/");
+        assert_eq!(expected_prefix(b"user:", 13, &range), b"user:");
+        assert_eq!(expected_prefix(b"user:", 8, &range), b"");
+        assert_eq!(expected_prefix(b"", 0, &range), b"");
     }
 }
