@@ -10,6 +10,7 @@ pub(crate) mod epoch;
 pub(crate) mod error;
 pub(crate) mod hash;
 pub(crate) mod id;
+pub(crate) mod key;
 pub(crate) mod prefetch;
 pub(crate) mod region;
 pub(crate) mod settings;

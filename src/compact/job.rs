@@ -18,8 +18,8 @@
 use crate::base::error::Result;
 use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId};
+use crate::base::key::common_prefix;
 use crate::base::sync::Arc;
-use crate::format::table::common_prefix;
 use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
 use crate::merge::{Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};

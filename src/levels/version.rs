@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence, TreeId};
+use crate::base::key::{common_prefix, head_after};
 use crate::base::sync::Arc;
 use crate::format::manifest;
-use crate::format::table::common_prefix;
 use crate::format::table::ranges::{Around, Ranges};
 use crate::table::Table;
 
@@ -99,7 +99,7 @@ impl Run {
         }
         let (first, last) = (&tables[0].table, &tables[tables.len() - 1].table);
         let shared_bytes = common_prefix(first.min(), last.max());
-        let max_words = tables.iter().map(|placed| word_after(placed.table.max(), shared_bytes)).collect();
+        let max_words = tables.iter().map(|placed| head_after(placed.table.max(), shared_bytes)).collect();
         let has_ranges = |index: &u32| !tables[*index as usize].table.ranges().is_empty();
         let ranged = (0..tables.len() as u32).filter(has_ranges).collect();
         let bytes = tables.iter().map(|placed| placed.table.slice_bytes()).sum();
@@ -136,7 +136,7 @@ impl Run {
             return self.tables.len();
         }
         // Between the run's ends every key has the shared prefix.
-        let word = word_after(key, self.shared_bytes);
+        let word = head_after(key, self.shared_bytes);
         let start = self.max_words.partition_point(|max| *max < word);
         let equal = self.max_words[start..].partition_point(|max| *max == word);
         start + self.tables[start..start + equal].partition_point(|placed| placed.table.max() < key)
@@ -205,17 +205,6 @@ impl Run {
         let index = self.position(key);
         (self.tables.get(index)?.table.min() <= key).then_some(index)
     }
-}
-
-/// Eight bytes of `key` after `skip`, zero padded, as a number that compares as the bytes do.
-fn word_after(key: &[u8], skip: usize) -> u64 {
-    let rest = key.get(skip..).unwrap_or_default();
-    if let Some(word) = rest.first_chunk::<8>() {
-        return u64::from_be_bytes(*word);
-    }
-    let mut word = [0; 8];
-    word[..rest.len()].copy_from_slice(rest);
-    u64::from_be_bytes(word)
 }
 
 /// One partition of a keyspace: its levels.

@@ -11,12 +11,13 @@
 
 use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::key::{common_prefix, head, head_after};
 use crate::base::sync::{Arc, AtomicU32, Ordering};
 
 use super::Generation;
 use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, Offset};
 use super::index::{Turn, open_child, turn_to_key};
-use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, head, node_bytes};
+use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, node_bytes};
 use super::ranges::{RANGE_BYTES, RANGE_ENTRY_BYTES};
 
 /// Inner levels of the highest tree: nodes but those at the right edge have at least 7 keys, and there are
@@ -177,7 +178,7 @@ impl<'a> Growth<'a> {
     /// The first leaf of a tree.
     fn plant(&mut self, entry: &Entry<'_>) -> Offset {
         let at = self.bump.entry(self.arena, entry);
-        let item = Item { head: head(entry.key, 0), entry: at, child: 0 };
+        let item = Item { head: head(entry.key), entry: at, child: 0 };
         self.counts.leaves += 1;
         Node::build(self.arena, self.bump, FIRST_LEAF, &[item]).at
     }
@@ -202,7 +203,7 @@ impl<'a> Growth<'a> {
             return;
         }
         let at = self.bump.entry(self.arena, &entry);
-        let item = Item { head: head(entry.key, node.skip), entry: at, child: 0 };
+        let item = Item { head: head_after(entry.key, node.skip), entry: at, child: 0 };
         if order.count() < node.slots_count {
             node.add(order, rank, &item);
         } else if node.slots_count < SLOTS_COUNT_MAX {
@@ -225,7 +226,7 @@ impl<'a> Growth<'a> {
         for depth in (0..path.count).rev() {
             let (node, turn) = path.level(depth);
             let key = self.arena.entry(split.separator).key;
-            let item = Item { head: head(key, node.skip), entry: split.separator, child: split.right };
+            let item = Item { head: head_after(key, node.skip), entry: split.separator, child: split.right };
             if turn.order.count() < node.slots_count {
                 // The separator first, then the left half: a reader between them finds the old child, or the
                 // right half.
@@ -241,7 +242,7 @@ impl<'a> Growth<'a> {
         }
         let level = old.level + 1;
         let key = self.arena.entry(split.separator).key;
-        let item = Item { head: head(key, 0), entry: split.separator, child: split.right };
+        let item = Item { head: head(key), entry: split.separator, child: split.right };
         let shape = Shape { level, slots_count: SLOTS_COUNT_MAX, skip: 0, link: split.left };
         let new_root = Node::build(self.arena, self.bump, shape, &[item]);
         self.counts.inners += 1;
@@ -286,12 +287,12 @@ impl<'a> Growth<'a> {
             return skip;
         }
         let (lower, upper) = (self.arena.entry(lower).key, self.arena.entry(upper).key);
-        let common = lower.iter().zip(upper).take_while(|(one, other)| one == other).count();
+        let common = common_prefix(lower, upper);
         if common <= skip {
             return skip;
         }
         for item in items {
-            item.head = head(self.arena.entry(item.entry).key, common);
+            item.head = head_after(self.arena.entry(item.entry).key, common);
         }
         common
     }

@@ -15,6 +15,7 @@
 
 use std::cmp::Ordering;
 
+use crate::base::key::head;
 use crate::base::step::Direction;
 
 /// A source in the tree.
@@ -151,7 +152,7 @@ impl LoserTree {
     fn rank(&self, key: Option<&[u8]>) -> u64 {
         let Some(key) = key else { return u64::MAX };
         let prefix = match self.without_prefix(key) {
-            Some(rest) => first_word(rest),
+            Some(rest) => head(rest),
             // All below the prefix are equal, and all above: whole keys decide among them.
             None if key < &*self.shared_prefix => 0,
             None => u64::MAX,
@@ -186,15 +187,4 @@ impl LoserTree {
         };
         order.then(one.source.cmp(&two.source)).is_lt()
     }
-}
-
-/// The first eight bytes, zero padded, as a number that compares as they do.
-#[inline]
-fn first_word(bytes: &[u8]) -> u64 {
-    if let Some(word) = bytes.first_chunk::<8>() {
-        return u64::from_be_bytes(*word);
-    }
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_be_bytes(word)
 }

@@ -18,9 +18,9 @@
 use crate::base::error::Result;
 use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::key::common_prefix;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
-use crate::format::table::common_prefix;
 use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
 use crate::memtable::{Generation, Position};

@@ -25,10 +25,11 @@
 
 use crate::base::checksum::Context;
 use crate::base::id::ItemKind;
+use crate::base::key::common_prefix;
 
 use super::compressed::{self, Compression};
 use super::data::{FIXED_KEYS, FIXED_VALUES, HEADER_BYTES, KINDS, WIDE};
-use super::{common_prefix, extent_bytes, seal};
+use super::{extent_bytes, seal};
 
 /// A block of the target size that is filled to this share, in percent, is cut at once.
 const FILL_PERCENT: usize = 95;

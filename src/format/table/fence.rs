@@ -36,8 +36,9 @@ use std::cmp::Ordering;
 use std::ops::RangeInclusive;
 
 use crate::base::codec::Malformed;
+use crate::base::key::head;
 
-use super::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES, head};
+use super::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES};
 
 pub(super) const HEADER_BYTES: usize = 32;
 pub(super) const UNIFORM: u8 = 1;

@@ -4,10 +4,11 @@
 //! `table::build` feeds it one block after another. One thread. Holds a head, an end and the separator's
 //! bytes a block.
 
+use crate::base::key::{common_prefix, head};
 use crate::base::step::BlockKind;
 
 use super::fence::{ALONE, HEAD_BYTES, HEADER_BYTES, TAILS, UNIFORM};
-use super::{PAGE_BYTES, UNIT_BYTES, common_prefix, extent_bytes, head};
+use super::{PAGE_BYTES, UNIT_BYTES, extent_bytes};
 
 /// The blocks of a slice so far.
 #[derive(Debug, Default)]

@@ -16,8 +16,9 @@
 //! ```
 
 use crate::base::codec::{Malformed, Reader};
+use crate::base::key::{common_prefix, head};
 
-use super::{TOP_TAG, common_prefix, extent_bytes, head};
+use super::{TOP_TAG, extent_bytes};
 
 const HEADER_BYTES: usize = 16;
 

@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use crate::base::key::common_prefix;
 use crate::base::step::Direction;
-use crate::format::table::common_prefix;
 use crate::merge::Stretch;
 
 /// Where a scan begins and ends, as owned keys.
