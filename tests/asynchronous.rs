@@ -143,7 +143,7 @@ async fn collect(mut range: RangeAsync, sides: u64) -> trine::Result<Vec<(Value,
 }
 
 /// Everything that a future can find, beside what the blocking calls find.
-async fn agrees(items: Keyspace<Ordered>, seed: u64) {
+pub(super) async fn agrees(items: Keyspace<Ordered>, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut below = |bound: u64| rng.below(bound as usize) as u64;
     let mut gets = FuturesUnordered::new();
@@ -196,7 +196,7 @@ fn futures_find_what_calls_find_in_a_world() {
 }
 
 /// Polls futures by hand, each with its own waker, while the simulated threads take turns.
-fn run_by_hand<F: Future + Unpin>(world: &World, futures: Vec<F>) -> Vec<F::Output> {
+pub(super) fn run_by_hand<F: Future + Unpin>(world: &World, futures: Vec<F>) -> Vec<F::Output> {
     let mut waiting: BTreeMap<usize, (F, Arc<Wakes>, Waker)> = BTreeMap::new();
     for (number, future) in futures.into_iter().enumerate() {
         let (wakes, waker) = Wakes::new();

@@ -11,7 +11,7 @@
 //! - `ranges`: what deleted ranges cost, and that nothing of them comes back.
 //! - `descriptors`: hundreds of tables under a low limit of the system's. `threads`: real threads at once.
 //! - `apart`: what a worker reads ahead of scans.
-//! - `asynchronous`: futures, callbacks and queues.
+//! - `asynchronous`: futures, callbacks and queues. `places`: what holds of them wherever they read.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
@@ -45,6 +45,7 @@ mod limits;
 mod linear;
 mod older;
 mod openers;
+mod places;
 mod policies;
 mod ranges;
 mod ratio;

@@ -137,7 +137,8 @@ settings! { StoreSettings, "Settings of one open store.":
         "How reads that go out together are in flight. ring: io_uring. pool: threads that read. \
          pread: one after another, also where a ring is asked for and refused. \
          auto: ring where the kernel gives one, else pool. ring_poll: rings whose submissions a thread of \
-         the kernel's polls for, which takes a processor while there is work: an experiment.";
+         the kernel's polls for, which takes a processor while there is work: an experiment, refused \
+         without the feature lab.";
     reads_in_flight 0 = 256, 1, 1 << 16,
         "Most reads of futures in flight at once, and of each block_on; who comes then waits for its turn. \
          Larger: a faster device is kept busy. Smaller: each read takes less time, and memory.";

@@ -30,6 +30,9 @@ use super::{Handle, Keyspace, KeyspaceAt, Ordered, Value};
 ///
 /// Work that the future gives to other threads must not need this one to go on while it is in a poll.
 ///
+/// # Panics
+/// In a callback of [`Keyspace::get_callback`]: what it would wait for may be read by its own thread.
+///
 /// ```
 /// # fn main() -> trine::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -95,6 +98,9 @@ impl<K> Keyspace<K> {
     /// # Errors
     /// As [`Keyspace::get_async`], of the first key that could not be looked up.
     ///
+    /// # Cost
+    /// A copy of each key; then what [`Keyspace::multi_get`] costs, 1,024 keys a poll.
+    ///
     /// ```
     /// # fn main() -> trine::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
@@ -116,6 +122,9 @@ impl<K> Keyspace<K> {
     ///
     /// # Errors
     /// Given to the callback: as [`Keyspace::get_async`].
+    ///
+    /// # Cost
+    /// As [`Keyspace::get_async`], and two allocations.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -141,6 +150,9 @@ impl<K> Keyspace<K> {
     /// # Errors
     /// Put into the queue: as [`Keyspace::get_async`].
     ///
+    /// # Cost
+    /// As [`Keyspace::get_callback`], and a short lock of the queue.
+    ///
     /// ```
     /// # fn main() -> trine::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
@@ -159,6 +171,12 @@ impl<K> Keyspace<K> {
 impl Keyspace<Ordered> {
     /// Items in key order without waiting on the caller's thread: each is read when it is asked for, and what
     /// comes after it is read ahead as the scan goes on. It sees the moment of this call.
+    ///
+    /// # Errors
+    /// Of an item: as [`RangeAsync::next`].
+    ///
+    /// # Cost
+    /// As [`Keyspace::range`].
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -348,6 +366,9 @@ impl fmt::Debug for GetAsync {
 
 /// Gets of many keys under way; see [`Keyspace::multi_get_async`].
 ///
+/// # Panics
+/// When it is polled after it was ready.
+///
 /// ```
 /// # fn main() -> trine::Result<()> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -387,6 +408,9 @@ impl MultiGetAsync {
     }
 
     /// As [`GetAsync::within`], for all together.
+    ///
+    /// # Errors
+    /// Of the future: `TimedOut`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -134,15 +134,24 @@ impl StoreSettings {
     /// The operating system as these settings want it, for a store in `path`.
     pub(crate) fn env(&self, path: &Path) -> Result<Env> {
         let direct_io = if self.direct_io == 1 { DirectIo::WhereSupported } else { DirectIo::Off };
-        let read_with = match self.io {
+        let read_with = self.read_with(cfg!(feature = "lab"))?;
+        let (open_files_max, maps_logs) = (self.open_files_max as usize, self.map_log == 1);
+        Env::os(path, FileUse { direct_io, open_files_max, read_with, maps_logs })
+    }
+
+    fn read_with(&self, has_lab: bool) -> Result<ReadWith> {
+        Ok(match self.io {
             1 => ReadWith::Plain,
             2 => ReadWith::Ring,
             3 => ReadWith::Pool,
-            4 => ReadWith::RingPoll,
+            4 if has_lab => ReadWith::RingPoll,
+            4 => {
+                let fault =
+                    "the setting \"io\" is \"ring_poll\": only for experiments, with the feature \"lab\"";
+                return Err(Error::Invalid { faults: vec![fault.to_owned()] });
+            }
             _ => ReadWith::Auto,
-        };
-        let (open_files_max, maps_logs) = (self.open_files_max as usize, self.map_log == 1);
-        Env::os(path, FileUse { direct_io, open_files_max, read_with, maps_logs })
+        })
     }
 
     fn breadth(&self) -> Breadth {

@@ -204,9 +204,10 @@ pub struct IoStats {
     pub open_files: u64,
     /// Tables are read past the kernel's page cache.
     pub direct_io: bool,
-    /// How reads that go out together are in flight: "ring", "pool" or "pread".
+    /// How reads that go out together are in flight: "ring", "ring_poll", "pool" or "pread"; "simulated" in a
+    /// simulated world.
     pub reads_with: &'static str,
-    /// Why it is not a ring; empty if it is.
+    /// Why it is not a ring; empty if it is, or simulated.
     pub reads_with_why: String,
     /// Reads of futures in flight now, at most `reads_in_flight`; without those of `block_on`, whose threads
     /// read for themselves.

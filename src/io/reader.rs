@@ -77,6 +77,8 @@ pub(crate) trait Reader: Send {
 pub(crate) enum ReaderKind {
     /// A ring of the kernel's.
     Ring,
+    /// One whose submissions a thread of the kernel's polls for.
+    RingPoll,
     /// Threads that read.
     Pool,
     /// One read after another.
@@ -90,6 +92,7 @@ impl ReaderKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             ReaderKind::Ring => "ring",
+            ReaderKind::RingPoll => "ring_poll",
             ReaderKind::Pool => "pool",
             ReaderKind::Plain => "pread",
             #[cfg(any(test, feature = "sim"))]

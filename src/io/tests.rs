@@ -360,8 +360,9 @@ fn f11_reads_in_flight_have_their_own_bytes() {
 fn f10_readers_say_what_they_are() {
     for (storage, _parent) in readable(b"") {
         let (kind, why) = storage.reader_kind();
-        assert!(["ring", "pool", "pread", "simulated"].contains(&kind.name()));
-        assert_eq!(why.is_empty(), matches!(kind, ReaderKind::Ring | ReaderKind::Simulated));
+        assert!(["ring", "ring_poll", "pool", "pread", "simulated"].contains(&kind.name()));
+        let is_best = matches!(kind, ReaderKind::Ring | ReaderKind::RingPoll | ReaderKind::Simulated);
+        assert_eq!(why.is_empty(), is_best);
         assert!(!format!("{:?}", Arc::clone(&storage).reader()).is_empty());
     }
 }

@@ -7,9 +7,10 @@ use clap::{Args, value_parser};
 /// Runs a paper's experiment again and prints the paper's number beside ours.
 ///
 /// Drizard and Lemur are rebuilt from their parts (the presets drizard, lemur-leveling, lemur-tiering), and
-/// each figure of their papers is measured on them and on the store itself (default). A verdict follows each
-/// claim: agrees, differs, or cannot be tested here, with the reason. The papers' curves are known by the
-/// numbers and directions in their text only: where that is a direction, the verdict is about the direction.
+/// each figure of their papers is measured on them and on the store itself (default). TridentKV's reads are
+/// measured on the store, by gets that wait and by futures. A verdict follows each claim: agrees, differs, or
+/// cannot be tested here, with the reason. The papers' curves are known by the numbers and directions in
+/// their text only: where that is a direction, the verdict is about the direction.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine repro --list\n  trine repro drizard-bloom\n  \
                         trine repro lemur-levels --scale 1 --out figures --json")]

@@ -110,9 +110,9 @@ mod tests {
             chart.series.iter().map(|line| (line.name.as_str(), line.points.len())).collect();
         let expected = [
             ("trine, threads", 6),
-            ("trine, keys together", 3),
             ("trine, futures under block_on", 5),
             ("trine, futures under tokio", 5),
+            ("trine, keys together", 3),
             ("lmdb, threads", 6),
             ("lmdb, futures under block_on", 5),
             ("lmdb, futures under tokio", 5),

@@ -87,8 +87,11 @@ macro_rules! flight {
     };
 }
 
+/// What is compared most closely comes one after the other: devices move.
 pub(super) const FLIGHT: [Flight; 19] = [
     flight!(Way::Threads(1), "one thread"),
+    flight!(Way::BlockOn(1), "one future, block_on"),
+    flight!(Way::Tokio(1), "one future, tokio"),
     flight!(Way::Threads(2), "2 threads"),
     flight!(Way::Threads(4), "4 threads"),
     flight!(Way::Threads(8), "8 threads"),
@@ -97,12 +100,10 @@ pub(super) const FLIGHT: [Flight; 19] = [
     flight!(Way::Together(16), "16 keys together"),
     flight!(Way::Together(64), "64 keys together"),
     flight!(Way::Together(256), "256 keys together"),
-    flight!(Way::BlockOn(1), "one future, block_on"),
     flight!(Way::BlockOn(16), "16 futures, block_on"),
     flight!(Way::BlockOn(64), "64 futures, block_on"),
     flight!(Way::BlockOn(128), "128 futures, block_on"),
     flight!(Way::BlockOn(256), "256 futures, block_on"),
-    flight!(Way::Tokio(1), "one future, tokio"),
     flight!(Way::Tokio(16), "16 futures, tokio"),
     flight!(Way::Tokio(64), "64 futures, tokio"),
     flight!(Way::Tokio(128), "128 futures, tokio"),

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::base::error::{Error, Result};
 use crate::base::region::Region;
+use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicU64, Event, Ordering};
 use crate::io::env::{Clock, Env, Memory, Threads, Worker};
+use crate::io::os::ReadWith;
 use crate::io::sim::{Crash, SimDisk};
 
 use super::crash::{Bounds, Care, Examiner, place_of, seeds, try_found};
@@ -210,4 +212,16 @@ fn f17_clocks_on_the_wall_go_wrong() {
         }
     }
     assert!(states.len() == 5 && states.values().all(|count| *count >= 7), "{states:?}");
+}
+
+/// A value for experiments is refused by name without the feature that they need.
+#[test]
+fn values_of_the_lab_are_refused_without_it() {
+    let asked = StoreSettings { io: 4, ..StoreSettings::default() };
+    assert!(matches!(asked.read_with(true), Ok(ReadWith::RingPoll)));
+    let Err(Error::Invalid { faults }) = asked.read_with(false) else { panic!("it is one") };
+    assert!(faults[0].contains("ring_poll") && faults[0].contains("lab"), "{faults:?}");
+    for io in 0..4 {
+        assert!(StoreSettings { io, ..StoreSettings::default() }.read_with(false).is_ok());
+    }
 }

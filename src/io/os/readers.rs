@@ -188,6 +188,7 @@ impl Readers {
             }
         }
         match self.refused.get() {
+            None if self.asked == ReadWith::RingPoll => (ReaderKind::RingPoll, String::new()),
             None => (ReaderKind::Ring, String::new()),
             Some(why) if self.asked == ReadWith::Auto => (ReaderKind::Pool, why.clone()),
             Some(why) => (ReaderKind::Plain, why.clone()),

@@ -1,18 +1,26 @@
 //! Reads in flight on the simulated disk: they end in an order that the seed decides, some at once and some
-//! late.
+//! late, and some short.
 //!
-//! Each is one call of the disk, made when it ends: planned failures hit it then. One borrowing of four is
-//! refused its ring, and reads one after another. One thread.
+//! Each is one call of the disk, made when it ends, or two where it ends short: planned failures hit it then.
+//! Some waits end before any read has, as if the bell were rung. One borrowing of four is refused its ring,
+//! and reads one after another. One thread.
 
 use crate::base::sync::Arc;
 
-use super::super::reader::{Completed, PlainReader, Reader, Request, perform};
+use super::super::reader::{Completed, PlainReader, Reader, Request, fill_rest, perform};
+use super::super::storage::Storage;
 use super::disk::SimDisk;
 use super::random::SimRng;
 
 const ROOM: usize = 128;
 /// One borrowing of so many finds no ring.
 const REFUSED_ONE_IN: u64 = 4;
+/// One read of so many ends short,
+const SHORT_ONE_IN: u64 = 8;
+/// after some whole units.
+const UNIT_BYTES: usize = 512;
+/// One wait of so many that a bell may end is ended.
+const RUNG_ONE_IN: u64 = 4;
 
 /// See the module.
 pub(super) struct SimReader {
@@ -29,6 +37,35 @@ impl SimReader {
         }
         Box::new(SimReader { disk, rng, in_flight: Vec::new() })
     }
+
+    /// As a kernel may: it ends after some of its bytes, and a plain read brings the rest.
+    fn perform_short(&mut self, request: Request) -> Completed {
+        let Request { file, offset, mut target } = request;
+        let units = target.buffers().iter().map(|buffer| buffer.len()).sum::<usize>() / UNIT_BYTES;
+        let first_bytes = UNIT_BYTES * self.rng.index(units.max(1));
+        let mut firsts = firsts(target.buffers(), first_bytes);
+        let first = if first_bytes == 0 { Ok(0) } else { self.disk.read_vectored(file, offset, &mut firsts) };
+        let result = match first {
+            Ok(read) if read == first_bytes => {
+                fill_rest(&*self.disk, file, offset, &mut target.buffers(), first_bytes)
+            }
+            ended => ended,
+        };
+        Completed { result, target }
+    }
+}
+
+/// The first bytes of the buffers.
+fn firsts(buffers: Vec<&mut [u8]>, bytes: usize) -> Vec<&mut [u8]> {
+    let mut left = bytes;
+    buffers
+        .into_iter()
+        .map(|buffer| {
+            let part = left.min(buffer.len());
+            left -= part;
+            &mut buffer[..part]
+        })
+        .collect()
 }
 
 impl Reader for SimReader {
@@ -47,7 +84,16 @@ impl Reader for SimReader {
         }
         for _ in 0..1 + self.rng.index(self.in_flight.len()) {
             let index = self.rng.index(self.in_flight.len());
-            completed.push(perform(&*self.disk, self.in_flight.swap_remove(index)));
+            let request = self.in_flight.swap_remove(index);
+            let is_short = self.rng.one_in(SHORT_ONE_IN);
+            let ended = if is_short { self.perform_short(request) } else { perform(&*self.disk, request) };
+            completed.push(ended);
+        }
+    }
+
+    fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, _timeout_ns: Option<u64>) {
+        if !self.rng.one_in(RUNG_ONE_IN) {
+            self.reap(completed);
         }
     }
 }

@@ -1,0 +1,293 @@
+//! What futures promise wherever their blocks are read: in a simulated world, by rings, by threads and one
+//! after another.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::task::Poll;
+
+use futures_util::future::{join, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use trine::sim::{Failure, Fault, Operation, Repeat, World};
+use trine::{Completions, Db, Error, Keyspace, Ordered, block_on};
+
+use super::asynchronous::{ITEMS_COUNT, agrees, cold, cold_on_files, filled, key, run_by_hand, value};
+use super::rng::Rng;
+use super::support::{Scratch, files, small, write_files};
+
+/// A store of which nothing is cached, and where it is.
+struct Place {
+    name: &'static str,
+    /// Else it is on files.
+    world: Option<World>,
+    _scratch: Scratch,
+    db: Db,
+    items: Keyspace<Ordered>,
+}
+
+/// Readers of the system; the world has its own.
+const READERS: [&str; 3] = ["ring", "pool", "pread"];
+
+fn places() -> impl Iterator<Item = Place> {
+    ["world"].into_iter().chain(READERS).map(|name| {
+        let (scratch, world) = (Scratch::new(), (name == "world").then(|| World::new(11)));
+        let (db, items) = match &world {
+            Some(world) => cold(world, &[]),
+            None => cold_on_files(&scratch, name),
+        };
+        let io = db.stats().io;
+        let is_as_asked = io.reads_with == name || name == "world" && io.reads_with == "simulated";
+        assert!(is_as_asked || !io.reads_with_why.is_empty(), "{name} is {} and says not why", io.reads_with);
+        Place { name, world, _scratch: scratch, db, items }
+    })
+}
+
+impl Place {
+    /// Waits for all, none of them by a ring of this thread's.
+    fn all<F: Future + Unpin>(&self, futures: Vec<F>) -> Vec<F::Output> {
+        match &self.world {
+            Some(world) => run_by_hand(world, futures),
+            None => smol::block_on(join_all(futures)),
+        }
+    }
+
+    /// Waits until nothing is read for futures.
+    fn rest(&self) {
+        loop {
+            self.world.iter().for_each(World::run_until_idle);
+            let io = self.db.stats().io;
+            if (io.reads_in_flight, io.reads_waiting) == (0, 0) {
+                return;
+            }
+            assert!(self.world.is_none(), "somebody is at rest, and reads");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Any number of gets of one cold block are one read of the device.
+#[test]
+fn a_block_is_read_once_for_all() {
+    for place in places() {
+        let before = place.db.stats().io.device_reads;
+        let gets = (0..500).map(|_| place.items.get_async(key(7000))).collect();
+        for found in place.all(gets) {
+            assert_eq!(found.unwrap().as_deref(), Some(&value(7000)[..]), "{}", place.name);
+        }
+        assert_eq!(place.db.stats().io.device_reads - before, 1, "{}", place.name);
+    }
+}
+
+type Abandoned = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Polls all for so many turns of their executor, and gives up what is not ready then.
+async fn abandon(mut futures: Vec<Abandoned>, turns: u32) {
+    let mut turn = 0;
+    std::future::poll_fn(move |context| {
+        futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        turn += 1;
+        if turn > turns || futures.is_empty() {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Gets, gets together and a scan, of items that no other region has.
+fn region(items: &Keyspace<Ordered>, number: u64) -> Vec<Abandoned> {
+    let first = number * 700;
+    let mut futures: Vec<Abandoned> = Vec::new();
+    for index in 0..20 {
+        let get = items.get_async(key(first + 20 * index));
+        futures.push(Box::pin(async move { assert!(get.await.unwrap().is_some()) }));
+    }
+    let many = items.multi_get_async(&(400..500).map(|index| key(first + index)).collect::<Vec<_>>());
+    futures.push(Box::pin(async move { assert!(many.await.unwrap().iter().all(Option::is_some)) }));
+    let mut range = items.range_async(key(first + 500)..key(first + 700));
+    futures.push(Box::pin(async move {
+        while let Some(item) = range.next().await {
+            assert_eq!(item.unwrap().1.len(), value(0).len());
+        }
+    }));
+    futures
+}
+
+/// Futures that are given up after any number of turns, with their reads in a ring of their thread's or in
+/// the store's, leave nothing in flight; others find what is there.
+#[test]
+fn futures_are_given_up_anywhere() {
+    for place in places() {
+        for round in 0..14 {
+            let turns = [0, 1, 2, 3, 5, 8, 40][round as usize % 7];
+            let futures = abandon(region(&place.items, 2 * round), turns);
+            if round < 7 {
+                block_on(futures)
+            } else {
+                smol::block_on(futures)
+            }
+            // Beside one that is given up, another of the same blocks is not.
+            let both = region(&place.items, 2 * round + 1);
+            let kept = place.items.multi_get_async(&[key((2 * round + 1) * 700)]);
+            let both = join(abandon(both, turns), kept);
+            assert!(block_on(both).1.unwrap()[0].is_some());
+        }
+        place.rest();
+        assert_eq!(place.items.iter().count() as u64, ITEMS_COUNT, "{}", place.name);
+        block_on(agrees(place.items.clone(), 5));
+        let Place { db, items, .. } = place;
+        drop(items);
+        db.close().unwrap();
+    }
+}
+
+/// A block that is damaged is the failure of its keys, and of nobody else.
+#[test]
+fn damage_is_its_waiters() {
+    for io in READERS {
+        let scratch = Scratch::new();
+        let (db, items) = cold_on_files(&scratch, io);
+        drop(items);
+        db.close().unwrap();
+        let mut changed = files(&scratch.data());
+        let (_, table) = changed.iter_mut().find(|(name, _)| name.starts_with("table")).unwrap();
+        let middle = table.len() / 2;
+        table[middle] ^= 1;
+        write_files(&scratch.data(), &changed);
+        let db = small(&scratch.data()).set("io", io).open().unwrap();
+        let items = db.ordered("items").open().unwrap();
+        let gets = (0..ITEMS_COUNT).step_by(8).map(|number| items.get_async(key(number)));
+        let found = smol::block_on(join_all(gets));
+        let lost = found.iter().filter(|found| match found {
+            Ok(found) => found.is_none(),
+            Err(error) => {
+                assert!(matches!(error, Error::Corrupt(_)), "{io}: {error}");
+                true
+            }
+        });
+        let lost = lost.count();
+        assert!((1..8).contains(&lost), "{io}: {lost} are lost");
+        drop((items, scratch));
+    }
+}
+
+/// Each callback is called once and each answer of a queue is handed out once.
+#[test]
+fn answers_come_once() {
+    for place in places() {
+        let (send, answers) = mpsc::channel();
+        let queue = Completions::default();
+        for number in 0..1000 {
+            let send = send.clone();
+            let told = move |found| send.send((number, found)).unwrap();
+            place.items.get_callback((number * 39u64).to_be_bytes(), told);
+            place.items.get_queued((number * 39u64).to_be_bytes(), number, &queue);
+        }
+        drop(send);
+        place.rest();
+        let mut queued = Vec::new();
+        while queue.take(&mut queued) > 0 {
+            place.world.iter().for_each(World::run_until_idle);
+            std::thread::yield_now();
+        }
+        let queued = queued.into_iter().map(|answer| (answer.number, answer.result));
+        let mut numbers = [BTreeSet::new(), BTreeSet::new()];
+        for (which, (number, found)) in
+            answers.into_iter().map(|told| (0, told)).chain(queued.map(|told| (1, told)))
+        {
+            let expected = (number * 39).is_multiple_of(2).then(|| value(number * 39 / 2));
+            assert_eq!(found.unwrap().as_deref(), expected.as_ref().map(|value| &value[..]));
+            assert!(numbers[which].insert(number), "{}: {number} was told", place.name);
+        }
+        assert_eq!(numbers.map(|told| told.len()), [1000; 2], "{}", place.name);
+    }
+}
+
+/// Whatever reads fail and whenever, a future finds what is there or the failure, and afterwards everything.
+#[test]
+fn futures_find_or_fail() {
+    let mut failed = 0;
+    for seed in 0..12 {
+        let world = World::new(seed);
+        let (db, items) = cold(&world, &[("reads_in_flight", 1 + seed % 3 * 20), ("search", seed % 4)]);
+        let mut rng = Rng::new(seed);
+        let read = || Fault::of(Operation::Read, Failure::Io).in_files("table");
+        let mut faults: Vec<Fault> = (0..6).map(|_| read().after(rng.below(60) as u64)).collect();
+        if seed % 4 == 3 {
+            faults.push(read().after(40).repeat(Repeat::Always));
+        }
+        world.fail(&faults);
+        let is_told = |error: Error| assert!(matches!(error, Error::Io { operation: "read", .. }), "{error}");
+        let numbers: Vec<u64> = (0..150).map(|_| rng.below(ITEMS_COUNT as usize) as u64).collect();
+        let gets: Vec<_> = numbers.iter().map(|number| items.get_async(key(*number))).collect();
+        let (here, there) = gets.into_iter().partition::<Vec<_>, _>(|_| rng.below(2) == 0);
+        let mut check = |found: trine::Result<Option<trine::Value>>| match found {
+            Ok(found) => assert_eq!(found.map(|found| found.len()), Some(value(0).len())),
+            Err(error) => {
+                failed += 1;
+                is_told(error);
+            }
+        };
+        block_on(here.into_iter().collect::<FuturesUnordered<_>>().collect::<Vec<_>>())
+            .into_iter()
+            .for_each(&mut check);
+        run_by_hand(&world, there).into_iter().for_each(&mut check);
+        let keys: Vec<_> = numbers.iter().map(|number| key(*number)).collect();
+        match block_on(items.multi_get_async(&keys)) {
+            Ok(found) => assert!(
+                found
+                    .iter()
+                    .zip(&numbers)
+                    .all(|(found, number)| { found.as_deref() == Some(&value(*number)[..]) })
+            ),
+            Err(error) => check(Err(error)),
+        }
+        let mut range = items.range_async(key(numbers[0])..);
+        let mut number = numbers[0];
+        while let Some(item) = block_on(range.next()) {
+            match item {
+                Ok((found, _)) => assert_eq!(found, key(number)[..]),
+                Err(error) => check(Err(error)),
+            }
+            number += 1;
+        }
+        world.fail(&[]);
+        world.run_until_idle();
+        let io = db.stats().io;
+        assert_eq!((io.reads_in_flight, io.reads_waiting), (0, 0), "seed {seed}");
+        block_on(agrees(items, seed));
+    }
+    assert!(failed > 50, "{failed} reads failed");
+}
+
+/// A scan by futures of few items reads few blocks; of many, its blocks in far fewer requests.
+#[test]
+fn scans_by_futures_read_ahead_what_they_go_on_to() {
+    for is_by_hand in [false, true] {
+        let world = World::new(1);
+        let (db, items) = filled(|| world.builder().memory_bytes(32 << 20).open().unwrap());
+        let run = |count: u64| {
+            let mut range = items.range_async(key(1000)..);
+            let scan = async move {
+                for number in 1000..1000 + count {
+                    assert_eq!(range.next().await.unwrap().unwrap().0, key(number)[..]);
+                }
+            };
+            match is_by_hand {
+                false => block_on(scan),
+                true => drop(run_by_hand(&world, vec![Box::pin(scan)])),
+            }
+        };
+        let before = db.stats().io;
+        run(20);
+        let short = db.stats().io.device_read_bytes - before.device_read_bytes;
+        assert!(short <= 32 << 10, "{short} bytes for 20 items");
+        let before = db.stats().io;
+        run(ITEMS_COUNT - 1000);
+        let after = db.stats().io;
+        let blocks = after.device_reads - before.device_reads;
+        let requests = after.reads - before.reads;
+        assert!(blocks > 400 && requests * 10 < blocks, "{blocks} blocks in {requests} requests");
+    }
+}
