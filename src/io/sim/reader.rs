@@ -17,7 +17,7 @@ const ROOM: usize = 128;
 const REFUSED_ONE_IN: u64 = 4;
 /// One read of so many ends short,
 const SHORT_ONE_IN: u64 = 8;
-/// after some whole units.
+/// after some whole units, or none as one that is cancelled.
 const UNIT_BYTES: usize = 512;
 /// One wait of so many that a bell may end is ended.
 const RUNG_ONE_IN: u64 = 4;
