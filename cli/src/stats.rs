@@ -112,6 +112,8 @@ fn device(io: &trine::IoStats) -> Table {
         ("their bytes", bytes(io.read_bytes)),
         ("reads of futures in flight", count(io.reads_in_flight)),
         ("reads of futures that wait", count(io.reads_waiting)),
+        ("requests at the device", count(io.requests_now)),
+        ("and of merges", count(io.merge_requests_now)),
         ("several reads at once by", io.reads_with.to_owned()),
         ("open files", count(io.open_files)),
         ("tables read past the page cache", if io.direct_io { "yes" } else { "no" }.to_string()),
@@ -168,6 +170,8 @@ pub(crate) fn to_json(stats: &trine::Stats) -> Value {
             "reads_with_why": stats.io.reads_with_why,
             "reads_in_flight": stats.io.reads_in_flight,
             "reads_waiting": stats.io.reads_waiting,
+            "requests_now": stats.io.requests_now,
+            "merge_requests_now": stats.io.merge_requests_now,
         },
         "write": write_to_json(&stats.write),
         "space": {

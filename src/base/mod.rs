@@ -11,6 +11,7 @@ pub(crate) mod error;
 pub(crate) mod hash;
 pub(crate) mod id;
 pub(crate) mod key;
+pub(crate) mod load;
 pub(crate) mod prefetch;
 pub(crate) mod region;
 pub(crate) mod settings;

@@ -19,6 +19,7 @@ use crate::base::error::Result;
 use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId};
 use crate::base::key::common_prefix;
+use crate::base::load::DeviceLoad;
 use crate::base::sync::Arc;
 use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
@@ -74,6 +75,8 @@ pub(crate) struct MergePlan {
     pub(crate) memory_bytes: u64,
     /// Where blocks of the output go whose input was cached.
     pub(crate) admission: Option<Admission>,
+    /// Where its reads are counted.
+    pub(crate) load: Arc<DeviceLoad>,
 }
 
 /// What a job did.
@@ -121,6 +124,8 @@ impl MergeJob {
         let read_bytes = READ_BYTES.min(plan.memory_bytes as usize / 4);
         let chunk_bytes = (read_bytes / plan.runs.len().max(1)).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let shared_prefix = shared_prefix(&plan.runs).to_vec();
+        let way =
+            Way { storage: Arc::clone(storage), load: plan.load, chunk_bytes, admission: plan.admission };
         let mut sources = Vec::with_capacity(plan.runs.len());
         let mut ranges = Ranges::default();
         let mut bytes_read = 0;
@@ -129,7 +134,7 @@ impl MergeJob {
             tables.retain(|table| !table.is_covered_by(&ranges));
             bytes_read += tables.iter().map(|table| table.slice_bytes()).sum::<u64>();
             ranges = Ranges::union([ranges, own.clone()].into_iter());
-            sources.push(RunStream::new(storage, tables, own, chunk_bytes, plan.admission.clone())?);
+            sources.push(RunStream::new(way.clone(), tables, own)?);
         }
         let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
         let older = OlderKeys::new(plan.next.iter().chain(&plan.older).map(bounds).collect());
@@ -142,7 +147,7 @@ impl MergeJob {
             new_files,
             tree: plan.tree,
             slice: plan.slice,
-            admission: plan.admission,
+            admission: way.admission,
             memory_bytes: plan.memory_bytes as usize,
             ranges: RangesLeft { ranges: kept, next: 0, start: None },
             tombstones_added: 0,
@@ -389,32 +394,31 @@ impl RangesLeft {
     }
 }
 
+/// How a merge reads.
+#[derive(Clone)]
+struct Way {
+    storage: Arc<dyn Storage>,
+    load: Arc<DeviceLoad>,
+    chunk_bytes: usize,
+    admission: Option<Admission>,
+}
+
 /// The tables of a run, one after another: one source of a merge, with one chunk in memory. It ascends,
 /// whatever is in the files: a stream's keys do, and begin and end at the bounds of its table, or it fails.
 struct RunStream {
-    storage: Arc<dyn Storage>,
+    way: Way,
     tables: std::vec::IntoIter<Arc<Table>>,
     stream: Option<TableStream>,
-    chunk_bytes: usize,
-    admission: Option<Admission>,
     /// Range tombstones of the run, also of tables that are not read.
     ranges: Ranges,
 }
 
 impl RunStream {
-    fn new(
-        storage: &Arc<dyn Storage>,
-        tables: Vec<Arc<Table>>,
-        ranges: Ranges,
-        chunk_bytes: usize,
-        admission: Option<Admission>,
-    ) -> Result<RunStream> {
+    fn new(way: Way, tables: Vec<Arc<Table>>, ranges: Ranges) -> Result<RunStream> {
         for pair in tables.windows(2) {
             assert!(pair[0].max() < pair[1].min(), "tables of a run are ascending and disjoint");
         }
-        let storage = Arc::clone(storage);
-        let tables = tables.into_iter();
-        let mut run = RunStream { storage, tables, stream: None, chunk_bytes, admission, ranges };
+        let mut run = RunStream { way, tables: tables.into_iter(), stream: None, ranges };
         run.open_next()?;
         Ok(run)
     }
@@ -423,8 +427,9 @@ impl RunStream {
     fn open_next(&mut self) -> Result<()> {
         self.stream = None;
         if let Some(table) = self.tables.next() {
-            let mut stream = TableStream::new(Arc::clone(&self.storage), table, self.chunk_bytes)?;
-            if let Some(admission) = &self.admission {
+            let Way { storage, load, chunk_bytes, admission } = &self.way;
+            let mut stream = TableStream::new(Arc::clone(storage), Arc::clone(load), table, *chunk_bytes)?;
+            if let Some(admission) = admission {
                 stream.watch(admission);
             }
             self.stream = Some(stream);

@@ -220,7 +220,7 @@ impl Store {
             Claim::Read(slot) => slot,
         };
         self.count_read(address);
-        let _reading = self.breadth.reading();
+        let _reading = self.load.reading();
         let read = self.env.storage.read(address.file, address.offset, slot.buffer());
         fetch::end_slot(slot, read)
     }

@@ -209,8 +209,9 @@ impl MergeWork {
             return Ok(Started::Postponed);
         }
         let need = store.quiet.need(Whose::Merges);
+        let load = Arc::clone(&store.load);
         let plan =
-            MergePlan { tree: tree.id, slice, runs, next, older, table_bytes, memory_bytes, admission };
+            MergePlan { tree: tree.id, slice, runs, next, older, table_bytes, memory_bytes, admission, load };
         let files = Arc::new(StoreFiles(Arc::clone(store)));
         let job = MergeJob::new(&store.env.storage, files, store.secret.clone(), plan)
             .inspect_err(|_| store.work.end_grant(memory_bytes))?;

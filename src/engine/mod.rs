@@ -35,6 +35,7 @@ use crate::base::epoch::Epoch;
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::TreeId;
+use crate::base::load::DeviceLoad;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
@@ -113,6 +114,7 @@ pub(crate) struct Store {
     catalog: CatalogCell,
     work: Work,
     counts: ReadCounts,
+    load: Arc<DeviceLoad>,
     breadth: Breadth,
     pacer: Pacer,
     discarded: Arc<Discarded>,
@@ -154,15 +156,16 @@ impl StoreSettings {
         })
     }
 
-    fn breadth(&self) -> Breadth {
+    fn breadth(&self, load: &Arc<DeviceLoad>) -> Breadth {
         let reads_overlap = self.io != 1;
-        Breadth::new(match self.search {
+        let search = match self.search {
             2 => Search::Parallel(2),
             3 => Search::Parallel(4),
             4 => Search::Parallel(8),
             0 if reads_overlap => Search::Adaptive,
             _ => Search::Serial,
-        })
+        };
+        Breadth::new(search, Arc::clone(load))
     }
 }
 

@@ -168,7 +168,7 @@ impl ReadsWork {
         reads
             .admission
             .begin(|address, permit| Claimed::begin(store.cache.claim(address), address, permit, asked));
-        requests(asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
+        requests(asked, REQUEST_BYTES_MAX, &store.load, |request| self.backlog.push_back(request));
         while self.reader.as_ref().is_none_or(|reader| reader.room() > 0) {
             let Some(request) = self.next(reads) else { break };
             let storage = &store.env.storage;
@@ -229,7 +229,7 @@ impl Job for ReadsWork {
         let (mut asked, ahead) = (std::mem::take(&mut queue.asked), std::mem::take(&mut queue.ahead));
         drop(queue);
         reads.admission.close();
-        requests(&mut asked, REQUEST_BYTES_MAX, &store.breadth, |request| self.backlog.push_back(request));
+        requests(&mut asked, REQUEST_BYTES_MAX, &store.load, |request| self.backlog.push_back(request));
         self.backlog.drain(..).chain(ahead).for_each(|request| store.read_unasked(request));
         while let Some(reader) = &mut self.reader {
             reader.reap(&mut self.completed);

@@ -13,6 +13,7 @@ use crate::base::epoch::Epoch;
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, TreeId};
+use crate::base::load::DeviceLoad;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, OnceLock, Weak};
 use crate::cache::Cache;
 use crate::format::manifest::{Change, State, edit_bytes};
@@ -299,13 +300,14 @@ impl Parts {
         };
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
         let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition, ingests: 0 };
-        let work = Work::default();
+        let (work, load) = (Work::default(), Arc::<DeviceLoad>::default());
         Ok(Store {
             epoch,
             store_id: live.store_id,
             secret,
             pacer: Pacer::new(options.settings.background_bytes_per_second),
-            breadth: options.settings.breadth(),
+            breadth: options.settings.breadth(&load),
+            load,
             settings: options.settings,
             mode: options.mode,
             budget: self.budget,

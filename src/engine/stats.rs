@@ -214,6 +214,11 @@ pub struct IoStats {
     pub reads_in_flight: u64,
     /// Reads of futures that wait for their turn, without those likewise.
     pub reads_waiting: u64,
+    /// Requests of gets, scans and futures that are at the device now.
+    pub requests_now: u64,
+    /// Requests of merges that were begun and whose bytes are not merged yet. With many of the others merges
+    /// go slower.
+    pub merge_requests_now: u64,
 }
 
 /// The write path.
@@ -487,6 +492,8 @@ impl Store {
             reads_with_why,
             reads_in_flight: in_flight.reads,
             reads_waiting,
+            requests_now: self.load.awaited(),
+            merge_requests_now: self.load.merges(),
             device_reads: self.counts.block_reads.load(Ordering::Relaxed),
             device_read_bytes: self.counts.block_read_bytes.load(Ordering::Relaxed),
             reads: counts.reads,

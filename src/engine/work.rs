@@ -310,7 +310,7 @@ impl Store {
     pub(super) fn haste(&self) -> Haste {
         if self.work.is_awaited() {
             Haste::Awaited
-        } else if self.breadth.reads_in_flight() > READS_MANY {
+        } else if self.load.awaited() > READS_MANY {
             Haste::Yielding
         } else {
             Haste::No

@@ -8,7 +8,8 @@
 //! F t (q / Q)². A run whose filter lets the key pass decides but for one get in some hundred, so F is nearly
 //! 1 there and another read would be in vain.
 
-use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::base::load::DeviceLoad;
+use crate::base::sync::Arc;
 
 /// See the setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,27 +32,12 @@ const LANES_ADAPTIVE: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Breadth {
     search: Search,
-    reads: Arc<AtomicU64>,
+    load: Arc<DeviceLoad>,
 }
 
-/// A read in flight, until this is dropped.
-pub(crate) struct Reading(Arc<AtomicU64>);
-
 impl Breadth {
-    pub(crate) fn new(search: Search) -> Breadth {
-        Breadth { search, reads: Arc::default() }
-    }
-
-    /// Counts a request to the device, from now until what it returns is dropped.
-    pub(crate) fn reading(&self) -> Reading {
-        // Relaxed: it orders nothing, and a get that sees an old number is as right.
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        Reading(Arc::clone(&self.reads))
-    }
-
-    /// Requests of gets and scans at the device.
-    pub(crate) fn reads_in_flight(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
+    pub(crate) fn new(search: Search, load: Arc<DeviceLoad>) -> Breadth {
+        Breadth { search, load }
     }
 
     /// How many runs may be waited for at once. `is_likely`: the first of them is likely to decide.
@@ -59,14 +45,8 @@ impl Breadth {
         match self.search {
             Search::Serial => 1,
             Search::Parallel(lanes) => lanes,
-            Search::Adaptive if is_likely || self.reads.load(Ordering::Relaxed) >= READS_FEW => 1,
+            Search::Adaptive if is_likely || self.load.awaited() >= READS_FEW => 1,
             Search::Adaptive => LANES_ADAPTIVE,
         }
-    }
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

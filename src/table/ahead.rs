@@ -5,6 +5,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
+use crate::base::load::{DeviceLoad, Reading};
 use crate::base::sync::Arc;
 use crate::io::reader::{Reader, Request, Target};
 use crate::io::storage::Storage;
@@ -14,6 +15,7 @@ use super::memory::AlignedBytes;
 /// See the module.
 pub(super) struct Ahead {
     reader: Box<dyn Reader>,
+    load: Arc<DeviceLoad>,
     file: FileName,
     /// Most bytes of a piece.
     bytes_max: usize,
@@ -29,8 +31,8 @@ struct Place {
     bytes: usize,
 }
 
-/// Memory of a piece, and how much of it is asked for.
-struct Piece(AlignedBytes, usize);
+/// Memory of a piece, how much of it is asked for, and what counts the request.
+struct Piece(AlignedBytes, usize, Reading);
 
 impl Target for Piece {
     fn buffers(&mut self) -> Vec<&mut [u8]> {
@@ -39,9 +41,14 @@ impl Target for Piece {
 }
 
 impl Ahead {
-    pub(super) fn new(storage: &Arc<dyn Storage>, file: FileName, bytes_max: usize) -> Ahead {
-        let reader = Arc::clone(storage).reader();
-        Ahead { reader, file, bytes_max, spare: Some(AlignedBytes::new(bytes_max)), reading: None }
+    pub(super) fn new(
+        storage: &Arc<dyn Storage>,
+        load: &Arc<DeviceLoad>,
+        file: FileName,
+        bytes_max: usize,
+    ) -> Ahead {
+        let (reader, load) = (Arc::clone(storage).reader(), Arc::clone(load));
+        Ahead { reader, load, file, bytes_max, spare: Some(AlignedBytes::new(bytes_max)), reading: None }
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -53,7 +60,8 @@ impl Ahead {
         let bytes = left.min(self.bytes_max);
         let Some(spare) = self.spare.take_if(|_| bytes > 0) else { return };
         self.reading = Some(Place { offset, bytes });
-        self.reader.push(Request { file: self.file, offset, target: Box::new(Piece(spare, bytes)) });
+        let piece = Piece(spare, bytes, self.load.merging());
+        self.reader.push(Request { file: self.file, offset, target: Box::new(piece) });
         self.reader.submit();
     }
 
@@ -72,7 +80,7 @@ impl Ahead {
         self.reader.reap(&mut completed);
         let done = completed.pop().expect("one read was in flight");
         let target: Box<dyn std::any::Any> = done.target;
-        let Piece(spare, _) = *target.downcast().expect("what was pushed comes back");
+        let Piece(spare, _, _reading) = *target.downcast().expect("what was pushed comes back");
         let read = done.result.and_then(|read| {
             if read != bytes {
                 let at = offset + read as u64;

@@ -36,7 +36,8 @@ fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<(
     let budget = PageBudget::alone(1 << 20);
     for (table, model) in tables.iter().zip(models) {
         table.load_all_pages(bench.storage.as_ref(), &budget)?;
-        let mut stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(table), 8192)?;
+        let mut stream =
+            TableStream::new(Arc::clone(&bench.storage), Arc::default(), Arc::clone(table), 8192)?;
         let mut items = model.iter();
         while let Some((key, kind, value)) = stream.item() {
             let (model_key, model_value) = items.next().expect("no more items than were written");
@@ -171,7 +172,7 @@ fn cut_files_are_refused() {
         assert!(matches!(bench.open(&claimed), Err(Error::Corrupt(_))), "{length}, and the manifest agrees");
     }
     bench.set_contents(&good[..5000]);
-    let stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 8192);
+    let stream = TableStream::new(Arc::clone(&bench.storage), Arc::default(), Arc::clone(&tables[0]), 8192);
     assert!(matches!(stream.map(|_| ()), Err(Error::Corrupt(_))));
     assert!(matches!(
         tables[0].load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 20)),
@@ -270,7 +271,8 @@ fn blocks_out_of_order_are_found() {
     bench.set_contents(&bytes);
     let tables = bench.open(&summary).expect("opens");
     let mut stream =
-        TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 1 << 20).expect("starts");
+        TableStream::new(Arc::clone(&bench.storage), Arc::default(), Arc::clone(&tables[0]), 1 << 20)
+            .expect("starts");
     let error = loop {
         if let Err(error) = stream.advance() {
             break error;
@@ -309,7 +311,8 @@ fn crafted_compressed_blocks_are_refused() {
         seal(block, Context { file_uid: IDENTITY.uid, offset: address.offset, tag: 1 });
         bench.set_contents(&bytes);
         assert!(matches!(bench.block(&address), Err(Error::Corrupt(_))), "byte {at}");
-        let stream = TableStream::new(Arc::clone(&bench.storage), Arc::clone(&tables[0]), 8192);
+        let stream =
+            TableStream::new(Arc::clone(&bench.storage), Arc::default(), Arc::clone(&tables[0]), 8192);
         assert!(matches!(stream.map(|_| ()), Err(Error::Corrupt(_))), "byte {at}");
         let mut cursor = TableCursor::new(Arc::clone(&tables[0]), Direction::Forward);
         cursor.seek(std::ops::Bound::Unbounded);

@@ -6,6 +6,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
+use crate::base::load::DeviceLoad;
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::Arc;
 use crate::format::table::data::{self, Layout};
@@ -25,6 +26,7 @@ const CHUNK_BYTES_MAX: usize = 1 << 20;
 /// A position in a slice that only goes forward.
 pub(crate) struct TableStream {
     storage: Arc<dyn Storage>,
+    load: Arc<DeviceLoad>,
     table: Arc<Table>,
     chunk: AlignedBytes,
     /// What a request reads, where no block is larger.
@@ -59,12 +61,13 @@ struct Seen {
 
 impl TableStream {
     /// Stands on the first item. Requests are of `chunk_bytes`, or 1 MiB if that is less, or one block if
-    /// that is more.
+    /// that is more; they are counted in `load`.
     ///
     /// # Errors
     /// `Corrupt` or `Io`.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
+        load: Arc<DeviceLoad>,
         table: Arc<Table>,
         chunk_bytes: usize,
     ) -> Result<TableStream> {
@@ -75,8 +78,9 @@ impl TableStream {
         let ahead_bytes = extent_bytes(chunk_bytes / 2);
         let has_more = chunk_bytes < whole;
         let mut stream = TableStream {
-            ahead: has_more.then(|| Ahead::new(&storage, table.file().name(), ahead_bytes)),
+            ahead: has_more.then(|| Ahead::new(&storage, &load, table.file().name(), ahead_bytes)),
             storage,
+            load,
             chunk: AlignedBytes::new(chunk_bytes),
             chunk_bytes,
             chunk_offset: data.offset,
@@ -258,6 +262,7 @@ impl TableStream {
         let start = self.chunk_filled;
         let end = self.chunk.len().min(start.saturating_add(left));
         let file = self.table.file().name();
+        let _reading = self.load.merging();
         fill_exact(self.storage.as_ref(), file, from, &mut self.chunk[start..end])?;
         self.chunk_filled = end;
         Ok(())

@@ -7,6 +7,7 @@ use super::harness::*;
 use super::*;
 use crate::Error;
 use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
+use crate::base::load::DeviceLoad;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::format::table::compressed::Compression;
@@ -147,8 +148,12 @@ fn each_block_has_its_place() {
 
 fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
     for chunk_bytes in [0, 1 << 20] {
-        let storage = Arc::clone(&bench.storage);
-        let mut stream = TableStream::new(storage, Arc::clone(table), chunk_bytes).expect("starts");
+        let (storage, load) = (Arc::clone(&bench.storage), Arc::<DeviceLoad>::default());
+        let mut stream =
+            TableStream::new(storage, Arc::clone(&load), Arc::clone(table), chunk_bytes).expect("starts");
+        // What comes next is being read, and counted.
+        let has_more = chunk_bytes == 0 && table.entry().data_blocks > 64;
+        assert!(load.awaited() == 0 && (u64::from(has_more)..=1).contains(&load.merges()), "{name}");
         for (key, value) in model {
             let (kind, bytes) = expected(value);
             assert_eq!(stream.item(), Some((key.as_slice(), kind, bytes.as_slice())), "{name}");
@@ -156,7 +161,7 @@ fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
         }
         assert_eq!(stream.item(), None, "{name}");
         stream.advance().expect("stays at the end");
-        assert_eq!(stream.table().tree(), TREE);
+        assert_eq!((stream.table().tree(), load.merges()), (TREE, 0));
     }
 }
 
@@ -307,7 +312,7 @@ fn slices_share_a_file() {
 
 fn stream_agrees_but_for_tree(bench: &Bench, table: &Arc<Table>, model: &Model) {
     let storage = Arc::clone(&bench.storage);
-    let mut stream = TableStream::new(storage, Arc::clone(table), 8192).expect("starts");
+    let mut stream = TableStream::new(storage, Arc::default(), Arc::clone(table), 8192).expect("starts");
     let mut items = 0;
     while stream.item().is_some() {
         items += 1;

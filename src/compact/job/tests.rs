@@ -83,7 +83,8 @@ impl Files {
 
     fn items(&self, table: &Arc<Table>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let mut stream =
-            TableStream::new(Arc::clone(&self.storage), Arc::clone(table), 64 << 10).expect("a read");
+            TableStream::new(Arc::clone(&self.storage), Arc::default(), Arc::clone(table), 64 << 10)
+                .expect("a read");
         let mut items = Vec::new();
         while let Some((key, kind, value)) = stream.item() {
             items.push((key.to_vec(), (kind == ItemKind::Put).then(|| value.to_vec())));
@@ -103,6 +104,7 @@ impl Files {
             table_bytes,
             memory_bytes: 64 << 20,
             admission: None,
+            load: Arc::default(),
         };
         MergeJob::new(&self.storage, new_files, secret(), plan).expect("inputs are readable")
     }

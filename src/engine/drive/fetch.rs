@@ -13,11 +13,11 @@ use std::any::Any;
 use std::collections::VecDeque;
 
 use crate::base::error::Result;
+use crate::base::load::{DeviceLoad, Reading};
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Event, Ordering};
 use crate::cache::{BlockRef, Claim, Slot, Waiter};
 use crate::io::reader::{Completed, Reader, Request, Target, perform};
-use crate::read::breadth::{Breadth, Reading};
 use crate::table;
 
 use super::super::Store;
@@ -144,8 +144,8 @@ impl<'s> Fetches<'s> {
 
     /// Sends what was asked for, in the order of the files, neighbours together.
     pub(super) fn send(&mut self) {
-        let (claimed, breadth) = (&mut self.claimed, &self.store.breadth);
-        requests(claimed, REQUEST_BYTES_MAX, breadth, |one| self.backlog.push_back(one));
+        let (claimed, load) = (&mut self.claimed, &self.store.load);
+        requests(claimed, REQUEST_BYTES_MAX, load, |one| self.backlog.push_back(one));
     }
 
     /// Waits until an asker can be answered; at once if nobody waits.
@@ -204,7 +204,7 @@ impl<'s> Fetches<'s> {
 pub(in crate::engine) fn requests(
     claimed: &mut Vec<Claimed>,
     bytes_max: usize,
-    breadth: &Breadth,
+    load: &Arc<DeviceLoad>,
     mut give: impl FnMut(Request),
 ) {
     claimed.sort_unstable_by_key(|block| (block.address.file, block.address.offset));
@@ -215,14 +215,14 @@ pub(in crate::engine) fn requests(
         let is_neighbour = blocks.last().is_some_and(|last| follows(&last.address, &block.address));
         let is_full = bytes + block.address.bytes as usize > bytes_max || blocks.len() == REQUEST_BLOCKS_MAX;
         if !blocks.is_empty() && (!is_neighbour || is_full) {
-            give(request(std::mem::replace(&mut blocks, Vec::with_capacity(1)), breadth));
+            give(request(std::mem::replace(&mut blocks, Vec::with_capacity(1)), load));
             bytes = 0;
         }
         bytes += block.address.bytes as usize;
         blocks.push(block);
     }
     if !blocks.is_empty() {
-        give(request(blocks, breadth));
+        give(request(blocks, load));
     }
 }
 
@@ -231,9 +231,9 @@ fn follows(block: &BlockAddress, next: &BlockAddress) -> bool {
     block.file == next.file && block.offset + u64::from(block.bytes) == next.offset
 }
 
-fn request(blocks: Vec<Claimed>, breadth: &Breadth) -> Request {
+fn request(blocks: Vec<Claimed>, load: &Arc<DeviceLoad>) -> Request {
     let BlockAddress { file, offset, .. } = blocks[0].address;
-    Request { file, offset, target: Box::new(Blocks(blocks, breadth.reading())) }
+    Request { file, offset, target: Box::new(Blocks(blocks, load.reading())) }
 }
 
 /// Verifies what was read, and gives it to everybody who waits for it.
@@ -279,7 +279,7 @@ impl Store {
 
     /// Reads blocks that the flight alone answers for, on this thread.
     pub(super) fn read_at_once(&self, mut claimed: Vec<Claimed>) {
-        requests(&mut claimed, REQUEST_BYTES_MAX, &self.breadth, |request| self.read_unasked(request));
+        requests(&mut claimed, REQUEST_BYTES_MAX, &self.load, |request| self.read_unasked(request));
     }
 
     /// Has a worker read blocks that will be wanted, if they are not here and it has room.
@@ -293,7 +293,7 @@ impl Store {
         };
         let mut claimed: Vec<Claimed> =
             blocks.iter().filter(|block| !self.cache.holds(block)).filter_map(claim).collect();
-        requests(&mut claimed, APART_BYTES_MAX, &self.breadth, |request| {
+        requests(&mut claimed, APART_BYTES_MAX, &self.load, |request| {
             let refused = self.work.reads.push_ahead(request);
             refused.into_iter().for_each(|refused| self.read_unasked(refused));
         });

@@ -270,7 +270,7 @@ impl Driver {
     fn push_asked(&mut self) {
         if let Some((store, _)) = &self.of {
             let give = |request| self.backlog.push_back(request);
-            requests(&mut self.asked, REQUEST_BYTES_MAX, &store.breadth, give);
+            requests(&mut self.asked, REQUEST_BYTES_MAX, &store.load, give);
         }
     }
 

@@ -203,7 +203,7 @@ impl World {
     }
 
     fn push_ahead(&self, blocks: &[BlockAddress]) {
-        requests(&mut self.claim(blocks), REQUEST_BYTES_MAX, &self.store.breadth, |request| {
+        requests(&mut self.claim(blocks), REQUEST_BYTES_MAX, &self.store.load, |request| {
             assert!(self.store.work.reads.push_ahead(request).is_none(), "there is a worker");
         });
     }
@@ -267,8 +267,8 @@ fn at_the_end_everybody_is_woken() {
     world.push(&blocks[..6]);
     assert!(work.send(&world.store));
     assert_eq!(work.in_flight, 6);
-    let breadth = &world.store.breadth;
-    requests(&mut world.claim(&blocks[6..12]), REQUEST_BYTES_MAX, breadth, |request| {
+    let load = &world.store.load;
+    requests(&mut world.claim(&blocks[6..12]), REQUEST_BYTES_MAX, load, |request| {
         work.backlog.push_back(request)
     });
     world.push_ahead(&blocks[12..18]);

@@ -169,8 +169,8 @@ fn merges_yield_to_busy_readers() {
     let items = free.keyspace("items");
     free.put_runs(&items, 1, 100);
     let rate = || free.store.stats().background.bytes_per_second;
-    let _readings: Vec<_> = (0..48).map(|_| free.store.breadth.reading()).collect();
-    let (before, one_more) = (rate(), free.store.breadth.reading());
+    let _readings: Vec<_> = (0..48).map(|_| free.store.load.reading()).collect();
+    let (before, one_more) = (rate(), free.store.load.reading());
     let yielding = rate();
     assert!(yielding > 0 && yielding < before, "{yielding} of {before}");
     drop(one_more);

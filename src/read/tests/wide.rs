@@ -1,6 +1,7 @@
 //! Gets that wait for several runs at once, beside the same gets that wait for one after another.
 
 use super::*;
+use crate::base::load::DeviceLoad;
 use crate::base::step::{BlockKind, Read};
 use crate::format::table::data;
 use crate::levels::version::Run;
@@ -169,8 +170,9 @@ fn wide_gets_find_the_newest_version() {
             let mut world = world(seed as u64, Shape { cache_bytes, ..shape });
             for late in [false, true] {
                 world.late_pages = late.then(|| PageBudget::alone(1 << 20));
-                let parallel = WIDTHS.map(|width| (width, Breadth::new(Search::Parallel(width))));
-                let adaptive = (2, Breadth::new(Search::Adaptive));
+                let parallel =
+                    WIDTHS.map(|width| (width, Breadth::new(Search::Parallel(width), Arc::default())));
+                let adaptive = (2, Breadth::new(Search::Adaptive, Arc::default()));
                 for (width, breadth) in parallel.into_iter().chain([adaptive]) {
                     for round in 0..100 {
                         let key = key(&mut world.rng);
@@ -198,7 +200,7 @@ fn a_failed_read_fails_what_it_decides() {
         let mut world = world(20 + seed as u64, shape);
         for round in 0..60 {
             let key = key(&mut world.rng);
-            let breadth = Breadth::new(Search::Parallel(WIDTHS[round % 3]));
+            let breadth = Breadth::new(Search::Parallel(WIDTHS[round % 3]), Arc::default());
             let blocks = world.play_cold(&key, Some(&breadth), SMOOTH, shape).blocks;
             for (index, block) in blocks.iter().enumerate() {
                 let two = [*block, blocks[world.rng.index(blocks.len())]];
@@ -233,7 +235,7 @@ fn as_many_are_in_flight_as_may_be() {
         let serial = world.play_cold(&key, None, SMOOTH, shape);
         assert!(serial.in_flight_max <= 1 && serial.left == 0);
         for width in WIDTHS {
-            let breadth = Breadth::new(Search::Parallel(width));
+            let breadth = Breadth::new(Search::Parallel(width), Arc::default());
             let way = Way { is_ordered: true, ..SMOOTH };
             let wide = world.play_cold(&key, Some(&breadth), way, shape);
             let asked = wide.blocks.len();
@@ -264,7 +266,7 @@ fn nothing_is_asked_for_behind_what_decides() {
         for _ in 0..500 {
             let key = key(&mut world.rng);
             for width in WIDTHS {
-                let breadth = Breadth::new(Search::Parallel(width));
+                let breadth = Breadth::new(Search::Parallel(width), Arc::default());
                 let blocks = world.play_cold(&key, None, SMOOTH, shape).blocks;
                 open += world.play_cold(&key, Some(&breadth), SMOOTH, shape).left;
                 // Once more, with all but the filter page in memory of the run that has the key.
@@ -292,13 +294,14 @@ fn adaptive_gets_are_wide_where_it_is_open() {
     for (seed, shape) in shapes().into_iter().enumerate() {
         let mut world = world(60 + seed as u64, shape);
         let is_open = shape.filter == NO_FILTER || shape.pages_bytes < ALL_PAGES;
-        let breadth = Breadth::new(Search::Adaptive);
+        let load = Arc::<DeviceLoad>::default();
+        let breadth = Breadth::new(Search::Adaptive, Arc::clone(&load));
         let (mut twos, mut others) = (0, Vec::new());
         for round in 0..200 {
             let key = key(&mut world.rng);
             // Few at first, then not.
             others.resize_with(if round < 100 { READS_FEW as usize - 1 } else { READS_FEW as usize }, || {
-                breadth.reading()
+                load.reading()
             });
             let serial = world.play_cold(&key, None, SMOOTH, shape);
             let adaptive = world.play_cold(&key, Some(&breadth), SMOOTH, shape);
@@ -312,6 +315,6 @@ fn adaptive_gets_are_wide_where_it_is_open() {
         }
         assert_eq!(twos > 20, is_open, "{twos} gets were wide, {shape:?}");
         others.clear();
-        assert_eq!(breadth.reads_in_flight(), 0);
+        assert_eq!(load.awaited(), 0);
     }
 }

@@ -66,7 +66,8 @@ impl Files {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("tests write text");
         let items = |table: &Arc<Table>| {
             let mut stream =
-                TableStream::new(Arc::clone(&self.storage), Arc::clone(table), 64 << 10).expect("a read");
+                TableStream::new(Arc::clone(&self.storage), Arc::default(), Arc::clone(table), 64 << 10)
+                    .expect("a read");
             let mut items = Vec::new();
             while let Some((key, kind, value)) = stream.item() {
                 items.push((text(key), (kind == ItemKind::Put).then(|| text(value))));
