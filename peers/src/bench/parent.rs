@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -16,6 +17,9 @@ use super::{page, table};
 use crate::engines::{Answer, told};
 use crate::machine;
 
+/// At full scale, between large writes and rows that read the device: it is slow for some seconds after them.
+const REST: Duration = Duration::from_secs(10);
+
 /// What `bench` is told.
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -27,7 +31,8 @@ pub(crate) struct Options {
     only: Vec<Group>,
     #[arg(long, default_value_t = 3)]
     runs: u64,
-    /// Of items and memory together.
+    /// Of items and memory together, and of the ten seconds that the device rests after it was calibrated and
+    /// before rows that read it.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// How long a row runs that ends by the clock; those of mixed requests run twice as long.
@@ -156,12 +161,21 @@ impl Bench<'_> {
                 eprintln!("run {run}: the device MOVED: {}", moved.join(", "));
             }
         }
-        self.sink.push(Line::Device(after))
+        self.sink.push(Line::Device(after))?;
+        self.rest();
+        Ok(())
+    }
+
+    fn rest(&self) {
+        std::thread::sleep(REST.mul_f64(self.options.scale.clamp(0.0, 1.0)));
     }
 
     /// The processes of a group; one that fails ends the group for its store.
     fn group(&mut self, run: u64, group: Group, store: &Contender) -> Answer<()> {
         for stage in group.stages() {
+            if stage.is_held() {
+                self.rest();
+            }
             eprintln!("run {run} of {}: {}, {}", self.options.runs, stage.name(), store.name);
             if let Err(why) = self.stage(run, group, *stage, store) {
                 eprintln!("    FAILED: {why}");
