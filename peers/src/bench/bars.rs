@@ -288,7 +288,7 @@ fn ratio(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
         Against::Memory => ours.memory_bytes as f64 + BESIDE_BYTES,
         Against::Replay => {
             let items = ours.more.get(rows::LOG_ITEMS)?;
-            1.0 + items * super::plan::ITEM_BYTES as f64 / REPLAY_BYTES_A_SECOND
+            1.0 + items * ours.item_bytes as f64 / REPLAY_BYTES_A_SECOND
         }
     };
     Some(figure(ours)? / theirs.max(1e-12))
@@ -320,7 +320,7 @@ fn value(figure: Figure, one: &Measured) -> Option<f64> {
         |pick: fn(&super::record::Latency) -> u64| one.latency_ns.as_ref().map(|all| pick(all) as f64);
     match figure {
         Figure::Rate => Some(one.rate()),
-        Figure::Bytes => Some(one.rate() * super::plan::ITEM_BYTES as f64),
+        Figure::Bytes => Some(one.rate() * one.item_bytes as f64),
         Figure::Seconds => Some(one.seconds),
         Figure::P50 => latency(|all| all.p50),
         Figure::P99 => latency(|all| all.p99),
@@ -491,6 +491,7 @@ mod tests {
             Measured { run: 1, row: rows::REOPEN.into(), store: OURS.into(), ..Measured::default() };
         reopened.more.insert(rows::LOG_ITEMS.into(), 150e6 / 116.0);
         (reopened.seconds, reopened.anonymous_bytes, reopened.memory_bytes) = (3.0, 96 << 20, 128 << 20);
+        reopened.item_bytes = 116;
         let device = Calibration { run: 1, syncs: 10.0, ..Calibration::default() };
         let lines = [
             Line::Measured(Box::new(reopened)),

@@ -5,7 +5,7 @@ use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Executor, Regime, Sees};
 use super::loads::SMALL;
-use super::plan::{BESIDE_PUTS_A_SECOND, ITEM_BYTES, MULTI_KEYS, SCAN_ITEMS};
+use super::plan::{BESIDE_PUTS_A_SECOND, MULTI_KEYS, SCAN_ITEMS};
 use super::rows;
 use crate::engines::Answer;
 
@@ -46,7 +46,7 @@ pub(super) fn half_fill(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> 
     let Some(bytes) = engine.write_buffer_bytes() else { return Ok(false) };
     let job = Job {
         sees: Sees::Latest,
-        limit: Limit::operations((bytes / 2 / ITEM_BYTES).max(1)),
+        limit: Limit::operations((bytes / 2 / child.plan.bytes(1)).max(1)),
         chooser: Some(Chooser::new(Distribution::Uniform, data.count, child.options.seed)),
         ..child.job(engine, "half a write buffer", Script::Overwrite, data)
     };

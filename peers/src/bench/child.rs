@@ -37,6 +37,11 @@ pub(crate) struct ChildOptions {
     pub(super) seconds: f64,
     #[arg(long)]
     pub(super) seed: u64,
+    #[arg(long)]
+    pub(super) value_bytes: usize,
+    /// Leaves a store that no other group reads.
+    #[arg(long)]
+    pub(super) keep: bool,
     /// A group that holds its memory, page cache included.
     #[arg(long)]
     pub(super) limited: Option<PathBuf>,
@@ -59,7 +64,7 @@ pub(super) fn stage(options: &ChildOptions, out: &dyn Fn(Line) -> Answer<()>) ->
         options,
         out,
         contender: contender(&options.store)?,
-        plan: Plan { scale: options.scale },
+        plan: Plan { scale: options.scale, value_bytes: options.value_bytes },
         time: Duration::from_secs_f64(options.seconds),
     };
     match options.stage {
@@ -80,6 +85,8 @@ pub(super) fn stage(options: &ChildOptions, out: &dyn Fn(Line) -> Answer<()>) ->
         Stage::Ycsb => mixes::ycsb(&child),
         Stage::Space => space::space(&child),
         Stage::Flight | Stage::FlightHalf => flight::flight(&child),
+        Stage::EnsureSizes => loads::ensure(&child, &flight::sized(&child), child.plan.sizes_items()),
+        Stage::Sizes | Stage::SizesHalf => flight::sizes(&child),
     }
 }
 
@@ -116,7 +123,8 @@ impl Child<'_> {
     }
 
     pub(super) fn settings(&self, regime: Regime, until: Until) -> Settings {
-        Settings { memory_bytes: self.options.stage.memory_bytes(self.plan), until, regime }
+        let memory_bytes = self.options.stage.memory_bytes(self.plan);
+        Settings { memory_bytes, until, regime, value_bytes: self.plan.value_bytes }
     }
 
     pub(super) fn open(&self, name: &str, regime: Regime) -> Answer<Box<dyn Engine>> {
@@ -132,7 +140,12 @@ impl Child<'_> {
     /// Items in random order, of which so many are in.
     pub(super) fn data(&self, count: u64, bound: u64) -> Data {
         let order = Permutation::new(bound, self.options.seed);
-        Data { numbering: Numbering::Random(order), count, is_dense: count == bound }
+        Data { count, is_dense: count == bound, ..self.empty(Numbering::Random(order)) }
+    }
+
+    /// No items yet, in an order that has no end.
+    pub(super) fn empty(&self, numbering: Numbering) -> Data {
+        Data { numbering, count: 0, is_dense: false, value_bytes: self.plan.value_bytes }
     }
 
     /// The seed of a row: another for each row and run, the same for every store.
@@ -183,7 +196,7 @@ impl Child<'_> {
         items: u64,
     ) -> Answer<()> {
         measured.more.insert(rows::SETTLE_S.to_owned(), self.settle(engine)?);
-        measure::amplified(measured, before, &Moment::now(engine.counts()), items);
+        measure::amplified(measured, before, &Moment::now(engine.counts()), self.plan.bytes(items));
         Ok(())
     }
 
@@ -200,6 +213,7 @@ impl Child<'_> {
         measured.group = self.options.group.name();
         measured.row = row.to_owned();
         measured.store = self.contender.name.to_owned();
+        measured.item_bytes = self.plan.bytes(1);
         measured.memory_bytes = self.options.stage.memory_bytes(self.plan);
         measured.disk_bytes = self.disk_bytes(&self.path(name))?.map(|(_, all)| all);
         if let Some(bytes) = process::page_cache_bytes(&self.path(name)) {

@@ -9,7 +9,7 @@ use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Found, Regime, Sees};
 use super::loads::BIG;
 use super::measure::{self, Moment};
-use super::plan::{ITEM_BYTES, MULTI_KEYS, SCAN_ITEMS, SHAPE};
+use super::plan::{MULTI_KEYS, SCAN_ITEMS, SHAPE};
 use super::record::{Expected, Record};
 use super::{process, rows};
 use crate::engines::{Answer, told};
@@ -99,7 +99,7 @@ pub(super) fn reopen_write(child: &Child<'_>) -> Answer<()> {
     let data = child.data(items, items);
     let engine = child.open(BIG, Regime::Cold)?;
     child.settle(&*engine)?;
-    let written = (child.options.stage.memory_bytes(child.plan) / WRITTEN_PART / ITEM_BYTES).max(1);
+    let written = (child.options.stage.memory_bytes(child.plan) / WRITTEN_PART / child.plan.bytes(1)).max(1);
     let job = Job {
         sees: Sees::Latest,
         limit: Limit::operations(written),
@@ -127,7 +127,8 @@ pub(super) fn reopen(child: &Child<'_>) -> Answer<()> {
     let mut record = Record::new()?;
     record.take(1, (seconds * 1e9) as u64);
     if found != Found::Unasked {
-        record.check(SHAPE, &key, (found, &value), Expected::Value, &mut Vec::new());
+        let expected = Expected::Value { made_bytes: child.plan.value_bytes };
+        record.check(SHAPE, &key, (found, &value), expected, &mut Vec::new());
     }
     let mut measured = measure::row(&record, seconds, &before, &after);
     measured.more.insert(rows::LOG_ITEMS.to_owned(), log_items);

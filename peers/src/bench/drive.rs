@@ -14,7 +14,6 @@ use super::distribution::Chooser;
 use super::engines::{Engine, Executor, Sees};
 use super::mixgraph::Mixgraph;
 use super::numbering::Numbering;
-use super::plan::{ITEM_BYTES, VALUE_BYTES};
 use super::process::Memory;
 use super::record::Record;
 use super::worker::Worker;
@@ -80,6 +79,8 @@ pub(super) struct Data {
     pub(super) count: u64,
     /// Whether the numbers of all keys are those below `count`, so that scans can be counted.
     pub(super) is_dense: bool,
+    /// Of each value that is put.
+    pub(super) value_bytes: usize,
 }
 
 /// When a row ends: whichever is first.
@@ -239,10 +240,4 @@ fn beside(job: &Job<'_>, shared: &Shared, a_second: u64) -> Answer<u64> {
 /// One thread's share of a whole.
 pub(super) fn share(whole: u64, thread: u64, threads: u64) -> u64 {
     whole / threads + u64::from(thread < whole % threads)
-}
-
-/// Keys and values of so many items.
-pub(super) fn live_bytes(items: u64) -> u64 {
-    debug_assert_eq!(ITEM_BYTES as usize, super::plan::SHAPE.key_bytes + VALUE_BYTES);
-    items * ITEM_BYTES
 }

@@ -1,5 +1,5 @@
 //! Gets that are in flight together, by every way a store has: threads that wait, keys together, futures. At
-//! equal threads, and at equal requests in flight.
+//! equal threads, and at equal requests in flight; of values of one size, and of six.
 
 use super::cached::read;
 use super::child::Child;
@@ -8,34 +8,54 @@ use super::distribution::{Chooser, Distribution};
 use super::drive::{Job, Limit, Script};
 use super::engines::{Executor, Regime};
 use super::loads::BIG;
-use super::plan::Stage;
-use super::rows::{FLIGHT, Way};
+use super::rows::{FLIGHT, Flight, SIZES, Way};
 use crate::engines::Answer;
 
-/// Threads that fill the cache, where it holds half of the data, and for how many times a row's time.
+/// Threads that fill the cache.
 const FILL_THREADS: u64 = 16;
+
+/// For how many times a row's time they do: where half of the data is cached, and before gets by value size.
 const FILL_TIMES: u32 = 4;
+const FILL_TIMES_SIZES: u32 = 2;
 
 pub(super) fn flight(child: &Child<'_>) -> Answer<()> {
-    let items = child.plan.big_items();
+    let fill_times = child.options.stage.is_half().then_some(FILL_TIMES);
+    gets(child, BIG, child.plan.big_items(), fill_times, &FLIGHT)
+}
+
+/// The name of a store of values of one size.
+pub(super) fn sized(child: &Child<'_>) -> String {
+    format!("sizes-{}", child.plan.value_bytes)
+}
+
+/// Gets of values of one size; the last of its stages removes the store.
+pub(super) fn sizes(child: &Child<'_>) -> Answer<()> {
+    let size = SIZES.iter().find(|one| one.value_bytes == child.plan.value_bytes);
+    let size = size.ok_or_else(|| format!("no row has values of {} B", child.plan.value_bytes))?;
+    let name = sized(child);
+    gets(child, &name, child.plan.sizes_items(), Some(FILL_TIMES_SIZES), &size.gets)?;
+    if child.options.stage.is_half() && !child.options.keep { child.remove(&name) } else { Ok(()) }
+}
+
+/// The rows of one store, after its cache was filled, if that is asked for.
+fn gets(child: &Child<'_>, name: &str, items: u64, fill_times: Option<u32>, rows: &[Flight]) -> Answer<()> {
     let data = child.data(items, items);
     if child.contender.uses_page_cache {
         forget();
     }
-    let engine = child.open(BIG, Regime::Cold)?;
+    let engine = child.open(name, Regime::Cold)?;
     child.settle(&*engine)?;
-    let is_half = child.options.stage == Stage::FlightHalf;
-    if is_half {
+    if let Some(times) = fill_times {
         let filling = Job {
             threads: FILL_THREADS,
-            limit: Limit::time(FILL_TIMES * child.time),
+            limit: Limit::time(times * child.time),
             chooser: Some(Chooser::new(Distribution::Uniform, items, child.options.seed)),
             ..child.job(&*engine, "filling the cache", Script::Get, &data)
         };
         child.run(&filling)?;
     }
-    for one in FLIGHT {
-        let row = if is_half { one.half } else { one.cold };
+    for one in rows {
+        let row = if child.options.stage.is_half() { one.half } else { one.cold };
         let (threads, script) = match one.way {
             Way::Threads(threads) => (threads, Script::Get),
             Way::Together(keys) => (1, Script::MultiGet { keys }),
@@ -46,7 +66,7 @@ pub(super) fn flight(child: &Child<'_>) -> Answer<()> {
             continue;
         }
         let job = Job { threads, ..child.job(&*engine, row, script, &data) };
-        read(child, row, BIG, job, Distribution::Uniform)?;
+        read(child, row, name, job, Distribution::Uniform)?;
     }
     engine.close()
 }

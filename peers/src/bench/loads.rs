@@ -75,7 +75,7 @@ pub(super) fn fill(child: &Child<'_>) -> Answer<()> {
     let items = child.plan.big_items();
     child.remove(ORDERED)?;
     let engine = child.open(ORDERED, Regime::Cached)?;
-    let empty = Data { numbering: Numbering::Sequential, count: 0, is_dense: false };
+    let empty = child.empty(Numbering::Sequential);
     let measured = put_all(child, &*engine, rows::FILLSEQ, &empty, items, 1)?;
     child.tell(rows::FILLSEQ, ORDERED, measured)?;
     let data = Data { count: items, is_dense: true, ..empty };

@@ -1,8 +1,8 @@
 //! A row measured: what its threads did, and what that cost.
 
-use super::drive::{self, Job, Ran, live_bytes};
+use super::drive::{self, Job, Ran};
 use super::engines::Counts;
-use super::plan::ITEM_BYTES;
+use super::plan::item_bytes;
 use super::process::{self, Memory, Spent};
 use super::record::Record;
 use super::results::Measured;
@@ -33,7 +33,7 @@ pub(super) fn run(job: &Job<'_>) -> Answer<(Measured, Ran)> {
     let ran = drive::run(job)?;
     let after = Moment::now(job.engine.counts());
     let mut measured = row(&ran.record, ran.seconds, &before, &after);
-    measured.live_bytes = Some(live_bytes(ran.count));
+    measured.live_bytes = Some(ran.count * item_bytes(job.data.value_bytes));
     measured.set_memory(ran.memory);
     if job.beside.is_some() {
         measured.more.insert("beside_puts_a_second".to_owned(), ran.beside as f64 / ran.seconds);
@@ -77,9 +77,10 @@ impl Measured {
     }
 }
 
-/// Write amplification of so many items since `before`, the background work that followed included.
-pub(super) fn amplified(measured: &mut Measured, before: &Moment, after: &Moment, items: u64) {
-    let written = (items * ITEM_BYTES).max(1) as f64;
+/// Write amplification of so many bytes of keys and values since `before`, the background work that followed
+/// included.
+pub(super) fn amplified(measured: &mut Measured, before: &Moment, after: &Moment, bytes: u64) {
+    let written = bytes.max(1) as f64;
     let log = since(after.counts.log_bytes, before.counts.log_bytes);
     let tables = since(after.counts.table_bytes, before.counts.table_bytes);
     measured.amplification_without_log = tables.map(|tables| tables / written);

@@ -61,7 +61,7 @@ pub(super) fn mixgraph(child: &Child<'_>) -> Answer<()> {
 pub(super) fn ycsb_load(child: &Child<'_>) -> Answer<()> {
     child.remove(YCSB)?;
     let engine = child.open(YCSB, Regime::Cold)?;
-    let data = Data { numbering: Numbering::Scattered, count: 0, is_dense: false };
+    let data = child.empty(Numbering::Scattered);
     let measured = put_all(child, &*engine, rows::YCSB_LOAD, &data, child.plan.ycsb_items(), CLIENTS)?;
     child.tell(rows::YCSB_LOAD, YCSB, measured)?;
     engine.close()
@@ -73,7 +73,7 @@ pub(super) fn ycsb(child: &Child<'_>) -> Answer<()> {
     }
     let engine = child.open(YCSB, Regime::Cold)?;
     let count = child.plan.ycsb_items();
-    let mut data = Data { numbering: Numbering::Scattered, count, is_dense: false };
+    let mut data = Data { count, ..child.empty(Numbering::Scattered) };
     for (core, row) in CORES {
         child.settle(&*engine)?;
         let job = Job {

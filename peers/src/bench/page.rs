@@ -9,8 +9,8 @@ use super::device::moved;
 use super::pictures;
 use super::plan::Group;
 use super::results::{self, Begun, Calibration, Line, Measured};
-use super::rows::{NOT_HELD, all_rows};
-use super::table::{HEAD, cells, count, median};
+use super::rows::{Flight, NOT_HELD, SIZES, all_rows, standard_rows};
+use super::table::{HEAD, cells, count, median, rate};
 use crate::engines::{Answer, told};
 use crate::markdown::table;
 
@@ -62,6 +62,7 @@ fn tables(lines: &[Line], pictures: &str) -> String {
         losing(lines, &judged),
         bars_table(&judged),
         rates(lines),
+        sizes(lines),
         pictures.to_owned(),
         details(lines),
         stores(lines),
@@ -82,15 +83,15 @@ fn stores_of(lines: &[Line]) -> Vec<&str> {
     stores
 }
 
-/// Of each run, the rate of one store over that of another, or of the best of all others.
-fn ratios(lines: &[Line], row: &str, other: Option<&str>) -> Vec<f64> {
+/// Of each run, our rate in a row over that of another store, or of the best of all others, in theirs.
+fn ratios(lines: &[Line], (our_row, their_row): (&str, &str), other: Option<&str>) -> Vec<f64> {
     let of = |run: u64| {
-        let ours = bars::find(lines, run, row, OURS)?.rate();
+        let ours = bars::find(lines, run, our_row, OURS)?.rate();
         let others = stores_of(lines).into_iter().filter(|store| match other {
             Some(other) => *store == other,
             None => *store != OURS && *store != NULL,
         });
-        let others = others.filter_map(|store| bars::find(lines, run, row, store));
+        let others = others.filter_map(|store| bars::find(lines, run, their_row, store));
         Some(ours / others.map(Measured::rate).reduce(f64::max)?)
     };
     bars::runs(lines).into_iter().filter_map(of).collect()
@@ -106,12 +107,13 @@ fn losing(lines: &[Line], judged: &[Judged]) -> String {
         let _ = writeln!(text, "- {line}");
     };
     for row in all_rows() {
-        let Some(ratio) = median(&mut ratios(lines, row, None)).filter(|ratio| *ratio < 1.0) else {
+        let Some(ratio) = median(&mut ratios(lines, (row, row), None)).filter(|ratio| *ratio < 1.0) else {
             continue;
         };
         let ahead = stores_of(lines).into_iter().filter(|store| *store != OURS && *store != NULL);
-        let ahead = ahead
-            .filter(|store| median(&mut ratios(lines, row, Some(store))).is_some_and(|ratio| ratio < 1.0));
+        let ahead = ahead.filter(|store| {
+            median(&mut ratios(lines, (row, row), Some(store))).is_some_and(|ratio| ratio < 1.0)
+        });
         let ahead: Vec<&str> = ahead.collect();
         let is_free = |one: &Measured| one.row == row && one.remarks.iter().any(|remark| remark == NOT_HELD);
         let free = ahead
@@ -195,24 +197,12 @@ fn bars_table(judged: &[Judged]) -> String {
 
 fn rates(lines: &[Line]) -> String {
     let stores = stores_of(lines);
-    let mut rows = Vec::new();
-    for row in all_rows() {
-        let rate = |store: &&str| {
-            let all = bars::measured(lines).filter(|one| one.row == row && one.store == **store);
-            median(&mut all.map(Measured::rate).collect::<Vec<f64>>())
-        };
-        let rates: Vec<Option<f64>> = stores.iter().map(rate).collect();
-        if rates.iter().all(Option::is_none) {
-            continue;
-        }
-        let over = |other| {
-            median(&mut ratios(lines, row, other)).map_or("–".to_owned(), |ratio| format!("{ratio:.2} ×"))
-        };
-        let mut cells = vec![row.to_owned()];
-        cells.extend(rates.into_iter().map(|rate| rate.map_or("–".to_owned(), count)));
-        cells.extend([over(None), over(Some("rocksdb"))]);
-        rows.push(cells);
-    }
+    let rows = standard_rows().filter_map(|row| {
+        let over = |other| factor(&mut ratios(lines, (row, row), other));
+        let told = [row.to_owned()].into_iter().chain(rates_of(lines, &stores, row)?);
+        Some(told.chain([over(None), over(Some("rocksdb"))]).collect())
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
     if rows.is_empty() {
         return String::new();
     }
@@ -220,6 +210,46 @@ fn rates(lines: &[Line]) -> String {
     head.extend(&stores);
     head.extend(["Trine over the best peer", "over RocksDB"]);
     format!("### Rates, medians\n\n{}", table(&head, rows))
+}
+
+/// What each store does in a row, if any was measured.
+fn rates_of(lines: &[Line], stores: &[&str], row: &str) -> Option<Vec<String>> {
+    let rates: Vec<Option<f64>> = stores.iter().map(|store| rate(lines, row, store)).collect();
+    let told = || rates.iter().map(|rate| rate.map_or("–".to_owned(), count)).collect();
+    rates.iter().any(Option::is_some).then(told)
+}
+
+fn factor(ratios: &mut [f64]) -> String {
+    median(ratios).map_or("–".to_owned(), |ratio| format!("{ratio:.2} ×"))
+}
+
+/// Gets by value size: of each memory, size and way.
+fn sizes(lines: &[Line]) -> String {
+    let stores = stores_of(lines);
+    let mut rows = Vec::new();
+    for (cached, is_half) in [("5 %", false), ("50 %", true)] {
+        let row = |one: &Flight| if is_half { one.half } else { one.cold };
+        for size in &SIZES {
+            for one in &size.gets {
+                let Some(rates) = rates_of(lines, &stores, row(one)) else { continue };
+                let theirs = size.gets.iter().find(|other| other.way == one.way.of_peers()).unwrap_or(one);
+                let over = factor(&mut ratios(lines, (row(one), row(theirs)), None));
+                let told = [format!("{} B", size.value_bytes), cached.to_owned(), one.told.to_owned()];
+                rows.push(told.into_iter().chain(rates).chain([over]).collect::<Vec<String>>());
+            }
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut head = vec!["value", "cached", "gets a second"];
+    head.extend(&stores);
+    head.push("Trine over the best peer");
+    format!(
+        "### Value sizes\n\nMedians of random gets. Futures, which no peer has, stand beside the peers' keys \
+         together: as many\nrequests in flight.\n\n{}",
+        table(&head, rows)
+    )
 }
 
 fn details(lines: &[Line]) -> String {
@@ -370,6 +400,24 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("none was wrong"), "{text}");
+    }
+
+    /// Rows by value size stand in a table of their own; futures stand beside the peers' keys together.
+    #[test]
+    fn sizes_have_a_table() {
+        let [_, _, together, futures] = SIZES[0].gets;
+        let lines = [
+            line(1, rows::GET, OURS, 100),
+            line(1, together.half, OURS, 300),
+            line(1, together.half, "rocksdb", 150),
+            line(1, futures.half, OURS, 600),
+        ];
+        let text = tables(&lines, "");
+        let (rates, sizes) = text.split_once("### Value sizes").expect("there is such a heading");
+        assert!(rates.contains(rows::GET) && !rates.contains(together.half), "{rates}");
+        assert!(sizes.contains("| 16 B | 50 % | 64 keys together | 300 | 150 | 2.00 × |"), "{sizes}");
+        assert!(sizes.contains("| 16 B | 50 % | 64 futures, block_on | 600 | – | 4.00 × |"), "{sizes}");
+        assert!(!tables(&lines[..1], "").contains("### Value sizes"));
     }
 
     /// Only what is between the markers changes, and runs of two files are never one run.

@@ -86,8 +86,11 @@ pub(crate) fn run(options: &Options) -> Answer<()> {
     for run in 1..=options.runs {
         bench.calibrate(run, false)?;
         for group in &groups {
-            for store in turn(&stores, run) {
-                bench.group(run, *group, store)?;
+            for value_bytes in group.value_sizes() {
+                let plan = Plan { value_bytes, ..Plan::new(options.scale) };
+                for store in turn(&stores, run) {
+                    bench.group(run, *group, plan, store)?;
+                }
             }
         }
         bench.calibrate(run, true)?;
@@ -120,7 +123,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn begin(&mut self, stores: &[Contender]) -> Answer<()> {
         let mut remarks = Vec::new();
-        let plan = Plan { scale: self.options.scale };
+        let plan = Plan::new(self.options.scale);
         if !plan.keeps_ratios() {
             remarks
                 .push("at this scale some rows have more memory for their data than they should".to_owned());
@@ -170,14 +173,16 @@ impl Bench<'_> {
         std::thread::sleep(REST.mul_f64(self.options.scale.clamp(0.0, 1.0)));
     }
 
-    /// The processes of a group; one that fails ends the group for its store.
-    fn group(&mut self, run: u64, group: Group, store: &Contender) -> Answer<()> {
+    /// The processes of a group for one size of values; one that fails ends them for its store.
+    fn group(&mut self, run: u64, group: Group, plan: Plan, store: &Contender) -> Answer<()> {
         for stage in group.stages() {
             if stage.is_held() {
                 self.rest();
             }
-            eprintln!("run {run} of {}: {}, {}", self.options.runs, stage.name(), store.name);
-            if let Err(why) = self.stage(run, group, *stage, store) {
+            let what = format!("{}, values of {} B", stage.name(), plan.value_bytes);
+            eprintln!("run {run} of {}: {what}, {}", self.options.runs, store.name);
+            if let Err(why) = self.stage(run, group, *stage, plan, store) {
+                let why = format!("{what}: {why}");
                 eprintln!("    FAILED: {why}");
                 let failed = Failed { run, group: group.name(), store: store.name.to_owned(), why };
                 return self.sink.push(Line::Failed(failed));
@@ -186,18 +191,20 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn stage(&mut self, run: u64, group: Group, stage: Stage, store: &Contender) -> Answer<()> {
-        let limited = (stage.is_held() && store.uses_page_cache).then(|| {
-            Limited::new(stage.memory_bytes(Plan { scale: self.options.scale }) + store.beside_bytes)
-        });
+    fn stage(&mut self, run: u64, group: Group, stage: Stage, plan: Plan, store: &Contender) -> Answer<()> {
+        let limited = (stage.is_held() && store.uses_page_cache)
+            .then(|| Limited::new(stage.memory_bytes(plan) + store.beside_bytes));
         // Why there is none was told at the beginning.
         let limited = limited.and_then(Result::ok);
         let mut command = Command::new(std::env::current_exe().map_err(told)?);
         command.args(["bench-child", store.name, &group.name(), &stage.name()]);
         command.arg(self.directory);
-        let Options { scale, seconds, seed, .. } = self.options;
+        let Options { seconds, seed, keep, .. } = self.options;
+        let Plan { scale, value_bytes } = plan;
         command.args([format!("--run={run}"), format!("--seed={seed}")]);
         command.args([format!("--scale={scale}"), format!("--seconds={seconds}")]);
+        command.arg(format!("--value-bytes={value_bytes}"));
+        command.args(keep.then_some("--keep"));
         if let Some(limited) = &limited {
             command.arg("--limited").arg(limited.path());
         }

@@ -3,12 +3,11 @@
 use clap::ValueEnum;
 
 use super::keys::Shape;
+use super::rows;
 
+/// Of a value, but in rows by value size.
 pub(super) const VALUE_BYTES: usize = 100;
 pub(super) const SHAPE: Shape = Shape { key_bytes: 16, compressible_percent: 0 };
-
-/// Of an item, key and value.
-pub(super) const ITEM_BYTES: u64 = 116;
 
 /// Keys that are asked for together.
 pub(super) const MULTI_KEYS: u64 = 64;
@@ -50,6 +49,9 @@ pub(super) enum Stage {
     Space,
     Flight,
     FlightHalf,
+    EnsureSizes,
+    Sizes,
+    SizesHalf,
 }
 
 /// Rows that belong together; `--only` chooses among them.
@@ -80,6 +82,8 @@ pub(super) enum Group {
     /// Gets by many threads, of keys together, and of one thread with many in flight; data 18 times the
     /// memory and twice.
     Flight,
+    /// Gets by the size of values, 16 B to 16 KiB; data 20 times the memory and twice.
+    Sizes,
 }
 
 impl Group {
@@ -106,6 +110,15 @@ impl Group {
             Group::Ycsb => &[Stage::YcsbLoad, Stage::Ycsb],
             Group::Space => &[Stage::Space],
             Group::Flight => &[Stage::EnsureBig, Stage::Flight, Stage::FlightHalf],
+            Group::Sizes => &[Stage::EnsureSizes, Stage::Sizes, Stage::SizesHalf],
+        }
+    }
+
+    /// Bytes of a value; its processes run for each.
+    pub(super) fn value_sizes(self) -> Vec<usize> {
+        match self {
+            Group::Sizes => rows::SIZES.iter().map(|one| one.value_bytes).collect(),
+            _ => vec![VALUE_BYTES],
         }
     }
 }
@@ -128,16 +141,25 @@ impl Stage {
     /// Whether the page cache of stores that use it should be held to the row's memory: a load is not, since
     /// what is dirty cannot be dropped.
     pub(super) fn is_held(self) -> bool {
-        matches!(self, Stage::Cold | Stage::Mixgraph | Stage::Ycsb | Stage::Flight | Stage::FlightHalf)
+        self == Stage::Cold
+            || self.is_half()
+            || matches!(self, Stage::Mixgraph | Stage::Ycsb | Stage::Flight | Stage::Sizes)
+    }
+
+    /// Whether its memory is half of the data.
+    pub(super) fn is_half(self) -> bool {
+        matches!(self, Stage::FlightHalf | Stage::SizesHalf)
     }
 
     /// What a store of this stage may use.
     pub(super) fn memory_bytes(self, plan: Plan) -> u64 {
         match self {
             Stage::Cold | Stage::Flight => plan.memory_bytes(128 << 20),
-            Stage::FlightHalf => plan.memory_bytes(BIG_ITEMS * ITEM_BYTES / 2),
-            Stage::Mixgraph => plan.memory_bytes(SMALL_ITEMS * ITEM_BYTES / 10),
-            Stage::YcsbLoad | Stage::Ycsb => plan.memory_bytes(YCSB_ITEMS * ITEM_BYTES / 10),
+            Stage::FlightHalf => plan.memory_bytes(plan.bytes(BIG_ITEMS) / 2),
+            Stage::Mixgraph => plan.memory_bytes(plan.bytes(SMALL_ITEMS) / 10),
+            Stage::YcsbLoad | Stage::Ycsb => plan.memory_bytes(plan.bytes(YCSB_ITEMS) / 10),
+            Stage::Sizes => plan.memory_bytes(SIZES_BYTES / 20),
+            Stage::SizesHalf => plan.memory_bytes(SIZES_BYTES / 2),
             // As cold rows have it: data 18 times the memory.
             Stage::Space => plan.memory_bytes((128 << 20) * SMALL_ITEMS / BIG_ITEMS),
             _ => plan.memory_bytes(1 << 30),
@@ -151,13 +173,27 @@ const YCSB_ITEMS: u64 = 10_000_000;
 const QUEUE_ITEMS: u64 = 10_000_000;
 const SYNCED_ITEMS: u64 = 100_000;
 
+/// Keys and values of a store by value size: a twentieth is more than the least memory.
+const SIZES_BYTES: u64 = 704 << 20;
+
 /// Sizes, which one factor scales together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) scale: f64,
+    pub(super) value_bytes: usize,
 }
 
 impl Plan {
+    /// With values as nearly all rows have them.
+    pub(super) fn new(scale: f64) -> Plan {
+        Plan { scale, value_bytes: VALUE_BYTES }
+    }
+
+    /// Keys and values of so many items.
+    pub(super) fn bytes(self, items: u64) -> u64 {
+        items * item_bytes(self.value_bytes)
+    }
+
     fn items(self, full: u64) -> u64 {
         ((full as f64 * self.scale) as u64).max(1000)
     }
@@ -168,7 +204,7 @@ impl Plan {
 
     /// Whether the least memory is more than the scale asks for somewhere.
     pub(super) fn keeps_ratios(self) -> bool {
-        let least = Stage::value_variants().iter().map(|stage| stage.memory_bytes(Plan { scale: 1.0 })).min();
+        let least = Stage::value_variants().iter().map(|stage| stage.memory_bytes(Plan::new(1.0))).min();
         least.unwrap_or(0) as f64 * self.scale >= MEMORY_BYTES_MIN as f64
     }
 
@@ -194,6 +230,16 @@ impl Plan {
     pub(super) fn synced_items(self) -> u64 {
         self.items(SYNCED_ITEMS)
     }
+
+    /// Rows by value size.
+    pub(super) fn sizes_items(self) -> u64 {
+        self.items(SIZES_BYTES / item_bytes(self.value_bytes))
+    }
+}
+
+/// Of a key and a value of so many bytes.
+pub(super) fn item_bytes(value_bytes: usize) -> u64 {
+    (SHAPE.key_bytes + value_bytes) as u64
 }
 
 #[cfg(test)]
@@ -203,16 +249,34 @@ mod tests {
     /// At full scale the sizes are those of the bars, and data and memory scale together.
     #[test]
     fn sizes_scale_together() {
-        let (full, half) = (Plan { scale: 1.0 }, Plan { scale: 0.5 });
+        let (full, half) = (Plan::new(1.0), Plan::new(0.5));
         assert_eq!((full.big_items(), full.small_items()), (20_000_000, 5_000_000));
         assert_eq!(Stage::Cold.memory_bytes(full), 128 << 20);
         assert_eq!(Stage::Cold.memory_bytes(half), 64 << 20);
         assert_eq!(Stage::Cached.memory_bytes(full), 1 << 30);
         assert_eq!(half.big_items(), 10_000_000);
-        let ratio = (full.ycsb_items() * ITEM_BYTES) as f64 / Stage::Ycsb.memory_bytes(full) as f64;
+        let ratio = full.bytes(full.ycsb_items()) as f64 / Stage::Ycsb.memory_bytes(full) as f64;
         assert!((ratio - 10.0).abs() < 0.01, "{ratio}");
-        assert!(full.keeps_ratios() && !Plan { scale: 0.01 }.keeps_ratios());
-        assert_eq!(Stage::Cold.memory_bytes(Plan { scale: 0.01 }), MEMORY_BYTES_MIN);
+        assert!(full.keeps_ratios() && !Plan::new(0.01).keeps_ratios());
+        assert_eq!(Stage::Cold.memory_bytes(Plan::new(0.01)), MEMORY_BYTES_MIN);
+    }
+
+    /// Of every value size there is as much data, 20 times the memory and twice, with no store below the
+    /// least memory.
+    #[test]
+    fn sizes_have_one_ratio() {
+        let sizes = Group::Sizes.value_sizes();
+        assert_eq!(sizes, [16, 64, 256, 1024, 4096, 16384]);
+        for value_bytes in sizes {
+            let plan = Plan { value_bytes, ..Plan::new(1.0) };
+            for (stage, ratio) in [(Stage::Sizes, 20.0), (Stage::SizesHalf, 2.0)] {
+                let memory_bytes = stage.memory_bytes(plan);
+                let measured = plan.bytes(plan.sizes_items()) as f64 / memory_bytes as f64;
+                assert!((measured - ratio).abs() < 0.01, "{value_bytes}, {stage:?}: {measured}");
+                assert!(memory_bytes > MEMORY_BYTES_MIN);
+            }
+        }
+        assert_eq!(Group::Cold.value_sizes(), [VALUE_BYTES]);
     }
 
     /// Every stage belongs to a group.

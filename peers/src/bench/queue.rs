@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::child::Child;
-use super::drive::{Data, live_bytes};
 use super::engines::{Changes, Engine, Regime, Sees};
 use super::loads::put_all;
 use super::measure::{self, Moment};
@@ -30,7 +29,7 @@ pub(super) fn queue(child: &Child<'_>) -> Answer<()> {
     let items = deletes + deletes / LEFT_PART;
     child.remove(QUEUE)?;
     let engine = child.open(QUEUE, Regime::Cached)?;
-    let empty = Data { numbering: Numbering::Sequential, count: 0, is_dense: false };
+    let empty = child.empty(Numbering::Sequential);
     put_all(child, &*engine, "queue", &empty, items, 1)?;
     let seeks = |row: &str, first: u64| {
         let (mut record, before, started) = (Record::new()?, Moment::now(engine.counts()), Instant::now());
@@ -40,7 +39,7 @@ pub(super) fn queue(child: &Child<'_>) -> Answer<()> {
         let after = Moment::now(engine.counts());
         let seconds = started.elapsed().as_secs_f64();
         let mut measured = measure::row(&record, seconds, &before, &after);
-        measured.live_bytes = Some(live_bytes(items - first));
+        measured.live_bytes = Some(child.plan.bytes(items - first));
         child.tell(row, QUEUE, measured)
     };
     seeks(rows::QUEUE_BEFORE, 0)?;

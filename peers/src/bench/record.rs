@@ -22,7 +22,10 @@ pub(super) struct Latency {
 /// What a get must come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Expected {
-    Value,
+    /// The key's own, of any length; where nobody was asked one of this many bytes is made, as a check does.
+    Value {
+        made_bytes: usize,
+    },
     Nothing,
 }
 
@@ -82,13 +85,15 @@ impl Record {
             (Found::Value, Expected::Nothing) => {
                 self.is_wrong(|| format!("key {} was never put, and has a value", hex(key)));
             }
-            (Found::Nothing, Expected::Value) => self.is_wrong(|| format!("key {} is missing", hex(key))),
-            (Found::Value, Expected::Value) if !shape.is_value(key, value) => {
+            (Found::Nothing, Expected::Value { .. }) => {
+                self.is_wrong(|| format!("key {} is missing", hex(key)));
+            }
+            (Found::Value, Expected::Value { .. }) if !shape.is_value(key, value) => {
                 self.is_wrong(|| format!("key {} has a value that is not its own", hex(key)));
             }
             // What a check costs: the value is made, and nobody looks at it.
-            (Found::Unasked, Expected::Value) => {
-                shape.value(key, super::plan::VALUE_BYTES, spare);
+            (Found::Unasked, Expected::Value { made_bytes }) => {
+                shape.value(key, made_bytes, spare);
                 std::hint::black_box(spare);
             }
             _ => {}
@@ -137,13 +142,14 @@ mod tests {
     #[test]
     fn wrong_answers_are_counted() {
         let ((key, value), (_, other)) = (item(1), item(2));
+        let present = Expected::Value { made_bytes: 100 };
         let cases = [
-            (Found::Value, &value, Expected::Value, 0),
-            (Found::Value, &other, Expected::Value, 1),
+            (Found::Value, &value, present, 0),
+            (Found::Value, &other, present, 1),
             (Found::Value, &value, Expected::Nothing, 1),
-            (Found::Nothing, &value, Expected::Value, 1),
+            (Found::Nothing, &value, present, 1),
             (Found::Nothing, &value, Expected::Nothing, 0),
-            (Found::Unasked, &value, Expected::Value, 0),
+            (Found::Unasked, &value, present, 0),
         ];
         for (found, value, expected, wrong) in cases {
             let mut record = Record::new().expect("a histogram");

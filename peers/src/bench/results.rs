@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::{VALUE_BYTES, item_bytes};
 use super::record::Latency;
 use crate::engines::{Answer, told};
 
@@ -83,11 +84,18 @@ pub(super) struct Measured {
     pub(super) memory_bytes: u64,
     pub(super) disk_bytes: Option<u64>,
     pub(super) live_bytes: Option<u64>,
+    /// Key and value of an item; files from before there were other sizes do not tell it.
+    #[serde(default = "standard_item_bytes")]
+    pub(super) item_bytes: u64,
     pub(super) wrong: u64,
     pub(super) first_wrong: Option<String>,
     /// Figures that only some rows have, by name.
     pub(super) more: BTreeMap<String, f64>,
     pub(super) remarks: Vec<String>,
+}
+
+fn standard_item_bytes() -> u64 {
+    item_bytes(VALUE_BYTES)
 }
 
 impl Measured {
@@ -150,6 +158,20 @@ pub(super) fn read(path: &Path) -> Answer<Vec<Line>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A row of a file from before values had other sizes has items of the size that all had.
+    #[test]
+    fn old_rows_are_read() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("old.json");
+        let measured = Measured { item_bytes: 32, ..Measured::default() };
+        let line = Line::Measured(Box::new(measured));
+        let text = serde_json::to_string(&line).expect("it is text").replace(",\"item_bytes\":32", "");
+        assert!(!text.contains("item_bytes"));
+        std::fs::write(&path, text + "\n").expect("it is written");
+        let lines = read(&path).expect("it reads");
+        assert!(matches!(&lines[..], [Line::Measured(one)] if one.item_bytes == 116), "{lines:?}");
+    }
 
     /// What is pushed is in the file at once and comes back as it was; half a line at the end is left out,
     /// and damage elsewhere is told.

@@ -68,11 +68,23 @@ pub(super) enum Way {
     Tokio(u64),
 }
 
-/// A row of gets that are in flight together, where the memory is an eighteenth of the data and where it is
-/// half.
+impl Way {
+    /// What is compared with it of stores that have no futures: as many keys together.
+    pub(super) fn of_peers(self) -> Way {
+        match self {
+            Way::BlockOn(count) | Way::Tokio(count) => Way::Together(count),
+            Way::Threads(_) | Way::Together(_) => self,
+        }
+    }
+}
+
+/// A row of gets that are in flight together, where the memory is an eighteenth or a twentieth of the data
+/// and where it is half.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flight {
     pub(super) way: Way,
+    /// The way in words.
+    pub(super) told: &'static str,
     pub(super) cold: &'static str,
     pub(super) half: &'static str,
 }
@@ -81,6 +93,7 @@ macro_rules! flight {
     ($way:expr, $name:literal) => {
         Flight {
             way: $way,
+            told: $name,
             cold: concat!("in flight: ", $name),
             half: concat!("in flight, half cached: ", $name),
         }
@@ -114,10 +127,50 @@ pub(super) const FLIGHT_ONE: &str = "in flight: one thread";
 pub(super) const FLIGHT_BLOCK_ON_ONE: &str = "in flight: one future, block_on";
 pub(super) const FLIGHT_TOKIO_ONE: &str = "in flight: one future, tokio";
 
-/// All of them, in their order.
-pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
+/// Rows of gets of values of one size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ValueSize {
+    pub(super) value_bytes: usize,
+    pub(super) gets: [Flight; 4],
+}
+
+macro_rules! sized {
+    ($bytes:literal) => {
+        ValueSize {
+            value_bytes: $bytes,
+            gets: [
+                sized!($bytes, Way::Threads(1), "one thread"),
+                sized!($bytes, Way::Threads(16), "16 threads"),
+                sized!($bytes, Way::Together(64), "64 keys together"),
+                sized!($bytes, Way::BlockOn(64), "64 futures, block_on"),
+            ],
+        }
+    };
+    ($bytes:literal, $way:expr, $name:literal) => {
+        Flight {
+            way: $way,
+            told: $name,
+            cold: concat!("values of ", $bytes, " B, 5 % cached: ", $name),
+            half: concat!("values of ", $bytes, " B, 50 % cached: ", $name),
+        }
+    };
+}
+
+pub(super) const SIZES: [ValueSize; 6] =
+    [sized!(16), sized!(64), sized!(256), sized!(1024), sized!(4096), sized!(16384)];
+
+/// All but those by value size, in their order.
+pub(super) fn standard_rows() -> impl Iterator<Item = &'static str> {
     let flight = FLIGHT.iter().flat_map(|one| [one.cold, one.half]);
     FIRST.into_iter().chain(flight)
+}
+
+/// All of them, in their order.
+pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
+    let sizes = SIZES
+        .iter()
+        .flat_map(|size| size.gets.iter().map(|one| one.cold).chain(size.gets.iter().map(|one| one.half)));
+    standard_rows().chain(sizes)
 }
 
 const FIRST: [&str; 38] = [
@@ -160,3 +213,21 @@ const FIRST: [&str; 38] = [
     YCSB_F,
     SPACE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No two rows have one name, and those by value size tell their size and their way.
+    #[test]
+    fn rows_are_told_apart() {
+        let mut names: Vec<&str> = all_rows().collect();
+        let count = names.len();
+        assert_eq!(count, standard_rows().count() + 48);
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert_eq!(SIZES[0].gets[0].cold, "values of 16 B, 5 % cached: one thread");
+        assert_eq!(SIZES[5].gets[3].half, "values of 16384 B, 50 % cached: 64 futures, block_on");
+    }
+}

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::child::Child;
-use super::drive::{Job, Limit, Script, live_bytes};
+use super::drive::{Job, Limit, Script};
 use super::engines::{Compacted, Engine, Regime, Sees};
 use super::loads::put_all;
 use super::measure::Moment;
@@ -46,7 +46,7 @@ pub(super) fn space(child: &Child<'_>) -> Answer<()> {
     let path = child.path(SPACE);
     let tables = |path: &Path| {
         let bytes = child.disk_bytes(path)?.map(|(tables, _)| tables);
-        Ok::<_, String>(bytes.map(|bytes| bytes as f64 / live_bytes(items) as f64))
+        Ok::<_, String>(bytes.map(|bytes| bytes as f64 / child.plan.bytes(items) as f64))
     };
     let data = child.data(items, items);
     let tenth = |engine: &dyn Engine, point: u64| {
@@ -78,7 +78,7 @@ pub(super) fn space(child: &Child<'_>) -> Answer<()> {
         Compacted::InPlace => steady(|| tables(&path))?,
         Compacted::Copy(copy) => {
             let bytes = std::fs::metadata(&copy).map_err(told)?.len();
-            Some(bytes as f64 / live_bytes(items) as f64)
+            Some(bytes as f64 / child.plan.bytes(items) as f64)
         }
         Compacted::No => None,
     };

@@ -1,5 +1,6 @@
 //! Results as tables of text, for people.
 
+use super::bars::measured;
 use super::results::{Line, Measured};
 use super::rows::all_rows;
 
@@ -24,15 +25,17 @@ pub(super) fn median(numbers: &mut [f64]) -> Option<f64> {
     Some((low + high) / 2.0)
 }
 
+/// Operations a second of a store in a row, the median of its runs.
+pub(super) fn rate(lines: &[Line], row: &str, store: &str) -> Option<f64> {
+    let all = measured(lines).filter(|one| one.row == row && one.store == store);
+    median(&mut all.map(Measured::rate).collect::<Vec<f64>>())
+}
+
 /// Every row that was measured, in order, with the figures of each store.
 pub(super) fn tables(lines: &[Line]) -> String {
-    let measured: Vec<&Measured> = lines
-        .iter()
-        .filter_map(|line| if let Line::Measured(one) = line { Some(&**one) } else { None })
-        .collect();
     let mut text = String::new();
     for row in all_rows() {
-        let of_row: Vec<&Measured> = measured.iter().copied().filter(|one| one.row == row).collect();
+        let of_row: Vec<&Measured> = measured(lines).filter(|one| one.row == row).collect();
         let mut stores: Vec<&str> = of_row.iter().map(|one| one.store.as_str()).collect();
         stores.sort_unstable();
         stores.dedup();

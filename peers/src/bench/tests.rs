@@ -22,7 +22,7 @@ use crate::engines::{Answer, Until};
 const ITEMS: u64 = 3000;
 
 fn settings(until: Until) -> Settings {
-    Settings { memory_bytes: 64 << 20, until, regime: Regime::Cached }
+    Settings { memory_bytes: 64 << 20, until, regime: Regime::Cached, value_bytes: VALUE_BYTES }
 }
 
 fn job<'a>(engine: &'a dyn Engine, script: Script, data: Data) -> Job<'a> {
@@ -41,8 +41,12 @@ fn job<'a>(engine: &'a dyn Engine, script: Script, data: Data) -> Job<'a> {
     }
 }
 
+fn data(numbering: Numbering, count: u64, is_dense: bool) -> Data {
+    Data { numbering, count, is_dense, value_bytes: VALUE_BYTES }
+}
+
 fn load(engine: &dyn Engine, numbering: Numbering) -> drive::Ran {
-    let data = Data { numbering, count: 0, is_dense: false };
+    let data = data(numbering, 0, false);
     let limit = Limit::operations(u64::MAX);
     let ran = drive::run(&Job { limit, ..job(engine, Script::Load { end: ITEMS }, data) });
     ran.expect("the load ends")
@@ -60,7 +64,7 @@ fn stores_answer_right() {
         let ran = load(&*engine, numbering);
         assert_eq!((ran.count, ran.record.operations, ran.record.wrong), (ITEMS, ITEMS, 0));
         engine.settle().expect(contender.name);
-        let data = Data { numbering, count: ITEMS, is_dense: true };
+        let data = data(numbering, ITEMS, true);
         let reads = [
             Script::Get,
             Script::GetEach,
@@ -106,7 +110,7 @@ fn inserts_are_seen() {
         let path = directory.path().join("store");
         let mut engine = (contender.open)(&path, &settings(Until::Buffered)).expect(contender.name);
         load(&*engine, Numbering::Scattered);
-        let mut data = Data { numbering: Numbering::Scattered, count: ITEMS, is_dense: false };
+        let mut data = data(Numbering::Scattered, ITEMS, false);
         for core in [Core::A, Core::D, Core::E, Core::F] {
             let chooser = Some(Chooser::new(core.distribution(), data.count, 1));
             let one = Job { chooser, batch: 1, ..job(&*engine, Script::Ycsb(core), data.clone()) };
@@ -132,7 +136,7 @@ fn writers_change_no_answer() {
         let path = directory.path().join("store");
         let engine = (contender.open)(&path, &settings(Until::Synced)).expect(contender.name);
         load(&*engine, Numbering::Sequential);
-        let data = Data { numbering: Numbering::Sequential, count: ITEMS, is_dense: true };
+        let data = data(Numbering::Sequential, ITEMS, true);
         let limit = Limit::operations(20_000);
         let beside = Job { limit, beside: Some(1000), batch: 1, ..job(&*engine, Script::Get, data) };
         let ran = drive::run(&beside).expect(contender.name);
@@ -214,7 +218,7 @@ impl Reader for Liar {
 /// Every answer of a store that lies is counted as wrong.
 #[test]
 fn lies_are_counted() {
-    let data = Data { numbering: Numbering::Sequential, count: ITEMS, is_dense: true };
+    let data = data(Numbering::Sequential, ITEMS, true);
     let scripts = [
         Script::Get,
         Script::GetAbsent,
@@ -251,16 +255,22 @@ fn stages_give_their_rows() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let measured = RefCell::new(Vec::new());
         for group in Group::all().iter().filter(|group| !matches!(group, Group::Cold | Group::Reopen)) {
-            for stage in group.stages() {
+            let stages = group
+                .value_sizes()
+                .into_iter()
+                .flat_map(|bytes| group.stages().iter().map(move |stage| (bytes, *stage)));
+            for (value_bytes, stage) in stages {
                 let options = ChildOptions {
                     store: store.to_owned(),
                     group: *group,
-                    stage: *stage,
+                    stage,
                     directory: directory.path().to_owned(),
                     run: 1,
                     scale: 0.0,
                     seconds: 0.01,
                     seed: 1,
+                    value_bytes,
+                    keep: false,
                     limited: None,
                 };
                 let done = child::stage(&options, &|line| {

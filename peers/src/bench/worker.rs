@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::drive::{Job, LOAD_CHUNK, Script, Shared, share};
 use super::engines::{Asked, Asker, Changes, Found, Reader, Values};
 use super::keys::Permutation;
-use super::plan::{SHAPE, VALUE_BYTES};
+use super::plan::SHAPE;
 use super::record::{Expected, InOrder, Record, hex};
 use super::{mixgraph, ycsb};
 use crate::dice::Dice;
@@ -142,18 +142,23 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// What a get of a key that is in must come to.
+    fn present(&self) -> Expected {
+        Expected::Value { made_bytes: self.job.data.value_bytes }
+    }
+
     fn ycsb(&mut self, core: ycsb::Core) -> Answer<()> {
         let request = core.request(&mut self.dice);
         if request == ycsb::Request::Insert {
             let item = self.shared.next.fetch_add(1, Ordering::Relaxed);
-            self.put(self.job.data.numbering.number(item), VALUE_BYTES)?;
+            self.put(self.job.data.numbering.number(item), self.job.data.value_bytes)?;
             self.shared.land(item);
             return Ok(());
         }
         let number = self.choose_number();
         match request {
             ycsb::Request::Read => self.get(number),
-            ycsb::Request::Update => self.put(number, VALUE_BYTES),
+            ycsb::Request::Update => self.put(number, self.job.data.value_bytes),
             ycsb::Request::Scan { items } => self.scan(number, items),
             ycsb::Request::ReadModifyWrite => self.read_modify_write(number),
             ycsb::Request::Insert => unreachable!("it was taken above"),
@@ -165,7 +170,7 @@ impl<'a> Worker<'a> {
         match mix.request(&mut self.dice) {
             mixgraph::Request::Get => self.get(number),
             mixgraph::Request::Put { value_bytes } => {
-                self.put(number, usize::try_from(value_bytes).unwrap_or(VALUE_BYTES))
+                self.put(number, usize::try_from(value_bytes).unwrap_or(self.job.data.value_bytes))
             }
             mixgraph::Request::Scan { items } => self.scan(number, items),
         }
@@ -181,7 +186,7 @@ impl<'a> Worker<'a> {
             }
             for place in from..end.min(from + chunk) {
                 let item = item(place);
-                self.put(self.job.data.numbering.number(item), VALUE_BYTES)?;
+                self.put(self.job.data.numbering.number(item), self.job.data.value_bytes)?;
             }
             self.commit()?;
             if matches!(self.job.script, Script::Load { .. }) {
@@ -207,7 +212,7 @@ impl<'a> Worker<'a> {
 
     pub(super) fn overwrite(&mut self) -> Answer<()> {
         let number = self.choose_number();
-        self.put(number, VALUE_BYTES)
+        self.put(number, self.job.data.value_bytes)
     }
 
     fn put(&mut self, number: u64, value_bytes: usize) -> Answer<()> {
@@ -236,7 +241,7 @@ impl<'a> Worker<'a> {
 
     fn get(&mut self, number: u64) -> Answer<()> {
         SHAPE.key(number, &mut self.key);
-        self.get_key(Expected::Value)
+        self.get_key(self.present())
     }
 
     fn get_key(&mut self, expected: Expected) -> Answer<()> {
@@ -251,9 +256,9 @@ impl<'a> Worker<'a> {
         SHAPE.key(number, &mut self.key);
         let started = Instant::now();
         let found = self.reader.get(&self.key, &mut self.value)?;
-        let read = started.elapsed();
-        self.record.check(SHAPE, &self.key, (found, &self.value), Expected::Value, &mut self.spare);
-        SHAPE.value(&self.key, VALUE_BYTES, &mut self.value);
+        let (read, expected) = (started.elapsed(), self.present());
+        self.record.check(SHAPE, &self.key, (found, &self.value), expected, &mut self.spare);
+        SHAPE.value(&self.key, self.job.data.value_bytes, &mut self.value);
         let started = Instant::now();
         self.job.engine.put(&self.key, &self.value)?;
         self.ended(1, started.checked_sub(read).unwrap_or(started));
@@ -274,8 +279,9 @@ impl<'a> Worker<'a> {
             let given = self.values.len();
             self.record.is_wrong(|| format!("{count} keys together gave {given} answers"));
         }
+        let expected = self.present();
         for (key, answer) in self.keys.iter().zip(self.values.iter()) {
-            self.record.check(SHAPE, key, answer, Expected::Value, &mut self.spare);
+            self.record.check(SHAPE, key, answer, expected, &mut self.spare);
         }
         Ok(())
     }
@@ -307,9 +313,10 @@ impl<'a> Worker<'a> {
 
     /// What checking a scan costs where nobody was asked.
     fn unasked(&mut self, items: u64) {
+        let expected = self.present();
         for number in 0..items {
             SHAPE.key(number, &mut self.key);
-            self.record.check(SHAPE, &self.key, (Found::Unasked, &[]), Expected::Value, &mut self.spare);
+            self.record.check(SHAPE, &self.key, (Found::Unasked, &[]), expected, &mut self.spare);
         }
     }
 
@@ -346,7 +353,8 @@ impl Asker for Worker<'_> {
 
     fn answer(&mut self, asked: Asked, found: Found, value: &[u8]) {
         self.ended(1, asked.started);
+        let expected = self.present();
         SHAPE.key(asked.number, &mut self.key);
-        self.record.check(SHAPE, &self.key, (found, value), Expected::Value, &mut self.spare);
+        self.record.check(SHAPE, &self.key, (found, value), expected, &mut self.spare);
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Settings {
     /// When a write is acknowledged.
     pub(super) until: Until,
     pub(super) regime: Regime,
+    /// Of most values; for `null`, which makes its own.
+    pub(super) value_bytes: usize,
 }
 
 /// What is known of the requests that come.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::plan::{SCAN_ITEMS, SHAPE, VALUE_BYTES};
+use super::super::plan::{SCAN_ITEMS, SHAPE};
 use super::{
     Asker, BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Executor, Found, Look, Reader, Sees,
     Settings, Values,
@@ -19,10 +19,12 @@ pub(super) const CONTENDER: Contender = Contender {
     beside_bytes: BESIDE_BYTES,
     has_owned_iterator: true,
     has_futures: true,
-    open: |_: &Path, _: &Settings| Ok(Box::new(Null)),
+    open: |_: &Path, settings: &Settings| Ok(Box::new(Null { value_bytes: settings.value_bytes })),
 };
 
-struct Null;
+struct Null {
+    value_bytes: usize,
+}
 
 /// Answers nothing but scans, with items that are made once: what looking at them costs is the driver's too.
 struct NullReader {
@@ -30,11 +32,11 @@ struct NullReader {
 }
 
 impl NullReader {
-    fn new() -> NullReader {
+    fn new(value_bytes: usize) -> NullReader {
         let item = |number| {
             let (mut key, mut value) = (Vec::new(), Vec::new());
             SHAPE.key(number, &mut key);
-            SHAPE.value(&key, VALUE_BYTES, &mut value);
+            SHAPE.value(&key, value_bytes, &mut value);
             (key, value)
         };
         NullReader { items: (0..SCAN_ITEMS).map(item).collect() }
@@ -51,7 +53,7 @@ impl Engine for Null {
     }
 
     fn reader(&self, _: Sees) -> Answer<Box<dyn Reader + '_>> {
-        Ok(Box::new(NullReader::new()))
+        Ok(Box::new(NullReader::new(self.value_bytes)))
     }
 
     fn settle(&self) -> Answer<()> {
