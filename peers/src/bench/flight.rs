@@ -14,13 +14,11 @@ use crate::engines::Answer;
 /// Threads that fill the cache.
 const FILL_THREADS: u64 = 16;
 
-/// For how many times a row's time they do: where half of the data is cached, and before gets by value size.
-const FILL_TIMES: u32 = 4;
-const FILL_TIMES_SIZES: u32 = 2;
+/// For how many times a row's time they do.
+const FILL_TIMES: u32 = 3;
 
 pub(super) fn flight(child: &Child<'_>) -> Answer<()> {
-    let fill_times = child.options.stage.is_half().then_some(FILL_TIMES);
-    gets(child, BIG, child.plan.big_items(), fill_times, &FLIGHT)
+    gets(child, BIG, child.plan.big_items(), &FLIGHT)
 }
 
 /// The name of a store of values of one size.
@@ -33,27 +31,25 @@ pub(super) fn sizes(child: &Child<'_>) -> Answer<()> {
     let size = SIZES.iter().find(|one| one.value_bytes == child.plan.value_bytes);
     let size = size.ok_or_else(|| format!("no row has values of {} B", child.plan.value_bytes))?;
     let name = sized(child);
-    gets(child, &name, child.plan.sizes_items(), Some(FILL_TIMES_SIZES), &size.gets)?;
+    gets(child, &name, child.plan.sizes_items(), &size.gets)?;
     if child.options.stage.is_half() && !child.options.keep { child.remove(&name) } else { Ok(()) }
 }
 
-/// The rows of one store, after its cache was filled, if that is asked for.
-fn gets(child: &Child<'_>, name: &str, items: u64, fill_times: Option<u32>, rows: &[Flight]) -> Answer<()> {
+/// The rows of one store, after its cache was filled.
+fn gets(child: &Child<'_>, name: &str, items: u64, rows: &[Flight]) -> Answer<()> {
     let data = child.data(items, items);
     if child.contender.uses_page_cache {
         forget();
     }
     let engine = child.open(name, Regime::Cold)?;
     child.settle(&*engine)?;
-    if let Some(times) = fill_times {
-        let filling = Job {
-            threads: FILL_THREADS,
-            limit: Limit::time(times * child.time),
-            chooser: Some(Chooser::new(Distribution::Uniform, items, child.options.seed)),
-            ..child.job(&*engine, "filling the cache", Script::Get, &data)
-        };
-        child.run(&filling)?;
-    }
+    let filling = Job {
+        threads: FILL_THREADS,
+        limit: Limit::time(FILL_TIMES * child.time),
+        chooser: Some(Chooser::new(Distribution::Uniform, items, child.options.seed)),
+        ..child.job(&*engine, "filling the cache", Script::Get, &data)
+    };
+    child.run(&filling)?;
     for one in rows {
         let row = if child.options.stage.is_half() { one.half } else { one.cold };
         let (threads, script) = match one.way {
