@@ -256,7 +256,7 @@ fn plain(block: &[u8]) {
         let tag = block[data::HEADER_BYTES + index];
         // Some of many: each costs a search.
         if index % 16 == layout.items() % 16 {
-            let found = data::find(block, &key, tag, 0).expect("an item is found by its key and tag");
+            let found = data::find(block, &key, tag, None).expect("an item is found by its key and tag");
             assert_eq!((found.kind, &found.value), (kind, &value), "the item itself");
             assert_eq!(layout.lower_bound(block, &key), index, "its place");
             assert_eq!(layout.upper_bound(block, &key), index + 1, "the place behind it");

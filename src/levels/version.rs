@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence, TreeId};
-use crate::base::key::{common_prefix, head_after};
+use crate::base::key::{common_prefix, head, head_after};
 use crate::base::sync::Arc;
 use crate::format::manifest;
 use crate::format::table::ranges::{Around, Ranges};
@@ -111,7 +111,11 @@ impl Run {
     }
 
     fn max(&self) -> &[u8] {
-        self.tables[self.tables.len() - 1].table.max()
+        self.last().max()
+    }
+
+    fn last(&self) -> &Table {
+        &self.tables[self.tables.len() - 1].table
     }
 
     /// Bytes of its tables' files that are its own.
@@ -129,15 +133,24 @@ impl Run {
 
     /// Index of the first table whose largest key is not below `key`; the number of tables if there is none.
     pub(crate) fn position(&self, key: &[u8]) -> usize {
-        if key <= self.tables[0].table.max() {
+        self.position_by(key, head(key))
+    }
+
+    /// As `position`, of a key that has this head: most comparisons need no more of it.
+    #[inline]
+    fn position_by(&self, key: &[u8], key_head: u64) -> usize {
+        if !self.tables[0].table.ends_before(key, key_head) {
             return 0;
         }
-        if key > self.max() {
+        if self.last().ends_before(key, key_head) {
             return self.tables.len();
         }
         // Between the run's ends every key has the shared prefix.
         let word = head_after(key, self.shared_bytes);
         let start = self.max_words.partition_point(|max| *max < word);
+        if self.max_words.get(start).is_none_or(|max| *max != word) {
+            return start;
+        }
         let equal = self.max_words[start..].partition_point(|max| *max == word);
         start + self.tables[start..start + equal].partition_point(|placed| placed.table.max() < key)
     }
@@ -199,11 +212,9 @@ impl Run {
     /// The table that holds `key` if the run does: by range only.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
-        if let [only] = self.tables.as_slice() {
-            return only.table.admits(key).then_some(0);
-        }
-        let index = self.position(key);
-        (self.tables.get(index)?.table.min() <= key).then_some(index)
+        let key_head = head(key);
+        let index = self.position_by(key, key_head);
+        (!self.tables.get(index)?.table.begins_after(key, key_head)).then_some(index)
     }
 }
 

@@ -58,7 +58,7 @@ fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<(
                 decompress(&address, &block, &mut plain)?;
                 block = plain;
             }
-            let found = data::find(&block, key, hash.block_tag(), 0).expect("the item is there");
+            let found = data::find(&block, key, hash.block_tag(), None).expect("the item is there");
             assert_eq!((found.kind, block[found.value].to_vec()), expected(value));
         }
     }

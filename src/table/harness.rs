@@ -143,7 +143,7 @@ impl Bench {
             Fenced::Need(_) => panic!("a page was brought"),
         };
         let block = self.block(&address)?;
-        let found = crate::format::table::data::find(&block, key, hash.block_tag(), 0);
+        let found = crate::format::table::data::find(&block, key, hash.block_tag(), None);
         Ok(found.map(|found| (found.kind, block[found.value].to_vec())))
     }
 

@@ -282,14 +282,23 @@ impl Table {
         Ok(())
     }
 
-    /// Whether `key` lies within the bounds. An item of it is only within [`Table::spans`].
+    /// Whether `key`, which has this head, comes before the bounds.
     #[inline]
+    pub(crate) fn begins_after(&self, key: &[u8], key_head: u64) -> bool {
+        key_head < self.min_head || (key_head == self.min_head && key < self.min())
+    }
+
+    /// Whether `key`, which has this head, comes behind the bounds. Between them it may be an item's, but
+    /// only within [`Table::spans`].
+    #[inline]
+    pub(crate) fn ends_before(&self, key: &[u8], key_head: u64) -> bool {
+        key_head > self.max_head || (key_head == self.max_head && key > self.max())
+    }
+
+    /// Whether `key` lies within the bounds.
+    #[cfg(test)]
     pub(crate) fn admits(&self, key: &[u8]) -> bool {
-        let key_head = head(key);
-        if key_head < self.min_head || key_head > self.max_head {
-            return false;
-        }
-        (key_head > self.min_head || key >= self.min()) && (key_head < self.max_head || key <= self.max())
+        !self.begins_after(key, head(key)) && !self.ends_before(key, head(key))
     }
 
     /// Whether an item of a key with this hash may be here. `page`: what an earlier answer needed.
@@ -368,6 +377,7 @@ impl Table {
         }
     }
 
+    #[inline]
     fn fenced(
         &self,
         page: &FencePage<'_>,
@@ -393,6 +403,7 @@ impl Table {
     }
 
     /// The number of the fence page that must list the block of `key`.
+    #[inline]
     pub(super) fn fence_page_of(&self, key: &[u8]) -> usize {
         self.top.as_ref().map_or(0, |top| top.find(key))
     }
@@ -403,6 +414,7 @@ impl Table {
     }
 
     /// What all keys from a fence page on are not less than.
+    #[inline]
     pub(super) fn first_separator(&self, page: usize) -> &[u8] {
         self.top.as_ref().map_or(&self.entry.min, |top| top.separator(page))
     }
@@ -429,6 +441,7 @@ impl Table {
     }
 
     /// Block `index` of a fence page.
+    #[inline]
     pub(super) fn block(&self, fences: &FencePage<'_>, index: usize) -> BlockAddress {
         let extent = fences.extent(index);
         self.address(extent.offset, extent.bytes, BlockKind::Data)
@@ -445,6 +458,7 @@ impl Table {
         &self.entry
     }
 
+    #[inline]
     pub(super) fn address(&self, offset: u64, bytes: u32, kind: BlockKind) -> BlockAddress {
         BlockAddress { file: self.file.name(), file_uid: self.file.identity().uid, offset, bytes, kind }
     }

@@ -146,7 +146,9 @@ impl Store {
             std::mem::swap(&mut ready, &mut rounds.ready);
             for number in ready.drain(..) {
                 let Machine { key, hash, get, answer } = &mut machines[number];
-                let (op, answer) = (op(*sight, key.as_ref(), *hash), answer.take());
+                let op = op(*sight, key.as_ref(), *hash);
+                // Most have none, and nothing is moved.
+                let answer = if answer.is_some() { answer.take() } else { None };
                 let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
                 rounds.note(number, step, take);
             }
@@ -214,6 +216,7 @@ impl<K> Batch<K> {
 }
 
 impl Rounds {
+    #[inline(always)]
     fn note(
         &mut self,
         number: usize,
@@ -222,15 +225,23 @@ impl Rounds {
     ) {
         match step {
             Step::Touch => return self.ready.push(number),
-            Step::Ask(reads) => return self.asked.push((number, reads[0].block)),
             Step::Done(Ok(found)) => take(number, found.value()),
-            Step::Done(Err(error)) => {
-                if self.failed.as_ref().is_none_or(|(first, _)| number < *first) {
-                    self.failed = Some((number, error));
-                }
-            }
+            Step::Done(Err(error)) => self.fail(number, error),
+            Step::Ask(reads) => return self.ask(number, &reads),
             Step::Wait => unreachable!("a get that was answered asks, or is done"),
         }
         self.left -= 1;
+    }
+
+    #[cold]
+    fn ask(&mut self, number: usize, reads: &Reads) {
+        self.asked.push((number, reads[0].block));
+    }
+
+    #[cold]
+    fn fail(&mut self, number: usize, error: Error) {
+        if self.failed.as_ref().is_none_or(|(first, _)| number < *first) {
+            self.failed = Some((number, error));
+        }
     }
 }

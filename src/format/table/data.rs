@@ -82,48 +82,36 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
         .then(|| extent_bytes(used))
 }
 
-/// The value and kind of `key`, whose hash has this `tag`, in a checked block; no item before number `from`
-/// has the tag.
+/// The value and kind of `key`, whose hash has this `tag`, in a checked block. `asked`: what
+/// [`prefetch_item`] said of the tag, if it was called, and past all items if it found none.
 ///
 /// It looks at the tags up to the item, or to one with this tag and a greater key; of keys only at those with
 /// this tag.
-pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, from: usize) -> Option<Found> {
+#[inline]
+pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> Option<Found> {
     let layout = Layout::of(block);
     let suffix = key.get(layout.prefix_bytes..)?;
-    let tags = &block[HEADER_BYTES..HEADER_BYTES + layout.items];
-    let pattern = u64::from_le_bytes([tag; 8]);
-    let (words, rest) = tags.as_chunks::<8>();
-    let skipped = (from / 8).min(words.len());
-    let mut first = skipped * 8;
-    for word in &words[skipped..] {
-        note(&(HEADER_BYTES + first..HEADER_BYTES + first + 8));
-        let hits = zero_bytes(u64::from_le_bytes(*word) ^ pattern);
-        if hits != 0
-            && let ControlFlow::Break(found) = layout.find_among(block, key, suffix, first, hits)
-        {
-            return found;
-        }
-        first += 8;
-    }
-    note(&(HEADER_BYTES + first..HEADER_BYTES + layout.items));
-    let mut last = [!tag; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let hits = zero_bytes(u64::from_le_bytes(last) ^ pattern);
-    layout.find_among(block, key, suffix, first, hits).break_value().flatten()
+    let look_at = |first, hits| layout.find_among(block, (key, suffix), asked, first, hits);
+    layout.tagged(block, tag, asked.unwrap_or(0), look_at).break_value().flatten()
 }
 
 /// The first item with this tag, key and value of which are asked of the processor; header and tags should
 /// be near by now.
+#[inline]
 pub(crate) fn prefetch_item(block: &[u8], tag: u8) -> Option<usize> {
     let layout = Layout::of(block);
-    let tags = &block[HEADER_BYTES..HEADER_BYTES + layout.items];
-    let index = tags.iter().position(|one| *one == tag)?;
+    let first = |first: usize, hits: u64| match hits {
+        0 => ControlFlow::Continue(()),
+        _ => ControlFlow::Break(first + hits.trailing_zeros() as usize / 8),
+    };
+    let index = layout.tagged(block, tag, 0, first).break_value()?;
     prefetch_lines(block, layout.suffix_range(block, index));
     prefetch_lines(block, layout.value_range(block, index));
     Some(index)
 }
 
 /// Asks for the first lines of a range, which begins anywhere in its first.
+#[inline]
 fn prefetch_lines(block: &[u8], range: Range<usize>) {
     let before = (block.as_ptr() as usize + range.start) % LINE_BYTES;
     let lines = (before + range.len()).div_ceil(LINE_BYTES).min(LINES_AHEAD_MAX);
@@ -131,6 +119,7 @@ fn prefetch_lines(block: &[u8], range: Range<usize>) {
 }
 
 /// The high bit of every byte of `word` that is zero, and no other bit.
+#[inline]
 fn zero_bytes(word: u64) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     !(((word & LOW) + LOW) | word | LOW)
@@ -138,6 +127,7 @@ fn zero_bytes(word: u64) -> u64 {
 
 impl Layout {
     /// The layout of a checked block.
+    #[inline]
     pub(crate) fn of(block: &[u8]) -> Layout {
         Layout::parse(block).expect("the block was checked when it was read")
     }
@@ -208,6 +198,7 @@ impl Layout {
     }
 
     /// Where the value of item `index` is in the block.
+    #[inline]
     pub(crate) fn value_range(&self, block: &[u8], index: usize) -> Range<usize> {
         let inside = if self.flags & FIXED_VALUES != 0 {
             index * self.value_bytes..(index + 1) * self.value_bytes
@@ -218,11 +209,13 @@ impl Layout {
         values_at + inside.start..values_at + inside.end
     }
 
+    #[inline]
     fn values_at(&self, block: &[u8]) -> usize {
         let behind_suffixes = || self.suffixes_at + self.end(block, self.suffix_ends_at, self.items - 1);
         self.values_at.unwrap_or_else(behind_suffixes)
     }
 
+    #[inline]
     fn suffix_range(&self, block: &[u8], index: usize) -> Range<usize> {
         let inside = if self.flags & FIXED_KEYS != 0 {
             index * self.suffix_bytes..(index + 1) * self.suffix_bytes
@@ -246,19 +239,49 @@ impl Layout {
         }
     }
 
+    /// Goes through the tags, eight items at a time, from those that item `from` is among: `look_at` is given
+    /// the first of them, and the high bit of byte i set for item first + i if that has the tag.
+    #[inline]
+    fn tagged<R>(
+        &self,
+        block: &[u8],
+        tag: u8,
+        from: usize,
+        mut look_at: impl FnMut(usize, u64) -> ControlFlow<R>,
+    ) -> ControlFlow<R> {
+        let tags = &block[HEADER_BYTES..HEADER_BYTES + self.items];
+        let pattern = u64::from_le_bytes([tag; 8]);
+        let (words, rest) = tags.as_chunks::<8>();
+        let skipped = (from / 8).min(words.len());
+        let mut first = skipped * 8;
+        for word in &words[skipped..] {
+            note(&(HEADER_BYTES + first..HEADER_BYTES + first + 8));
+            let hits = zero_bytes(u64::from_le_bytes(*word) ^ pattern);
+            if hits != 0 {
+                look_at(first, hits)?;
+            }
+            first += 8;
+        }
+        note(&(HEADER_BYTES + first..HEADER_BYTES + self.items));
+        let mut last = [!tag; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        look_at(first, zero_bytes(u64::from_le_bytes(last) ^ pattern))
+    }
+
     /// The candidate with this key, or that there is none; `hits` has the high bit of byte i set for item
     /// `first` + i. `suffix`: the key behind as many bytes as the prefix has.
+    #[inline]
     fn find_among(
         &self,
         block: &[u8],
-        key: &[u8],
-        suffix: &[u8],
+        (key, suffix): (&[u8], &[u8]),
+        asked: Option<usize>,
         first: usize,
         mut hits: u64,
     ) -> ControlFlow<Option<Found>> {
         while hits != 0 {
             let index = first + hits.trailing_zeros() as usize / 8;
-            if self.flags & FIXED_VALUES != 0 {
+            if self.flags & FIXED_VALUES != 0 && asked != Some(index) {
                 // Wanted next, if this is the key: it comes with it.
                 prefetch_lines(block, self.value_range(block, index));
             }
@@ -276,6 +299,7 @@ impl Layout {
     }
 
     /// The layout, if header and columns fit the block. Everything behind the header is `check`'s.
+    #[inline]
     fn parse(block: &[u8]) -> Result<Layout, Malformed> {
         note(&(0..HEADER_BYTES));
         let Some(header) = block.first_chunk::<HEADER_BYTES>() else {

@@ -127,6 +127,7 @@ impl<'a> FencePage<'a> {
 
     /// The line of the page, of [`LINE_BYTES`], that [`FencePage::find`] looks at for the key. Looks at the
     /// shape and samples only.
+    #[inline]
     pub(crate) fn line_of(&self, key: &[u8], first: &[u8]) -> usize {
         let rest = key.get(self.prefix_bytes().min(first.len())..).unwrap_or_default();
         self.sampled_line(head(rest))
@@ -156,6 +157,7 @@ impl<'a> FencePage<'a> {
     }
 
     /// As [`FencePage::find`], with what [`FencePage::line_of`] says of the key.
+    #[inline]
     pub(crate) fn find_in(&self, key: &[u8], first: &[u8], line: usize) -> usize {
         let prefix = &first[..self.prefix_bytes().min(first.len())];
         let shared = key.len().min(prefix.len());
@@ -175,6 +177,7 @@ impl<'a> FencePage<'a> {
     }
 
     /// How many heads are at most `target`, whose line this is.
+    #[inline]
     fn not_after(&self, target: u64, line: usize) -> usize {
         let is_at_most = |head: &[u8; 8]| u64::from_le_bytes(*head) <= target;
         if self.samples.is_empty() {
@@ -187,6 +190,7 @@ impl<'a> FencePage<'a> {
     }
 
     /// The last line whose first head is at most `target`; the first if none is.
+    #[inline]
     fn sampled_line(&self, target: u64) -> usize {
         self.samples.partition_point(|sample| *sample <= target)
     }
@@ -208,6 +212,7 @@ impl<'a> FencePage<'a> {
     }
 
     /// Where block `index` of the page is.
+    #[inline]
     pub(crate) fn extent(&self, index: usize) -> Extent {
         let FenceShape { offset: base, each, last, uniform, .. } = self.shape;
         if uniform {
@@ -220,6 +225,7 @@ impl<'a> FencePage<'a> {
     }
 
     /// Whether block `index` holds one item, a put, whose key is its separator.
+    #[inline]
     pub(crate) fn is_alone(&self, index: usize) -> bool {
         self.block_ends().get(index).is_some_and(|end| u32::from_le_bytes(*end) & ALONE != 0)
     }
@@ -300,6 +306,7 @@ impl<'a> FencePage<'a> {
         Ok(FencePage { bytes: page, shape, samples: &[] })
     }
 
+    #[inline]
     fn heads(&self) -> &'a [[u8; 8]] {
         self.column(HEADER_BYTES as u16, self.shape.lengths_at).as_chunks().0
     }
@@ -312,6 +319,7 @@ impl<'a> FencePage<'a> {
         self.column(self.shape.tail_ends_at, self.shape.block_ends_at).as_chunks().0
     }
 
+    #[inline]
     fn block_ends(&self) -> &'a [[u8; 4]] {
         self.column(self.shape.block_ends_at, self.shape.tails_at).as_chunks().0
     }

@@ -146,6 +146,7 @@ impl FilterShape {
     }
 
     /// The page that has the bits of a key, counted from 0.
+    #[inline]
     pub(crate) fn page(&self, hash: u64) -> u32 {
         below(hash, u64::from(self.pages)) as u32
     }
@@ -174,6 +175,7 @@ impl FilterShape {
     }
 
     /// Where the line that [`FilterShape::may_contain`] looks at first begins in the key's page.
+    #[inline]
     pub(crate) fn first_line_at(&self, hash: u64) -> usize {
         let lines = (self.page_bytes as usize / LINE_BYTES).saturating_sub(1);
         match self.kind {
@@ -239,12 +241,14 @@ pub(crate) fn field(hash: KeyHash) -> u64 {
     hash.filter()
 }
 
+#[inline]
 fn mix(hash: u64) -> u64 {
     let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed ^ (mixed >> 33)
 }
 
 /// A place below `limit`, from the high bits of `value`.
+#[inline]
 fn below(value: u64, limit: u64) -> u64 {
     ((u128::from(value) * u128::from(limit)) >> 64) as u64
 }

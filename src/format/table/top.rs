@@ -95,12 +95,14 @@ impl Top {
     }
 
     /// The first separator of a fence page.
+    #[inline]
     pub(crate) fn separator(&self, page: usize) -> &[u8] {
         let start = if page == 0 { 0 } else { self.ends[page - 1] as usize };
         &self.separators[start..self.ends[page] as usize]
     }
 
     /// The fence page that must list the block of `key`.
+    #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> usize {
         let prefix = &self.separator(0)[..self.prefix_bytes];
         let Some(rest) = key.strip_prefix(prefix) else {

@@ -90,6 +90,7 @@ impl Position {
     }
 
     /// Issues the next prefetch for what `seek` looks at; `false` if there is none to issue.
+    #[inline(always)]
     fn touch<T: Tracer>(&mut self, table: &Table, call: &Call<'_, '_, T>) -> bool {
         if !T::TOUCHES || call.answer.is_some() {
             return false;
@@ -136,7 +137,7 @@ impl Position {
             if !table.spans(call.op.key) {
                 return Ok(call.absent(table, Saw::NoItems));
             }
-            match self.filter(table, call)? {
+            match Position::filter(table, call) {
                 Filtered::No => return Ok(call.absent(table, Saw::RuledOut)),
                 Filtered::Need(block) => return Ok(Probed::Read(block)),
                 Filtered::Maybe => {
@@ -149,7 +150,7 @@ impl Position {
             if self.touch(table, call) {
                 return Ok(Probed::Touched);
             }
-            match self.fence(table, call)? {
+            match self.fence(table, call) {
                 Fenced::Need(block) => return Ok(Probed::Read(block)),
                 Fenced::Not => return Ok(call.absent(table, Saw::RuledOut)),
                 Fenced::Alone(_) if call.op.wants == Wants::Presence => {
@@ -164,16 +165,16 @@ impl Position {
         if self.touch(table, call) {
             return Ok(Probed::Touched);
         }
-        let (wanted, first) = match self.seek {
-            Seek::Data(block) => (block, 0),
-            Seek::Item(block, item) => (block, item),
+        let (wanted, asked) = match self.seek {
+            Seek::Data(block) => (block, None),
+            Seek::Item(block, item) => (block, Some(item)),
             _ => unreachable!("filter and fence were passed above"),
         };
         let Some(block) = call.data(table, &wanted) else {
             return Ok(Probed::Read(wanted.address));
         };
         call.tracer.enter(Stage::DBSeek, wanted.address.bytes as usize);
-        let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), first) else {
+        let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), asked) else {
             return Ok(call.absent(table, Saw::NoItem));
         };
         call.tracer.saw(Saw::Item(found.kind));
@@ -184,48 +185,65 @@ impl Position {
         }))
     }
 
-    fn filter<T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, '_, T>) -> Result<Filtered> {
+    #[inline(always)]
+    fn filter<T: Tracer>(table: &Table, call: &mut Call<'_, '_, T>) -> Filtered {
         call.tracer.enter(Stage::FBMatch, 64);
         match table.filter(call.op.hash, None) {
-            Filtered::Need(address) => match call.page(&address) {
-                None => Ok(Filtered::Need(address)),
-                Some(page) => Ok(table.filter(call.op.hash, Some(page.bytes()))),
-            },
-            known => Ok(known),
+            Filtered::Need(address) => call.filter_read(table, &address),
+            known => known,
         }
     }
 
-    fn fence<T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, '_, T>) -> Result<Fenced> {
+    #[inline(always)]
+    fn fence<T: Tracer>(&self, table: &Table, call: &mut Call<'_, '_, T>) -> Fenced {
         call.tracer.enter(Stage::IBSeek, 0);
         if let Seek::FenceLine(line) = self.seek {
-            return Ok(table.fence_in(call.op.key, line));
+            return table.fence_in(call.op.key, line);
         }
         match table.fence(call.op.key, None) {
-            Fenced::Need(address) => match call.page(&address) {
-                None => Ok(Fenced::Need(address)),
-                Some(page) => Ok(table.fence(call.op.key, Some(page.bytes()))),
-            },
-            known => Ok(known),
+            Fenced::Need(address) => call.fence_read(table, &address),
+            known => known,
         }
     }
 }
 
 impl<'p, T: Tracer> Call<'_, 'p, T> {
+    /// What the filter says whose page is not resident, if it was read.
+    #[inline(never)]
+    fn filter_read(&mut self, table: &Table, address: &BlockAddress) -> Filtered {
+        match self.page(address) {
+            None => Filtered::Need(*address),
+            Some(page) => table.filter(self.op.hash, Some(page.bytes())),
+        }
+    }
+
+    /// As `filter_read`, of fences.
+    #[inline(never)]
+    fn fence_read(&mut self, table: &Table, address: &BlockAddress) -> Fenced {
+        match self.page(address) {
+            None => Fenced::Need(*address),
+            Some(page) => table.fence(self.op.key, Some(page.bytes())),
+        }
+    }
+
     /// The page, if it was just read or is in the cache.
     fn page(&mut self, address: &BlockAddress) -> Option<Block<'p>> {
         self.answered(address).or_else(|| self.cache.lookup(address, self.pin).map(Block::Pinned))
     }
 
     /// As `page`, of a data block of the table.
+    #[inline(always)]
     fn data(&mut self, table: &Table, block: &DataBlock) -> Option<Block<'p>> {
         self.answered(&block.address).or_else(|| self.cached(table, block).map(Block::Pinned))
     }
 
+    #[inline]
     fn answered(&mut self, address: &BlockAddress) -> Option<Block<'p>> {
         let (asked, block) = self.answer.take()?;
         (asked == *address).then_some(Block::Counted(block))
     }
 
+    #[inline]
     fn cached(&self, table: &Table, block: &DataBlock) -> Option<&'p [u8]> {
         match table.place(block) {
             Some(place) => self.cache.lookup_at(&block.address, place, self.pin),

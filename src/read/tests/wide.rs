@@ -129,7 +129,7 @@ impl World {
                 self.fetch(&block)
             };
             let has_key = |read: &BlockRef| {
-                block.kind == BlockKind::Data && data::find(read, key, op.hash.block_tag(), 0).is_some()
+                block.kind == BlockKind::Data && data::find(read, key, op.hash.block_tag(), None).is_some()
             };
             if result.as_ref().is_ok_and(|read| has_key(read) || way.deciding.contains(&block)) {
                 decided = decided.min(self.age(&block));

@@ -70,9 +70,9 @@ fn blocks_agree_with_maps() {
             let before = [&shorter[..], b"\0"].concat();
             let after = [&key[..], b"\0"].concat();
             for probe in [key.clone(), shorter, before, after, vec![], vec![255; 9]] {
-                let found = find(&block, &probe, tag(&probe), 0);
+                let found = find(&block, &probe, tag(&probe), None);
                 let first = prefetch_item(&block, tag(&probe));
-                assert_eq!(first.and_then(|first| find(&block, &probe, tag(&probe), first)), found);
+                assert_eq!(first.and_then(|first| find(&block, &probe, tag(&probe), Some(first))), found);
                 let found = found.map(|found| (found.kind, block[found.value].to_vec()));
                 assert_eq!(found.as_ref(), model.get(&probe));
                 let lower = model.keys().take_while(|key| **key < probe).count();
@@ -92,8 +92,8 @@ fn another_tag_finds_nothing() {
     let model: Model = (0..50u8).map(|n| (vec![n, n], put(b"v"))).collect();
     let block = block(&model);
     for key in model.keys() {
-        assert!(find(&block, key, tag(key), 0).is_some());
-        assert!(find(&block, key, tag(key) ^ 128, 0).is_none());
+        assert!(find(&block, key, tag(key), None).is_some());
+        assert!(find(&block, key, tag(key) ^ 128, None).is_none());
     }
 }
 
@@ -281,7 +281,7 @@ fn damaged_blocks_never_panic() {
                     let key = [layout.prefix(&bad), layout.suffix(&bad, index)].concat();
                     assert_eq!(layout.lower_bound(&bad, &key), index);
                     assert!(bad.get(layout.value_range(&bad, index)).is_some());
-                    find(&bad, &key, tag(&key), 0);
+                    find(&bad, &key, tag(&key), None);
                 }
             }
         }
@@ -298,7 +298,7 @@ fn checksums_are_not_signatures() {
     assert!(check_seal(&bytes, CONTEXT).is_err());
     crate::format::table::seal(&mut bytes, CONTEXT);
     assert!(check_seal(&bytes, CONTEXT).is_ok() && check(&bytes).is_ok());
-    let found = find(&bytes, b"key", tag(b"key"), 0).expect("the key is there");
+    let found = find(&bytes, b"key", tag(b"key"), None).expect("the key is there");
     assert_eq!(&bytes[found.value], b"Value");
 }
 
@@ -400,7 +400,7 @@ struct Sums {
 impl Sums {
     /// Looks `key` up in all ways, and checks that `find` rests on no other line than those it was seen in.
     fn add(&mut self, block: &[u8], keys: &[Vec<u8>], ends: &[usize], key: &[u8], tag: u8) {
-        let (found, seen) = lines::seen_by(|| find(block, key, tag, 0));
+        let (found, seen) = lines::seen_by(|| find(block, key, tag, None));
         let at = keys.partition_point(|one| one.as_slice() < key);
         let is_there = keys.get(at).is_some_and(|one| one == key);
         assert_eq!(found.is_some(), is_there);
@@ -408,7 +408,7 @@ impl Sums {
             let mut garbled = block.to_vec();
             let garbled_lines = garbled.chunks_mut(lines::LINE_BYTES).enumerate();
             garbled_lines.filter(|(line, _)| !seen.contains(line)).for_each(|(_, bytes)| bytes.fill(noise));
-            assert_eq!(find(&garbled, key, tag, 0), found);
+            assert_eq!(find(&garbled, key, tag, None), found);
         }
         let (_, columns) = lines::seen_by(|| Layout::of(block).lower_bound(block, key));
         let offset = |index: usize| HEADER_BYTES + 2 * index..HEADER_BYTES + 2 * index + 2;

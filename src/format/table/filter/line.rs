@@ -46,6 +46,7 @@ pub(super) fn may_contain(page: &[u8], hash: u64, probes: u8) -> bool {
 }
 
 /// Where the line of a key begins in its page.
+#[inline]
 pub(super) fn line_at(hash: u64, page_bytes: usize) -> usize {
     place(hash, page_bytes).0
 }
