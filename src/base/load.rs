@@ -1,7 +1,9 @@
-//! What is at the device: one account of the requests that read, of those somebody waits for and of merges'.
+//! What is asked of the device: one account of the requests that read blocks, of gets, scans and futures and
+//! of merges.
 //!
-//! Who reads counts itself; who chooses how to read looks. Any thread; nothing here waits. Writes, and reads
-//! while a store is opened, are not in it.
+//! A request counts from when it is made until what it brought is taken. Who reads counts itself; who chooses
+//! how to read looks. Any thread; nothing here waits. Writes are not in it, nor are reads that no get and no
+//! merge asks for: of an opening, of a table's index when it is published, and of `verify`.
 
 use super::sync::{Arc, AtomicU64, Ordering};
 
@@ -12,7 +14,7 @@ pub(crate) struct DeviceLoad {
     merges: AtomicU64,
 }
 
-/// A request at the device, until this is dropped.
+/// A request, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reading {
     load: Arc<DeviceLoad>,
@@ -26,13 +28,13 @@ enum Of {
 }
 
 impl DeviceLoad {
-    /// Counts a request of a get, a scan or a future, from now until what it returns is dropped.
+    /// Counts a request of a get, a scan or a future, what is read ahead for them among it, from now until
+    /// what it returns is dropped.
     pub(crate) fn reading(self: &Arc<DeviceLoad>) -> Reading {
         self.count(Of::Awaited)
     }
 
-    /// The same of a request of a merge, for which no caller waits: from when it was begun until what it
-    /// brought is taken.
+    /// The same of a request of a merge.
     pub(crate) fn merging(self: &Arc<DeviceLoad>) -> Reading {
         self.count(Of::Merge)
     }

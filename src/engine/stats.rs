@@ -214,10 +214,10 @@ pub struct IoStats {
     pub reads_in_flight: u64,
     /// Reads of futures that wait for their turn, without those likewise.
     pub reads_waiting: u64,
-    /// Requests of gets, scans and futures that are at the device now.
+    /// Requests of gets, scans and futures that were made and not answered yet.
     pub requests_now: u64,
-    /// Requests of merges that were begun and whose bytes are not merged yet. With many of the others merges
-    /// go slower.
+    /// Requests of merges that were made, and whose bytes no merge has taken yet. With many of the others
+    /// merges go slower.
     pub merge_requests_now: u64,
 }
 

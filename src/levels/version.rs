@@ -133,12 +133,12 @@ impl Run {
 
     /// Index of the first table whose largest key is not below `key`; the number of tables if there is none.
     pub(crate) fn position(&self, key: &[u8]) -> usize {
-        self.position_by(key, head(key))
+        self.position_with_head(key, head(key))
     }
 
     /// As `position`, of a key that has this head: most comparisons need no more of it.
     #[inline]
-    fn position_by(&self, key: &[u8], key_head: u64) -> usize {
+    fn position_with_head(&self, key: &[u8], key_head: u64) -> usize {
         if !self.tables[0].table.ends_before(key, key_head) {
             return 0;
         }
@@ -213,7 +213,7 @@ impl Run {
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
         let key_head = head(key);
-        let index = self.position_by(key, key_head);
+        let index = self.position_with_head(key, key_head);
         (!self.tables.get(index)?.table.begins_after(key, key_head)).then_some(index)
     }
 }

@@ -158,11 +158,10 @@ impl Get {
         };
         while let Some(table) = self.candidate(tree, &mut call) {
             match self.at.probe(table, &mut call) {
-                Ok(Probed::Not) => self.next_run(),
-                Ok(Probed::Touched) => return Step::Touch,
-                Ok(Probed::Hit(found)) => return Step::Done(Ok(found)),
-                Ok(Probed::Read(block)) => return self.need(block, tree, &mut call),
-                Err(error) => return Step::Done(Err(error)),
+                Probed::Not => self.next_run(),
+                Probed::Touched => return Step::Touch,
+                Probed::Hit(found) => return Step::Done(Ok(found)),
+                Probed::Read(block) => return self.need(block, tree, &mut call),
             }
         }
         Step::Done(Ok(Lookup::Absent))
@@ -185,14 +184,10 @@ impl Get {
 
     /// Goes on until a table has something of the key, or needs what is not here; `None` behind the last run.
     #[cold]
-    fn advance<'p, T: Tracer>(
-        &mut self,
-        tree: &Tree,
-        call: &mut Call<'_, 'p, T>,
-    ) -> Option<Result<Probed<'p>>> {
+    fn advance<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Option<Probed<'p>> {
         while let Some(table) = self.candidate(tree, call) {
             match self.at.look_into(table, call) {
-                Ok(Probed::Not) => self.next_run(),
+                Probed::Not => self.next_run(),
                 probed => return Some(probed),
             }
         }

@@ -285,6 +285,7 @@ impl Table {
     /// Whether `key`, which has this head, comes before the bounds.
     #[inline]
     pub(crate) fn begins_after(&self, key: &[u8], key_head: u64) -> bool {
+        debug_assert_eq!(key_head, head(key));
         key_head < self.min_head || (key_head == self.min_head && key < self.min())
     }
 
@@ -292,6 +293,7 @@ impl Table {
     /// only within [`Table::spans`].
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8], key_head: u64) -> bool {
+        debug_assert_eq!(key_head, head(key));
         key_head > self.max_head || (key_head == self.max_head && key > self.max())
     }
 

@@ -162,6 +162,10 @@ fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
         assert_eq!(stream.item(), None, "{name}");
         stream.advance().expect("stays at the end");
         assert_eq!((stream.table().tree(), load.merges()), (TREE, 0));
+        // One that is given up takes its request back.
+        let storage = Arc::clone(&bench.storage);
+        drop(TableStream::new(storage, Arc::clone(&load), Arc::clone(table), chunk_bytes).expect("starts"));
+        assert_eq!(load.merges(), 0);
     }
 }
 

@@ -23,7 +23,7 @@ fn warm(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
             seed: pass,
             ..child.job(engine, "warming", Script::GetEach, data)
         };
-        child.run(&job)?;
+        child.prepare(&job)?;
     }
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(super) fn half_fill(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> 
         chooser: Some(Chooser::new(Distribution::Uniform, data.count, child.options.seed)),
         ..child.job(engine, "half a write buffer", Script::Overwrite, data)
     };
-    child.run(&job)?;
+    child.prepare(&job)?;
     Ok(true)
 }
 

@@ -177,7 +177,19 @@ impl Child<'_> {
             Script::MultiGet { keys } => keys,
             _ => job.batch,
         };
+        let is_together = matches!(job.script, Script::MultiGet { .. });
+        let has_read = measured.kernel_reads.is_some_and(|reads| reads > 0.1);
+        measured.remarks.extend(job.engine.lacks(is_together && has_read));
         Ok((measured, ran))
+    }
+
+    /// Runs what no row tells: to make a store ready for one. A wrong answer ends the stage.
+    pub(super) fn prepare(&self, job: &Job<'_>) -> Answer<()> {
+        let (measured, _) = self.run(job)?;
+        match measured.first_wrong {
+            Some(first) => Err(format!("{}: {} wrong answers: {first}", job.name, measured.wrong)),
+            None => Ok(()),
+        }
     }
 
     /// Waits until background work is finished; for how long, in seconds.

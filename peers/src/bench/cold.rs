@@ -41,7 +41,7 @@ fn cooled(child: &Child<'_>, engine: Box<dyn Engine>, regime: Regime) -> Answer<
 fn warm(child: &Child<'_>, engine: &dyn Engine, row: &str, script: Script, data: &Data) -> Answer<()> {
     let chooser = Chooser::new(Distribution::Uniform, data.count, child.options.seed);
     let job = child.job(engine, &format!("warming: {row}"), script, data);
-    child.run(&Job { chooser: Some(chooser), ..job }).map(drop)
+    child.prepare(&Job { chooser: Some(chooser), ..job })
 }
 
 pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
@@ -56,14 +56,13 @@ pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
         (rows::COLD_GET, Script::Get),
         (rows::COLD_ABSENT, Script::GetAbsent),
         (rows::COLD_SCAN, Script::Scan { items: SCAN_ITEMS }),
+        (rows::COLD_MULTI, Script::MultiGet { keys: MULTI_KEYS }),
     ];
     for (row, script) in rows {
         engine = cooled(child, engine, Regime::Cold)?;
         warm(child, &*engine, row, script.clone(), &data)?;
         one(&*engine, row, script)?;
     }
-    engine = cooled(child, engine, Regime::Cold)?;
-    multi(child, &*engine, &data)?;
     engine = cooled(child, engine, Regime::ColdInOrder)?;
     all(child, &*engine, &data)?;
     if half_fill(child, &*engine, &data)? {
@@ -71,19 +70,6 @@ pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
         one(&*engine, rows::COLD_GET_HALF, Script::Get)?;
     }
     engine.close()
-}
-
-fn multi(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
-    let chooser = Chooser::new(Distribution::Uniform, data.count, child.options.seed);
-    let script = Script::MultiGet { keys: MULTI_KEYS };
-    warm(child, engine, rows::COLD_MULTI, script.clone(), data)?;
-    let job = Job { chooser: Some(chooser), ..child.job(engine, rows::COLD_MULTI, script, data) };
-    let (mut measured, _) = child.run(&job)?;
-    let has_read = measured.kernel_reads.is_some_and(|reads| reads > 0.1);
-    if child.contender.name == "rocksdb" && has_read && !process::has_ring() {
-        measured.remarks.push("RocksDB was told to use io_uring, and has none".to_owned());
-    }
-    child.tell(rows::COLD_MULTI, BIG, measured)
 }
 
 fn all(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
@@ -106,7 +92,7 @@ pub(super) fn reopen_write(child: &Child<'_>) -> Answer<()> {
         chooser: Some(Chooser::new(Distribution::Uniform, items, child.options.seed)),
         ..child.job(&*engine, rows::REOPEN, Script::Overwrite, &data)
     };
-    child.run(&job)?;
+    child.prepare(&job)?;
     std::fs::write(child.path(BIG).with_extension("written"), written.to_string()).map_err(told)?;
     std::process::abort();
 }

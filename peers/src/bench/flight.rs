@@ -49,7 +49,7 @@ fn gets(child: &Child<'_>, name: &str, items: u64, rows: &[Flight]) -> Answer<()
         chooser: Some(Chooser::new(Distribution::Uniform, items, child.options.seed)),
         ..child.job(&*engine, "filling the cache", Script::Get, &data)
     };
-    child.run(&filling)?;
+    child.prepare(&filling)?;
     for one in rows {
         let row = if child.options.stage.is_half() { one.half } else { one.cold };
         let (threads, script) = match one.way {

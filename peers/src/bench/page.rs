@@ -9,7 +9,7 @@ use super::device::moved;
 use super::pictures;
 use super::plan::Group;
 use super::results::{self, Begun, Calibration, Line, Measured};
-use super::rows::{Flight, NOT_HELD, SIZES, all_rows, standard_rows};
+use super::rows::{Flight, NOT_HELD, SIZES, all_rows, peers_row, standard_rows};
 use super::table::{HEAD, cells, count, median, rate};
 use crate::engines::{Answer, told};
 use crate::markdown::table;
@@ -107,15 +107,16 @@ fn losing(lines: &[Line], judged: &[Judged]) -> String {
         let _ = writeln!(text, "- {line}");
     };
     for row in all_rows() {
-        let Some(ratio) = median(&mut ratios(lines, (row, row), None)).filter(|ratio| *ratio < 1.0) else {
+        let rows = (row, peers_row(row));
+        let Some(ratio) = median(&mut ratios(lines, rows, None)).filter(|ratio| *ratio < 1.0) else {
             continue;
         };
         let ahead = stores_of(lines).into_iter().filter(|store| *store != OURS && *store != NULL);
-        let ahead = ahead.filter(|store| {
-            median(&mut ratios(lines, (row, row), Some(store))).is_some_and(|ratio| ratio < 1.0)
-        });
+        let ahead = ahead
+            .filter(|store| median(&mut ratios(lines, rows, Some(store))).is_some_and(|ratio| ratio < 1.0));
         let ahead: Vec<&str> = ahead.collect();
-        let is_free = |one: &Measured| one.row == row && one.remarks.iter().any(|remark| remark == NOT_HELD);
+        let is_free =
+            |one: &Measured| one.row == rows.1 && one.remarks.iter().any(|remark| remark == NOT_HELD);
         let free = ahead
             .iter()
             .copied()
@@ -209,7 +210,11 @@ fn rates(lines: &[Line]) -> String {
     let mut head = vec!["operations a second"];
     head.extend(&stores);
     head.extend(["Trine over the best peer", "over RocksDB"]);
-    format!("### Rates, medians\n\n{}", table(&head, rows))
+    format!(
+        "### Rates, medians\n\nA factor is the median of those of the runs, and need not be that of the \
+         medians beside it.\n\n{}",
+        table(&head, rows)
+    )
 }
 
 /// What each store does in a row, if any was measured.
@@ -232,8 +237,7 @@ fn sizes(lines: &[Line]) -> String {
         for size in &SIZES {
             for one in &size.gets {
                 let Some(rates) = rates_of(lines, &stores, row(one)) else { continue };
-                let theirs = size.gets.iter().find(|other| other.way == one.way.of_peers()).unwrap_or(one);
-                let over = factor(&mut ratios(lines, (row(one), row(theirs)), None));
+                let over = factor(&mut ratios(lines, (row(one), peers_row(row(one))), None));
                 let told = [format!("{} B", size.value_bytes), cached.to_owned(), one.told.to_owned()];
                 rows.push(told.into_iter().chain(rates).chain([over]).collect::<Vec<String>>());
             }
@@ -242,12 +246,13 @@ fn sizes(lines: &[Line]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut head = vec!["value", "cached", "gets a second"];
+    let mut head = vec!["value", "memory", "gets a second"];
     head.extend(&stores);
     head.push("Trine over the best peer");
     format!(
-        "### Value sizes\n\nMedians of random gets. Futures, which no peer has, stand beside the peers' keys \
-         together: as many\nrequests in flight.\n\n{}",
+        "### Value sizes\n\nMedians of random gets, with memory of 5 % and of 50 % of keys and \
+         values, for all that a store keeps there.\nFutures, which no peer has, stand beside the peers' \
+         keys together: as many requests in flight.\n\n{}",
         table(&head, rows)
     )
 }

@@ -164,9 +164,10 @@ impl Bench<'_> {
                 eprintln!("run {run}: the device MOVED: {}", moved.join(", "));
             }
         }
-        self.sink.push(Line::Device(after))?;
-        self.rest();
-        Ok(())
+        if !is_after {
+            self.rest();
+        }
+        self.sink.push(Line::Device(after))
     }
 
     fn rest(&self) {
@@ -176,7 +177,7 @@ impl Bench<'_> {
     /// The processes of a group for one size of values; one that fails ends them for its store.
     fn group(&mut self, run: u64, group: Group, plan: Plan, store: &Contender) -> Answer<()> {
         for stage in group.stages() {
-            if stage.is_held() {
+            if stage.is_rested() {
                 self.rest();
             }
             let what = format!("{}, values of {} B", stage.name(), plan.value_bytes);

@@ -141,9 +141,13 @@ impl Stage {
     /// Whether the page cache of stores that use it should be held to the row's memory: a load is not, since
     /// what is dirty cannot be dropped.
     pub(super) fn is_held(self) -> bool {
-        self == Stage::Cold
-            || self.is_half()
-            || matches!(self, Stage::Mixgraph | Stage::Ycsb | Stage::Flight | Stage::Sizes)
+        use Stage::{Cold, Flight, FlightHalf, Mixgraph, Sizes, SizesHalf, Ycsb};
+        matches!(self, Cold | Mixgraph | Ycsb | Flight | FlightHalf | Sizes | SizesHalf)
+    }
+
+    /// Whether it reads the device after much was written.
+    pub(super) fn is_rested(self) -> bool {
+        self == Stage::Reopen || self.is_held() && !self.is_half()
     }
 
     /// Whether its memory is half of the data.

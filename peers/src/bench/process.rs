@@ -117,6 +117,7 @@ pub(super) fn drop_page_cache() -> Result<(), String> {
 }
 
 /// Whether this process has an io_uring.
+#[cfg(feature = "rocksdb")]
 pub(super) fn has_ring() -> bool {
     let links = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let mut links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());

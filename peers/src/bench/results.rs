@@ -69,7 +69,7 @@ pub(super) struct Measured {
     pub(super) latency_ns: Option<Latency>,
     /// For each operation, what the kernel read from devices, in 4 KiB.
     pub(super) kernel_reads: Option<f64>,
-    /// For each operation, the store's own count of requests, and their bytes.
+    /// For each operation, the store's own count of blocks that it read from devices, and their bytes.
     pub(super) device_reads: Option<f64>,
     pub(super) device_read_bytes: Option<f64>,
     /// Bytes written for each of keys and values: by the store's count, and all of them by the kernel's.

@@ -156,8 +156,18 @@ macro_rules! sized {
     };
 }
 
-pub(super) const SIZES: [ValueSize; 6] =
+pub(super) static SIZES: [ValueSize; 6] =
     [sized!(16), sized!(64), sized!(256), sized!(1024), sized!(4096), sized!(16384)];
+
+/// What a row is compared with of stores that have no futures.
+pub(super) fn peers_row(row: &'static str) -> &'static str {
+    let among = |gets: &'static [Flight]| {
+        let own = gets.iter().find(|one| one.cold == row || one.half == row)?;
+        let theirs = gets.iter().find(|one| one.way == own.way.of_peers())?;
+        Some(if own.cold == row { theirs.cold } else { theirs.half })
+    };
+    SIZES.iter().find_map(|size| among(&size.gets)).unwrap_or(row)
+}
 
 /// All but those by value size, in their order.
 pub(super) fn standard_rows() -> impl Iterator<Item = &'static str> {
@@ -227,6 +237,9 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+        assert_eq!(peers_row("values of 64 B, 50 % cached: 64 futures, block_on"), SIZES[1].gets[2].half);
+        assert_eq!(peers_row(SIZES[2].gets[1].cold), SIZES[2].gets[1].cold);
+        assert_eq!(peers_row(COLD_GET), COLD_GET);
         assert_eq!(SIZES[0].gets[0].cold, "values of 16 B, 5 % cached: one thread");
         assert_eq!(SIZES[5].gets[3].half, "values of 16384 B, 50 % cached: 64 futures, block_on");
     }

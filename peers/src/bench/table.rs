@@ -52,7 +52,7 @@ pub(super) fn tables(lines: &[Line]) -> String {
 }
 
 /// Of the columns of a row's table.
-pub(super) const HEAD: [&str; 14] = [
+pub(super) const HEAD: [&str; 15] = [
     "store",
     "a second",
     "least to most",
@@ -62,6 +62,7 @@ pub(super) const HEAD: [&str; 14] = [
     "p99.99",
     "longest",
     "reads",
+    "KiB read",
     "4 KiB read",
     "written, w/o log",
     "CPU s/M",
@@ -91,6 +92,7 @@ pub(super) fn cells(label: &str, all: &[&Measured]) -> Vec<String> {
         latency(|one| one.p9999),
         latency(|one| one.max),
         known(of(&|one| one.device_reads), |reads| format!("{reads:.3}")),
+        known(of(&|one| one.device_read_bytes), |bytes| format!("{:.2}", bytes / 1024.0)),
         known(of(&|one| one.kernel_reads), |reads| format!("{reads:.3}")),
         format!(
             "{}, {}",

@@ -172,6 +172,10 @@ fn merges_yield_to_busy_readers() {
     let _readings: Vec<_> = (0..48).map(|_| free.store.load.reading()).collect();
     let (before, one_more) = (rate(), free.store.load.reading());
     let yielding = rate();
+    let merging = free.store.load.merging();
+    let io = free.store.stats().io;
+    assert_eq!((io.requests_now, io.merge_requests_now), (49, 1));
+    drop(merging);
     assert!(yielding > 0 && yielding < before, "{yielding} of {before}");
     drop(one_more);
     assert_eq!(rate(), before);

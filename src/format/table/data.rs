@@ -82,8 +82,8 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
         .then(|| extent_bytes(used))
 }
 
-/// The value and kind of `key`, whose hash has this `tag`, in a checked block. `asked`: what
-/// [`prefetch_item`] said of the tag, if it was called, and past all items if it found none.
+/// The value and kind of `key`, whose hash has this `tag`, in a checked block. `asked`: the first
+/// item with the tag, if [`prefetch_item`] has named it.
 ///
 /// It looks at the tags up to the item, or to one with this tag and a greater key; of keys only at those with
 /// this tag.
@@ -100,11 +100,8 @@ pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> O
 #[inline]
 pub(crate) fn prefetch_item(block: &[u8], tag: u8) -> Option<usize> {
     let layout = Layout::of(block);
-    let first = |first: usize, hits: u64| match hits {
-        0 => ControlFlow::Continue(()),
-        _ => ControlFlow::Break(first + hits.trailing_zeros() as usize / 8),
-    };
-    let index = layout.tagged(block, tag, 0, first).break_value()?;
+    let hit = |first: usize, hits: u64| ControlFlow::Break(first + hits.trailing_zeros() as usize / 8);
+    let index = layout.tagged(block, tag, 0, hit).break_value()?;
     prefetch_lines(block, layout.suffix_range(block, index));
     prefetch_lines(block, layout.value_range(block, index));
     Some(index)
@@ -240,7 +237,7 @@ impl Layout {
     }
 
     /// Goes through the tags, eight items at a time, from those that item `from` is among: `look_at` is given
-    /// the first of them, and the high bit of byte i set for item first + i if that has the tag.
+    /// the first of them, and the high bit of byte i set for item first + i if that has the tag, as one has.
     #[inline]
     fn tagged<R>(
         &self,
@@ -265,7 +262,8 @@ impl Layout {
         note(&(HEADER_BYTES + first..HEADER_BYTES + self.items));
         let mut last = [!tag; 8];
         last[..rest.len()].copy_from_slice(rest);
-        look_at(first, zero_bytes(u64::from_le_bytes(last) ^ pattern))
+        let hits = zero_bytes(u64::from_le_bytes(last) ^ pattern);
+        if hits == 0 { ControlFlow::Continue(()) } else { look_at(first, hits) }
     }
 
     /// The candidate with this key, or that there is none; `hits` has the high bit of byte i set for item

@@ -3,7 +3,6 @@
 //! It says what the table has of the key, or which block it needs to go on; it goes to no other run.
 
 use crate::base::epoch::Pin;
-use crate::base::error::Result;
 use crate::base::id::ItemKind;
 use crate::base::step::BlockAddress;
 use crate::cache::{BlockRef, Cache, Near};
@@ -26,8 +25,10 @@ pub(super) enum Seek {
     /// The line of the fences, which was asked for.
     FenceLine(FenceLine),
     Data(DataBlock),
-    /// The first item with the key's tag, which was asked for; past all if there is none.
+    /// The first item with the key's tag, which was asked for.
     Item(DataBlock, usize),
+    /// No item of the block has the key's tag.
+    NoItem,
 }
 
 /// Where a search is: the run, and what it does there.
@@ -106,7 +107,7 @@ impl Position {
             Seek::Data(block) => {
                 let Some(bytes) = call.cached(table, &block) else { return false };
                 let item = data::prefetch_item(bytes, call.op.hash.block_tag());
-                self.seek = Seek::Item(block, item.unwrap_or(usize::MAX));
+                self.seek = item.map_or(Seek::NoItem, |item| Seek::Item(block, item));
                 return item.is_some();
             }
             _ => return false,
@@ -121,25 +122,21 @@ impl Position {
         &mut self,
         table: &Table,
         call: &mut Call<'_, 'p, T>,
-    ) -> Result<Probed<'p>> {
+    ) -> Probed<'p> {
         self.probe(table, call)
     }
 
     /// Looks into the table as far as memory goes.
     // Into each caller: one of them is the whole of a cached get.
     #[inline(always)]
-    pub(super) fn probe<'p, T: Tracer>(
-        &mut self,
-        table: &Table,
-        call: &mut Call<'_, 'p, T>,
-    ) -> Result<Probed<'p>> {
+    pub(super) fn probe<'p, T: Tracer>(&mut self, table: &Table, call: &mut Call<'_, 'p, T>) -> Probed<'p> {
         if matches!(self.seek, Seek::Filter) {
             if !table.spans(call.op.key) {
-                return Ok(call.absent(table, Saw::NoItems));
+                return call.absent(table, Saw::NoItems);
             }
             match Position::filter(table, call) {
-                Filtered::No => return Ok(call.absent(table, Saw::RuledOut)),
-                Filtered::Need(block) => return Ok(Probed::Read(block)),
+                Filtered::No => return call.absent(table, Saw::RuledOut),
+                Filtered::Need(block) => return Probed::Read(block),
                 Filtered::Maybe => {
                     call.tracer.saw(Saw::Maybe);
                     self.seek = Seek::Fence;
@@ -148,13 +145,13 @@ impl Position {
         }
         if matches!(self.seek, Seek::Fence | Seek::FenceLine(_)) {
             if self.touch(table, call) {
-                return Ok(Probed::Touched);
+                return Probed::Touched;
             }
             match self.fence(table, call) {
-                Fenced::Need(block) => return Ok(Probed::Read(block)),
-                Fenced::Not => return Ok(call.absent(table, Saw::RuledOut)),
+                Fenced::Need(block) => return Probed::Read(block),
+                Fenced::Not => return call.absent(table, Saw::RuledOut),
                 Fenced::Alone(_) if call.op.wants == Wants::Presence => {
-                    return Ok(Probed::Hit(Lookup::Pinned(&[])));
+                    return Probed::Hit(Lookup::Pinned(&[]));
                 }
                 Fenced::Alone(block) | Fenced::Block(block) => {
                     call.tracer.saw(Saw::Block(block.address));
@@ -163,26 +160,27 @@ impl Position {
             }
         }
         if self.touch(table, call) {
-            return Ok(Probed::Touched);
+            return Probed::Touched;
         }
         let (wanted, asked) = match self.seek {
             Seek::Data(block) => (block, None),
             Seek::Item(block, item) => (block, Some(item)),
+            Seek::NoItem => return call.absent(table, Saw::NoItem),
             _ => unreachable!("filter and fence were passed above"),
         };
         let Some(block) = call.data(table, &wanted) else {
-            return Ok(Probed::Read(wanted.address));
+            return Probed::Read(wanted.address);
         };
         call.tracer.enter(Stage::DBSeek, wanted.address.bytes as usize);
         let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), asked) else {
-            return Ok(call.absent(table, Saw::NoItem));
+            return call.absent(table, Saw::NoItem);
         };
         call.tracer.saw(Saw::Item(found.kind));
-        Ok(Probed::Hit(match (found.kind, block) {
+        Probed::Hit(match (found.kind, block) {
             (ItemKind::Delete | ItemKind::DeleteRange, _) => Lookup::Absent,
             (ItemKind::Put, Block::Pinned(bytes)) => Lookup::Pinned(&bytes[found.value]),
             (ItemKind::Put, Block::Counted(block)) => Lookup::Counted(block, found.value),
-        }))
+        })
     }
 
     #[inline(always)]
@@ -208,7 +206,7 @@ impl Position {
 }
 
 impl<'p, T: Tracer> Call<'_, 'p, T> {
-    /// What the filter says whose page is not resident, if it was read.
+    /// Asks the filter's page, if it was just read or is cached; else says that it is needed.
     #[inline(never)]
     fn filter_read(&mut self, table: &Table, address: &BlockAddress) -> Filtered {
         match self.page(address) {
@@ -217,7 +215,7 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
         }
     }
 
-    /// As `filter_read`, of fences.
+    /// The same of fences.
     #[inline(never)]
     fn fence_read(&mut self, table: &Table, address: &BlockAddress) -> Fenced {
         match self.page(address) {

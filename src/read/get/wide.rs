@@ -57,15 +57,14 @@ enum State {
 }
 
 impl State {
-    fn of(probed: Result<Probed<'_>>) -> State {
+    fn of(probed: Probed<'_>) -> State {
         match probed {
-            Ok(Probed::Not) => State::Missed,
-            Ok(Probed::Touched) => unreachable!("who takes turns with others is not wide"),
-            Ok(Probed::Read(block)) => State::Needs(block),
-            Ok(Probed::Hit(Lookup::Pinned(_))) => State::AtHand,
-            Ok(Probed::Hit(Lookup::Absent)) => State::Found(Ok(Lookup::Absent)),
-            Ok(Probed::Hit(Lookup::Counted(block, range))) => State::Found(Ok(Lookup::Counted(block, range))),
-            Err(error) => State::Found(Err(error)),
+            Probed::Not => State::Missed,
+            Probed::Touched => unreachable!("who takes turns with others is not wide"),
+            Probed::Read(block) => State::Needs(block),
+            Probed::Hit(Lookup::Pinned(_)) => State::AtHand,
+            Probed::Hit(Lookup::Absent) => State::Found(Ok(Lookup::Absent)),
+            Probed::Hit(Lookup::Counted(block, range)) => State::Found(Ok(Lookup::Counted(block, range))),
         }
     }
 
@@ -83,7 +82,7 @@ impl Position {
     }
 
     /// As `probe`, out of the way of those that are in memory.
-    fn look<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Result<Probed<'p>> {
+    fn look<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Probed<'p> {
         self.look_into(self.table(tree), call)
     }
 }
@@ -132,7 +131,7 @@ impl Get {
                 State::Missed => continue,
                 State::Found(found) => return Step::Done(found),
                 State::AtHand => match first.at.look(tree, call) {
-                    Ok(Probed::Hit(found)) => return Step::Done(Ok(found)),
+                    Probed::Hit(found) => return Step::Done(Ok(found)),
                     // It was evicted meanwhile.
                     probed => first.state = State::of(probed),
                 },

@@ -87,6 +87,12 @@ pub(super) trait Engine: Sync {
     /// Since it was opened, as far as the store tells.
     fn counts(&self) -> Counts;
 
+    /// What it was told to use and does not have here. `_has_read_together`: it has just read from the
+    /// device for keys that were asked for together.
+    fn lacks(&self, _has_read_together: bool) -> Vec<String> {
+        Vec::new()
+    }
+
     fn close(self: Box<Self>) -> Answer<()>;
 }
 

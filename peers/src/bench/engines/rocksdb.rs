@@ -8,6 +8,7 @@ use rocksdb::{
     WriteBufferManager, WriteOptions,
 };
 
+use super::super::process::has_ring;
 use super::{
     BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values,
 };
@@ -145,6 +146,11 @@ impl Engine for Rocks {
             reads: None,
             delayed_ns: None,
         }
+    }
+
+    fn lacks(&self, has_read_together: bool) -> Vec<String> {
+        let lacks = has_read_together && !has_ring();
+        lacks.then(|| "RocksDB was told to use io_uring, and has none".to_owned()).into_iter().collect()
     }
 
     fn close(self: Box<Self>) -> Answer<()> {

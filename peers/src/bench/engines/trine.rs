@@ -91,6 +91,14 @@ impl Engine for Trine {
         }
     }
 
+    fn lacks(&self, _has_read_together: bool) -> Vec<String> {
+        let io = self.db.stats().io;
+        let ring = (!io.reads_with_why.is_empty())
+            .then(|| format!("Trine reads with {}: {}", io.reads_with, io.reads_with_why));
+        let direct = (!io.direct_io).then(|| "Trine reads through the page cache".to_owned());
+        ring.into_iter().chain(direct).collect()
+    }
+
     fn close(self: Box<Self>) -> Answer<()> {
         self.db.close().map_err(told)
     }
