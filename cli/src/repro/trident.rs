@@ -4,6 +4,7 @@
 //! threads that wait, and by futures of which each thread has many in flight. The paper's rival is
 //! RocksDB 5.4, whose gets wait; here the store is its own rival, so what is compared is the way of reading.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -27,6 +28,8 @@ const ITEMS_MAX: u64 = 8_000_000;
 /// How long a rate is measured at the scale of the list.
 const MEASURED: Duration = Duration::from_secs(2);
 pub(super) const SCALE: f64 = 0.02;
+/// Seeds of one rate, one a thread.
+const THREADS_MAX: u64 = 1 << 32;
 /// Gets in flight of a thread that waits for none.
 const DEPTH: usize = 32;
 
@@ -39,6 +42,8 @@ struct Held {
     /// All data is in memory: the smallest memory is more than a tenth of it.
     is_cached: bool,
     place: std::path::PathBuf,
+    /// Rates that were measured: each asks for other keys, or it would find those of the one before cached.
+    rates: AtomicU64,
 }
 
 fn key(number: u64) -> [u8; 16] {
@@ -90,7 +95,8 @@ impl Held {
         let memory_bytes = (data_bytes / 10).max(MEMORY_BYTES_MIN);
         let db = Db::builder(&place).memory_bytes(memory_bytes).open()?;
         let items = db.ordered("items").open()?;
-        Ok(Held { db, items, count, value_bytes, is_cached: data_bytes < 2 * MEMORY_BYTES_MIN, place })
+        let is_cached = data_bytes < 2 * MEMORY_BYTES_MIN;
+        Ok(Held { db, items, count, value_bytes, is_cached, place, rates: AtomicU64::new(0) })
     }
 
     fn remove(self, job: &Job) -> Result<(), Failure> {
@@ -132,8 +138,10 @@ fn rate(job: &Job, held: &Held, threads: usize, way: Way) -> Result<Rate, Failur
     stop_if_asked()?;
     let (started, cpu_before) = (Instant::now(), system::cpu_ns());
     let until = started + measured(job);
+    let rates = 1 + held.rates.fetch_add(1, Ordering::Relaxed);
+    let first_seed = job.seed + rates * THREADS_MAX;
     let run = |thread: usize| {
-        let dice = Dice::new(job.seed + thread as u64 * 7919);
+        let dice = Dice::new(first_seed + thread as u64);
         match way {
             Way::Waiting => waiting(held, dice, until),
             Way::InFlight(depth) => trine::block_on(in_flight(held, dice, until, depth)),
