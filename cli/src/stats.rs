@@ -112,8 +112,6 @@ fn device(io: &trine::IoStats) -> Table {
         ("their bytes", bytes(io.read_bytes)),
         ("reads of futures in flight", count(io.reads_in_flight)),
         ("reads of futures that wait", count(io.reads_waiting)),
-        ("requests of readers", count(io.requests_now)),
-        ("requests of merges", count(io.merge_requests_now)),
         ("several reads at once by", io.reads_with.to_owned()),
         ("open files", count(io.open_files)),
         ("tables read past the page cache", if io.direct_io { "yes" } else { "no" }.to_string()),

@@ -28,8 +28,6 @@ const ITEMS_MAX: u64 = 8_000_000;
 /// How long a rate is measured at the scale of the list.
 const MEASURED: Duration = Duration::from_secs(2);
 pub(super) const SCALE: f64 = 0.02;
-/// Seeds of one rate, one a thread.
-const THREADS_MAX: u64 = 1 << 32;
 /// Gets in flight of a thread that waits for none.
 const DEPTH: usize = 32;
 
@@ -133,15 +131,20 @@ fn measured(job: &Job) -> Duration {
     MEASURED.mul_f64((job.scale / SCALE).clamp(0.02, 2.0))
 }
 
+/// What a thread of a rate chooses its keys by: another for each of both.
+fn dice(seed: u64, rate: u64, thread: usize) -> Dice {
+    // 0 is the one of what is read before any rate.
+    Dice::new(seed.wrapping_add((rate + 1) << 32).wrapping_add(thread as u64))
+}
+
 /// Gets by `threads` until the time is over.
 fn rate(job: &Job, held: &Held, threads: usize, way: Way) -> Result<Rate, Failure> {
     stop_if_asked()?;
     let (started, cpu_before) = (Instant::now(), system::cpu_ns());
     let until = started + measured(job);
-    let rates = 1 + held.rates.fetch_add(1, Ordering::Relaxed);
-    let first_seed = job.seed + rates * THREADS_MAX;
+    let number = held.rates.fetch_add(1, Ordering::Relaxed);
     let run = |thread: usize| {
-        let dice = Dice::new(first_seed + thread as u64);
+        let dice = dice(job.seed, number, thread);
         match way {
             Way::Waiting => waiting(held, dice, until),
             Way::InFlight(depth) => trine::block_on(in_flight(held, dice, until, depth)),
@@ -505,4 +508,21 @@ fn devices(job: &mut Job, held: &Held) -> Result<Figure, Failure> {
     };
     let header = ["device", "one that waits", "128 in flight", "times"].map(str::to_string).to_vec();
     Ok(Figure { name: "trident-fig13", title, header, rows, picture: Picture::Lines(chart), claims })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No rate asks for the keys of another, nor of what is read before, and no thread for those of another.
+    #[test]
+    fn rates_ask_for_keys_of_their_own() {
+        let of = |mut dice: Dice| (0..4).map(|_| dice.below(1 << 40)).collect::<Vec<u64>>();
+        let mut all = vec![of(Dice::new(u64::MAX))];
+        all.extend((0..40).map(|one| of(dice(u64::MAX, one / 8, one as usize % 8))));
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
 }

@@ -159,7 +159,8 @@ macro_rules! sized {
 pub(super) static SIZES: [ValueSize; 6] =
     [sized!(16), sized!(64), sized!(256), sized!(1024), sized!(4096), sized!(16384)];
 
-/// What a row is compared with of stores that have no futures.
+/// What a row is compared with of other stores: one of futures by value size with as many keys together, each
+/// other with itself.
 pub(super) fn peers_row(row: &'static str) -> &'static str {
     let among = |gets: &'static [Flight]| {
         let own = gets.iter().find(|one| one.cold == row || one.half == row)?;
