@@ -41,8 +41,15 @@ pub(super) fn cold(world: &World, settings: &[(&str, u64)]) -> (Db, Keyspace<Ord
 }
 
 /// As `cold`, on files, read through `io`.
-pub(super) fn cold_on_files(scratch: &Scratch, io: &str) -> (Db, Keyspace<Ordered>) {
-    filled(|| small(&scratch.data()).set("io", io).open().unwrap())
+pub(super) fn cold_on_files(
+    scratch: &Scratch,
+    io: &str,
+    settings: &[(&str, u64)],
+) -> (Db, Keyspace<Ordered>) {
+    filled(|| {
+        let builder = small(&scratch.data()).set("io", io);
+        settings.iter().fold(builder, |builder, (name, value)| builder.set(name, *value)).open().unwrap()
+    })
 }
 
 /// A store that was filled, and opened again since.
@@ -171,7 +178,7 @@ pub(super) async fn agrees(items: Keyspace<Ordered>, seed: u64) {
 fn futures_find_what_calls_find() {
     for (seed, io) in ["ring", "pool", "pread", "ring_poll"].into_iter().enumerate() {
         let scratch = Scratch::new();
-        let (db, items) = cold_on_files(&scratch, io);
+        let (db, items) = cold_on_files(&scratch, io, &[]);
         for executor in EXECUTORS {
             wait_in(executor, agrees(items.clone(), seed as u64));
         }
@@ -377,41 +384,17 @@ fn deadlines_end_waits() {
     assert!(line.into_iter().rev().take(45).all(late));
     // On a real clock one that is in time is answered, and one that is not ends.
     let scratch = Scratch::new();
-    let (_db, items) = cold_on_files(&scratch, "auto");
+    let (_db, items) = cold_on_files(&scratch, "auto", &[]);
     let late = items.get_async(key(19_000)).within(Duration::from_nanos(1));
     assert!(matches!(smol::block_on(late), Err(Error::TimedOut) | Ok(Some(_))));
     assert!(smol::block_on(items.get_async(key(100)).within(Duration::MAX)).unwrap().is_some());
-}
-
-/// A store that is closed with reads in flight ends: futures find their value or that it is closed, and
-/// nobody waits for ever.
-#[test]
-fn closing_ends_what_is_in_flight() {
-    for io in ["ring", "pool", "pread"] {
-        let scratch = Scratch::new();
-        let (db, items) = cold_on_files(&scratch, io);
-        let mut gets: Vec<GetAsync> = (0..200).map(|number| items.get_async(key(number * 99))).collect();
-        let (wakes, waker) = Wakes::new();
-        let mut range = items.range_async::<&[u8]>(..);
-        let pending = gets.iter_mut().filter_map(|get| poll(get, &waker).is_pending().then_some(())).count();
-        assert!(pending > 50, "{pending}");
-        drop(poll(&mut range.next(), &waker));
-        db.close().unwrap();
-        assert!(wakes.count() > 50, "who waits hears of it");
-        for get in gets {
-            let found = smol::block_on(get);
-            assert!(matches!(found, Err(Error::Closed)), "{found:?}");
-        }
-        assert!(matches!(block_on(items.get_async(key(1))), Err(Error::Closed)));
-        assert!(!matches!(smol::block_on(range.next()), Some(Ok(_)) | None));
-    }
 }
 
 /// A callback may begin the next get, however many times over.
 #[test]
 fn callbacks_begin_gets() {
     let scratch = Scratch::new();
-    let (_db, items) = cold_on_files(&scratch, "auto");
+    let (_db, items) = cold_on_files(&scratch, "auto", &[]);
     fn chain(items: Keyspace<Ordered>, left: u64, done: mpsc::Sender<()>) {
         let own = items.clone();
         own.get_callback(key(left % ITEMS_COUNT), move |found| {
@@ -432,7 +415,7 @@ fn callbacks_begin_gets() {
 fn queues_hand_out_each_answer() {
     for io in ["ring", "pool"] {
         let scratch = Scratch::new();
-        let (_db, items) = cold_on_files(&scratch, io);
+        let (_db, items) = cold_on_files(&scratch, io, &[]);
         let queue = Completions::default();
         for number in 0..5000 {
             items.get_queued(key(number), number, &queue);

@@ -4,23 +4,26 @@
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::mpsc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use trine::sim::{Failure, Fault, Operation, Repeat, World};
-use trine::{Completions, Db, Error, Keyspace, Ordered, block_on};
+use trine::{Completions, Db, Error, GetAsync, Keyspace, Ordered, block_on};
 
-use super::asynchronous::{ITEMS_COUNT, agrees, cold, cold_on_files, filled, key, run_by_hand, value};
+use super::asynchronous::{
+    ITEMS_COUNT, Wakes, agrees, cold, cold_on_files, filled, key, poll, run_by_hand, value,
+};
 use super::rng::Rng;
-use super::support::{Scratch, files, small, write_files};
+use super::support::{Scratch, files};
 
 /// A store of which nothing is cached, and where it is.
 struct Place {
     name: &'static str,
     /// Else it is on files.
     world: Option<World>,
-    _scratch: Scratch,
+    scratch: Scratch,
     db: Db,
     items: Keyspace<Ordered>,
 }
@@ -29,16 +32,20 @@ struct Place {
 const READERS: [&str; 3] = ["ring", "pool", "pread"];
 
 fn places() -> impl Iterator<Item = Place> {
+    places_with(&[])
+}
+
+fn places_with(settings: &'static [(&str, u64)]) -> impl Iterator<Item = Place> {
     ["world"].into_iter().chain(READERS).map(|name| {
         let (scratch, world) = (Scratch::new(), (name == "world").then(|| World::new(11)));
         let (db, items) = match &world {
-            Some(world) => cold(world, &[]),
-            None => cold_on_files(&scratch, name),
+            Some(world) => cold(world, settings),
+            None => cold_on_files(&scratch, name, settings),
         };
         let io = db.stats().io;
         let is_as_asked = io.reads_with == name || name == "world" && io.reads_with == "simulated";
         assert!(is_as_asked || !io.reads_with_why.is_empty(), "{name} is {} and says not why", io.reads_with);
-        Place { name, world, _scratch: scratch, db, items }
+        Place { name, world, scratch, db, items }
     })
 }
 
@@ -48,6 +55,28 @@ impl Place {
         match &self.world {
             Some(world) => run_by_hand(world, futures),
             None => smol::block_on(join_all(futures)),
+        }
+    }
+
+    /// Its tables, and what is in them.
+    fn tables(&self) -> Vec<(String, Vec<u8>)> {
+        let files = match &self.world {
+            Some(world) => {
+                let with_contents = |file: String| {
+                    let bytes = world.contents(&file).unwrap();
+                    (file, bytes)
+                };
+                world.files().unwrap().into_iter().map(with_contents).collect()
+            }
+            None => files(&self.scratch.data()),
+        };
+        files.into_iter().filter(|(file, _)| file.starts_with("table")).collect()
+    }
+
+    fn set_file(&self, file: &str, bytes: &[u8]) {
+        match &self.world {
+            Some(world) => world.set_contents(file, Some(bytes)),
+            None => std::fs::write(self.scratch.data().join(file), bytes).unwrap(),
         }
     }
 
@@ -145,30 +174,133 @@ fn futures_are_given_up_anywhere() {
 /// A block that is damaged is the failure of its keys, and of nobody else.
 #[test]
 fn damage_is_its_waiters() {
-    for io in READERS {
-        let scratch = Scratch::new();
-        let (db, items) = cold_on_files(&scratch, io);
-        drop(items);
-        db.close().unwrap();
-        let mut changed = files(&scratch.data());
-        let (_, table) = changed.iter_mut().find(|(name, _)| name.starts_with("table")).unwrap();
-        let middle = table.len() / 2;
-        table[middle] ^= 1;
-        write_files(&scratch.data(), &changed);
-        let db = small(&scratch.data()).set("io", io).open().unwrap();
-        let items = db.ordered("items").open().unwrap();
-        let gets = (0..ITEMS_COUNT).step_by(8).map(|number| items.get_async(key(number)));
-        let found = smol::block_on(join_all(gets));
-        let lost = found.iter().filter(|found| match found {
-            Ok(found) => found.is_none(),
-            Err(error) => {
-                assert!(matches!(error, Error::Corrupt(_)), "{io}: {error}");
-                true
-            }
+    for place in places() {
+        let (table, bytes) = place.tables().into_iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+        let mut damaged = bytes.clone();
+        damaged[bytes.len() / 2] ^= 1;
+        place.set_file(&table, &damaged);
+        let gets = || (0..ITEMS_COUNT).step_by(8).map(|number| place.items.get_async(key(number))).collect();
+        let lost = place.all(gets()).iter().filter(|found| is_lost(found, place.name)).count();
+        assert!((1..8).contains(&lost), "{}: {lost} are lost", place.name);
+        place.set_file(&table, &bytes);
+        assert!(place.all(gets()).iter().all(|found| !is_lost(found, place.name)), "it stays in no cache");
+    }
+}
+
+/// Whether it is not to be had for damage; everything else is there.
+fn is_lost(found: &trine::Result<Option<trine::Value>>, place: &str) -> bool {
+    match found {
+        Ok(found) => {
+            assert!(found.is_some(), "{place}");
+            false
+        }
+        Err(error) => {
+            assert!(matches!(error, Error::Corrupt(_)), "{place}: {error}");
+            true
+        }
+    }
+}
+
+/// Reads that end short, because their files do, are the failure of all who wait for them, whatever these
+/// are; what is cached is found meanwhile, and everything once the files are whole.
+#[test]
+fn failed_reads_are_their_waiters() {
+    for place in places() {
+        let (name, items) = (place.name, &place.items);
+        let last = |distance| ITEMS_COUNT - 1 - distance;
+        assert!(place.all(vec![items.get_async(key(last(0)))])[0].is_ok(), "{name}");
+        let tables = place.tables();
+        for (table, bytes) in &tables {
+            place.set_file(table, &bytes[..4096]);
+        }
+        assert!(place.all(vec![items.get_async(key(last(0)))])[0].is_ok(), "{name}: it is cached");
+        let numbers = [7000, 7000, 7000, 9000, last(2000)];
+        let gets = || numbers.iter().map(|number| items.get_async(key(*number))).collect::<Vec<_>>();
+        assert!(place.all(gets()).iter().all(|found| is_lost(found, name)), "{name}");
+        assert!(block_on(join_all(gets())).iter().all(|found| is_lost(found, name)), "{name}");
+        let many = items.multi_get_async(&numbers.map(key));
+        assert!(matches!(place.all(vec![many])[0], Err(Error::Corrupt(_))), "{name}");
+        let mut range = items.range_async(key(12_000)..);
+        let ends = Box::pin(async move {
+            assert!(matches!(range.next().await, Some(Err(Error::Corrupt(_)))));
+            assert!(range.next().await.is_none(), "it ends with its error");
         });
-        let lost = lost.count();
-        assert!((1..8).contains(&lost), "{io}: {lost} are lost");
-        drop((items, scratch));
+        place.all(vec![ends]);
+        let ((send, told), queue) = (mpsc::channel(), Completions::default());
+        items.get_callback(key(13_000), move |found| send.send(found).unwrap());
+        items.get_queued(key(14_000), 5, &queue);
+        place.rest();
+        assert!(is_lost(&told.recv().unwrap(), name));
+        let mut answers = Vec::new();
+        while queue.take(&mut answers) > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            answers.iter().map(|answer| (answer.number, is_lost(&answer.result, name))).collect::<Vec<_>>(),
+            [(5, true)]
+        );
+        for (table, bytes) in &tables {
+            place.set_file(table, bytes);
+        }
+        assert!(place.all(gets()).iter().all(|found| !is_lost(found, name)), "{name}");
+        place.all(vec![Box::pin(agrees(items.clone(), 7))]);
+    }
+}
+
+/// With one read in flight at a time and a long line of gets, those that have a deadline find their value or
+/// end with it, those that have none find theirs, and who does not wait for its turn is told so.
+#[test]
+fn deadlines_end_waits_anywhere() {
+    /// Over before a read can be, before all reads of the line are, and after them.
+    const DEADLINES: [Duration; 3] = [Duration::from_nanos(1), Duration::from_millis(2), Duration::MAX];
+    for place in places_with(&[("reads_in_flight", 1)]) {
+        let number = |index: usize| index as u64 * 97 % 15_000;
+        let mut late = 0;
+        let mut is_answered = |index: usize, found: &trine::Result<Option<trine::Value>>| match found {
+            Err(Error::TimedOut) if DEADLINES[index % 3] < Duration::MAX => late += 1,
+            Ok(found) => assert_eq!(found.as_deref(), Some(&value(number(index))[..]), "{}", place.name),
+            Err(error) => panic!("{}: {error}", place.name),
+        };
+        let (mut is_refused, mut line) = (false, Vec::new());
+        for index in 0..600 {
+            let mut get = place.items.get_async(key(number(index))).within(DEADLINES[index % 3]);
+            match poll(&mut get, Waker::noop()) {
+                Poll::Ready(found) => is_answered(index, &found),
+                Poll::Pending => line.push((index, get)),
+            }
+            let mut impatient = place.items.try_get_async(key(15_000 + index as u64 * 8));
+            is_refused |= matches!(poll(&mut impatient, Waker::noop()), Poll::Ready(Err(Error::WouldBlock)));
+        }
+        assert!(is_refused, "{}: nobody was told that there is no room", place.name);
+        assert!(line.len() > 200, "{}: {} are in line", place.name, line.len());
+        let (indices, gets): (Vec<usize>, Vec<GetAsync>) = line.into_iter().unzip();
+        place.all(gets).iter().zip(indices).for_each(|(found, index)| is_answered(index, found));
+        assert!(late > 0, "{}: nobody was late", place.name);
+        place.rest();
+        assert!(place.all(vec![place.items.try_get_async(key(ITEMS_COUNT - 1))])[0].is_ok());
+    }
+}
+
+/// A store that is closed with reads in flight ends: futures find their value or that it is closed, and
+/// nobody waits for ever.
+#[test]
+fn closing_ends_what_is_in_flight() {
+    for Place { name, world, db, items, .. } in places() {
+        let mut gets: Vec<GetAsync> = (0..200).map(|number| items.get_async(key(number * 99))).collect();
+        let (wakes, waker) = Wakes::new();
+        let mut range = items.range_async::<&[u8]>(..);
+        let pending = gets.iter_mut().filter_map(|get| poll(get, &waker).is_pending().then_some(())).count();
+        assert!(pending > 50, "{name}: {pending}");
+        drop(poll(&mut range.next(), &waker));
+        db.close().unwrap();
+        world.iter().for_each(World::run_until_idle);
+        assert!(wakes.count() > 50, "{name}: who waits hears of it");
+        for get in gets {
+            let found = smol::block_on(get);
+            assert!(matches!(found, Err(Error::Closed)), "{name}: {found:?}");
+        }
+        assert!(matches!(block_on(items.get_async(key(1))), Err(Error::Closed)));
+        assert!(!matches!(smol::block_on(range.next()), Some(Ok(_)) | None), "{name}");
     }
 }
 

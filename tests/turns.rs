@@ -6,18 +6,10 @@ use std::task::{Poll, Wake, Waker};
 
 use futures_util::stream::StreamExt;
 use trine::sim::World;
-use trine::{Db, Error, GetAsync, Keyspace, Ordered, block_on};
+use trine::{Error, GetAsync, block_on};
 
-use super::asynchronous::{
-    EXECUTORS, ITEMS_COUNT, Wakes, cold, cold_on_files, filled, key, poll, value, wait_in,
-};
-use super::support::{Scratch, small};
-
-/// A store on files, read through `io`, of which nothing is cached; one read of futures is in flight at a
-/// time.
-fn narrow_on_files(scratch: &Scratch, io: &str) -> (Db, Keyspace<Ordered>) {
-    filled(|| small(&scratch.data()).set("io", io).set("reads_in_flight", 1).open().unwrap())
-}
+use super::asynchronous::{EXECUTORS, ITEMS_COUNT, Wakes, cold, cold_on_files, key, poll, value, wait_in};
+use super::support::Scratch;
 
 /// Notes whose it is when it is woken.
 struct Noting(usize, Arc<Mutex<VecDeque<usize>>>);
@@ -81,7 +73,7 @@ fn who_is_not_polled_holds_up_nobody() {
     for io in ["ring", "pool", "pread"] {
         for executor in EXECUTORS {
             let scratch = Scratch::new();
-            let (db, items) = narrow_on_files(&scratch, io);
+            let (db, items) = cold_on_files(&scratch, io, &[("reads_in_flight", 1)]);
             wait_in(executor, async move {
                 let mut forgotten: Vec<GetAsync> =
                     (0..4).map(|number| items.get_async(key(4000 * number + 2000))).collect();
@@ -138,7 +130,7 @@ fn what_is_not_taken_stays() {
 #[test]
 fn many_keys_are_begun_in_parts() {
     let scratch = Scratch::new();
-    let (_db, items) = cold_on_files(&scratch, "auto");
+    let (_db, items) = cold_on_files(&scratch, "auto", &[]);
     let numbers: Vec<u64> = (0..5000).map(|number| number * 7919 % (ITEMS_COUNT + 1000)).collect();
     let keys: Vec<[u8; 8]> = numbers.iter().map(|number| key(*number)).collect();
     for is_cached in [false, true] {
