@@ -37,7 +37,7 @@ pub(super) fn read(
     distribution: Distribution,
 ) -> Answer<()> {
     let chooser = Chooser::new(distribution, job.data.count, child.options.seed);
-    let (measured, _) = child.run(&Job { chooser: Some(chooser), ..job })?;
+    let (measured, _) = child.run_settled(&Job { chooser: Some(chooser), ..job })?;
     child.tell(row, name, measured)
 }
 

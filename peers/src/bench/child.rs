@@ -199,16 +199,26 @@ impl Child<'_> {
         Ok(started.elapsed().as_secs_f64())
     }
 
-    /// Settles after puts, and says what they cost together.
+    /// Runs a row, without telling it, and settles if it wrote.
+    pub(super) fn run_settled(&self, job: &Job<'_>) -> Answer<(Measured, Ran)> {
+        let before = Moment::now(job.engine.counts());
+        let (mut measured, ran) = self.run(job)?;
+        if ran.put_bytes > 0 {
+            self.settle_puts(job.engine, &mut measured, &before, ran.put_bytes)?;
+        }
+        Ok((measured, ran))
+    }
+
+    /// Settles after puts of so many bytes of keys and values, and says what they cost together.
     pub(super) fn settle_puts(
         &self,
         engine: &dyn Engine,
         measured: &mut Measured,
         before: &Moment,
-        items: u64,
+        bytes: u64,
     ) -> Answer<()> {
         measured.more.insert(rows::SETTLE_S.to_owned(), self.settle(engine)?);
-        measure::amplified(measured, before, &Moment::now(engine.counts()), self.plan.bytes(items));
+        measure::amplified(measured, before, &Moment::now(engine.counts()), bytes);
         Ok(())
     }
 

@@ -174,6 +174,8 @@ pub(super) struct Ran {
     pub(super) record: Record,
     /// Puts of the thread beside.
     pub(super) beside: u64,
+    /// Of keys and values, written by all of them.
+    pub(super) put_bytes: u64,
     pub(super) seconds: f64,
     /// Items that are in now.
     pub(super) count: u64,
@@ -205,9 +207,11 @@ pub(super) fn run(job: &Job<'_>) -> Answer<Ran> {
             seconds = seconds.max(ended.duration_since(shared.started).as_secs_f64());
         }
         let beside = beside.map(|thread| thread.join().map_err(|_| "the thread beside panicked")?);
-        Ok::<_, String>((record, beside.transpose()?.unwrap_or(0), seconds))
+        Ok::<_, String>((record, beside.transpose()?, seconds))
     })?;
-    Ok(Ran { record, beside, seconds, count: shared.count(), memory })
+    let (beside, beside_bytes) = beside.map_or((0, 0), |beside| (beside.operations, beside.put_bytes));
+    let put_bytes = record.put_bytes + beside_bytes;
+    Ok(Ran { record, beside, put_bytes, seconds, count: shared.count(), memory })
 }
 
 /// One thread's part, and when it ended.
@@ -222,8 +226,8 @@ fn measured(job: &Job<'_>, shared: &Shared, thread: u64) -> Answer<(Record, Inst
     outcome
 }
 
-/// Puts at a rate until the others are done; how many.
-fn beside(job: &Job<'_>, shared: &Shared, a_second: u64) -> Answer<u64> {
+/// Puts at a rate until the others are done.
+fn beside(job: &Job<'_>, shared: &Shared, a_second: u64) -> Answer<Record> {
     let mut worker = Worker::new(job, shared, job.threads)?;
     while !shared.over.load(Ordering::Relaxed) {
         let due = worker.operations() as f64 / a_second as f64;
@@ -234,7 +238,7 @@ fn beside(job: &Job<'_>, shared: &Shared, a_second: u64) -> Answer<u64> {
             worker.overwrite()?;
         }
     }
-    Ok(worker.operations())
+    Ok(worker.into_record())
 }
 
 /// One thread's share of a whole.

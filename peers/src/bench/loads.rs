@@ -6,7 +6,6 @@ use super::child::Child;
 use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Regime, Sees};
-use super::measure::Moment;
 use super::numbering::Numbering;
 use super::results::Measured;
 use super::rows;
@@ -26,16 +25,13 @@ pub(super) fn put_all(
     end: u64,
     threads: u64,
 ) -> Answer<Measured> {
-    let before = Moment::now(engine.counts());
     let job = Job {
         sees: Sees::Latest,
         threads,
         limit: Limit::operations(u64::MAX),
         ..child.job(engine, row, Script::Load { end }, data)
     };
-    let (mut measured, _) = child.run(&job)?;
-    child.settle_puts(engine, &mut measured, &before, end - data.count)?;
-    Ok(measured)
+    Ok(child.run_settled(&job)?.0)
 }
 
 /// The row of a load in random order; its store is left for what reads it.
@@ -80,15 +76,13 @@ pub(super) fn fill(child: &Child<'_>) -> Answer<()> {
     child.tell(rows::FILLSEQ, ORDERED, measured)?;
     let data = Data { count: items, is_dense: true, ..empty };
     let overwrites = items / 4;
-    let before = Moment::now(engine.counts());
     let job = Job {
         sees: Sees::Latest,
         limit: Limit::operations(overwrites),
         chooser: Some(Chooser::new(Distribution::Uniform, items, child.options.seed)),
         ..child.job(&*engine, rows::OVERWRITE, Script::Overwrite, &data)
     };
-    let (mut measured, _) = child.run(&job)?;
-    child.settle_puts(&*engine, &mut measured, &before, overwrites)?;
+    let (measured, _) = child.run_settled(&job)?;
     child.tell(rows::OVERWRITE, ORDERED, measured)?;
     engine.close()?;
     child.remove(ORDERED)

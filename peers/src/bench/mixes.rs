@@ -50,7 +50,7 @@ pub(super) fn mixgraph(child: &Child<'_>) -> Answer<()> {
             &data,
         )
     };
-    let (mut measured, _) = child.run(&job)?;
+    let (mut measured, _) = child.run_settled(&job)?;
     measured.live_bytes = None;
     child.tell(rows::MIXGRAPH, SMALL, measured)?;
     engine.close()?;
@@ -83,7 +83,7 @@ pub(super) fn ycsb(child: &Child<'_>) -> Answer<()> {
             chooser: Some(Chooser::new(core.distribution(), data.count, child.options.seed)),
             ..child.job(&*engine, row, Script::Ycsb(core), &data)
         };
-        let (measured, ran) = child.run(&job)?;
+        let (measured, ran) = child.run_settled(&job)?;
         data.count = ran.count;
         child.tell(row, YCSB, measured)?;
     }

@@ -32,6 +32,8 @@ pub(super) enum Expected {
 pub(super) struct Record {
     latency: Histogram<u64>,
     pub(super) operations: u64,
+    /// Of keys and values, written.
+    pub(super) put_bytes: u64,
     pub(super) wrong: u64,
     pub(super) first_wrong: Option<String>,
 }
@@ -39,7 +41,7 @@ pub(super) struct Record {
 impl Record {
     pub(super) fn new() -> Answer<Record> {
         let latency = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).map_err(told)?;
-        Ok(Record { latency, operations: 0, wrong: 0, first_wrong: None })
+        Ok(Record { latency, operations: 0, put_bytes: 0, wrong: 0, first_wrong: None })
     }
 
     /// One call that did so many operations.
@@ -50,6 +52,7 @@ impl Record {
 
     pub(super) fn add(&mut self, other: Record) -> Answer<()> {
         self.operations += other.operations;
+        self.put_bytes += other.put_bytes;
         self.wrong += other.wrong;
         self.first_wrong = self.first_wrong.take().or(other.first_wrong);
         self.latency.add(other.latency).map_err(told)
@@ -65,6 +68,10 @@ impl Record {
             p9999: at(0.9999),
             max: self.latency.max(),
         })
+    }
+
+    pub(super) fn puts(&mut self, key: &[u8], value: &[u8]) {
+        self.put_bytes += (key.len() + value.len()) as u64;
     }
 
     pub(super) fn is_wrong(&mut self, describe: impl FnOnce() -> String) {

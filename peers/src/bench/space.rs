@@ -68,7 +68,7 @@ pub(super) fn space(child: &Child<'_>) -> Answer<()> {
     }
     whole.operations = record.operations;
     whole.latency_ns = record.latency();
-    child.settle_puts(&*engine, &mut whole, &before, items)?;
+    child.settle_puts(&*engine, &mut whole, &before, record.put_bytes)?;
     for point in 1..=POINTS {
         tenth(&*engine, point)?;
         engine.settle()?;

@@ -288,6 +288,12 @@ fn stages_give_their_rows() {
             let wrong = found.and_then(|one| one.first_wrong.clone());
             assert_eq!(wrong, None, "{store}: {row}");
         }
+        // What a row writes is told of it, whatever else it does; the log alone has each key and value once.
+        let writes = [rows::LOAD, rows::OVERWRITE, rows::SYNCED, rows::BESIDE, rows::YCSB_A, rows::YCSB_F];
+        for row in writes.iter().chain(&[rows::GET, rows::YCSB_C]).filter(|_| store == "trine") {
+            let told = bars::find(&lines, 1, row, store).and_then(|one| one.amplification_with_log);
+            assert_eq!(told.is_some_and(|told| told >= 1.0), writes.contains(row), "{row}: {told:?}");
+        }
         let left = std::fs::read_dir(directory.path().join(child::STORES).join(store));
         let mut left: Vec<_> =
             left.expect("it is there").map(|entry| entry.expect("a file").file_name()).collect();

@@ -218,6 +218,7 @@ impl<'a> Worker<'a> {
     fn put(&mut self, number: u64, value_bytes: usize) -> Answer<()> {
         SHAPE.key(number, &mut self.key);
         SHAPE.value(&self.key, value_bytes, &mut self.value);
+        self.record.puts(&self.key, &self.value);
         if self.job.batch > 1 {
             self.changes.put(&self.key, &self.value);
             return if self.changes.len() >= self.job.batch { self.commit() } else { Ok(()) };
@@ -259,6 +260,7 @@ impl<'a> Worker<'a> {
         let (read, expected) = (started.elapsed(), self.present());
         self.record.check(SHAPE, &self.key, (found, &self.value), expected, &mut self.spare);
         SHAPE.value(&self.key, self.job.data.value_bytes, &mut self.value);
+        self.record.puts(&self.key, &self.value);
         let started = Instant::now();
         self.job.engine.put(&self.key, &self.value)?;
         self.ended(1, started.checked_sub(read).unwrap_or(started));
