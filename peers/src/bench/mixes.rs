@@ -74,8 +74,8 @@ pub(super) fn ycsb(child: &Child<'_>) -> Answer<()> {
     let engine = child.open(YCSB, Regime::Cold)?;
     let count = child.plan.ycsb_items();
     let mut data = Data { count, ..child.empty(Numbering::Scattered) };
+    child.settle(&*engine)?;
     for (core, row) in CORES {
-        child.settle(&*engine)?;
         let job = Job {
             sees: Sees::Latest,
             threads: CLIENTS,

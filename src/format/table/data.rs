@@ -403,6 +403,7 @@ impl Layout {
         Ok(())
     }
 
+    /// Whether no key is too long, and each is greater than the one before.
     fn check_keys(&self, block: &[u8]) -> Result<(), Malformed> {
         if self.flags & FIXED_KEYS != 0 && self.suffix_bytes > 0 {
             let suffixes = &block[self.suffixes_at..][..self.items * self.suffix_bytes];
@@ -412,8 +413,7 @@ impl Layout {
         }
     }
 
-    /// Whether no key is too long, and each is greater than the one before. Every block that is read goes
-    /// through it: most keys differ in eight bytes.
+    /// As `check_keys`. Every block that is read goes through it: most keys differ in eight bytes.
     #[inline]
     fn check_suffixes<'a>(
         &self,
@@ -437,8 +437,8 @@ impl Layout {
     }
 
     fn check_values(&self, block: &[u8]) -> Result<(), Malformed> {
-        let is_fixed = self.flags & FIXED_VALUES != 0;
-        for index in 0..if is_fixed { 1 } else { self.items } {
+        let lengths = if self.flags & FIXED_VALUES != 0 { 1 } else { self.items };
+        for index in 0..lengths {
             let value = self.value_range(block, index);
             if value.len() > VALUE_BYTES_MAX {
                 return Err(bad(value.start, "value length", VALUE_BYTES_MAX, value.len()));

@@ -244,6 +244,23 @@ fn malformed_blocks_are_refused() {
     assert!(check(&equal).is_err());
 }
 
+/// Keys that begin with the same eight bytes are held to their order by the rest, of one length or of many.
+#[test]
+fn keys_that_begin_alike_are_in_order() {
+    let keys = |second: &[u8]| [[&[1; 8][..], &[1]].concat(), [&[1; 8][..], second].concat(), vec![2; 9]];
+    for second in [&[2][..], &[2, 0]] {
+        let good = block(&keys(second).into_iter().map(|key| (key, put(b"x"))).collect());
+        let layout = check(&good).expect("it is in order");
+        assert_eq!(layout.flags & FIXED_KEYS != 0, second.len() == 1);
+        let first_ends = layout.suffix_range(&good, 0).end;
+        let mut bad = good.clone();
+        bad[first_ends - 1] = 3;
+        assert_eq!(check(&bad).map(|_| ()).map_err(|bad| bad.what), Err("order of keys in a data block"));
+        bad[first_ends - 1] = 2;
+        assert_eq!(check(&bad).is_err(), second.len() == 1, "only equal keys are no order");
+    }
+}
+
 /// Limits of keys and values hold for crafted blocks too.
 #[test]
 fn oversized_items_are_refused() {
