@@ -65,7 +65,7 @@ impl Store {
     ) -> Result<R> {
         let (mut fetches, mut answered) = (Fetches::new(self), Vec::new());
         loop {
-            let answer = Some(self.read_one_at_least(&reads, &mut fetches, &mut answered));
+            let answer = self.read_one_at_least(&reads, &mut fetches, &mut answered);
             let pin = self.epoch.pin();
             match get.resume(op, view, &self.cache, &pin, tracer, answer) {
                 Step::Done(found) if fetches.is_idle() => {

@@ -106,18 +106,34 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
     ) -> (Get, Step<Reads, Result<Lookup<'p>>>) {
-        let found = find_tables(op, view);
-        let mut get = Get { at: Position::START, passed: 0, found, waits: Waits::Nothing };
+        let mut get = Get::begin(op, view);
         tracer.enter(Stage::MtGet, 0);
-        if T::TOUCHES {
-            return (get, Step::Touch);
-        }
-        let step = get.search(view, Call { op, cache, pin, tracer, answer: None });
+        let step = get.touched(op, view, cache, pin, tracer);
         (get, step)
     }
 
-    /// Goes on after a touch, or with a block that was asked for, in whatever order they come. A failed read
-    /// ends the get unless a newer run has the key: its own may hold it.
+    /// A get that has asked the processor for what it looks at first, and goes on as after a touch.
+    #[inline]
+    pub(crate) fn begin(op: &Op<'_>, view: &View) -> Get {
+        Get { at: Position::START, passed: 0, found: find_tables(op, view), waits: Waits::Nothing }
+    }
+
+    /// Goes on after a touch.
+    // Into its caller: gets that take turns are resumed several times each, for a few lines each time.
+    #[inline(always)]
+    pub(crate) fn touched<'p, T: Tracer>(
+        &mut self,
+        op: &Op<'_>,
+        view: &'p View,
+        cache: &'p Cache,
+        pin: &'p Pin,
+        tracer: &mut T,
+    ) -> Step<Reads, Result<Lookup<'p>>> {
+        self.search(view, &mut Call { op, cache, pin, tracer, answer: None })
+    }
+
+    /// Goes on with a block that was asked for, in whatever order they come. A failed read ends the get
+    /// unless a newer run has the key: its own may hold it.
     pub(crate) fn resume<'p, T: Tracer>(
         &mut self,
         op: &Op<'_>,
@@ -125,30 +141,29 @@ impl Get {
         cache: &'p Cache,
         pin: &'p Pin,
         tracer: &mut T,
-        answer: Option<Answer<BlockRef, Error>>,
+        answer: Answer<BlockRef, Error>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
         let mut call = Call { op, cache, pin, tracer, answer: None };
-        if let Some(answer) = answer {
-            match (std::mem::replace(&mut self.waits, Waits::Nothing), answer.result) {
-                (Waits::Lanes(lanes), result) if T::WIDE => {
-                    let answer = Answer { ask: answer.ask, result };
-                    return self.resume_lanes(lanes, view, &mut call, answer);
-                }
-                (Waits::Block(block), Ok(read)) => call.answer = Some((block, read)),
-                (Waits::Block(_), Err(error)) => return Step::Done(Err(error)),
-                _ => unreachable!("such a get asked for nothing"),
+        match (std::mem::replace(&mut self.waits, Waits::Nothing), answer.result) {
+            (Waits::Lanes(lanes), result) if T::WIDE => {
+                let answer = Answer { ask: answer.ask, result };
+                return self.resume_lanes(lanes, view, &mut call, answer);
             }
+            (Waits::Block(block), Ok(read)) => call.answer = Some((block, read)),
+            (Waits::Block(_), Err(error)) => return Step::Done(Err(error)),
+            _ => unreachable!("such a get asked for nothing"),
         }
-        self.search(view, call)
+        self.search(view, &mut call)
     }
 
+    #[inline(always)]
     fn search<'p, T: Tracer>(
         &mut self,
         view: &'p View,
-        mut call: Call<'_, 'p, T>,
+        call: &mut Call<'_, 'p, T>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
         if matches!(self.at.seek, Seek::Memory) {
-            if let Some(found) = in_memory(view, &mut call) {
+            if let Some(found) = in_memory(view, call) {
                 return Step::Done(Ok(found));
             }
             self.at.seek = Seek::Table;
@@ -156,12 +171,12 @@ impl Get {
         let Some(tree) = view.version.tree(call.op.tree) else {
             return Step::Done(Ok(Lookup::Absent));
         };
-        while let Some(table) = self.candidate(tree, &mut call) {
-            match self.at.probe(table, &mut call) {
+        while let Some(table) = self.candidate(tree, call) {
+            match self.at.probe(table, call) {
                 Probed::Not => self.next_run(),
                 Probed::Touched => return Step::Touch,
                 Probed::Hit(found) => return Step::Done(Ok(found)),
-                Probed::Read(block) => return self.need(block, tree, &mut call),
+                Probed::Read(block) => return self.need(block, tree, call),
             }
         }
         Step::Done(Ok(Lookup::Absent))

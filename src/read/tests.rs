@@ -256,7 +256,10 @@ impl World {
                 }
                 Step::Wait => panic!("a get has one ask in flight"),
             };
-            step = get.resume(&op, &self.view, &self.cache, &pin, tracer, answer);
+            step = match answer {
+                None => get.touched(&op, &self.view, &self.cache, &pin, tracer),
+                Some(answer) => get.resume(&op, &self.view, &self.cache, &pin, tracer, answer),
+            };
         }
     }
 

@@ -49,7 +49,7 @@ fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<(
             let hash = bench.secret.hash(key);
             assert!(table.admits(key) && table.filter(hash, None) == Filtered::Maybe);
             let Fenced::Block(block) = table.fence(key, None) else { panic!("pages are resident") };
-            let address = block.address;
+            let address = table.address_of(&block);
             let span = Span { offset: address.offset, bytes: u64::from(address.bytes) };
             let block = read_exact(bench.storage.as_ref(), FILE, span)?;
             let mut block = block.to_vec();
@@ -302,7 +302,7 @@ fn crafted_compressed_blocks_are_refused() {
         let tables = bench.open(&summary).expect("opens");
         tables[0].load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 20)).expect("loads");
         let Fenced::Block(block) = tables[0].fence(&0u32.to_be_bytes(), None) else { panic!("resident") };
-        let address = block.address;
+        let address = tables[0].address_of(&block);
         let mut bytes = bench.contents();
         let block = &mut bytes[address.offset as usize..][..address.bytes as usize];
         assert!(compressed::plain_bytes(block).expect("sound").is_some());
@@ -330,7 +330,7 @@ fn verify_block_checks_length_place_and_structure() {
     let bytes = bench.block(&page).expect("reads").to_vec();
     verify_block(&page, &bytes).expect("sound");
     let Fenced::Block(data) = tables[0].fence(b"", Some(&bytes)) else { panic!("a page was given") };
-    let data = data.address;
+    let data = tables[0].address_of(&data);
     let bytes = bench.block(&data).expect("reads").to_vec();
     verify_block(&data, &bytes).expect("sound");
     assert!(verify_block(&data, &bytes[..512]).is_err());

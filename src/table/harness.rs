@@ -138,7 +138,7 @@ impl Bench {
             fenced = table.fence(key, Some(&self.block(&address)?));
         }
         let address = match fenced {
-            Fenced::Block(block) | Fenced::Alone(block) => block.address,
+            Fenced::Block(block) | Fenced::Alone(block) => table.address_of(&block),
             Fenced::Not => return Ok(None),
             Fenced::Need(_) => panic!("a page was brought"),
         };

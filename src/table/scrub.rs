@@ -464,7 +464,7 @@ impl Walk<'_> {
             None => None,
         };
         let (Fenced::Block(found) | Fenced::Alone(found)) = self.table.fence(key, page) else { return false };
-        found.address == *block
+        self.table.address_of(&found) == *block
     }
 
     fn may_be_here(&self, hash: KeyHash) -> bool {

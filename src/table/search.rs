@@ -13,7 +13,7 @@ use crate::base::prefetch::prefetch;
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
 use crate::cache::{Loan, PinnedPages, Place};
-use crate::format::table::fence::{FencePage, LINE_BYTES};
+use crate::format::table::fence::{Extent, FencePage, LINE_BYTES};
 use crate::format::table::filter;
 use crate::format::table::footer::{SliceEntry, Span};
 use crate::format::table::ranges::{Ranges, last_key};
@@ -51,10 +51,11 @@ pub(crate) enum Fenced {
     Not,
 }
 
-/// A data block that fences name.
+/// A data block that fences name: see [`Table::address_of`].
+// Small, as gets that take turns carry it from one to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataBlock {
-    pub(crate) address: BlockAddress,
+    extent: Extent,
     /// Where the fences were resident.
     place: Option<PlaceNumber>,
 }
@@ -374,7 +375,7 @@ impl Table {
                 let index = page.find(key, first);
                 self.fenced(&page, key, first, index, None)
             }
-            Ok(None) => Fenced::Block(DataBlock { address: self.only_block(), place: None }),
+            Ok(None) => Fenced::Block(DataBlock { extent: self.only_extent(), place: None }),
             Err(address) => Fenced::Need(address),
         }
     }
@@ -388,7 +389,7 @@ impl Table {
         index: usize,
         place: Option<PlaceNumber>,
     ) -> Fenced {
-        let block = DataBlock { address: self.block(page, index), place };
+        let block = DataBlock { extent: page.extent(index), place };
         if !page.is_alone(index) {
             Fenced::Block(block)
         } else if page.is_separator(index, key, first) {
@@ -396,6 +397,11 @@ impl Table {
         } else {
             Fenced::Not
         }
+    }
+
+    #[inline]
+    pub(crate) fn address_of(&self, block: &DataBlock) -> BlockAddress {
+        self.address(block.extent.offset, block.extent.bytes, BlockKind::Data)
     }
 
     /// Where the cache had the block when it was last looked for.
@@ -451,9 +457,14 @@ impl Table {
 
     /// The block of a slice that has one.
     pub(super) fn only_block(&self) -> BlockAddress {
+        let Extent { offset, bytes } = self.only_extent();
+        self.address(offset, bytes, BlockKind::Data)
+    }
+
+    fn only_extent(&self) -> Extent {
         let data = self.entry.data;
         let bytes = u32::try_from(data.bytes).expect("the footer's check bounds a single block");
-        self.address(data.offset, bytes, BlockKind::Data)
+        Extent { offset: data.offset, bytes }
     }
 
     pub(super) fn entry(&self) -> &SliceEntry {

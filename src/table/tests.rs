@@ -131,7 +131,8 @@ fn each_block_has_its_place() {
     for key in model.keys() {
         let Fenced::Block(block) = table.fence(key, None) else { panic!("pages are resident") };
         let place = std::ptr::from_ref(table.place(&block).expect("there is room for places")).addr();
-        assert_eq!(*places.entry(place).or_insert(block.address.offset), block.address.offset);
+        let offset = table.address_of(&block).offset;
+        assert_eq!(*places.entry(place).or_insert(offset), offset);
         assert!(paged.place(&block).is_none());
     }
     let mut offsets: Vec<u64> = places.into_values().collect();

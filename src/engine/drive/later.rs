@@ -277,7 +277,7 @@ impl Store {
                 Poll::Ready(Ok((ask, result))) => Answer { ask: ask_number(ask), result },
             };
             let pin = self.epoch.pin();
-            match get.resume(&op, view, &self.cache, &pin, &mut NoTrace, Some(answer)) {
+            match get.resume(&op, view, &self.cache, &pin, &mut NoTrace, answer) {
                 Step::Done(Ok(found)) => return Poll::Ready(Ok(take(found.value()))),
                 Step::Done(Err(error)) => return Poll::Ready(Err(error)),
                 Step::Ask(reads) => ask_all(asks, reads),
@@ -338,7 +338,7 @@ impl Store {
         loop {
             if !rest.as_slice().is_empty() {
                 // As many as of a call that waits: what they have asked of memory is near when they use it.
-                self.start(batch, rest.by_ref().take(BATCH_COUNT), view, take);
+                self.begin(batch, rest.by_ref().take(BATCH_COUNT), view);
             }
             self.run_rounds(batch, view, take);
             batch.asked().for_each(|(number, block)| asks.ask(number, block));

@@ -20,12 +20,11 @@ use super::fetch::{Answered, Fetches};
 /// Keys looked up at a time: as many reads as keep the device busy, and more than memory needs.
 pub(super) const BATCH_COUNT: usize = 64;
 
-/// A key's machine, and what it may go on with.
+/// A key's machine.
 struct Machine<K> {
     key: K,
     hash: KeyHash,
     get: Get,
-    answer: Option<Answer<BlockRef, Error>>,
 }
 
 /// The machines of some keys.
@@ -43,6 +42,8 @@ struct Rounds {
     left: usize,
     /// Machines, by number, that go on at the next rounds.
     ready: Vec<usize>,
+    /// Of others what they have asked for.
+    answers: Vec<(usize, Answer<BlockRef, Error>)>,
     /// Blocks that machines wait for.
     asked: Vec<(usize, BlockAddress)>,
     /// The first key that could not be looked up, and why.
@@ -79,7 +80,7 @@ impl Store {
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
         let mut batch = Batch::new((keyspace.tree, bound), keys.len());
-        self.start(&mut batch, keys.iter(), view, take);
+        self.begin(&mut batch, keys.iter(), view);
         self.run_rounds(&mut batch, view, take);
         if !batch.is_over() {
             self.read_and_go_on(&mut batch, view, take);
@@ -114,44 +115,60 @@ impl Store {
         kept.give(take);
     }
 
-    /// Starts a machine for each of some more keys, under one pin.
-    pub(super) fn start<K: AsRef<[u8]>>(
+    /// Begins with some more keys, a machine each.
+    pub(super) fn begin<K: AsRef<[u8]>>(
         &self,
         Batch { sight, machines, rounds }: &mut Batch<K>,
         keys: impl Iterator<Item = K>,
         view: &View,
-        take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
-        let pin = self.epoch.pin();
         for key in keys {
-            let (number, hash) = (machines.len(), self.secret.hash(key.as_ref()));
-            let (get, step) =
-                Get::start(&op(*sight, key.as_ref(), hash), view, &self.cache, &pin, &mut TakeTurns);
-            machines.push(Machine { key, hash, get, answer: None });
+            let hash = self.secret.hash(key.as_ref());
+            let get = Get::begin(&op(*sight, key.as_ref(), hash), view);
+            rounds.ready.push(machines.len());
+            machines.push(Machine { key, hash, get });
             rounds.left += 1;
-            rounds.note(number, step, take);
         }
     }
 
     /// Lets machines take turns until each is done or waits for a block.
     pub(super) fn run_rounds<K: AsRef<[u8]>>(
         &self,
-        Batch { sight, machines, rounds }: &mut Batch<K>,
+        batch: &mut Batch<K>,
         view: &View,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
+        if !batch.rounds.answers.is_empty() {
+            self.take_answers(batch, view, take);
+        }
+        let Batch { sight, machines, rounds } = batch;
         let mut ready = Vec::with_capacity(rounds.ready.len());
         while !rounds.ready.is_empty() {
             let pin = self.epoch.pin();
             std::mem::swap(&mut ready, &mut rounds.ready);
             for number in ready.drain(..) {
-                let Machine { key, hash, get, answer } = &mut machines[number];
+                let Machine { key, hash, get } = &mut machines[number];
                 let op = op(*sight, key.as_ref(), *hash);
-                // Most have none, and nothing is moved.
-                let answer = if answer.is_some() { answer.take() } else { None };
-                let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
+                let step = get.touched(&op, view, &self.cache, &pin, &mut TakeTurns);
                 rounds.note(number, step, take);
             }
+        }
+    }
+
+    /// Brings machines what they have asked for.
+    #[cold]
+    fn take_answers<K: AsRef<[u8]>>(
+        &self,
+        Batch { sight, machines, rounds }: &mut Batch<K>,
+        view: &View,
+        take: &mut impl FnMut(usize, Option<&[u8]>),
+    ) {
+        let pin = self.epoch.pin();
+        for (number, answer) in std::mem::take(&mut rounds.answers) {
+            let Machine { key, hash, get } = &mut machines[number];
+            let op = op(*sight, key.as_ref(), *hash);
+            let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
+            rounds.note(number, step, take);
         }
     }
 }
@@ -201,8 +218,7 @@ impl<K> Batch<K> {
 
     /// Lets a machine go on at the next rounds.
     pub(super) fn answer(&mut self, number: usize, result: Result<BlockRef>) {
-        self.machines[number].answer = Some(Answer { ask: 0, result });
-        self.rounds.ready.push(number);
+        self.rounds.answers.push((number, Answer { ask: 0, result }));
     }
 
     pub(super) fn is_over(&self) -> bool {

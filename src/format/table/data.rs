@@ -92,8 +92,17 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
 pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> Option<Found> {
     let layout = Layout::of(block);
     let suffix = key.get(layout.prefix_bytes..)?;
-    let look_at = |first, hits| layout.find_among(block, (key, suffix), asked, first, hits);
-    layout.tagged(block, tag, asked.unwrap_or(0), look_at).break_value().flatten()
+    let from = match asked {
+        None => 0,
+        Some(index) => match layout.look_at(block, (key, suffix), index) {
+            ControlFlow::Break(found) => return found,
+            ControlFlow::Continue(()) => index + 1,
+        },
+    };
+    layout
+        .tagged(block, tag, from, |first, hits| layout.find_among(block, (key, suffix), first, hits))
+        .break_value()
+        .flatten()
 }
 
 /// The first item with this tag, key and value of which are asked of the processor; header and tags should
@@ -274,27 +283,38 @@ impl Layout {
         &self,
         block: &[u8],
         (key, suffix): (&[u8], &[u8]),
-        asked: Option<usize>,
         first: usize,
         mut hits: u64,
     ) -> ControlFlow<Option<Found>> {
         while hits != 0 {
             let index = first + hits.trailing_zeros() as usize / 8;
-            if self.flags & FIXED_VALUES != 0 && asked != Some(index) {
+            if self.flags & FIXED_VALUES != 0 {
                 // Wanted next, if this is the key: it comes with it.
                 prefetch_lines(block, self.value_range(block, index));
             }
-            match suffix.cmp(self.suffix(block, index)) {
-                Ordering::Equal if key.starts_with(self.prefix(block)) => {
-                    let (kind, value) = (self.kind(block, index), self.value_range(block, index));
-                    return ControlFlow::Break(Some(Found { kind, value }));
-                }
-                // Not with this prefix, in which case no key is it; or every later one is greater.
-                Ordering::Equal | Ordering::Less => return ControlFlow::Break(None),
-                Ordering::Greater => hits &= hits - 1,
-            }
+            self.look_at(block, (key, suffix), index)?;
+            hits &= hits - 1;
         }
         ControlFlow::Continue(())
+    }
+
+    /// The item, if it has this key, or that none has: none behind it does either then.
+    #[inline(always)]
+    fn look_at(
+        &self,
+        block: &[u8],
+        (key, suffix): (&[u8], &[u8]),
+        index: usize,
+    ) -> ControlFlow<Option<Found>> {
+        match suffix.cmp(self.suffix(block, index)) {
+            Ordering::Equal if key.starts_with(self.prefix(block)) => {
+                let (kind, value) = (self.kind(block, index), self.value_range(block, index));
+                ControlFlow::Break(Some(Found { kind, value }))
+            }
+            // Not with this prefix, in which case no key is it; or every later one is greater.
+            Ordering::Equal | Ordering::Less => ControlFlow::Break(None),
+            Ordering::Greater => ControlFlow::Continue(()),
+        }
     }
 
     /// The layout, if header and columns fit the block. Everything behind the header is `check`'s.

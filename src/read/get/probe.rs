@@ -102,10 +102,11 @@ impl Position {
                 None => return false,
             },
             Seek::Data(block) if !matches!(self.near, Near::Block) => {
-                self.near = call.cache.prefetch(&block.address, table.place(&block), self.near, TAG_LINES);
+                let (address, place) = (table.address_of(&block), table.place(&block));
+                self.near = call.cache.prefetch(&address, place, self.near, TAG_LINES);
             }
             Seek::Data(block) => {
-                let Some(bytes) = call.cached(table, &block) else { return false };
+                let Some(bytes) = call.cached(table, &block, &table.address_of(&block)) else { return false };
                 let item = data::prefetch_item(bytes, call.op.hash.block_tag());
                 self.seek = item.map_or(Seek::NoItem, |item| Seek::Item(block, item));
                 return item.is_some();
@@ -154,7 +155,7 @@ impl Position {
                     return Probed::Hit(Lookup::Pinned(&[]));
                 }
                 Fenced::Alone(block) | Fenced::Block(block) => {
-                    call.tracer.saw(Saw::Block(block.address));
+                    call.tracer.saw(Saw::Block(table.address_of(&block)));
                     (self.seek, self.near) = (Seek::Data(block), Near::Nothing);
                 }
             }
@@ -168,10 +169,11 @@ impl Position {
             Seek::NoItem => return call.absent(table, Saw::NoItem),
             _ => unreachable!("filter and fence were passed above"),
         };
-        let Some(block) = call.data(table, &wanted) else {
-            return Probed::Read(wanted.address);
+        let address = table.address_of(&wanted);
+        let Some(block) = call.data(table, &wanted, &address) else {
+            return Probed::Read(address);
         };
-        call.tracer.enter(Stage::DBSeek, wanted.address.bytes as usize);
+        call.tracer.enter(Stage::DBSeek, address.bytes as usize);
         let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), asked) else {
             return call.absent(table, Saw::NoItem);
         };
@@ -231,8 +233,8 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
 
     /// As `page`, of a data block of the table.
     #[inline(always)]
-    fn data(&mut self, table: &Table, block: &DataBlock) -> Option<Block<'p>> {
-        self.answered(&block.address).or_else(|| self.cached(table, block).map(Block::Pinned))
+    fn data(&mut self, table: &Table, block: &DataBlock, address: &BlockAddress) -> Option<Block<'p>> {
+        self.answered(address).or_else(|| self.cached(table, block, address).map(Block::Pinned))
     }
 
     #[inline]
@@ -242,10 +244,10 @@ impl<'p, T: Tracer> Call<'_, 'p, T> {
     }
 
     #[inline]
-    fn cached(&self, table: &Table, block: &DataBlock) -> Option<&'p [u8]> {
+    fn cached(&self, table: &Table, block: &DataBlock, address: &BlockAddress) -> Option<&'p [u8]> {
         match table.place(block) {
-            Some(place) => self.cache.lookup_at(&block.address, place, self.pin),
-            None => self.cache.lookup(&block.address, self.pin),
+            Some(place) => self.cache.lookup_at(address, place, self.pin),
+            None => self.cache.lookup(address, self.pin),
         }
     }
 

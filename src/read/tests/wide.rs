@@ -140,7 +140,7 @@ impl World {
             // The memory that an earlier call looked at may be gone.
             drop(pin);
             pin = self.epoch.pin();
-            let answer = Some(Answer { ask, result });
+            let answer = Answer { ask, result };
             step = get.resume(&op, &self.view, &self.cache, &pin, &mut NoTrace, answer);
         }
     }
