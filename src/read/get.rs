@@ -106,30 +106,32 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
     ) -> (Get, Step<Reads, Result<Lookup<'p>>>) {
-        let mut get = Get::begin(op, view);
+        let tree = view.version.tree(op.tree);
+        let mut get = Get::begin(op, view, tree);
         tracer.enter(Stage::MtGet, 0);
-        let step = get.touched(op, view, cache, pin, tracer);
+        let step = get.touched(op, (view, tree), cache, pin, tracer);
         (get, step)
     }
 
-    /// A get that has asked the processor for what it looks at first, and goes on as after a touch.
+    /// A get that has asked the processor for what it looks at first, and goes on as after a touch. `tree`: what
+    /// the view has of the tree.
     #[inline]
-    pub(crate) fn begin(op: &Op<'_>, view: &View) -> Get {
-        Get { at: Position::START, passed: 0, found: find_tables(op, view), waits: Waits::Nothing }
+    pub(crate) fn begin(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> Get {
+        Get { at: Position::START, passed: 0, found: find_tables(op, view, tree), waits: Waits::Nothing }
     }
 
-    /// Goes on after a touch.
+    /// Goes on after a touch. `tree` as when it was begun.
     // Into its caller: gets that take turns are resumed several times each, for a few lines each time.
     #[inline(always)]
     pub(crate) fn touched<'p, T: Tracer>(
         &mut self,
         op: &Op<'_>,
-        view: &'p View,
+        (view, tree): (&'p View, Option<&Tree>),
         cache: &'p Cache,
         pin: &'p Pin,
         tracer: &mut T,
     ) -> Step<Reads, Result<Lookup<'p>>> {
-        self.search(view, &mut Call { op, cache, pin, tracer, answer: None })
+        self.search(view, tree, &mut Call { op, cache, pin, tracer, answer: None })
     }
 
     /// Goes on with a block that was asked for, in whatever order they come. A failed read ends the get
@@ -153,13 +155,14 @@ impl Get {
             (Waits::Block(_), Err(error)) => return Step::Done(Err(error)),
             _ => unreachable!("such a get asked for nothing"),
         }
-        self.search(view, &mut call)
+        self.search(view, view.version.tree(op.tree), &mut call)
     }
 
     #[inline(always)]
     fn search<'p, T: Tracer>(
         &mut self,
         view: &'p View,
+        tree: Option<&Tree>,
         call: &mut Call<'_, 'p, T>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
         if matches!(self.at.seek, Seek::Memory) {
@@ -168,7 +171,7 @@ impl Get {
             }
             self.at.seek = Seek::Table;
         }
-        let Some(tree) = view.version.tree(call.op.tree) else {
+        let Some(tree) = tree else {
             return Step::Done(Ok(Lookup::Absent));
         };
         while let Some(table) = self.candidate(tree, call) {
@@ -247,15 +250,19 @@ impl Get {
 
 /// The tables of the first runs that may hold the key. And asks the processor for the lines of all filters
 /// that may be asked about it, so that they come at once: of memtables and of every run's table.
-fn find_tables(op: &Op<'_>, view: &View) -> FoundTables {
+fn find_tables(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> FoundTables {
     view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
     let mut found = [NO_TABLE; FOUND_RUNS];
-    let levels = view.version.tree(op.tree).map_or(&[][..], Tree::levels);
-    for (number, run) in levels.iter().flatten().enumerate() {
-        let Some(table) = run.find(op.key) else { continue };
-        run.tables()[table].table.prefetch_filter(op.hash);
-        if let Some(found) = found.get_mut(number) {
-            *found = u32::try_from(table).expect("a run has fewer tables");
+    let mut number = 0;
+    for level in tree.map_or(&[][..], Tree::levels) {
+        for run in level {
+            if let Some(table) = run.find(op.key) {
+                run.tables()[table].table.prefetch_filter(op.hash);
+                if let Some(found) = found.get_mut(number) {
+                    *found = u32::try_from(table).expect("a run has fewer tables");
+                }
+            }
+            number += 1;
         }
     }
     found

@@ -257,7 +257,9 @@ impl World {
                 Step::Wait => panic!("a get has one ask in flight"),
             };
             step = match answer {
-                None => get.touched(&op, &self.view, &self.cache, &pin, tracer),
+                None => {
+                    get.touched(&op, (&self.view, self.view.version.tree(op.tree)), &self.cache, &pin, tracer)
+                }
                 Some(answer) => get.resume(&op, &self.view, &self.cache, &pin, tracer, answer),
             };
         }

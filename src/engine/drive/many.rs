@@ -122,9 +122,10 @@ impl Store {
         keys: impl Iterator<Item = K>,
         view: &View,
     ) {
+        let tree = view.version.tree(sight.0);
         for key in keys {
             let hash = self.secret.hash(key.as_ref());
-            let get = Get::begin(&op(*sight, key.as_ref(), hash), view);
+            let get = Get::begin(&op(*sight, key.as_ref(), hash), view, tree);
             rounds.ready.push(machines.len());
             machines.push(Machine { key, hash, get });
             rounds.left += 1;
@@ -142,6 +143,7 @@ impl Store {
             self.take_answers(batch, view, take);
         }
         let Batch { sight, machines, rounds } = batch;
+        let tree = view.version.tree(sight.0);
         let mut ready = Vec::with_capacity(rounds.ready.len());
         while !rounds.ready.is_empty() {
             let pin = self.epoch.pin();
@@ -149,7 +151,7 @@ impl Store {
             for number in ready.drain(..) {
                 let Machine { key, hash, get } = &mut machines[number];
                 let op = op(*sight, key.as_ref(), *hash);
-                let step = get.touched(&op, view, &self.cache, &pin, &mut TakeTurns);
+                let step = get.touched(&op, (view, tree), &self.cache, &pin, &mut TakeTurns);
                 rounds.note(number, step, take);
             }
         }
