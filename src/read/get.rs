@@ -113,8 +113,8 @@ impl Get {
         (get, step)
     }
 
-    /// A get that has asked the processor for what it looks at first, and goes on as after a touch. `tree`: what
-    /// the view has of the tree.
+    /// A get that has asked the processor for what it looks at first, and goes on as after a touch. `tree`:
+    /// what the view has of the tree.
     #[inline]
     pub(crate) fn begin(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> Get {
         Get { at: Position::START, passed: 0, found: find_tables(op, view, tree), waits: Waits::Nothing }
