@@ -10,7 +10,7 @@ use super::id::FileName;
 pub(crate) enum Step<A, T> {
     /// New asks, independent, that go out together; never empty.
     Ask(A),
-    /// A prefetch was issued: resume with no answer, now or after the other machines of the batch.
+    /// A prefetch was issued: go on without an answer, now or after the other machines of the batch.
     Touch,
     /// Nothing new: an ask in flight, or another machine, decides.
     Wait,

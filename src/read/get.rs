@@ -98,7 +98,7 @@ const FOUND_RUNS: usize = 4;
 const NO_TABLE: u32 = u32::MAX;
 
 impl Get {
-    /// Searches as far as memory goes.
+    /// Searches as far as memory goes; for a get that takes no turns with others.
     pub(crate) fn start<'p, T: Tracer>(
         op: &Op<'_>,
         view: &'p View,
@@ -106,6 +106,7 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
     ) -> (Get, Step<Reads, Result<Lookup<'p>>>) {
+        debug_assert!(!T::TOUCHES, "who takes turns begins");
         let tree = view.version.tree(op.tree);
         let mut get = Get::begin(op, view, tree);
         tracer.enter(Stage::MtGet, 0);
@@ -131,6 +132,8 @@ impl Get {
         pin: &'p Pin,
         tracer: &mut T,
     ) -> Step<Reads, Result<Lookup<'p>>> {
+        debug_assert!(matches!(self.waits, Waits::Nothing), "a get that waits is resumed");
+        debug_assert!(tree.map(|tree| tree.id) == view.version.tree(op.tree).map(|tree| tree.id));
         self.search(view, tree, &mut Call { op, cache, pin, tracer, answer: None })
     }
 
@@ -253,6 +256,7 @@ impl Get {
 fn find_tables(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> FoundTables {
     view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
     let mut found = [NO_TABLE; FOUND_RUNS];
+    // Two loops: `flatten` costs each get of many some fifty instructions.
     let mut number = 0;
     for level in tree.map_or(&[][..], Tree::levels) {
         for run in level {

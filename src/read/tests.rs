@@ -236,7 +236,12 @@ impl World {
     fn get_by<T: Tracer>(&self, key: &[u8], bound: Sequence, tracer: &mut T) -> Option<Vec<u8>> {
         let op = self.op(key, bound, None);
         let pin = self.epoch.pin();
-        let (mut get, mut step) = Get::start(&op, &self.view, &self.cache, &pin, tracer);
+        let tree = self.view.version.tree(op.tree);
+        let (mut get, mut step) = if T::TOUCHES {
+            (Get::begin(&op, &self.view, tree), Step::Touch)
+        } else {
+            Get::start(&op, &self.view, &self.cache, &pin, tracer)
+        };
         let mut asked = Vec::new();
         loop {
             let answer = match step {
@@ -257,9 +262,7 @@ impl World {
                 Step::Wait => panic!("a get has one ask in flight"),
             };
             step = match answer {
-                None => {
-                    get.touched(&op, (&self.view, self.view.version.tree(op.tree)), &self.cache, &pin, tracer)
-                }
+                None => get.touched(&op, (&self.view, tree), &self.cache, &pin, tracer),
                 Some(answer) => get.resume(&op, &self.view, &self.cache, &pin, tracer, answer),
             };
         }

@@ -80,7 +80,7 @@ pub(crate) enum Saw<'t> {
 /// Told when a get enters a step, and how many bytes it looks at there.
 pub(crate) trait Tracer {
     /// Whether the get stops with a `Touch` before it looks at memory that may be far away, so that others go
-    /// on meanwhile.
+    /// on meanwhile. Before the first such look it is begun, and not started.
     const TOUCHES: bool = false;
 
     /// Whether the get may wait for several runs at once. Its steps are told in no order then.

@@ -51,7 +51,7 @@ pub(crate) enum Fenced {
     Not,
 }
 
-/// A data block that fences name: see [`Table::address_of`].
+/// A data block of a table that its fences name: see [`Table::address_of`].
 // Small, as gets that take turns carry it from one to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataBlock {
@@ -399,9 +399,10 @@ impl Table {
         }
     }
 
+    /// Where a block of this table is.
     #[inline]
     pub(crate) fn address_of(&self, block: &DataBlock) -> BlockAddress {
-        self.address(block.extent.offset, block.extent.bytes, BlockKind::Data)
+        self.data_address(block.extent)
     }
 
     /// Where the cache had the block when it was last looked for.
@@ -451,14 +452,17 @@ impl Table {
     /// Block `index` of a fence page.
     #[inline]
     pub(super) fn block(&self, fences: &FencePage<'_>, index: usize) -> BlockAddress {
-        let extent = fences.extent(index);
-        self.address(extent.offset, extent.bytes, BlockKind::Data)
+        self.data_address(fences.extent(index))
     }
 
     /// The block of a slice that has one.
     pub(super) fn only_block(&self) -> BlockAddress {
-        let Extent { offset, bytes } = self.only_extent();
-        self.address(offset, bytes, BlockKind::Data)
+        self.data_address(self.only_extent())
+    }
+
+    #[inline]
+    fn data_address(&self, extent: Extent) -> BlockAddress {
+        self.address(extent.offset, extent.bytes, BlockKind::Data)
     }
 
     fn only_extent(&self) -> Extent {

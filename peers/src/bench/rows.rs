@@ -131,7 +131,7 @@ pub(super) const FLIGHT_TOKIO_ONE: &str = "in flight: one future, tokio";
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValueSize {
     pub(super) value_bytes: usize,
-    pub(super) gets: [Flight; 4],
+    pub(super) gets: [Flight; 7],
 }
 
 macro_rules! sized {
@@ -140,6 +140,9 @@ macro_rules! sized {
             value_bytes: $bytes,
             gets: [
                 sized!($bytes, Way::Threads(1), "one thread"),
+                sized!($bytes, Way::Threads(2), "2 threads"),
+                sized!($bytes, Way::Threads(4), "4 threads"),
+                sized!($bytes, Way::Threads(8), "8 threads"),
                 sized!($bytes, Way::Threads(16), "16 threads"),
                 sized!($bytes, Way::Together(64), "64 keys together"),
                 sized!($bytes, Way::BlockOn(64), "64 futures, block_on"),
@@ -234,14 +237,14 @@ mod tests {
     fn rows_are_told_apart() {
         let mut names: Vec<&str> = all_rows().collect();
         let count = names.len();
-        assert_eq!(count, standard_rows().count() + 48);
+        assert_eq!(count, standard_rows().count() + 84);
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert_eq!(peers_row("values of 64 B, 50 % cached: 64 futures, block_on"), SIZES[1].gets[2].half);
+        assert_eq!(peers_row("values of 64 B, 50 % cached: 64 futures, block_on"), SIZES[1].gets[5].half);
         assert_eq!(peers_row(SIZES[2].gets[1].cold), SIZES[2].gets[1].cold);
         assert_eq!(peers_row(COLD_GET), COLD_GET);
         assert_eq!(SIZES[0].gets[0].cold, "values of 16 B, 5 % cached: one thread");
-        assert_eq!(SIZES[5].gets[3].half, "values of 16384 B, 50 % cached: 64 futures, block_on");
+        assert_eq!(SIZES[5].gets[6].half, "values of 16384 B, 50 % cached: 64 futures, block_on");
     }
 }

@@ -35,15 +35,15 @@ pub(super) struct Batch<K> {
     rounds: Rounds,
 }
 
-/// What rounds of all machines with memory to look at came to.
+/// Where machines are: which go on at the next rounds, and what the last came to.
 #[derive(Default)]
 struct Rounds {
     /// Machines that are not done.
     left: usize,
     /// Machines, by number, that go on at the next rounds.
     ready: Vec<usize>,
-    /// Of others what they have asked for.
-    answers: Vec<(usize, Answer<BlockRef, Error>)>,
+    /// What has come for machines that waited.
+    answers: Vec<Answered>,
     /// Blocks that machines wait for.
     asked: Vec<(usize, BlockAddress)>,
     /// The first key that could not be looked up, and why.
@@ -158,7 +158,7 @@ impl Store {
     }
 
     /// Brings machines what they have asked for.
-    #[cold]
+    #[inline(never)]
     fn take_answers<K: AsRef<[u8]>>(
         &self,
         Batch { sight, machines, rounds }: &mut Batch<K>,
@@ -166,12 +166,15 @@ impl Store {
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) {
         let pin = self.epoch.pin();
-        for (number, answer) in std::mem::take(&mut rounds.answers) {
+        let mut answers = std::mem::take(&mut rounds.answers);
+        for (number, result) in answers.drain(..) {
+            let answer = Answer { ask: 0, result };
             let Machine { key, hash, get } = &mut machines[number];
             let op = op(*sight, key.as_ref(), *hash);
             let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
             rounds.note(number, step, take);
         }
+        rounds.answers = answers;
     }
 }
 
@@ -220,7 +223,7 @@ impl<K> Batch<K> {
 
     /// Lets a machine go on at the next rounds.
     pub(super) fn answer(&mut self, number: usize, result: Result<BlockRef>) {
-        self.rounds.answers.push((number, Answer { ask: 0, result }));
+        self.rounds.answers.push((number, result));
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -87,7 +87,7 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
 /// item with the tag, if [`prefetch_item`] has named it.
 ///
 /// It looks at the tags up to the item, or to one with this tag and a greater key; of keys only at those with
-/// this tag.
+/// this tag. With `asked`, which must be of this block, at that item first, and at no tag if it has the key.
 #[inline]
 pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> Option<Found> {
     let layout = Layout::of(block);
@@ -246,15 +246,16 @@ impl Layout {
         }
     }
 
-    /// Goes through the tags, eight items at a time, from those that item `from` is among: `look_at` is given
-    /// the first of them, and the high bit of byte i set for item first + i if that has the tag, as one has.
+    /// Goes through the tags, eight items at a time, from those that item `from` is among, if there is one:
+    /// `hit` is given the first of them, and the high bit of byte i set for item first + i if that has the
+    /// tag, as one has.
     #[inline]
     fn tagged<R>(
         &self,
         block: &[u8],
         tag: u8,
         from: usize,
-        mut look_at: impl FnMut(usize, u64) -> ControlFlow<R>,
+        mut hit: impl FnMut(usize, u64) -> ControlFlow<R>,
     ) -> ControlFlow<R> {
         let tags = &block[HEADER_BYTES..HEADER_BYTES + self.items];
         let pattern = u64::from_le_bytes([tag; 8]);
@@ -265,7 +266,7 @@ impl Layout {
             note(&(HEADER_BYTES + first..HEADER_BYTES + first + 8));
             let hits = zero_bytes(u64::from_le_bytes(*word) ^ pattern);
             if hits != 0 {
-                look_at(first, hits)?;
+                hit(first, hits)?;
             }
             first += 8;
         }
@@ -273,7 +274,7 @@ impl Layout {
         let mut last = [!tag; 8];
         last[..rest.len()].copy_from_slice(rest);
         let hits = zero_bytes(u64::from_le_bytes(last) ^ pattern);
-        if hits == 0 { ControlFlow::Continue(()) } else { look_at(first, hits) }
+        if hits == 0 { ControlFlow::Continue(()) } else { hit(first, hits) }
     }
 
     /// The candidate with this key, or that there is none; `hits` has the high bit of byte i set for item
