@@ -256,7 +256,7 @@ impl Get {
 fn find_tables(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> FoundTables {
     view.generations.iter().for_each(|generation| generation.prefetch(op.tree, op.hash));
     let mut found = [NO_TABLE; FOUND_RUNS];
-    // Two loops: `flatten` costs each get of many some fifty instructions.
+    // Two loops: fewer instructions than `flatten`.
     let mut number = 0;
     for level in tree.map_or(&[][..], Tree::levels) {
         for run in level {
