@@ -14,6 +14,8 @@
 mod probe;
 mod wide;
 
+use std::cell::Cell;
+
 use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
 use crate::base::hash::KeyHash;
@@ -22,7 +24,7 @@ use crate::base::step::{Answer, BlockAddress, BlockKind, Read, Reads, Step};
 use crate::cache::{BlockRef, Cache};
 use crate::levels::version::Tree;
 use crate::levels::view::View;
-use crate::table::Table;
+use crate::table::{FenceLine, Table};
 
 use super::breadth::Breadth;
 use super::trace::{Saw, Stage, Tracer};
@@ -97,6 +99,14 @@ type FoundTables = [u32; FOUND_RUNS];
 const FOUND_RUNS: usize = 4;
 const NO_TABLE: u32 = u32::MAX;
 
+thread_local! {
+    /// The number of the run that had the key of this thread's last get, or needed a block to tell. A guess:
+    /// it decides what is asked of the processor, and no answer.
+    static LAST_FOUND: Cell<usize> = const { Cell::new(NOWHERE) };
+}
+/// In a memtable, or not at all.
+const NOWHERE: usize = usize::MAX;
+
 impl Get {
     /// Searches as far as memory goes; for a get that takes no turns with others.
     pub(crate) fn start<'p, T: Tracer>(
@@ -109,9 +119,23 @@ impl Get {
         debug_assert!(!T::TOUCHES, "who takes turns begins");
         let tree = view.version.tree(op.tree);
         let mut get = Get::begin(op, view, tree);
+        let ahead = tree.and_then(|tree| get.look_ahead(op, tree));
         tracer.enter(Stage::MtGet, 0);
-        let step = get.touched(op, (view, tree), cache, pin, tracer);
+        let step = get.search(view, tree, &mut Call { op, cache, pin, tracer, answer: None, ahead });
+        LAST_FOUND.set(if matches!(get.at.seek, Seek::Data(_)) { get.passed } else { NOWHERE });
         (get, step)
+    }
+
+    /// Asks for the line of the fences in the run that had the key of this thread's last get, while the
+    /// filters' lines are on their way: two waits become one, where gets find what they look for. Of a key
+    /// that is in no run or another one it is in vain, but only for one get.
+    #[inline(always)]
+    fn look_ahead<'v>(&self, op: &Op<'_>, tree: &'v Tree) -> Option<(&'v Table, FenceLine)> {
+        let number = LAST_FOUND.get();
+        let found = *self.found.get(number).filter(|found| **found != NO_TABLE)?;
+        let run = tree.levels().iter().flatten().nth(number)?;
+        let table = &run.tables()[found as usize].table;
+        Some((table, table.prefetch_fence(op.key)?))
     }
 
     /// A get that has asked the processor for what it looks at first, and goes on as after a touch. `tree`:
@@ -134,7 +158,7 @@ impl Get {
     ) -> Step<Reads, Result<Lookup<'p>>> {
         debug_assert!(matches!(self.waits, Waits::Nothing), "a get that waits is resumed");
         debug_assert!(tree.map(|tree| tree.id) == view.version.tree(op.tree).map(|tree| tree.id));
-        self.search(view, tree, &mut Call { op, cache, pin, tracer, answer: None })
+        self.search(view, tree, &mut Call { op, cache, pin, tracer, answer: None, ahead: None })
     }
 
     /// Goes on with a block that was asked for, in whatever order they come. A failed read ends the get
@@ -148,7 +172,7 @@ impl Get {
         tracer: &mut T,
         answer: Answer<BlockRef, Error>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
-        let mut call = Call { op, cache, pin, tracer, answer: None };
+        let mut call = Call { op, cache, pin, tracer, answer: None, ahead: None };
         match (std::mem::replace(&mut self.waits, Waits::Nothing), answer.result) {
             (Waits::Lanes(lanes), result) if T::WIDE => {
                 let answer = Answer { ask: answer.ask, result };

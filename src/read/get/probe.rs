@@ -51,6 +51,8 @@ pub(super) struct Call<'c, 'p, T> {
     pub(super) tracer: &'c mut T,
     /// The block just read, until it is used.
     pub(super) answer: Option<(BlockAddress, BlockRef)>,
+    /// A table whose fences were asked for before its filter has said anything.
+    pub(super) ahead: Option<(&'c Table, FenceLine)>,
 }
 
 /// A block at hand.
@@ -198,6 +200,11 @@ impl Position {
     fn fence<T: Tracer>(&self, table: &Table, call: &mut Call<'_, '_, T>) -> Fenced {
         call.tracer.enter(Stage::IBSeek, 0);
         if let Seek::FenceLine(line) = self.seek {
+            return table.fence_in(call.op.key, line);
+        }
+        if let Some((ahead, line)) = call.ahead
+            && std::ptr::eq(ahead, table)
+        {
             return table.fence_in(call.op.key, line);
         }
         match table.fence(call.op.key, None) {
