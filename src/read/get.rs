@@ -100,11 +100,11 @@ const FOUND_RUNS: usize = 4;
 const NO_TABLE: u32 = u32::MAX;
 
 thread_local! {
-    /// The number of the run that had the key of this thread's last get, or needed a block to tell. A guess:
-    /// it decides what is asked of the processor, and no answer.
+    /// The number of the run in whose data block this thread's last get ended, or which it waited for first,
+    /// in whatever tree of whatever store. A guess: it decides what is asked of the processor, and no answer.
     static LAST_FOUND: Cell<usize> = const { Cell::new(NOWHERE) };
 }
-/// In a memtable, or not at all.
+/// In no data block.
 const NOWHERE: usize = usize::MAX;
 
 impl Get {
@@ -119,19 +119,21 @@ impl Get {
         debug_assert!(!T::TOUCHES, "who takes turns begins");
         let tree = view.version.tree(op.tree);
         let mut get = Get::begin(op, view, tree);
-        let ahead = tree.and_then(|tree| get.look_ahead(op, tree));
+        let ahead = if T::WIDE { tree.and_then(|tree| get.look_ahead(op, tree)) } else { None };
         tracer.enter(Stage::MtGet, 0);
         let step = get.search(view, tree, &mut Call { op, cache, pin, tracer, answer: None, ahead });
-        LAST_FOUND.set(if matches!(get.at.seek, Seek::Data(_)) { get.passed } else { NOWHERE });
+        let found = if matches!(get.at.seek, Seek::Data(_)) { get.passed } else { NOWHERE };
+        // Of a thread that ends there may be nothing left to keep it in: then there are no guesses.
+        let _ = LAST_FOUND.try_with(|last| last.set(found));
         (get, step)
     }
 
     /// Asks for the line of the fences in the run that had the key of this thread's last get, while the
-    /// filters' lines are on their way: two waits become one, where gets find what they look for. Of a key
-    /// that is in no run or another one it is in vain, but only for one get.
+    /// filters' lines are on their way: two waits become one, where one run has most keys, among the first
+    /// that are looked at before the search. In vain for a key that is not there.
     #[inline(always)]
-    fn look_ahead<'v>(&self, op: &Op<'_>, tree: &'v Tree) -> Option<(&'v Table, FenceLine)> {
-        let number = LAST_FOUND.get();
+    pub(super) fn look_ahead<'v>(&self, op: &Op<'_>, tree: &'v Tree) -> Option<(&'v Table, FenceLine)> {
+        let number = LAST_FOUND.try_with(Cell::get).ok()?;
         let found = *self.found.get(number).filter(|found| **found != NO_TABLE)?;
         let run = tree.levels().iter().flatten().nth(number)?;
         let table = &run.tables()[found as usize].table;

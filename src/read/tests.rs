@@ -148,6 +148,11 @@ impl World {
         World::of(seed, 1 << 20, [600, 9, 3, 1, 3, 3], prefix)
     }
 
+    /// Three runs of one table each, whose fences fill many lines.
+    fn long(seed: u64) -> World {
+        World::of(seed, 1 << 20, [0, 0, 2000, 900, 400, 3], b"")
+    }
+
     /// Items in the runs of a world, the oldest first, and in each generation; keys of runs begin with
     /// `prefix`.
     fn of(seed: u64, pages_bytes: u64, counts: [usize; 6], prefix: &[u8]) -> World {
@@ -347,6 +352,7 @@ fn worlds() -> Vec<World> {
     let mut worlds: Vec<_> = known.map(|(seed, pages_bytes)| World::new(seed as u64, pages_bytes)).collect();
     worlds.extend((3..9).map(World::with_late_pages));
     worlds.extend((20..32).map(World::deep));
+    worlds.extend((40..42).map(World::long));
     worlds
 }
 
@@ -362,6 +368,23 @@ fn gets_find_the_newest_version() {
             assert_eq!(world.get(&key, *bound), model.get(&key).cloned(), "{key:?} at {bound}");
         }
     }
+}
+
+/// A get looks ahead where the one before ended, and nowhere after one that no data block answered.
+#[test]
+fn gets_look_ahead_where_the_last_one_ended() {
+    let world = World::long(40);
+    let (bound, model) = world.models.last().expect("there are some");
+    let tree = world.view.version.tree(TREE).expect("it was added");
+    let looks_ahead = |after: &[u8], key: &[u8]| {
+        world.get(after, *bound);
+        let op = world.op(key, *bound, None);
+        Get::begin(&op, &world.view, Some(tree)).look_ahead(&op, tree).is_some()
+    };
+    let keys: Vec<&Vec<u8>> = model.keys().filter(|key| !key.is_empty()).collect();
+    let ahead = keys.windows(2).filter(|pair| looks_ahead(pair[0], pair[1])).count();
+    assert!(ahead > keys.len() / 2, "{ahead} of {} gets", keys.len());
+    assert!(!keys.iter().any(|key| looks_ahead(&[0xff; 9], key)));
 }
 
 /// A scan yields what the map holds in its range, in both directions, at every bound, whatever the order in

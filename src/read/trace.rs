@@ -83,7 +83,8 @@ pub(crate) trait Tracer {
     /// on meanwhile. Before the first such look it is begun, and not started.
     const TOUCHES: bool = false;
 
-    /// Whether the get may wait for several runs at once. Its steps are told in no order then.
+    /// Whether the get may wait for several runs at once, and asks the processor for what a later step looks
+    /// at. Its steps are told in no order then.
     const WIDE: bool = false;
 
     fn enter(&mut self, stage: Stage, bytes: usize);
