@@ -42,7 +42,7 @@ pub(super) struct Appends {
     /// Bytes of the last writes that lie behind each other.
     row_bytes: u64,
     window: Option<Window>,
-    /// The file's, if it was asked for since the last sync; 0 if it cannot be mapped, or was refused.
+    /// The file's, if it was asked for; 0 if it cannot be mapped, or was refused.
     length: Option<u64>,
 }
 
@@ -70,9 +70,11 @@ impl Appends {
         self.window.insert(window).write(offset, bytes)
     }
 
-    /// Forgets what it has seen: before a sync.
+    /// Forgets what it has seen: before a sync. What was refused may be had after it; what was not is not
+    /// asked again, which would be two calls a commit.
     pub(super) fn reset(&mut self) {
-        *self = Appends { next: self.next, ..Appends::default() };
+        let length = self.length.filter(|bytes| *bytes > 0);
+        *self = Appends { next: self.next, length, ..Appends::default() };
     }
 }
 
@@ -260,6 +262,7 @@ mod tests {
         assert_eq!(put(&mut appends, mapped, 10, 6), is_mapped);
         appends.reset();
         assert!(!put(&mut appends, mapped + 10, 10, 7), "nothing is mapped after a sync");
+        assert_eq!(appends.length, is_mapped.then_some(FILE_BYTES), "what can be mapped is known");
         assert_eq!(row(&mut put, &mut appends, 0), Some(is_mapped));
         appends.reset();
         let long = WRITE_BYTES_MAX as usize + 1;
