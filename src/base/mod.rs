@@ -1,5 +1,5 @@
 //! Words every layer shares: ids, key hash, checksum, codec, errors, settings, the protocol's plain types,
-//! memory handed in, and the door to atomics and locks.
+//! memory handed in, lists of one, and the door to atomics and locks.
 //!
 //! It is not a place for logic of the store: nothing here knows a file format, a level or a thread.
 //! Everything imports it and it imports nothing of ours.
@@ -8,6 +8,7 @@ pub(crate) mod checksum;
 pub(crate) mod codec;
 pub(crate) mod epoch;
 pub(crate) mod error;
+pub(crate) mod few;
 pub(crate) mod hash;
 pub(crate) mod id;
 pub(crate) mod key;

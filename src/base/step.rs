@@ -3,6 +3,7 @@
 //! A machine never reads, locks, sleeps or asks the clock. A driver owns buffers, requests in flight and the
 //! order of completion, and holds no logic of the lookup.
 
+use super::few::Few;
 use super::id::FileName;
 
 /// What a machine wants next.
@@ -63,9 +64,8 @@ pub(crate) struct Read {
     pub(crate) block: BlockAddress,
 }
 
-/// Asks of one step: plain data, at most [`SCAN_ASKS_MAX`] in flight, and 8 of a get. Allocated on a miss
-/// only.
-pub(crate) type Reads = Vec<Read>;
+/// Asks of one step: plain data, at most [`SCAN_ASKS_MAX`] in flight, and 8 of a get.
+pub(crate) type Reads = Few<Read>;
 
 /// The ask number of a block that will be wanted later, if at all: it is answered to nobody, and that it
 /// cannot be read is nobody's error.

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 use crate::base::error::Error;
+use crate::base::few::Few;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex, OnceLock, Weak, wake_all};
 
@@ -34,7 +35,7 @@ pub(crate) struct FlightTable {
 pub(crate) struct Flight {
     result: OnceLock<Result<BlockRef, Error>>,
     /// Of waiters that have looked too early.
-    wakers: Mutex<Vec<Option<Waker>>>,
+    wakers: Mutex<Few<Option<Waker>>>,
 }
 
 /// What a claim comes to.

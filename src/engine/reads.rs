@@ -15,6 +15,7 @@ mod timers;
 use std::collections::VecDeque;
 use std::task::Waker;
 
+use crate::base::few::Few;
 use crate::base::sync::{Arc, Event, Mutex};
 use crate::io::env::Turn;
 use crate::io::reader::{Completed, Reader, Request, perform};
@@ -76,7 +77,7 @@ impl Reads {
     }
 
     /// Takes blocks that are waited for; gives them back if there is no worker.
-    pub(super) fn push(&self, blocks: Vec<Claimed>) -> Option<Vec<Claimed>> {
+    pub(super) fn push(&self, blocks: Few<Claimed>) -> Option<Few<Claimed>> {
         let mut queue = self.queue.lock();
         if queue.is_closed {
             return Some(blocks);
@@ -165,9 +166,7 @@ impl ReadsWork {
         let reads = &store.work.reads;
         let asked = &mut self.asked;
         std::mem::swap(&mut reads.queue.lock().asked, asked);
-        reads
-            .admission
-            .begin(|address, permit| Claimed::begin(store.cache.claim(address), address, permit, asked));
+        reads.admission.begin(|address, permit| Claimed::begin(store.cache.claim(address), permit, asked));
         requests(asked, REQUEST_BYTES_MAX, &store.load, |request| self.backlog.push_back(request));
         while self.reader.as_ref().is_none_or(|reader| reader.room() > 0) {
             let Some(request) = self.next(reads) else { break };

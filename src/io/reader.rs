@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::base::error::Result;
+use crate::base::few::Few;
 use crate::base::id::FileName;
 use crate::base::sync::Arc;
 
@@ -26,7 +27,7 @@ use super::storage::Storage;
 /// Memory that a read fills.
 pub(crate) trait Target: Any + Send {
     /// The buffers, in the order of the file: the same memory at each call, wherever the target is moved to.
-    fn buffers(&mut self) -> Vec<&mut [u8]>;
+    fn buffers(&mut self) -> Few<&mut [u8]>;
 }
 
 /// One read.

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use crate::base::error::Error;
+use crate::base::few::Few;
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::Arc;
 
@@ -297,9 +298,9 @@ impl Parts {
 }
 
 impl Target for Parts {
-    fn buffers(&mut self) -> Vec<&mut [u8]> {
+    fn buffers(&mut self) -> Few<&mut [u8]> {
         let mut rest = &mut self.memory[self.start..];
-        let mut buffers = Vec::new();
+        let mut buffers = Few::new();
         for (bytes, gap) in &self.parts {
             let (one, behind) = std::mem::take(&mut rest).split_at_mut(*bytes);
             buffers.push(one);

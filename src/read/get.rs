@@ -226,7 +226,7 @@ impl Get {
             return self.widen(block, tree, call);
         }
         self.waits = Waits::Block(block);
-        Step::Ask(vec![Read { ask: 0, block }])
+        Step::Ask(Reads::from_buf([Read { ask: 0, block }]))
     }
 
     /// Goes on until a table has something of the key, or needs what is not here; `None` behind the last run.

@@ -402,7 +402,7 @@ impl Scan {
         if !self.is_touched {
             self.touch(cache);
         }
-        let mut asks = Vec::new();
+        let mut asks = Reads::new();
         let mut index = 0;
         let share_bytes = ahead_bytes_max(cache);
         while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {

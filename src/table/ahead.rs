@@ -4,6 +4,7 @@
 //! are its only users; one thread.
 
 use crate::base::error::{Error, Result};
+use crate::base::few::Few;
 use crate::base::id::FileName;
 use crate::base::load::{DeviceLoad, Reading};
 use crate::base::sync::Arc;
@@ -35,8 +36,8 @@ struct Place {
 struct Piece(AlignedBytes, usize, Reading);
 
 impl Target for Piece {
-    fn buffers(&mut self) -> Vec<&mut [u8]> {
-        vec![&mut self.0[..self.1]]
+    fn buffers(&mut self) -> Few<&mut [u8]> {
+        Few::from_buf([&mut self.0[..self.1]])
     }
 }
 

@@ -13,6 +13,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 
 use crate::base::error::Result;
+use crate::base::few::Few;
 use crate::base::load::{DeviceLoad, Reading};
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Event, Ordering};
@@ -53,7 +54,6 @@ pub(super) struct Fetches<'s> {
 pub(in crate::engine) struct Claimed {
     /// Who is answered by number; all others by the slot.
     who: Option<usize>,
-    address: BlockAddress,
     slot: Slot,
     /// Of a future's read, until it has ended.
     permit: Option<Permit>,
@@ -61,23 +61,26 @@ pub(in crate::engine) struct Claimed {
 
 impl Claimed {
     /// For whom the slot alone answers.
-    pub(in crate::engine) fn new(address: &BlockAddress, slot: Slot) -> Claimed {
-        Claimed { who: None, address: *address, slot, permit: None }
+    pub(in crate::engine) fn new(slot: Slot) -> Claimed {
+        Claimed { who: None, slot, permit: None }
+    }
+
+    fn address(&self) -> &BlockAddress {
+        self.slot.address()
     }
 
     /// What came of a claim; if that is a right to read, it is put to `claimed`.
     pub(in crate::engine) fn begin(
         claim: Claim,
-        address: &BlockAddress,
         permit: Permit,
-        claimed: &mut Vec<Claimed>,
+        claimed: &mut impl Extend<Claimed>,
     ) -> Begun {
         match claim {
             Claim::Ready(block) => Ok(block),
             Claim::Wait(waiter) => Err(waiter),
             Claim::Read(slot) => {
                 let waiter = slot.waiter();
-                claimed.push(Claimed { permit: Some(permit), ..Claimed::new(address, slot) });
+                claimed.extend([Claimed { permit: Some(permit), ..Claimed::new(slot) }]);
                 Err(waiter)
             }
         }
@@ -85,10 +88,10 @@ impl Claimed {
 }
 
 /// The blocks of one request, side by side in their file.
-struct Blocks(Vec<Claimed>, Reading);
+struct Blocks(Few<Claimed>, Reading);
 
 impl Target for Blocks {
-    fn buffers(&mut self) -> Vec<&mut [u8]> {
+    fn buffers(&mut self) -> Few<&mut [u8]> {
         self.0.iter_mut().map(|block| block.slot.buffer()).collect()
     }
 }
@@ -113,7 +116,7 @@ impl<'s> Fetches<'s> {
             Claim::Ready(block) => answered.push((who, Ok(block))),
             Claim::Wait(waiter) => self.waiting.push((who, waiter)),
             Claim::Read(slot) => {
-                self.claimed.push(Claimed { who: Some(who), ..Claimed::new(address, slot) });
+                self.claimed.push(Claimed { who: Some(who), ..Claimed::new(slot) });
             }
         }
     }
@@ -124,7 +127,7 @@ impl<'s> Fetches<'s> {
             return;
         }
         if let Claim::Read(slot) = self.store.cache.claim(address) {
-            self.claimed.push(Claimed::new(address, slot));
+            self.claimed.push(Claimed::new(slot));
         }
     }
 
@@ -207,18 +210,21 @@ pub(in crate::engine) fn requests(
     load: &Arc<DeviceLoad>,
     mut give: impl FnMut(Request),
 ) {
-    claimed.sort_unstable_by_key(|block| (block.address.file, block.address.offset));
-    // Most are of one block.
-    let mut blocks: Vec<Claimed> = Vec::with_capacity(1);
+    claimed.sort_unstable_by_key(|block| {
+        let address = block.address();
+        (address.file, address.offset)
+    });
+    let mut blocks: Few<Claimed> = Few::new();
     let mut bytes = 0;
     for block in claimed.drain(..) {
-        let is_neighbour = blocks.last().is_some_and(|last| follows(&last.address, &block.address));
-        let is_full = bytes + block.address.bytes as usize > bytes_max || blocks.len() == REQUEST_BLOCKS_MAX;
+        let is_neighbour = blocks.last().is_some_and(|last| follows(last.address(), block.address()));
+        let is_full =
+            bytes + block.address().bytes as usize > bytes_max || blocks.len() == REQUEST_BLOCKS_MAX;
         if !blocks.is_empty() && (!is_neighbour || is_full) {
-            give(request(std::mem::replace(&mut blocks, Vec::with_capacity(1)), load));
+            give(request(std::mem::take(&mut blocks), load));
             bytes = 0;
         }
-        bytes += block.address.bytes as usize;
+        bytes += block.address().bytes as usize;
         blocks.push(block);
     }
     if !blocks.is_empty() {
@@ -231,8 +237,8 @@ fn follows(block: &BlockAddress, next: &BlockAddress) -> bool {
     block.file == next.file && block.offset + u64::from(block.bytes) == next.offset
 }
 
-fn request(blocks: Vec<Claimed>, load: &Arc<DeviceLoad>) -> Request {
-    let BlockAddress { file, offset, .. } = blocks[0].address;
+fn request(blocks: Few<Claimed>, load: &Arc<DeviceLoad>) -> Request {
+    let BlockAddress { file, offset, .. } = *blocks[0].address();
     Request { file, offset, target: Box::new(Blocks(blocks, load.reading())) }
 }
 
@@ -256,17 +262,18 @@ impl Store {
     ) {
         let target: Box<dyn Any> = completed.target;
         let Blocks(blocks, _reading) = *target.downcast().expect("what was pushed comes back");
-        let bytes: usize = blocks.iter().map(|block| block.address.bytes as usize).sum();
+        let bytes: usize = blocks.iter().map(|block| block.address().bytes as usize).sum();
         let is_whole = completed.result.as_ref().is_ok_and(|read| *read == bytes);
         let is_alone = blocks.len() == 1;
         let mut result = Some(completed.result);
         for mut block in blocks {
-            self.count_read(&block.address);
+            let address = *block.address();
+            self.count_read(&address);
             let read = match result.take().filter(|_| is_alone || is_whole) {
-                Some(Ok(_)) if is_whole => Ok(block.address.bytes as usize),
+                Some(Ok(_)) if is_whole => Ok(address.bytes as usize),
                 Some(result) => result,
-                None if is_whole => Ok(block.address.bytes as usize),
-                None => self.env.storage.read(block.address.file, block.address.offset, block.slot.buffer()),
+                None if is_whole => Ok(address.bytes as usize),
+                None => self.env.storage.read(address.file, address.offset, block.slot.buffer()),
             };
             // It is in flight no more when somebody hears of it.
             drop(block.permit.take());
@@ -288,7 +295,7 @@ impl Store {
             return;
         }
         let claim = |address: &BlockAddress| match self.cache.claim(address) {
-            Claim::Read(slot) => Some(Claimed::new(address, slot)),
+            Claim::Read(slot) => Some(Claimed::new(slot)),
             Claim::Ready(_) | Claim::Wait(_) => None,
         };
         let mut claimed: Vec<Claimed> =

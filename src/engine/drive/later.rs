@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker, ready};
 
 use crate::base::error::{Error, Result};
+use crate::base::few::Few;
 use crate::base::hash::KeyHash;
 use crate::base::id::Sequence;
 use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
@@ -49,16 +50,43 @@ pub(crate) struct Patience {
 pub(crate) struct Asks {
     patience: Patience,
     /// Not admitted yet.
-    unsent: VecDeque<(usize, BlockAddress)>,
+    unsent: Unsent,
     place: Option<Place>,
     /// One was admitted.
     has_begun: bool,
-    sent: Vec<Sent>,
+    sent: Few<Sent>,
     ready: Vec<Answered>,
     /// Goes out with what is asked for next.
     ahead: Vec<BlockAddress>,
     /// Of the deadline, and whom it wakes.
     timer: Option<(Timer, Waker)>,
+}
+
+/// Who asks, and for what, in order; one alone, as most are, lies in place.
+#[derive(Default)]
+struct Unsent {
+    /// None only while there are no others.
+    first: Option<(usize, BlockAddress)>,
+    rest: VecDeque<(usize, BlockAddress)>,
+}
+
+impl Unsent {
+    fn push(&mut self, one: (usize, BlockAddress)) {
+        match &self.first {
+            Some(_) => self.rest.push_back(one),
+            None => self.first = Some(one),
+        }
+    }
+
+    fn pop(&mut self) {
+        self.first = self.rest.pop_front();
+    }
+
+    /// Puts it before all, or behind the first if that keeps its place.
+    fn put_back(&mut self, one: (usize, BlockAddress), keeps_first: bool) {
+        let second = if keeps_first && self.first.is_some() { Some(one) } else { self.first.replace(one) };
+        second.into_iter().for_each(|second| self.rest.push_front(second));
+    }
 }
 
 struct Sent {
@@ -85,7 +113,7 @@ impl Asks {
     }
 
     fn ask(&mut self, who: usize, block: BlockAddress) {
-        self.unsent.push_back((who, block));
+        self.unsent.push((who, block));
     }
 
     /// An answer, when there is one.
@@ -112,7 +140,7 @@ impl Asks {
     /// none if some have only to be asked for again.
     fn take_ended(&mut self, session: u64, waker: &Waker) -> Poll<Option<Answered>> {
         // The first has its place in line already.
-        let (before, unsent_at) = (self.sent.len(), usize::from(self.place.is_some()));
+        let (before, keeps_first) = (self.sent.len(), self.place.is_some());
         let (mut first, mut index) = (None, 0);
         while let Some(sent) = self.sent.get_mut(index) {
             let ended = sent.waiter.poll(waker);
@@ -126,7 +154,7 @@ impl Asks {
             match ended {
                 Some(result) if first.is_none() => first = Some((who, result)),
                 Some(result) => self.ready.push((who, result)),
-                None => self.unsent.insert(unsent_at, (who, address)),
+                None => self.unsent.put_back((who, address), keeps_first),
             }
         }
         if self.sent.len() < before { Poll::Ready(first) } else { Poll::Pending }
@@ -134,17 +162,17 @@ impl Asks {
 
     /// Sends what is admitted.
     fn send(&mut self, store: &Arc<Store>, waker: &Waker) -> Result<()> {
-        if self.unsent.is_empty() && self.ahead.is_empty() {
+        if self.unsent.first.is_none() && self.ahead.is_empty() {
             return Ok(());
         }
         let (session, own) = (local::session(store), local::admission(store));
         let admission = own.as_ref().unwrap_or(&store.work.reads.admission);
-        let mut claimed = Vec::new();
-        while let Some((who, address)) = self.unsent.front().copied() {
+        let mut claimed = Few::new();
+        while let Some((who, address)) = self.unsent.first {
             let Poll::Ready(begun) = self.begin(store, admission, &address, waker, &mut claimed) else {
                 break;
             };
-            self.unsent.pop_front();
+            self.unsent.pop();
             match begun {
                 Ok(block) => self.ready.push((who, Ok(block))),
                 // It may be of this session: who goes on elsewhere looks for himself.
@@ -155,8 +183,8 @@ impl Asks {
         let ahead = std::mem::take(&mut self.ahead);
         for address in ahead.iter().filter(|address| !store.cache.holds(address)) {
             let permit = admission.try_now(u64::from(address.bytes));
-            let Some(permit) = permit.filter(|_| self.unsent.is_empty()) else { break };
-            drop(Claimed::begin(local::claim(store, address), address, permit, &mut claimed));
+            let Some(permit) = permit.filter(|_| self.unsent.first.is_none()) else { break };
+            drop(Claimed::begin(local::claim(store, address), permit, &mut claimed));
         }
         store.read_elsewhere(claimed);
         if self.patience.is_refused && !self.has_begun && self.place.take().is_some() {
@@ -173,14 +201,14 @@ impl Asks {
         admission: &Arc<Admission>,
         address: &BlockAddress,
         waker: &Waker,
-        claimed: &mut Vec<Claimed>,
+        claimed: &mut Few<Claimed>,
     ) -> Poll<Begun> {
         self.place.take_if(|place| !place.is_of(admission));
         if self.place.is_none() {
             // What is here, or read by somebody, needs no turn: a claim sees that and gives it back.
             if let Some(permit) = admission.try_now(u64::from(address.bytes)) {
                 let before = claimed.len();
-                let begun = Claimed::begin(local::claim(store, address), address, permit, claimed);
+                let begun = Claimed::begin(local::claim(store, address), permit, claimed);
                 self.has_begun |= claimed.len() > before;
                 return Poll::Ready(begun);
             }
@@ -191,7 +219,7 @@ impl Asks {
         let turn = ready!(admission.poll(&mut self.place, (address, self.has_begun), waker));
         self.has_begun = true;
         Poll::Ready(match turn {
-            Turn::Own(permit) => Claimed::begin(local::claim(store, address), address, permit, claimed),
+            Turn::Own(permit) => Claimed::begin(local::claim(store, address), permit, claimed),
             Turn::Begun(begun) => begun,
         })
     }
@@ -210,7 +238,7 @@ impl Asks {
 
 impl Store {
     /// Has blocks read by the ring of the caller's `block_on`, or by the driver thread.
-    fn read_elsewhere(self: &Arc<Store>, claimed: Vec<Claimed>) {
+    fn read_elsewhere(self: &Arc<Store>, claimed: Few<Claimed>) {
         if claimed.is_empty() {
             return;
         }
@@ -401,5 +429,32 @@ impl Store {
             // What the worker has no room for is read when it is needed.
             self.read_apart(&scan.take_apart());
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::id::{FileKind, FileName};
+    use crate::base::step::BlockKind;
+
+    /// What is asked for is sent in that order; what is put back goes first, or behind the first.
+    #[test]
+    fn what_is_not_sent_stays_in_order() {
+        let file = FileName::new(FileKind::Table, 1);
+        let block = BlockAddress { file, file_uid: 7, offset: 0, bytes: 4096, kind: BlockKind::Data };
+        let mut unsent = Unsent::default();
+        unsent.put_back((9, block), true);
+        unsent.pop();
+        (1..=3).for_each(|who| unsent.push((who, block)));
+        unsent.put_back((4, block), false);
+        unsent.put_back((5, block), true);
+        let mut order = Vec::new();
+        while let Some((who, _)) = unsent.first {
+            order.push(who);
+            unsent.pop();
+        }
+        unsent.push((6, block));
+        assert_eq!((order, unsent.first), (vec![4, 5, 1, 2, 3], Some((6, block))));
     }
 }

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
+use crate::base::few::Few;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering, ProcessU64};
 use crate::cache::{BlockRef, Claim, Share, Waiter};
@@ -140,7 +141,7 @@ pub(super) fn admission(store: &Arc<Store>) -> Option<Arc<Admission>> {
 }
 
 /// Takes blocks to read; gives them back if there is no session for their store.
-pub(super) fn push(store: &Arc<Store>, claimed: Vec<Claimed>) -> Option<Vec<Claimed>> {
+pub(super) fn push(store: &Arc<Store>, claimed: Few<Claimed>) -> Option<Few<Claimed>> {
     if session(store) == 0 {
         return Some(claimed);
     }
@@ -278,7 +279,7 @@ impl Driver {
     fn begin_waiting(&mut self) {
         let Some((store, admission)) = &self.of else { return };
         let asked = &mut self.asked;
-        admission.begin(|address, permit| Claimed::begin(claim(store, address), address, permit, asked));
+        admission.begin(|address, permit| Claimed::begin(claim(store, address), permit, asked));
         self.push_asked();
     }
 

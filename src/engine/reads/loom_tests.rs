@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::base::epoch::Epoch;
+use crate::base::few::Few;
 use crate::base::id::{FileKind, FileName};
 use crate::base::region::Region;
 use crate::base::step::{BlockAddress, BlockKind};
@@ -22,11 +23,11 @@ fn wait(reads: &Reads) -> bool {
 }
 
 /// Blocks of a cache, one a time.
-fn claimed(cache: &Cache, offset: u64) -> Vec<Claimed> {
+fn claimed(cache: &Cache, offset: u64) -> Few<Claimed> {
     let file = FileName::new(FileKind::Table, 1);
     let address = BlockAddress { file, file_uid: 7, offset, bytes: 4096, kind: BlockKind::Data };
     match cache.claim(&address) {
-        Claim::Read(slot) => vec![Claimed::new(&address, slot)],
+        Claim::Read(slot) => Few::from_buf([Claimed::new(slot)]),
         Claim::Ready(_) | Claim::Wait(_) => unreachable!("nobody has it"),
     }
 }

@@ -196,7 +196,7 @@ fn apart() -> (World, Vec<BlockAddress>) {
 impl World {
     fn claim(&self, blocks: &[BlockAddress]) -> Vec<Claimed> {
         let claim = |block: &BlockAddress| match self.store.cache.claim(block) {
-            Claim::Read(slot) => Claimed::new(block, slot),
+            Claim::Read(slot) => Claimed::new(slot),
             Claim::Ready(_) | Claim::Wait(_) => panic!("nobody has it"),
         };
         blocks.iter().map(claim).collect()
@@ -209,7 +209,7 @@ impl World {
     }
 
     fn push(&self, blocks: &[BlockAddress]) {
-        assert!(self.store.work.reads.push(self.claim(blocks)).is_none(), "there is a worker");
+        assert!(self.store.work.reads.push(self.claim(blocks).into()).is_none(), "there is a worker");
     }
 }
 
@@ -287,7 +287,8 @@ fn at_the_end_everybody_is_woken() {
     }
     assert_eq!(timed.seen(), 1);
     assert_eq!((work.in_flight, world.store.cache.stats().in_flight), (0, 0));
-    let late = world.store.work.reads.push(world.claim(&blocks[24..26])).expect("nobody would read it");
+    let late =
+        world.store.work.reads.push(world.claim(&blocks[24..26]).into()).expect("nobody would read it");
     assert_eq!(late.len(), 2);
     drop(late);
     world.store.close().expect("closes");

@@ -10,6 +10,7 @@ use super::super::storage::Storage;
 use super::files::Access;
 use super::pool::Pool;
 use super::{DirectIo, FileUse, OsStorage, ReadWith};
+use crate::base::few::Few;
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, AtomicU64, Ordering};
 
@@ -19,8 +20,8 @@ const MISSING: FileName = FileName { kind: FileKind::Table, number: 2, path: 0 }
 struct Buffer([u8; 5]);
 
 impl Target for Buffer {
-    fn buffers(&mut self) -> Vec<&mut [u8]> {
-        vec![&mut self.0]
+    fn buffers(&mut self) -> Few<&mut [u8]> {
+        Few::from_buf([&mut self.0])
     }
 }
 

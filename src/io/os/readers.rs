@@ -208,13 +208,14 @@ mod tests {
     use super::super::super::storage::Storage;
     use super::super::storage::{DirectIo, FileUse};
     use super::*;
+    use crate::base::few::Few;
     use crate::base::id::{FileKind, FileName};
 
     struct Buffer([u8; 5]);
 
     impl Target for Buffer {
-        fn buffers(&mut self) -> Vec<&mut [u8]> {
-            vec![&mut self.0]
+        fn buffers(&mut self) -> Few<&mut [u8]> {
+            Few::from_buf([&mut self.0])
         }
     }
 

@@ -27,6 +27,7 @@ use io_uring::{IoUring, Probe, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::base::few::Few;
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Ordering};
 
@@ -93,7 +94,8 @@ struct Flight {
     _open: Arc<OpenFile>,
     /// Made from a box; nobody touches it until the flight has landed.
     target: NonNull<dyn Target>,
-    parts: Vec<Part>,
+    /// One, or more on the heap, where the kernel finds them wherever the flight is moved to.
+    parts: Few<Part>,
 }
 
 /// A ring with nothing in flight, or the flights of its reader.
@@ -392,8 +394,8 @@ impl Drop for RingReader {
 }
 
 /// The buffers as parts, those that lie side by side as one.
-fn parts_of(buffers: Vec<&mut [u8]>) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::with_capacity(buffers.len());
+fn parts_of(buffers: Few<&mut [u8]>) -> Few<Part> {
+    let mut parts: Few<Part> = Few::with_capacity(buffers.len());
     for buffer in buffers {
         match parts.last_mut() {
             Some(last) if last.start.wrapping_add(last.bytes) == buffer.as_mut_ptr() => {
@@ -426,8 +428,8 @@ mod tests {
     struct Buffer([u8; 8]);
 
     impl Target for Buffer {
-        fn buffers(&mut self) -> Vec<&mut [u8]> {
-            vec![&mut self.0]
+        fn buffers(&mut self) -> Few<&mut [u8]> {
+            Few::from_buf([&mut self.0])
         }
     }
 

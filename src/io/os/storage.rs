@@ -183,9 +183,17 @@ impl OsStorage {
         };
         let mut opened = open(flags);
         #[cfg(target_os = "linux")]
-        if flags.contains(OFlags::DIRECT) && matches!(opened, Err(Errno::INVAL | Errno::OPNOTSUPP)) {
-            self.give_up_direct_reads();
-            opened = open(flags - OFlags::DIRECT);
+        {
+            let mut flags = flags;
+            // Only who owns a file may leave its times alone; others read it by rights that root gave them.
+            if flags.contains(OFlags::NOATIME) && matches!(opened, Err(Errno::PERM)) {
+                flags -= OFlags::NOATIME;
+                opened = open(flags);
+            }
+            if flags.contains(OFlags::DIRECT) && matches!(opened, Err(Errno::INVAL | Errno::OPNOTSUPP)) {
+                self.give_up_direct_reads();
+                opened = open(flags - OFlags::DIRECT);
+            }
         }
         let descriptor = opened.map_err(|errno| self.fault(operation, file, 0, errno))?;
         let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.fault(operation, file, 0, errno))?;

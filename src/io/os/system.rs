@@ -10,15 +10,23 @@ use rustix::fs::{Mode, OFlags};
 
 use super::files::Access;
 
-/// How a file is opened for each use of it.
+/// How a file is opened for each use of it. Reads leave the time of the last access alone: the kernel would
+/// look at the clock, and at that time, for each.
+#[cfg(target_os = "linux")]
 pub(super) fn access_flags(access: Access) -> OFlags {
     match access {
-        Access::Buffered => OFlags::RDONLY,
+        Access::Buffered => OFlags::RDONLY | OFlags::NOATIME,
         Access::Write => OFlags::RDWR,
-        #[cfg(target_os = "linux")]
-        Access::Direct => OFlags::RDONLY | OFlags::DIRECT,
-        #[cfg(not(target_os = "linux"))]
-        Access::Direct => OFlags::RDONLY,
+        Access::Direct => OFlags::RDONLY | OFlags::NOATIME | OFlags::DIRECT,
+    }
+}
+
+/// How a file is opened for each use of it.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn access_flags(access: Access) -> OFlags {
+    match access {
+        Access::Buffered | Access::Direct => OFlags::RDONLY,
+        Access::Write => OFlags::RDWR,
     }
 }
 

@@ -5,6 +5,7 @@
 //! Some waits end before any read has, as if the bell were rung. One borrowing of four is refused its ring,
 //! and reads one after another. One thread.
 
+use crate::base::few::Few;
 use crate::base::sync::Arc;
 
 use super::super::reader::{Completed, PlainReader, Reader, Request, fill_rest, perform};
@@ -43,8 +44,10 @@ impl SimReader {
         let Request { file, offset, mut target } = request;
         let units = target.buffers().iter().map(|buffer| buffer.len()).sum::<usize>() / UNIT_BYTES;
         let first_bytes = UNIT_BYTES * self.rng.index(units.max(1));
-        let mut firsts = firsts(target.buffers(), first_bytes);
-        let first = if first_bytes == 0 { Ok(0) } else { self.disk.read_vectored(file, offset, &mut firsts) };
+        let first = match first_bytes {
+            0 => Ok(0),
+            _ => self.disk.read_vectored(file, offset, &mut firsts(target.buffers(), first_bytes)),
+        };
         let result = match first {
             Ok(read) if read == first_bytes => {
                 fill_rest(&*self.disk, file, offset, &mut target.buffers(), first_bytes)
@@ -56,7 +59,7 @@ impl SimReader {
 }
 
 /// The first bytes of the buffers.
-fn firsts(buffers: Vec<&mut [u8]>, bytes: usize) -> Vec<&mut [u8]> {
+fn firsts(buffers: Few<&mut [u8]>, bytes: usize) -> Few<&mut [u8]> {
     let mut left = bytes;
     buffers
         .into_iter()

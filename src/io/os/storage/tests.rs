@@ -268,3 +268,38 @@ fn only_logs_are_mapped_and_only_where_allowed() {
     assert!(!is_mapped(false, FileKind::Log));
     assert!(!is_mapped(true, FileKind::Table));
 }
+
+/// Who may read a file and does not own it reads it all the same, past the page cache too.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_of_others_are_read() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let place = place(DirectIo::WhereSupported, 16);
+    place.storage.create(table(1)).unwrap();
+    place.storage.write(table(1), 0, &[7; 8192]).unwrap();
+    place.storage.sync(table(1)).unwrap();
+    let nobody = rustix::fs::Uid::from_raw(65_534);
+    if rustix::fs::chown(place.path(&table(1).to_string()), Some(nobody), None).is_err() {
+        // Only root gives files away.
+        return;
+    }
+    let read = || {
+        let mut own = capabilities(None).unwrap();
+        own.effective.remove(CapabilitySet::FOWNER);
+        // Of this thread alone.
+        set_capabilities(None, own).unwrap();
+        let flags = OFlags::RDONLY | OFlags::NOATIME;
+        let refused = rustix::fs::open(place.path(&table(1).to_string()), flags, Mode::empty());
+        assert_eq!(refused.unwrap_err(), Errno::PERM);
+        let mut memory = [0u8; 8192];
+        let at = memory.as_ptr().align_offset(4096);
+        // A whole page goes past the cache, a part of one through it.
+        for range in [at..at + 4096, at..at + 4095] {
+            let page = &mut memory[range];
+            assert_eq!(place.storage.read(table(1), 0, page).unwrap(), page.len());
+            assert!(page.iter().all(|byte| *byte == 7));
+            page.fill(0);
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(read).join().unwrap());
+}
