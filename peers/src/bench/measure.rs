@@ -6,6 +6,7 @@ use super::plan::item_bytes;
 use super::process::{self, Memory, Spent};
 use super::record::Record;
 use super::results::Measured;
+use super::rows;
 use crate::engines::Answer;
 
 /// Of a device read as the kernel's figures are told.
@@ -64,6 +65,9 @@ pub(super) fn row(record: &Record, seconds: f64, before: &Moment, after: &Moment
     };
     if let Some(ns) = since(after.counts.delayed_ns, before.counts.delayed_ns).filter(|ns| *ns > 0.0) {
         measured.more.insert("delayed_s".to_owned(), ns / 1e9);
+    }
+    if let Some(bytes) = after.counts.buffered_bytes {
+        measured.more.insert(rows::BUFFERED_MIB.to_owned(), bytes as f64 / f64::from(1 << 20));
     }
     measured.set_memory(Memory::now());
     measured

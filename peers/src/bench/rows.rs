@@ -45,6 +45,9 @@ pub(super) const SETTLE_S: &str = "settle_s";
 /// Of `more`: what the page cache holds of the store's files when the row ends.
 pub(super) const PAGE_CACHE_MIB: &str = "page_cache_MiB";
 
+/// Of `more`: what the store's write buffers hold when the row ends.
+pub(super) const BUFFERED_MIB: &str = "write_buffers_MiB";
+
 /// Of `more`: items that a log replays.
 pub(super) const LOG_ITEMS: &str = "log_items";
 

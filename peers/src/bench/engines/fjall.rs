@@ -116,7 +116,7 @@ impl Engine for Fjall {
     }
 
     fn counts(&self) -> Counts {
-        Counts::default()
+        Counts { buffered_bytes: Some(self.db.write_buffer_size()), ..Counts::default() }
     }
 
     fn close(self: Box<Self>) -> Answer<()> {

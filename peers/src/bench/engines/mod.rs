@@ -163,6 +163,8 @@ pub(super) struct Counts {
     /// Requests of reads that reached the device, and their bytes.
     pub(super) reads: Option<(u64, u64)>,
     pub(super) delayed_ns: Option<u64>,
+    /// What its write buffers hold now.
+    pub(super) buffered_bytes: Option<u64>,
 }
 
 /// One store in the tables.

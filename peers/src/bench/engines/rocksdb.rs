@@ -8,6 +8,8 @@ use rocksdb::{
     WriteBufferManager, WriteOptions,
 };
 
+use rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES;
+
 use super::super::process::has_ring;
 use super::{
     BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values,
@@ -145,6 +147,7 @@ impl Engine for Rocks {
             table_bytes: gigabytes(&levels, "Cumulative compaction:", " GB write"),
             reads: None,
             delayed_ns: None,
+            buffered_bytes: self.db.property_int_value(CUR_SIZE_ALL_MEM_TABLES).ok().flatten(),
         }
     }
 

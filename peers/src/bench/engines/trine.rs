@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use trine::{Cursor, Db, Durability, Keyspace, Ordered};
+use trine::{Cursor, Db, Durability, Keyspace, MemoryRole, Ordered, Stats};
 
 use super::{
     Asker, BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Executor, Found, Look, Reader, Sees,
@@ -26,6 +26,10 @@ pub(super) const CONTENDER: Contender = Contender {
 
 /// Write buffers there may be at once, of which "write buffers" tells the sum.
 const WRITE_BUFFERS: u64 = 3;
+
+fn write_buffers(stats: &Stats) -> Option<&MemoryRole> {
+    stats.memory.roles.iter().find(|role| role.name == "write buffers")
+}
 
 struct Trine {
     db: Db,
@@ -76,9 +80,7 @@ impl Engine for Trine {
     }
 
     fn write_buffer_bytes(&self) -> Option<u64> {
-        let memory = self.db.stats().memory;
-        let buffers = memory.roles.iter().find(|role| role.name == "write buffers")?;
-        Some(buffers.limit_bytes / WRITE_BUFFERS)
+        Some(write_buffers(&self.db.stats())?.limit_bytes / WRITE_BUFFERS)
     }
 
     fn counts(&self) -> Counts {
@@ -88,6 +90,7 @@ impl Engine for Trine {
             table_bytes: Some(stats.write.flush_bytes + stats.write.merge_write_bytes),
             reads: Some((stats.io.device_reads, stats.io.device_read_bytes)),
             delayed_ns: Some(stats.write.delayed_ns),
+            buffered_bytes: write_buffers(&stats).map(|role| role.bytes),
         }
     }
 
