@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
+use rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES;
 use rocksdb::{
     BlockBasedOptions, BlockBasedTablePinningTier, Cache, DB, DBCompressionType, DBPinnableSlice,
     DBRawIterator, DataBlockIndexType, IteratorMode, Options, ReadOptions, WaitForCompactOptions, WriteBatch,
     WriteBufferManager, WriteOptions,
 };
-
-use rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES;
 
 use super::super::process::has_ring;
 use super::{
