@@ -294,6 +294,12 @@ fn stages_give_their_rows() {
             let told = bars::find(&lines, 1, row, store).and_then(|one| one.amplification_with_log);
             assert_eq!(told.is_some_and(|told| told >= 1.0), writes.contains(row), "{row}: {told:?}");
         }
+        // What write buffers hold is told of stores that have them: more when one was filled half.
+        let held =
+            |row| bars::find(&lines, 1, row, store).and_then(|one| one.more.get(rows::BUFFERED_MIB).copied());
+        let (settled, half) = (held(rows::GET), held(rows::GET_HALF));
+        assert_eq!((settled.is_some(), half.is_some()), (store == "trine", store == "trine"));
+        assert!(store != "trine" || half > settled, "{half:?} MiB, {settled:?} settled");
         let left = std::fs::read_dir(directory.path().join(child::STORES).join(store));
         let mut left: Vec<_> =
             left.expect("it is there").map(|entry| entry.expect("a file").file_name()).collect();
