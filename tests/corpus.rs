@@ -54,7 +54,7 @@ fn the_corpus_has_no_findings() {
 /// Every file of the fixtures is taken by the target of its kind, whole.
 #[test]
 fn fixtures_have_no_findings() {
-    for store in ["store-v1", "store-v2"] {
+    for store in ["store-v1", "store-v2", "store-v3"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(store);
         for (name, bytes) in inputs(&path) {
             for target in ["log", "manifest", "store", "footer", "data"] {

@@ -1,4 +1,4 @@
-//! A store as version 2 of the format writes it, kept in `tests/fixtures/store-v2`: whatever changes the
+//! A store as version 3 of the format writes it, kept in `tests/fixtures/store-v3`: whatever changes the
 //! bytes so that they are read otherwise, or not at all, is noticed here.
 //!
 //! Zeros at the end of its files are left out; `LENGTHS` says how long each is. It was made by
@@ -13,7 +13,7 @@ use trine::{Access, Db, Error, Keyspace, Ordered};
 use super::support::{Files, Model, Scratch, contents, reader, small, write_files};
 
 fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v2")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v3")
 }
 
 /// The value of an item; `None` is a removal. One is larger than a block.
@@ -116,10 +116,10 @@ fn restore(data: &Path) {
     write_files(data, &files);
 }
 
-/// A store of format version 2 opens for reading and for writing, holds every item it was given, in its
+/// A store of format version 3 opens for reading and for writing, holds every item it was given, in its
 /// tables and its log, has the settings it was made with, and can be merged anew.
 #[test]
-fn format_version_2_is_read() {
+fn format_version_3_is_read() {
     let scratch = Scratch::new();
     restore(&scratch.data());
     let models = expected();
@@ -150,20 +150,27 @@ fn format_version_2_is_read() {
     }
 }
 
-/// A store of format version 1, from before any release, is refused by name.
+/// A store of format version 1 or 2, from before any release, is refused by name, and nothing of it is touched.
 #[test]
-fn format_version_1_is_refused() {
-    let scratch = Scratch::new();
-    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1/STORE");
-    fs::create_dir(scratch.data()).expect("a new directory");
-    fs::copy(old, scratch.data().join("STORE")).expect("the file is in the tree");
-    fs::write(scratch.data().join("LOCK"), b"").expect("writes");
-    for builder in [reader(&scratch.data()), small(&scratch.data())] {
-        match builder.open() {
-            Err(Error::Unsupported { file, what }) => {
-                assert_eq!((&*file, &*what), ("STORE", "format version 1"));
+fn older_formats_are_refused() {
+    for (version, bytes) in [(1, 8268), (2, 12_288)] {
+        let scratch = Scratch::new();
+        let old = format!("tests/fixtures/store-v{version}/STORE");
+        let mut store =
+            fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(old)).expect("the file is in the tree");
+        store.resize(bytes, 0);
+        let files = Files::from([("STORE".to_owned(), store), ("LOCK".to_owned(), Vec::new())]);
+        write_files(&scratch.data(), &files);
+        for builder in [reader(&scratch.data()), small(&scratch.data())] {
+            match builder.open() {
+                Err(Error::Unsupported { file, what }) => {
+                    assert_eq!((&*file, what), ("STORE", format!("format version {version}")));
+                }
+                other => panic!("not refused: {other:?}"),
             }
-            other => panic!("not refused: {other:?}"),
+        }
+        for (name, bytes) in files {
+            assert_eq!(fs::read(scratch.data().join(&name)).expect("it is there"), bytes, "{name}");
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::{self, Generation};
 use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
-use crate::wal::replay::{LogEntry, make_durable, replay};
+use crate::wal::replay::{LogEntry, make_durable, read_witness, replay};
 use crate::wal::{Log, LogIdentity};
 use crate::write::writer::{Sealed, SealedLog, Spare, Writer};
 
@@ -343,8 +343,8 @@ impl Parts {
             if logs.overflow {
                 // Not all of them are kept in memory at once.
                 let log = files.state.logs[number];
-                let entry =
-                    LogEntry { number: *number, log, store_id: files.store.live().store_id, after: *after };
+                let (store_id, witness) = (files.store.live().store_id, read_witness(storage)?);
+                let entry = LogEntry { number: *number, log, store_id, witness, after: *after };
                 *replayed = replay(storage, &entry, &mut |_, _| Ok(()))?;
             }
             make_durable(storage, replayed)?;

@@ -68,7 +68,7 @@ fn first_write(storage: &dyn Storage, file: FileName, store_id: u128) -> Option<
     let bytes = read_whole(storage, file, length).ok()?;
     let header = FileHeader::decode(file, &bytes, FileKind::Log).ok()?;
     let boot_id = storage.boot_id();
-    let expected = Expected { file, header, bytes: length, promise: None, boot_id };
+    let expected = Expected { file, header, bytes: length, promise: None, witness: None, boot_id };
     let found = scan(&expected, &bytes).ok().filter(|_| header.store_id == store_id)?;
     found.records().next().map(|record| record.sequence)
 }

@@ -27,8 +27,9 @@
 //! ```
 //! Chain: chain_0 = uid; chain_n = XXH3-64 of (chain_{n-1}, checksum of record n).
 //!
-//! Invariants: 1. a slot is written only after a sync that made true what it says; slots are written in turn,
-//! so at most one is torn; 2. `synced to` is at most the record's own offset; 3. bytes behind the last record
+//! Invariants: 1. a slot is written only after a sync that made true what it says, in a log only if none vouches
+//! for a record in the same page yet, else there is the witness; slots are written in turn, so at most one is
+//! torn; 2. `synced to` is at most the record's own offset; 3. bytes behind the last record
 //! are zeros, remains of a torn write, or, in a recycled log, of another life under another uid.
 
 mod evidence;
@@ -41,6 +42,7 @@ use crate::base::codec::{Malformed, Reader};
 use crate::base::id::{FileKind, SEQUENCE_MAX, Sequence};
 
 use super::header::{FileHeader, PAGE_BYTES};
+use super::witness::Witness;
 
 pub(crate) use scan::{Expected, Record, Scan, Tail, every_record, scan};
 
@@ -194,6 +196,8 @@ pub(crate) struct Framer {
     tail: FramePoint,
     synced_to: u64,
     next_turn: u64,
+    /// What the newest slot says.
+    slot_to: u64,
 }
 
 impl Framer {
@@ -204,13 +208,22 @@ impl Framer {
             "a framed file holds its slots and is bounded"
         );
         let start = FramePoint::start(header.uid);
-        Framer { header, bytes, boot_id, tail: start, synced_to: start.bytes, next_turn: 0 }
+        let start_bytes = start.bytes;
+        Framer {
+            header,
+            bytes,
+            boot_id,
+            tail: start,
+            synced_to: start_bytes,
+            next_turn: 0,
+            slot_to: start_bytes,
+        }
     }
 
     /// Goes on where a scan ended.
     pub(crate) fn resume(header: FileHeader, bytes: u64, boot_id: u128, scan: &Scan<'_>) -> Framer {
         let (synced_to, next_turn) = (scan.durable_to, scan.next_turn);
-        Framer { header, bytes, boot_id, tail: scan.end, synced_to, next_turn }
+        Framer { header, bytes, boot_id, tail: scan.end, synced_to, next_turn, slot_to: RECORDS_FROM }
     }
 
     /// Header and both slots, which say that the file is durable up to the tail: what a new file begins with.
@@ -272,10 +285,26 @@ impl Framer {
         self.synced_under(up_to, 0)
     }
 
-    fn synced_under(&mut self, up_to: FramePoint, boot_id: u128) -> (u64, Vec<u8>) {
+    /// As [`Framer::synced`], of a log, for the witness in STORE; `None` if no slot vouches for a record that
+    /// ends in the same page: one does for every page that is synced, and is durable with the next sync.
+    pub(crate) fn witnessed(&mut self, up_to: FramePoint) -> Option<Vec<u8>> {
+        let page_of = |end: u64| (end - 1) / PAGE_BYTES as u64;
+        if page_of(up_to.bytes) != page_of(self.slot_to) {
+            return None;
+        }
+        self.note(up_to);
+        Some(Witness { uid: self.header.uid, durable: up_to, boot_id: self.boot_id }.encode())
+    }
+
+    fn note(&mut self, up_to: FramePoint) {
         let possible = self.synced_to..=self.tail.bytes;
         assert!(possible.contains(&up_to.bytes), "only what was framed is synced, and syncs end in order");
         self.synced_to = up_to.bytes;
+    }
+
+    fn synced_under(&mut self, up_to: FramePoint, boot_id: u128) -> (u64, Vec<u8>) {
+        self.note(up_to);
+        self.slot_to = up_to.bytes;
         let slot = Slot { durable: up_to, boot_id, turn: self.next_turn };
         self.next_turn = self.next_turn.wrapping_add(1);
         (slot.offset(), slot.encode(self.header.uid))

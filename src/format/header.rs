@@ -9,7 +9,7 @@
 //! 0      8    bytes magic: 89 54 72 69 6e 65 0d 0a
 //! 8      1    u8    kind: FileKind; the tag of the checksum
 //! 9      3          reserved, zero
-//! 12     4    u32   version: of the format, 2
+//! 12     4    u32   version: of the format, 3
 //! 16     8    u64   features: bits a reader must know; none yet
 //! 24     16   u128  store id: random, one a store
 //! 40     8    u64   uid: random, one a life of a file; context of all its checksums
@@ -29,7 +29,7 @@ use crate::base::id::{FileKind, FileName};
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Feature bits this release knows; a bit is never reused.
 const FEATURES_KNOWN: u64 = 0;
 pub(crate) const CHECKED_BYTES: usize = 48;
@@ -229,8 +229,8 @@ mod tests {
         page[0] ^= 1;
         assert_eq!(corrupt_what(decode(&page)), "the magic");
         for (edited, name) in [
-            (edited(|page| page[12] = 3), "format version 3"),
-            (edited(|page| page[12] = 1), "format version 1"),
+            (edited(|page| page[12] = 4), "format version 4"),
+            (edited(|page| page[12] = 2), "format version 2"),
             (edited(|page| page[17] = 1), "feature bit 8"),
         ] {
             match decode(&edited) {

@@ -8,3 +8,4 @@ pub(crate) mod log;
 pub(crate) mod manifest;
 pub(crate) mod store;
 pub(crate) mod table;
+pub(crate) mod witness;

@@ -1,12 +1,13 @@
 //! STORE: which manifest is live, in two slots, and the choice between them.
 //!
-//! It is not the protocol of changing it (`levels::store`). Pure.
+//! It is not the protocol of changing it (`levels::store`), and leaves the witness to whoever reads logs. Pure.
 //!
 //! ```text
 //! offset size  name: meaning (little-endian)
 //! 0      4096  header page (kind STORE)
 //! 4096   4096  slot 0
 //! 8192   4096  slot 1
+//! 12288  4096  witness: see there; zeros in a new store
 //!
 //! slot: offset size type  name: meaning
 //! 0      8    u64   turn: larger is newer; 0 is never valid
@@ -28,9 +29,10 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 
 use super::header::{FileHeader, PAGE_BYTES};
+use super::witness::WITNESS_OFFSET;
 
 /// Length of STORE, in bytes.
-pub(crate) const STORE_BYTES: usize = 3 * PAGE_BYTES;
+pub(crate) const STORE_BYTES: usize = WITNESS_OFFSET as usize + PAGE_BYTES;
 /// Where the two slots stand.
 pub(crate) const SLOT_OFFSETS: [u64; 2] = [PAGE_BYTES as u64, 2 * PAGE_BYTES as u64];
 
@@ -136,11 +138,12 @@ fn slot_context(uid: u64, slot: usize) -> Context {
     Context { file_uid: uid, offset: SLOT_OFFSETS[slot], tag: SLOT_TAG }
 }
 
-/// The whole of STORE with both slots equal.
+/// The whole of STORE with both slots equal and no witness yet.
 pub(crate) fn encode(uid: u64, live: &Live) -> Vec<u8> {
     let mut bytes = FileHeader { kind: FileKind::Store, store_id: live.store_id, uid }.encode();
     bytes.extend(live.encode(uid, 0));
     bytes.extend(live.encode(uid, 1));
+    bytes.resize(STORE_BYTES, 0);
     bytes
 }
 
@@ -202,8 +205,7 @@ mod tests {
 
     fn pair(first: &Live, second: &Live) -> Vec<u8> {
         let mut bytes = encode(UID, first);
-        bytes.truncate(2 * PAGE_BYTES);
-        bytes.extend(second.encode(UID, 1));
+        bytes[2 * PAGE_BYTES..3 * PAGE_BYTES].copy_from_slice(&second.encode(UID, 1));
         bytes
     }
 
@@ -238,6 +240,8 @@ mod tests {
             }
             golden.zeros_to("reserved", (slot + 2) * PAGE_BYTES);
         }
+        golden.heading("witness: none yet");
+        golden.zeros_to("zeros", STORE_BYTES);
         golden.check();
     }
 
@@ -263,7 +267,7 @@ mod tests {
                 Ok(found) => {
                     assert!(bit / 8 >= PAGE_BYTES, "bit {bit}");
                     assert_eq!(found.live, live(), "bit {bit}");
-                    assert!(found.unequal, "bit {bit}");
+                    assert_eq!(found.unequal, bit / 8 < WITNESS_OFFSET as usize, "bit {bit}");
                 }
                 Err(_) => assert!(bit / 8 < PAGE_BYTES, "bit {bit}"),
             }
@@ -284,7 +288,7 @@ mod tests {
         assert_eq!(corrupt_what(&bytes[..8192]), "the length of STORE");
         assert_eq!(corrupt_what(&[bytes.clone(), vec![0]].concat()), "the length of STORE");
         let mut both = bytes.clone();
-        both[4096..].fill(0);
+        both[PAGE_BYTES..].fill(0);
         assert_eq!(corrupt_what(&both), "the slot's checksum");
         let same = |live: &Live| pair(live, live);
         assert_eq!(corrupt_what(&same(&Live { turn: 0, ..live() })), "the slot's turn");
@@ -302,6 +306,7 @@ mod tests {
         other_store.truncate(PAGE_BYTES);
         other_store.extend(Live { store_id: 1, ..live() }.encode(UID, 0));
         other_store.extend(Live { store_id: 1, ..live() }.encode(UID, 1));
+        other_store.resize(STORE_BYTES, 0);
         assert_eq!(corrupt_what(&other_store), "the store id");
         for slot in 0..2 {
             let mut one = other_store.clone();

@@ -26,6 +26,7 @@ use crate::format::table::top::Top;
 use crate::format::table::{
     CHECKSUM_BYTES, DATA_BLOCK_BYTES_MAX, UNIT_BYTES, compressed, data, extent_bytes, filter,
 };
+use crate::format::witness::{WITNESS_OFFSET, Witness};
 use crate::format::{header, store};
 
 /// The files of a store by name.
@@ -65,8 +66,9 @@ fn whole(bytes: &[u8], kind: FileKind, slot_bytes: usize, mode: Mode) -> Vec<u8>
                 file.resize((slot + 1) * PAGE_BYTES, 0);
                 rest = left;
             }
-            if kind != FileKind::Store {
-                file.extend_from_slice(rest);
+            file.extend_from_slice(rest);
+            if kind == FileKind::Store {
+                file.resize(store::STORE_BYTES, 0);
             }
             file
         }
@@ -132,21 +134,29 @@ pub fn manifest(bytes: &[u8], mode: Mode) {
 fn framed(bytes: &[u8], kind: FileKind, mut record: impl FnMut(&[u8], bool)) {
     let file = FileName::new(kind, 1);
     let Ok(header) = FileHeader::decode(file, bytes, kind) else { return };
-    let expected = Expected { file, header, bytes: bytes.len() as u64, promise: None, boot_id: BOOT_ID };
+    let length = bytes.len() as u64;
+    let expected = Expected { file, header, bytes: length, promise: None, witness: None, boot_id: BOOT_ID };
     if let Ok(found) = scan(&expected, bytes) {
         found.records().for_each(|one| record(one.payload, true));
         let promised = Expected { promise: Some(found.end), ..expected };
         assert!(scan(&promised, bytes).is_ok(), "where it ends it may be promised to end");
+        let witness = Some(Witness { uid: header.uid, durable: found.end, boot_id: 0 });
+        let witnessed = scan(&Expected { witness, ..expected }, bytes).expect("so far it may be durable");
+        assert_eq!(witnessed.durable_to, found.end.bytes, "the witness is believed");
     }
     every_record(&header, bytes).iter().for_each(|one| record(one.payload, false));
 }
 
-/// STORE.
+/// STORE, with its witness.
 pub fn store(bytes: &[u8], mode: Mode) {
     let file = whole(bytes, FileKind::Store, STORE_SLOT_BYTES, mode);
     if let Ok(found) = store::decode(&file) {
         let again = store::decode(&store::encode(found.uid, &found.live)).expect("it was decoded before");
         assert_eq!(again.live, found.live, "what is live comes back the same");
+        let page = &file[WITNESS_OFFSET as usize..];
+        if let Ok(witness) = Witness::decode(page) {
+            assert_eq!(witness.encode(), page, "a witness comes back the same");
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::format::table::ranges::claimed_bytes;
 use crate::format::table::{
     CHECKSUM_BYTES, FOOTER_TAG, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, data, seal as seal_extent,
 };
+use crate::format::witness::{WITNESS_CHECKED_BYTES, WITNESS_OFFSET, WITNESS_TAG};
 
 /// Seals all files of a store by name; what the manifest says of its tables' checksums too.
 pub(super) fn seal(files: &mut BTreeMap<String, Vec<u8>>) {
@@ -39,6 +40,11 @@ pub(super) fn seal_file(bytes: &mut [u8], tables: &BTreeMap<u64, u32>) -> Option
     if kind == FileKind::Store as u8 {
         for offset in store::SLOT_OFFSETS {
             seal_slot(bytes, uid, (offset, store::SLOT_CHECKED_BYTES, store::SLOT_TAG));
+        }
+        let log = bytes.get(WITNESS_OFFSET as usize..).and_then(<[u8]>::first_chunk);
+        let log = log.map(|log| u64::from_le_bytes(*log)).filter(|log| *log != 0);
+        if let Some(log) = log {
+            seal_slot(bytes, log, (WITNESS_OFFSET, WITNESS_CHECKED_BYTES, WITNESS_TAG));
         }
     } else if kind == FileKind::Log as u8 {
         seal_records(bytes, uid, RecordKind::Batch, tables);

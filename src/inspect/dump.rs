@@ -14,6 +14,7 @@ use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::Items;
 use crate::format::manifest::{Change, Changes};
 use crate::format::store::Live;
+use crate::format::witness::{WITNESS_OFFSET, Witness};
 use crate::io::storage::{Storage, read_whole};
 use crate::table::{Said, TableIdentity, TablePart, table_parts};
 
@@ -26,7 +27,7 @@ use crate::table::{Said, TableIdentity, TablePart, table_parts};
 /// # trine::Db::open(&path)?.close()?;
 /// let mut names = Vec::new();
 /// trine::inspect::dump(path.join("STORE"), |part| names.push(part.name))?;
-/// assert_eq!(names, ["header", "slot 0", "slot 1"]);
+/// assert_eq!(names, ["header", "slot 0", "slot 1", "witness"]);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +153,17 @@ impl Dump<'_> {
             });
             self.part(offset, PAGE_BYTES as u64, ["slot 0", "slot 1"][index], says)?;
         }
-        Ok(())
+        let page = bytes.get(WITNESS_OFFSET as usize..).unwrap_or_default();
+        let is_made = page.iter().any(|byte| *byte != 0);
+        let says = match Witness::decode(page) {
+            Ok(Witness { uid, durable, .. }) => {
+                let FramePoint { bytes, chain } = durable;
+                Ok(format!("the log with uid {uid:016x} durable to {bytes}, chain {chain:016x}"))
+            }
+            Err(bad) if is_made => Err(Error::malformed(self.file, WITNESS_OFFSET, bad)),
+            Err(_) => Ok("none yet".to_owned()),
+        };
+        self.part(WITNESS_OFFSET, PAGE_BYTES as u64, "witness", says)
     }
 
     fn frames(&mut self, bytes: &[u8], header: &FileHeader) -> Result<()> {

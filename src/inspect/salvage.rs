@@ -28,6 +28,7 @@ use crate::io::storage::{Entry, Storage};
 use crate::levels::manifest::{ManifestFile, Rescued};
 use crate::levels::store::StoreFile;
 use crate::table::{Good, GoodItems, TableIdentity, good_extents, read_past_faults, slice_spans};
+use crate::wal::replay::read_witness;
 use crate::write::batch::Items;
 
 use super::verify::{AtRisk, Finding, Progress, Report, lock, verify_in};
@@ -481,7 +482,9 @@ impl Salvage<'_> {
         let log = known.state.logs.get(&file.number).filter(|log| log.uid == header.uid);
         let promise = log.and_then(|log| log.promise);
         let boot_id = self.from.boot_id();
-        let expected = Expected { file, header, bytes: read.len() as u64, promise, boot_id };
+        // STORE may be what is damaged.
+        let witness = read_witness(&**self.from).ok().flatten();
+        let expected = Expected { file, header, bytes: read.len() as u64, promise, witness, boot_id };
         let records: Vec<Record<'_>> = match scan(&expected, &read) {
             Ok(found) => found.records().collect(),
             Err(_) => every_record(&header, &read),

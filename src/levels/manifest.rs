@@ -122,7 +122,7 @@ impl ManifestFile {
         let file = FileName::new(FileKind::Manifest, place.number);
         let header = FileHeader { kind: FileKind::Manifest, store_id: live.store_id, uid: place.uid };
         let boot_id = storage.boot_id();
-        let expected = Expected { file, header, bytes: place.bytes, promise: None, boot_id };
+        let expected = Expected { file, header, bytes: place.bytes, promise: None, witness: None, boot_id };
         expected.check_length()?;
         let mut bytes = read_whole(storage, file, place.bytes)?;
         let found = scan(&expected, &bytes)?;
@@ -203,7 +203,7 @@ impl ManifestFile {
             page.copy_from_slice(&header.encode());
         }
         let boot_id = storage.boot_id();
-        let expected = Expected { file, header, bytes: length, promise: None, boot_id };
+        let expected = Expected { file, header, bytes: length, promise: None, witness: None, boot_id };
         let mut is_whole = scan(&expected, &bytes).is_ok();
         let mut state = State::default();
         let (mut dropped, mut unplaced) = (BTreeSet::new(), BTreeSet::new());

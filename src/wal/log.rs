@@ -1,7 +1,7 @@
 //! One log file being written: where the next record goes.
 //!
 //! It does no I/O after creation: commit is a state machine whose driver writes what [`Log::frame`] appends,
-//! syncs, and writes the slot page that [`Log::synced`] hands out. Owned by the one who commits; `Send`, not
+//! syncs, and writes the page that [`Log::synced`] hands out, a slot or the witness. Owned by the one who commits; `Send`, not
 //! shared.
 //!
 //! One round: `let at = log.tail()`; frame any number of batches; write them at `at.bytes`; let `up_to =
@@ -15,6 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence};
 use crate::format::frames::{FramePoint, Framer, RECORDS_FROM, record_bytes};
 use crate::format::header::FileHeader;
+use crate::format::witness::WITNESS_OFFSET;
 use crate::io::storage::{Storage, write_zeros};
 
 /// What a new log is, as the manifest will name it.
@@ -140,9 +141,19 @@ impl Log {
         self.framer = mark.0;
     }
 
-    /// A sync that began after everything up to `up_to` was written has succeeded. Returns offset and bytes
-    /// of a slot page to write without waiting.
-    pub(crate) fn synced(&mut self, up_to: FramePoint) -> (u64, Vec<u8>) {
-        self.framer.synced(up_to)
+    /// A sync that began after everything up to `up_to` was written has succeeded. Returns file, offset and
+    /// bytes of the page that says so, to write without waiting: a slot, or the witness where a slot would only
+    /// be one page more for the next sync to write.
+    pub(crate) fn synced(&mut self, up_to: FramePoint) -> (FileName, u64, Vec<u8>) {
+        match self.framer.witnessed(up_to) {
+            Some(page) => (FileName::STORE, WITNESS_OFFSET, page),
+            None => self.ended(up_to),
+        }
+    }
+
+    /// As [`Log::synced`], of the last sync: always a slot.
+    pub(crate) fn ended(&mut self, up_to: FramePoint) -> (FileName, u64, Vec<u8>) {
+        let (offset, page) = self.framer.synced(up_to);
+        (self.file, offset, page)
     }
 }

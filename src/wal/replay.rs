@@ -10,9 +10,10 @@
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, SEQUENCE_MAX, Sequence};
 use crate::format::frames::{Expected, FramePoint, Framer, RECORD_HEAD_BYTES, RECORDS_FROM, Tail, scan};
-use crate::format::header::FileHeader;
+use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::Items;
 use crate::format::manifest;
+use crate::format::witness::{WITNESS_OFFSET, Witness};
 use crate::io::storage::{Storage, read_whole};
 
 /// Which log to replay, and what is known of it.
@@ -21,6 +22,7 @@ pub(crate) struct LogEntry {
     pub(crate) number: u64,
     pub(crate) log: manifest::Log,
     pub(crate) store_id: u128,
+    pub(crate) witness: Option<Witness>,
     /// What was written before it: its first batch must go on from there.
     pub(crate) after: After,
 }
@@ -82,14 +84,20 @@ impl Replayed {
 #[derive(Debug)]
 pub(crate) struct Chain {
     store_id: u128,
+    witness: Option<Witness>,
     after: After,
     is_cut: bool,
 }
 
 impl Chain {
     /// `flushed`: every write up to it is in tables.
-    pub(crate) fn new(store_id: u128, flushed: Sequence) -> Chain {
-        Chain { store_id, after: After::AtLeast(flushed), is_cut: false }
+    ///
+    /// # Errors
+    /// Of the storage.
+    pub(crate) fn begin(storage: &dyn Storage, store_id: u128, flushed: Sequence) -> Result<Chain> {
+        // Before the logs: what it says of one that is written meanwhile is true of what is read then.
+        let witness = read_witness(storage)?;
+        Ok(Chain { store_id, witness, after: After::AtLeast(flushed), is_cut: false })
     }
 
     /// Replays the next log; nothing of it is given to `apply` if it is behind records that are missing.
@@ -104,7 +112,8 @@ impl Chain {
         apply: &mut dyn FnMut(Sequence, Items<'_>) -> Result<()>,
     ) -> Result<(Replayed, Option<After>)> {
         // Also behind a gap: whether what is missing was synced shows in the later logs.
-        let entry = LogEntry { number, log, store_id: self.store_id, after: self.after };
+        let (store_id, witness, after) = (self.store_id, self.witness, self.after);
+        let entry = LogEntry { number, log, store_id, witness, after };
         let file = log.file(number);
         let replayed = replay(storage, &entry, &mut |first, items| {
             if self.is_cut {
@@ -123,6 +132,17 @@ impl Chain {
     }
 }
 
+/// What STORE says of the log that was synced last; `None` if it says nothing.
+///
+/// # Errors
+/// Of the storage.
+pub(crate) fn read_witness(storage: &dyn Storage) -> Result<Option<Witness>> {
+    let mut page = vec![0; PAGE_BYTES];
+    let read = storage.read(FileName::STORE, WITNESS_OFFSET, &mut page)?;
+    page.truncate(read);
+    Ok(Witness::decode(&page).ok())
+}
+
 /// Gives the batches of one log to `apply`, each with the sequence number of its first item. Reads only.
 ///
 /// # Errors
@@ -138,7 +158,8 @@ pub(crate) fn replay(
     let file = entry.log.file(entry.number);
     let header = FileHeader { kind: FileKind::Log, store_id: entry.store_id, uid: entry.log.uid };
     let boot_id = storage.boot_id();
-    let expected = Expected { file, header, bytes: entry.log.bytes, promise: entry.log.promise, boot_id };
+    let (bytes, promise, witness) = (entry.log.bytes, entry.log.promise, entry.witness);
+    let expected = Expected { file, header, bytes, promise, witness, boot_id };
     expected.check_length()?;
     let mut bytes = read_whole(storage, file, entry.log.bytes)?;
     let found = scan(&expected, &bytes)?;

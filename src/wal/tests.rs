@@ -3,7 +3,7 @@
 
 use super::log::{Log, LogIdentity};
 use super::memory::MemoryStorage;
-use super::replay::{After, Chain, LogEntry, Replayed, make_durable, replay};
+use super::replay::{After, Chain, LogEntry, Replayed, make_durable, read_witness, replay};
 use crate::base::error::{Error, Result};
 use crate::base::id::{
     FileKind, FileName, ItemKind, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence, TreeId,
@@ -11,6 +11,7 @@ use crate::base::id::{
 use crate::format::frames::{FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, record_bytes};
 use crate::format::log::put_item;
 use crate::format::manifest;
+use crate::format::store::STORE_BYTES;
 use crate::io::storage::Storage;
 
 const BYTES: u64 = RECORDS_FROM + 4096;
@@ -21,7 +22,8 @@ fn identity(number: u64) -> LogIdentity {
 
 fn entry(number: u64, promise: Option<FramePoint>, after: Option<Sequence>) -> LogEntry {
     let log = manifest::Log { path: 0, uid: 1000 + number, bytes: BYTES, promise };
-    LogEntry { number, log, store_id: 77, after: after.map_or(After::AtLeast(1000), After::Exactly) }
+    let after = after.map_or(After::AtLeast(1000), After::Exactly);
+    LogEntry { number, log, store_id: 77, witness: None, after }
 }
 
 fn batch(keys: &[&str]) -> Vec<u8> {
@@ -42,7 +44,11 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(storage: &'a MemoryStorage, number: u64, next: Sequence) -> Writer<'a> {
-        Writer { storage, log: Log::create(storage, &identity(number)).expect("room"), next }
+        let log = Log::create(storage, &identity(number)).expect("room");
+        if !storage.names().contains(&FileName::STORE) {
+            storage.put(FileName::STORE, &[0; STORE_BYTES]);
+        }
+        Writer { storage, log, next }
     }
 
     fn write(&mut self, keys: &[&str]) -> &mut Self {
@@ -56,14 +62,15 @@ impl<'a> Writer<'a> {
     fn sync(&mut self) -> &mut Self {
         let up_to = self.log.tail();
         self.storage.sync(self.log.file()).expect("no fault");
-        let (offset, page) = self.log.synced(up_to);
-        self.storage.write(self.log.file(), offset, &page).expect("no fault");
+        let (file, offset, page) = self.log.synced(up_to);
+        self.storage.write(file, offset, &page).expect("no fault");
         self
     }
 }
 
 fn read(storage: &dyn Storage, entry: &LogEntry) -> Result<(Vec<(Sequence, String)>, Replayed)> {
     let mut found = Vec::new();
+    let entry = &LogEntry { witness: read_witness(storage)?, ..*entry };
     let replayed = replay(storage, entry, &mut |first, items| {
         let keys = items.map(|item| String::from_utf8_lossy(item.key).into_owned());
         found.extend((first..).zip(keys));
@@ -126,8 +133,8 @@ fn framing_goes_on_during_a_sync() {
     storage.sync(writer.log.file()).expect("no fault");
     writer.next = 3;
     writer.write(&["c"]);
-    let (offset, page) = writer.log.synced(up_to);
-    storage.write(writer.log.file(), offset, &page).expect("no fault");
+    let (file, offset, page) = writer.log.synced(up_to);
+    storage.write(file, offset, &page).expect("no fault");
     let (found, replayed) = read(&storage, &entry(1, None, None)).expect("sound");
     assert_eq!((found.len(), replayed.durable_to), (3, up_to.bytes));
     storage.power_cut();
@@ -192,7 +199,7 @@ fn recycling_forgets() {
     let mut old = Writer::new(&storage, 1, 1);
     old.write(&["old one"]).write(&["old two"]).write(&["old three"]).sync();
     let log = Log::recycle(&storage, old.log.file(), &identity(2)).expect("the same length");
-    assert_eq!(storage.names(), [FileName::new(FileKind::Log, 2)]);
+    assert_eq!(storage.names(), [FileName::STORE, FileName::new(FileKind::Log, 2)]);
     storage.power_cut();
     let (found, replayed) = read(&storage, &entry(2, None, None)).expect("sound");
     assert_eq!((found.len(), replayed.end), (0, log.tail()));
@@ -318,7 +325,7 @@ fn follow(
     flushed: Sequence,
     numbers: &[u64],
 ) -> Result<Vec<(String, Option<After>)>> {
-    let mut chain = Chain::new(77, flushed);
+    let mut chain = Chain::begin(storage, 77, flushed)?;
     let mut followed = Vec::new();
     for number in numbers {
         let log = entry(*number, None, None).log;

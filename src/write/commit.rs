@@ -60,7 +60,7 @@ enum Stage {
     Append { mark: Mark, last_sequence: Sequence },
     /// Earlier logs first, then its own.
     Sync,
-    /// The slot page is on its way.
+    /// The page that says how far the log is durable is on its way.
     Slot,
     /// A full disk cut an append short: zeros in its place, so that nothing of it is ever replayed. With the
     /// error to answer; without one the front is to be sealed, which must not leave remains: the next log has
@@ -275,10 +275,9 @@ impl<'w> Commit<'w> {
             Stage::Sync if lead.front.synced_earlier() => self.sync(op, lead),
             Stage::Sync => {
                 let log = &mut lead.front.spare.log;
-                let (offset, page) = log.synced(log.tail());
+                let (file, offset, page) = log.synced(log.tail());
                 lead.front.buffer.clear();
                 lead.front.buffer.extend_from_slice(&page);
-                let file = lead.front.spare.log.file();
                 lead.stage = Stage::Slot;
                 self.role = Role::Leads(lead);
                 Step::Ask(WriteAsk::Append { file, offset, writeback: None })

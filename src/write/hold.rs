@@ -139,8 +139,7 @@ impl<'w> Hold<'w> {
             return None;
         }
         let log = &mut front.spare.log;
-        let (offset, page) = log.synced(log.tail());
-        Some((log.file(), offset, page))
+        Some(log.synced(log.tail()))
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) struct Front {
     pub(super) last_sequence: Sequence,
     /// Earlier logs that may not be durable yet.
     pub(super) earlier: Vec<Arc<SealedLog>>,
-    /// Framed records, or a slot page, on their way to the log.
+    /// Framed records, or the page that says how far they are durable, on their way.
     pub(super) buffer: Vec<u8>,
     pub(super) written_back: u64,
     /// Up to here, if past the log's tail, the file may hold records that a full disk cut short and that were
@@ -223,8 +223,7 @@ impl Writer {
         let mut ends = Ends { logs: sealed.map(|log| (log.file, log.end)).collect(), slot: None };
         if let Some(mut log) = front.map(|front| front.spare.log).filter(|log| log.unsynced_bytes() == 0) {
             ends.logs.push((log.file(), log.tail()));
-            let (offset, page) = log.synced(log.tail());
-            ends.slot = Some((log.file(), offset, page));
+            ends.slot = Some(log.ended(log.tail()));
         }
         Some(ends)
     }

@@ -34,7 +34,8 @@ pub(crate) enum Outcome {
     Harmless,
     /// Documented: the last batch of a killed process is taken for one that was cut short.
     LastBatch,
-    /// Documented: of unsynced writes before a power cut a prefix is there.
+    /// Documented: of writes before a power cut that were not synced, or for which only the witness vouched that
+    /// it took, a prefix is there.
     Unsynced,
     /// Documented: the last edit before a power cut, for which no slot vouches yet, is taken for one that was
     /// cut short.
@@ -336,7 +337,7 @@ fn documented(
             Doubt::None => None,
             // Behind the damage there is no record that is good.
             Doubt::LastBatch => Some(last >= state.last_record(name)?),
-            // Nothing that was synced is damaged.
+            // Nothing that a slot of the log vouches for is damaged.
             Doubt::Unsynced => Some(first >= state.last_record(name)?),
         };
         let is_prefix = || state.prefixes[state.synced..].iter().any(|prefix| agree(answers, prefix));

@@ -20,7 +20,7 @@ pub(crate) enum Doubt {
     None,
     /// The process died with writes that were never synced: only the very last batch has no witness.
     LastBatch,
-    /// The power went with writes that were never synced: all of those may be gone, the last first.
+    /// The power went with writes for which nothing vouches: all of those may be gone, the last first.
     Unsynced,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct State {
     pub(crate) doubt: Doubt,
     /// What it held before each of its writes, in order, as far as there is doubt.
     pub(crate) prefixes: Vec<Contents>,
-    /// How many of these writes were synced.
+    /// How many of these writes a slot of the log vouches for.
     pub(crate) synced: usize,
 }
 
@@ -97,6 +97,11 @@ pub(crate) fn vouched_bytes(files: &Files) -> (usize, &str) {
 fn log_slots(files: &Files) -> Vec<&[u8]> {
     let logs = files.iter().filter(|(name, _)| name.starts_with("log"));
     logs.map(|(_, bytes)| &bytes[4096..3 * 4096]).collect()
+}
+
+/// Whether STORE has a witness.
+pub(crate) fn has_witness(files: &Files) -> bool {
+    files["STORE"][3 * 4096..].iter().any(|byte| *byte != 0)
 }
 
 /// Where the edits of the manifest end.
@@ -189,15 +194,16 @@ impl Maker {
     /// The process or the machine ends here, with its work half done.
     fn crashed(self, name: &'static str, crash: Crash, doubt: Doubt) -> State {
         let contents = held(&self.db);
-        // The seed is one that loses nothing but, with the power, what the manifest's slot says of its end;
-        // what the log's slots say of what was synced it keeps.
+        // The seed is one that loses nothing but, with the power, what the manifest's slot says of its end, and
+        // the witness; what the log's slots say of what was synced it keeps.
         let before = files_of(&self.world);
         let world = (0..).map(|seed| self.world.crash(crash, seed)).find(|world| {
             let db = world.fork().builder().memory_bytes(self.memory_bytes).open();
             let files = files_of(world);
             db.is_ok_and(|db| held(&db) == contents)
                 && log_slots(&files) == log_slots(&before)
-                && (crash == Crash::Process || vouched_bytes(&files).0 < manifest_bytes(world))
+                && (crash == Crash::Process
+                    || (vouched_bytes(&files).0 < manifest_bytes(world) && !has_witness(&files)))
         });
         self.state(name, world.expect("some crash loses nothing"), contents, doubt)
     }
@@ -257,6 +263,32 @@ fn log_after_power() -> State {
     maker.mark();
     maker.write("left", (40, 3), 1, 30);
     maker.crashed("half synced, power cut", Crash::Power, Doubt::Unsynced)
+}
+
+/// Writes synced one by one, the first of them with a slot of the log behind it.
+fn synced_one_by_one(prefixes: Option<Vec<Contents>>) -> Maker {
+    let mut maker = in_log(30, prefixes);
+    maker.db.sync().expect("syncs");
+    maker.synced = maker.prefixes.as_ref().map_or(0, Vec::len);
+    maker.mark();
+    for version in 1..7 {
+        maker.write("left", (1, 1), version, 20);
+        maker.db.sync().expect("syncs");
+    }
+    assert!(has_witness(&files_of(&maker.world)), "the slot was no longer enough");
+    maker
+}
+
+/// The process died with every write synced: the witness vouches for the last.
+fn synced_before_kill() -> State {
+    synced_one_by_one(None).crashed("all synced, killed", Crash::Process, Doubt::None)
+}
+
+/// The power went with every write synced, and took the witness: a slot vouches for the first of the last
+/// page's, each record for those before it.
+fn synced_before_power() -> State {
+    let maker = synced_one_by_one(Some(Vec::new()));
+    maker.crashed("all synced, power cut", Crash::Power, Doubt::Unsynced)
 }
 
 /// The power went when a keyspace had just been dropped.
@@ -444,10 +476,12 @@ fn reopened() -> State {
 
 /// Every state.
 pub(crate) fn all() -> Vec<State> {
-    let makers: [fn() -> State; 15] = [
+    let makers: [fn() -> State; 17] = [
         log_only,
         log_after_kill,
         log_after_power,
+        synced_before_kill,
+        synced_before_power,
         dropped_before_power,
         flushed,
         merged,

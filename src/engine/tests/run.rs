@@ -10,11 +10,12 @@ mod mix;
 mod ops;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::FileKind;
+use crate::base::id::{FileKind, FileName};
 use crate::base::settings::StoreSettings;
 use crate::base::step::Step;
 use crate::base::sync::{Arc, Mutex};
 use crate::format::frames::RECORDS_FROM;
+use crate::format::witness::WITNESS_OFFSET;
 use crate::io::env::Env;
 use crate::io::sim::{SimDisk, SimRng, SimThreads, sim_env};
 use crate::io::storage::Storage;
@@ -265,12 +266,14 @@ impl<'s> Run<'s> {
                 let bytes = writer.commit.bytes();
                 // What was refused before is still in the way.
                 let before = self.past.refused_from.unwrap_or(self.past.model.known.submitted);
-                if offset >= RECORDS_FROM {
+                let is_witness = (file, offset) == (FileName::STORE, WITNESS_OFFSET);
+                let are_records = offset >= RECORDS_FROM && !is_witness;
+                if are_records {
                     self.order(&mut writer.op, bytes);
                 }
                 let written = self.storage.write(file, offset, bytes);
-                assert_eq!(file.kind, FileKind::Log, "commits write logs");
-                if matches!(written, Err(Error::Full { .. })) && offset >= RECORDS_FROM {
+                assert!(file.kind == FileKind::Log || is_witness, "commits write logs and the witness");
+                if matches!(written, Err(Error::Full { .. })) && are_records {
                     self.past.refused_from = Some(before);
                 }
                 written

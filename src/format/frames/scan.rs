@@ -1,7 +1,7 @@
 //! Reading a whole log or manifest: which records are good, where they end, and whether that end is damage.
 //!
 //! The rule (design, "Bytes"): bytes below a promise must read back, and the promises are the slots that are
-//! right, the `synced to` of any good record, also one behind a damaged one, and what the manifest says of a
+//! right, the witness, the `synced to` of any good record, also one behind a damaged one, and what the manifest says of a
 //! sealed log. Above them, if only the process died since the file was written, a damaged record before a
 //! good one is damage too: the kernel keeps what it was given. Else the end is a torn tail: nothing behind it
 //! is used.
@@ -14,6 +14,7 @@ use crate::base::id::{FileName, Sequence};
 use super::evidence::{RangeSums, zeros_at_end};
 use super::{FRAMED_BYTES_MAX, FramePoint, RECORDS_FROM, RecordKind, Slot};
 use crate::format::header::FileHeader;
+use crate::format::witness::Witness;
 
 /// What is known of a file before it is read.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Expected {
     pub(crate) bytes: u64,
     /// Where the records of a sealed log end.
     pub(crate) promise: Option<FramePoint>,
+    /// What STORE says of the log that was synced last, be it this one or not.
+    pub(crate) witness: Option<Witness>,
     /// Of the running system; 0 if unknown.
     pub(crate) boot_id: u128,
 }
@@ -161,18 +164,22 @@ pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>>
     }
     FileHeader::decode(file, bytes, expected.header.kind)?.check(file, &expected.header)?;
     let slots: Vec<Slot> = Slot::both(bytes, expected.header.uid).into_iter().flatten().collect();
-    let newest = slots.iter().max_by_key(|slot| (slot.durable.bytes, slot.turn));
-    let same_boot = newest.is_some_and(|slot| slot.boot_id == expected.boot_id && slot.boot_id != 0);
+    let witness = expected.witness.filter(|witness| witness.uid == expected.header.uid);
+    let newest_slot = slots.iter().max_by_key(|slot| (slot.durable.bytes, slot.turn));
+    let said_by_slot = newest_slot.map(|slot| (slot.durable.bytes, slot.boot_id));
+    let said_by_witness = witness.map(|witness| (witness.durable.bytes, witness.boot_id));
+    // Of two that say the same the slot counts: it may know of remains.
+    let newest = said_by_witness.into_iter().chain(said_by_slot).max_by_key(|(bytes, _)| *bytes);
+    let same_boot = newest.is_some_and(|(_, boot_id)| boot_id == expected.boot_id && boot_id != 0);
     let next_turn = slots.iter().map(|slot| slot.turn.wrapping_add(1)).max().unwrap_or(0);
 
-    let slot_promise = |slot: &Slot| Promise {
-        point: slot.durable,
-        what: "the records that a slot vouches for",
-        met: false,
-    };
-    let manifest_promise =
-        |point| Promise { point, what: "the records that the manifest vouches for", met: false };
-    let promises = slots.iter().map(slot_promise).chain(expected.promise.map(manifest_promise)).collect();
+    let promise = |point, what| Promise { point, what, met: false };
+    let by_slots = slots.iter().map(|slot| promise(slot.durable, "the records that a slot vouches for"));
+    let by_witness =
+        witness.map(|witness| promise(witness.durable, "the records that the witness vouches for"));
+    let by_manifest =
+        expected.promise.map(|point| promise(point, "the records that the manifest vouches for"));
+    let promises = by_slots.chain(by_witness).chain(by_manifest).collect();
     let kind = RecordKind::in_file(expected.header.kind);
     let mut scanner = Scanner { expected, bytes, kind, promises };
 
@@ -185,7 +192,7 @@ pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>>
         return Ok(Scan { bytes, end, durable_to, tail: Tail::Clean, next_turn, same_boot });
     }
     let tail = scanner.judge_rest(end, same_boot)?;
-    let durable_to = newest.map_or(RECORDS_FROM, |slot| slot.durable.bytes).max(synced_to);
+    let durable_to = newest.map_or(RECORDS_FROM, |(bytes, _)| bytes).max(synced_to);
     Ok(Scan { bytes, end, durable_to, tail, next_turn, same_boot })
 }
 

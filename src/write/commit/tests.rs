@@ -6,6 +6,7 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
 use crate::format::frames::RECORDS_FROM;
+use crate::format::witness::WITNESS_OFFSET;
 use crate::io::sim::SimDisk;
 use crate::io::storage::Storage;
 use crate::levels::version::Version;
@@ -238,6 +239,31 @@ fn earlier_logs_are_synced_first() {
     assert_eq!(asks[3], WriteAsk::Append { file: log(2), offset: 4096, writeback: None });
     let sync = Op { items: Batch::default(), until: Until::Synced, seals: Seals::No };
     assert!(world.start(&sync).result().is_some_and(Result::is_ok));
+}
+
+/// While a slot of the log vouches for its page, a sync is followed by the witness, which no sync of the log
+/// writes; want of room for it is no failure, and any other error latches as one of the log does.
+#[test]
+fn the_witness_is_written_beside_the_log() {
+    let world = World::new();
+    world.run(&put(b"a", b"1", Until::Synced)).expect("written");
+    for (key, answer) in [(b"b", Ok(())), (b"c", Err(Error::Full { file: "STORE".to_owned() }))] {
+        let op = put(key, b"1", Until::Synced);
+        let mut commit = world.start(&op);
+        commit.obey();
+        commit.obey();
+        let witness = WriteAsk::Append { file: FileName::STORE, offset: WITNESS_OFFSET, writeback: None };
+        assert_eq!(commit.ask(), witness);
+        commit.answer(answer);
+        commit.run().expect("durable");
+        assert_eq!(world.value(key), Some(b"1".to_vec()));
+    }
+    let op = put(b"d", b"1", Until::Synced);
+    let mut commit = world.start(&op);
+    commit.obey();
+    commit.obey();
+    commit.answer(Err(failed()));
+    assert!(commit.run().is_err() && world.writer.latched().is_some());
 }
 
 /// An earlier log that a flush has synced and removed meanwhile is durable, whatever the sync of its name
