@@ -150,7 +150,8 @@ fn format_version_3_is_read() {
     }
 }
 
-/// A store of format version 1 or 2, from before any release, is refused by name, and nothing of it is touched.
+/// A store of format version 1 or 2, from before any release, is refused by name, and nothing of it is
+/// touched.
 #[test]
 fn older_formats_are_refused() {
     for (version, bytes) in [(1, 8268), (2, 12_288)] {

@@ -343,7 +343,7 @@ impl Parts {
             if logs.overflow {
                 // Not all of them are kept in memory at once.
                 let log = files.state.logs[number];
-                let (store_id, witness) = (files.store.live().store_id, read_witness(storage)?);
+                let (store_id, witness) = (files.store.live().store_id, read_witness(storage));
                 let entry = LogEntry { number: *number, log, store_id, witness, after: *after };
                 *replayed = replay(storage, &entry, &mut |_, _| Ok(()))?;
             }

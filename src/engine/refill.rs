@@ -61,7 +61,7 @@ pub(super) fn replay_logs(parts: &Parts, found: &Found, generations_bytes_max: u
         last_sequence: found.state.flushed,
         recovery: Recovery::default(),
     };
-    let mut chain = Chain::begin(storage, live.store_id, found.state.flushed)?;
+    let mut chain = Chain::begin(storage, live.store_id, found.state.flushed);
     for (number, log) in &found.state.logs {
         let file = log.file(*number);
         let (replayed, after) =

@@ -33,7 +33,7 @@ pub(super) fn flush_logs(store: &Arc<Store>, numbers: &[u64]) -> Result<()> {
         (logs, catalog.state.flushed, store.trees().into_iter().collect())
     };
     let mut reflush = Reflush { store, known, flushed, last_sequence: flushed, now: None, ended: Vec::new() };
-    let mut chain = Chain::begin(&*store.env.storage, store.store_id, flushed)?;
+    let mut chain = Chain::begin(&*store.env.storage, store.store_id, flushed);
     for (number, log) in logs {
         let file = log.file(number);
         let (replayed, _) = chain

@@ -27,10 +27,10 @@
 //! ```
 //! Chain: chain_0 = uid; chain_n = XXH3-64 of (chain_{n-1}, checksum of record n).
 //!
-//! Invariants: 1. a slot is written only after a sync that made true what it says, in a log only if none vouches
-//! for a record in the same page yet, else there is the witness; slots are written in turn, so at most one is
-//! torn; 2. `synced to` is at most the record's own offset; 3. bytes behind the last record
-//! are zeros, remains of a torn write, or, in a recycled log, of another life under another uid.
+//! Invariants: 1. a slot is written only after a sync that made true what it says, in a log only if none
+//! vouches for a record in the same page yet, else there is the witness; slots are written in turn, so at
+//! most one is torn; 2. `synced to` is at most the record's own offset; 3. bytes behind the last record are
+//! zeros, remains of a torn write, or, in a recycled log, of another life under another uid.
 
 mod evidence;
 mod scan;
@@ -196,7 +196,7 @@ pub(crate) struct Framer {
     tail: FramePoint,
     synced_to: u64,
     next_turn: u64,
-    /// What the newest slot says.
+    /// What the newest slot says that this writer has handed out.
     slot_to: u64,
 }
 

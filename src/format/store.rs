@@ -1,6 +1,7 @@
 //! STORE: which manifest is live, in two slots, and the choice between them.
 //!
-//! It is not the protocol of changing it (`levels::store`), and leaves the witness to whoever reads logs. Pure.
+//! It is not the protocol of changing it (`levels::store`), and leaves the witness to whoever reads logs.
+//! Pure.
 //!
 //! ```text
 //! offset size  name: meaning (little-endian)

@@ -2,8 +2,8 @@
 //!
 //! It is evidence only, as the slots of a log are, and is written after a sync of a log whose slots already
 //! vouch for a record in the same page: a slot would be a second page for the next sync to write. No sync
-//! waits for the witness. After a crash of the process the kernel has it; after one of the system it may be an
-//! older one. Pure.
+//! waits for the witness. After a crash of the process the kernel has it; after one of the system it may be
+//! an older one. Pure.
 //!
 //! ```text
 //! offset size type  name: meaning (little-endian)
@@ -14,8 +14,8 @@
 //! 40     4    u32   checksum: of bytes 0..40 under (log uid, offset of the witness in STORE, WITNESS_TAG)
 //! 44     4052       reserved, zero
 //! ```
-//! Invariants: 1. it is written only after a sync that made true what it says; 2. one that does not decode, as
-//! the zeros of a new store do not, or names another log, says nothing.
+//! Invariants: 1. it is written only after a sync that made true what it says; 2. one that does not decode,
+//! as the zeros of a new store do not, or names another log, says nothing.
 
 use crate::base::checksum::Context;
 use crate::base::codec::{Malformed, Reader};

@@ -483,7 +483,7 @@ impl Salvage<'_> {
         let promise = log.and_then(|log| log.promise);
         let boot_id = self.from.boot_id();
         // STORE may be what is damaged.
-        let witness = read_witness(&**self.from).ok().flatten();
+        let witness = read_witness(&**self.from);
         let expected = Expected { file, header, bytes: read.len() as u64, promise, witness, boot_id };
         let records: Vec<Record<'_>> = match scan(&expected, &read) {
             Ok(found) => found.records().collect(),

@@ -1,7 +1,7 @@
 //! The check of a whole store: STORE, manifest, tables and logs, each byte that is named.
 //!
-//! Of what is kept twice (slots of STORE, of logs and of the manifest) one good copy is enough; the witness of a
-//! log needs none.
+//! Of what is kept twice (slots of STORE, of logs and of the manifest) one good copy is enough; the witness
+//! of a log needs none.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -296,7 +296,7 @@ impl<'c> Check<'c> {
         live: &Live,
         is_named: impl Fn(u64) -> bool,
     ) -> Result<()> {
-        let mut chain = Chain::begin(&**self.storage, live.store_id, state.flushed)?;
+        let mut chain = Chain::begin(&**self.storage, live.store_id, state.flushed);
         let mut last = state.flushed;
         for (number, log) in &state.logs {
             let file = log.file(*number);

@@ -1,7 +1,7 @@
 //! STORE on disk: which manifest is live, and the file numbers given out.
 //!
-//! It is not the choice between slots (`format::store`). Owned by whoever changes the manifest; `Send`, not
-//! shared.
+//! It is not the choice between slots (`format::store`), nor the witness, which who commits writes beside
+//! them (`wal`). Owned by whoever changes the manifest; `Send`, not shared.
 //!
 //! A change is written and synced to slot 0, then the same to slot 1; only when the call has returned may the
 //! caller append to the new manifest or remove the old one.

@@ -1,8 +1,8 @@
 //! One log file being written: where the next record goes.
 //!
 //! It does no I/O after creation: commit is a state machine whose driver writes what [`Log::frame`] appends,
-//! syncs, and writes the page that [`Log::synced`] hands out, a slot or the witness. Owned by the one who commits; `Send`, not
-//! shared.
+//! syncs, and writes the page that [`Log::synced`] hands out, a slot or the witness. Owned by the one who
+//! commits; `Send`, not shared.
 //!
 //! One round: `let at = log.tail()`; frame any number of batches; write them at `at.bytes`; let `up_to =
 //! log.tail()`; sync the file; `log.synced(up_to)`; write that page and do not wait for it. More may be
@@ -142,8 +142,8 @@ impl Log {
     }
 
     /// A sync that began after everything up to `up_to` was written has succeeded. Returns file, offset and
-    /// bytes of the page that says so, to write without waiting: a slot, or the witness where a slot would only
-    /// be one page more for the next sync to write.
+    /// bytes of the page that says so, to write without waiting: a slot, or the witness where a slot would
+    /// only be one page more for the next sync to write.
     pub(crate) fn synced(&mut self, up_to: FramePoint) -> (FileName, u64, Vec<u8>) {
         match self.framer.witnessed(up_to) {
             Some(page) => (FileName::STORE, WITNESS_OFFSET, page),

@@ -91,13 +91,10 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// `flushed`: every write up to it is in tables.
-    ///
-    /// # Errors
-    /// Of the storage.
-    pub(crate) fn begin(storage: &dyn Storage, store_id: u128, flushed: Sequence) -> Result<Chain> {
+    pub(crate) fn begin(storage: &dyn Storage, store_id: u128, flushed: Sequence) -> Chain {
         // Before the logs: what it says of one that is written meanwhile is true of what is read then.
-        let witness = read_witness(storage)?;
-        Ok(Chain { store_id, witness, after: After::AtLeast(flushed), is_cut: false })
+        let witness = read_witness(storage);
+        Chain { store_id, witness, after: After::AtLeast(flushed), is_cut: false }
     }
 
     /// Replays the next log; nothing of it is given to `apply` if it is behind records that are missing.
@@ -132,15 +129,13 @@ impl Chain {
     }
 }
 
-/// What STORE says of the log that was synced last; `None` if it says nothing.
-///
-/// # Errors
-/// Of the storage.
-pub(crate) fn read_witness(storage: &dyn Storage) -> Result<Option<Witness>> {
+/// What STORE says of the log that was synced last; `None` if it says nothing, or cannot be read: the log is
+/// as whole without.
+pub(crate) fn read_witness(storage: &dyn Storage) -> Option<Witness> {
     let mut page = vec![0; PAGE_BYTES];
-    let read = storage.read(FileName::STORE, WITNESS_OFFSET, &mut page)?;
+    let read = storage.read(FileName::STORE, WITNESS_OFFSET, &mut page).ok()?;
     page.truncate(read);
-    Ok(Witness::decode(&page).ok())
+    Witness::decode(&page).ok()
 }
 
 /// Gives the batches of one log to `apply`, each with the sequence number of its first item. Reads only.

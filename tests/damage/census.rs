@@ -34,8 +34,8 @@ pub(crate) enum Outcome {
     Harmless,
     /// Documented: the last batch of a killed process is taken for one that was cut short.
     LastBatch,
-    /// Documented: of writes before a power cut that were not synced, or for which only the witness vouched that
-    /// it took, a prefix is there.
+    /// Documented: of writes before a power cut that were not synced, or for which only the witness vouched
+    /// that it took, a prefix is there.
     Unsynced,
     /// Documented: the last edit before a power cut, for which no slot vouches yet, is taken for one that was
     /// cut short.

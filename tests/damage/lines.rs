@@ -88,8 +88,8 @@ fn f12_flips_and_cuts_are_never_silent() {
 fn f13_zeroed_and_garbage_blocks_are_never_silent() {
     let tally = census("blocks", Reading::All, faults::overwritten);
     assert!(count(&tally, Outcome::RefusedOnOpen) > 500 && count(&tally, Outcome::RefusedOnRead) > 100);
-    // Sectors, pages, zeros and garbage: the two logs whose end has no witness, and of a third, which lost it, the
-    // last sector.
+    // Sectors, pages, zeros and garbage: the two logs whose end has no witness, and of a third, which lost
+    // it, the last sector.
     assert_eq!((count(&tally, Outcome::LastBatch), count(&tally, Outcome::Unsynced)), (4, 6));
 }
 
@@ -187,8 +187,8 @@ fn f16_a_synced_last_batch_is_never_lost() {
     assert_eq!(tally, Tally::from([(Outcome::RefusedOnOpen, 8 * (end - from) as u64)]));
 }
 
-/// Of writes that were synced one by one a killed process leaves none without a witness. If the power went and
-/// took the witness, only the last is without: the log's slot vouches for the first of its page, and each
+/// Of writes that were synced one by one a killed process leaves none without a witness. If the power went
+/// and took the witness, only the last is without: the log's slot vouches for the first of its page, and each
 /// record for those before it.
 #[test]
 fn f16_the_witness_vouches_for_what_was_synced_since_a_slot() {
@@ -208,6 +208,13 @@ fn f16_the_witness_vouches_for_what_was_synced_since_a_slot() {
         assert_eq!(tally, Tally::from([(expected, 8 * (end - last) as u64)]), "{name}");
         let tally = take(state, &flips(3 * PAGE_BYTES * 8..last * 8, 41), Reading::Every(5));
         assert_eq!(tally.keys().collect::<Vec<_>>(), [&Outcome::RefusedOnOpen], "{name}: {tally:?}");
+        // With the witness the log as it was before is told too.
+        let is_log =
+            |fault: &Fault| matches!(fault, Fault::PutBack { .. }) && fault.names()[0].starts_with("log");
+        let put_back: Vec<Fault> = faults::stale(state).into_iter().filter(is_log).collect();
+        let tally = take(state, &put_back, Reading::Every(5));
+        let told = if expected == Outcome::Unsynced { Outcome::PutBack } else { expected };
+        assert_eq!(tally.keys().collect::<Vec<_>>(), [&told], "{name}: {tally:?}");
     }
 }
 

@@ -194,8 +194,8 @@ impl Maker {
     /// The process or the machine ends here, with its work half done.
     fn crashed(self, name: &'static str, crash: Crash, doubt: Doubt) -> State {
         let contents = held(&self.db);
-        // The seed is one that loses nothing but, with the power, what the manifest's slot says of its end, and
-        // the witness; what the log's slots say of what was synced it keeps.
+        // The seed is one that loses nothing but, with the power, what the manifest's slot says of its end,
+        // and the witness; what the log's slots say of what was synced it keeps.
         let before = files_of(&self.world);
         let world = (0..).map(|seed| self.world.crash(crash, seed)).find(|world| {
             let db = world.fork().builder().memory_bytes(self.memory_bytes).open();

@@ -15,6 +15,7 @@ const ORDER: &[&str] = &[
     "",
     "header",
     "store",
+    "witness",
     "frames",
     "log",
     "manifest",

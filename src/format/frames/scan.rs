@@ -1,10 +1,10 @@
 //! Reading a whole log or manifest: which records are good, where they end, and whether that end is damage.
 //!
 //! The rule (design, "Bytes"): bytes below a promise must read back, and the promises are the slots that are
-//! right, the witness, the `synced to` of any good record, also one behind a damaged one, and what the manifest says of a
-//! sealed log. Above them, if only the process died since the file was written, a damaged record before a
-//! good one is damage too: the kernel keeps what it was given. Else the end is a torn tail: nothing behind it
-//! is used.
+//! right, the witness, the `synced to` of any good record, also one behind a damaged one, and what the
+//! manifest says of a sealed log. Above them, if only the process died since the file was written, a damaged
+//! record before a good one is damage too: the kernel keeps what it was given. Else the end is a torn tail:
+//! nothing behind it is used.
 
 use crate::base::checksum::Context;
 use crate::base::codec::Reader;

@@ -1,5 +1,7 @@
 //! Frames: their bytes, and what a scan makes of every kind of damage.
 
+mod witness;
+
 use super::scan::Record;
 use super::*;
 use crate::base::error::{Error, Result};
@@ -201,84 +203,6 @@ fn both_slots_are_looked_at() {
     let found = scan(&expected(BOOT, None), &without).expect("no evidence is left");
     assert_eq!((payloads(&found), found.next_turn, found.same_boot), (vec![b"one".to_vec()], 0, false));
     assert_eq!(found.durable_to, RECORDS_FROM);
-}
-
-/// The witness vouches as a slot does, if it is about this log, beside slots that are older or gone.
-#[test]
-fn the_witness_vouches_too() {
-    let mut file = Written::new();
-    file.record(b"one").synced().record(b"two");
-    let page = file.framer.witnessed(file.framer.tail()).expect("a slot vouches for the page");
-    assert_eq!(file.framer.unsynced_bytes(), 0);
-    file.record(b"three");
-    let witness = Witness::decode(&page).expect("whole");
-    let scanned = |bytes: &[u8], boot, witness| {
-        scan(&Expected { witness: Some(witness), ..expected(boot, None) }, bytes)
-            .map(|scan| (scan.records().count(), scan.durable_to, scan.same_boot))
-    };
-    let durable_to = file.points[2].bytes;
-    let mut without_slots = file.bytes.clone();
-    without_slots[PAGE_BYTES..RECORDS_FROM as usize].fill(0);
-    // The third record says how far the file is durable, too.
-    without_slots[file.at(2)..].fill(0);
-    for (bytes, records) in [(&file.bytes, 3), (&without_slots, 2)] {
-        for boot in [BOOT, OTHER_BOOT, 0] {
-            let found = scanned(bytes, boot, witness).expect("sound");
-            assert_eq!(found, (records, durable_to, boot == BOOT));
-            let mut damaged = bytes.clone();
-            damaged[file.at(1) + 24] ^= 1;
-            assert_eq!(corrupt_what(scanned(&damaged, boot, witness)), BY_WITNESS);
-            let of_another = Witness { uid: UID + 1, ..witness };
-            let told = scanned(&without_slots, boot, of_another).expect("it says nothing of this log");
-            assert_eq!(told, (2, file.points[1].bytes, false));
-        }
-    }
-    let durable = FramePoint { chain: 5, ..witness.durable };
-    assert_eq!(
-        corrupt_what(scanned(&file.bytes, BOOT, Witness { durable, ..witness })),
-        "the chain of records"
-    );
-    let durable = FramePoint { bytes: durable_to + 8, ..witness.durable };
-    assert_eq!(corrupt_what(scanned(&file.bytes, BOOT, Witness { durable, ..witness })), BY_WITNESS);
-    // A slot that says as much counts: it may know of remains.
-    let (offset, page) = file.framer.clone().synced_before_remains(file.points[2]);
-    file.bytes[offset as usize..][..PAGE_BYTES].copy_from_slice(&page);
-    assert!(!scanned(&file.bytes, BOOT, witness).expect("sound").2);
-}
-
-/// Every page that records of a sync end in has a slot that vouches for one of them; what comes behind it in
-/// the page has the witness.
-#[test]
-fn a_slot_a_page() {
-    let header = header(FileKind::Log);
-    let mut framer = Framer::new(header, RECORDS_FROM + 8 * PAGE_BYTES as u64, BOOT);
-    framer.first_pages();
-    let mut slots = Vec::new();
-    // Records of 1,024 bytes, but for the first: ends at 40 bytes of a page, then at each kilobyte behind.
-    for bytes in [16].into_iter().chain([1000; 16]) {
-        framer.frame(1, &vec![1; bytes], &mut Vec::new());
-        let end = framer.tail();
-        match framer.witnessed(end) {
-            Some(page) => {
-                let expected = Witness { uid: UID, durable: end, boot_id: BOOT };
-                assert_eq!(Witness::decode(&page), Ok(expected));
-            }
-            None => {
-                assert!(framer.unsynced_bytes() > 0, "nothing is noted yet");
-                framer.synced(end);
-                slots.push(end.bytes - RECORDS_FROM);
-            }
-        }
-        assert_eq!(framer.unsynced_bytes(), 0);
-    }
-    assert_eq!(slots, [40, 4096 + 40, 2 * 4096 + 40, 3 * 4096 + 40, 4 * 4096 + 40]);
-    // A record that ends with its page is of that page.
-    let rest = framer.room_bytes() % PAGE_BYTES;
-    framer.frame(1, &vec![1; rest], &mut Vec::new());
-    assert_eq!(framer.tail().bytes % PAGE_BYTES as u64, 0);
-    assert!(framer.witnessed(framer.tail()).is_some());
-    framer.frame(1, &[1; 8], &mut Vec::new());
-    assert!(framer.witnessed(framer.tail()).is_none());
 }
 
 /// A slot whose chain, boundary or turn cannot be is corruption, or no slot.
@@ -539,9 +463,11 @@ fn what_cannot_be_framed_panics() {
     assert!(refused(&mut |framer| framer.frame(1, &[], &mut Vec::new())));
     let beyond = |framer: &Framer| FramePoint { bytes: framer.tail().bytes + 8, ..framer.tail() };
     assert!(refused(&mut |framer| _ = framer.synced(beyond(framer))));
-    assert!(refused(
-        &mut |framer| _ = framer.witnessed(beyond(framer)).or(Some(framer.synced(beyond(framer)).1))
-    ));
+    assert!(refused(&mut |framer| {
+        framer.frame(1, b"one", &mut Vec::new());
+        framer.synced(framer.tail());
+        framer.witnessed(beyond(framer));
+    }));
     for (bytes, is_refused) in [
         (RECORDS_FROM - 8, true),
         (RECORDS_FROM, false),
