@@ -78,6 +78,12 @@ fn write_the_fixture() {
             _ => db.sync().expect("syncs"),
         }
     }
+    // One item once more, as it is: the second sync of a page leaves a witness.
+    let (index, [key, _]) = written(2).nth(1).expect("there are some");
+    for _ in 0..2 {
+        keyspaces[0].put(&key, value(index, 2).expect("it is there")).expect("writes");
+        db.sync().expect("syncs");
+    }
     db.drop_keyspace("dropped").expect("drops");
     drop(keyspaces);
     db.close().expect("closes");
@@ -122,6 +128,8 @@ fn restore(data: &Path) {
 fn format_version_3_is_read() {
     let scratch = Scratch::new();
     restore(&scratch.data());
+    let store = fs::read(scratch.data().join("STORE")).expect("it is there");
+    assert!(store[3 * 4096..].iter().any(|byte| *byte != 0), "it has a witness");
     let models = expected();
     let check = |db: &Db| {
         for (keyspace, model) in keyspaces(db).iter().zip(&models) {
