@@ -234,8 +234,9 @@ impl Store {
     }
 
     /// Has the files of a store that is closed say once more where they end. The manifest promises the ends
-    /// of the logs, if it has room for it: then none of them can be an older copy of itself. The other slots
-    /// of log and manifest follow, so that no block in another's place takes the last record and its witness.
+    /// of the logs, if it has room for it: then none of them can be an older copy of itself, nor a block in
+    /// another's place take the last record and what vouches for it. A slot of the log and the manifest's
+    /// other one say so too.
     pub(super) fn vouch_for_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
         let storage = &*self.env.storage;
         if let Some((file, offset, page)) = &ends.slot {

@@ -339,11 +339,12 @@ impl Parts {
         files.manifest.make_durable(storage)?;
         // Before any file is made: one that is not named may have a number that is given out now.
         remove_orphans(storage, files.state, files.manifest.file(), files.entries);
+        let witness = read_witness(storage);
         for ((number, replayed), after) in logs.replayed.iter_mut().zip(&logs.afters) {
             if logs.overflow {
                 // Not all of them are kept in memory at once.
                 let log = files.state.logs[number];
-                let (store_id, witness) = (files.store.live().store_id, read_witness(storage));
+                let store_id = files.store.live().store_id;
                 let entry = LogEntry { number: *number, log, store_id, witness, after: *after };
                 *replayed = replay(storage, &entry, &mut |_, _| Ok(()))?;
             }

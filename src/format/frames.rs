@@ -208,16 +208,8 @@ impl Framer {
             "a framed file holds its slots and is bounded"
         );
         let start = FramePoint::start(header.uid);
-        let start_bytes = start.bytes;
-        Framer {
-            header,
-            bytes,
-            boot_id,
-            tail: start,
-            synced_to: start_bytes,
-            next_turn: 0,
-            slot_to: start_bytes,
-        }
+        let (synced_to, slot_to) = (start.bytes, start.bytes);
+        Framer { header, bytes, boot_id, tail: start, synced_to, next_turn: 0, slot_to }
     }
 
     /// Goes on where a scan ended.
@@ -285,8 +277,9 @@ impl Framer {
         self.synced_under(up_to, 0)
     }
 
-    /// As [`Framer::synced`], of a log, for the witness in STORE; `None` if no slot vouches for a record that
-    /// ends in the same page: one does for every page that is synced, and is durable with the next sync.
+    /// As [`Framer::synced`], of a log, for the witness in STORE. `None`, and nothing is noted, if no slot
+    /// was handed out for a record that ends in the same page: then a slot is due. So there is one for every
+    /// page that is synced, durable with the next sync, unless a full disk refused it.
     pub(crate) fn witnessed(&mut self, up_to: FramePoint) -> Option<Vec<u8>> {
         let page_of = |end: u64| (end - 1) / PAGE_BYTES as u64;
         if page_of(up_to.bytes) != page_of(self.slot_to) {

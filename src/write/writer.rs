@@ -98,8 +98,8 @@ pub(crate) struct Front {
 pub(crate) struct Ends {
     /// Where each log ends that is durable: for the manifest, which then tells one that is put back.
     pub(crate) logs: Vec<(FileName, FramePoint)>,
-    /// A page for the other slot of the last log, with file and offset: once both vouch for the last records,
-    /// no block in another's place takes them and their witness.
+    /// A page for a slot of the last log, with file and offset: it vouches for the last records, whatever the
+    /// witness says.
     pub(crate) slot: Option<(FileName, u64, Vec<u8>)>,
 }
 
