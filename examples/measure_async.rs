@@ -4,7 +4,8 @@
 //! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM [IO]]`, in
 //! a directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH
 //! keys), `await` (one future after another under `trine::block_on`), `block_on` (DEPTH futures at once under
-//! it), `tokio` (the same under tokio's single-threaded runtime), `queue` (a completion queue). WARM other
+//! it), `tokio` (the same under tokio's single-threaded runtime), `queue` (a completion queue), `turns` (one
+//! after another, DEPTH by each way in turn). WARM other
 //! gets come first, unmeasured. IO is a value of that setting. Each value is checked.
 
 #![expect(
@@ -26,7 +27,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [dir, how, items, memory_mib, operations, depth, rest @ ..] = arguments.as_slice() else {
         eprintln!(
-            "usage: measure_async DIR blocking|multi|await|block_on|tokio|queue ITEMS MEMORY_MIB \
+            "usage: measure_async DIR blocking|multi|await|block_on|tokio|queue|turns ITEMS MEMORY_MIB \
              OPERATIONS DEPTH [WARM [IO]]"
         );
         std::process::exit(2);
@@ -51,6 +52,7 @@ fn main() {
         "block_on" => trine::block_on(run.gets(depth)),
         "tokio" => tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(run.gets(depth)),
         "queue" => run.queued(depth),
+        "turns" => return run.turns(depth),
         _ => panic!("{how}"),
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -113,6 +115,43 @@ impl Run {
             let found = self.keyspace.get_async(key(number)).await.unwrap();
             self.note(at);
             assert_eq!(found.as_deref(), Some(&value(number)[..]));
+        }
+    }
+
+    /// DEPTH gets one after another by a call that waits, then by futures under `trine::block_on`, then under
+    /// tokio, and again: what a device takes changes within seconds.
+    fn turns(&mut self, depth: usize) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let all = self.left;
+        let ways = ["blocking", "block_on", "tokio"];
+        let mut seen: Vec<(Histogram<u64>, f64)> =
+            ways.iter().map(|_| (Histogram::new(3).unwrap(), 0.0)).collect();
+        let mut left = all;
+        while left > 0 {
+            for (way, (histogram, cpu)) in ways.iter().zip(&mut seen) {
+                self.left = (depth as u64).min(left);
+                self.histogram.reset();
+                let cpu_before = cpu_seconds();
+                match *way {
+                    "blocking" => self.blocking(),
+                    "block_on" => trine::block_on(self.awaited()),
+                    _ => runtime.block_on(self.awaited()),
+                }
+                *cpu += cpu_seconds() - cpu_before;
+                histogram.add(&self.histogram).unwrap();
+            }
+            left -= (depth as u64).min(left);
+        }
+        let base = seen[0].0.value_at_quantile(0.5) as f64;
+        for (way, (histogram, cpu)) in ways.iter().zip(&seen) {
+            let p50 = histogram.value_at_quantile(0.5) as f64;
+            println!(
+                "{way}: p50 {:.1} us ({:.3}), mean {:.1}, {:.2} us of CPU a get",
+                p50 / 1e3,
+                p50 / base,
+                histogram.mean() / 1e3,
+                cpu / all as f64 * 1e6
+            );
         }
     }
 

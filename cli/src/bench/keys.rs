@@ -67,19 +67,20 @@ impl Shape {
     }
 }
 
-/// A random order of the numbers below a bound, in no memory: four rounds of a Feistel network, walked until
-/// it is below the bound.
+/// A random order of the numbers below a bound, in no memory: four rounds of a Feistel network over the least
+/// power of two that holds them, walked until it is below the bound: twice at most, in the mean.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Permutation {
     bound: u64,
-    half_bits: u32,
+    /// Of the parts that a number is cut into, the higher first; of odd lengths they differ by one.
+    bits: [u32; 2],
     seed: u64,
 }
 
 impl Permutation {
     pub(super) fn new(bound: u64, seed: u64) -> Permutation {
         let bits = 64 - bound.max(2).saturating_sub(1).leading_zeros();
-        Permutation { bound: bound.max(1), half_bits: bits.div_ceil(2), seed }
+        Permutation { bound: bound.max(1), bits: [bits / 2, bits.div_ceil(2)], seed }
     }
 
     /// Where `number`, which is below the bound, stands in the order.
@@ -92,13 +93,16 @@ impl Permutation {
     }
 
     fn mixed(&self, number: u64) -> u64 {
-        let mask = (1 << self.half_bits) - 1;
-        let (mut left, mut right) = (number >> self.half_bits, number & mask);
-        for round in 0..4_u64 {
-            let word = Dice::new(self.seed ^ right ^ round << 56).next();
-            (left, right) = (right, left ^ (word & mask));
+        let [high_bits, low_bits] = self.bits;
+        let [high_mask, low_mask] = self.bits.map(|bits| (1 << bits) - 1);
+        let (mut high, mut low) = (number >> low_bits, number & low_mask);
+        // Each part is mixed by the other in turn, so that neither changes its length.
+        for round in 0..2_u64 {
+            high ^= Dice::new(self.seed ^ low ^ round << 57).next() & high_mask;
+            low ^= Dice::new(self.seed ^ high ^ round << 57 ^ 1 << 56).next() & low_mask;
         }
-        left << self.half_bits | right
+        debug_assert!(high >> high_bits == 0);
+        high << low_bits | low
     }
 }
 

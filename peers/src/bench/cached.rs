@@ -1,10 +1,13 @@
 //! Rows where all data fits the memory, settled and warmed.
 
+use std::time::Duration;
+
 use super::child::Child;
 use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Executor, Regime, Sees};
 use super::loads::SMALL;
+use super::measure::Turns;
 use super::plan::{BESIDE_PUTS_A_SECOND, MULTI_KEYS, SCAN_ITEMS};
 use super::rows;
 use crate::engines::Answer;
@@ -39,6 +42,32 @@ pub(super) fn read(
     let chooser = Chooser::new(distribution, job.data.count, child.options.seed);
     let (measured, _) = child.run_settled(&Job { chooser: Some(chooser), ..job })?;
     child.tell(row, name, measured)
+}
+
+/// Rows that choose items, each with its time, in turns of a length each.
+pub(super) fn read_in_turns(
+    child: &Child<'_>,
+    name: &str,
+    rows: Vec<(&str, Job<'_>)>,
+    distribution: Distribution,
+    turn: Duration,
+) -> Answer<()> {
+    let count = child.time.div_duration_f64(turn).ceil().max(1.0) as u32;
+    let mut turns: Vec<_> = rows.into_iter().map(|(row, job)| (row, job, Turns::default())).collect();
+    for (_, job, _) in &mut turns {
+        job.chooser = Some(Chooser::new(distribution, job.data.count, child.options.seed));
+        job.limit = Limit::time(child.time / count);
+    }
+    for number in 0..count {
+        for (row, job, turns) in &mut turns {
+            job.seed = child.seed(row) ^ u64::from(number) << 24;
+            turns.add(child.run(job)?)?;
+        }
+    }
+    for (row, _, turns) in turns {
+        child.tell(row, name, turns.row().ok_or("a row had no turn")?)?;
+    }
+    Ok(())
 }
 
 /// Overwrites until a write buffer is half full; whether the store has one.

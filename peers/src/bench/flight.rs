@@ -1,7 +1,9 @@
 //! Gets that are in flight together, by every way a store has: threads that wait, keys together, futures. At
 //! equal threads, and at equal requests in flight; of values of one size, and of six.
 
-use super::cached::read;
+use std::time::Duration;
+
+use super::cached::{read, read_in_turns};
 use super::child::Child;
 use super::cold::forget;
 use super::distribution::{Chooser, Distribution};
@@ -16,6 +18,10 @@ const FILL_THREADS: u64 = 16;
 
 /// For how many times a row's time they do.
 const FILL_TIMES: u32 = 3;
+
+/// How long each row has the device before the next, where one get after another is compared: what one costs
+/// changes by a fifth within seconds.
+const TURN: Duration = Duration::from_millis(50);
 
 pub(super) fn flight(child: &Child<'_>) -> Answer<()> {
     gets(child, BIG, child.plan.big_items(), &FLIGHT)
@@ -50,19 +56,24 @@ fn gets(child: &Child<'_>, name: &str, items: u64, rows: &[Flight]) -> Answer<()
         ..child.job(&*engine, "filling the cache", Script::Get, &data)
     };
     child.prepare(&filling)?;
-    for one in rows {
-        let row = if child.options.stage.is_half() { one.half } else { one.cold };
+    let is_half = child.options.stage.is_half();
+    let name_of = |one: &Flight| if is_half { one.half } else { one.cold };
+    let has = |one: &&Flight| child.contender.has_futures || !one.way.has_futures();
+    let job = |one: &Flight| {
         let (threads, script) = match one.way {
             Way::Threads(threads) => (threads, Script::Get),
             Way::Together(keys) => (1, Script::MultiGet { keys }),
             Way::BlockOn(depth) => (1, Script::InFlight { executor: Executor::BlockOn, depth }),
             Way::Tokio(depth) => (1, Script::InFlight { executor: Executor::Tokio, depth }),
         };
-        if matches!(script, Script::InFlight { .. }) && !child.contender.has_futures {
-            continue;
-        }
-        let job = Job { threads, ..child.job(&*engine, row, script, &data) };
-        read(child, row, name, job, Distribution::Uniform)?;
+        Job { threads, ..child.job(&*engine, name_of(one), script, &data) }
+    };
+    let (alone, rest): (Vec<&Flight>, Vec<&Flight>) =
+        rows.iter().filter(has).partition(|one| one.way.in_flight() == 1);
+    let alone = alone.into_iter().map(|one| (name_of(one), job(one))).collect();
+    read_in_turns(child, name, alone, Distribution::Uniform, TURN)?;
+    for one in rest {
+        read(child, name_of(one), name, job(one), Distribution::Uniform)?;
     }
     engine.close()
 }

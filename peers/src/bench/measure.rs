@@ -73,7 +73,53 @@ pub(super) fn row(record: &Record, seconds: f64, before: &Moment, after: &Moment
     measured
 }
 
+/// A row that is measured in turns with others.
+#[derive(Default)]
+pub(super) struct Turns {
+    row: Option<(Measured, Record)>,
+}
+
+impl Turns {
+    pub(super) fn add(&mut self, (measured, ran): (Measured, Ran)) -> Answer<()> {
+        let Some((row, record)) = &mut self.row else {
+            self.row = Some((measured, ran.record));
+            return Ok(());
+        };
+        row.add_turn(measured);
+        record.add(ran.record)
+    }
+
+    /// `None` if it had no turn.
+    pub(super) fn row(self) -> Option<Measured> {
+        let (row, record) = self.row?;
+        Some(Measured { latency_ns: record.latency(), ..row })
+    }
+}
+
 impl Measured {
+    /// One more turn of the same row: costs are means over operations, memory is the most at any look.
+    fn add_turn(&mut self, turn: Measured) {
+        self.set_memory(self.memory().or_more(turn.memory()));
+        let (before, more) = (self.operations as f64, turn.operations as f64);
+        let mean = |own: f64, other: f64| (own * before + other * more) / (before + more).max(1.0);
+        let means = |own: Option<f64>, other: Option<f64>| Some(mean(own?, other?));
+        self.kernel_reads = means(self.kernel_reads, turn.kernel_reads);
+        self.device_reads = means(self.device_reads, turn.device_reads);
+        self.device_read_bytes = means(self.device_read_bytes, turn.device_read_bytes);
+        self.cpu_seconds_a_million = mean(self.cpu_seconds_a_million, turn.cpu_seconds_a_million);
+        self.operations += turn.operations;
+        self.seconds += turn.seconds;
+        self.wrong += turn.wrong;
+        self.first_wrong = self.first_wrong.take().or(turn.first_wrong);
+        self.live_bytes = turn.live_bytes;
+        self.more = turn.more;
+        self.remarks = turn.remarks;
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { anonymous: self.anonymous_bytes, file: self.file_bytes, peak: self.peak_bytes }
+    }
+
     fn set_memory(&mut self, memory: Memory) {
         self.anonymous_bytes = memory.anonymous;
         self.file_bytes = memory.file;
@@ -91,4 +137,41 @@ pub(super) fn amplified(measured: &mut Measured, before: &Moment, after: &Moment
     measured.amplification_with_log = tables.zip(log).map(|(tables, log)| (tables + log) / written);
     let kernel = since(after.spent.write_bytes, before.spent.write_bytes);
     measured.amplification_by_kernel = kernel.map(|bytes| bytes / written);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns of a row are one row: counts add up, costs weigh by what was done, latencies are those of all.
+    #[test]
+    fn turns_are_one_row() {
+        let turn = |operations: u64, cost: f64, ns: u64| {
+            let mut record = Record::new().expect("a histogram");
+            (0..operations).for_each(|_| record.take(1, ns));
+            let measured = Measured {
+                operations,
+                seconds: 1.0,
+                latency_ns: record.latency(),
+                kernel_reads: Some(cost),
+                device_reads: None,
+                cpu_seconds_a_million: cost,
+                anonymous_bytes: ns,
+                wrong: 1,
+                ..Measured::default()
+            };
+            let memory = Memory::default();
+            (measured, Ran { record, beside: 0, put_bytes: 0, seconds: 1.0, count: 0, memory })
+        };
+        assert!(Turns::default().row().is_none());
+        let mut turns = Turns::default();
+        for turn in [turn(30, 1.0, 100), turn(10, 5.0, 900)] {
+            turns.add(turn).expect("it adds");
+        }
+        let row = turns.row().expect("it had turns");
+        assert_eq!((row.operations, row.seconds, row.wrong, row.anonymous_bytes), (40, 2.0, 2, 900));
+        assert_eq!((row.kernel_reads, row.device_reads, row.cpu_seconds_a_million), (Some(2.0), None, 2.0));
+        let latency = row.latency_ns.expect("there are forty calls");
+        assert_eq!((latency.p50, latency.p99), (100, 900));
+    }
 }

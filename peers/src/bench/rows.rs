@@ -79,6 +79,16 @@ impl Way {
             Way::Threads(_) | Way::Together(_) => self,
         }
     }
+
+    pub(super) fn in_flight(self) -> u64 {
+        match self {
+            Way::Threads(count) | Way::Together(count) | Way::BlockOn(count) | Way::Tokio(count) => count,
+        }
+    }
+
+    pub(super) fn has_futures(self) -> bool {
+        matches!(self, Way::BlockOn(_) | Way::Tokio(_))
+    }
 }
 
 /// A row of gets that are in flight together, where the memory is an eighteenth or a twentieth of the data
@@ -103,7 +113,7 @@ macro_rules! flight {
     };
 }
 
-/// What is compared most closely comes one after the other: devices move.
+/// What is alone in flight is measured in turns, the rest one row after the other: devices move.
 pub(super) const FLIGHT: [Flight; 19] = [
     flight!(Way::Threads(1), "one thread"),
     flight!(Way::BlockOn(1), "one future, block_on"),
