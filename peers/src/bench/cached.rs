@@ -18,6 +18,10 @@ const WARM_PASSES: u64 = 2;
 /// Threads that warm.
 const WARM_THREADS: u64 = 2;
 
+/// How long each row goes on before the next, where they are compared with each other: neighbours on the
+/// machine come and go within seconds.
+const TURN: Duration = Duration::from_millis(200);
+
 fn warm(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
     for pass in 0..WARM_PASSES {
         let job = Job {
@@ -91,14 +95,14 @@ pub(super) fn cached(child: &Child<'_>) -> Answer<()> {
     warm(child, &*engine, &data)?;
     let uniform = Distribution::Uniform;
     let job = |row, script| child.job(&*engine, row, script, &data);
-    read(child, rows::GET, SMALL, job(rows::GET, Script::Get), uniform)?;
-    read(child, rows::GET_ZIPF, SMALL, job(rows::GET_ZIPF, Script::Get), Distribution::Zipf)?;
     let two = Job { threads: 2, ..job(rows::GET_TWO, Script::Get) };
-    read(child, rows::GET_TWO, SMALL, two, uniform)?;
+    let mut compared = vec![(rows::GET, job(rows::GET, Script::Get)), (rows::GET_TWO, two)];
     if child.contender.has_futures {
         let script = Script::InFlight { executor: Executor::BlockOn, depth: 1 };
-        read(child, rows::GET_FUTURE, SMALL, job(rows::GET_FUTURE, script), uniform)?;
+        compared.push((rows::GET_FUTURE, job(rows::GET_FUTURE, script)));
     }
+    read_in_turns(child, SMALL, compared, uniform, TURN)?;
+    read(child, rows::GET_ZIPF, SMALL, job(rows::GET_ZIPF, Script::Get), Distribution::Zipf)?;
     read(child, rows::GET_ABSENT, SMALL, job(rows::GET_ABSENT, Script::GetAbsent), uniform)?;
     let multi = job(rows::MULTI, Script::MultiGet { keys: MULTI_KEYS });
     read(child, rows::MULTI, SMALL, multi, uniform)?;
