@@ -6,8 +6,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use trine::{Cursor, Db, Durability, Keyspace, MemoryRole, Ordered, Stats};
 
 use super::{
-    Asker, BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Executor, Found, Look, Reader, Sees,
-    Settings, Values,
+    Asked, Asker, BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Executor, Found, Look, Reader,
+    Sees, Settings, Values,
 };
 use crate::engines::{Answer, Until, told};
 
@@ -124,6 +124,13 @@ fn walk(cursor: &mut Cursor, items_max: u64, look: &mut Look<'_>) -> Answer<u64>
     Ok(count)
 }
 
+fn answer(asker: &mut dyn Asker, asked: Asked, found: trine::Result<Option<trine::Value>>) -> Answer<()> {
+    let value = found.map_err(told)?;
+    let found = if value.is_some() { Found::Value } else { Found::Nothing };
+    asker.answer(asked, found, value.as_deref().unwrap_or_default());
+    Ok(())
+}
+
 async fn in_flight(items: &Keyspace<Ordered>, depth: usize, asker: &mut dyn Asker) -> Answer<()> {
     let mut key = Vec::new();
     let mut next = |asker: &mut dyn Asker| {
@@ -131,12 +138,18 @@ async fn in_flight(items: &Keyspace<Ordered>, depth: usize, asker: &mut dyn Aske
         let get = items.get_async(&key);
         Some(async move { (asked, get.await) })
     };
+    if depth == 1 {
+        // One after another needs no set of futures, which has a cost of its own.
+        while let Some(get) = next(asker) {
+            let (asked, found) = get.await;
+            answer(asker, asked, found)?;
+        }
+        return Ok(());
+    }
     let mut gets = FuturesUnordered::new();
     gets.extend(std::iter::from_fn(|| next(asker)).take(depth));
     while let Some((asked, found)) = gets.next().await {
-        let value = found.map_err(told)?;
-        let found = if value.is_some() { Found::Value } else { Found::Nothing };
-        asker.answer(asked, found, value.as_deref().unwrap_or_default());
+        answer(asker, asked, found)?;
         gets.extend(next(asker));
     }
     Ok(())
