@@ -99,10 +99,10 @@ pub(super) fn measure<E: From<Trouble>>(
     };
     let (file, mode) = direct::create(&path).map_err(failed("create"))?;
     let scratch = Scratch { path: &path };
-    let extents = (probe.bytes / EXTENT_BYTES as u64).max(1);
+    let extents = extents(probe.bytes);
     let limits = Limits { time: probe.time, operations_max: probe.operations_max };
     step("writing sequentially")?;
-    let write_bytes_a_second = write_all(&file, extents, probe.seed).map_err(failed("write"))?;
+    let write_bytes_a_second = write_all(&file, probe.bytes, probe.seed).map_err(failed("write"))?;
     step("reading sequentially")?;
     let read_bytes_a_second = read_all(&file, extents, limits.time).map_err(failed("read"))?;
     let mut random = Vec::new();
@@ -125,8 +125,15 @@ struct Limits {
     operations_max: u64,
 }
 
-/// Writes the whole file with what no device can compress or fold, and syncs it.
-fn write_all(file: &File, extents: u64, seed: u64) -> std::io::Result<f64> {
+/// Extents of a file of so many bytes, one at least.
+fn extents(bytes: u64) -> u64 {
+    (bytes / EXTENT_BYTES as u64).max(1)
+}
+
+/// Writes so many bytes, in whole extents, of what no device can compress or fold, and syncs them; how many a
+/// second.
+pub(super) fn write_all(file: &File, bytes: u64, seed: u64) -> std::io::Result<f64> {
+    let extents = extents(bytes);
     let mut buffer = Aligned::new(EXTENT_BYTES);
     let mut dice = Dice::new(seed);
     for chunk in buffer.bytes().chunks_exact_mut(8) {

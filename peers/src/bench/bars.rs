@@ -131,7 +131,7 @@ pub(super) const BARS: [Bar; 48] = [
     least(rows::GET_ABSENT, Figure::Rate, 2.5, Against::Store("fjall")),
     least(rows::SCAN, Figure::Rate, 3.0, ROCKSDB),
     least(rows::SCAN, Figure::Rate, 1.0, Against::Store("lmdb")),
-    least(rows::COLD_GET, Figure::Rate, 0.9, Against::DeviceReads(1)),
+    least(rows::COLD_GET, Figure::Rate, 0.9, Against::Own(rows::COLD_BARE)),
     most(rows::COLD_GET, Figure::Reads, 1.02, Against::One),
     least(rows::COLD_MULTI, Figure::Rate, 3.0, ROCKSDB),
     least(rows::COLD_SCAN, Figure::Rate, 2.0, ROCKSDB),

@@ -2,16 +2,18 @@
 
 use std::time::Instant;
 
-use super::cached::{half_fill, read};
+use super::bare::Bare;
+use super::cached::{half_fill, read, read_in_turns};
 use super::child::Child;
 use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Found, Regime, Sees};
+use super::flight::TURN;
 use super::loads::BIG;
 use super::measure::{self, Moment};
 use super::plan::{MULTI_KEYS, SCAN_ITEMS, SHAPE};
 use super::record::{Expected, Record};
-use super::{process, rows};
+use super::{bars, device, process, rows};
 use crate::engines::{Answer, told};
 
 /// Of the memory, what is written before the kill: half of Trine's write buffer, and as much for every store.
@@ -53,11 +55,13 @@ pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
         read(child, row, BIG, child.job(engine, row, script, &data), Distribution::Uniform)
     };
     let rows = [
-        (rows::COLD_GET, Script::Get),
         (rows::COLD_ABSENT, Script::GetAbsent),
         (rows::COLD_SCAN, Script::Scan { items: SCAN_ITEMS }),
         (rows::COLD_MULTI, Script::MultiGet { keys: MULTI_KEYS }),
     ];
+    engine = cooled(child, engine, Regime::Cold)?;
+    warm(child, &*engine, rows::COLD_GET, Script::Get, &data)?;
+    gets(child, &*engine, &data)?;
     for (row, script) in rows {
         engine = cooled(child, engine, Regime::Cold)?;
         warm(child, &*engine, row, script.clone(), &data)?;
@@ -70,6 +74,19 @@ pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
         one(&*engine, rows::COLD_GET_HALF, Script::Get)?;
     }
     engine.close()
+}
+
+/// Those of Trine in turns with bare reads, as a device changes by a fifth within seconds.
+fn gets(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
+    let job = |engine, row| child.job(engine, row, Script::Get, data);
+    let own = (rows::COLD_GET, job(engine, rows::COLD_GET));
+    if child.contender.name != bars::OURS {
+        return read(child, own.0, BIG, own.1, Distribution::Uniform);
+    }
+    let path = child.path(BIG).with_extension("bare");
+    let bare = Bare::new(path, device::file_bytes(child.options.scale), child.options.seed)?;
+    let both = vec![own, (rows::COLD_BARE, job(&bare, rows::COLD_BARE))];
+    read_in_turns(child, BIG, both, Distribution::Uniform, TURN)
 }
 
 fn all(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {

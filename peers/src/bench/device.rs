@@ -24,6 +24,11 @@ impl From<Trouble> for String {
     }
 }
 
+/// Of a file whose reads and writes are the device's.
+pub(super) fn file_bytes(scale: f64) -> u64 {
+    ((BYTES as f64 * scale) as u64).max(BYTES_MIN)
+}
+
 pub(super) fn calibrate(
     directory: &Path,
     scale: f64,
@@ -31,9 +36,8 @@ pub(super) fn calibrate(
     run: u64,
     is_after: bool,
 ) -> Answer<Calibration> {
-    let bytes = ((BYTES as f64 * scale) as u64).max(BYTES_MIN);
     let time = TIME.mul_f64(scale.clamp(0.1, 1.0));
-    let probe = Probe { bytes, time, operations_max: u64::MAX, seed };
+    let probe = Probe { bytes: file_bytes(scale), time, operations_max: u64::MAX, seed };
     let device = probe::measure(&probe, directory, |_| Ok::<(), String>(()))?;
     Ok(Calibration {
         run,

@@ -21,7 +21,7 @@ const FILL_TIMES: u32 = 3;
 
 /// How long each row has the device before the next, where one get after another is compared: what one costs
 /// changes by a fifth within seconds.
-const TURN: Duration = Duration::from_millis(50);
+pub(super) const TURN: Duration = Duration::from_millis(50);
 
 pub(super) fn flight(child: &Child<'_>) -> Answer<()> {
     gets(child, BIG, child.plan.big_items(), &FLIGHT)

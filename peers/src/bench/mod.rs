@@ -28,6 +28,7 @@ mod probe;
 #[path = "../../../cli/src/bench/ycsb.rs"]
 mod ycsb;
 
+mod bare;
 mod bars;
 mod child;
 mod cold;

@@ -2,6 +2,8 @@
 
 pub(super) const LOAD: &str = "load, random order";
 pub(super) const COLD_GET: &str = "cold get";
+/// Bare reads, in turns with the gets: of Trine alone, whose gets are held to them.
+pub(super) const COLD_BARE: &str = "cold get: bare reads of a page, in turns with it";
 pub(super) const COLD_GET_HALF: &str = "cold get, write buffer half full";
 pub(super) const COLD_ABSENT: &str = "cold get, absent key";
 pub(super) const COLD_MULTI: &str = "cold multi-get of 64";
@@ -200,11 +202,12 @@ pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
     standard_rows().chain(sizes)
 }
 
-const FIRST: [&str; 38] = [
+const FIRST: [&str; 39] = [
     LOAD,
     FILLSEQ,
     OVERWRITE,
     COLD_GET,
+    COLD_BARE,
     COLD_GET_HALF,
     COLD_ABSENT,
     COLD_MULTI,
