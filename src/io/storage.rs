@@ -153,12 +153,14 @@ pub(crate) trait Storage: Send + Sync {
 const ZEROS_BYTES: usize = 1 << 20;
 /// And files copied.
 const COPY_BYTES: usize = 1 << 20;
+/// And read whole.
+const READ_BYTES: usize = 2 << 20;
 
 /// Reads all of `file`, which is `bytes` long where it is named.
 ///
 /// # Errors
 /// `Corrupt` if it is missing or has another length; `Io` if it cannot be read or there is no memory for it.
-/// Allocates no more than the file is long: callers bound `bytes`.
+/// Allocates no more than the file is long, and a piece: callers bound `bytes`.
 pub(crate) fn read_whole(storage: &dyn Storage, file: FileName, bytes: u64) -> Result<Vec<u8>> {
     match storage.length(file)? {
         None => return Err(Error::corrupt(file, 0, "the file", format_args!("{bytes} bytes"), "missing")),
@@ -174,12 +176,22 @@ pub(crate) fn read_whole(storage: &dyn Storage, file: FileName, bytes: u64) -> R
         source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
     };
     let length = usize::try_from(bytes).map_err(|_| no_memory())?;
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(length).map_err(|_| no_memory())?;
-    buffer.resize(length, 0);
-    let read = storage.read(file, 0, &mut buffer)?;
-    if read != length {
-        return Err(Error::corrupt(file, read as u64, "the file's length", bytes, read));
+    // Whether there is that much, which can be answered; what `vec!` gives is zeros that cost nothing until
+    // they are touched.
+    Vec::<u8>::new().try_reserve_exact(length).map_err(|_| no_memory())?;
+    let mut buffer = vec![0; length];
+    let mut piece = vec![0; READ_BYTES.min(length)];
+    for (part, offset) in buffer.chunks_mut(READ_BYTES).zip((0..).step_by(READ_BYTES)) {
+        let piece = &mut piece[..part.len()];
+        let read = storage.read(file, offset, piece)?;
+        if read != part.len() {
+            let read = offset + read as u64;
+            return Err(Error::corrupt(file, read, "the file's length", bytes, read));
+        }
+        // Of a log, most is zeros.
+        if piece.iter().fold(0, |all, byte| all | byte) != 0 {
+            part.copy_from_slice(piece);
+        }
     }
     Ok(buffer)
 }

@@ -69,7 +69,7 @@ pub(crate) struct Replayed {
     pub(crate) durable_to: u64,
     file: FileName,
     framer: Framer,
-    /// The records that were not.
+    /// The file up to the end, if some records were not.
     unsynced: Vec<u8>,
 }
 
@@ -202,9 +202,8 @@ pub(crate) fn replay(
         replayed.last_sequence = first + (count - 1);
         after = After::Exactly(replayed.last_sequence);
     }
-    if !replayed.gap {
+    if !replayed.gap && replayed.durable_to < replayed.end.bytes {
         bytes.truncate(replayed.end.bytes as usize);
-        bytes.drain(..replayed.durable_to as usize);
         replayed.unsynced = bytes;
     }
     Ok(replayed)
@@ -220,7 +219,8 @@ pub(crate) fn make_durable(storage: &dyn Storage, replayed: &mut Replayed) -> Re
     if replayed.unsynced.is_empty() {
         return Ok(());
     }
-    storage.write(replayed.file, replayed.durable_to, &replayed.unsynced)?;
+    let unsynced = &replayed.unsynced[replayed.durable_to as usize..];
+    storage.write(replayed.file, replayed.durable_to, unsynced)?;
     storage.sync(replayed.file)?;
     replayed.unsynced = Vec::new();
     replayed.durable_to = replayed.end.bytes;
