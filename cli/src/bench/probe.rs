@@ -16,7 +16,7 @@ use crate::dice::Dice;
 const DEPTHS: [usize; 4] = [1, 16, 64, 128];
 
 /// Of a random read, and what a store asks for most.
-const PAGE_BYTES: usize = 4096;
+pub(super) const PAGE_BYTES: usize = 4096;
 
 /// Of a sequential request.
 const EXTENT_BYTES: usize = 1 << 20;

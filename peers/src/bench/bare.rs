@@ -7,10 +7,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::direct::{self, Aligned, Mode};
 use super::engines::{Changes, Compacted, Counts, Engine, Found, Look, Reader, Sees, Values};
-use super::probe;
+use super::probe::{self, PAGE_BYTES};
 use crate::engines::{Answer, told};
-
-const PAGE_BYTES: usize = 4096;
 
 /// A file of its own, removed with this.
 pub(super) struct Bare {
@@ -27,8 +25,10 @@ impl Bare {
             std::fs::remove_file(&path).map_err(told)?;
         }
         let (file, mode) = direct::create(&path).map_err(told)?;
-        let bare = Bare { file, path, mode, pages: bytes / PAGE_BYTES as u64 };
+        let mut bare = Bare { file, path, mode, pages: 0 };
         probe::write_all(&bare.file, bytes, seed).map_err(told)?;
+        // It has whole extents alone.
+        bare.pages = bare.file.metadata().map_err(told)?.len() / PAGE_BYTES as u64;
         Ok(bare)
     }
 }
@@ -123,7 +123,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("bare");
         std::fs::write(&path, "of a run before").expect("it is written");
-        let bare = Bare::new(path.clone(), 1 << 20, 1).expect("it is made");
+        let bare = Bare::new(path.clone(), (2 << 20) - 1, 1).expect("it is made");
         assert_eq!(std::fs::metadata(&path).expect("it is there").len(), 1 << 20);
         let mut reader = bare.reader(Sees::Still).expect("it is made");
         let mut value = Vec::new();
