@@ -12,7 +12,7 @@ use crate::base::sync::Arc;
 use super::os::{DirectIo, FileUse, OsStorage, ReadWith};
 use super::reader::{Completed, ReaderKind, Request, Target};
 use super::sim::{SimDisk, SimRng};
-use super::storage::{Entry, LockMode, Storage};
+use super::storage::{Entry, LockMode, Storage, read_whole};
 
 const LOG: FileName = FileName { kind: FileKind::Log, number: 7, path: 0 };
 const TABLE: FileName = FileName { kind: FileKind::Table, number: 0x2a, path: 0 };
@@ -60,6 +60,29 @@ fn a_directory_is_made_once() {
         assert!(names(storage).is_empty());
         storage.sync_directory().unwrap();
         storage.sync_directory().unwrap();
+    });
+}
+
+/// A file of several pieces comes whole, where it is zeros and where it is not; another length than named is
+/// damage, and so is a file that is not there.
+#[test]
+fn files_are_read_whole() {
+    const LENGTH: usize = (5 << 20) + 3;
+    on_every_storage(|storage, _| {
+        storage.create_directory().unwrap();
+        storage.create(LOG).unwrap();
+        let mut bytes = vec![0; LENGTH];
+        for at in [0, (2 << 20) - 1, 2 << 20, (4 << 20) - 1, LENGTH - 1] {
+            bytes[at] = 1 + (at % 251) as u8;
+        }
+        storage.write(LOG, 0, &bytes).unwrap();
+        assert!(read_whole(storage, LOG, LENGTH as u64).unwrap() == bytes);
+        storage.write(LOG, 2 << 20, &[0; 2 << 20]).unwrap();
+        bytes[2 << 20..4 << 20].fill(0);
+        assert!(read_whole(storage, LOG, LENGTH as u64).unwrap() == bytes);
+        for (file, length) in [(LOG, LENGTH - 1), (LOG, LENGTH + 1), (TABLE, LENGTH)] {
+            assert!(matches!(read_whole(storage, file, length as u64), Err(Error::Corrupt(_))));
+        }
     });
 }
 
