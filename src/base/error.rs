@@ -119,7 +119,8 @@ pub enum Error {
     },
     /// The store was opened read-only.
     ReadOnly,
-    /// A sync, or a write of log or manifest, failed: the store takes no writes until it is reopened.
+    /// A sync, or a write of log or manifest, failed, or a background thread panicked: the store takes no
+    /// writes until it is reopened.
     Latched {
         /// The first failure.
         cause: Box<Error>,
@@ -130,6 +131,16 @@ pub enum Error {
     TimedOut,
     /// The store was closed.
     Closed,
+    /// The process was forked off the one that opened the store: its handles are of no use here. Nothing was
+    /// read or written. Open the store again in this process, once the other one has closed it.
+    Forked,
+    /// A background thread of the store panicked. It is the cause in [`Error::Latched`] then.
+    Panicked {
+        /// The thread's name.
+        thread: &'static str,
+        /// The message of the panic.
+        message: String,
+    },
 }
 
 /// Bytes on disk that are not what was written.
@@ -297,6 +308,14 @@ impl fmt::Display for Error {
                 f.write_str("the deadline passed before it was read. Try again, or give it more time")
             }
             Error::Closed => f.write_str("the store was closed; open it again"),
+            Error::Forked => f.write_str(
+                "this process was forked off the one that opened the store, and cannot use it; open it again \
+                 here, once the other process has closed it",
+            ),
+            Error::Panicked { thread, message } => write!(
+                f,
+                "the background thread {thread} panicked: {message}. Report it, and open the store again"
+            ),
         }
     }
 }
@@ -352,6 +371,8 @@ mod tests {
             Error::WouldBlock,
             Error::TimedOut,
             Error::Closed,
+            Error::Forked,
+            Error::Panicked { thread: "trine-flush", message: text() },
         ]
     }
 
@@ -374,6 +395,7 @@ mod tests {
             "reopened",
             "Wait",
             "Try again",
+            "Report",
         ];
         for error in one_of_each() {
             let text = error.to_string();

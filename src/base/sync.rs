@@ -16,7 +16,8 @@ pub(crate) use std::sync::{MutexGuard, OnceLock};
 
 #[cfg(test)]
 pub(crate) use std::sync::OnceLock as ProcessOnceLock;
-/// Counters of the whole process: no model replaces them.
+pub(crate) use std::sync::atomic::AtomicU8 as ProcessU8;
+/// Of the whole process, or in memory that it shares with a forked one: no model replaces them.
 pub(crate) use std::sync::atomic::AtomicU64 as ProcessU64;
 pub(crate) use std::sync::atomic::AtomicUsize as ProcessUsize;
 pub(crate) use std::sync::atomic::Ordering;

@@ -277,6 +277,13 @@ impl Place {
         }
     }
 
+    /// In a forked process, leaves what it reads from as it is.
+    fn leave(&self) {
+        if let Some(point) = &self.point {
+            range::leave_point(point);
+        }
+    }
+
     fn patience(&self, within: Option<Duration>, is_refused: bool) -> Patience {
         let ns = |within: Duration| u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
         let until_ns = within.map(|within| self.handle.clock().now_ns().saturating_add(ns(within)));
@@ -352,9 +359,22 @@ impl Future for GetAsync {
             Err(error) => Poll::Ready(Err(error)),
         };
         if polled.is_ready() {
-            *later = None;
+            let done = later.take();
+            if matches!(polled, Poll::Ready(Err(Error::Forked))) {
+                std::mem::forget(done);
+            }
         }
         polled
+    }
+}
+
+impl Drop for GetAsync {
+    /// In a forked process what it waits for and reads from is left as it is.
+    fn drop(&mut self) {
+        if (self.later.is_some() || self.place.point.is_some()) && self.place.handle.is_forked() {
+            std::mem::forget(self.later.take());
+            self.place.leave();
+        }
     }
 }
 
@@ -449,9 +469,23 @@ impl Future for MultiGetAsync {
         assert!(!own.is_over, "it was polled after it was ready");
         let polled = own.go_on(context);
         if polled.is_ready() {
-            (own.is_over, own.later) = (true, None);
+            own.is_over = true;
+            let done = own.later.take();
+            if matches!(polled, Poll::Ready(Err(Error::Forked))) {
+                std::mem::forget(done);
+            }
         }
         polled.map_ok(|()| std::mem::take(&mut own.values))
+    }
+}
+
+impl Drop for MultiGetAsync {
+    /// In a forked process what it waits for and reads from is left as it is.
+    fn drop(&mut self) {
+        if self.place.handle.is_forked() {
+            std::mem::forget(self.later.take());
+            self.place.leave();
+        }
     }
 }
 
@@ -578,9 +612,17 @@ impl RangeAsync {
         let step = std::task::ready!(self.poll_advance(direction, context)).transpose();
         self.is_over = !matches!(step, Some(Ok(_)));
         if self.is_over {
-            (self.front, self.back) = Default::default();
+            self.end();
         }
         Poll::Ready(step)
+    }
+
+    /// Gives up what it reads from; in a forked process, leaves it as it is.
+    fn end(&mut self) {
+        let sides = (std::mem::take(&mut self.front), std::mem::take(&mut self.back));
+        if self.place.handle.is_forked() {
+            std::mem::forget(sides);
+        }
     }
 
     fn poll_advance(
@@ -614,6 +656,15 @@ impl RangeAsync {
     }
 }
 
+impl Drop for RangeAsync {
+    fn drop(&mut self) {
+        self.end();
+        if self.place.handle.is_forked() {
+            range::leave_point(&self.point);
+        }
+    }
+}
+
 impl fmt::Debug for RangeAsync {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RangeAsync").field("keyspace", &self.place.keyspace.name).finish_non_exhaustive()
@@ -642,6 +693,9 @@ pub struct NextAsync<'r> {
 impl Drop for NextAsync<'_> {
     /// What is being read is read; a turn that nobody takes is another's.
     fn drop(&mut self) {
+        if self.range.place.handle.is_forked() {
+            return;
+        }
         self.range.front.asks.step_aside();
         self.range.back.asks.step_aside();
     }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Event, Mutex};
 use crate::engine::callback;
 
@@ -49,8 +49,18 @@ struct Queue {
     answers: VecDeque<Completion>,
     /// Asked for and not answered.
     pending: u64,
-    /// Whose reads are pending, each as often: who waits lets its threads go on.
-    handles: Vec<Arc<Handle>>,
+    /// What is pending, and in which stores: a waiter lets the threads of one go on.
+    asked: Vec<(u64, Arc<Handle>)>,
+}
+
+impl Queue {
+    /// In a forked process, answers what is pending: the threads that would are the other process's.
+    fn end_forked(&mut self) {
+        for (number, _handle) in self.asked.extract_if(.., |(_, handle)| handle.is_forked()) {
+            self.answers.push_back(Completion { number, result: Err(Error::Forked) });
+            self.pending -= 1;
+        }
+    }
 }
 
 /// What one get came to.
@@ -80,16 +90,22 @@ impl Completions {
     pub(crate) fn ask(&self, get: GetAsync, number: u64) {
         let mut queue = self.shared.queue.lock();
         queue.pending += 1;
-        queue.handles.push(Arc::clone(get.handle()));
+        queue.asked.push((number, Arc::clone(get.handle())));
         drop(queue);
         let own = Arc::downgrade(get.handle());
         let shared = Arc::clone(&self.shared);
         callback::run(get, move |result| {
             let mut queue = shared.queue.lock();
-            queue.pending -= 1;
-            queue.answers.push_back(Completion { number, result });
-            let at = queue.handles.iter().position(|one| std::ptr::eq(Arc::as_ptr(one), own.as_ptr()));
-            let handle = at.map(|at| queue.handles.swap_remove(at));
+            let is_own = |(asked, handle): &(u64, Arc<Handle>)| {
+                *asked == number && std::ptr::eq(Arc::as_ptr(handle), own.as_ptr())
+            };
+            let at = queue.asked.iter().position(is_own);
+            let handle = at.map(|at| queue.asked.swap_remove(at));
+            // It was answered in a forked process before.
+            if handle.is_some() {
+                queue.pending -= 1;
+                queue.answers.push_back(Completion { number, result });
+            }
             drop(queue);
             shared.moved.notify();
             drop(handle);
@@ -109,11 +125,12 @@ impl Completions {
         loop {
             let seen = self.shared.moved.seen();
             let mut queue = self.shared.queue.lock();
+            queue.end_forked();
             if !queue.answers.is_empty() {
                 answers.extend(queue.answers.drain(..));
                 return true;
             }
-            let Some(handle) = queue.handles.first().cloned() else { return false };
+            let Some((_, handle)) = queue.asked.first().cloned() else { return false };
             drop(queue);
             handle.wait(&self.shared.moved, seen);
         }
@@ -133,6 +150,7 @@ impl Completions {
     /// ```
     pub fn take(&self, answers: &mut Vec<Completion>) -> u64 {
         let mut queue = self.shared.queue.lock();
+        queue.end_forked();
         answers.extend(queue.answers.drain(..));
         queue.pending
     }

@@ -1,6 +1,6 @@
 //! Handles of keyspaces.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
@@ -251,8 +251,9 @@ impl<K> Clone for Keyspace<K> {
 }
 
 thread_local! {
-    /// Encoding of a single write: its memory is used again.
-    static ONE: RefCell<Items> = RefCell::default();
+    /// The encoding of a single write, for its memory. It is taken out while it is in use: a write inside
+    /// another one, from a logger for example, uses a buffer of its own.
+    static ONE: Cell<Items> = Cell::default();
 }
 
 impl<K> Keyspace<K> {
@@ -267,6 +268,11 @@ impl<K> Keyspace<K> {
     /// What a future of it holds.
     pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<catalog::Keyspace>) {
         (Arc::clone(&self.handle), Arc::clone(&self.keyspace))
+    }
+
+    /// What is read in its place as of a snapshot of the store of `handle`, which is another: nothing.
+    pub(crate) fn stand_in(&self, handle: &Arc<Handle>) -> Keyspace<K> {
+        Keyspace::new(handle, handle.stand_in(&self.keyspace))
     }
 
     /// What the engine knows it as; `Dropped` if it was dropped.
@@ -366,11 +372,13 @@ impl<K> Keyspace<K> {
 
     fn write_one(&self, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
         let tree = self.live()?.tree;
-        ONE.with_borrow_mut(|items| {
-            items.clear();
-            items.push(tree, kind, key, value)?;
-            self.handle.write(items, None)
-        })
+        // A destructor of another thread-local finds this one destroyed: its write has a fresh buffer.
+        let mut items = ONE.try_with(Cell::take).unwrap_or_default();
+        items.clear();
+        let written = items.push(tree, kind, key, value).and_then(|()| self.handle.write(&items, None));
+        // As above: the buffer is dropped then.
+        let _ = ONE.try_with(|one| one.set(items));
+        written
     }
 
     /// The value under `key`, copied.
@@ -616,10 +624,7 @@ impl<K> Keyspace<K> {
         found.map(|length| explainer.finish(length.map(|bytes| bytes as u64)))
     }
 
-    /// The same reads as of `snapshot`.
-    ///
-    /// # Panics
-    /// If the snapshot is of another open store.
+    /// The same reads as of `snapshot`. If that is of another open store, each of them answers `Invalid`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -15,7 +15,7 @@ mod value;
 
 use std::path::Path;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::sync::Arc;
 use crate::engine::Store;
 use crate::inspect::{self, Progress, Report};
@@ -42,6 +42,10 @@ pub use crate::engine::stats::{
 /// One process writes a store at a time; any number of its threads share this handle. The store stays open
 /// until its last handle (also keyspaces, snapshots, batches and iterators) is dropped, which waits for
 /// background work to stop.
+///
+/// A process that is forked off meanwhile has copies of all handles and none of the store's threads. There
+/// every read and write answers [`Error::Forked`](crate::Error::Forked), and dropping a handle does nothing;
+/// the store of the first process goes on.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -74,6 +78,11 @@ impl std::ops::Deref for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.store.is_forked() {
+            // The store is the other process's, and so are its files; its threads are not here to be joined.
+            std::mem::forget(Arc::clone(&self.store));
+            return;
+        }
         // Nobody is left to be told; `close` tells.
         if let Err(error) = self.store.close() {
             log::warn!("closing the store: {error}");
@@ -213,9 +222,7 @@ impl Db {
     /// # Ok(()) }
     /// ```
     pub fn verify(&self, progress: impl FnMut(&Progress)) -> Result<Report> {
-        if self.handle.is_closed() {
-            return Err(Error::Closed);
-        }
+        self.handle.check_open()?;
         inspect::verify_open(&self.handle, progress)
     }
 
@@ -380,6 +387,7 @@ impl Db {
     /// # Ok(()) }
     /// ```
     pub fn close(self) -> Result<()> {
+        self.handle.check_process()?;
         self.handle.close()
     }
 

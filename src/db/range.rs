@@ -181,10 +181,13 @@ pub(crate) fn live_at(handle: &Handle, keyspace: &catalog::Keyspace, point: &Poi
     if handle.is_closed() {
         return Err(Error::Closed);
     }
-    if keyspace.is_dropped() && handle.view_of(point).version.tree(keyspace.tree).is_none() {
-        return Err(Error::Dropped { name: keyspace.name.clone() });
-    }
-    Ok(())
+    keyspace.check_live_at(|| handle.view_of(point).version.tree(keyspace.tree).is_some())
+}
+
+/// Keeps a point from being dropped in a forked process, where the locks of what it holds may never be given
+/// back.
+pub(crate) fn leave_point(point: &Arc<Point>) {
+    std::mem::forget(Arc::clone(point));
 }
 
 impl Iterator for Range {
@@ -202,6 +205,16 @@ impl DoubleEndedIterator for Range {
 }
 
 impl std::iter::FusedIterator for Range {}
+
+impl Drop for Range {
+    /// In a forked process what it reads from is left as it is.
+    fn drop(&mut self) {
+        if self.handle.is_forked() {
+            leave_point(&self.point);
+            std::mem::forget((self.front.scan.take(), self.back.scan.take()));
+        }
+    }
+}
 
 impl fmt::Debug for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -230,7 +243,9 @@ pub struct Cursor {
     handle: Arc<Handle>,
     keyspace: Arc<catalog::Keyspace>,
     point: Arc<Point>,
-    scan: Scan,
+    range: scan::Range,
+    /// Opened when it is first needed.
+    scan: Option<Scan>,
     place: Place,
     direction: Direction,
 }
@@ -257,7 +272,8 @@ impl Cursor {
         Cursor {
             handle: Arc::clone(handle),
             keyspace: Arc::clone(keyspace),
-            scan: scan(handle, keyspace, &point, range, Direction::Forward),
+            range,
+            scan: None,
             point,
             place: Place::Start,
             direction: Direction::Forward,
@@ -285,7 +301,7 @@ impl Cursor {
     /// ```
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         live_at(&self.handle, &self.keyspace, &self.point)?;
-        self.scan.seek(Bound::Included(key.as_ref()), Direction::Forward);
+        self.scan().seek(Bound::Included(key.as_ref()), Direction::Forward);
         self.direction = Direction::Forward;
         self.place = Place::Before(key.as_ref().to_vec());
         Ok(())
@@ -345,33 +361,51 @@ impl Cursor {
         } else if matches!(self.place, Place::End) {
             return Ok(None);
         }
-        match self.handle.advance(&self.point, &mut self.scan) {
-            Err(error) => {
-                self.place = Place::End;
-                Err(error)
-            }
-            Ok(false) => {
-                self.place = Place::End;
-                Ok(None)
-            }
-            Ok(true) => {
-                self.place = Place::At;
-                Ok(Some((self.scan.key(), self.scan.value())))
-            }
-        }
+        let Cursor { handle, keyspace, point, range, scan, place, .. } = self;
+        let scan = opened(scan, (handle, keyspace, point), range);
+        let moved = handle.advance(point, scan);
+        *place = if matches!(moved, Ok(true)) { Place::At } else { Place::End };
+        Ok(moved?.then(|| (scan.key(), scan.value())))
+    }
+
+    fn scan(&mut self) -> &mut Scan {
+        let Cursor { handle, keyspace, point, range, scan, .. } = self;
+        opened(scan, (handle, keyspace, point), range)
     }
 
     /// Goes the other way from where it stands.
     fn turn(&mut self, direction: Direction) {
         self.direction = direction;
         match std::mem::replace(&mut self.place, Place::Start) {
-            Place::Start | Place::End => self.scan.seek(Bound::Unbounded, direction),
+            Place::Start | Place::End => self.scan().seek(Bound::Unbounded, direction),
             // Only a seek leaves this, and it goes forward: what lies before its key comes next.
-            Place::Before(key) => self.scan.seek(Bound::Excluded(&key), direction),
+            Place::Before(key) => self.scan().seek(Bound::Excluded(&key), direction),
             Place::At => {
-                let key = self.scan.key().to_vec();
-                self.scan.seek(Bound::Excluded(&key), direction);
+                let key = self.scan().key().to_vec();
+                self.scan().seek(Bound::Excluded(&key), direction);
             }
+        }
+    }
+}
+
+/// A cursor's scan, opened if it is not yet.
+fn opened<'s>(
+    scan: &'s mut Option<Scan>,
+    (handle, keyspace, point): (&Handle, &catalog::Keyspace, &Point),
+    range: &mut scan::Range,
+) -> &'s mut Scan {
+    scan.get_or_insert_with(|| {
+        let range = std::mem::replace(range, all());
+        self::scan(handle, keyspace, point, range, Direction::Forward)
+    })
+}
+
+impl Drop for Cursor {
+    /// In a forked process what it reads from is left as it is.
+    fn drop(&mut self) {
+        if self.handle.is_forked() {
+            leave_point(&self.point);
+            std::mem::forget(self.scan.take());
         }
     }
 }

@@ -32,6 +32,15 @@ pub struct Snapshot {
     point: Arc<Point>,
 }
 
+impl Drop for Snapshot {
+    /// In a forked process what it reads from is left as it is.
+    fn drop(&mut self) {
+        if self.handle.is_forked() {
+            range::leave_point(&self.point);
+        }
+    }
+}
+
 impl Snapshot {
     pub(crate) fn new(handle: &Arc<Handle>) -> Snapshot {
         Snapshot { handle: Arc::clone(handle), point: handle.snapshot_point() }
@@ -64,17 +73,16 @@ impl<K> KeyspaceAt<K> {
     }
 
     pub(crate) fn new(keyspace: Keyspace<K>, snapshot: &Snapshot) -> KeyspaceAt<K> {
-        assert!(
-            Arc::ptr_eq(keyspace.handle(), &snapshot.handle),
-            "a snapshot is read through keyspaces of its own open store"
-        );
+        let is_own = Arc::ptr_eq(keyspace.handle(), &snapshot.handle);
+        let keyspace = if is_own { keyspace } else { keyspace.stand_in(&snapshot.handle) };
         KeyspaceAt { keyspace, snapshot: snapshot.clone() }
     }
 
     /// As [`Keyspace::get`].
     ///
     /// # Errors
-    /// As [`Keyspace::get`]; `Dropped` only if the keyspace was dropped before the snapshot.
+    /// As [`Keyspace::get`]; `Dropped` only if the keyspace was dropped before the snapshot, `Invalid` if the
+    /// snapshot is of another open store.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

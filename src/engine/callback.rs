@@ -11,6 +11,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -42,8 +43,9 @@ enum State {
 }
 
 thread_local! {
-    /// What waits for the present one to return, on a thread that runs one.
-    static WAITING: RefCell<Option<Waiting>> = const { RefCell::new(None) };
+    /// What waits for the present one to return, on a thread that runs one. It has no destructor, so that
+    /// destructors of other thread-locals can use it: it is `None` again when the last task has run.
+    static WAITING: RefCell<ManuallyDrop<Option<Waiting>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// Runs `future`, and `callback` with its output.
@@ -60,13 +62,13 @@ where
 /// Runs it now, and what comes to wait for it; or lets it wait, where another runs. Its own panic
 /// is the answer, when all have run.
 fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
-    let now = WAITING.with_borrow_mut(|waiting| match waiting {
+    let now = WAITING.with_borrow_mut(|waiting| match &mut **waiting {
         Some(waiting) => {
             waiting.push_back((task, running));
             None
         }
         None => {
-            *waiting = Some(VecDeque::new());
+            **waiting = Some(VecDeque::new());
             Some((task, running))
         }
     });
@@ -81,7 +83,7 @@ fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
         next = WAITING.with_borrow_mut(|waiting| {
             let next = waiting.as_mut().and_then(VecDeque::pop_front);
             if next.is_none() {
-                *waiting = None;
+                **waiting = None;
             }
             next
         });

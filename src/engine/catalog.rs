@@ -13,11 +13,12 @@ use std::collections::BTreeMap;
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, KeyspaceId, TreeId};
 use crate::base::settings::KeyspaceSettings;
-use crate::base::sync::{Arc, AtomicU8, AtomicU64, Event, Mutex, MutexGuard, Ordering};
+use crate::base::sync::{Arc, AtomicU64, Event, Mutex, MutexGuard, Ordering};
 use crate::compact::job::NewFiles;
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 use crate::format::manifest::{Change, State, edit_bytes};
 use crate::io::env::Threads;
+use crate::io::fork::{FORKED, ForkByte, ForkBytes};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::levels::version;
@@ -35,40 +36,90 @@ pub(crate) struct Keyspace {
     pub(crate) name: String,
     /// Its only partition.
     pub(crate) tree: TreeId,
-    state: AtomicU8,
+    /// One of the values below, [`FORKED`] in a forked process.
+    state: ForkByte,
     settings: Mutex<KeyspaceSettings>,
     pub(super) bearing: Bearing,
 }
 
-const LIVE: u8 = 0;
-const DROPPED: u8 = 1;
-const CLOSED: u8 = 2;
+const LIVE: u8 = 1;
+const DROPPED: u8 = 2;
+const CLOSED: u8 = 3;
+/// Of a stand-in for a keyspace that is read as of another store's snapshot.
+const OF_ANOTHER_STORE: u8 = 4;
 
 impl Keyspace {
-    pub(crate) fn new(id: KeyspaceId, name: String, tree: TreeId, settings: KeyspaceSettings) -> Keyspace {
-        let state = AtomicU8::new(LIVE);
-        Keyspace { id, name, tree, state, settings: Mutex::new(settings), bearing: Bearing::new() }
+    /// # Errors
+    /// `Io` if there is no memory for its state.
+    pub(crate) fn new(
+        (id, tree): (KeyspaceId, TreeId),
+        name: String,
+        settings: KeyspaceSettings,
+        bytes: &ForkBytes,
+    ) -> Result<Keyspace> {
+        let state = bytes.byte(LIVE)?;
+        Ok(Keyspace { id, name, tree, state, settings: Mutex::new(settings), bearing: Bearing::new() })
     }
 
+    /// A stand-in, every read of which answers `Invalid`; `state` is from [`Keyspace::state_of_stand_ins`].
+    pub(super) fn stand_in(&self, state: ForkByte) -> Keyspace {
+        let (name, settings) = (self.name.clone(), Mutex::new(self.settings()));
+        Keyspace { id: self.id, name, tree: self.tree, state, settings, bearing: Bearing::new() }
+    }
+
+    /// The state that all stand-ins of a store share.
+    ///
+    /// # Errors
+    /// `Io` if there is no memory for it.
+    pub(super) fn state_of_stand_ins(bytes: &ForkBytes) -> Result<ForkByte> {
+        bytes.byte(OF_ANOTHER_STORE)
+    }
+
+    #[cfg(test)]
     pub(crate) fn is_dropped(&self) -> bool {
-        self.state.load(Ordering::Acquire) == DROPPED
+        self.state.load() == DROPPED
     }
 
     /// Whether it may be read and written now.
+    #[inline]
     pub(crate) fn check_live(&self) -> Result<()> {
-        match self.state.load(Ordering::Acquire) {
+        match self.state.load() {
             LIVE => Ok(()),
-            DROPPED => Err(Error::Dropped { name: self.name.clone() }),
-            _ => Err(Error::Closed),
+            state => Err(self.error(state)),
+        }
+    }
+
+    /// Whether it may be read as of a point, which `is_seen` says if it was dropped since.
+    #[inline]
+    pub(crate) fn check_live_at(&self, is_seen: impl FnOnce() -> bool) -> Result<()> {
+        match self.state.load() {
+            LIVE => Ok(()),
+            DROPPED if is_seen() => Ok(()),
+            state => Err(self.error(state)),
+        }
+    }
+
+    /// Why it may not be read and written in that state.
+    #[cold]
+    fn error(&self, state: u8) -> Error {
+        match state {
+            FORKED => Error::Forked,
+            DROPPED => Error::Dropped { name: self.name.clone() },
+            OF_ANOTHER_STORE => {
+                let name = &self.name;
+                let fault = format!("keyspace {name:?} belongs to another open store than the snapshot");
+                Error::Invalid { faults: vec![fault] }
+            }
+            _ => Error::Closed,
         }
     }
 
     pub(super) fn set_dropped(&self) {
-        self.state.store(DROPPED, Ordering::Release);
+        self.state.change(LIVE, DROPPED);
     }
 
     pub(super) fn set_closed(&self) {
-        self.state.store(CLOSED, Ordering::Release);
+        self.state.change(LIVE, CLOSED);
     }
 
     pub(crate) fn settings(&self) -> KeyspaceSettings {
@@ -105,6 +156,9 @@ pub(crate) struct CatalogCell {
     pub(super) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
     /// The same ones: background work asks for each tree.
     pub(super) by_tree: Mutex<BTreeMap<TreeId, Arc<Keyspace>>>,
+    /// For the states of keyspaces, and the state of stand-ins.
+    pub(super) states: ForkBytes,
+    pub(super) stand_in: ForkByte,
     /// File numbers below `reserved` are STORE's promise never to be given out again.
     next_file: AtomicU64,
     reserved: AtomicU64,
@@ -146,12 +200,21 @@ impl Drop for Taken<'_> {
 
 impl CatalogCell {
     /// `next_file` is the first number not given out; STORE has reserved up to what its live record says.
-    pub(crate) fn new(catalog: Catalog, keyspaces: Vec<Arc<Keyspace>>, next_file: u64) -> CatalogCell {
+    ///
+    /// # Errors
+    /// `Io` if there is no memory for a state.
+    pub(crate) fn new(
+        catalog: Catalog,
+        (keyspaces, states): (Vec<Arc<Keyspace>>, ForkBytes),
+        next_file: u64,
+    ) -> Result<CatalogCell> {
         let reserved = catalog.store_file.live().next_file_number;
         let (manifest_bytes, log_count) = (catalog.manifest.place().bytes, catalog.state.logs.len() as u64);
         let by_tree = keyspaces.iter().map(|one| (one.tree, Arc::clone(one))).collect();
         let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
-        CatalogCell {
+        Ok(CatalogCell {
+            stand_in: Keyspace::state_of_stand_ins(&states)?,
+            states,
             free: Mutex::new(Some(Box::new(catalog))),
             freed: Event::new(),
             keyspaces: Mutex::new(keyspaces),
@@ -160,7 +223,7 @@ impl CatalogCell {
             reserved: AtomicU64::new(reserved),
             manifest_bytes: AtomicU64::new(manifest_bytes),
             log_count: AtomicU64::new(log_count),
-        }
+        })
     }
 
     pub(crate) fn take(&self, threads: &dyn Threads) -> Taken<'_> {

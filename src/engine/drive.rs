@@ -167,6 +167,7 @@ impl Store {
 
     /// Takes a batch through log and memtable.
     pub(crate) fn commit(&self, op: &CommitOp<'_>) -> Result<()> {
+        self.check_process()?;
         let (mut commit, mut step) = Commit::start(op, &self.writer);
         loop {
             let answer = match step {

@@ -117,6 +117,8 @@ impl Ingest {
     /// Adds an item. One that is too large is refused and changes nothing; after any other error the ingest
     /// is over, and nothing is left of it.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        // Before anything could give it up, which removes files.
+        self.store.check_process()?;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -200,6 +202,7 @@ impl Ingest {
 
     /// Makes everything that was put part of the store, durable and at once.
     pub(crate) fn finish(mut self) -> Result<()> {
+        self.store.check_process()?;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -261,6 +264,11 @@ impl Ingest {
 
 impl Drop for Ingest {
     fn drop(&mut self) {
+        if self.store.is_forked() {
+            // The files, and the memory that the cache leaves, are the other process's.
+            std::mem::forget((self.builder.take(), self.memory.take()));
+            return;
+        }
         self.remove_files();
     }
 }

@@ -32,7 +32,21 @@ impl Store {
         self.catalog.by_tree.lock().get(&tree).cloned()
     }
 
-    pub(super) fn check_open(&self) -> Result<()> {
+    /// Whether the caller is a process that was forked off the one that opened the store.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.env.storage.is_forked()
+    }
+
+    /// # Errors
+    /// `Forked`.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// `Forked`, `Closed`.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.check_process()?;
         if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
@@ -91,6 +105,7 @@ impl Store {
             let given = u64::from(id.0.max(partition.0));
             return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });
         }
+        let keyspace = Keyspace::new((id, tree), name.to_owned(), settings.clone(), &self.catalog.states)?;
         let mut changes = Vec::new();
         let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);
         if id.0 >= next_keyspace || partition.0 >= next_partition {
@@ -111,7 +126,7 @@ impl Store {
             catalog,
             Edit { changes, version: vec![version::Change::AddTree(tree)], ..Edit::default() },
         )?;
-        let keyspace = Arc::new(Keyspace::new(id, name.to_owned(), tree, settings));
+        let keyspace = Arc::new(keyspace);
         self.catalog.by_tree.lock().insert(tree, Arc::clone(&keyspace));
         self.catalog.names().insert(name.to_owned(), Arc::clone(&keyspace));
         Ok(keyspace)
@@ -137,6 +152,12 @@ impl Store {
         drop(catalog);
         self.measure_pressure();
         Ok(())
+    }
+
+    /// In the place of a keyspace that is read as of this store's snapshots and belongs to another store: its
+    /// reads answer `Invalid`.
+    pub(crate) fn stand_in(&self, keyspace: &Keyspace) -> Arc<Keyspace> {
+        Arc::new(keyspace.stand_in(self.catalog.stand_in.clone()))
     }
 
     /// After closing, handles of keyspaces answer no more.

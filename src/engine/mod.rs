@@ -199,6 +199,7 @@ impl Store {
     }
 
     fn check_writable(&self) -> Result<()> {
+        self.check_process()?;
         self.writer.latched().map_or(Ok(()), |error| Err(error.clone()))
     }
 
@@ -214,6 +215,7 @@ impl Store {
     }
 
     fn seal(&self) -> Result<()> {
+        self.check_process()?;
         if self.work.error_of(Kind::Flush).is_some() {
             // What kept a log and memory from being made ready may have cleared.
             self.wait_for(|store| store.work.error_of(Kind::Flush).is_none(), |kind| kind == Kind::Flush)?;
@@ -253,6 +255,7 @@ impl Store {
 
     /// Waits until no background work is due or under way.
     pub(crate) fn settle(&self) -> Result<()> {
+        self.check_process()?;
         if self.mode == Mode::ReadOnly {
             return Ok(());
         }

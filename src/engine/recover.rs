@@ -19,6 +19,7 @@ use crate::cache::Cache;
 use crate::format::manifest::{Change, State, edit_bytes};
 use crate::format::store::Live;
 use crate::io::env::Env;
+use crate::io::fork::ForkBytes;
 use crate::io::pace::Pacer;
 use crate::io::storage::{Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
@@ -50,6 +51,8 @@ pub(super) struct Found {
     pub(super) manifest: ManifestFile,
     pub(super) store_file: StoreFile,
     pub(super) keyspaces: Vec<Arc<Keyspace>>,
+    /// For the states of more keyspaces.
+    pub(super) states: ForkBytes,
     pub(super) version: Version,
     pub(super) entries: Vec<FileName>,
 }
@@ -211,12 +214,13 @@ fn read(parts: &Parts) -> Result<Option<Found>> {
             Entry::Foreign(name) => log::info!("{name} in the store's directory is not ours, and left alone"),
         }
     }
-    let keyspaces = keyspaces(manifest.file(), &state)?;
+    let states = ForkBytes::new(&parts.env.memory)?;
+    let keyspaces = keyspaces(manifest.file(), &state, &states)?;
     let version = open_tables(parts, &state, store_file.live().store_id)?;
-    Ok(Some(Found { state, manifest, store_file, keyspaces, version, entries }))
+    Ok(Some(Found { state, manifest, store_file, keyspaces, states, version, entries }))
 }
 
-fn keyspaces(file: FileName, state: &State) -> Result<Vec<Arc<Keyspace>>> {
+fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Arc<Keyspace>>> {
     let mut partitions: BTreeMap<KeyspaceId, PartitionId> = BTreeMap::new();
     for (id, one) in &state.partitions {
         if partitions.insert(one.keyspace, *id).is_some() {
@@ -229,7 +233,8 @@ fn keyspaces(file: FileName, state: &State) -> Result<Vec<Arc<Keyspace>>> {
             return Err(Error::corrupt(file, 0, "partitions of a keyspace", 1, 0));
         };
         let tree = TreeId { keyspace: *id, partition: *partition };
-        Ok(Arc::new(Keyspace::new(*id, one.name.clone(), tree, restored(&one.settings))))
+        let settings = restored(&one.settings);
+        Keyspace::new((*id, tree), one.name.clone(), settings, states).map(Arc::new)
     };
     state.keyspaces.iter().map(keyspace).collect()
 }
@@ -261,7 +266,7 @@ impl Parts {
         let epoch = self.epoch.clone();
         let live = found.store_file.live().clone();
         let secret = HashSecret::expand(live.hash_secret);
-        let Found { mut state, mut manifest, mut store_file, keyspaces, version, entries } = found;
+        let Found { mut state, mut manifest, mut store_file, keyspaces, states, version, entries } = found;
         let mut logs = logs;
         let mut generations: Vec<Arc<Generation>> =
             logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
@@ -316,7 +321,7 @@ impl Parts {
             quiet: Quiet::new(&self.cache, &self.budget, &work.moved),
             cache: self.cache,
             pages: self.pages,
-            catalog: CatalogCell::new(catalog, keyspaces, next_file),
+            catalog: CatalogCell::new(catalog, (keyspaces, states), next_file)?,
             work,
             counts: ReadCounts::default(),
             discarded: self.discarded,

@@ -1,8 +1,9 @@
 //! The workers of a store: what threads, or the simulated scheduler, turn.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;
 use crate::io::env::{Turn, Worker};
 
@@ -16,25 +17,40 @@ use super::{Mode, Store};
 /// Work under way or waiting, turned by a thread or by the simulated scheduler.
 struct Background<W: Job> {
     store: Arc<Store>,
-    work: W,
+    /// Of its thread.
+    name: &'static str,
+    /// `None` in a forked process, which leaves it as it is.
+    work: Option<W>,
     /// Within its work: still so when it is dropped if that panicked.
     is_at_work: bool,
 }
 
 impl<W: Job> Background<W> {
-    fn new(store: &Arc<Store>, work: W) -> Background<W> {
-        Background { store: Arc::clone(store), work, is_at_work: false }
+    fn new(store: &Arc<Store>, name: &'static str, work: W) -> Background<W> {
+        Background { store: Arc::clone(store), name, work: Some(work), is_at_work: false }
     }
 }
 
 impl<W: Job> Worker for Background<W> {
     fn turn(&mut self) -> Turn {
+        if self.store.is_forked() {
+            // A callback has forked and returned: what is under way is the other process's.
+            std::mem::forget((self.work.take(), Arc::clone(&self.store)));
+        }
+        let Some(work) = &mut self.work else { return Turn::Done };
         if self.store.work.is_stopped() {
-            self.work.stop(&self.store);
+            work.stop(&self.store);
             return Turn::Done;
         }
         self.is_at_work = true;
-        let turn = self.work.turn(&self.store);
+        let turn = match catch_unwind(AssertUnwindSafe(|| work.turn(&self.store))) {
+            Ok(turn) => turn,
+            Err(panic) => {
+                self.store.latch_panic(self.name, &*panic);
+                // Its thread ends by it, and a simulation's test fails.
+                resume_unwind(panic)
+            }
+        };
         self.is_at_work = false;
         // A stop between the look above and the turn's own look at its event would not wake it any more.
         if self.store.work.is_stopped() { Turn::Again } else { turn }
@@ -44,8 +60,8 @@ impl<W: Job> Worker for Background<W> {
 impl<W: Job> Drop for Background<W> {
     /// One that panicked leaves nobody waiting for it.
     fn drop(&mut self) {
-        if self.is_at_work {
-            let stopped = catch_unwind(AssertUnwindSafe(|| self.work.stop(&self.store)));
+        if let Some(work) = self.work.as_mut().filter(|_| self.is_at_work) {
+            let stopped = catch_unwind(AssertUnwindSafe(|| work.stop(&self.store)));
             if stopped.is_err() {
                 log::error!("a worker that panicked could not be stopped");
             }
@@ -53,11 +69,27 @@ impl<W: Job> Drop for Background<W> {
     }
 }
 
+impl Store {
+    /// A background thread has panicked: the store takes no writes any more, and all that wait for background
+    /// work are told why.
+    fn latch_panic(&self, thread: &'static str, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let error = Error::Panicked { thread, message: text.unwrap_or("without a message").to_owned() };
+        self.writer.latch(&error);
+        self.work.moved.notify();
+        log::error!("{error}");
+    }
+}
+
+fn spawn<W: Job + 'static>(store: &Arc<Store>, name: &'static str, work: W) -> Result<()> {
+    store.env.threads.spawn(name, Box::new(Background::new(store, name, work)))
+}
+
 /// Starts the workers of a store that may write.
 pub(super) fn start(store: &Arc<Store>) -> Result<()> {
     store.limit_reads();
-    let reads = Background::new(store, ReadsWork::default());
-    store.env.threads.spawn("trine-reads", Box::new(reads))?;
+    spawn(store, "trine-reads", ReadsWork::default())?;
     if store.mode == Mode::ReadOnly {
         store.quiet.lend_for_good(Whose::Merges);
         if store.is_in_one_generation() {
@@ -66,11 +98,9 @@ pub(super) fn start(store: &Arc<Store>) -> Result<()> {
         return Ok(());
     }
     store.measure_pressure();
-    let flush = Background::new(store, FlushWork::default());
-    store.env.threads.spawn("trine-flush", Box::new(flush))?;
+    spawn(store, "trine-flush", FlushWork::default())?;
     for _ in 0..store.settings.background_threads.saturating_sub(1).max(1) {
-        let merge = Background::new(store, MergeWork::default());
-        store.env.threads.spawn("trine-merge", Box::new(merge))?;
+        spawn(store, "trine-merge", MergeWork::default())?;
     }
     Ok(())
 }
@@ -116,18 +146,19 @@ mod tests {
         }
     }
 
-    /// A worker that panics is stopped, so that nobody waits for it; one that is dropped at rest is not.
+    /// A worker that panics is stopped and latches the store; one that is dropped at rest is not stopped.
     #[test]
     fn a_panic_stops_its_worker() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
         let stopped: Arc<AtomicBool> = Arc::default();
-        let panicking = || Background::new(&store, Panicking { stopped: Arc::clone(&stopped) });
+        let panicking = || Background::new(&store, "planned", Panicking { stopped: Arc::clone(&stopped) });
         drop(panicking());
         assert!(!stopped.load(Ordering::Relaxed));
         let mut worker = panicking();
         assert!(catch_unwind(AssertUnwindSafe(move || worker.turn())).is_err());
         assert!(stopped.load(Ordering::Relaxed));
-        store.close().expect("closes");
+        let told = store.close().expect_err("it is told").to_string();
+        assert!(told.contains("thread planned panicked: planned"), "{told}");
     }
 
     /// A stop that comes while a worker looks for work is not slept through: what the worker would wait for
@@ -135,10 +166,10 @@ mod tests {
     #[test]
     fn a_stop_during_a_turn_is_heard() {
         let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
-        let mut worker = Background::new(&store, StoppedMeanwhile { heard: false });
+        let mut worker = Background::new(&store, "stopped", StoppedMeanwhile { heard: false });
         assert!(matches!(worker.turn(), Turn::Again), "it must look again");
         assert!(matches!(worker.turn(), Turn::Done));
-        assert!(worker.work.heard);
+        assert!(worker.work.as_ref().is_some_and(|work| work.heard));
         store.close().expect("closes");
     }
 }

@@ -73,6 +73,12 @@ pub(crate) trait Memory: Send + Sync {
 
     /// Zeroed memory, in huge pages where the system gives them; `None` if there is none.
     fn region(&self, bytes: usize) -> Option<Region>;
+
+    /// Zeroed memory that a process forked off this one finds zeroed again; `None` where the system has no
+    /// such memory.
+    fn region_wiped_on_fork(&self, _bytes: usize) -> Option<Region> {
+        None
+    }
 }
 
 /// Everything a store needs from outside.

@@ -68,8 +68,14 @@ pub(crate) trait Storage: Send + Sync {
     /// stands in the way.
     fn lock(&self, mode: LockMode) -> Result<()>;
 
-    /// Gives the lock up and closes every file.
+    /// Gives the lock up and closes every file. Nothing in a forked process.
     fn unlock(&self);
+
+    /// Whether the calling process was forked off the one that made this storage. Files, lock and readers are
+    /// the other process's then: whatever reads or changes them fails with `Forked`.
+    fn is_forked(&self) -> bool {
+        false
+    }
 
     /// All entries of the directory, in no order.
     fn list(&self) -> Result<Vec<Entry>>;

@@ -14,6 +14,7 @@ const SANITIZED: &[&str] = &[
     "read::",
     "write::",
     "table::",
+    "io::fork::",
     "io::os::",
     "engine::callback::",
     "engine::drive::",

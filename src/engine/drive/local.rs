@@ -10,9 +10,12 @@
 //!
 //! 1. Nothing is in flight when `block_on` returns, also by a panic.
 //! 2. A wait ends when the future is woken, from any thread, or a read has ended.
+//! 3. In a process that one of the polls forked off, what was in flight is left alone: it is the other
+//!    process's. The future is polled again, and its reads answer `Forked`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -69,9 +72,15 @@ fn place(address: &BlockAddress) -> (u64, u64) {
 }
 
 thread_local! {
-    /// Of the innermost `block_on` of this thread.
-    static SESSION: RefCell<Option<Session>> = const { RefCell::new(None) };
+    /// Of the innermost `block_on` of this thread. It has no destructor, so that destructors of other
+    /// thread-locals can use it: each `block_on` puts back what it found, at first `None`.
+    static SESSION: RefCell<ManuallyDrop<Option<Session>>> = const { RefCell::new(ManuallyDrop::new(None)) };
     static IS_OUTSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts a session in the place of the present one, which is the answer.
+fn replace_session(session: Option<Session>) -> Option<Session> {
+    ManuallyDrop::into_inner(SESSION.replace(ManuallyDrop::new(session)))
 }
 
 static NEXT_SESSION: ProcessU64 = ProcessU64::new(1);
@@ -90,22 +99,20 @@ pub(in crate::engine) fn outside<R>(run: impl FnOnce() -> R) -> R {
 
 /// The session that reads for this store on this thread; 0 if there is none.
 pub(super) fn session(store: &Arc<Store>) -> u64 {
-    let id = |session: &Option<Session>| match session {
+    SESSION.with_borrow(|session| match &**session {
         _ if IS_OUTSIDE.get() => 0,
         Some(session) if session.of.as_ref().is_none_or(|(own, _)| Arc::ptr_eq(own, store)) => session.id,
         _ => 0,
-    };
-    SESSION.try_with(|session| id(&session.borrow())).unwrap_or(0)
+    })
 }
 
 /// The block, or a share in a read of it that this thread may wait for, if there is either.
 pub(super) fn join(store: &Arc<Store>, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
-    let own = |session: &RefCell<Option<Session>>| {
-        let session = session.borrow();
+    let own = |session: &ManuallyDrop<Option<Session>>| {
         let (read, share) = session.as_ref()?.flights.get(&place(address))?;
         if read == address { share.join() } else { None }
     };
-    match (session(store) != 0).then(|| SESSION.with(own)).flatten() {
+    match (session(store) != 0).then(|| SESSION.with_borrow(own)).flatten() {
         Some(waiter) => Some(Err(waiter)),
         None => store.cache.join(address),
     }
@@ -223,7 +230,7 @@ impl Driver {
             flights_kept_max: FLIGHTS_KEPT_MIN,
         };
         Driver {
-            outer: SESSION.replace(Some(own)),
+            outer: replace_session(Some(own)),
             bell,
             of: None,
             asked: Vec::new(),
@@ -236,6 +243,9 @@ impl Driver {
 
     /// Reads until the future is woken; if it is already, goes on with what can be had without waiting.
     fn wait(&mut self, seen: u64) {
+        if self.leave_if_forked() {
+            return;
+        }
         let bell = Arc::clone(&self.bell);
         loop {
             // Also what wakers have asked for that polled other futures.
@@ -254,6 +264,27 @@ impl Driver {
                 return;
             }
         }
+    }
+
+    /// In a forked process, leaves all that is of the store as it is, for good; `true` if there was anything.
+    fn leave_if_forked(&mut self) -> bool {
+        let is_forked =
+            |of: &Option<(Arc<Store>, _)>| of.as_ref().is_some_and(|(store, _)| store.is_forked());
+        let is_session_forked =
+            || SESSION.with_borrow(|session| session.as_ref().is_some_and(|session| is_forked(&session.of)));
+        if !is_forked(&self.of) && !is_session_forked() {
+            return false;
+        }
+        let of_session = SESSION.with_borrow_mut(|session| {
+            let session = session.as_mut().expect("its own, until the drop");
+            let claimed = std::mem::take(&mut session.claimed);
+            (session.of.take(), claimed, std::mem::take(&mut session.flights))
+        });
+        std::mem::forget((self.of.take(), of_session));
+        let reads = (std::mem::take(&mut self.asked), std::mem::take(&mut self.backlog));
+        std::mem::forget((reads, self.reader.take(), std::mem::take(&mut self.completed)));
+        self.in_flight = 0;
+        true
     }
 
     fn take_asked(&mut self) {
@@ -335,9 +366,10 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        self.leave_if_forked();
         self.take_asked();
         // What goes on when these end asks elsewhere, as does who waits in line.
-        let own = SESSION.replace(self.outer.take());
+        let own = replace_session(self.outer.take());
         drop(own);
         if let Some((_, admission)) = &self.of {
             admission.close();

@@ -197,13 +197,17 @@ impl Admission {
         (state.admitted, state.line.len() as u64)
     }
 
-    /// There is no line any more: who waits in it is woken, and begins its read itself.
+    /// There is no line any more: its members are woken, and begin their reads themselves. So do those whose
+    /// read was being begun when the caller of `begin` panicked. Not while `begin` runs.
     pub(in crate::engine) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
         let line = std::mem::take(&mut state.line);
+        let unbegun: Vec<Ready> =
+            state.begun.extract_if(.., |_, ready| ready.begun.is_none()).map(|(_, ready)| ready).collect();
         drop(state);
-        wake_all(line.into_values().map(|waiting| waiting.waker));
+        let unbegun = unbegun.into_iter().filter_map(|ready| ready.waker);
+        wake_all(line.into_values().map(|waiting| waiting.waker).chain(unbegun));
     }
 
     fn release(&self, bytes: u64) {

@@ -2,8 +2,7 @@
 //!
 //! They know nothing of the store: a thread drives whatever [`Worker`] it was given. Any thread may call.
 //!
-//! 1. A worker that panics ends its own thread only; whoever waits meanwhile, or joins, panics in turn
-//!    instead of hanging.
+//! 1. A worker that panics ends its own thread only, and is dropped; it tells those that wait for it itself.
 //! 2. `join` returns when every worker but the one calling is dropped.
 
 #![expect(
@@ -16,39 +15,19 @@ use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
 use crate::base::error::{Error, Result};
-use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
+use crate::base::sync::{Arc, Event, Mutex};
 
 use super::super::env::{Clock, Random, Threads, Turn, Worker};
-
-/// A waiting caller looks this often whether a worker has died.
-const WAIT_SLICE_NS: u64 = 200_000_000;
 
 /// One system thread a worker.
 #[derive(Debug)]
 pub(crate) struct OsThreads {
     started: Mutex<Vec<JoinHandle<()>>>,
-    has_panicked: Arc<AtomicBool>,
 }
 
 impl OsThreads {
     pub(crate) fn new() -> OsThreads {
-        OsThreads { started: Mutex::default(), has_panicked: Arc::new(AtomicBool::new(false)) }
-    }
-
-    fn assert_nobody_panicked(&self) {
-        let has_panicked = self.has_panicked.load(Ordering::Acquire);
-        assert!(!has_panicked, "a background worker of the store panicked; its own message says why");
-    }
-}
-
-/// Tells that the thread ends by a panic.
-struct PanicNote(Arc<AtomicBool>);
-
-impl Drop for PanicNote {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.store(true, Ordering::Release);
-        }
+        OsThreads { started: Mutex::default() }
     }
 }
 
@@ -64,14 +43,8 @@ fn drive(mut worker: Box<dyn Worker>) {
 
 impl Threads for OsThreads {
     fn spawn(&self, name: &'static str, worker: Box<dyn Worker>) -> Result<()> {
-        let note = PanicNote(Arc::clone(&self.has_panicked));
-        let run = move || {
-            // Moved in whole, and dropped after the worker: what the worker's own drop does comes first.
-            let note = note;
-            drive(worker);
-            drop(note);
-        };
-        let started = thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
+        let named = thread::Builder::new().name(name.to_owned());
+        let started = named.spawn(move || drive(worker)).map_err(|error| Error::Io {
             operation: "start the thread",
             file: name.to_owned(),
             offset: 0,
@@ -82,34 +55,18 @@ impl Threads for OsThreads {
     }
 
     fn wait(&self, event: &Event, seen: u64, timeout_ns: Option<u64>) {
-        let mut left_ns = timeout_ns.unwrap_or(u64::MAX);
-        while event.seen() == seen && left_ns > 0 {
-            self.assert_nobody_panicked();
-            let slice_ns = left_ns.min(WAIT_SLICE_NS);
-            event.block(seen, Some(slice_ns));
-            if timeout_ns.is_some() {
-                left_ns -= slice_ns;
-            }
-        }
+        event.block(seen, timeout_ns);
     }
 
     fn join(&self) {
-        let mut payload = None;
         // One at a time and never under the lock: a worker may start another while it is joined.
         loop {
             let Some(handle) = self.started.lock().pop() else { break };
             if handle.thread().id() == thread::current().id() {
                 continue;
             }
-            if let Err(panic) = handle.join() {
-                payload.get_or_insert(panic);
-            }
-        }
-        match payload {
-            // A second panic would abort the process and hide the first.
-            Some(_) if thread::panicking() => log::error!("a background worker of the store panicked"),
-            Some(panic) => std::panic::resume_unwind(panic),
-            None => {}
+            // A panic was told by the worker when it happened.
+            let _ = handle.join();
         }
     }
 }
@@ -197,7 +154,7 @@ fn fill_by_device(mut bytes: &mut [u8]) -> rustix::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::sync::AtomicU64;
+    use crate::base::sync::{AtomicU64, Ordering};
 
     /// Takes `again` turns at once, then one for each notification of `work`, and ends after `turns` of
     /// those.
@@ -230,7 +187,13 @@ mod tests {
         }
     }
 
-    struct Panicker;
+    struct Panicker(Arc<Event>);
+
+    impl Drop for Panicker {
+        fn drop(&mut self) {
+            self.0.notify();
+        }
+    }
 
     impl Worker for Panicker {
         fn turn(&mut self) -> Turn {
@@ -260,16 +223,15 @@ mod tests {
         threads.wait(&work, work.seen(), Some(1));
     }
 
-    /// A worker's panic hangs nobody: it reaches those that wait and those that join.
+    /// A worker that panics is dropped, which tells those that wait for it, and its panic ends no other thread.
     #[test]
-    fn a_panic_reaches_waiters_and_join() {
+    fn a_panic_ends_its_own_thread() {
         let threads = OsThreads::new();
-        threads.spawn("panicker", Box::new(Panicker)).expect("a thread");
-        let never = Event::new();
-        let waits = || threads.wait(&never, never.seen(), None);
-        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(waits)).is_err());
-        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| threads.join())).is_err());
+        let dropped = Arc::new(Event::new());
+        threads.spawn("panicker", Box::new(Panicker(Arc::clone(&dropped)))).expect("a thread");
+        threads.wait(&dropped, 0, None);
         threads.join();
+        assert_eq!(dropped.seen(), 1);
     }
 
     /// The clock does not go back; randomness differs from call to call, by either way of getting it.

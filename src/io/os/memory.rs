@@ -30,6 +30,26 @@ impl Memory for OsMemory {
         // `discard` leaves it mapped.
         Some(unsafe { Region::from_raw(start, bytes, &MAPPED) })
     }
+
+    fn region_wiped_on_fork(&self, bytes: usize) -> Option<Region> {
+        let region = self.region(bytes)?;
+        is_wiped_on_fork(&region).then_some(region)
+    }
+}
+
+/// Has a fork clear the region in the new process; `false` if the kernel does not (before 4.14).
+#[cfg(target_os = "linux")]
+fn is_wiped_on_fork(region: &Region) -> bool {
+    let (start, bytes) = (region.start().as_ptr(), mapped_bytes(region.bytes()));
+    // SAFETY: the range is our own mapping, whole and private, and the advice changes no content here.
+    let advise =
+        |bytes| unsafe { rustix::mm::madvise(start.cast(), bytes, rustix::mm::Advice::LinuxWipeOnFork) };
+    bytes.is_some_and(|bytes| advise(bytes).is_ok())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_wiped_on_fork(_region: &Region) -> bool {
+    false
 }
 
 const MAPPED: Source = Source { release, discard };

@@ -8,7 +8,7 @@
 //! - `readers`: several reads in flight, by a `ring` of the kernel's or a `pool` of threads.
 //! - `system`: where unixes differ.
 //! - `env`: threads, clock, randomness. `memory`: mapped regions. `map`: mapped files, for the lab.
-//! - `window`: the end of a log, mapped.
+//! - `window`: the end of a log, mapped. `process`: whether this is a fork of the process that opened a store.
 
 #[cfg(all(test, not(loom), target_os = "linux"))]
 mod bell_tests;
@@ -18,6 +18,7 @@ mod files;
 mod map;
 mod memory;
 mod pool;
+mod process;
 mod readers;
 #[cfg(target_os = "linux")]
 mod ring;

@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
 
 use super::super::reader::{Completed, Reader, Request, perform};
+use super::super::storage::Storage;
 use super::storage::OsStorage;
 
 /// Threads: what keeps a device busy without a ring; they sleep in reads.
@@ -180,7 +181,8 @@ impl Reader for PoolReader {
 impl Drop for PoolReader {
     fn drop(&mut self) {
         let mut completed = Vec::new();
-        while self.in_flight > 0 {
+        // A forked process has none of the threads, and nothing to wait for.
+        while self.in_flight > 0 && !self.storage.is_forked() {
             self.reap(&mut completed);
         }
     }

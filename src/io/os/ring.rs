@@ -11,7 +11,8 @@
 //! 1. A flight owns target, descriptor and vector from before the kernel hears of it until its completion was
 //!    reaped; one that it has not taken when it refuses to go on is read without it.
 //! 2. No more flights than the ring has entries, so neither queue overflows.
-//! 3. What a completion cannot settle (a short read, an alignment the device refuses) is settled by a plain
+//! 3. In a forked process a ring is its parent's: what was in flight there fails, and the ring is left alone.
+//! 4. What a completion cannot settle (a short read, an alignment the device refuses) is settled by a plain
 //!    read.
 
 #![expect(unsafe_code, reason = "hands memory to the kernel and takes it back")]
@@ -27,11 +28,13 @@ use io_uring::{IoUring, Probe, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::base::error::Error;
 use crate::base::few::Few;
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Ordering};
 
 use super::super::reader::{Completed, Reader, Request, Target, fill_rest, perform};
+use super::super::storage::Storage;
 use super::files::OpenFile;
 use super::storage::{OsStorage, RETRIES_COUNT_MAX};
 
@@ -256,6 +259,19 @@ impl RingReader {
         RingReader { storage, ring: Some(ring), done: Vec::new() }
     }
 
+    /// In a forked process, leaves the ring alone from now on: its queues are memory shared with the parent.
+    /// What was in flight has failed; the kernel writes to the parent's memory, not to the targets here.
+    fn leave_if_forked(&mut self) {
+        if !self.storage.is_forked() {
+            return;
+        }
+        let Some(mut ring) = self.ring.take() else { return };
+        for flight in ring.flights.iter_mut().filter_map(Option::take) {
+            self.done.push(Completed { result: Err(Error::Forked), target: flight.into_target() });
+        }
+        std::mem::forget(ring);
+    }
+
     /// Lets the kernel go on, and takes what has landed.
     fn go_on(&mut self, wait_for: usize, ns: Option<u64>, completed: &mut Vec<Completed>) {
         let Some(mut ring) = self.ring.take() else { return };
@@ -325,6 +341,7 @@ impl Reader for RingReader {
     }
 
     fn push(&mut self, request: Request) {
+        self.leave_if_forked();
         let Some(ring) = &mut self.ring else {
             return self.done.push(perform(&*self.storage, request));
         };
@@ -345,12 +362,14 @@ impl Reader for RingReader {
     }
 
     fn submit(&mut self) {
+        self.leave_if_forked();
         let mut done = std::mem::take(&mut self.done);
         self.go_on(0, None, &mut done);
         self.done = done;
     }
 
     fn reap(&mut self, completed: &mut Vec<Completed>) {
+        self.leave_if_forked();
         completed.append(&mut self.done);
         // What comes may be a bell that somebody has left, or a signal.
         while self.ring.as_ref().is_some_and(|ring| ring.in_flight() > 0) {
@@ -362,6 +381,7 @@ impl Reader for RingReader {
     }
 
     fn reap_or_bell(&mut self, completed: &mut Vec<Completed>, timeout_ns: Option<u64>) {
+        self.leave_if_forked();
         completed.append(&mut self.done);
         let Some(ring) = &mut self.ring else { return };
         let has_bell = ring.listen();
@@ -375,6 +395,7 @@ impl Reader for RingReader {
     }
 
     fn bell(&mut self) -> Waker {
+        self.leave_if_forked();
         let Some(ring) = &mut self.ring else { return Waker::noop().clone() };
         ring.listen();
         ring.bell.as_ref().map_or_else(|| Waker::noop().clone(), |bell| Waker::from(Arc::clone(bell)))
@@ -383,6 +404,7 @@ impl Reader for RingReader {
 
 impl Drop for RingReader {
     fn drop(&mut self) {
+        self.leave_if_forked();
         let mut completed = Vec::new();
         while self.ring.as_ref().is_some_and(|ring| ring.in_flight() > 0) {
             self.go_on(1, None, &mut completed);
@@ -418,7 +440,6 @@ pub(super) fn refusal(error: &std::io::Error) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::super::reader::ReaderKind;
-    use super::super::super::storage::Storage;
     use super::super::storage::{DirectIo, FileUse};
     use super::*;
     use crate::base::id::FileKind;

@@ -9,7 +9,9 @@
 //! 3. A file whose sync has failed is never synced with success again, also when it is closed, reopened or
 //!    renamed meanwhile. A failed sync is `Io`, never `Full`: what was written may be lost, and freeing space
 //!    does not bring it back.
-//! 4. Tables are read past the page cache where that was asked for and works; what the file system refuses is
+//! 4. In a process forked off the one that made it, every file, the lock and the rings are left alone:
+//!    `Forked`.
+//! 5. Tables are read past the page cache where that was asked for and works; what the file system refuses is
 //!    remembered.
 
 use std::fmt;
@@ -24,13 +26,14 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, OnceLock, Ordering};
 
-use super::super::reader::{Reader, ReaderKind};
+use super::super::reader::{PlainReader, Reader, ReaderKind};
 #[cfg(feature = "lab")]
 use super::super::storage::Mapped;
 use super::super::storage::{Entry, LockMode, Storage, StorageCounts};
 use super::files::{Access, FileTable, OpenFile};
 #[cfg(feature = "lab")]
 use super::map::MappedFile;
+use super::process::OwnProcess;
 use super::readers::{ReadWith, Readers};
 use super::system::{access_flags, advice, read_boot_id, sync_data, sync_file_system};
 
@@ -88,6 +91,7 @@ pub(super) struct Counters {
 #[derive(Debug)]
 pub(crate) struct OsStorage {
     path: PathBuf,
+    process: OwnProcess,
     directory: Mutex<Option<Arc<OwnedFd>>>,
     /// Holds the lock while it is open.
     lock: Mutex<Option<OwnedFd>>,
@@ -110,6 +114,7 @@ impl OsStorage {
         let is_direct = how.direct_io == DirectIo::WhereSupported && cfg!(target_os = "linux");
         OsStorage {
             path: path.to_owned(),
+            process: OwnProcess::new(),
             directory: Mutex::new(None),
             lock: Mutex::new(None),
             files: FileTable::new(how.open_files_max),
@@ -125,7 +130,11 @@ impl OsStorage {
     }
 
     /// The directory's descriptor.
+    ///
+    /// # Errors
+    /// `Forked`, of all that goes by a name.
     fn directory(&self) -> Result<Arc<OwnedFd>> {
+        self.process.check()?;
         if let Some(directory) = &*self.directory.lock() {
             return Ok(Arc::clone(directory));
         }
@@ -204,6 +213,7 @@ impl OsStorage {
     }
 
     fn open(&self, file: FileName, access: Access) -> Result<Arc<OpenFile>> {
+        self.process.check()?;
         self.files.get(file, access, || {
             let descriptor = self.open_with("open", file, access_flags(access))?;
             if access == Access::Buffered && has_pages(file) {
@@ -292,6 +302,7 @@ impl OsStorage {
 
 impl Storage for OsStorage {
     fn create_directory(&self) -> Result<bool> {
+        self.process.check()?;
         match self.retry(|| rustix::fs::mkdir(&self.path, DIRECTORY_MODE)) {
             Ok(()) => {}
             Err(Errno::EXIST) => return self.directory().map(|_| false),
@@ -338,6 +349,10 @@ impl Storage for OsStorage {
     }
 
     fn unlock(&self) {
+        // The lock is shared with the process that took it: giving it up here would take it from there.
+        if self.is_forked() {
+            return;
+        }
         self.files.clear();
         self.readers.close();
         let directory = self.directory.lock().take();
@@ -348,6 +363,10 @@ impl Storage for OsStorage {
             // must do.
             let _ = rustix::fs::flock(&descriptor, FlockOperation::Unlock);
         }
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process.is_forked()
     }
 
     fn list(&self) -> Result<Vec<Entry>> {
@@ -385,6 +404,9 @@ impl Storage for OsStorage {
     }
 
     fn reader(self: Arc<Self>) -> Box<dyn Reader> {
+        if self.is_forked() {
+            return Box::new(PlainReader::new(self));
+        }
         self.readers.borrow(Arc::clone(&self))
     }
 
@@ -418,7 +440,9 @@ impl Storage for OsStorage {
     }
 
     fn start_writeback(&self, file: FileName, offset: u64, bytes: u64) {
-        if let Some(open) = self.files.peek(file, Access::Write) {
+        if !self.is_forked()
+            && let Some(open) = self.files.peek(file, Access::Write)
+        {
             advice::will_not_read(open.descriptor(), offset, bytes);
         }
     }

@@ -13,6 +13,7 @@ pub(crate) const UNSAFE_FILES: &[&str] = &[
     "src/memtable/arena.rs",
     "src/cache/frames.rs",
     "src/cache/pool.rs",
+    "src/io/fork.rs",
     "src/io/os/",
     "tests/raw.rs",
     "fuzz/src/allocations.rs",
