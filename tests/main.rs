@@ -18,6 +18,7 @@
 //! - `policies`: merge policies, the age of deletes, queues.
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
+//! - `forks`: handles in forked processes, and in threads that end.
 //! - `kills`: a process killed at random under load, and a file system ended under it.
 //! - `linear`: one order that explains what several threads were answered, over a crash.
 //! - `fixture`: a store written by an earlier build still opens.
@@ -38,6 +39,7 @@ mod damage;
 mod descriptors;
 mod explain;
 mod fixture;
+mod forks;
 mod full_disk;
 mod hostile;
 mod kills;

@@ -2,7 +2,7 @@
 //! nothing.
 
 use trine::sim::{Crash, Failure, Fault, Operation, Repeat, World};
-use trine::{Db, Keyspace, KeyspaceAt, Ordered, Snapshot};
+use trine::{Db, Error, Keyspace, KeyspaceAt, Ordered, Snapshot, block_on};
 
 use crate::rng::{Rng, with_seeds};
 use crate::support::Model;
@@ -178,4 +178,40 @@ fn history_tables_are_nobodys_trouble() {
     let (_db, users) = open(&after);
     assert_eq!(histories(&after), 0);
     assert_eq!(crate::support::contents(&users), model);
+}
+
+/// Reads as of a snapshot of another store answer `Invalid`, each of them, and of one that was closed
+/// `Closed`; the stores go on.
+#[test]
+fn snapshots_of_other_stores_are_refused() {
+    fn is_invalid<T>(result: &trine::Result<T>) -> bool {
+        matches!(result, Err(Error::Invalid { faults }) if faults[0].contains("another open store"))
+    }
+    let (one, other) = (World::new(1), World::new(2));
+    let ((db, users), (other_db, others)) = (open(&one), open(&other));
+    users.put("ann", "1").unwrap();
+    others.put("ann", "2").unwrap();
+    let of_other = other_db.snapshot();
+    let at = users.at(&of_other);
+    assert!(is_invalid(&at.get("ann")) && is_invalid(&at.get_with("ann", <[u8]>::len)));
+    assert!(is_invalid(&at.get_into("ann", &mut Vec::new())) && is_invalid(&at.contains("ann")));
+    assert!(is_invalid(&at.multi_get(&["ann"])) && is_invalid(&at.multi_get_with(&["ann"], |_, _| ())));
+    assert!(is_invalid(&at.first()) && is_invalid(&at.last()) && is_invalid(&at.approximate_len()));
+    assert!(is_invalid(&at.iter().next().unwrap()) && is_invalid(&at.prefix("a").next_back().unwrap()));
+    let mut cursor = at.cursor::<&str>(..);
+    assert!(is_invalid(&cursor.next()) && is_invalid(&cursor.seek("a")) && is_invalid(&cursor.prev()));
+    assert!(
+        is_invalid(&block_on(at.get_async("ann"))) && is_invalid(&block_on(at.multi_get_async(&["ann"])))
+    );
+    assert!(is_invalid(&block_on(at.range_async::<&str>(..).next()).unwrap()));
+    let mut batch = other_db.batch();
+    assert!(is_invalid(&batch.put(&users, "ann", "3")) && batch.is_empty());
+
+    let before = db.snapshot();
+    drop((cursor, at, users));
+    db.close().unwrap();
+    let (db, users) = open(&one);
+    assert!(matches!(users.at(&before).get("ann"), Err(Error::Closed)));
+    assert_eq!(users.at(&db.snapshot()).get("ann").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(others.at(&of_other).get("ann").unwrap().as_deref(), Some(&b"2"[..]));
 }

@@ -221,6 +221,13 @@ impl Error {
         Error::corrupt(file, base + bad.at as u64, bad.what, bad.expected, bad.found)
     }
 
+    /// A thread that panicked, with the message.
+    pub(crate) fn panicked(thread: &'static str, panic: &(dyn std::any::Any + Send)) -> Error {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Error::Panicked { thread, message: text.unwrap_or("without a message").to_owned() }
+    }
+
     /// The error that writes get once `self` has latched the store.
     pub(crate) fn latched(&self) -> Error {
         match self {

@@ -6,7 +6,7 @@
 //! - `run`: a random workload over several writers.
 //! - `crash`: crashes at every call, and what must be found then. `faults`: calls that fail.
 //! - `clear`: keyspaces cleared, with crashes and merges at that moment. `memory`: the budget. `pace`: who
-//!   waits for merges, and for what merges wait.
+//!   waits for merges, and for what merges wait. `panics`: background threads that panic.
 
 mod case;
 mod clear;
@@ -17,6 +17,7 @@ mod memory;
 pub(super) mod model;
 mod outside;
 mod pace;
+mod panics;
 mod play;
 mod queue;
 pub(super) mod recorder;

@@ -73,9 +73,7 @@ impl Store {
     /// A background thread has panicked: the store takes no writes any more, and all that wait for background
     /// work are told why.
     fn latch_panic(&self, thread: &'static str, panic: &(dyn Any + Send)) {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let error = Error::Panicked { thread, message: text.unwrap_or("without a message").to_owned() };
+        let error = Error::panicked(thread, panic);
         self.writer.latch(&error);
         self.work.moved.notify();
         log::error!("{error}");

@@ -10,13 +10,17 @@
 //! longer matters fails nothing.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, AtomicBool, AtomicUsize, Event, Mutex, Ordering};
 use crate::io::env::{Threads, Turn, Worker};
 
 use super::array::{Array, Found, Searched, Want};
 use super::pages::{Buffer, Reader};
+
+/// What each of the threads is called.
+const THREAD: &str = "trine-lab";
 
 /// One get's searches.
 struct Lookup {
@@ -44,7 +48,10 @@ impl Job {
             steps += 1;
             lookup.poll_steps > 0 && steps % lookup.poll_steps == 0 && is_over()
         };
-        let answer = self.array.search(reader, &lookup.key, lookup.want, &mut Buffer::pages(1), &mut stop);
+        let search = || self.array.search(reader, &lookup.key, lookup.want, &mut Buffer::pages(1), &mut stop);
+        // The caller waits for each answer.
+        let answer = catch_unwind(AssertUnwindSafe(search))
+            .unwrap_or_else(|panic| Err(Error::panicked(THREAD, &*panic)));
         if matches!(answer, Ok(Searched::Found(_))) {
             lookup.newest_found.fetch_min(self.index, Ordering::AcqRel);
         }
@@ -108,7 +115,7 @@ impl Pool {
         let queue = Arc::new(Queue { jobs, is_closing, changed: Arc::new(Event::new()), reader });
         let pool = Pool { queue, threads, width, poll_steps };
         for _ in 0..width {
-            pool.threads.spawn("trine-lab", Box::new(Searcher(Arc::clone(&pool.queue))))?;
+            pool.threads.spawn(THREAD, Box::new(Searcher(Arc::clone(&pool.queue))))?;
         }
         Ok(pool)
     }

@@ -1,0 +1,154 @@
+//! Background threads that panic, on real threads: what that comes to for those that wait.
+
+use std::future::poll_fn;
+use std::path::Path;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::ItemKind;
+use crate::base::settings::StoreSettings;
+use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
+use crate::io::env::Clock;
+use crate::read::get::Wants;
+use crate::read::trace::NoTrace;
+use crate::write::batch::Items;
+
+use super::super::callback;
+use super::super::drive::later::{LaterKey, Patience};
+use super::super::drive::local;
+use super::super::{Mode, OpenOptions, Store};
+
+const KEYS: u64 = 400;
+const VALUE: [u8; 4000] = [7; 4000];
+/// What puts may write before one of them must have been told: more than all write buffers hold.
+const PUTS_MAX: u64 = 100_000;
+
+/// A clock that panics when a thread of that name looks at it.
+struct Panicky {
+    inner: Arc<dyn Clock>,
+    thread: &'static str,
+    is_armed: AtomicBool,
+}
+
+impl Clock for Panicky {
+    fn now_ns(&self) -> u64 {
+        let is_planned = self.is_armed.load(Ordering::SeqCst)
+            && std::thread::current().name().is_some_and(|name| name == self.thread);
+        assert!(!is_planned, "planned for {}", self.thread);
+        self.inner.now_ns()
+    }
+
+    fn unix_s(&self) -> u64 {
+        self.inner.unix_s()
+    }
+}
+
+impl Panicky {
+    fn plan(&self, is_armed: bool) {
+        self.is_armed.store(is_armed, Ordering::SeqCst);
+    }
+}
+
+/// The store in `path`, some thread of which will panic.
+fn open(path: &Path, thread: &'static str) -> (Arc<Store>, Arc<Panicky>) {
+    let settings = StoreSettings { memory_bytes: 32 << 20, ..StoreSettings::default() };
+    let mut env = settings.env(path).expect("a system");
+    let inner = Arc::clone(&env.clock);
+    let clock = Arc::new(Panicky { inner, thread, is_armed: AtomicBool::new(false) });
+    env.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    let store = Store::open(env, OpenOptions::new(settings, Mode::CreateIfMissing)).expect("opens");
+    store.open_keyspace("a", &[]).expect("makes");
+    (store, clock)
+}
+
+fn put(store: &Store, number: u64) -> Result<()> {
+    let mut items = Items::default();
+    items.push(store.keyspace("a")?.tree, ItemKind::Put, &number.to_be_bytes(), &VALUE)?;
+    store.write(&items, None)
+}
+
+fn get(store: &Store, number: u64) -> Result<bool> {
+    let keyspace = store.keyspace("a")?;
+    let wanted = (&number.to_be_bytes()[..], Wants::Value);
+    store.get(&keyspace, wanted, None, &mut NoTrace, |value| value.is_some())
+}
+
+/// A get that waits on no thread.
+async fn get_later(store: Arc<Store>, number: u64) -> Result<bool> {
+    let (keyspace, key, mut later) = (store.keyspace("a")?, number.to_be_bytes(), None);
+    poll_fn(|context| {
+        let of = LaterKey { keyspace: &keyspace, key: &key, wants: Wants::Value };
+        store.poll_get(&mut later, of, (None, Patience::default()), context, |value| value.is_some())
+    })
+    .await
+}
+
+/// The error names the thread and gives its message.
+#[track_caller]
+fn assert_told(thread: &str, result: Result<()>) {
+    let Err(Error::Latched { cause }) = &result else { panic!("{thread}: {result:?}") };
+    let Error::Panicked { thread: named, message } = &**cause else { panic!("{thread}: {cause}") };
+    assert!(*named == thread && message.contains(&format!("planned for {thread}")), "{cause}");
+}
+
+/// Puts until one is refused, as one is that waits for room when the panic comes.
+fn put_until_told(store: &Store) -> Result<()> {
+    (KEYS..PUTS_MAX).try_for_each(|number| put(store, number))
+}
+
+/// A panic of a background thread latches the store: writers that wait for room, flushes, compactions,
+/// futures and callbacks under way all end, with the panic's message where they are not answered; reads go
+/// on, `close` ends with the message, and the store opens again with every write that was acknowledged.
+#[test]
+fn a_panic_of_a_background_thread_latches_the_store() {
+    for thread in ["trine-flush", "trine-merge", "trine-reads"] {
+        let directory = tempfile::tempdir().expect("makes");
+        let path = directory.path().join("store");
+        let (store, _) = open(&path, thread);
+        (0..KEYS).for_each(|number| put(&store, number).expect("writes"));
+        store.flush().expect("flushes");
+        store.close().expect("closes");
+        drop(store);
+
+        // Its cache is cold.
+        let (store, clock) = open(&path, thread);
+        put(&store, KEYS).expect("writes");
+        clock.plan(true);
+        let (answers, answered) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Event::new()));
+        for number in 0..KEYS {
+            let (answers, answered) = (Arc::clone(&answers), Arc::clone(&answered));
+            callback::run(get_later(Arc::clone(&store), number), move |answer| {
+                answers.lock().push(answer);
+                answered.notify();
+            });
+        }
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| put_until_told(&store));
+            let flusher = scope.spawn(|| store.flush().and_then(|()| store.compact()));
+            assert_told(thread, writer.join().expect("it does not panic"));
+            assert_told(thread, flusher.join().expect("it does not panic"));
+        });
+        while answered.seen() < KEYS {
+            store.wait(&answered, answered.seen());
+        }
+        // Blocks that the thread had in its hands when it panicked are not read.
+        for answer in &*answers.lock() {
+            assert!(matches!(answer, Ok(true) | Err(Error::Io { .. })), "{answer:?}");
+        }
+        assert_told(thread, put(&store, 0));
+        assert_told(thread, store.flush());
+        assert_told(thread, store.compact());
+        assert_told(thread, store.sync_log());
+        assert_told(thread, store.drop_keyspace("a"));
+        if let Err(error) = store.settle() {
+            assert_told(thread, Err(error));
+        }
+        assert!((0..=KEYS).all(|number| matches!(get(&store, number), Ok(true))));
+        assert!(matches!(local::block_on(get_later(Arc::clone(&store), 7)), Ok(true)));
+        assert_told(thread, store.close());
+        drop(store);
+
+        let (store, _) = open(&path, thread);
+        assert!((0..=KEYS).all(|number| matches!(get(&store, number), Ok(true))));
+        store.close().expect("closes");
+    }
+}
