@@ -41,14 +41,15 @@ impl Epoch {
     /// Pins the calling thread.
     pub(crate) fn pin(&self) -> Pin {
         let remembered = HANDLES.try_with(|handles| {
-            let mut handles = handles.borrow_mut();
-            match handles.first() {
+            let mut handles = handles.try_borrow_mut().ok()?;
+            Some(match handles.first() {
                 Some((id, handle)) if *id == self.shared.id => handle.pin(),
                 _ => self.pin_slow(&mut handles),
-            }
+            })
         });
-        // The thread is ending and its handles are gone: register for this one pin.
-        remembered.unwrap_or_else(|_| self.shared.collector.register().pin())
+        // The thread is ending and its handles are gone, or a deferred call pins that runs within a pin:
+        // register for this one pin.
+        remembered.ok().flatten().unwrap_or_else(|| self.shared.collector.register().pin())
     }
 
     #[cold]
