@@ -248,6 +248,22 @@ fn not_ascending(f: &mut fmt::Formatter<'_>, items: u64, key: &[u8], before: &[u
     )
 }
 
+fn latched(f: &mut fmt::Formatter<'_>, cause: &Error) -> fmt::Result {
+    let why = if matches!(cause, Error::Panicked { .. }) { "" } else { " an earlier one failed:" };
+    write!(f, "the store takes no writes until it is reopened, because{why} {cause}")
+}
+
+fn too_large(f: &mut fmt::Formatter<'_>, what: &str, limit: u64, given: u64) -> fmt::Result {
+    write!(
+        f,
+        "a {what} of {given} bytes is over the limit of {limit}; nothing was written. \
+         Make it smaller, or split it"
+    )
+}
+
+const FORKED_TEXT: &str = "this process was forked off the one that opened the store, and cannot use it; \
+                           open it again here, once the other process has closed it";
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -266,11 +282,7 @@ impl fmt::Display for Error {
             Error::Full { file } => {
                 write!(f, "no space left for {file}. Free space and try again; nothing acknowledged was lost")
             }
-            Error::TooLarge { what, limit, given } => write!(
-                f,
-                "a {what} of {given} bytes is over the limit of {limit}; nothing was written. \
-                 Make it smaller, or split it"
-            ),
+            Error::TooLarge { what, limit, given } => too_large(f, what, *limit, *given),
             Error::NotAscending { items, key, before } => not_ascending(f, *items, key, before),
             Error::Mismatch { name, stored, given } => write!(
                 f,
@@ -304,10 +316,7 @@ impl fmt::Display for Error {
             ),
             Error::Dropped { name } => write!(f, "keyspace {name:?} was dropped; open it anew"),
             Error::ReadOnly => f.write_str("the store was opened read-only; open it for writing"),
-            Error::Latched { cause } => write!(
-                f,
-                "the store takes no writes until it is reopened, because an earlier one failed: {cause}"
-            ),
+            Error::Latched { cause } => latched(f, cause),
             Error::WouldBlock => {
                 f.write_str("as much is in flight as may be. Wait for some of it, or raise reads_in_flight")
             }
@@ -315,14 +324,13 @@ impl fmt::Display for Error {
                 f.write_str("the deadline passed before it was read. Try again, or give it more time")
             }
             Error::Closed => f.write_str("the store was closed; open it again"),
-            Error::Forked => f.write_str(
-                "this process was forked off the one that opened the store, and cannot use it; open it again \
-                 here, once the other process has closed it",
-            ),
-            Error::Panicked { thread, message } => write!(
-                f,
-                "the background thread {thread} panicked: {message}. Report it, and open the store again"
-            ),
+            Error::Forked => f.write_str(FORKED_TEXT),
+            Error::Panicked { thread, message } => {
+                write!(
+                    f,
+                    "the background thread {thread} panicked: {message}. Report it, and reopen the store"
+                )
+            }
         }
     }
 }

@@ -131,7 +131,7 @@ impl Store {
         let era = self.views.gaps().era();
         let (view, bound) = self.now();
         let point = Arc::new(Point { view: Published::new(&self.epoch, view), bound, era, kind });
-        // In a forked process a thread that is not there may hold the lock of a list; nothing is read from it.
+        // In a forked process nothing is read from it, and the lock of its list may be held for ever.
         if !self.is_forked() {
             self.points.add(&point);
         }

@@ -203,10 +203,14 @@ impl Admission {
         let mut state = self.state.lock();
         state.is_closed = true;
         let line = std::mem::take(&mut state.line);
-        let unbegun: Vec<Ready> =
-            state.begun.extract_if(.., |_, ready| ready.begun.is_none()).map(|(_, ready)| ready).collect();
+        let mut unbegun = Vec::new();
+        state.begun.retain(|_, ready| {
+            if ready.begun.is_none() {
+                unbegun.extend(ready.waker.take());
+            }
+            ready.begun.is_some()
+        });
         drop(state);
-        let unbegun = unbegun.into_iter().filter_map(|ready| ready.waker);
         wake_all(line.into_values().map(|waiting| waiting.waker).chain(unbegun));
     }
 

@@ -223,7 +223,7 @@ mod tests {
         threads.wait(&work, work.seen(), Some(1));
     }
 
-    /// A worker that panics is dropped, which tells those that wait for it, and its panic ends no other thread.
+    /// A worker that panics is dropped, which tells those that wait for it; no other thread ends by it.
     #[test]
     fn a_panic_ends_its_own_thread() {
         let threads = OsThreads::new();

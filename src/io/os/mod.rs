@@ -8,7 +8,7 @@
 //! - `readers`: several reads in flight, by a `ring` of the kernel's or a `pool` of threads.
 //! - `system`: where unixes differ.
 //! - `env`: threads, clock, randomness. `memory`: mapped regions. `map`: mapped files, for the lab.
-//! - `window`: the end of a log, mapped. `process`: whether this is a fork of the process that opened a store.
+//! - `window`: the end of a log, mapped. `process`: whether this is the process that opened the store.
 
 #[cfg(all(test, not(loom), target_os = "linux"))]
 mod bell_tests;

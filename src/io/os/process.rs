@@ -3,8 +3,6 @@
 //! Any thread may ask. On Linux from 4.14 on the answer costs a load; elsewhere the process's id is compared,
 //! which is a system call.
 
-#![cfg_attr(test, expect(unsafe_code, reason = "a test runs code in a forked process"))]
-
 use rustix::process::{Pid, getpid};
 
 use crate::base::error::{Error, Result};
@@ -49,33 +47,5 @@ impl OwnProcess {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::io;
-    use std::os::unix::process::CommandExt;
-    use std::process::Command;
-
-    use super::*;
-    use crate::io::sim::SimMemory;
-
-    /// A forked process is told, by memory that the fork cleared and by its id where the system has none; its
-    /// maker goes on.
-    #[test]
-    fn f18_forked_processes_are_told() {
-        assert_eq!(OwnProcess::new().byte.is_some(), cfg!(target_os = "linux"));
-        for process in [OwnProcess::new(), OwnProcess::with(&SimMemory)] {
-            assert!(!process.is_forked() && process.check().is_ok());
-            let process = std::sync::Arc::new(process);
-            let copied = std::sync::Arc::clone(&process);
-            let look = move || match copied.check() {
-                Err(Error::Forked) => Ok(()),
-                _ => Err(io::ErrorKind::Other.into()),
-            };
-            let mut command = Command::new("true");
-            // SAFETY: the closure loads a byte or asks for the process's id, which is allowed after a fork.
-            unsafe { command.pre_exec(look) };
-            assert!(command.status().expect("the forked process was told").success());
-            assert!(!process.is_forked());
-        }
-    }
-}
+#[cfg(all(test, not(loom)))]
+mod tests;

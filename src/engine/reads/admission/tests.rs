@@ -300,6 +300,23 @@ fn the_end_admits_all() {
     assert_eq!(line.permits.len(), 3);
 }
 
+/// A caller of `begin` that panics leaves a read that nobody has begun: at the end its owner is woken, and
+/// begins it.
+#[test]
+fn the_end_wakes_the_owner_that_a_panic_left() {
+    let mut line = Line::new(Limits { reads: 1, bytes: 100 });
+    let (woken, mut place): (Arc<Event>, _) = (Arc::default(), None);
+    assert!(line.poll(&mut None, (0, 1, false), Waker::noop()));
+    assert!(!line.poll(&mut place, (1, 1, false), &woken.waker()));
+    line.permits.clear();
+    let panicking = || line.admission.begin(|_, _permit| panic!("planned"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
+    assert_eq!(woken.seen(), 0);
+    line.admission.close();
+    assert_eq!(woken.seen(), 1);
+    assert!(line.poll(&mut place, (1, 1, false), Waker::noop()) && place.is_none());
+}
+
 /// A waker that is replaced may be the last to hold its task, and that a place in the same line.
 #[test]
 fn a_replaced_waker_may_hold_a_place() {
