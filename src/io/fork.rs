@@ -1,10 +1,10 @@
 //! Bytes by which a process tells itself from one that was forked off it.
 //!
-//! A fork copies memory, locks and descriptors, and no thread but its own: a store that was open is of no use
-//! in the new process, and what that did with it would harm the old one. So what every call of a store looks
-//! at lies in memory that the kernel clears in a forked process (`MADV_WIPEONFORK`, Linux 4.14): there each
-//! byte reads [`FORKED`]. Where the system has no such memory the bytes lie on the heap and stay as they are;
-//! `Storage::is_forked` then compares the process's id. Any thread may call.
+//! A fork copies memory, locks and descriptors, and of the threads only its caller's: an open store is of no
+//! use in the new process, and a write to it there would harm the old one. So the state that every call of a
+//! store loads lies in memory that the kernel clears in a forked process (`MADV_WIPEONFORK`, Linux 4.14):
+//! there each byte reads [`FORKED`]. Where the system has no such memory the bytes lie on the heap and stay
+//! as they are; `Storage::is_forked` then compares the process's id. Any thread may call.
 //!
 //! 1. A byte is changed only from one value that is not [`FORKED`] to another: one that was cleared stays so.
 
@@ -64,7 +64,7 @@ impl ForkBytes {
     /// # Errors
     /// `Io` if there is no memory.
     pub(crate) fn byte(&self, value: u8) -> Result<ForkByte> {
-        assert!(value != FORKED, "it would be told from no forked one");
+        assert!(value != FORKED, "a forked process reads it");
         let mut page = self.page.lock();
         if page.used == page.region.bytes() {
             *page = Page::new(&*self.memory)?;
@@ -82,7 +82,7 @@ impl Page {
         let region = memory.region_wiped_on_fork(WIPED_BYTES).or_else(|| Region::heap(HEAP_BYTES));
         let region = region.ok_or_else(|| Error::Io {
             operation: "get memory for",
-            file: "what tells a forked process".to_owned(),
+            file: "the marks of the process".to_owned(),
             offset: 0,
             source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
         })?;

@@ -72,7 +72,7 @@ pub(crate) trait Storage: Send + Sync {
     fn unlock(&self);
 
     /// Whether the calling process was forked off the one that made this storage. Files, lock and readers are
-    /// the other process's then: whatever reads or changes them fails with `Forked`.
+    /// the other process's then: calls that read or change them fail with `Forked`.
     fn is_forked(&self) -> bool {
         false
     }

@@ -10,7 +10,7 @@
 //!
 //! 1. Nothing is in flight when `block_on` returns, also by a panic.
 //! 2. A wait ends when the future is woken, from any thread, or a read has ended.
-//! 3. In a process that one of the polls forked off, what was in flight is left alone: it is the other
+//! 3. In a process that one of the polls forked off, reads in flight are left alone: they are the other
 //!    process's. The future is polled again, and its reads answer `Forked`.
 
 use std::cell::{Cell, RefCell};
@@ -266,7 +266,7 @@ impl Driver {
         }
     }
 
-    /// In a forked process, leaves all that is of the store as it is, for good; `true` if there was anything.
+    /// In a forked process, leaves everything of the store as it is, for good; `true` if there was anything.
     fn leave_if_forked(&mut self) -> bool {
         let is_forked =
             |of: &Option<(Arc<Store>, _)>| of.as_ref().is_some_and(|(store, _)| store.is_forked());

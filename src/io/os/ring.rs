@@ -11,7 +11,7 @@
 //! 1. A flight owns target, descriptor and vector from before the kernel hears of it until its completion was
 //!    reaped; one that it has not taken when it refuses to go on is read without it.
 //! 2. No more flights than the ring has entries, so neither queue overflows.
-//! 3. In a forked process a ring is its parent's: what was in flight there fails, and the ring is left alone.
+//! 3. In a forked process a ring is its parent's: reads in flight fail there, and the ring is left alone.
 //! 4. What a completion cannot settle (a short read, an alignment the device refuses) is settled by a plain
 //!    read.
 
@@ -260,7 +260,7 @@ impl RingReader {
     }
 
     /// In a forked process, leaves the ring alone from now on: its queues are memory shared with the parent.
-    /// What was in flight has failed; the kernel writes to the parent's memory, not to the targets here.
+    /// Reads in flight have failed; the kernel writes to the parent's memory, not to the targets here.
     fn leave_if_forked(&mut self) {
         if !self.storage.is_forked() {
             return;
