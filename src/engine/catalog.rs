@@ -23,10 +23,12 @@ use crate::levels::store::StoreFile;
 use crate::levels::version;
 use crate::memtable::Generation;
 use crate::table::{TableFile, TableIdentity};
+use crate::write::batch::Writable;
 use crate::write::writer::Ends;
 
 use super::Store;
 use super::bearing::Bearing;
+use super::order::OrderGate;
 
 /// A keyspace, as its handles share it.
 #[derive(Debug)]
@@ -80,6 +82,16 @@ impl Keyspace {
     }
 }
 
+impl Writable for Keyspace {
+    fn tree(&self) -> TreeId {
+        self.tree
+    }
+
+    fn check_live(&self) -> Result<()> {
+        Keyspace::check_live(self)
+    }
+}
+
 /// What the manifest says, and the files that say it.
 pub(crate) struct Catalog {
     pub(crate) state: State,
@@ -88,8 +100,6 @@ pub(crate) struct Catalog {
     /// First ids not given out; those below the state's own counters are reserved.
     pub(crate) next_keyspace: u32,
     pub(crate) next_partition: u32,
-    /// Ingests published since the store was opened.
-    pub(crate) ingests: u64,
 }
 
 impl Catalog {
@@ -100,6 +110,8 @@ impl Catalog {
 
 /// Holds the catalog while nobody changes it.
 pub(crate) struct CatalogCell {
+    /// Passed before the front of commits, by changes that have a place in their order.
+    pub(super) order: OrderGate,
     free: Mutex<Option<Box<Catalog>>>,
     freed: Event,
     pub(super) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
@@ -152,6 +164,7 @@ impl CatalogCell {
         let by_tree = keyspaces.iter().map(|one| (one.tree, Arc::clone(one))).collect();
         let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
         CatalogCell {
+            order: OrderGate::default(),
             free: Mutex::new(Some(Box::new(catalog))),
             freed: Event::new(),
             keyspaces: Mutex::new(keyspaces),

@@ -11,6 +11,7 @@
     reason = "this is the door: clock and threads of the system come in here"
 )]
 
+use std::cell::Cell;
 use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
@@ -35,10 +36,20 @@ impl OsThreads {
         OsThreads { started: Mutex::default(), has_panicked: Arc::new(AtomicBool::new(false)) }
     }
 
+    /// Tells these threads from those of other stores.
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.has_panicked).addr()
+    }
+
     fn assert_nobody_panicked(&self) {
         let has_panicked = self.has_panicked.load(Ordering::Acquire);
         assert!(!has_panicked, "a background worker of the store panicked; its own message says why");
     }
+}
+
+thread_local! {
+    /// The threads that this thread is one of: the address of their note, 0 for none.
+    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Tells that the thread ends by a panic.
@@ -65,7 +76,9 @@ fn drive(mut worker: Box<dyn Worker>) {
 impl Threads for OsThreads {
     fn spawn(&self, name: &'static str, worker: Box<dyn Worker>) -> Result<()> {
         let note = PanicNote(Arc::clone(&self.has_panicked));
+        let address = self.address();
         let run = move || {
+            WORKER_OF.set(address);
             // Moved in whole, and dropped after the worker: what the worker's own drop does comes first.
             let note = note;
             drive(worker);
@@ -91,6 +104,11 @@ impl Threads for OsThreads {
                 left_ns -= slice_ns;
             }
         }
+    }
+
+    fn is_worker(&self) -> bool {
+        // A thread whose locals are gone is ending, and drives nothing.
+        WORKER_OF.try_with(|of| of.get() == self.address()).unwrap_or(false)
     }
 
     fn join(&self) {
