@@ -69,7 +69,7 @@ fn batch_bytes_max(db: &Db) -> usize {
 
 fn shape_of(arguments: &arguments::Import) -> Result<Shape, Failure> {
     let format = arguments.format.or_else(|| Format::of_path(&arguments.file)).ok_or_else(|| {
-        let file = arguments.file.display();
+        let file = text::path(&arguments.file);
         Failure::Usage(format!("the format of {file} cannot be guessed; say --format csv, tsv or jsonl"))
     })?;
     if format == Format::Jsonl && (arguments.header || arguments.no_header) {
@@ -229,7 +229,7 @@ impl Import<'_> {
         let seconds = started.elapsed().as_secs_f64();
         let a_second = (tally.items_now as f64 / seconds.max(1e-9)) as u64;
         if self.global.json {
-            screen.line(json!({
+            screen.object(&json!({
                 "imported": tally.items_now,
                 "imported_in_all": tally.items,
                 "skipped": tally.skipped,

@@ -11,7 +11,7 @@ use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
 use crate::arguments::{Clear, Delete, Get, Global, Put, Scan};
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::text::{Spelling, add_field, readable};
+use crate::text::{Spelling, add_field, one_line, readable};
 
 /// Opens what exists, for reading only.
 pub(crate) fn open_to_read(global: &Global, store: &Path) -> Result<Db, Failure> {
@@ -67,7 +67,7 @@ pub(crate) fn get(global: &Global, get: Get) -> Result<(), Failure> {
         let mut object = Map::new();
         add_field(&mut object, "key", &key, spelling);
         add_field(&mut object, "value", &value, spelling);
-        screen.line(serde_json::Value::Object(object))?;
+        screen.object(&serde_json::Value::Object(object))?;
     } else if get.raw {
         screen.bytes(&value)?;
     } else if get.hex {
@@ -124,7 +124,7 @@ fn durability(sync: bool) -> Durability {
 fn done(global: &Global, answer: serde_json::Value) -> Result<(), Failure> {
     let mut screen = Screen::new();
     if global.json {
-        screen.line(answer)?;
+        screen.object(&answer)?;
     }
     screen.finish()
 }
@@ -147,7 +147,7 @@ pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
             if !scan.keys_only {
                 add_field(&mut object, "value", &value, spelling);
             }
-            screen.line(serde_json::Value::Object(object))?;
+            screen.object(&serde_json::Value::Object(object))?;
         } else if scan.keys_only {
             screen.line(spelling.line(&key))?;
         } else {
@@ -197,6 +197,6 @@ impl Bounds {
 pub(crate) fn note(global: &Global, line: std::fmt::Arguments<'_>) {
     if !global.json {
         // A note nobody can read is lost; the command goes on.
-        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = writeln!(std::io::stderr(), "{}", one_line(&line.to_string()));
     }
 }

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::arguments;
 use crate::failure::Failure;
 use crate::rows::{Position, Shape};
-use crate::text::count;
+use crate::text::{count, path};
 
 /// The keyspace that holds the positions of unfinished imports.
 pub(crate) const KEYSPACE: &str = ".import";
@@ -70,7 +70,7 @@ impl Positions {
     /// The position to go on from, if an earlier import left one; refused if it does not fit.
     pub(crate) fn find(&mut self) -> Result<Option<Mark>, Failure> {
         let Some(value) = self.keyspace.get(&self.key)? else { return Ok(None) };
-        let file = self.path.display().to_string();
+        let file = path(&self.path);
         let refused = move |reason: String| {
             Failure::Changed(format!(
                 "an import of {file} is unfinished, and cannot go on: {reason}. --restart begins it again"
