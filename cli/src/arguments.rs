@@ -263,7 +263,9 @@ pub(crate) struct Import {
 ///
 /// What it writes, `trine import` reads back byte for byte. csv and tsv have the columns key, value and hex;
 /// hex says which of them (k, v or kv) are in hexadecimal because they are not UTF-8. jsonl has "key" and
-/// "value", or "key_hex" and "value_hex". A FILE appears complete or not at all.
+/// "value", or "key_hex" and "value_hex". On a terminal csv and tsv also have fields with control and format
+/// characters in hexadecimal. A FILE appears complete or not at all; one that exists is left alone without
+/// --force.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine export data users users.jsonl\n  \
                         trine export data users --format csv | gzip > users.csv.gz")]
@@ -274,6 +276,9 @@ pub(crate) struct Export {
     pub(crate) keyspace: String,
     /// The file; without it, standard output.
     pub(crate) file: Option<PathBuf>,
+    /// Replace FILE if it exists; of a symbolic link, the file that it names.
+    #[arg(long)]
+    pub(crate) force: bool,
     /// The format; guessed from the file's extension, jsonl on standard output.
     #[arg(long)]
     pub(crate) format: Option<Format>,

@@ -271,7 +271,10 @@ impl Report<'_> {
             ))?,
         }
         if self.is_kept() {
-            page.conclusion(format_args!("The store is kept: trine stats {}", crate::text::path(&self.run.store())))?;
+            page.conclusion(format_args!(
+                "The store is kept: trine stats {}",
+                crate::text::path(&self.run.store())
+            ))?;
         }
         Ok(())
     }

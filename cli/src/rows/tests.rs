@@ -153,12 +153,18 @@ fn what_is_written_is_read_back() {
         (b"a,b\t\"c\"\r\nd\\n".to_vec(), "\u{feff}grün\u{0}".as_bytes().to_vec()),
         (b"  spaces ".to_vec(), b"\n".to_vec()),
         (b"k".to_vec(), b"\\".to_vec()),
+        ("\u{202e}gnp.exe".as_bytes().to_vec(), "\u{1b}[31m\u{85}\u{e0041}".as_bytes().to_vec()),
     ]);
-    for format in [Format::Csv, Format::Tsv, Format::Jsonl] {
+    let readers = [write::Reader::Program, write::Reader::Terminal];
+    for (format, reader) in readers
+        .into_iter()
+        .flat_map(|reader| [Format::Csv, Format::Tsv, Format::Jsonl].map(|format| (format, reader)))
+    {
         let (mut text, mut scratch) = (Vec::new(), Vec::new());
         write::write_header(format, &mut text).expect("a Vec takes every write");
         for (key, value) in &items {
-            write::write_item(format, key, value, &mut scratch, &mut text).expect("a Vec takes every write");
+            write::write_item((format, reader), (key, value), &mut scratch, &mut text)
+                .expect("a Vec takes every write");
         }
         let rows = all_rows(&text, shape(format)).expect("the header is good");
         let read: Vec<(Vec<u8>, Vec<u8>)> = rows
@@ -169,6 +175,9 @@ fn what_is_written_is_read_back() {
             })
             .collect();
         assert_eq!(read, items, "{format:?}");
+        let text = String::from_utf8(text).expect("every format is UTF-8");
+        let is_safe = format == Format::Jsonl || reader == write::Reader::Terminal;
+        assert_eq!(text.contains(crate::text::is_unsafe), !is_safe, "{format:?} for {reader:?}");
     }
 }
 
