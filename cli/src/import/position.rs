@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::arguments;
 use crate::failure::Failure;
-use crate::rows::{Position, Shape};
+use crate::rows::{Position, Shape, separator_option};
 use crate::text::{count, path};
 
 /// The keyspace that holds the positions of unfinished imports.
@@ -161,5 +161,12 @@ fn describe(shape: &Shape) -> String {
     };
     let format = format!("{:?}", shape.format).to_lowercase();
     let header = if shape.header { "" } else { " --no-header" };
-    format!("--format {format}{}{}{header}", named("key", &shape.key), named("value", &shape.value))
+    let separator = shape
+        .separator
+        .map_or_else(String::new, |separator| format!(" --separator '{}'", separator_option(separator)));
+    format!(
+        "--format {format}{}{}{header}{separator}",
+        named("key", &shape.key),
+        named("value", &shape.value)
+    )
 }
