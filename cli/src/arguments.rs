@@ -212,14 +212,14 @@ pub(crate) struct Scan {
 /// was. No column is lost unasked: others beside `value`, and two of one name, are refused.
 ///
 /// csv: RFC 4180, quotes and newlines in fields. tsv: fields as they are, with \t \n \r \\ for those bytes,
-/// no quotes. jsonl: one JSON object a line; a string gives its text, anything else its JSON. Lines end in LF,
-/// CRLF or CR, in one way in a file. Text is UTF-8; UTF-16 is refused. A first line `sep=;` names the separator;
-/// a first row that has another separator than the format is refused without --separator.
+/// no quotes. jsonl: one JSON object a line; a string gives its text, anything else its JSON. Lines end in
+/// LF, CRLF or CR, in one way in a file. Text is UTF-8; UTF-16 is refused. A first line `sep=;` names the
+/// separator; a first row that has another separator than the format is refused without --separator.
 ///
 /// The position in the file is committed with the rows (keyspace `.import`). An import that was killed goes
 /// on where it was when the same command is given again; a file that has changed since is refused. Standard
-/// input (FILE -) and pipes have no position and start anew. A bad row stops the import, after the rows before it are
-/// in.
+/// input (FILE -) and pipes have no position and start anew. A bad row stops the import, after the rows
+/// before it are in.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine import data users users.csv --key id\n  \
                   trine import data names people.jsonl --key email --value name --skip-bad\n  \

@@ -1,8 +1,8 @@
 //! The command export: a keyspace's items as rows that import reads back to the same bytes.
 //!
 //! 1. A file appears complete under its name or not at all: it is written beside it, synced and renamed.
-//! 2. A file that exists is replaced with `--force` alone. A symbolic link is never replaced: with `--force` the
-//!    file that it names is. Pipes and devices are written to.
+//! 2. A file that exists is replaced with `--force` alone. A symbolic link is never replaced: with `--force`
+//!    the file that it names is. Pipes and devices are written to.
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Write};

@@ -77,7 +77,8 @@ impl Failure {
         }
     }
 
-    /// One line, or one JSON object, on standard error, with everything unprintable escaped; nothing for a reader that went away.
+    /// One line, or one JSON object, on standard error, with everything unprintable escaped; nothing for a
+    /// reader that went away.
     pub(crate) fn tell(&self, json: bool) {
         match self {
             Failure::BrokenPipe => {}

@@ -1,7 +1,7 @@
 //! Standard output: buffered, told apart from other files when it fails, never a panic.
 //!
-//! Lines are safe for a terminal, whatever keys, names and paths they hold; JSON is ASCII where its characters
-//! would not be seen. Only [`Screen::bytes`] writes what it gets.
+//! Lines are safe for a terminal, whatever keys, names and paths they hold; JSON is ASCII where its
+//! characters would not be seen. Only [`Screen::bytes`] writes what it gets.
 
 use std::fmt::{Display, Write as _};
 use std::io::{BufWriter, StdoutLock, Write};

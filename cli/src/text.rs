@@ -1,8 +1,9 @@
 //! Bytes, counts and times as people and JSON see them, and back.
 //!
 //! Keys, values, names and paths can hold characters that no terminal shows as they are: control characters,
-//! which move the cursor or change colors, and format characters, which hide text or turn its direction. Every
-//! line for people goes through [`shown`] or [`one_line`], every JSON document through [`json_escaped`].
+//! which move the cursor or change colors, and format characters, which hide text or turn its direction.
+//! Every line for people goes through [`shown`] or [`one_line`], every JSON document through
+//! [`json_escaped`].
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -62,8 +63,8 @@ pub(crate) fn parse_hex(digits: &[u8]) -> Result<Vec<u8>, String> {
     bytes.ok_or_else(|| "it has other characters than 0-9 and a-f".to_string())
 }
 
-/// Whether a character has no glyph of its own: control characters (Unicode's category Cc), line and paragraph
-/// separators (Zl, Zp), and the format and filler characters that Unicode 16 lists as
+/// Whether a character has no glyph of its own: control characters (Unicode's category Cc), line and
+/// paragraph separators (Zl, Zp), and the format and filler characters that Unicode 16 lists as
 /// Default_Ignorable_Code_Point, with interlinear annotations.
 pub(crate) fn is_hidden(character: char) -> bool {
     character.is_control()

@@ -1,7 +1,7 @@
 //! Comma-separated values (RFC 4180), read by the crate `csv`.
 //!
-//! A field may be quoted; in quotes a separator, a line break and a doubled quote stand for themselves. A quote
-//! inside a field that does not begin with one is text, as every spreadsheet reads it.
+//! A field may be quoted; in quotes a separator, a line break and a doubled quote stand for themselves. A
+//! quote inside a field that does not begin with one is text, as every spreadsheet reads it.
 //!
 //! The crate reads any bytes as some record. So each record is compared with its bytes, and a record that no
 //! writer would spell so is bad: text behind a closing quote, a quote that is never closed, a line break of
@@ -63,8 +63,8 @@ impl Records {
 
     /// Goes on from a position between two records.
     ///
-    /// The crate drops a byte order mark at any place that it begins from. It begins before the line break, if
-    /// there is one, so that a mark at the start of a row stays.
+    /// The crate drops a byte order mark at any place that it begins from. It begins before the line break,
+    /// if there is one, so that a mark at the start of a row stays.
     pub(crate) fn seek(&mut self, position: Position) -> io::Result<()> {
         let mut from = position.offset;
         if let Some(before) = from.checked_sub(1) {
@@ -166,11 +166,9 @@ impl Records {
             };
             if let Some(quoted) = rest.strip_prefix(b"\"") {
                 rest = match after_quoted(quoted, field) {
-                    Some(rest) => rest,
-                    None if is_unclosed(quoted, field) => {
-                        return bad("opens a quote that is never closed");
-                    }
-                    None => return bad("has text after its closing quote"),
+                    Ok(rest) => rest,
+                    Err(BadQuote::Unclosed) => return bad("opens a quote that is never closed"),
+                    Err(BadQuote::TextBehind) => return bad("has text after its closing quote"),
                 };
             } else {
                 if field.contains(&self.line_break.other()) {
@@ -227,25 +225,28 @@ fn io_error(error: ::csv::Error) -> io::Error {
     }
 }
 
-/// What follows a field's closing quote, if the bytes after its opening quote spell the field.
-fn after_quoted<'a>(quoted: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
-    after_spelled(quoted, field)?.strip_prefix(b"\"")
+/// Why a field is not quoted as a writer would quote it.
+enum BadQuote {
+    Unclosed,
+    TextBehind,
 }
 
-fn is_unclosed(quoted: &[u8], field: &[u8]) -> bool {
-    after_spelled(quoted, field).is_some_and(<[u8]>::is_empty)
-}
-
-fn after_spelled<'a>(quoted: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
+/// The bytes behind a field's closing quote, if the bytes behind its opening quote spell the field.
+fn after_quoted<'a>(quoted: &'a [u8], field: &[u8]) -> Result<&'a [u8], BadQuote> {
     let mut rest = quoted;
     for byte in field {
         rest = match (byte, rest) {
+            (_, []) => return Err(BadQuote::Unclosed),
             (b'"', [b'"', b'"', rest @ ..]) => rest,
             (_, [first, rest @ ..]) if *byte != b'"' && first == byte => rest,
-            _ => return None,
+            _ => return Err(BadQuote::TextBehind),
         };
     }
-    Some(rest)
+    match rest {
+        [b'"', rest @ ..] => Ok(rest),
+        [] => Err(BadQuote::Unclosed),
+        _ => Err(BadQuote::TextBehind),
+    }
 }
 
 /// Appends a field, quoted if it must be.

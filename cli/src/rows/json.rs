@@ -1,6 +1,7 @@
 //! JSON lines: one object a line. A string stands for its text, anything else for its JSON as it was written.
 //!
-//! No field is lost: two of one name, and fields beside `key` and `value` that no option leaves out, are faults.
+//! No field is lost: two of one name, and fields beside `key` and `value` that no option leaves out, are
+//! faults.
 
 use std::fmt;
 

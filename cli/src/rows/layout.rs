@@ -1,5 +1,5 @@
-//! What the beginning of a file says about the rest: its encoding, its line breaks and its separator. Files that
-//! would be read as something else than they are meant are refused here, before anything is stored.
+//! What the beginning of a file says about the rest: its encoding, its line breaks and its separator. Files
+//! that would be read as something else than they are meant are refused here, before anything is stored.
 //!
 //! | beginning | verdict |
 //! |---|---|
@@ -73,7 +73,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Reads the first line of the input and goes back before it. The inner error says why the file is refused.
+    /// Reads the first line of the input and goes back before it. The inner error says why the file is
+    /// refused.
     pub(crate) fn of(input: &mut Input, shape: &Shape) -> io::Result<Result<Layout, String>> {
         let first = loop {
             match FirstLine::of(input.kept(0..input.kept_to()), shape) {
@@ -171,7 +172,8 @@ fn layout_of(head: &[u8], first: FirstLine, shape: &Shape) -> Result<Layout, Str
     if let Some(said) = said_separator(line) {
         if said != separator && (shape.separator.is_some() || shape.format == Format::Tsv) {
             return Err(format!(
-                "its first line says that the separator is {}, and not {}; give --separator '{}' to read it so",
+                "its first line says that the separator is {}, and not {}; \
+                 give --separator '{}' to read it so",
                 spelled(said),
                 spelled(separator),
                 option(said),
@@ -211,8 +213,8 @@ fn is_utf16(line: &[u8], shape: &Shape) -> bool {
     let is_latin = (even == 0) != (odd == 0) && 5 * (even + odd) >= 2 * line.len() && line.len() > 1;
     let separators: Vec<usize> =
         (0..line.len()).filter(|index| matches!(line[*index], b',' | b';' | b'\t' | b'|')).collect();
-    let little = |index: &usize| index % 2 == 0 && line.get(index + 1) == Some(&0);
-    let big = |index: &usize| index % 2 == 1 && !of_text(index - 1);
+    let little = |index: &usize| index.is_multiple_of(2) && line.get(index + 1) == Some(&0);
+    let big = |index: &usize| !index.is_multiple_of(2) && !of_text(index - 1);
     is_latin || !separators.is_empty() && (separators.iter().all(little) || separators.iter().all(big))
 }
 

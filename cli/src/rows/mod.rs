@@ -7,8 +7,8 @@
 //! 1. [`Rows::position`] after a row is where the next one begins; reading from there gives the same rows.
 //! 2. A bad row is an answer, not a failure, and the row after it is read as if the bad one were not there.
 //! 3. A row longer than [`ROW_BYTES_MAX`] is bad, and its bytes are not kept in memory.
-//! 4. What a file holds is an item, is told as bad, or was left out by the user's options. A file whose layout
-//!    means something else than it seems is refused when it is opened.
+//! 4. What a file holds is an item, is told as bad, or was left out by the user's options. A file whose
+//!    layout means something else than it seems is refused when it is opened.
 
 mod columns;
 mod csv;

@@ -60,8 +60,8 @@ fn csv_corners() {
     assert_eq!(pairs("key,value,hex\n41,4242,kv\n\"\",\"a\",\n", csv), owned(&[("A", "BB"), ("", "a")]));
 }
 
-/// Bad rows are told with their line and column, and the next row is read as if they were not there. After bad
-/// quotes that is the next line.
+/// Bad rows are told with their line and column, and the next row is read as if they were not there. After
+/// bad quotes that is the next line.
 #[test]
 fn bad_rows_do_not_spoil_the_next() {
     let text = "key,value\na,1\nb\nc,\"2\"x\nd,\"open\ne,5\nf,6,7\ng,\"7\"\nh,8\n";
@@ -82,6 +82,18 @@ fn bad_rows_do_not_spoil_the_next() {
         ("3", "bad: field 2 (column 4) opens a quote that is never closed"),
     ];
     assert_eq!(pairs(text, shape(Format::Csv))[..2], owned(&expected));
+    let unclosed =
+        ["2".to_string(), "bad: field 2 (column 3) opens a quote that is never closed".to_string()];
+    for (text, rest) in
+        [("key,value\na,\"", 0), ("key,value\na,\"\r\n", 0), ("key,value\r\na,\"1\r\nb,2\r\n", 1)]
+    {
+        let rows = pairs(text, shape(Format::Csv));
+        assert_eq!(
+            (<[String; 2]>::from(rows[0].clone()), rows.len()),
+            (unclosed.clone(), 1 + rest),
+            "{text:?}"
+        );
+    }
     let last = pairs(text, shape(Format::Csv)).pop();
     assert_eq!(last, owned(&[("c", "3")]).pop(), "rows behind an open quote were lost");
     let tsv = pairs("key\tvalue\na\nb\tc\td\n", shape(Format::Tsv));
@@ -98,8 +110,8 @@ fn refusal(text: impl AsRef<[u8]>, shape: Shape) -> String {
     }
 }
 
-/// Two columns of one name are refused where one of them would be lost; the last one was taken, or the first as
-/// a key. Columns that nothing takes are refused too.
+/// Two columns of one name are refused where one of them would be lost; the last one was taken, or the first
+/// as a key. Columns that nothing takes are refused too.
 #[test]
 fn no_column_is_lost_unasked() {
     let csv = shape(Format::Csv);
@@ -355,8 +367,8 @@ impl std::io::Read for OneByte {
     }
 }
 
-/// A row over the limit is passed over whole, and its neighbours are read; of one with an open quote, the first
-/// line is.
+/// A row over the limit is passed over whole, and its neighbours are read; of one with an open quote, the
+/// first line is.
 #[test]
 fn long_rows_are_passed_over() {
     let long = "x".repeat(600_000);
@@ -447,24 +459,49 @@ fn the_fuzzed_corpus_has_no_findings() {
         let text = bytes.get(1..).unwrap_or_default();
         for format in [Format::Csv, Format::Tsv, Format::Jsonl] {
             for header in [true, false] {
-                with_file(text, |path| {
-                    let Ok(mut rows) = Rows::open(path, Shape { header, ..shape(format) }) else { return };
-                    let mut at = rows.position();
-                    while let Some(row) = rows.next().expect("a file is read") {
-                        let end = rows.position();
-                        assert!(end.offset > at.offset, "a row takes bytes");
-                        if let Row::Item(item) = &row {
-                            rows.seek(item.at).expect("a position it gave");
-                            assert_eq!(rows.next().expect("is read").as_ref(), Some(&row));
-                            assert_eq!(rows.position(), end);
-                        }
-                        at = end;
-                        rows_seen += 1;
-                    }
-                    assert_eq!(rows.position().offset, text.len() as u64);
-                });
+                rows_seen += check_positions(text, Shape { header, ..shape(format) });
             }
         }
     }
     assert!(rows_seen > 20, "{rows_seen}");
+}
+
+/// Random text that is nearly CSV has exact positions too.
+#[test]
+fn random_text_has_exact_positions() {
+    let mut dice = crate::dice::Dice::new(34);
+    let letters =
+        ["a", "\"", "\"", ",", ",", "\n", "\n", "\r\n", "\r", "\u{feff}", ";", "\"\"", "a,\"", "\",b\n"];
+    let mut rows_seen = 0;
+    for _ in 0..1_500 {
+        let length = dice.below(24);
+        let letter = |_| letters[dice.below(letters.len() as u64) as usize];
+        let text: String = (0..length).map(letter).collect();
+        for header in [true, false] {
+            rows_seen += check_positions(text.as_bytes(), Shape { header, ..shape(Format::Csv) });
+            rows_seen += check_positions(text.as_bytes(), Shape { header, ..shape(Format::Tsv) });
+        }
+    }
+    assert!(rows_seen > 1_000, "{rows_seen}");
+}
+
+/// Checks the positions of all rows, and counts them; 0 for a file that is refused.
+fn check_positions(text: &[u8], shape: Shape) -> usize {
+    with_file(text, |path| {
+        let Ok(mut rows) = Rows::open(path, shape) else { return 0 };
+        let (mut at, mut rows_seen) = (rows.position(), 0);
+        while let Some(row) = rows.next().expect("a file is read") {
+            let end = rows.position();
+            assert!(end.offset > at.offset, "a row takes bytes: {text:?}");
+            if let Row::Item(item) = &row {
+                rows.seek(item.at).expect("a position it gave");
+                assert_eq!(rows.next().expect("is read").as_ref(), Some(&row), "{text:?}");
+                assert_eq!(rows.position(), end, "{text:?}");
+            }
+            at = end;
+            rows_seen += 1;
+        }
+        assert_eq!(rows.position().offset, text.len() as u64, "{text:?}");
+        rows_seen
+    })
 }

@@ -1,5 +1,5 @@
-//! What the program prints of keys, values, names and paths: nothing that a terminal would act on or hide. And
-//! the files that export may replace.
+//! What the program prints of keys, values, names and paths: nothing that a terminal would act on or hide.
+//! And the files that export may replace.
 
 use serde_json::{Value, json};
 
@@ -54,8 +54,8 @@ fn answers_hide_nothing() {
     assert_eq!(serde_json::from_str::<Value>(&cleared).ok(), Some(json!({"cleared": HIDDEN})));
 }
 
-/// Errors name paths, keys, keyspaces and arguments in one safe line, or in JSON. Escape bytes of paths went to
-/// the terminal.
+/// Errors name paths, keys, keyspaces and arguments in one safe line, or in JSON. Escape bytes of paths went
+/// to the terminal.
 #[test]
 fn errors_hide_nothing() {
     let place = Place::new();
