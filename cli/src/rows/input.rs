@@ -1,4 +1,4 @@
-//! The bytes of a file or of a stream, with a way back to those that are still kept.
+//! The bytes of a file or of a stream, of which the last can be read again.
 //!
 //! A reader of rows says from which byte on it may come back ([`Input::keep_from`]); bytes from there on
 //! stay in memory until the next read. So a bad row is read again from its second line also where nothing

@@ -1,5 +1,5 @@
-//! What the beginning of a file says about the rest: its encoding, its line breaks and its separator. Files
-//! that would be read as something else than they are meant are refused here, before anything is stored.
+//! The layout of a file, from its first line: encoding, line breaks and separator. A file that would be read
+//! as something else than it means is refused here, before anything is stored.
 //!
 //! | beginning | verdict |
 //! |---|---|

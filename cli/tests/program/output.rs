@@ -1,5 +1,5 @@
-//! What the program prints of keys, values, names and paths: nothing that a terminal would act on or hide.
-//! And the files that export may replace.
+//! Printed keys, values, names and paths: no character that a terminal acts on or hides. And the files that
+//! export replaces.
 
 use serde_json::{Value, json};
 
