@@ -140,11 +140,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ],
         ..PLAIN
     },
-    Scenario { name: "keyspaces", mix: NAMES, acts: &[Act::Make("a"), Act::Go(350), Act::Settle], ..PLAIN },
+    Scenario { name: "keyspaces", mix: NAMES, acts: &[Act::Make("a"), Act::Go(440), Act::Settle], ..PLAIN },
     Scenario {
         name: "settings",
         mix: SETTINGS,
-        acts: &[Act::Make("a"), Act::Make("b"), Act::Go(350), Act::Settle],
+        acts: &[Act::Make("a"), Act::Make("b"), Act::Go(460), Act::Settle],
         ..PLAIN
     },
     Scenario {
