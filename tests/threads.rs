@@ -58,6 +58,36 @@ fn read(db: &Db, spaces: &[Keyspace<Ordered>; 2], seed: u64) {
     }
 }
 
+/// Of several threads that close a store, none is told of the end before it has come: after each `close` the
+/// store can be opened.
+#[test]
+fn every_close_is_the_whole_close() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("store");
+    for round in 0..10 {
+        let db = Db::builder(&path).memory_bytes(32 << 20).open().unwrap();
+        let space = db.ordered("space").open().unwrap();
+        (0..200u32).for_each(|number| space.put(number.to_be_bytes(), [round; 5000]).unwrap());
+        let barrier = std::sync::Barrier::new(3);
+        let again = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    db.clone().close().unwrap();
+                    // Another of the three may have it open.
+                    match Db::open(&path) {
+                        Ok(_) => drop(again.fetch_add(1, Ordering::Relaxed)),
+                        Err(error) => assert!(matches!(error, trine::Error::Locked { .. }), "{error}"),
+                    }
+                });
+            }
+        });
+        assert!(again.into_inner() > 0);
+        assert!(matches!(space.put("key", "value"), Err(trine::Error::Closed)));
+    }
+}
+
 /// Two writers, two readers, flushes and merges: no batch is ever seen in part, and all of them are there
 /// after reopening.
 #[test]

@@ -38,6 +38,17 @@ fn work(db: &Db, world: &World, rng: &mut Rng) {
     db.settle().unwrap();
 }
 
+/// What `close` could not do is told to everyone who closes.
+#[test]
+fn every_close_tells_what_failed() {
+    let world = World::new(1);
+    let (db, users) = open(&world);
+    users.put("ann", "1").unwrap();
+    world.fail(&[Fault::of(Operation::Sync, Failure::Io).in_files("log")]);
+    let told = [db.clone().close(), db.close()].map(|closed| closed.unwrap_err().to_string());
+    assert!(told[0] == told[1] && told[0].contains("log-"), "{told:?}");
+}
+
 /// A run of the seed: every call of the disk, with checksums of what was written, of two lives of a store.
 fn calls_of(seed: u64) -> Vec<String> {
     let world = World::new(seed);

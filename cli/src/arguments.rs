@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
+use crate::rows::parse_separator;
 use crate::text::parse_bytes;
 pub(crate) use bench::{Bench, EngineName, Workload};
 pub(crate) use lab::{Repro, Time, VerifyRandom};
@@ -208,15 +209,17 @@ pub(crate) struct Scan {
 /// Each row becomes one item. The key is the column named by --key (a number where there is no header), else
 /// the column `key`, else the first. The value is the column named by --value, or the whole row as JSON;
 /// without --key and --value a column `value` is taken, so that what `trine export` wrote comes back as it
-/// was.
+/// was. No column is lost unasked: others beside `value`, and two of one name, are refused.
 ///
 /// csv: RFC 4180, quotes and newlines in fields. tsv: fields as they are, with \t \n \r \\ for those bytes,
-/// no quotes. jsonl: one JSON object a line; a string gives its text, anything else its JSON.
+/// no quotes. jsonl: one JSON object a line; a string gives its text, anything else its JSON. Lines end in
+/// LF, CRLF or CR, in one way in a file. Text is UTF-8; UTF-16 is refused. A first line `sep=;` names the
+/// separator; a first row that has another separator than the format is refused without --separator.
 ///
 /// The position in the file is committed with the rows (keyspace `.import`). An import that was killed goes
 /// on where it was when the same command is given again; a file that has changed since is refused. Standard
-/// input (FILE -) has no position and starts anew. A bad row stops the import, after the rows before it are
-/// in.
+/// input (FILE -) and pipes have no position and start anew. A bad row stops the import, after the rows
+/// before it are in.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine import data users users.csv --key id\n  \
                   trine import data names people.jsonl --key email --value name --skip-bad\n  \
@@ -244,6 +247,9 @@ pub(crate) struct Import {
     /// The first row is data; columns are called 1, 2, ...
     #[arg(long)]
     pub(crate) no_header: bool,
+    /// The character between two fields of csv or tsv: a punctuation character, or `tab`.
+    #[arg(long, value_name = "CHARACTER", value_parser = parse_separator)]
+    pub(crate) separator: Option<u8>,
     /// Forget where an earlier import of this file was and begin again.
     #[arg(long)]
     pub(crate) restart: bool,
@@ -263,7 +269,9 @@ pub(crate) struct Import {
 ///
 /// What it writes, `trine import` reads back byte for byte. csv and tsv have the columns key, value and hex;
 /// hex says which of them (k, v or kv) are in hexadecimal because they are not UTF-8. jsonl has "key" and
-/// "value", or "key_hex" and "value_hex". A FILE appears complete or not at all.
+/// "value", or "key_hex" and "value_hex". On a terminal csv and tsv also have fields with control and format
+/// characters in hexadecimal. A FILE appears complete or not at all; one that exists is left alone without
+/// --force.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine export data users users.jsonl\n  \
                         trine export data users --format csv | gzip > users.csv.gz")]
@@ -274,6 +282,9 @@ pub(crate) struct Export {
     pub(crate) keyspace: String,
     /// The file; without it, standard output.
     pub(crate) file: Option<PathBuf>,
+    /// Replace FILE if it exists; of a symbolic link, the file that it names.
+    #[arg(long)]
+    pub(crate) force: bool,
     /// The format; guessed from the file's extension, jsonl on standard output.
     #[arg(long)]
     pub(crate) format: Option<Format>,

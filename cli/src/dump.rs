@@ -12,7 +12,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Dump) -> Result<(), Fai
     let mut shown = Ok(());
     inspect::dump(&arguments.file, |part| {
         if shown.is_ok() {
-            shown = if global.json { screen.line(to_json(part)) } else { screen.line(line(part)) };
+            shown = if global.json { screen.object(&to_json(part)) } else { screen.line(line(part)) };
         }
     })?;
     shown?;

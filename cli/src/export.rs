@@ -1,20 +1,23 @@
 //! The command export: a keyspace's items as rows that import reads back to the same bytes.
 //!
-//! A file appears complete under its name or not at all: it is written beside it, synced and renamed.
+//! 1. A file appears complete under its name or not at all: it is written beside it, synced and renamed.
+//! 2. A file that exists is replaced with `--force` alone. A symbolic link is never replaced: with `--force`
+//!    the file that it names is. Pipes and devices are written to.
 
 use std::fs::{File, Permissions};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
-use serde_json::json;
+use serde_json::{Map, json};
 use trine::{Keyspace, Ordered};
 
 use crate::arguments::{self, Format, Global};
 use crate::failure::Failure;
 use crate::items::open_to_read;
-use crate::rows::write::{write_header, write_item};
+use crate::rows::write::{Reader, write_header, write_item};
 use crate::screen::Screen;
+use crate::text::Spelling;
 use crate::{interrupt, progress, text};
 
 /// How often, in items, the bar moves and Ctrl-C is looked at.
@@ -26,31 +29,38 @@ pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), F
         (Some(format), _) => format,
         (None, None) => Format::Jsonl,
         (None, Some(file)) => Format::of_path(file).ok_or_else(|| {
-            let file = file.display();
+            let file = text::path(file);
             Failure::Usage(format!("the format of {file} cannot be guessed; say --format csv, tsv or jsonl"))
         })?,
     };
+    let target = file.map(|file| Target::of(file, arguments.force)).transpose()?;
     let db = open_to_read(global, &arguments.store)?;
     let keyspace = db.keyspace(&arguments.keyspace)?.ordered()?;
-    match file {
+    match target {
         None => {
-            let mut out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+            let out = io::stdout().lock();
+            let reader = if out.is_terminal() { Reader::Terminal } else { Reader::Program };
+            let mut out = BufWriter::with_capacity(1 << 16, out);
             let failed = Failure::output;
-            write_items(&keyspace, format, &mut out, &ProgressBar::hidden(), failed)?;
+            write_items(&keyspace, (format, reader), &mut out, &ProgressBar::hidden(), failed)?;
             out.flush().map_err(failed)?;
         }
-        Some(file) => {
+        Some(target) => {
             let items =
                 db.stats().keyspaces.iter().find(|one| one.name == arguments.keyspace).map(|one| one.items);
             let bar = progress::over_items(items.unwrap_or(0), "exporting");
-            let items = write_file(&keyspace, format, file, &bar)?;
+            let items = write_file(&keyspace, format, &target, &bar)?;
             bar.finish_and_clear();
             let mut screen = Screen::new();
-            let file = file.display().to_string();
             if global.json {
-                screen.line(json!({"exported": items, "file": file}))?;
+                let mut answer = Map::new();
+                answer.insert("exported".to_string(), json!(items));
+                let name = target.named.as_os_str().as_encoded_bytes();
+                text::add_field(&mut answer, "file", name, Spelling::Text);
+                screen.object(&answer.into())?;
             } else {
-                screen.line(format_args!("exported {} items to {file}", text::count(items)))?;
+                let (items, file) = (text::count(items), text::path(target.named));
+                screen.line(format_args!("exported {items} items to {file}"))?;
             }
             screen.finish()?;
         }
@@ -59,24 +69,64 @@ pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), F
     Ok(db.close()?)
 }
 
+/// The file to write, and how.
+struct Target<'a> {
+    /// As the user called it.
+    named: &'a Path,
+    /// Where it is, links followed.
+    path: PathBuf,
+    way: Way,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Nothing may stand there.
+    Create,
+    Replace,
+    /// A pipe or a device.
+    Append,
+}
+
+impl Target<'_> {
+    fn of(named: &Path, force: bool) -> Result<Target<'_>, Failure> {
+        let failed = |source| Failure::file("write", named, source);
+        let way = match (named.symlink_metadata(), named.metadata()) {
+            (Err(_), _) => Way::Create,
+            (Ok(_), Ok(file)) if !file.is_file() => Way::Append,
+            (Ok(_), _) if force => Way::Replace,
+            (Ok(link), _) if link.is_symlink() => {
+                let reason = "it is a symbolic link; --force replaces the file that it names";
+                return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, reason)));
+            }
+            (Ok(_), _) => return Err(failed(exists())),
+        };
+        let path =
+            if way == Way::Replace { named.canonicalize().map_err(failed)? } else { named.to_path_buf() };
+        Ok(Target { named, path, way })
+    }
+}
+
+fn exists() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "it exists; --force replaces it")
+}
+
 fn write_file(
     keyspace: &Keyspace<Ordered>,
     format: Format,
-    file: &Path,
+    target: &Target<'_>,
     bar: &ProgressBar,
 ) -> Result<u64, Failure> {
-    let failed = |source| Failure::file("write", file, source);
+    let failed = |source| Failure::file("write", target.named, source);
     interrupt::watch()?;
-    // A link keeps pointing where it did; a pipe or a device is written to, not replaced.
-    let target = file.canonicalize().unwrap_or_else(|_| file.to_path_buf());
-    if target.exists() && !target.is_file() {
-        let mut out =
-            BufWriter::with_capacity(1 << 18, File::options().write(true).open(&target).map_err(failed)?);
+    let format = (format, Reader::Program);
+    if target.way == Way::Append {
+        let out = File::options().write(true).open(&target.path).map_err(failed)?;
+        let mut out = BufWriter::with_capacity(1 << 18, out);
         let items = write_items(keyspace, format, &mut out, bar, failed)?;
         out.flush().map_err(failed)?;
         return Ok(items);
     }
-    let directory = match target.parent() {
+    let directory = match target.path.parent() {
         Some(parent) if parent != Path::new("") => parent.to_path_buf(),
         _ => PathBuf::from("."),
     };
@@ -90,7 +140,15 @@ fn write_file(
     let items = write_items(keyspace, format, &mut out, bar, failed)?;
     let temporary = out.into_inner().map_err(|error| failed(error.into_error()))?;
     temporary.as_file().sync_all().map_err(failed)?;
-    temporary.persist(&target).map_err(|error| failed(error.error))?;
+    let kept = if target.way == Way::Replace {
+        temporary.persist(&target.path)
+    } else {
+        temporary.persist_noclobber(&target.path)
+    };
+    kept.map_err(|error| match error.error.kind() {
+        io::ErrorKind::AlreadyExists => failed(exists()),
+        _ => failed(error.error),
+    })?;
     Ok(items)
 }
 
@@ -104,17 +162,17 @@ fn permissions_of_new_files() -> Option<Permissions> {
 
 fn write_items(
     keyspace: &Keyspace<Ordered>,
-    format: Format,
+    format: (Format, Reader),
     out: &mut impl Write,
     bar: &ProgressBar,
-    failed: impl Fn(std::io::Error) -> Failure,
+    failed: impl Fn(io::Error) -> Failure,
 ) -> Result<u64, Failure> {
-    write_header(format, out).map_err(&failed)?;
+    write_header(format.0, out).map_err(&failed)?;
     let mut row = Vec::new();
     let mut items = 0;
     for item in keyspace.iter() {
         let (key, value) = item?;
-        write_item(format, &key, &value, &mut row, out).map_err(&failed)?;
+        write_item(format, (&key, &value), &mut row, out).map_err(&failed)?;
         items += 1;
         if items % STEP_ITEMS == 0 {
             bar.set_position(items);

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::text::{self, json_escaped, one_line};
+
 /// Why a command ended without doing what was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -34,7 +36,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     pub(crate) fn file(operation: &'static str, path: &Path, source: io::Error) -> Failure {
-        Failure::File { operation, name: path.display().to_string(), source }
+        Failure::File { operation, name: text::path(path), source }
     }
 
     /// A failed write to standard output.
@@ -75,14 +77,16 @@ impl Failure {
         }
     }
 
-    /// One line, or one JSON object, on standard error; nothing for a reader that went away.
+    /// One line, or one JSON object, on standard error, with everything unprintable escaped; nothing for a
+    /// reader that went away.
     pub(crate) fn tell(&self, json: bool) {
         match self {
             Failure::BrokenPipe => {}
             _ if json => {
-                eprintln!("{}", json!({"error": {"kind": self.kind(), "message": self.to_string()}}));
+                let error = json!({"error": {"kind": self.kind(), "message": self.to_string()}});
+                eprintln!("{}", json_escaped(&error.to_string()));
             }
-            _ => eprintln!("trine: {self}"),
+            _ => eprintln!("trine: {}", one_line(&self.to_string())),
         }
     }
 }

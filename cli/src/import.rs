@@ -9,7 +9,6 @@
 
 mod position;
 
-use std::path::Path;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
@@ -39,7 +38,8 @@ pub(crate) fn run(global: &Global, arguments: arguments::Import) -> Result<(), F
     let rows = Rows::open(&arguments.file, shape.clone())?;
     let db = open_to_write(global, &arguments.store)?;
     let keyspace = db.ordered(&arguments.keyspace).open()?;
-    let from_file = arguments.file != Path::new("-");
+    // Pipes and devices have no positions either.
+    let from_file = rows.can_seek();
     let mut import = Import {
         positions: if from_file { Some(Positions::open(&db, &arguments, shape)?) } else { None },
         batch: db.batch(),
@@ -69,14 +69,17 @@ fn batch_bytes_max(db: &Db) -> usize {
 
 fn shape_of(arguments: &arguments::Import) -> Result<Shape, Failure> {
     let format = arguments.format.or_else(|| Format::of_path(&arguments.file)).ok_or_else(|| {
-        let file = arguments.file.display();
+        let file = text::path(&arguments.file);
         Failure::Usage(format!("the format of {file} cannot be guessed; say --format csv, tsv or jsonl"))
     })?;
     if format == Format::Jsonl && (arguments.header || arguments.no_header) {
         return Err(Failure::Usage("--header and --no-header are for csv and tsv".to_string()));
     }
-    let header = !arguments.no_header;
-    Ok(Shape { format, key: arguments.key.clone(), value: arguments.value.clone(), header })
+    if format == Format::Jsonl && arguments.separator.is_some() {
+        return Err(Failure::Usage("--separator is for csv and tsv".to_string()));
+    }
+    let (key, value) = (arguments.key.clone(), arguments.value.clone());
+    Ok(Shape { format, key, value, header: !arguments.no_header, separator: arguments.separator })
 }
 
 /// What is in so far, earlier parts of a resumed import included.
@@ -94,7 +97,7 @@ struct Import<'a> {
     arguments: &'a arguments::Import,
     db: Db,
     keyspace: Keyspace<Ordered>,
-    /// None for standard input, which has no position.
+    /// None for standard input and pipes, which have no position.
     positions: Option<Positions>,
     rows: Rows,
     batch: Batch,
@@ -221,15 +224,23 @@ impl Import<'_> {
     }
 
     fn finish(self) -> Result<(), Failure> {
-        let Import { db, bar, mut screen, tally, started, .. } = self;
+        let Import { db, bar, mut screen, tally, started, rows, .. } = self;
         db.sync()?;
         let written = db.stats().write;
         db.close()?;
         bar.finish_and_clear();
+        if tally.items + tally.skipped == 0 {
+            let hint = if rows.has_header() {
+                "beside its header; give --no-header if the first row is data"
+            } else {
+                "at all"
+            };
+            note(self.global, format_args!("{} has no rows {hint}", rows.name()));
+        }
         let seconds = started.elapsed().as_secs_f64();
         let a_second = (tally.items_now as f64 / seconds.max(1e-9)) as u64;
         if self.global.json {
-            screen.line(json!({
+            screen.object(&json!({
                 "imported": tally.items_now,
                 "imported_in_all": tally.items,
                 "skipped": tally.skipped,

@@ -11,7 +11,7 @@ use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
 use crate::arguments::{Clear, Delete, Get, Global, Put, Scan};
 use crate::failure::Failure;
 use crate::screen::Screen;
-use crate::text::{Spelling, add_field, readable};
+use crate::text::{Spelling, add_field, one_line, readable};
 
 /// Opens what exists, for reading only.
 pub(crate) fn open_to_read(global: &Global, store: &Path) -> Result<Db, Failure> {
@@ -67,7 +67,7 @@ pub(crate) fn get(global: &Global, get: Get) -> Result<(), Failure> {
         let mut object = Map::new();
         add_field(&mut object, "key", &key, spelling);
         add_field(&mut object, "value", &value, spelling);
-        screen.line(serde_json::Value::Object(object))?;
+        screen.object(&serde_json::Value::Object(object))?;
     } else if get.raw {
         screen.bytes(&value)?;
     } else if get.hex {
@@ -107,13 +107,28 @@ pub(crate) fn delete(global: &Global, delete: Delete) -> Result<(), Failure> {
 pub(crate) fn clear(global: &Global, clear: Clear) -> Result<(), Failure> {
     check_writable(&clear.keyspace)?;
     let db = open_to_change(global, &clear.store)?;
-    let keyspace = db.keyspace(&clear.keyspace)?;
+    let space = clear_keyspace(db, &clear.keyspace)?;
+    let mut answer = json!({"cleared": clear.keyspace});
+    if let Err(error) = space {
+        let message = format!("it is cleared; its space is given back later: {error}");
+        note(global, format_args!("{message}"));
+        answer["note"] = json!(message);
+    }
+    done(global, answer)
+}
+
+/// Clears a keyspace, and gives its space back. An error is one of the clear itself; the result within says
+/// whether the space is given back.
+///
+/// The clear is synced, so that later errors, of a full disk or of another keyspace's tables, do not undo it.
+fn clear_keyspace(db: Db, name: &str) -> Result<trine::Result<()>, Failure> {
+    let keyspace = db.keyspace(name)?;
     keyspace.clear()?;
+    db.sync()?;
     // Its tables go once the clear is in one.
-    db.flush()?;
-    db.settle()?;
-    db.close()?;
-    done(global, json!({"cleared": clear.keyspace}))
+    let space = db.flush().and_then(|()| db.settle());
+    drop(keyspace);
+    Ok(space.and(db.close()))
 }
 
 fn durability(sync: bool) -> Durability {
@@ -124,7 +139,7 @@ fn durability(sync: bool) -> Durability {
 fn done(global: &Global, answer: serde_json::Value) -> Result<(), Failure> {
     let mut screen = Screen::new();
     if global.json {
-        screen.line(answer)?;
+        screen.object(&answer)?;
     }
     screen.finish()
 }
@@ -147,7 +162,7 @@ pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
             if !scan.keys_only {
                 add_field(&mut object, "value", &value, spelling);
             }
-            screen.line(serde_json::Value::Object(object))?;
+            screen.object(&serde_json::Value::Object(object))?;
         } else if scan.keys_only {
             screen.line(spelling.line(&key))?;
         } else {
@@ -197,6 +212,32 @@ impl Bounds {
 pub(crate) fn note(global: &Global, line: std::fmt::Arguments<'_>) {
     if !global.json {
         // A note nobody can read is lost; the command goes on.
-        let _ = writeln!(std::io::stderr(), "{line}");
+        let _ = writeln!(std::io::stderr(), "{}", one_line(&line.to_string()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trine::{Error, sim::World};
+
+    /// A full disk, seen by the flush after a clear, is no error of the clear: everything is gone, also after
+    /// the next opening.
+    #[test]
+    fn a_clear_on_a_full_disk_is_done() {
+        let world = World::new(7);
+        let db = world.builder().open().expect("a new store");
+        let keyspace = db.ordered("k").open().expect("a new keyspace");
+        for number in 0..2_000_u32 {
+            keyspace.put(number.to_be_bytes(), [7; 100]).expect("there is room");
+        }
+        drop(keyspace);
+        world.set_capacity_bytes(Some(world.used_bytes() + 4096));
+        let space = clear_keyspace(db, "k").expect("a clear needs room in the log alone");
+        assert!(matches!(space, Err(Error::Full { .. })), "{space:?}");
+        world.set_capacity_bytes(None);
+        let db = world.builder().open().expect("it is there");
+        let keyspace = db.keyspace("k").and_then(|any| any.ordered()).expect("it is there");
+        assert_eq!(keyspace.iter().count(), 0);
     }
 }

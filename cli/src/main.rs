@@ -31,6 +31,7 @@ mod system;
 mod text;
 mod verify;
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::try_parse_from(words) {
         Ok(arguments) => run(arguments),
         Err(error) if error.use_stderr() && json => Err(Failure::Usage(error.to_string())),
-        Err(error) => error.exit(),
+        Err(error) => return exit(&error),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,6 +53,17 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// Prints the parser's answer: help, the version, or a fault with the arguments in it.
+fn exit(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    match text::shown(&text) {
+        Cow::Borrowed(_) => error.exit(),
+        // Colors are escapes too: the answer is plain once an argument has some of its own.
+        Cow::Owned(plain) => eprint!("{plain}"),
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn run(arguments: Arguments) -> Result<(), Failure> {

@@ -1,6 +1,9 @@
 //! Standard output: buffered, told apart from other files when it fails, never a panic.
+//!
+//! Lines are safe for a terminal, whatever keys, names and paths they hold; JSON is ASCII where its
+//! characters would not be seen. Only [`Screen::bytes`] writes what it gets.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::io::{BufWriter, StdoutLock, Write};
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
@@ -8,28 +11,47 @@ use comfy_table::{CellAlignment, Table};
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::text::{json_escaped, shown};
 
 /// The program's standard output. Call [`Screen::finish`] at the end: dropping it loses errors.
 pub(crate) struct Screen {
     out: BufWriter<StdoutLock<'static>>,
+    text: String,
 }
 
 impl Screen {
     pub(crate) fn new() -> Screen {
-        Screen { out: BufWriter::with_capacity(1 << 16, std::io::stdout().lock()) }
+        let out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+        Screen { out, text: String::new() }
     }
 
+    /// A line, or several, for people.
     pub(crate) fn line(&mut self, line: impl Display) -> Result<(), Failure> {
-        writeln!(self.out, "{line}").map_err(Failure::output)
+        self.print(line, shown)
     }
 
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.out.write_all(bytes).map_err(Failure::output)
+    /// One JSON document on one line, for machines.
+    pub(crate) fn object(&mut self, value: &Value) -> Result<(), Failure> {
+        self.print(value, json_escaped)
     }
 
     /// One JSON document, for machines but with line breaks so that people can look at it too.
     pub(crate) fn json(&mut self, value: &Value) -> Result<(), Failure> {
-        self.line(format_args!("{value:#}"))
+        self.print(format_args!("{value:#}"), json_escaped)
+    }
+
+    fn print(
+        &mut self,
+        text: impl Display,
+        escape: impl Fn(&str) -> std::borrow::Cow<'_, str>,
+    ) -> Result<(), Failure> {
+        self.text.clear();
+        writeln!(self.text, "{text}").expect("a String takes every write");
+        self.out.write_all(escape(&self.text).as_bytes()).map_err(Failure::output)
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(Failure::output)
     }
 
     /// Makes what was written visible now.

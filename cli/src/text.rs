@@ -1,6 +1,13 @@
 //! Bytes, counts and times as people and JSON see them, and back.
+//!
+//! Keys, values, names and paths can hold characters that no terminal shows as they are: control characters,
+//! which move the cursor or change colors, and format characters, which hide text or turn its direction.
+//! Every line for people goes through [`shown`] or [`one_line`], every JSON document through
+//! [`json_escaped`].
 
+use std::borrow::Cow;
 use std::fmt::Write;
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
@@ -56,6 +63,44 @@ pub(crate) fn parse_hex(digits: &[u8]) -> Result<Vec<u8>, String> {
     bytes.ok_or_else(|| "it has other characters than 0-9 and a-f".to_string())
 }
 
+/// Whether a character has no glyph of its own: control characters (Unicode's category Cc), line and
+/// paragraph separators (Zl, Zp), and the format and filler characters that Unicode 16 lists as
+/// Default_Ignorable_Code_Point, with interlinear annotations.
+pub(crate) fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || is_joiner(character)
+        || matches!(
+            character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Whether a hidden character belongs into ordinary text: emoji and several scripts are written with joiners
+/// and variation selectors.
+fn is_joiner(character: char) -> bool {
+    matches!(character, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}')
+}
+
+/// Appends \xNN for each byte.
+fn push_bytes(line: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        write!(line, "\\x{byte:02x}").expect("a String takes every write");
+    }
+}
+
+/// Appends \t, \n, \r or the bytes of a character that is not shown as it is.
+fn push_hidden(line: &mut String, character: char) {
+    match character {
+        '\t' => line.push_str("\\t"),
+        '\n' => line.push_str("\\n"),
+        '\r' => line.push_str("\\r"),
+        other => push_bytes(line, other.encode_utf8(&mut [0; 4]).as_bytes()),
+    }
+}
+
 /// Text on one line from which the bytes can be told again: \t, \n, \r, \\ and \xNN for what is not
 /// printable.
 pub(crate) fn escaped(bytes: &[u8]) -> String {
@@ -63,22 +108,12 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             match character {
-                '\t' => line.push_str("\\t"),
-                '\n' => line.push_str("\\n"),
-                '\r' => line.push_str("\\r"),
                 '\\' => line.push_str("\\\\"),
-                control if control.is_control() => {
-                    let mut utf8 = [0; 4];
-                    for byte in control.encode_utf8(&mut utf8).bytes() {
-                        write!(line, "\\x{byte:02x}").expect("a String takes every write");
-                    }
-                }
+                hidden if is_hidden(hidden) => push_hidden(&mut line, hidden),
                 other => line.push(other),
             }
         }
-        for byte in chunk.invalid() {
-            write!(line, "\\x{byte:02x}").expect("a String takes every write");
-        }
+        push_bytes(&mut line, chunk.invalid());
     }
     line
 }
@@ -86,9 +121,63 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
 /// A value for a person: text as it is, line breaks and all; anything else escaped.
 pub(crate) fn readable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => text.to_string(),
+        Ok(text) if !text.chars().any(is_unsafe) => text.to_string(),
         _ => escaped(bytes),
     }
+}
+
+/// Whether a character must not reach a terminal within text of several lines.
+pub(crate) fn is_unsafe(character: char) -> bool {
+    is_hidden(character) && !is_joiner(character) && !matches!(character, '\n' | '\t')
+}
+
+/// The text with `push` for every character that `is_escaped` names.
+fn with_escapes(text: &str, is_escaped: fn(char) -> bool, push: fn(&mut String, char)) -> Cow<'_, str> {
+    // No hidden character is made of these bytes alone, and most lines are.
+    let is_plain = |byte: u8| (b' '..0x7f).contains(&byte);
+    if text.bytes().all(is_plain) || !text.chars().any(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut line = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_escaped(character) {
+            push(&mut line, character);
+        } else {
+            line.push(character);
+        }
+    }
+    Cow::Owned(line)
+}
+
+/// Text of one or several lines as a terminal may get it. Backslashes stay: messages are full of them.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    with_escapes(text, is_unsafe, push_hidden)
+}
+
+/// As [`shown`], and on one line.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    with_escapes(text, is_hidden, push_hidden)
+}
+
+/// A path for a message: bytes that are not text as \xNN. The message escapes the rest.
+pub(crate) fn path(path: &Path) -> String {
+    let mut name = String::new();
+    for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+        name.push_str(chunk.valid());
+        push_bytes(&mut name, chunk.invalid());
+    }
+    name
+}
+
+/// A JSON document with \uXXXX for every hidden character. JSON has such characters in strings alone, so that
+/// the document means the same.
+pub(crate) fn json_escaped(document: &str) -> Cow<'_, str> {
+    let is_escaped = |character| is_hidden(character) && !matches!(character, '\n' | '\t');
+    with_escapes(document, is_escaped, |line, character| {
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            write!(line, "\\u{unit:04x}").expect("a String takes every write");
+        }
+    })
 }
 
 /// Adds `name` with the text, or `name`_hex with digits where the bytes are not UTF-8 or digits are asked
@@ -187,6 +276,51 @@ mod tests {
         assert_ne!(escaped(b"\\xff"), escaped(b"\xff"));
         assert_eq!(readable(b"two\nlines"), "two\nlines");
         assert_eq!(readable(b"bell\x07\n"), "bell\\x07\\n");
+    }
+
+    /// Control characters, bidirectional overrides, zero-width and tag characters are hidden; letters, marks,
+    /// spaces and emoji are not.
+    #[test]
+    fn hidden_characters_are_known() {
+        let hidden = "\0\u{1b}\u{7f}\u{85}\u{9b}\u{ad}\u{61c}\u{200b}\u{200d}\u{200e}\u{2028}\u{2029}\u{202e}\
+                      \u{2066}\u{2069}\u{3164}\u{fe0f}\u{feff}\u{e0041}";
+        assert_eq!(hidden.chars().find(|character| !is_hidden(*character)), None);
+        let seen = "a \u{301}\u{a0}\u{e9}\u{5d0}\u{643}\u{3000}\u{4e2d}\u{fffd}\u{1f980}";
+        assert_eq!(seen.chars().find(|character| is_hidden(*character)), None);
+        assert_eq!(escaped("a\u{202e}b".as_bytes()), "a\\xe2\\x80\\xaeb");
+        assert_eq!(readable("\u{2764}\u{fe0f} \u{1f468}\u{200d}\u{1f469}".as_bytes()).len(), 18);
+        assert_eq!(readable("\u{202e}gnp.exe\n".as_bytes()), "\\xe2\\x80\\xaegnp.exe\\n");
+    }
+
+    /// Lines for a terminal have no control characters but line breaks and tabs; one line has none at all.
+    #[test]
+    fn lines_are_safe_to_show() {
+        assert_eq!(shown("red \u{1b}[31m\n\tand \u{9b}31m"), "red \\x1b[31m\n\tand \\xc2\\x9b31m");
+        assert_eq!(one_line("a\nb\tc\rd\u{200d}"), "a\\nb\\tc\\rd\\xe2\\x80\\x8d");
+        assert!(matches!(shown("plain \\ text"), Cow::Borrowed(_)));
+        assert!(matches!(one_line("gr\u{fc}n"), Cow::Borrowed(_)));
+    }
+
+    /// JSON with escapes is the same JSON; characters beyond 16 bits become pairs.
+    #[test]
+    fn escaped_json_is_the_same_json() {
+        let value = json!({"k\u{85}": "\u{202e}\u{1b}\u{7f}\\\u{e0041}\u{1f980}\n", "z": ["\u{feff}"]});
+        for document in [value.to_string(), format!("{value:#}")] {
+            let escaped = json_escaped(&document);
+            assert!(escaped.contains("\\u0085") && escaped.contains("\\u202e\\u001b\\u007f"), "{escaped}");
+            assert!(escaped.contains("\\udb40\\udc41\u{1f980}\\n"), "{escaped}");
+            assert_eq!(escaped.chars().find(|one| is_hidden(*one) && *one != '\n'), None);
+            assert_eq!(serde_json::from_str::<Value>(&escaped).ok().as_ref(), Some(&value));
+        }
+    }
+
+    /// Paths keep their text; other bytes become digits.
+    #[cfg(unix)]
+    #[test]
+    fn paths_keep_their_bytes() {
+        use std::os::unix::ffi::OsStrExt;
+        let bytes = std::ffi::OsStr::from_bytes(b"a\xff\xfe/\xc3\xbc\\");
+        assert_eq!(path(Path::new(bytes)), "a\\xff\\xfe/\u{fc}\\");
     }
 
     /// Hexadecimal digits go both ways; odd counts and other characters are refused.

@@ -11,7 +11,7 @@ use crate::arguments::{self, Global};
 use crate::failure::Failure;
 use crate::progress;
 use crate::screen::{Screen, table};
-use crate::text::{bytes, count, escaped};
+use crate::text::{bytes, count, escaped, one_line, path};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Verify) -> Result<(), Failure> {
     let bar = progress::over_bytes(0);
@@ -47,7 +47,7 @@ pub(crate) fn salvage(global: &Global, arguments: arguments::Salvage) -> Result<
         return screen.finish();
     }
     tell(&salvaged.report, &mut screen)?;
-    let target = arguments.target.display();
+    let target = path(&arguments.target);
     screen.line(format_args!("{} writes were made again in {target}", count(salvaged.writes)))?;
     if !salvaged.is_order_known {
         screen.line("the manifest is damaged: where versions of a key compete an older one may have won")?;
@@ -63,7 +63,7 @@ pub(crate) fn salvage(global: &Global, arguments: arguments::Salvage) -> Result<
 fn show(bar: &ProgressBar, now: &Progress) {
     bar.set_length(now.total_bytes);
     bar.set_position(now.done_bytes);
-    bar.set_message(now.file.clone());
+    bar.set_message(one_line(&now.file).into_owned());
 }
 
 fn tell(report: &Report, screen: &mut Screen) -> Result<(), Failure> {
@@ -82,7 +82,7 @@ fn tell(report: &Report, screen: &mut Screen) -> Result<(), Failure> {
     let mut found = table(["file", "offset", "what", "expected", "found", "at risk"]);
     for Finding { damage, at_risk, .. } in &report.findings {
         found.add_row([
-            damage.file.clone(),
+            escaped(damage.file.as_bytes()),
             damage.offset.to_string(),
             damage.what.to_string(),
             damage.expected.clone(),

@@ -19,7 +19,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let format = [Format::Csv, Format::Tsv, Format::Jsonl][usize::from(*shape) % 3];
     let named = |bit: u8, name: &str| (shape & bit != 0).then(|| name.to_owned());
     let header = shape & 16 == 0;
-    let shape = Shape { format, key: named(32, "a"), value: named(64, "b"), header };
+    let shape = Shape { format, key: named(32, "a"), value: named(64, "b"), header, separator: None };
     std::fs::write(path(), text).expect("memory takes a file");
     let Ok(mut rows) = Rows::open(path(), shape) else { return };
     let mut seen: Vec<(_, Row)> = Vec::new();

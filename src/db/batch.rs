@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
-use crate::write::batch::Items;
+use crate::write::batch::{Items, Keyspaces};
 
 use super::range::half_open;
 use super::{Durability, Handle, Keyspace, Ordered};
@@ -31,11 +31,13 @@ use super::{Durability, Handle, Keyspace, Ordered};
 pub struct Batch {
     handle: Arc<Handle>,
     items: Items,
+    /// Those it has items for.
+    keyspaces: Keyspaces,
 }
 
 impl Batch {
     pub(crate) fn new(handle: &Arc<Handle>) -> Batch {
-        Batch { handle: Arc::clone(handle), items: Items::default() }
+        Batch { handle: Arc::clone(handle), items: Items::default(), keyspaces: Keyspaces::default() }
     }
 
     /// Adds a write of `value` under `key`.
@@ -146,7 +148,9 @@ impl Batch {
                 format!("keyspace {:?} belongs to another open store than the batch", keyspace.name());
             return Err(Error::Invalid { faults: vec![fault] });
         }
-        self.items.push(keyspace.live()?.tree, kind, key, value)
+        self.items.push(keyspace.live()?.tree, kind, key, value)?;
+        self.keyspaces.add(keyspace.parts().1);
+        Ok(())
     }
 
     /// Writes in the batch.
@@ -216,6 +220,7 @@ impl Batch {
     /// ```
     pub fn clear(&mut self) {
         self.items.clear();
+        self.keyspaces.clear();
     }
 
     /// Writes the batch, with the store's durability.
@@ -223,7 +228,8 @@ impl Batch {
     /// # Errors
     /// `TooLarge` if it is over its limit ([`Stats::batch_bytes_max`](crate::Stats)), or has so many tiny
     /// items that a write buffer may not hold them (each takes up to some 340 bytes beside its own), `Full`
-    /// while the disk is full, `ReadOnly`, `Latched`, `Io`. Nothing of it is visible then.
+    /// while the disk is full, `Dropped` if a keyspace that it writes to was dropped, also if there is a new
+    /// one of that name, `ReadOnly`, `Latched`, `Io`. Nothing of it is visible then.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -238,7 +244,7 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn commit(self) -> Result<()> {
-        self.handle.write(&self.items, None)
+        self.handle.write_batch(&self.items, &self.keyspaces, None)
     }
 
     /// Writes the batch, acknowledged as `durability` says.
@@ -259,6 +265,6 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn commit_with(self, durability: Durability) -> Result<()> {
-        self.handle.write(&self.items, Some(durability.until()))
+        self.handle.write_batch(&self.items, &self.keyspaces, Some(durability.until()))
     }
 }

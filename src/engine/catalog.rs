@@ -24,10 +24,12 @@ use crate::levels::store::StoreFile;
 use crate::levels::version;
 use crate::memtable::Generation;
 use crate::table::{TableFile, TableIdentity};
+use crate::write::batch::Writable;
 use crate::write::writer::Ends;
 
 use super::Store;
 use super::bearing::Bearing;
+use super::order::OrderGate;
 
 /// A keyspace, as its handles share it.
 #[derive(Debug)]
@@ -131,6 +133,16 @@ impl Keyspace {
     }
 }
 
+impl Writable for Keyspace {
+    fn tree(&self) -> TreeId {
+        self.tree
+    }
+
+    fn check_live(&self) -> Result<()> {
+        Keyspace::check_live(self)
+    }
+}
+
 /// What the manifest says, and the files that say it.
 pub(crate) struct Catalog {
     pub(crate) state: State,
@@ -139,8 +151,6 @@ pub(crate) struct Catalog {
     /// First ids not given out; those below the state's own counters are reserved.
     pub(crate) next_keyspace: u32,
     pub(crate) next_partition: u32,
-    /// Ingests published since the store was opened.
-    pub(crate) ingests: u64,
 }
 
 impl Catalog {
@@ -151,6 +161,8 @@ impl Catalog {
 
 /// Holds the catalog while nobody changes it.
 pub(crate) struct CatalogCell {
+    /// Passed before the front of commits, by changes that have a place in their order.
+    pub(super) order: OrderGate,
     free: Mutex<Option<Box<Catalog>>>,
     freed: Event,
     pub(super) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
@@ -215,6 +227,7 @@ impl CatalogCell {
         Ok(CatalogCell {
             stand_in: Keyspace::state_of_stand_ins(&states)?,
             states,
+            order: OrderGate::default(),
             free: Mutex::new(Some(Box::new(catalog))),
             freed: Event::new(),
             keyspaces: Mutex::new(keyspaces),

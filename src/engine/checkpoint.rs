@@ -1,25 +1,30 @@
 //! A checkpoint: a second store in another directory, whose tables are this one's by another name.
 //!
-//! It is not a backup of the log: what is in memory is flushed first, and the new store begins without logs.
-//! Any thread may call; writes go on meanwhile.
+//! It is not a backup of the log: the write buffer is flushed first, and the new store begins without logs.
+//! Any thread may call. Writes go on meanwhile; catalog changes wait for the flush.
 //!
 //! Invariants:
+//! 0. It is one prefix of the joint order of commits and catalog changes, and holds all that was acknowledged
+//!    before the call.
 //! 1. Tables are linked while a view holds them; nothing that may still be written is linked.
 //! 2. STORE gets its name last: a directory without it is no store.
 
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::FileName;
-use crate::base::sync::Arc;
+use crate::base::id::{FileName, Sequence};
+use crate::base::sync::{Arc, Event};
 use crate::format::manifest::State;
 use crate::format::store::Live;
 use crate::io::storage::{self, Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::levels::view::View;
+use crate::write::writer::Sealing;
 
 use super::catalog::Catalog;
+use super::order::{GateTicket, OrderTurn};
+use super::work::Kind;
 use super::{Mode, Store};
 
 /// The manifest's state at one moment, with what keeps the tables it names.
@@ -33,27 +38,13 @@ pub(crate) struct Moment {
 impl Store {
     /// Makes a store in `path` that holds every write acknowledged before the call.
     pub(crate) fn checkpoint(&self, path: &Path) -> Result<()> {
-        self.check_open()?;
-        if self.mode == Mode::ReadOnly {
-            return Err(Error::ReadOnly);
+        let mut checkpoint = Checkpoint::start(self, path)?;
+        while !checkpoint.turn()? {
+            if let Some((event, seen)) = checkpoint.waits_for() {
+                self.env.threads.wait(event, seen, None);
+            }
         }
-        self.check_writable()?;
-        let target = self.env.storage.beside(path)?;
-        target.create_directory()?;
-        if let Some(entry) = target.list()?.first() {
-            let found = match entry {
-                Entry::Ours(file) => file.to_string(),
-                Entry::Foreign(name) => name.clone(),
-            };
-            return Err(Error::Foreign { path: target.path(), found });
-        }
-        target.lock(LockMode::Exclusive)?;
-        let made = self.flushed_moment().and_then(|moment| self.write_to(&*target, path, moment));
-        if made.is_err() {
-            clear(&*target);
-        }
-        target.unlock();
-        made
+        Ok(())
     }
 
     fn moment_of(&self, catalog: &Catalog) -> Moment {
@@ -78,19 +69,6 @@ impl Store {
         self.catalog.take(&*self.env.threads).state.logs.contains_key(&number)
     }
 
-    /// The state after a flush, with a number for its manifest. An ingest published meanwhile would be there
-    /// without what was written before it and is still in memory: then it is flushed again.
-    fn flushed_moment(&self) -> Result<(u64, Moment)> {
-        loop {
-            let ingests = self.catalog.take(&*self.env.threads).ingests;
-            self.flush()?;
-            let mut catalog = self.catalog.take(&*self.env.threads);
-            if catalog.ingests == ingests {
-                return Ok((self.next_file_in(&mut catalog)?, self.moment_of(&catalog)));
-            }
-        }
-    }
-
     fn write_to(
         &self,
         target: &dyn Storage,
@@ -113,6 +91,141 @@ impl Store {
         drop(view);
         let live = Live { turn: 1, manifest: manifest.place(), ..live };
         StoreFile::create(target, random.u64(), live).map(|_| ())
+    }
+}
+
+/// A checkpoint under way: a state machine, which says for what it waits. Given up, it leaves no store.
+pub(super) struct Checkpoint<'s> {
+    store: &'s Store,
+    target: Arc<dyn Storage>,
+    path: &'s Path,
+    stage: Stage<'s>,
+    waits: Waits,
+    /// Failures of background work that are no news.
+    known_failures: u64,
+    is_made: bool,
+}
+
+enum Stage<'s> {
+    /// An earlier failure of flushes is tried again.
+    Retry,
+    /// Its turn is to come.
+    Order(OrderTurn<'s>),
+    /// The write buffer is to be sealed.
+    Seal(OrderTurn<'s>),
+    /// Everything up to the sequence is to be flushed, and no catalog change comes meanwhile.
+    Flush(GateTicket<'s>, Sequence),
+    Over,
+}
+
+/// The event that ends a wait, with its count before.
+#[derive(Clone, Copy)]
+enum Waits {
+    No,
+    Order,
+    Writer(u64),
+    Work(u64),
+}
+
+impl<'s> Checkpoint<'s> {
+    /// Takes the empty directory for it.
+    pub(super) fn start(store: &'s Store, path: &'s Path) -> Result<Checkpoint<'s>> {
+        store.check_open()?;
+        if store.mode == Mode::ReadOnly {
+            return Err(Error::ReadOnly);
+        }
+        store.check_writable()?;
+        let target = store.env.storage.beside(path)?;
+        target.create_directory()?;
+        if let Some(entry) = target.list()?.first() {
+            let found = match entry {
+                Entry::Ours(file) => file.to_string(),
+                Entry::Foreign(name) => name.clone(),
+            };
+            return Err(Error::Foreign { path: target.path(), found });
+        }
+        target.lock(LockMode::Exclusive)?;
+        let (stage, waits, known_failures) = (Stage::Retry, Waits::No, store.work.failures());
+        Ok(Checkpoint { store, target, path, stage, waits, known_failures, is_made: false })
+    }
+
+    /// The event that ends a wait, and the count at which it has not; `None` if the next turn has work.
+    pub(super) fn waits_for(&self) -> Option<(&Event, u64)> {
+        match (self.waits, &self.stage) {
+            (Waits::Order, Stage::Order(turn)) => Some(turn.waits_for()),
+            (Waits::Writer(seen), _) => Some((&self.store.writer.changed, seen)),
+            (Waits::Work(seen), _) => Some((&self.store.work.moved, seen)),
+            _ => None,
+        }
+    }
+
+    /// Does what can be done now; `true` once the checkpoint is made.
+    ///
+    /// # Errors
+    /// Why the flush cannot go on, what failed in the directory, or the error that has latched the store.
+    pub(super) fn turn(&mut self) -> Result<bool> {
+        let store = self.store;
+        if store.work.is_stopped() {
+            return Err(Error::Closed);
+        }
+        store.check_writable()?;
+        let seen = store.work.moved.seen();
+        self.waits = Waits::No;
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Retry if store.work.error_of(Kind::Flush).is_some() => {
+                self.await_flush(Stage::Retry, seen)?
+            }
+            Stage::Retry => self.stage = Stage::Order(OrderTurn::start(store)),
+            Stage::Order(mut turn) => {
+                let has_come = turn.poll()?;
+                self.stage = if has_come { Stage::Seal(turn) } else { Stage::Order(turn) };
+                self.waits = if has_come { Waits::No } else { Waits::Order };
+            }
+            Stage::Seal(turn) => self.seal(turn)?,
+            Stage::Flush(ticket, last) if !store.writer.has_flushed(last) => {
+                self.await_flush(Stage::Flush(ticket, last), seen)?;
+            }
+            Stage::Flush(ticket, _) => {
+                let (number, moment) = {
+                    let mut catalog = store.catalog.take(&*store.env.threads);
+                    (store.next_file_in(&mut catalog)?, store.moment_of(&catalog))
+                };
+                drop(ticket);
+                store.write_to(&*self.target, self.path, (number, moment))?;
+                self.is_made = true;
+            }
+            Stage::Over => unreachable!("what is over, or has failed, has no turn"),
+        }
+        Ok(self.is_made)
+    }
+
+    fn seal(&mut self, mut turn: OrderTurn<'s>) -> Result<()> {
+        if !turn.is_buffer_empty()
+            && let Sealing::NoRoom { seen } = turn.seal()?
+        {
+            (self.stage, self.waits) = (Stage::Seal(turn), Waits::Writer(seen));
+            return Ok(());
+        }
+        let last = turn.last_sequence();
+        self.stage = Stage::Flush(turn.release_front(), last);
+        Ok(())
+    }
+
+    fn await_flush(&mut self, stage: Stage<'s>, seen: u64) -> Result<()> {
+        if let Some(error) = self.store.work.error(self.known_failures, |kind| kind == Kind::Flush) {
+            return Err(error);
+        }
+        (self.stage, self.waits) = (stage, Waits::Work(seen));
+        Ok(())
+    }
+}
+
+impl Drop for Checkpoint<'_> {
+    fn drop(&mut self) {
+        if !self.is_made {
+            clear(&*self.target);
+        }
+        self.target.unlock();
     }
 }
 

@@ -1,4 +1,7 @@
-//! Keyspaces made, opened, changed and dropped.
+//! Keyspaces created, opened, set and dropped.
+//!
+//! Each change has a place in the joint order of commits and catalog changes (`order`): it is durable after
+//! every write before it, and a crash leaves no state in which the two are swapped.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
@@ -8,6 +11,7 @@ use crate::format::manifest::{Change, KeyspaceKind, Settings};
 use crate::levels::version;
 
 use super::catalog::{Catalog, Edit, Keyspace};
+use super::order::OrderTurn;
 use super::{Mode, Store};
 
 /// Ids are reserved this many at a time.
@@ -53,10 +57,11 @@ impl Store {
     /// Opens the keyspace or makes it; settings given replace those it has.
     pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
         self.check_open()?;
-        if given.is_empty()
-            && let Some(found) = self.catalog.names().get(name)
+        let found = self.catalog.names().get(name).cloned();
+        if let Some(found) = found
+            && !is_change(&found.settings(), given)?
         {
-            return Ok(Arc::clone(found));
+            return Ok(found);
         }
         if self.mode == Mode::ReadOnly {
             return match self.catalog.names().get(name) {
@@ -64,6 +69,17 @@ impl Store {
                 None => Err(Error::NoKeyspace { name: name.to_owned() }),
             };
         }
+        self.open_keyspace_in(&mut self.take_order_turn()?, name, given)
+    }
+
+    /// The same in a turn that has come.
+    pub(super) fn open_keyspace_in(
+        &self,
+        turn: &mut OrderTurn<'_>,
+        name: &str,
+        given: &[(String, u64)],
+    ) -> Result<Arc<Keyspace>> {
+        turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         let found = self.catalog.names().get(name).cloned();
         match found {
@@ -135,8 +151,15 @@ impl Store {
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.check_open()?;
         self.check_writable()?;
-        let mut catalog = self.catalog.take(&*self.env.threads);
+        self.keyspace(name)?;
+        self.drop_keyspace_in(&mut self.take_order_turn()?, name)
+    }
+
+    /// The same in a turn that has come.
+    pub(super) fn drop_keyspace_in(&self, turn: &mut OrderTurn<'_>, name: &str) -> Result<()> {
         let keyspace = self.keyspace(name)?;
+        turn.make_durable()?;
+        let mut catalog = self.catalog.take(&*self.env.threads);
         self.edit_taken(
             &mut catalog,
             Edit {
@@ -168,7 +191,12 @@ impl Store {
     }
 }
 
-fn merged(mut settings: KeyspaceSettings, given: &[(String, u64)]) -> Result<KeyspaceSettings> {
+/// Whether the settings given differ from those there are.
+fn is_change(before: &KeyspaceSettings, given: &[(String, u64)]) -> Result<bool> {
+    Ok(!given.is_empty() && merged(before.clone(), given)? != *before)
+}
+
+pub(super) fn merged(mut settings: KeyspaceSettings, given: &[(String, u64)]) -> Result<KeyspaceSettings> {
     for (name, value) in given {
         settings.set(name, *value)?;
     }

@@ -15,6 +15,7 @@ mod history;
 pub(crate) mod ingest;
 pub(crate) mod keyspaces;
 mod merge_work;
+mod order;
 mod quiet;
 pub(crate) mod reads;
 pub(crate) mod recover;
@@ -37,7 +38,7 @@ use crate::base::hash::HashSecret;
 use crate::base::id::TreeId;
 use crate::base::load::DeviceLoad;
 use crate::base::settings::StoreSettings;
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering, Weak};
 use crate::cache::Cache;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::io::pace::Pacer;
@@ -45,10 +46,9 @@ use crate::io::storage::Storage;
 use crate::levels::view::Views;
 use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget};
-use crate::write::batch::Items;
+use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::CommitOp;
-use crate::write::writer::Seals;
-use crate::write::writer::Writer;
+use crate::write::writer::{Seals, Writer};
 
 pub(crate) use crate::io::env::Env;
 use crate::read::breadth::{Breadth, Search};
@@ -97,6 +97,36 @@ pub(crate) struct ReadCounts {
     pub(crate) block_read_bytes: AtomicU64,
 }
 
+/// How far `close` has come.
+#[derive(Debug, Default)]
+enum Closing {
+    #[default]
+    Open,
+    UnderWay,
+    Closed(Result<()>),
+}
+
+/// The one closing of a store.
+#[derive(Debug, Default)]
+struct Close {
+    state: Mutex<Closing>,
+    /// Moves when there is a result.
+    ended: Event,
+}
+
+/// Tells everyone who closes of the end, also if it is a panic.
+struct Ending<'s> {
+    store: &'s Store,
+    result: Result<()>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        *self.store.close.state.lock() = Closing::Closed(self.result.clone());
+        self.store.close.ended.notify();
+    }
+}
+
 /// One open store.
 pub(crate) struct Store {
     env: Env,
@@ -124,6 +154,7 @@ pub(crate) struct Store {
     generations: Mutex<Vec<Weak<Generation>>>,
     recovery: Recovery,
     is_closed: AtomicBool,
+    close: Close,
 }
 
 impl std::fmt::Debug for Store {
@@ -182,8 +213,18 @@ impl Store {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Commits a batch, acknowledged as `until` says or as the store's settings do.
+    /// Commits items, acknowledged as `until` says or as the store's settings do.
     pub(crate) fn write(&self, items: &Items, until: Option<Until>) -> Result<()> {
+        self.write_batch(items, Keyspaces::NONE, until)
+    }
+
+    /// The same for a batch, which is refused if one of its keyspaces was dropped.
+    pub(crate) fn write_batch(
+        &self,
+        items: &Items,
+        keyspaces: &Keyspaces,
+        until: Option<Until>,
+    ) -> Result<()> {
         self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())?;
         let default = if self.settings.sync_every_commit == 1 { Until::Synced } else { Until::Written };
         if items.count() == 0 {
@@ -193,6 +234,7 @@ impl Store {
             payload: items.payload(),
             items: items.count(),
             key_value_bytes: items.key_value_bytes(),
+            keyspaces,
             until: until.unwrap_or(default),
             seals: Seals::No,
         })
@@ -205,13 +247,7 @@ impl Store {
 
     /// Makes everything acknowledged durable.
     pub(crate) fn sync_log(&self) -> Result<()> {
-        self.commit(&CommitOp {
-            payload: &[],
-            items: 0,
-            key_value_bytes: 0,
-            until: Until::Synced,
-            seals: Seals::No,
-        })
+        self.commit(&CommitOp::empty(Until::Synced, Seals::No))
     }
 
     fn seal(&self) -> Result<()> {
@@ -220,13 +256,7 @@ impl Store {
             // What kept a log and memory from being made ready may have cleared.
             self.wait_for(|store| store.work.error_of(Kind::Flush).is_none(), |kind| kind == Kind::Flush)?;
         }
-        self.commit(&CommitOp {
-            payload: &[],
-            items: 0,
-            key_value_bytes: 0,
-            until: Until::Written,
-            seals: Seals::Yes,
-        })
+        self.commit(&CommitOp::empty(Until::Written, Seals::Yes))
     }
 
     /// Seals the present generation and waits until every write before the call is in a table.
@@ -288,12 +318,33 @@ impl Store {
         }
     }
 
-    /// Stops background work, makes the log durable, gives up the lock. Reports what failed; the second call
-    /// does nothing.
+    /// Stops background work, makes the log durable, gives up the lock. Every caller waits until that is done
+    /// and gets the one result.
+    ///
+    /// # Errors
+    /// What failed. `Closed` on a thread of the store itself (a callback) while another thread closes: that
+    /// one waits for this thread to end.
     pub(crate) fn close(&self) -> Result<()> {
-        if self.is_closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
+        loop {
+            let seen = self.close.ended.seen();
+            match &mut *self.close.state.lock() {
+                open @ Closing::Open => {
+                    *open = Closing::UnderWay;
+                    break;
+                }
+                Closing::Closed(result) => return result.clone(),
+                Closing::UnderWay if self.env.threads.is_worker() => return Err(Error::Closed),
+                Closing::UnderWay => {}
+            }
+            self.env.threads.wait(&self.close.ended, seen, None);
         }
+        let mut ending = Ending { store: self, result: Err(Error::Closed) };
+        ending.result = self.close_once();
+        ending.result.clone()
+    }
+
+    fn close_once(&self) -> Result<()> {
+        self.is_closed.store(true, Ordering::Release);
         let synced = match self.mode {
             Mode::ReadOnly => Ok(()),
             _ => self.sync_log(),

@@ -43,7 +43,7 @@ use super::tables::pin_pages;
 use super::unnamed::Beside;
 use super::work::Work;
 use super::workers;
-use super::{Mode, OpenOptions, ReadCounts, Store};
+use super::{Close, Mode, OpenOptions, ReadCounts, Store};
 
 /// Everything read so far.
 pub(super) struct Found {
@@ -262,12 +262,11 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
 }
 
 impl Parts {
-    fn assemble(self, found: Found, logs: Logs, options: OpenOptions) -> Result<Store> {
+    fn assemble(self, found: Found, mut logs: Logs, options: OpenOptions) -> Result<Store> {
         let epoch = self.epoch.clone();
         let live = found.store_file.live().clone();
         let secret = HashSecret::expand(live.hash_secret);
         let Found { mut state, mut manifest, mut store_file, keyspaces, states, version, entries } = found;
-        let mut logs = logs;
         let mut generations: Vec<Arc<Generation>> =
             logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
         let mut next_file = live.next_file_number;
@@ -304,7 +303,7 @@ impl Parts {
             None => Writer::read_only(Arc::clone(&views), secret.clone(), last),
         };
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
-        let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition, ingests: 0 };
+        let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition };
         let (work, load) = (Work::default(), Arc::<DeviceLoad>::default());
         Ok(Store {
             epoch,
@@ -330,6 +329,7 @@ impl Parts {
             generations: Mutex::new(alive),
             recovery: logs.recovery,
             is_closed: AtomicBool::new(false),
+            close: Close::default(),
             env: self.env,
         })
     }

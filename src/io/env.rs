@@ -34,6 +34,10 @@ pub(crate) trait Threads: Send + Sync {
     /// Waits until the event's count differs from `seen`, or for `timeout_ns`. May return early.
     fn wait(&self, event: &Event, seen: u64, timeout_ns: Option<u64>);
 
+    /// Whether the calling thread is one that drives a worker: then [`Threads::join`] on another thread waits
+    /// for it.
+    fn is_worker(&self) -> bool;
+
     /// Waits until every worker has returned [`Turn::Done`] and is dropped.
     fn join(&self);
 }

@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId, VALUE_BYTES_MAX};
+use crate::base::sync::Arc;
 use crate::format::log::put_item;
 
 /// A batch's items as the log holds them.
@@ -40,6 +41,43 @@ impl Items {
     pub(crate) fn clear(&mut self) {
         self.payload.clear();
         (self.count, self.key_value_bytes) = (0, 0);
+    }
+}
+
+/// A keyspace as a commit sees it: the write leader asks whether it may still be written.
+pub(crate) trait Writable: Send + Sync + std::fmt::Debug {
+    /// Its tree, which tells it from others.
+    fn tree(&self) -> TreeId;
+
+    /// # Errors
+    /// `Dropped`, or `Closed`.
+    fn check_live(&self) -> Result<()>;
+}
+
+/// The keyspaces of a batch, each once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keyspaces {
+    by_tree: Vec<Arc<dyn Writable>>,
+}
+
+impl Keyspaces {
+    /// Those of a write that needs no check by the leader.
+    pub(crate) const NONE: &'static Keyspaces = &Keyspaces { by_tree: Vec::new() };
+
+    pub(crate) fn add(&mut self, keyspace: Arc<dyn Writable>) {
+        if let Err(at) = self.by_tree.binary_search_by_key(&keyspace.tree(), |one| one.tree()) {
+            self.by_tree.insert(at, keyspace);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.by_tree.clear();
+    }
+
+    /// # Errors
+    /// `Dropped` or `Closed`, if one of them may not be written any more.
+    pub(crate) fn check_live(&self) -> Result<()> {
+        self.by_tree.iter().try_for_each(|keyspace| keyspace.check_live())
     }
 }
 

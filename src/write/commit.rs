@@ -22,6 +22,7 @@ use crate::base::sync::{Arc, Event, Mutex, Ordering};
 use crate::format::log::Items;
 use crate::wal::{Log, Mark};
 
+use super::batch::Keyspaces;
 use super::writer::{Front, Sealing, Seals, Ticket, TicketState, Until, Writer};
 
 /// Batches of a group hold at most this many bytes beside the leader's own.
@@ -47,9 +48,19 @@ pub(crate) struct CommitOp<'a> {
     pub(crate) payload: &'a [u8],
     pub(crate) items: usize,
     pub(crate) key_value_bytes: usize,
+    /// Keyspaces of a batch: if one was dropped, all of the batch is refused. The leader asks, so that no
+    /// drop comes between the question and the batch's place in the order.
+    pub(crate) keyspaces: &'a Keyspaces,
     pub(crate) until: Until,
     /// Begin a new generation first, if the present one holds anything.
     pub(crate) seals: Seals,
+}
+
+impl CommitOp<'_> {
+    /// One that writes nothing: a sync or a seal.
+    pub(crate) fn empty(until: Until, seals: Seals) -> CommitOp<'static> {
+        CommitOp { payload: &[], items: 0, key_value_bytes: 0, keyspaces: Keyspaces::NONE, until, seals }
+    }
 }
 
 /// Where a leader is.
@@ -144,6 +155,7 @@ impl<'w> Commit<'w> {
             payload: op.payload.to_vec(),
             items: op.items,
             key_value_bytes: op.key_value_bytes,
+            keyspaces: op.keyspaces.clone(),
             until: op.until,
             seals: op.seals,
             state: Mutex::new(TicketState::Queued),
@@ -204,6 +216,9 @@ impl<'w> Commit<'w> {
     }
 
     fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> Step<WriteAsk, Result<()>> {
+        if let Err(error) = op.keyspaces.check_live() {
+            return self.give_up(front, Vec::new(), error);
+        }
         let group = self.gather(op, &front);
         let (mark, last_sequence) = (front.spare.log.mark(), front.last_sequence);
         let offset = front.spare.log.tail().bytes;
@@ -240,6 +255,13 @@ impl<'w> Commit<'w> {
         let (mut items, mut bytes) = (op.items, op.key_value_bytes);
         let mut records = Log::record_bytes(op.payload.len());
         let mut count = 0;
+        queue.waiting.retain(|ticket| match ticket.keyspaces.check_live() {
+            Ok(()) => true,
+            Err(error) => {
+                ticket.set(TicketState::Done(Err(error)));
+                false
+            }
+        });
         // A seal is no part of a group: it leads when its turn comes.
         for ticket in queue.waiting.iter().take_while(|ticket| ticket.seals == Seals::No) {
             items += ticket.items;

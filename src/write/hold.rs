@@ -1,9 +1,9 @@
 //! The front held for a while by what is no commit: while it is, no write is under way, and none begins.
 //!
-//! An ingest publishes under it, so that it has one place in the order of writes. It waits for its turn in
-//! the queue of commits and never joins a group. It neither writes nor syncs: its caller does what it says,
-//! and then tells it. Writers wait meanwhile, so it is held for a few calls of the device, not for work. One
-//! thread at a time.
+//! A change of the catalog is made under it, so that it has one place in the order of writes. It waits for
+//! its turn in the queue of commits and never joins a group. It neither writes nor syncs: its caller does
+//! what it says, and then tells it. Writers wait meanwhile, so it is held for a few calls of the device, not
+//! for work. One thread at a time.
 //!
 //! Invariants:
 //! 1. Whoever drops a hold gives the front to the next commit, or its place in the queue up.
@@ -13,6 +13,7 @@ use crate::base::error::Result;
 use crate::base::id::{FileName, Sequence};
 use crate::base::sync::{Arc, Event, Mutex};
 
+use super::batch::Keyspaces;
 use super::writer::{Front, Sealing, Seals, Ticket, TicketState, Until, Writer};
 
 /// See the module.
@@ -43,6 +44,7 @@ impl<'w> Hold<'w> {
         }
         let ticket = Arc::new(Ticket {
             payload: Vec::new(),
+            keyspaces: Keyspaces::default(),
             items: 0,
             key_value_bytes: 0,
             until: Until::Written,
@@ -90,6 +92,11 @@ impl<'w> Hold<'w> {
     /// The last sequence number given out.
     pub(crate) fn last_sequence(&mut self) -> Sequence {
         self.front().last_sequence
+    }
+
+    /// Whether the active write buffer holds nothing.
+    pub(crate) fn is_buffer_empty(&mut self) -> bool {
+        self.front().is_empty()
     }
 
     /// Where zeros are to be written before a seal, over what a full disk left of refused records; again and

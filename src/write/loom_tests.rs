@@ -56,6 +56,7 @@ impl World {
             payload: items.payload(),
             items: items.count(),
             key_value_bytes: items.key_value_bytes(),
+            keyspaces: Keyspaces::NONE,
             until,
             seals: Seals::No,
         };

@@ -13,6 +13,7 @@ use crate::levels::view::Views;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
+use super::batch::Keyspaces;
 use super::pace::Pressures;
 
 /// When a commit is acknowledged.
@@ -141,6 +142,7 @@ pub(super) struct Ticket {
     pub(super) payload: Vec<u8>,
     pub(super) items: usize,
     pub(super) key_value_bytes: usize,
+    pub(super) keyspaces: Keyspaces,
     pub(super) until: Until,
     pub(super) seals: Seals,
     pub(super) state: Mutex<TicketState>,

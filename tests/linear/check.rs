@@ -13,6 +13,8 @@
 use std::collections::HashSet;
 
 pub(crate) const KEYS: usize = 4;
+/// The key that is in a keyspace of its own, which is dropped and made again.
+pub(crate) const SIDE: usize = KEYS - 1;
 
 /// What a key holds: 0 for nothing; every write has a value of its own.
 pub(crate) type State = [u64; KEYS];
@@ -28,6 +30,10 @@ pub(crate) enum Call {
     GetBoth(usize, usize),
     /// Keys from the first to before the second.
     DeleteRange(usize, usize),
+    /// Drops the keyspace that holds [`SIDE`].
+    DropSide,
+    /// All keys in one checkpoint.
+    Checkpoint,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,8 +42,8 @@ pub(crate) struct Event {
     pub(crate) begin: u64,
     /// `u64::MAX`: never.
     pub(crate) end: u64,
-    /// What was read.
-    pub(crate) result: [u64; 2],
+    /// The values that were read; all of them from a checkpoint.
+    pub(crate) result: State,
 }
 
 /// The calls of each thread, in order.
@@ -52,7 +58,8 @@ impl Event {
     fn apply(&self, mut state: State) -> Option<State> {
         let is_right = match self.call {
             Call::Get(key) => !self.is_over() || state[key] == self.result[0],
-            Call::GetBoth(one, other) => !self.is_over() || [state[one], state[other]] == self.result,
+            Call::GetBoth(one, other) => !self.is_over() || [state[one], state[other]] == self.result[..2],
+            Call::Checkpoint => !self.is_over() || state == self.result,
             Call::Put(key, value) => {
                 state[key] = value;
                 true
@@ -67,6 +74,10 @@ impl Event {
             }
             Call::DeleteRange(from, to) => {
                 state[from..to].fill(0);
+                true
+            }
+            Call::DropSide => {
+                state[SIDE] = 0;
                 true
             }
         };
@@ -107,12 +118,14 @@ pub(crate) fn is_stale(history: &History, key: usize) -> bool {
         Call::PutBoth(one, other, value) if one == key || other == key => Some(value),
         Call::Delete(at) if at == key => Some(0),
         Call::DeleteRange(from, to) if (from..to).contains(&key) => Some(0),
+        Call::DropSide if key == SIDE => Some(0),
         _ => None,
     };
     let read = |event: &Event| match event.call {
         Call::Get(at) if at == key => Some(event.result[0]),
         Call::GetBoth(at, _) if at == key => Some(event.result[0]),
         Call::GetBoth(_, at) if at == key => Some(event.result[1]),
+        Call::Checkpoint => Some(event.result[key]),
         _ => None,
     };
     let mut reads: Vec<(&Event, u64)> = events
@@ -148,8 +161,12 @@ pub(crate) fn is_stale(history: &History, key: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn event(call: Call, begin: u64, end: u64, result: [u64; 2]) -> Event {
-        Event { call, begin, end, result }
+    fn event(call: Call, begin: u64, end: u64, [one, other]: [u64; 2]) -> Event {
+        Event { call, begin, end, result: [one, other, 0, 0] }
+    }
+
+    fn checkpoint(begin: u64, end: u64, result: State) -> Event {
+        Event { call: Call::Checkpoint, begin, end, result }
     }
 
     fn put(key: usize, value: u64, begin: u64, end: u64) -> Event {
@@ -174,6 +191,10 @@ mod tests {
             vec![vec![both], vec![event(Call::GetBoth(0, 1), 2, 3, [7, 7])]],
             vec![vec![both], vec![event(Call::DeleteRange(0, 4), 2, 6, [0; 2]), get(1, 7, 7, 8)]],
             vec![vec![put(0, 1, 1, 4), put(0, 2, 5, 6)], vec![put(0, 3, 2, 9)], vec![get(0, 3, 10, 11)]],
+            vec![
+                vec![event(Call::PutBoth(0, SIDE, 7), 1, 2, [0; 2]), event(Call::DropSide, 3, 8, [0; 2])],
+                vec![checkpoint(4, 5, [7, 0, 0, 7]), checkpoint(6, 9, [7, 0, 0, 0])],
+            ],
         ] {
             assert!(find_order(&history), "{history:?}");
             assert!((0..KEYS).all(|key| !is_stale(&history, key)), "{history:?}");
@@ -218,6 +239,22 @@ mod tests {
                     vec![get(2, 5, 30, 31)],
                 ],
                 true,
+            ),
+            // A checkpoint with a drop and without the write that came before it.
+            (
+                vec![
+                    vec![put(SIDE, 5, 1, 2), put(0, 6, 3, 4), event(Call::DropSide, 5, 6, [0; 2])],
+                    vec![checkpoint(1, 20, [0; KEYS]), checkpoint(21, 22, [0; KEYS])],
+                ],
+                false,
+            ),
+            // Half a batch over two keyspaces, one of which was dropped.
+            (
+                vec![
+                    vec![event(Call::DropSide, 1, 2, [0; 2]), event(Call::PutBoth(0, SIDE, 7), 3, 4, [0; 2])],
+                    vec![get(0, 7, 5, 6), get(SIDE, 0, 7, 8)],
+                ],
+                false,
             ),
             // A call under way that counted, and then did not.
             (vec![vec![put(0, 5, 1, NEVER)], vec![get(0, 5, 2, 3)], vec![get(0, 0, 30, 31)]], false),

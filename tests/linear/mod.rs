@@ -2,8 +2,9 @@
 //! process is killed amid it, the store opened again and read; then one order of the calls must explain what
 //! each of them returned ([`check`]).
 //!
-//! The recording is in memory that outlives the child. A round has four keys of its own and is a history of
-//! its own; what is read after the crash ends each of them. `TRINE_SCALE=n` makes n times as many.
+//! The recording is in memory that outlives the child. A round has four keys of its own, one of them in a
+//! keyspace that is dropped and made again beside checkpoints, and is a history of its own; what is read
+//! after the crash ends each of them. `TRINE_SCALE=n` makes n times as many.
 
 mod check;
 
@@ -13,14 +14,14 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use trine::{Db, Keyspace, Ordered};
+use trine::{Create, Db, Error, Keyspace, Ordered};
 
 use crate::child::{Running, command};
 use crate::raw::{SharedWords, die_with_parent};
 use crate::rng::Rng;
 use crate::support::{Scratch, small};
 
-use check::{Call, Event, History, KEYS, find_order, is_stale};
+use check::{Call, Event, History, KEYS, SIDE, State, find_order, is_stale};
 
 const RECORDING: &str = "TRINE_TEST_RECORDING";
 const SEED: &str = "TRINE_TEST_SEED";
@@ -34,7 +35,7 @@ const CYCLES: u64 = 6;
 
 const CLOCK_AT: usize = 0;
 const CALLS_AT: usize = 8;
-const CALL_WORDS: usize = 8;
+const CALL_WORDS: usize = 10;
 const WORDS: usize = CALLS_AT + ROUNDS * THREADS * CALLS * CALL_WORDS;
 
 /// Looks of a tenth of a millisecond until the child has to have come so far.
@@ -74,15 +75,16 @@ impl Recording {
             Call::PutBoth(one, other, value) => [4, one as u64, other as u64, value],
             Call::GetBoth(one, other) => [5, one as u64, other as u64, 0],
             Call::DeleteRange(from, to) => [6, from as u64, to as u64, 0],
+            Call::DropSide => [7, 0, 0, 0],
+            Call::Checkpoint => [8, 0, 0, 0],
         };
         parts.iter().zip(&words[1..]).for_each(|(part, word)| word.store(*part, Ordering::SeqCst));
         words[0].store(self.tick(), Ordering::SeqCst);
     }
 
-    fn end(&self, words: &[AtomicU64], result: [u64; 2]) {
-        words[5].store(result[0], Ordering::SeqCst);
-        words[6].store(result[1], Ordering::SeqCst);
-        words[7].store(self.tick(), Ordering::SeqCst);
+    fn end(&self, words: &[AtomicU64], end: u64, result: State) {
+        result.iter().zip(&words[5..]).for_each(|(value, word)| word.store(*value, Ordering::SeqCst));
+        words[5 + KEYS].store(end, Ordering::SeqCst);
     }
 
     fn event(&self, round: usize, thread: usize, call: usize) -> Option<Event> {
@@ -95,15 +97,23 @@ impl Recording {
             3 => Call::Delete(one),
             4 => Call::PutBoth(one, other, value),
             5 => Call::GetBoth(one, other),
-            _ => Call::DeleteRange(one, other),
+            6 => Call::DeleteRange(one, other),
+            7 => Call::DropSide,
+            _ => Call::Checkpoint,
         };
-        let end = if get(7) == 0 { u64::MAX } else { get(7) };
-        (get(0) != 0).then(|| Event { call, begin: get(0), end, result: [get(5), get(6)] })
+        let end = if get(5 + KEYS) == 0 { u64::MAX } else { get(5 + KEYS) };
+        let result = std::array::from_fn(|at| get(5 + at));
+        (get(0) != 0).then(|| Event { call, begin: get(0), end, result })
     }
 }
 
 fn key(round: usize, key: usize) -> String {
     format!("{round:04}/{key}")
+}
+
+/// The name of the keyspace that is dropped and made again.
+fn side(round: usize) -> String {
+    format!("side-{round:04}")
 }
 
 fn number(value: Option<trine::Value>) -> u64 {
@@ -131,8 +141,11 @@ pub(crate) fn child(data: &Path) {
                             let call = choose(&mut rng, value);
                             let words = recording.words(round, thread, index);
                             recording.begin(words, call);
-                            let result = make(db, space, round, call);
-                            recording.end(words, result);
+                            // The copy is read after the call that made it has ended.
+                            let mut end = 0;
+                            let made = || end = recording.tick();
+                            let result = make(db, (space, data), (round, value), call, made);
+                            recording.end(words, end, result);
                         }
                     }
                 })
@@ -155,47 +168,102 @@ pub(crate) fn child(data: &Path) {
 fn choose(rng: &mut Rng, value: u64) -> Call {
     let one = rng.below(KEYS);
     let other = (one + 1 + rng.below(KEYS - 1)) % KEYS;
-    match rng.below(20) {
+    if rng.below(150) == 0 {
+        return Call::Checkpoint;
+    }
+    match rng.below(21) {
         0..6 => Call::Get(one),
         6..10 => Call::Put(one, value),
         10 => Call::Delete(one),
         11..14 => Call::PutBoth(one, other, value),
         14..19 => Call::GetBoth(one, other),
-        _ => Call::DeleteRange(one, one + 1 + rng.below(KEYS - one)),
+        19 => Call::DropSide,
+        _ => Call::DeleteRange(one.min(SIDE - 1), (one + 1 + rng.below(KEYS - one)).min(SIDE)),
     }
 }
 
-fn make(db: &Db, space: &Keyspace<Ordered>, round: usize, call: Call) -> [u64; 2] {
+/// Makes a call; `made` is told when it has ended.
+fn make(
+    db: &Db,
+    (space, data): (&Keyspace<Ordered>, &Path),
+    (round, number_of_call): (usize, u64),
+    call: Call,
+    made: impl FnOnce(),
+) -> State {
+    if call == Call::Checkpoint {
+        let path = data.with_file_name(format!("copy-{number_of_call}"));
+        db.checkpoint(&path).unwrap();
+        made();
+        let copy = small(&path).create(Create::Never).open().unwrap();
+        let space = copy.keyspace("space").unwrap().ordered().unwrap();
+        let state = read_all(&copy, &space, round);
+        copy.close().unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+        return state;
+    }
+    // A call that meets a drop has done nothing, and is made again with a keyspace that is there.
+    let result = loop {
+        let side = db.ordered(&side(round)).open().unwrap();
+        match make_with(db, space, &side, round, call) {
+            Ok(result) => break result,
+            Err(Error::Dropped { .. }) => {}
+            Err(error) => panic!("{call:?}: {error}"),
+        }
+    };
+    made();
+    [result[0], result[1], 0, 0]
+}
+
+fn make_with(
+    db: &Db,
+    space: &Keyspace<Ordered>,
+    side: &Keyspace<Ordered>,
+    round: usize,
+    call: Call,
+) -> trine::Result<[u64; 2]> {
     let key = |number: usize| key(round, number);
+    let of = |number: usize| if number == SIDE { side } else { space };
     match call {
-        Call::Get(one) => return [number(space.get(key(one)).unwrap()), 0],
-        Call::Put(one, value) => space.put(key(one), value.to_le_bytes()).unwrap(),
-        Call::Delete(one) => space.delete(key(one)).unwrap(),
+        Call::Get(one) => return Ok([number(of(one).get(key(one))?), 0]),
+        Call::Put(one, value) => of(one).put(key(one), value.to_le_bytes())?,
+        Call::Delete(one) => of(one).delete(key(one))?,
         Call::PutBoth(one, other, value) => {
             let mut batch = db.batch();
-            batch.put(space, key(one), value.to_le_bytes()).unwrap();
-            batch.put(space, key(other), value.to_le_bytes()).unwrap();
-            batch.commit().unwrap();
+            batch.put(of(one), key(one), value.to_le_bytes())?;
+            batch.put(of(other), key(other), value.to_le_bytes())?;
+            batch.commit()?;
         }
         Call::GetBoth(one, other) => {
-            let at = space.at(&db.snapshot());
-            return [one, other].map(|one| number(at.get(key(one)).unwrap()));
+            let at = db.snapshot();
+            // It was there when the snapshot was taken.
+            side.get("")?;
+            return Ok([number(of(one).at(&at).get(key(one))?), number(of(other).at(&at).get(key(other))?)]);
         }
-        Call::DeleteRange(from, to) => space.delete_range(key(from)..key(to)).unwrap(),
+        Call::DeleteRange(from, to) => space.delete_range(key(from)..key(to))?,
+        Call::DropSide => match db.drop_keyspace(side.name()) {
+            Ok(()) | Err(Error::NoKeyspace { .. }) => {}
+            Err(error) => return Err(error),
+        },
+        Call::Checkpoint => unreachable!("it needs no keyspace"),
     }
-    [0; 2]
+    Ok([0; 2])
+}
+
+/// Every key of a round, with no writer beside.
+fn read_all(db: &Db, space: &Keyspace<Ordered>, round: usize) -> State {
+    std::array::from_fn(|one| match one {
+        SIDE => db.keyspace(&side(round)).map_or(0, |side| number(side.get(key(round, one)).unwrap())),
+        _ => number(space.get(key(round, one)).unwrap()),
+    })
 }
 
 /// The history of a round: its threads, and what was read after the crash.
-fn history(recording: &Recording, round: usize, space: &Keyspace<Ordered>) -> History {
+fn history(recording: &Recording, round: usize, db: &Db, space: &Keyspace<Ordered>) -> History {
     let of_thread = |thread| (0..CALLS).map_while(|call| recording.event(round, thread, call)).collect();
     let mut history: History = (0..THREADS).map(of_thread).collect();
-    let after = (0..KEYS).map(|one| {
-        let begin = recording.tick();
-        let result = [number(space.get(key(round, one)).unwrap()), 0];
-        Event { call: Call::Get(one), begin, end: recording.tick(), result }
-    });
-    history.push(after.collect());
+    let begin = recording.tick();
+    let result = read_all(db, space, round);
+    history.push(vec![Event { call: Call::Checkpoint, begin, end: recording.tick(), result }]);
     history
 }
 
@@ -221,7 +289,7 @@ fn cycle(seed: u64) -> (usize, usize) {
     let space = db.ordered("space").open().unwrap();
     let (mut histories, mut unended) = (0, 0);
     for round in 0..ROUNDS {
-        let history = history(&recording, round, &space);
+        let history = history(&recording, round, &db, &space);
         if history[..THREADS].iter().all(Vec::is_empty) {
             break;
         }

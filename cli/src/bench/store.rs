@@ -84,7 +84,7 @@ impl<'a> Engine<'a> {
 
     fn refuse_foreign(&self, directory: &Path) -> Result<(), Failure> {
         let foreign = |path: &Path| {
-            let path = path.display();
+            let path = crate::text::path(path);
             let hint = "give --dir another directory, or --any-store to work beside what it holds";
             Failure::Usage(format!("{path} is a store that the bench did not make; {hint}"))
         };

@@ -11,6 +11,7 @@ use super::records::{KEYSPACES, Record, Sources};
 use crate::arguments::DemoLoad;
 use crate::failure::Failure;
 use crate::screen::Screen;
+use crate::text::json_escaped;
 
 /// The keyspace and key of the number of records that are in.
 pub(crate) const POSITION_KEYSPACE: &str = ".demo";
@@ -142,6 +143,6 @@ impl Loader {
 
     fn tell(&mut self, word: &str, object: &impl Serialize) -> Result<(), Failure> {
         let object = serde_json::to_string(object).map_err(|error| Failure::Other(error.to_string()))?;
-        self.screen.line(format_args!("{word} {object}"))
+        self.screen.line(format_args!("{word} {}", json_escaped(&object)))
     }
 }

@@ -84,7 +84,7 @@ impl Place {
         match entries.next() {
             Some(_) => Err(Failure::Usage(format!(
                 "{} is not empty; give --dir a new directory",
-                directory.display()
+                crate::text::path(directory)
             ))),
             None => Ok(Place::Given(directory.clone())),
         }

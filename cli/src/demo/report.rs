@@ -86,7 +86,7 @@ impl Report<'_> {
                 self.run.arguments.seed
             )),
             Sources::Files(files) => {
-                let roots = self.run.roots.iter().map(|root| root.display().to_string());
+                let roots = self.run.roots.iter().map(|root| crate::text::path(root));
                 let roots: Vec<String> = roots.collect();
                 page.conclusion(format_args!(
                     "{size} of keys and values, made from {} of the {} sources in {}.",
@@ -271,7 +271,10 @@ impl Report<'_> {
             ))?,
         }
         if self.is_kept() {
-            page.conclusion(format_args!("The store is kept: trine stats {}", self.run.store().display()))?;
+            page.conclusion(format_args!(
+                "The store is kept: trine stats {}",
+                crate::text::path(&self.run.store())
+            ))?;
         }
         Ok(())
     }

@@ -10,8 +10,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::arguments;
 use crate::failure::Failure;
-use crate::rows::{Position, Shape};
-use crate::text::count;
+use crate::rows::{Position, Shape, separator_option};
+use crate::text::{count, path};
 
 /// The keyspace that holds the positions of unfinished imports.
 pub(crate) const KEYSPACE: &str = ".import";
@@ -70,7 +70,7 @@ impl Positions {
     /// The position to go on from, if an earlier import left one; refused if it does not fit.
     pub(crate) fn find(&mut self) -> Result<Option<Mark>, Failure> {
         let Some(value) = self.keyspace.get(&self.key)? else { return Ok(None) };
-        let file = self.path.display().to_string();
+        let file = path(&self.path);
         let refused = move |reason: String| {
             Failure::Changed(format!(
                 "an import of {file} is unfinished, and cannot go on: {reason}. --restart begins it again"
@@ -161,5 +161,12 @@ fn describe(shape: &Shape) -> String {
     };
     let format = format!("{:?}", shape.format).to_lowercase();
     let header = if shape.header { "" } else { " --no-header" };
-    format!("--format {format}{}{}{header}", named("key", &shape.key), named("value", &shape.value))
+    let separator = shape
+        .separator
+        .map_or_else(String::new, |separator| format!(" --separator '{}'", separator_option(separator)));
+    format!(
+        "--format {format}{}{}{header}{separator}",
+        named("key", &shape.key),
+        named("value", &shape.value)
+    )
 }

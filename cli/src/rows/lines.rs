@@ -1,22 +1,16 @@
-//! Lines of a file or of standard input, with the offset and number of each, none longer than asked for.
+//! Lines of an input, with the offset and number of each, none longer than asked for.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Stdin};
-use std::path::Path;
+use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 
 use super::Position;
-use crate::failure::Failure;
+use super::input::Input;
+use super::layout::{Layout, LineBreak};
 
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
-enum Input {
-    File(BufReader<File>),
-    Standard(BufReader<Stdin>),
-}
-
-/// What [`Lines::append_line`] found.
+/// The next line of [`Lines`].
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Line {
+    /// [`Lines::text`] has it.
     Read,
     /// The line was passed over.
     TooLong,
@@ -25,24 +19,17 @@ pub(crate) enum Line {
 
 pub(crate) struct Lines {
     input: Input,
+    line_break: LineBreak,
     position: Position,
+    text: Range<u64>,
 }
 
 impl Lines {
-    pub(crate) fn open(path: &Path) -> Result<Lines, Failure> {
-        let file = File::open(path).map_err(|source| Failure::file("open", path, source))?;
-        if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-            return Err(Failure::Other(format!("{} is a directory, not a file of rows", path.display())));
-        }
-        Ok(Lines::new(Input::File(BufReader::with_capacity(1 << 18, file))))
-    }
-
-    pub(crate) fn standard_input() -> Lines {
-        Lines::new(Input::Standard(BufReader::with_capacity(1 << 18, io::stdin())))
-    }
-
-    fn new(input: Input) -> Lines {
-        Lines { input, position: Position::default() }
+    pub(crate) fn new(input: Input, layout: &Layout) -> io::Result<Lines> {
+        let (line_break, position) = (layout.line_break, layout.data_at);
+        let mut lines = Lines { input, line_break, position, text: 0..0 };
+        lines.seek(position)?;
+        Ok(lines)
     }
 
     pub(crate) fn position(&self) -> Position {
@@ -50,67 +37,49 @@ impl Lines {
     }
 
     pub(crate) fn can_seek(&self) -> bool {
-        matches!(self.input, Input::File(_))
+        self.input.can_seek()
+    }
+
+    pub(crate) fn line_break(&self) -> LineBreak {
+        self.line_break
     }
 
     pub(crate) fn seek(&mut self, position: Position) -> io::Result<()> {
-        match &mut self.input {
-            Input::File(file) => file.seek(SeekFrom::Start(position.offset))?,
-            Input::Standard(_) => return Err(io::ErrorKind::NotSeekable.into()),
-        };
+        self.input.seek(SeekFrom::Start(position.offset))?;
         self.position = position;
         Ok(())
     }
 
-    /// Appends the next line, its line break included, unless it is longer than `room_bytes`.
-    pub(crate) fn append_line(&mut self, into: &mut Vec<u8>, room_bytes: usize) -> io::Result<Line> {
-        let start = into.len();
-        let mut passed_over = false;
-        loop {
-            let buffered = match &mut self.input {
-                Input::File(file) => fill(file)?,
-                Input::Standard(standard) => fill(standard)?,
-            };
-            let (taken, is_end) = match buffered.iter().position(|byte| *byte == b'\n') {
-                Some(index) => (&buffered[..=index], true),
-                None => (buffered, buffered.is_empty()),
-            };
-            let is_end_of_input = taken.is_empty();
-            let taken_bytes = taken.len();
-            if passed_over || into.len() - start + taken_bytes > room_bytes {
-                passed_over = true;
-                into.truncate(start);
-            } else {
-                into.extend_from_slice(taken);
-            }
-            match &mut self.input {
-                Input::File(file) => file.consume(taken_bytes),
-                Input::Standard(standard) => standard.consume(taken_bytes),
-            }
-            let at_start_of_file = self.position.offset == 0;
-            self.position.offset += taken_bytes as u64;
-            if at_start_of_file && into.get(start..).is_some_and(|line| line.starts_with(BYTE_ORDER_MARK)) {
-                into.drain(start..start + BYTE_ORDER_MARK.len());
-            }
-            if is_end {
-                if is_end_of_input && into.len() == start && !passed_over {
-                    return Ok(Line::End);
-                }
-                self.position.lines += 1;
-                return Ok(if passed_over { Line::TooLong } else { Line::Read });
-            }
-        }
+    /// The line that was read last, without its line break.
+    pub(crate) fn text(&self) -> &[u8] {
+        self.line_break.trim(self.input.kept(self.text.clone()))
     }
-}
 
-/// What is buffered, reading on if that is nothing; a signal is no end.
-fn fill<R: io::Read>(input: &mut BufReader<R>) -> io::Result<&[u8]> {
-    loop {
-        match input.fill_buf() {
-            Ok(_) => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+    /// Reads the next line.
+    pub(crate) fn next(&mut self) -> io::Result<Line> {
+        let start = self.position.offset;
+        self.input.keep_from(start);
+        let mut searched = start;
+        let (end, line) = loop {
+            let rest = self.input.kept(searched..self.input.kept_to());
+            if let Some(index) = rest.iter().position(|byte| *byte == self.line_break.byte()) {
+                break (searched + index as u64 + 1, Line::Read);
+            }
+            searched = self.input.kept_to();
+            self.input.seek(SeekFrom::Start(searched))?;
+            if !self.input.has_room() {
+                break (self.input.pass_line(self.line_break.byte())?, Line::TooLong);
+            }
+            if !self.input.keep_more()? {
+                break (searched, Line::Read);
+            }
+        };
+        if end == start {
+            return Ok(Line::End);
         }
+        self.input.seek(SeekFrom::Start(end))?;
+        self.text = start..end;
+        self.position = Position { offset: end, lines: self.position.lines + 1 };
+        Ok(line)
     }
-    Ok(input.buffer())
 }

@@ -6,23 +6,33 @@
 //!
 //! 1. [`Rows::position`] after a row is where the next one begins; reading from there gives the same rows.
 //! 2. A bad row is an answer, not a failure, and the row after it is read as if the bad one were not there.
-//! 3. No row takes more than [`ROW_BYTES_MAX`] of memory, whatever the file holds.
+//! 3. A row longer than [`ROW_BYTES_MAX`] is bad, and its bytes are not kept in memory.
+//! 4. What a file holds is an item, is told as bad, or was left out by the user's options. A file whose
+//!    layout means something else than it seems is refused when it is opened.
 
+mod columns;
 mod csv;
+mod input;
 mod json;
+mod layout;
 mod lines;
 mod tsv;
 pub(crate) mod write;
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use crate::arguments::Format;
 use crate::failure::Failure;
-use crate::text::parse_hex;
+use crate::text::{parse_hex, path};
+use columns::Columns;
+use csv::Records;
 pub(crate) use csv::write_field as write_csv_field;
+use input::Input;
+use layout::Layout;
+pub(crate) use layout::{option as separator_option, parse_separator};
 use lines::{Line, Lines};
 
 /// The longest row, in bytes, line breaks in quotes included.
@@ -46,6 +56,9 @@ pub(crate) struct Shape {
     /// The column of the value, where it was named.
     pub(crate) value: Option<String>,
     pub(crate) header: bool,
+    /// The byte between two fields of csv or tsv, where it was named.
+    #[serde(default)]
+    pub(crate) separator: Option<u8>,
 }
 
 /// An item and where its row began.
@@ -69,42 +82,43 @@ pub(crate) enum Row {
 
 /// A file's rows, one after the other.
 pub(crate) struct Rows {
-    lines: Lines,
+    reader: Reader,
     shape: Shape,
     name: String,
     columns: Option<Columns>,
-    machine: csv::Machine,
-    line: Vec<u8>,
 }
 
-/// Which fields of a row of csv or tsv make the item; decided once, by the first row.
-struct Columns {
-    names: Vec<String>,
-    key: usize,
-    value: Source,
+enum Reader {
+    Csv(Box<Records>),
+    /// With the separator.
+    Tsv(Lines, u8),
+    Json(Lines),
 }
 
 /// A row of csv or tsv, or why it is bad.
 type Fields = Result<Vec<Vec<u8>>, String>;
 
-enum Source {
-    Column(usize),
-    /// As `Column`, and this one says what is in hexadecimal digits.
-    Flagged(usize, usize),
-    WholeRow,
-}
-
 impl Rows {
-    /// Opens `path`, or standard input for `-`, and reads the header if there is one.
-    pub(crate) fn open(path: &Path, shape: Shape) -> Result<Rows, Failure> {
-        let (lines, name) = if path == Path::new("-") {
-            (Lines::standard_input(), "standard input".to_string())
-        } else {
-            (Lines::open(path)?, path.display().to_string())
+    /// Opens a file, or standard input for `-`, and reads the header if there is one.
+    pub(crate) fn open(file: &Path, shape: Shape) -> Result<Rows, Failure> {
+        if file == Path::new("-") {
+            let input = Input::stream(io::stdin(), ROW_BYTES_MAX);
+            return Rows::of(input, "standard input".to_string(), shape);
+        }
+        Rows::of(Input::open(file, ROW_BYTES_MAX)?, path(file), shape)
+    }
+
+    fn of(mut input: Input, name: String, shape: Shape) -> Result<Rows, Failure> {
+        let failed = |source| Failure::File { operation: "read", name: name.clone(), source };
+        let layout = Layout::of(&mut input, &shape).map_err(failed)?;
+        let layout = layout.map_err(|reason| Failure::Other(format!("{name}: {reason}")))?;
+        let reader = match shape.format {
+            Format::Csv => Reader::Csv(Box::new(Records::new(input, &layout).map_err(failed)?)),
+            Format::Tsv => Reader::Tsv(Lines::new(input, &layout).map_err(failed)?, layout.separator),
+            Format::Jsonl => Reader::Json(Lines::new(input, &layout).map_err(failed)?),
         };
-        let machine = csv::Machine::default();
-        let mut rows = Rows { lines, shape, name, columns: None, machine, line: Vec::new() };
-        rows.read_header()?;
+        let mut rows = Rows { reader, shape, name, columns: None };
+        rows.read_first_row(layout.data_at)?;
         Ok(rows)
     }
 
@@ -113,190 +127,142 @@ impl Rows {
         &self.name
     }
 
+    /// Whether the file keeps its bytes, so that a position in it can be gone on from later.
+    pub(crate) fn can_seek(&self) -> bool {
+        match &self.reader {
+            Reader::Csv(records) => records.can_seek(),
+            Reader::Tsv(lines, _) | Reader::Json(lines) => lines.can_seek(),
+        }
+    }
+
+    /// Whether the first row was taken as names.
+    pub(crate) fn has_header(&self) -> bool {
+        self.shape.header && self.columns.is_some()
+    }
+
     /// Where the next row begins.
     pub(crate) fn position(&self) -> Position {
-        self.lines.position()
+        match &self.reader {
+            Reader::Csv(records) => records.position(),
+            Reader::Tsv(lines, _) | Reader::Json(lines) => lines.position(),
+        }
     }
 
     /// Goes on from a position this file gave before.
     pub(crate) fn seek(&mut self, position: Position) -> Result<(), Failure> {
-        self.lines.seek(position).map_err(|source| Failure::file("read", &PathBuf::from(&self.name), source))
+        let sought = match &mut self.reader {
+            Reader::Csv(records) => records.seek(position),
+            Reader::Tsv(lines, _) | Reader::Json(lines) => lines.seek(position),
+        };
+        sought.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> Failure {
+        Failure::File { operation: "read", name: self.name.clone(), source }
     }
 
     /// The next row, or `None` at the end of the file.
     pub(crate) fn next(&mut self) -> Result<Option<Row>, Failure> {
-        loop {
-            let at = self.position();
-            let item = match self.shape.format {
-                Format::Jsonl => match self.next_line()? {
-                    None => return Ok(None),
-                    Some(Err(reason)) => Err(reason),
-                    Some(Ok(())) if self.line.trim_ascii().is_empty() => continue,
-                    Some(Ok(())) => json::item(&self.line, &self.shape),
-                },
-                Format::Csv | Format::Tsv => match self.next_fields()? {
-                    None => return Ok(None),
-                    Some(Err(reason)) => Err(reason),
-                    Some(Ok(fields)) if fields.is_empty() => continue,
-                    Some(Ok(fields)) => self.item_of(fields),
-                },
-            };
-            return Ok(Some(match item {
-                Ok((key, value)) => Row::Item(Item { at, key, value }),
-                Err(reason) => Row::Bad { line: at.lines + 1, reason },
-            }));
-        }
+        let next = match self.shape.format {
+            Format::Jsonl => self.next_object(),
+            Format::Csv | Format::Tsv => self
+                .next_fields()
+                .map(|next| next.map(|(at, fields)| (at, fields.and_then(|fields| self.item_of(fields))))),
+        };
+        let next = next.map_err(|source| self.failed(source))?;
+        Ok(next.map(|(at, item)| match item {
+            Ok((key, value)) => Row::Item(Item { at, key, value }),
+            Err(reason) => Row::Bad { line: at.lines + 1, reason },
+        }))
     }
 
-    fn read_header(&mut self) -> Result<(), Failure> {
-        if self.shape.format == Format::Jsonl || !self.shape.header {
+    /// Learns the columns from the first row: from the names that it holds, or from the number of its fields.
+    fn read_first_row(&mut self, data_at: Position) -> Result<(), Failure> {
+        if self.shape.format == Format::Jsonl {
             return Ok(());
         }
-        let bad = |name: &str, reason: String| Failure::Other(format!("{name}, the header: {reason}"));
-        let fields = loop {
-            match self.next_fields()? {
-                None => return Ok(()),
-                Some(Ok(fields)) if fields.is_empty() => {}
-                Some(Ok(fields)) => break fields,
-                Some(Err(reason)) => return Err(bad(&self.name, reason)),
-            }
+        let first = self.next_fields().map_err(|source| self.failed(source))?;
+        let Some((at, fields)) = first else { return self.seek(data_at) };
+        let bad = |reason: String| {
+            let row = if self.shape.header { "the header" } else { "the first row" };
+            Failure::Other(format!("{}, line {}, {row}: {reason}", self.name, at.lines + 1))
         };
-        let names: Result<Vec<String>, _> = fields.into_iter().map(String::from_utf8).collect();
-        let names = names.map_err(|_| bad(&self.name, "a column's name is not UTF-8".to_string()))?;
-        self.columns = Some(columns_of(names, &self.shape).map_err(|reason| bad(&self.name, reason))?);
-        Ok(())
+        let fields = fields.map_err(bad)?;
+        let names = if self.shape.header {
+            names_of(fields).map_err(bad)?
+        } else {
+            (1..=fields.len()).map(|number| number.to_string()).collect()
+        };
+        self.columns = Some(Columns::of(names, &self.shape).map_err(bad)?);
+        if self.shape.header { Ok(()) } else { self.seek(data_at) }
     }
 
-    /// Reads one line into `self.line`, without its line break.
-    fn next_line(&mut self) -> Result<Option<Result<(), String>>, Failure> {
-        self.line.clear();
-        let line = self.lines.append_line(&mut self.line, ROW_BYTES_MAX);
-        let line = line.map_err(|source| Failure::file("read", &PathBuf::from(&self.name), source))?;
-        Ok(match line {
-            Line::End => None,
-            Line::TooLong => Some(Err(format!("the row is longer than {ROW_BYTES_MAX} bytes"))),
-            Line::Read => {
-                for line_break in [b'\n', b'\r'] {
-                    if self.line.last() == Some(&line_break) {
-                        self.line.pop();
-                    }
-                }
-                Some(Ok(()))
-            }
-        })
-    }
-
-    /// The next row's fields; none for a blank line.
-    fn next_fields(&mut self) -> Result<Option<Fields>, Failure> {
-        match self.shape.format {
-            Format::Csv => self.next_csv_fields(),
-            Format::Tsv | Format::Jsonl => {
-                Ok(self.next_line()?.map(|line| line.map(|()| tsv::fields(&self.line))))
-            }
+    fn next_object(&mut self) -> io::Result<Option<(Position, Result<KeyValue, String>)>> {
+        let Reader::Json(lines) = &mut self.reader else { return Ok(None) };
+        loop {
+            let at = lines.position();
+            let item = match lines.next()? {
+                Line::End => return Ok(None),
+                Line::Read if lines.text().trim_ascii().is_empty() => continue,
+                Line::Read => json::item(lines.text(), &self.shape),
+                Line::TooLong => Err(too_long()),
+            };
+            return Ok(Some((at, item)));
         }
     }
 
-    fn next_csv_fields(&mut self) -> Result<Option<Fields>, Failure> {
-        self.machine.clear();
-        let mut second_line = None;
-        let mut row_bytes = 0;
-        loop {
-            self.line.clear();
-            let line = self.lines.append_line(&mut self.line, ROW_BYTES_MAX - row_bytes);
-            let line = line.map_err(|source| Failure::file("read", &PathBuf::from(&self.name), source))?;
-            row_bytes += self.line.len();
-            let unclosed = match line {
-                Line::End if second_line.is_none() => return Ok(None),
-                Line::End => "a quote that is opened here is never closed".to_string(),
-                Line::TooLong if second_line.is_none() => {
-                    return Ok(Some(Err(format!("the row is longer than {ROW_BYTES_MAX} bytes"))));
-                }
-                Line::TooLong => {
-                    format!("a quote that is opened here is not closed within {ROW_BYTES_MAX} bytes")
-                }
-                Line::Read => match self.machine.feed(&self.line) {
-                    csv::Fed::Row => return Ok(Some(Ok(self.machine.fields()))),
-                    csv::Fed::Bad(reason) => return Ok(Some(Err(reason))),
-                    csv::Fed::Open => {
-                        second_line.get_or_insert(self.lines.position());
-                        continue;
-                    }
-                },
-            };
-            if let Some(position) = second_line.filter(|_| self.lines.can_seek()) {
-                self.seek(position)?;
-            }
-            return Ok(Some(Err(unclosed)));
+    /// The next row's fields; blank lines are passed over.
+    fn next_fields(&mut self) -> io::Result<Option<(Position, Fields)>> {
+        match &mut self.reader {
+            Reader::Csv(records) => Ok(records.next()?.map(|record| (record.at, record.fields))),
+            Reader::Tsv(lines, separator) => loop {
+                let at = lines.position();
+                let fields = match lines.next()? {
+                    Line::End => return Ok(None),
+                    Line::Read if lines.text().is_empty() => continue,
+                    Line::Read => tsv::fields(lines.text(), *separator, lines.line_break()),
+                    Line::TooLong => Err(too_long()),
+                };
+                return Ok(Some((at, fields)));
+            },
+            Reader::Json(_) => Ok(None),
         }
     }
 
     /// The item that a row of csv or tsv makes.
-    fn item_of(&mut self, mut fields: Vec<Vec<u8>>) -> Result<(Vec<u8>, Vec<u8>), String> {
-        let columns = match &mut self.columns {
-            Some(columns) => columns,
-            unset => {
-                let names = (1..=fields.len()).map(|number| number.to_string()).collect();
-                unset.insert(columns_of(names, &self.shape)?)
-            }
-        };
-        if fields.len() != columns.names.len() {
-            return Err(format!("{} fields, where {} are expected", fields.len(), columns.names.len()));
+    fn item_of(&self, fields: Vec<Vec<u8>>) -> Result<KeyValue, String> {
+        let Some(columns) = &self.columns else { return Err("the file had no first row".to_string()) };
+        let (given, expected) = (fields.len(), columns.count());
+        if given == expected {
+            return columns.item(fields);
         }
-        let value = match columns.value {
-            Source::WholeRow => whole_row(&columns.names, &fields)?,
-            Source::Column(index) | Source::Flagged(index, _) => fields[index].clone(),
+        let column = match &self.reader {
+            Reader::Csv(records) => records.column_of_field(expected),
+            Reader::Tsv(lines, separator) => tsv::column_of_field(lines.text(), *separator, expected),
+            Reader::Json(_) => String::new(),
         };
-        let flags = match columns.value {
-            Source::Flagged(_, index) => std::mem::take(&mut fields[index]),
-            Source::Column(_) | Source::WholeRow => Vec::new(),
-        };
-        let key = std::mem::take(&mut fields[columns.key]);
-        match flags.as_slice() {
-            b"" => Ok((key, value)),
-            b"k" => Ok((from_hex("key", &key)?, value)),
-            b"v" => Ok((key, from_hex("value", &value)?)),
-            b"kv" => Ok((from_hex("key", &key)?, from_hex("value", &value)?)),
-            _ => {
-                Err("the column hex must be empty, k, v or kv; name --key and --value if it is data"
-                    .to_string())
-            }
-        }
+        let place = if given > expected { "the first too many begins at" } else { "the row ends at" };
+        Err(format!("{given} fields, where {expected} are expected; {place} {column}"))
     }
+}
+
+type KeyValue = (Vec<u8>, Vec<u8>);
+
+fn too_long() -> String {
+    format!("the row is longer than {ROW_BYTES_MAX} bytes")
+}
+
+fn names_of(fields: Vec<Vec<u8>>) -> Result<Vec<String>, String> {
+    let names = fields.into_iter().enumerate().map(|(index, field)| match String::from_utf8(field) {
+        Err(_) => Err(format!("the name of column {} is not UTF-8", index + 1)),
+        Ok(name) if name.contains('\0') => Err(format!("the name of column {} holds a NUL byte", index + 1)),
+        Ok(name) => Ok(name),
+    });
+    names.collect()
 }
 
 fn from_hex(what: &str, digits: &[u8]) -> Result<Vec<u8>, String> {
     parse_hex(digits).map_err(|reason| format!("the {what} should be hexadecimal: {reason}"))
-}
-
-fn columns_of(names: Vec<String>, shape: &Shape) -> Result<Columns, String> {
-    let find = |wanted: &str| names.iter().position(|name| name == wanted);
-    let named = |wanted: &str| {
-        find(wanted).ok_or_else(|| format!("there is no column {wanted:?}; there are {}", names.join(", ")))
-    };
-    let key = match &shape.key {
-        Some(wanted) => named(wanted)?,
-        None => find("key").unwrap_or(0),
-    };
-    let plain = shape.key.is_none() && shape.value.is_none();
-    let value = match (&shape.value, find("value"), find("hex")) {
-        (Some(wanted), _, _) => Source::Column(named(wanted)?),
-        (None, Some(value), Some(hex)) if plain && names.len() == 3 => Source::Flagged(value, hex),
-        (None, Some(value), _) if plain => Source::Column(value),
-        _ if plain && !shape.header && names.len() == 2 => Source::Column(1),
-        _ => Source::WholeRow,
-    };
-    Ok(Columns { key, value, names })
-}
-
-fn whole_row(names: &[String], fields: &[Vec<u8>]) -> Result<Vec<u8>, String> {
-    let mut object = Map::new();
-    for (name, field) in names.iter().zip(fields) {
-        let text = std::str::from_utf8(field).map_err(|_| {
-            format!("the column {name:?} is not UTF-8, and cannot be JSON; take one column with --value")
-        })?;
-        object.insert(name.clone(), Value::from(text));
-    }
-    Ok(Value::Object(object).to_string().into_bytes())
 }
 
 #[cfg(test)]

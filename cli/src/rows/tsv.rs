@@ -3,9 +3,29 @@
 //! As databases write them (PostgreSQL's COPY, MySQL's OUTFILE). There are no quotes, and a backslash before
 //! anything else stands for itself.
 
-/// The fields of a line; none for a blank one.
-pub(crate) fn fields(line: &[u8]) -> Vec<Vec<u8>> {
-    if line.is_empty() { Vec::new() } else { line.split(|byte| *byte == b'\t').map(unescape).collect() }
+use super::layout::LineBreak;
+
+/// The fields of a line, or why it is bad.
+pub(crate) fn fields(line: &[u8], separator: u8, line_break: LineBreak) -> Result<Vec<Vec<u8>>, String> {
+    if let Some(index) = line.iter().position(|byte| *byte == line_break.other()) {
+        let (name, escape) = match line_break {
+            LineBreak::Lf => ("carriage return", "\\r"),
+            LineBreak::Cr => ("line feed", "\\n"),
+        };
+        let column = column_of(line, index);
+        return Err(format!("a {name} stands within the line, at column {column}; it is written {escape}"));
+    }
+    Ok(line.split(|byte| *byte == separator).map(unescape).collect())
+}
+
+/// Where a field begins, or where the line ends if it has fewer.
+pub(crate) fn column_of_field(line: &[u8], separator: u8, index: usize) -> String {
+    let before: usize = line.split(|byte| *byte == separator).take(index).map(|field| field.len() + 1).sum();
+    format!("column {}", column_of(line, before))
+}
+
+fn column_of(line: &[u8], index: usize) -> usize {
+    String::from_utf8_lossy(line.get(..index).unwrap_or(line)).chars().count() + 1
 }
 
 fn unescape(field: &[u8]) -> Vec<u8> {

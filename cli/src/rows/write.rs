@@ -2,11 +2,19 @@
 
 use std::io::{self, Write};
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::{csv, tsv};
 use crate::arguments::Format;
-use crate::text::{Spelling, add_field, hex};
+use crate::text::{Spelling, add_field, hex, is_unsafe, json_escaped};
+
+/// The reader of the rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    Program,
+    /// Fields with control or format characters are in hexadecimal, too.
+    Terminal,
+}
 
 /// Writes the header that the format begins with.
 pub(crate) fn write_header(format: Format, out: &mut impl Write) -> io::Result<()> {
@@ -19,21 +27,20 @@ pub(crate) fn write_header(format: Format, out: &mut impl Write) -> io::Result<(
 
 /// Writes one item; `row` is scratch space.
 pub(crate) fn write_item(
-    format: Format,
-    key: &[u8],
-    value: &[u8],
+    (format, reader): (Format, Reader),
+    (key, value): (&[u8], &[u8]),
     row: &mut Vec<u8>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     row.clear();
     match format {
-        Format::Csv => write_fields(key, value, b',', csv::write_field, row),
-        Format::Tsv => write_fields(key, value, b'\t', tsv::write_field, row),
+        Format::Csv => write_fields([key, value], b',', csv::write_field, reader, row),
+        Format::Tsv => write_fields([key, value], b'\t', tsv::write_field, reader, row),
         Format::Jsonl => {
             let mut object = Map::new();
             add_field(&mut object, "key", key, Spelling::Text);
             add_field(&mut object, "value", value, Spelling::Text);
-            serde_json::to_writer(&mut *row, &object)?;
+            row.extend_from_slice(json_escaped(&Value::Object(object).to_string()).as_bytes());
         }
     }
     row.push(b'\n');
@@ -41,15 +48,16 @@ pub(crate) fn write_item(
 }
 
 fn write_fields(
-    key: &[u8],
-    value: &[u8],
+    [key, value]: [&[u8]; 2],
     separator: u8,
     write_field: fn(&[u8], &mut Vec<u8>),
+    reader: Reader,
     row: &mut Vec<u8>,
 ) {
     let mut flags = Vec::new();
     for (field, flag) in [(key, b'k'), (value, b'v')] {
-        if std::str::from_utf8(field).is_ok() {
+        let is_refused = |text: &str| reader == Reader::Terminal && text.chars().any(is_unsafe);
+        if std::str::from_utf8(field).is_ok_and(|text| !is_refused(text)) {
             write_field(field, row);
         } else {
             write_field(hex(field).as_bytes(), row);

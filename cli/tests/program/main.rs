@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod items;
 mod lab;
+mod output;
 mod resume;
 mod rows;
 

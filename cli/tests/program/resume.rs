@@ -94,3 +94,38 @@ fn other_options_are_refused() {
     assert_eq!(report["imported"].as_u64(), Some(ROWS));
     assert!(position(&place).is_some());
 }
+
+/// Files of any layout go on where they were: without a header, with a separator that the first line names,
+/// with a mark, with CR line ends. The columns are those of the first row, also when another row comes
+/// first.
+#[test]
+fn other_layouts_go_on() {
+    let place = Place::new();
+    let rows = |line_break: &str| -> String {
+        (0..200).map(|row| format!("{row:03};\"v{line_break}{row}\"{line_break}")).collect()
+    };
+    let bad = |line_break: &str| format!("a;b;c{line_break}");
+    let cases = [
+        ("bare.csv", String::new(), "\n", vec!["--no-header", "--separator", ";"]),
+        ("said.csv", "\u{feff}sep=;\r\nkey;value\r\n".to_string(), "\r\n", vec![]),
+        ("mac.csv", "\u{feff}key;value\r".to_string(), "\r", vec!["--separator", ";"]),
+    ];
+    for (name, first, line_break, options) in cases {
+        let text = format!("{first}{}{}{}", rows(line_break), bad(line_break), "zz;last");
+        let file = place.with_file(name, &text);
+        let import = || [name, words(&file), "--batch", "7"].into_iter().chain(options.clone());
+        let error = place.run("import", import()).failed(3);
+        assert!(
+            error.contains("3 fields, where 2 are expected; the first too many begins at column 5"),
+            "{error}"
+        );
+        assert_eq!(position(&place).expect("a position")["items"].as_u64(), Some(200));
+        let report = place.run("import", import().chain(["--skip-bad", "--json"])).ok();
+        let report: Value = serde_json::from_str(&report).expect("it is JSON");
+        assert_eq!((report["imported"].as_u64(), report["skipped"].as_u64()), (Some(1), Some(1)));
+        let all = place.all(name);
+        assert_eq!(all.len(), 201);
+        assert_eq!(all[7]["value"].as_str(), Some(format!("v{line_break}7").as_str()));
+        assert_eq!(position(&place), None);
+    }
+}

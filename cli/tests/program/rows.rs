@@ -127,3 +127,73 @@ fn oversized_items_are_told_by_line() {
     assert!(error.contains("big.tsv, line 3: the key of 100000 bytes is over the limit of"), "{error}");
     assert_eq!(place.run("scan", ["k"]).ok(), "a\t1\n");
 }
+
+/// A file that would lose something is refused with exit code 3 before there is a store.
+#[test]
+fn files_that_would_lose_something_are_refused() {
+    let place = Place::new();
+    let cases: [(&str, &[u8], &str); 8] = [
+        ("twice.csv", b"id,name,name\n1,first,second\n", "two columns are called \"name\""),
+        ("key.csv", b"key,key\na,b\n", "two columns are called \"key\""),
+        ("note.csv", b"key,value,note\na,1,n\n", "the column \"note\" would be left out"),
+        ("semicolons.csv", b"id;name\n1;Ann\n", "--separator ';'"),
+        ("commas.tsv", b"id,name\n1,Ann\n", "--separator ','"),
+        ("marked.csv", b"\xff\xfek\0e\0y\0\n\0", "iconv"),
+        ("unmarked.jsonl", b"{\0\"\0k\0", "iconv"),
+        ("open.csv", b"key,\"value\na,1\n", "line 1, the header: field 2 (column 5) opens a quote"),
+    ];
+    for (name, text, reason) in cases {
+        let file = place.with_file(name, text);
+        let error = place.run("import", ["k", words(&file), "--skip-bad"]).failed(3);
+        assert!(error.contains(name) && error.contains(reason), "{error}");
+        assert!(!place.store().exists(), "{name}");
+    }
+    let lines = place.with_file("twice.jsonl", "{\"key\":\"a\",\"value\":1,\"value\":2}\n");
+    let error = place.run("import", ["k", words(&lines)]).failed(3);
+    assert!(error.contains("twice.jsonl, line 1: two fields are called \"value\""), "{error}");
+    assert_eq!(place.run("scan", ["k"]).ok(), "");
+}
+
+/// Files of other tools are read as they are meant.
+#[test]
+fn files_of_other_tools() {
+    let place = Place::new();
+    let cases: [(&str, &str, &[&str]); 5] = [
+        ("mac.csv", "key,value\ra,1\rb,2\r", &[]),
+        ("mac.tsv", "key\tvalue\ra\t1\rb\t2", &[]),
+        ("excel.csv", "\u{feff}sep=;\r\nkey;value\r\na;1\r\nb;2\r\n", &[]),
+        ("semicolons.csv", "key;value\na;1\nb;2\n", &["--separator", ";"]),
+        ("pipes.csv", "a|1\nb|2", &["--separator", "|", "--no-header"]),
+    ];
+    for (name, text, options) in cases {
+        let file = place.with_file(name, text);
+        place.run("import", [name, words(&file)].iter().chain(options)).ok();
+        assert_eq!(place.run("scan", [name]).ok(), "a\t1\nb\t2\n", "{name}");
+    }
+    let file = place.with_file("empty.csv", "key,value");
+    let ran = place.run("import", ["none", words(&file)]);
+    assert!(ran.error.contains("no rows beside its header; give --no-header"), "{ran:?}");
+    assert!(ran.ok().starts_with("imported 0 items"));
+    let file = place.with_file("a.jsonl", "");
+    assert!(
+        place.run("import", ["none", words(&file), "--separator", ";"]).failed(2).contains("csv and tsv")
+    );
+    assert!(place.run("import", ["none", words(&file)]).error.contains("no rows at all"));
+}
+
+/// A pipe that has a name is read once, as standard input is. It was opened a second time for positions,
+/// which took bytes from the rows.
+#[cfg(target_os = "linux")]
+#[test]
+fn named_pipes() {
+    let place = Place::new();
+    let arguments = ["k", "/dev/stdin", "--format", "csv", "--batch", "10"];
+    let mut command = place.command("import", arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let rows: String = (0..25_000).map(|number| format!("{number:06},{number}\n")).collect();
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(format!("key,value\n{rows}").as_bytes()).expect("it reads");
+    drop(input);
+    of_output(child.wait_with_output().expect("it ends")).ok();
+    assert_eq!(place.run("scan", ["k"]).ok(), rows.replace(',', "\t"));
+}

@@ -1,7 +1,7 @@
 //! Publishing an ingest: a state machine that finds it a place in the order of writes and in its tree, and
 //! makes one edit of the manifest.
 //!
-//! Its place in the order is the moment at which it holds the front of commits and nothing in memory overlaps
+//! Its place in the order is its turn in the joint order ([`OrderTurn`]) at which nothing in memory overlaps
 //! its tables: then what is in memory is newer or somewhere else, and tables may go below it. If something
 //! does overlap, it is sealed and flushed first, once while writers go on, and what they wrote meanwhile once
 //! more while they wait. So writers wait for a sync of the log and one of the manifest, and for a flush of
@@ -27,13 +27,13 @@ use crate::format::manifest::Change;
 use crate::levels::version::{self, Spot, Tree};
 use crate::memtable::Generation;
 use crate::table::{Table, TableSummary};
-use crate::write::hold::Hold;
 use crate::write::writer::Sealing;
 
 use std::ops::Bound;
 
 use super::super::Store;
 use super::super::catalog::{Edit, Keyspace};
+use super::super::order::OrderTurn;
 use super::super::tables::Origin;
 use super::super::work::{Hurries, Kind, shape};
 
@@ -77,11 +77,12 @@ enum Stage<'s> {
     Calm,
     /// The merge of the tree that is under way is to end.
     Tree,
-    Front(Hold<'s>),
+    /// Its turn in the joint order is to come.
+    Order(OrderTurn<'s>),
     /// Is anything in memory that overlaps?
-    Memory(Hold<'s>),
-    /// Everything up to there is to be in tables; writers wait if the front is held.
-    Flush(Option<Hold<'s>>, Sequence),
+    Memory(OrderTurn<'s>),
+    /// Everything up to there is to be in tables; writers wait if the turn is kept.
+    Flush(Option<OrderTurn<'s>>, Sequence),
     Over,
 }
 
@@ -90,7 +91,7 @@ enum Stage<'s> {
 enum Waits {
     Work(u64),
     Writer(u64),
-    Front,
+    Order,
 }
 
 /// What it has of the tree.
@@ -118,10 +119,10 @@ impl<'s> Publish<'s> {
     /// The event that ends a wait, and the count at which it has not.
     pub(in crate::engine) fn waits_for(&self) -> (&Event, u64) {
         match (self.waits, &self.stage) {
-            (Waits::Front, Stage::Front(hold)) => hold.waits_for().expect("it is not held yet"),
+            (Waits::Order, Stage::Order(turn)) => turn.waits_for(),
             (Waits::Writer(seen), _) => (&self.store.writer.changed, seen),
             (Waits::Work(seen), _) => (&self.store.work.moved, seen),
-            (Waits::Front, _) => unreachable!("the front is waited for in its stage"),
+            (Waits::Order, _) => unreachable!("the turn is waited for in its stage"),
         }
     }
 
@@ -145,14 +146,14 @@ impl<'s> Publish<'s> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Calm => self.calm(seen),
             Stage::Tree => self.take_tree(seen),
-            Stage::Front(mut hold) => {
-                let is_held = hold.poll();
-                self.stage = if is_held { Stage::Memory(hold) } else { Stage::Front(hold) };
-                self.waits = Waits::Front;
-                Ok(if is_held { Published::Again } else { Published::Wait })
+            Stage::Order(mut turn) => {
+                let has_come = turn.poll()?;
+                self.stage = if has_come { Stage::Memory(turn) } else { Stage::Order(turn) };
+                self.waits = Waits::Order;
+                Ok(if has_come { Published::Again } else { Published::Wait })
             }
-            Stage::Memory(hold) => self.look_at_memory(hold),
-            Stage::Flush(hold, last) => self.wait_for_flush(hold, last, seen),
+            Stage::Memory(turn) => self.look_at_memory(turn),
+            Stage::Flush(turn, last) => self.wait_for_flush(turn, last, seen),
             Stage::Over => unreachable!("what is over, or has failed, has no turn"),
         }
     }
@@ -197,44 +198,48 @@ impl<'s> Publish<'s> {
         }
         self.tree = TreeState::Taken;
         self.hurries = None;
-        self.ask_for_front()
+        Ok(self.ask_for_turn())
     }
 
-    fn ask_for_front(&mut self) -> Result<Published> {
-        self.stage = Stage::Front(Hold::start(&self.store.writer)?);
-        Ok(Published::Again)
+    fn ask_for_turn(&mut self) -> Published {
+        self.stage = Stage::Order(OrderTurn::start(self.store));
+        Published::Again
     }
 
-    fn look_at_memory(&mut self, mut hold: Hold<'s>) -> Result<Published> {
-        self.cover_remains(&mut hold)?;
+    fn look_at_memory(&mut self, mut turn: OrderTurn<'s>) -> Result<Published> {
         if !self.is_in_memory() {
-            self.sync_log(&mut hold)?;
+            turn.make_durable()?;
             self.install()?;
             return Ok(Published::Done);
         }
         if self.is_in_active()
-            && let Sealing::NoRoom { seen } = hold.seal()?
+            && let Sealing::NoRoom { seen } = turn.seal()?
         {
-            return self.wait(Stage::Memory(hold), Waits::Writer(seen));
+            return self.wait(Stage::Memory(turn), Waits::Writer(seen));
         }
-        let last = hold.last_sequence();
+        let last = turn.last_sequence();
         // The first flush may take a while: writers go on, and what they write is little.
-        let hold = (self.flushes_count > 0).then_some(hold);
+        let turn = (self.flushes_count > 0).then_some(turn);
         self.flushes_count += 1;
         self.known_failures = self.store.work.failures();
-        self.stage = Stage::Flush(hold, last);
+        self.stage = Stage::Flush(turn, last);
         Ok(Published::Again)
     }
 
-    fn wait_for_flush(&mut self, hold: Option<Hold<'s>>, last: Sequence, seen: u64) -> Result<Published> {
+    fn wait_for_flush(
+        &mut self,
+        turn: Option<OrderTurn<'s>>,
+        last: Sequence,
+        seen: u64,
+    ) -> Result<Published> {
         if !self.store.writer.has_flushed(last) {
             let error = self.store.work.error(self.known_failures, |kind| kind == Kind::Flush);
-            return error.map_or_else(|| self.wait(Stage::Flush(hold, last), Waits::Work(seen)), Err);
+            return error.map_or_else(|| self.wait(Stage::Flush(turn, last), Waits::Work(seen)), Err);
         }
-        match hold {
-            None => self.ask_for_front(),
-            Some(hold) => {
-                self.stage = Stage::Memory(hold);
+        match turn {
+            None => Ok(self.ask_for_turn()),
+            Some(turn) => {
+                self.stage = Stage::Memory(turn);
                 Ok(Published::Again)
             }
         }
@@ -261,44 +266,6 @@ impl<'s> Publish<'s> {
         self.bounds().any(|bounds| meets(generation, self.keyspace.tree, bounds))
     }
 
-    /// What a full disk left of refused records must not be read behind what is made durable now.
-    fn cover_remains(&self, hold: &mut Hold<'_>) -> Result<()> {
-        while let Some((file, offset, zeros)) = hold.remains() {
-            self.store.env.storage.write(file, offset, zeros).inspect_err(|error| self.latch(error))?;
-            hold.covered_remains();
-        }
-        Ok(())
-    }
-
-    /// Makes what is older than the ingest durable before it is.
-    fn sync_log(&self, hold: &mut Hold<'_>) -> Result<()> {
-        let storage = &self.store.env.storage;
-        while let Some(file) = hold.unsynced() {
-            let synced = storage.sync(file);
-            if hold.is_durable_since() {
-                continue;
-            }
-            synced.inspect_err(|error| self.store.writer.latch(error))?;
-            if let Some((file, offset, page)) = hold.synced() {
-                match storage.write(file, offset, &page) {
-                    // What was synced is durable, whether or not there was space to say so.
-                    Ok(()) | Err(Error::Full { .. }) => {}
-                    Err(error) => {
-                        self.store.writer.latch(&error);
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn latch(&self, error: &Error) {
-        if !matches!(error, Error::Full { .. }) {
-            self.store.writer.latch(error);
-        }
-    }
-
     /// The edit.
     fn install(&self) -> Result<()> {
         let store = self.store;
@@ -323,7 +290,6 @@ impl<'s> Publish<'s> {
         let closed = store.views.gaps().close();
         store.edit_taken(&mut catalog, edit)?;
         drop(closed);
-        catalog.ingests += 1;
         Ok(())
     }
 }

@@ -43,12 +43,13 @@ impl Script {
         let given = [("level0_runs".to_owned(), 2), ("size_ratio".to_owned(), 3)];
         let keyspaces = NAMES.map(|name| store.open_keyspace(name, &given).expect("nothing fails"));
         let mut model = Model::new();
-        let names: Names = NAMES
-            .iter()
-            .zip(&keyspaces)
-            .map(|(name, keyspace)| ((*name).to_owned(), model.add_space(keyspace.tree)))
-            .collect();
-        model.known.names = vec![names];
+        let mut names = Names::new();
+        for (name, keyspace) in NAMES.iter().zip(&keyspaces) {
+            let space = model.add_space();
+            names.insert((*name).to_owned(), space);
+            let place = model.submit_names(&names, Some((space, &keyspace.settings())));
+            (model.known.acked, model.known.synced) = (place, place);
+        }
         Script { store, threads, keyspaces, model, shared: known, writes: 0 }
     }
 

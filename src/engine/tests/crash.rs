@@ -24,13 +24,15 @@ use crate::write::writer::Until;
 use super::super::catalog::Keyspace;
 use super::super::snapshot::Point;
 use super::super::{Mode, OpenOptions, Store};
-use super::model::{Copied, Known, Model, Names, fingerprint};
+use super::model::{Copied, FoundKeyspace, Known, Model, Names, fingerprint, settings_fingerprint};
 use super::recorder::Moment;
 use super::replay::is_quiet;
 use super::run::open;
 
 /// Calls of an opening, roughly: where in it a crash comes.
 pub(super) const OPEN_CALLS: u64 = 60;
+/// A keyspace that is not the workload's: made to see that a store goes on.
+pub(super) const OUTSIDE: &str = "outside";
 /// Turns of background work that a store may have after an opening that a crash ends.
 const TURNS_MAX: u64 = 40;
 
@@ -83,16 +85,20 @@ impl Again {
 
 /// What crashes may leave of one moment.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds<'k> {
+pub(super) struct Bounds {
     pub(super) least: usize,
     pub(super) most: usize,
-    pub(super) names: &'k [Names],
 }
 
-impl Bounds<'_> {
-    pub(super) fn of(known: &Known, worst: Crash) -> Bounds<'_> {
+impl Bounds {
+    pub(super) fn of(known: &Known, worst: Crash) -> Bounds {
         let least = if worst == Crash::Power { known.synced } else { known.acked };
-        Bounds { least, most: known.submitted, names: &known.names }
+        Bounds { least, most: known.submitted }
+    }
+
+    /// Everything acknowledged and nothing else.
+    pub(super) fn now(known: &Known) -> Bounds {
+        Bounds { least: known.acked, most: known.acked }
     }
 }
 
@@ -106,7 +112,7 @@ pub(super) enum Care {
 }
 
 /// The keyspaces of a disk and their contents.
-pub(super) type Found = Vec<(String, u64)>;
+pub(super) type Found = Vec<FoundKeyspace>;
 
 /// Counts and looks at states.
 pub(super) struct Examiner<'r> {
@@ -202,7 +208,7 @@ impl<'r> Examiner<'r> {
     }
 
     /// Opens the store and looks at it; `worst` is how a process that wrote to the disk has ended.
-    pub(super) fn check(&mut self, disk: &Arc<SimDisk>, bounds: Bounds<'_>, worst: Crash) {
+    pub(super) fn check(&mut self, disk: &Arc<SimDisk>, bounds: Bounds, worst: Crash) {
         self.states_count += 1;
         let (seed, more) = (self.rng.u64(), self.rng.below(16));
         let key = (disk.fingerprint(), worst == Crash::Process);
@@ -220,18 +226,18 @@ impl<'r> Examiner<'r> {
             Err(error) => panic!("it does not open: {error}"),
         };
         let found = found(&store, if more > 3 { Care::Sums } else { Care::All });
-        let (names, place) = self.place_of(&found, bounds);
+        let place = self.place_of(&found, bounds);
         match more {
             0 => {
                 // What was seen once is there to stay: recovery made it durable.
                 let after = disk.fork();
                 after.crash(Crash::Power, seed);
                 let (again, _) = open(&after, None, seed, self.memory_bytes).expect("it opens again");
-                self.find(&again, Bounds { least: place, most: place, names: std::slice::from_ref(&names) });
+                self.find(&again, place);
                 again.close().expect("nothing fails");
                 self.states_count += 1;
             }
-            1 | 2 => self.live_on(disk, &store, &threads, place, &names),
+            1 | 2 => self.live_on(disk, &store, &threads, place),
             _ => {}
         }
         self.seen.insert(key, found);
@@ -240,7 +246,7 @@ impl<'r> Examiner<'r> {
 
     /// The checkpoints that were made are there.
     pub(super) fn check_copies(&mut self, disk: &Arc<SimDisk>, known: &Known) {
-        for copied in known.copies.iter().filter(|copied| copied.is_done) {
+        for copied in known.copies.iter().filter(|copied| copied.most.is_some()) {
             self.check_copy(disk, copied);
         }
     }
@@ -253,27 +259,20 @@ impl<'r> Examiner<'r> {
         let found = self.seen_copies.get(&key).cloned().unwrap_or_else(|| copy_found(&beside));
         match &found {
             Some(found) => {
-                let (place, names) = (copied.place, std::slice::from_ref(&copied.names));
-                self.place_of(found, Bounds { least: place, most: place, names });
+                let most = copied.most.unwrap_or(usize::MAX);
+                self.place_of(found, Bounds { least: copied.least, most });
             }
-            None => assert!(!copied.is_done, "the checkpoint in {} is gone", copied.path),
+            None => assert!(copied.most.is_none(), "the checkpoint in {} is gone", copied.path),
         }
         self.seen_copies.insert(key, found);
     }
 
     /// Settles, has no file too many, takes writes, and opens again with them.
-    fn live_on(
-        &mut self,
-        disk: &Arc<SimDisk>,
-        store: &Arc<Store>,
-        threads: &SimThreads,
-        place: usize,
-        names: &Names,
-    ) {
+    fn live_on(&mut self, disk: &Arc<SimDisk>, store: &Arc<Store>, threads: &SimThreads, place: usize) {
         store.settle().expect("nothing fails");
         threads.run_until_idle();
         assert_no_orphans(disk, store);
-        let keyspace = store.open_keyspace("after", &[]).expect("nothing fails");
+        let keyspace = store.open_keyspace(OUTSIDE, &[]).expect("nothing fails");
         let mut items = Items::default();
         items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("within limits");
         store.write(&items, Some(Until::Written)).expect("it takes writes");
@@ -282,43 +281,31 @@ impl<'r> Examiner<'r> {
         }
         store.close().expect("nothing fails");
         let (store, threads) = open(disk, None, 1, self.memory_bytes).expect("it opens again");
-        let mut now = names.clone();
-        now.insert("after".to_owned(), usize::MAX);
-        self.find(&store, Bounds { least: place, most: place, names: &[now] });
+        assert!(store.keyspace(OUTSIDE).is_ok(), "a keyspace is gone");
+        self.find(&store, place);
         store.settle().expect("nothing fails");
         threads.run_until_idle();
         assert_no_orphans(disk, &store);
         store.close().expect("nothing fails");
     }
 
-    /// The keyspaces there are, and the prefix of writes that they hold.
-    fn find(&self, store: &Store, bounds: Bounds<'_>) -> (Names, usize) {
-        self.place_of(&found(store, Care::All), bounds)
+    /// It holds the first `place` writes.
+    fn find(&self, store: &Store, place: usize) {
+        self.place_of(&found(store, Care::All), Bounds { least: place, most: place });
     }
 
-    fn place_of(&self, found: &Found, bounds: Bounds<'_>) -> (Names, usize) {
-        place_of(self.model, found, bounds)
+    fn place_of(&self, found: &Found, bounds: Bounds) -> usize {
+        place_of(self.model, found, bounds).0
     }
 }
 
-/// The names and the prefix of writes that were found.
-pub(super) fn place_of(model: &Model, found: &Found, bounds: Bounds<'_>) -> (Names, usize) {
-    let are_they = |names: &&Names| names.keys().eq(found.iter().map(|(name, _)| name));
-    let sums = |names: &Names| {
-        let sums = names.values().zip(found).filter(|(space, _)| **space != usize::MAX);
-        sums.map(|(space, (_, sum))| (*space, *sum)).collect::<BTreeMap<usize, u64>>()
-    };
-    let mut candidates = bounds.names.iter().filter(are_they).peekable();
-    assert!(candidates.peek().is_some(), "keyspaces {found:?} instead of {:?}", bounds.names);
-    let mut all = None;
-    for names in candidates {
-        let sums = sums(names);
-        if let Some(place) = model.prefix_of(&sums, bounds.least, bounds.most) {
-            return (names.clone(), place);
-        }
-        all = model.prefix_of(&sums, 0, model.writes_count());
-    }
-    panic!("the state is that of {all:?}, not of {} to {}", bounds.least, bounds.most);
+/// The prefix of writes that was found, and the keyspaces there are.
+pub(super) fn place_of(model: &Model, found: &Found, bounds: Bounds) -> (usize, Arc<Names>) {
+    let Bounds { least, most } = bounds;
+    model.prefix_of(found, least..=most).unwrap_or_else(|| {
+        let all = model.prefix_of(found, 0..=model.writes_count());
+        panic!("{found:?} is the state of {all:?}, not of {least} to {most}");
+    })
 }
 
 /// What a checkpoint holds; `None` if it is no store.
@@ -347,7 +334,11 @@ pub(super) fn try_found(store: &Store, care: Care) -> Result<Found> {
         Care::Sums => sum_of(store, name),
         Care::All => contents(store, name),
     };
-    store.keyspace_names().into_iter().map(|name| sum(&name).map(|sum| (name, sum))).collect()
+    let found = |name: String| {
+        let settings = settings_fingerprint(&store.keyspace(&name)?.settings());
+        Ok(FoundKeyspace { sum: sum(&name)?, name, settings })
+    };
+    store.keyspace_names().into_iter().filter(|name| name != OUTSIDE).map(found).collect()
 }
 
 /// The fingerprint of a keyspace, by one scan.

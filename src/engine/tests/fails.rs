@@ -101,10 +101,8 @@ fn check_errors(script: &Script, errors: &[Error], failed: &[&Call]) {
 fn check_reads(past: &Past, store: &Store, may_fail: bool) {
     match try_found(store, Care::All) {
         Ok(found) => {
-            let known = &past.model.known;
             // What a latched store has inserted it has acknowledged.
-            let names = std::slice::from_ref(&past.names);
-            place_of(&past.model, &found, Bounds { least: known.acked, most: known.acked, names });
+            place_of(&past.model, &found, Bounds::now(&past.model.known));
         }
         Err(error) => assert!(may_fail && matches!(error, Error::Io { .. }), "reads do not go on: {error}"),
     }

@@ -14,8 +14,8 @@ use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 
 use super::super::Store;
-use super::crash::{Bounds, Examiner, Told, contents, seeds};
-use super::model::{Known, Names};
+use super::crash::{Bounds, Examiner, OUTSIDE, Told, contents, seeds};
+use super::model::Known;
 use super::run::{Run, open};
 
 const MEMORY_BYTES: u64 = 128 << 10;
@@ -31,7 +31,7 @@ struct Setting {
 impl Setting {
     fn new(seed: u64) -> Setting {
         let disk = SimDisk::new(seed);
-        let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
+        let known = Arc::<Mutex<Known>>::default();
         let (store, threads) = open(&disk, None, seed, MEMORY_BYTES).expect("nothing fails yet");
         Setting { disk, known, store, threads }
     }
@@ -47,7 +47,7 @@ impl Setting {
 }
 
 fn put(store: &Store) -> Result<(), Error> {
-    let keyspace = store.open_keyspace("probe", &[])?;
+    let keyspace = store.open_keyspace(OUTSIDE, &[])?;
     let mut items = Items::default();
     items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("within limits");
     store.write(&items, None)
@@ -74,19 +74,11 @@ fn examine(setting: &Setting, run: Run<'_>, crash: Option<Crash>, seed: u64) {
             setting.disk.plan(Plan::default());
             let closed = setting.disk.fork();
             closed.crash(Crash::Process, 0);
-            examiner.check(
-                &closed,
-                Bounds { least: known.acked, most: known.submitted, names: &known.names },
-                Crash::Process,
-            );
+            examiner.check(&closed, Bounds { least: known.acked, most: known.submitted }, Crash::Process);
             return;
         }
     };
-    examiner.check(
-        &disk,
-        Bounds { least, most: known.submitted, names: &known.names },
-        crash.unwrap_or(Crash::Process),
-    );
+    examiner.check(&disk, Bounds { least, most: known.submitted }, crash.unwrap_or(Crash::Process));
     // The process that saw the failure ends as it may.
     setting.disk.plan(Plan::default());
     // What it says of the failure was seen by the writers.
@@ -125,9 +117,6 @@ fn fail_somewhere(seed: u64, select: Select, failure: Failure, failed_sync: Fail
         run.check_now();
     } else {
         assert!(run.past.errors.is_empty(), "{:?}", run.past.errors);
-    }
-    if !is_latched && failed.is_some() {
-        run.know_of("probe");
     }
     let crash = match failed_sync {
         FailedSync::Readable => [None, Some(Crash::Process), Some(Crash::Power)][rng.index(3)],

@@ -1,24 +1,69 @@
-//! What the store must hold: every prefix of the commit order as a fingerprint, and what is known at a moment
-//! of which prefixes may be found.
+//! What the store must hold: every prefix of the joint order of commits and catalog changes as a fingerprint,
+//! and what is known at a moment of which prefixes may be found.
 
 use std::collections::BTreeMap;
+use std::ops::{Index, RangeInclusive};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::base::id::TreeId;
+use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::settings::KeyspaceSettings;
+use crate::base::sync::Arc;
 
 /// Keyspaces one run may make, dropped ones included.
 pub(super) const SPACES_COUNT_MAX: usize = 16;
 
-/// Contents of every keyspace ever made, by its index.
-pub(super) type State = [u64; SPACES_COUNT_MAX];
-
 /// Names of keyspaces and their indices.
 pub(super) type Names = BTreeMap<String, usize>;
+
+/// The store after a prefix of the joint order.
+#[derive(Clone, Default, Debug)]
+pub(super) struct State {
+    /// Contents of every keyspace ever made, by its index.
+    sums: [u64; SPACES_COUNT_MAX],
+    /// And its settings.
+    settings: [u64; SPACES_COUNT_MAX],
+    /// Those that there are.
+    names: Arc<Names>,
+}
+
+impl Index<usize> for State {
+    type Output = u64;
+
+    fn index(&self, space: usize) -> &u64 {
+        &self.sums[space]
+    }
+}
+
+impl State {
+    /// Whether these keyspaces were found, and no others.
+    fn is(&self, found: &[FoundKeyspace]) -> bool {
+        let is_one = |(one, (name, space)): (&FoundKeyspace, (&String, &usize))| {
+            one.name == *name && one.sum == self.sums[*space] && one.settings == self.settings[*space]
+        };
+        found.len() == self.names.len() && found.iter().zip(&*self.names).all(is_one)
+    }
+}
+
+/// A keyspace of a disk, with fingerprints of its contents and its settings.
+#[derive(Clone, Debug)]
+pub(super) struct FoundKeyspace {
+    pub(super) name: String,
+    pub(super) sum: u64,
+    pub(super) settings: u64,
+}
 
 /// One item's part of a fingerprint: exclusive or over all items is the keyspace's.
 pub(super) fn fingerprint(key: &[u8], value: &[u8]) -> u64 {
     xxh3_64_with_seed(value, xxh3_64_with_seed(key, 1)).max(1)
+}
+
+/// The fingerprint of settings.
+pub(super) fn settings_fingerprint(settings: &KeyspaceSettings) -> u64 {
+    let values = settings.values();
+    values
+        .into_iter()
+        .fold(1, |sum, (setting, value)| xxh3_64_with_seed(&value.to_le_bytes(), sum ^ setting.id as u64))
 }
 
 /// A write as the model applies it: keyspace index, key, fingerprint or 0 for a deletion; where a deletion of
@@ -40,8 +85,6 @@ pub(in crate::engine) struct Known {
     pub(super) synced: usize,
     /// Writes handed to the log.
     pub(super) submitted: usize,
-    /// The keyspaces there are; two possibilities while one is made or dropped.
-    pub(super) names: Vec<Names>,
     /// Checkpoints, begun or made.
     pub(super) copies: Vec<Copied>,
     /// The step under way.
@@ -52,10 +95,10 @@ pub(in crate::engine) struct Known {
 #[derive(Clone, Debug)]
 pub(super) struct Copied {
     pub(super) path: &'static str,
-    pub(super) place: usize,
-    pub(super) names: Names,
-    /// The call has returned.
-    pub(super) is_done: bool,
+    /// Writes acknowledged when the call began.
+    pub(super) least: usize,
+    /// Once the call has returned: writes handed to the log by then.
+    pub(super) most: Option<usize>,
 }
 
 #[derive(Default)]
@@ -75,20 +118,38 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn new() -> Model {
-        let known = Known { names: vec![Names::new()], ..Known::default() };
-        Model { states: vec![State::default()], known, ..Model::default() }
+        Model { states: vec![State::default()], ..Model::default() }
     }
 
-    pub(super) fn add_space(&mut self, tree: TreeId) -> usize {
-        self.trees.push(tree);
+    /// A keyspace is about to be made: its index.
+    pub(super) fn add_space(&mut self) -> usize {
+        self.trees.push(TreeId { keyspace: KeyspaceId(0), partition: PartitionId(0) });
         self.contents.push(BTreeMap::new());
         assert!(self.trees.len() <= SPACES_COUNT_MAX, "a run makes few keyspaces");
         self.trees.len() - 1
     }
 
+    /// The next change of the catalog in the joint order: the keyspaces that there are after it, and the
+    /// settings of one. Its place counts from 1.
+    pub(super) fn submit_names(&mut self, names: &Names, set: Option<(usize, &KeyspaceSettings)>) -> usize {
+        let mut state = self.states.last().expect("there is the empty one").clone();
+        state.names = Arc::new(names.clone());
+        if let Some((space, settings)) = set {
+            state.settings[space] = settings_fingerprint(settings);
+        }
+        self.push(state, Vec::new())
+    }
+
+    fn push(&mut self, state: State, replaced: Vec<(usize, Vec<u8>, u64)>) -> usize {
+        self.states.push(state);
+        self.replaced.push(replaced);
+        self.known.submitted = self.replaced.len();
+        self.known.submitted
+    }
+
     /// The next write in commit order is handed to the log. Its place counts from 1.
     pub(super) fn submit(&mut self, writes: &[Write]) -> usize {
-        let mut state = *self.states.last().expect("there is the empty one");
+        let mut state = self.states.last().expect("there is the empty one").clone();
         let mut replaced = Vec::new();
         for write in writes {
             let contents = &mut self.contents[write.space];
@@ -96,7 +157,7 @@ impl Model {
                 let is_in = |key: &Vec<u8>| *key >= write.key && (end.is_empty() || key < end);
                 contents.retain(|key, before| {
                     if is_in(key) {
-                        state[write.space] ^= *before;
+                        state.sums[write.space] ^= *before;
                         replaced.push((write.space, key.clone(), *before));
                     }
                     !is_in(key)
@@ -108,13 +169,10 @@ impl Model {
                 new => contents.insert(write.key.clone(), new),
             };
             let before = before.unwrap_or(0);
-            state[write.space] ^= before ^ write.fingerprint;
+            state.sums[write.space] ^= before ^ write.fingerprint;
             replaced.push((write.space, write.key.clone(), before));
         }
-        self.states.push(state);
-        self.replaced.push(replaced);
-        self.known.submitted = self.replaced.len();
-        self.known.submitted
+        self.push(state, replaced)
     }
 
     /// The last writes did not get into the log after all: `count` are left.
@@ -133,15 +191,16 @@ impl Model {
         self.known.submitted = count;
     }
 
-    /// A process has found the first `count` writes and no others: that is durable, and all there is.
-    pub(super) fn found(&mut self, count: usize, names: &Names) {
+    /// A process has found the first `count` writes and no others, with these keyspaces: that is durable, and
+    /// all there is.
+    pub(super) fn found(&mut self, count: usize, names: &Arc<Names>) {
         self.take_back(count);
         self.refused.clear();
+        self.states.last_mut().expect("there is the empty one").names = Arc::clone(names);
         (self.known.acked, self.known.synced) = (count, count);
-        self.known.names = vec![names.clone()];
     }
 
-    /// Contents after the first `place` writes.
+    /// The store after the first `place` writes.
     pub(super) fn state(&self, place: usize) -> &State {
         &self.states[place]
     }
@@ -151,11 +210,16 @@ impl Model {
         self.replaced.len()
     }
 
-    /// The one prefix within `least..=most` that the keyspaces found are in.
-    pub(super) fn prefix_of(&self, found: &BTreeMap<usize, u64>, least: usize, most: usize) -> Option<usize> {
-        let is_it = |state: &State| found.iter().all(|(space, fingerprint)| state[*space] == *fingerprint);
-        let refused = || self.refused.iter().find(|(place, state)| *place >= least && is_it(state));
-        let found = (least..=most.min(self.states.len() - 1)).rev().find(|place| is_it(&self.states[*place]));
-        found.or_else(|| refused().map(|(place, _)| *place))
+    /// The one prefix of a length within `lengths` that was found, and the keyspaces there are.
+    pub(super) fn prefix_of(
+        &self,
+        found: &[FoundKeyspace],
+        lengths: RangeInclusive<usize>,
+    ) -> Option<(usize, Arc<Names>)> {
+        let (least, most) = (*lengths.start(), (*lengths.end()).min(self.states.len() - 1));
+        let places = (least..=most).rev().map(|place| (place, &self.states[place]));
+        let refused = self.refused.iter().map(|(place, state)| (*place, state));
+        let mut all = places.chain(refused.filter(|(place, _)| *place >= least));
+        all.find(|(_, state)| state.is(found)).map(|(place, state)| (place, Arc::clone(&state.names)))
     }
 }

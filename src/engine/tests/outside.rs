@@ -45,11 +45,8 @@ fn play_scarce(script: &Script, refused: std::ops::Range<u64>) -> u64 {
     }
     past.errors.clear();
     if let Some((store, threads)) = process {
-        let names = past.names.clone();
         let read = try_found(&store, Care::All).expect("reads go on");
-        let known = past.model.known.clone();
-        let now = Bounds { least: known.acked, most: known.acked, names: std::slice::from_ref(&names) };
-        place_of(&past.model, &read, now);
+        place_of(&past.model, &read, Bounds::now(&past.model.known));
         assert!(store.writer.latched().is_none(), "memory latches nothing");
         // There is memory again.
         asked.store(u64::MAX / 2, Ordering::Relaxed);
@@ -122,6 +119,10 @@ impl Threads for Few {
 
     fn wait(&self, event: &Event, seen: u64, timeout_ns: Option<u64>) {
         self.inner.wait(event, seen, timeout_ns);
+    }
+
+    fn is_worker(&self) -> bool {
+        self.inner.is_worker()
     }
 
     fn join(&self) {
@@ -202,8 +203,8 @@ fn f17_clocks_on_the_wall_go_wrong() {
             let (store, threads) = process.expect("it was opened");
             store.settle().expect("it comes to rest");
             let found = try_found(&store, Care::All).expect("nothing fails");
-            let (known, names) = (&past.model.known, std::slice::from_ref(&past.names));
-            place_of(&past.model, &found, Bounds { least: known.acked, most: known.acked, names });
+            let known = &past.model.known;
+            place_of(&past.model, &found, Bounds::now(known));
             store.close().expect("nothing fails");
             disk.kill(|| drop((store, threads)));
             let mut examiner = Examiner::new(&past.model, script.scenario.memory_after, seed);

@@ -93,7 +93,7 @@ enum End {
 
 impl<'d> Stage<'d> {
     pub(super) fn new(disk: &'d Arc<SimDisk>, change: &'d dyn Fn(&mut Env)) -> Stage<'d> {
-        let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
+        let known = Arc::<Mutex<Known>>::default();
         Stage { disk, storage: disk.clone(), known, change, ends_when_latched: false }
     }
 
@@ -146,10 +146,10 @@ impl<'d> Stage<'d> {
     /// What the next process finds is what the last one left.
     pub(super) fn resume(&self, past: &mut Past, store: &Store) -> Result<()> {
         let found = try_found(store, Care::Sums)?;
-        let known = past.model.known.clone();
-        let (names, place) = place_of(&past.model, &found, Bounds::of(&known, Crash::Process));
+        let bounds = Bounds::of(&past.model.known, Crash::Process);
+        let (place, names) = place_of(&past.model, &found, bounds);
         past.model.found(place, &names);
-        past.names = names;
+        past.names = Names::clone(&names);
         *self.known.lock() = past.model.known.clone();
         Ok(())
     }

@@ -2,11 +2,12 @@
 //! work, so that appends, syncs, inserts, flushes, merges and edits meet in every order.
 //!
 //! - `mix`: of what it is made. `ops`: the writes. `acts`: what is done on purpose between random steps.
-//! - `ingests`: ingests beside the writers.
+//! - `ingests`: ingests beside the writers. `names`: keyspaces made, set and dropped, and checkpoints.
 
 mod acts;
 mod ingests;
 mod mix;
+mod names;
 mod ops;
 
 use crate::base::error::{Error, Result};
@@ -22,6 +23,7 @@ use crate::io::storage::Storage;
 use crate::write::commit::{Commit, WriteAsk};
 use crate::write::writer::Until;
 
+use super::super::checkpoint::Checkpoint;
 use super::super::{Mode, OpenOptions, Store};
 use super::model::{Known, Model, Names};
 
@@ -29,6 +31,7 @@ use acts::Look;
 pub(super) use acts::{Act, place_of};
 use ingests::Ingesting;
 pub(super) use mix::Mix;
+use names::Naming;
 use ops::Op;
 
 /// Rounds in which nobody could do anything before that is taken for a deadlock.
@@ -122,6 +125,8 @@ pub(super) struct Run<'s> {
     pub(super) past: Past,
     writers: Vec<Option<Writer<'s>>>,
     ingesting: Option<Ingesting<'s>>,
+    naming: Option<Naming<'s>>,
+    copying: Option<Checkpoint<'s>>,
     /// Points held, and what they see.
     looks: Vec<Look>,
 }
@@ -149,8 +154,8 @@ impl<'s> Run<'s> {
         past: Past,
     ) -> Run<'s> {
         let writers = (0..past.mix.writers_count).map(|_| None).collect();
-        let looks = Vec::new();
-        Run { store, threads, storage, shared, past, writers, ingesting: None, looks }
+        let (ingesting, naming, copying, looks) = (None, None, None, Vec::new());
+        Run { store, threads, storage, shared, past, writers, ingesting, naming, copying, looks }
     }
 
     /// What outlives its process, once writers have finished what they began.
@@ -168,8 +173,16 @@ impl<'s> Run<'s> {
     /// One random step.
     fn step(&mut self) {
         let mix = &self.past.mix;
-        let kinds =
-            [mix.names, mix.settings, mix.compacts, mix.rewrites, mix.ingests, mix.ingest_turns, mix.turns];
+        let kinds = [
+            mix.names,
+            mix.settings,
+            mix.compacts,
+            mix.rewrites,
+            mix.ingests,
+            mix.ingest_turns,
+            mix.copies,
+            mix.turns,
+        ];
         let mut drawn = self.past.rng.below(1000);
         let kind = kinds.iter().position(|share| {
             let is_it = drawn < *share;
@@ -183,7 +196,10 @@ impl<'s> Run<'s> {
             Some(3) => self.rewrite_manifest(),
             Some(4) => self.begin_ingest(),
             Some(5) => drop(self.drive_ingest()),
-            Some(6) => drop(self.threads.run_one()),
+            Some(6) => self.begin_copy(),
+            Some(7) => drop(self.threads.run_one()),
+            _ if self.naming.is_some() && self.past.rng.one_in(3) => drop(self.drive_naming()),
+            _ if self.copying.is_some() && self.past.rng.one_in(3) => drop(self.drive_copy()),
             _ => {
                 let index = self.past.rng.index(self.writers.len());
                 self.drive(index);
@@ -194,11 +210,13 @@ impl<'s> Run<'s> {
     /// Drives all writers until none has anything in hand.
     pub(super) fn finish(&mut self) {
         let mut stuck = 0;
-        while self.writers.iter().any(Option::is_some) || self.ingesting.is_some() {
+        while self.is_busy() {
             let busy: Vec<usize> =
                 (0..self.writers.len()).filter(|one| self.writers[*one].is_some()).collect();
             let moved = busy.into_iter().filter(|index| self.drive(*index)).count() > 0;
             let moved = self.drive_ingest() || moved;
+            let moved = self.drive_naming() || moved;
+            let moved = self.drive_copy() || moved;
             if self.threads.run_one() || moved {
                 stuck = 0;
                 continue;
@@ -209,11 +227,10 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// A keyspace that is not the workload's was made.
-    pub(super) fn know_of(&mut self, name: &str) {
-        for names in &mut self.past.model.known.names {
-            names.insert(name.to_owned(), usize::MAX);
-        }
+    /// Whether anything was begun that is not finished.
+    fn is_busy(&self) -> bool {
+        let is_beside = self.ingesting.is_some() || self.naming.is_some() || self.copying.is_some();
+        is_beside || self.writers.iter().any(Option::is_some)
     }
 
     fn tell(&self) {
@@ -318,6 +335,8 @@ impl<'s> Run<'s> {
                     known.synced = known.synced.max(place);
                 }
             }
+            // A keyspace of it was dropped before its turn came: nothing was written.
+            Err(Error::Dropped { .. }) => assert!(op.place.is_none(), "it was written in part"),
             Err(error) => self.past.errors.push(error),
         }
         self.tell();

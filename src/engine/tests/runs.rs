@@ -5,7 +5,7 @@ use crate::io::sim::{Crash, SimDisk};
 use crate::io::storage::Storage;
 
 use super::crash::{Examiner, Told, seeds};
-use super::model::{Known, Names};
+use super::model::Known;
 use super::play::Recorded;
 use super::recorder::Recorder;
 use super::run::{Run, open};
@@ -21,7 +21,7 @@ fn record(seed: u64, steps: usize) -> Recorded {
 /// The same under a given budget.
 fn record_with(seed: u64, steps: usize, memory_bytes: u64) -> Recorded {
     let disk = SimDisk::new(seed);
-    let known = Arc::new(Mutex::new(Known { names: vec![Names::new()], ..Known::default() }));
+    let known = Arc::<Mutex<Known>>::default();
     let recorder = Recorder::new(&disk, &known);
     let over: Arc<dyn Storage> = recorder.clone();
     let (store, threads) = open(&disk, Some(Arc::clone(&over)), seed, memory_bytes).expect("nothing fails");

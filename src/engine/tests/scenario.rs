@@ -51,11 +51,9 @@ const RANGES: Mix = Mix { ranges: 2, ..COARSE };
 const INGESTS: Mix = Mix { ingests: 15, ingest_turns: 150, turns: 250, ..COARSE };
 const NAMES: Mix = Mix { names: 60, ..COARSE };
 const SETTINGS: Mix = Mix { settings: 100, ..COARSE };
-const EVERYTHING: Mix =
-    Mix { names: 12, settings: 12, compacts: 6, rewrites: 6, ingests: 10, ingest_turns: 60, ..Mix::ALL };
 
 /// Those of every run of the tests come first, so many of them.
-pub(super) const ALWAYS_COUNT: usize = 26;
+pub(super) const ALWAYS_COUNT: usize = 27;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "rotate", mix: COARSE, acts: &[Act::Make("a"), Act::Go(230)], ..PLAIN },
@@ -127,11 +125,26 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ],
         ..PLAIN
     },
-    Scenario { name: "keyspaces", mix: NAMES, acts: &[Act::Make("a"), Act::Go(220), Act::Settle], ..PLAIN },
+    Scenario {
+        name: "order",
+        mix: Mix::ORDER,
+        acts: &[
+            Act::Make("a"),
+            Act::Make("b"),
+            Act::Go(60),
+            Act::Copy,
+            Act::Go(120),
+            Act::Copy,
+            Act::Go(60),
+            Act::Settle,
+        ],
+        ..PLAIN
+    },
+    Scenario { name: "keyspaces", mix: NAMES, acts: &[Act::Make("a"), Act::Go(440), Act::Settle], ..PLAIN },
     Scenario {
         name: "settings",
         mix: SETTINGS,
-        acts: &[Act::Make("a"), Act::Make("b"), Act::Go(240), Act::Settle],
+        acts: &[Act::Make("a"), Act::Make("b"), Act::Go(460), Act::Settle],
         ..PLAIN
     },
     Scenario {
@@ -288,13 +301,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "kills",
-        mix: EVERYTHING,
+        mix: Mix::EVERYTHING,
         acts: &[Act::Make("a"), Act::Go(150), Act::Kill, Act::Go(60), Act::Kill, Act::Go(60), Act::Settle],
         ..PLAIN
     },
     Scenario {
         name: "everything",
-        mix: EVERYTHING,
+        mix: Mix::EVERYTHING,
         acts: &[Act::Make("a"), Act::Make("b"), Act::Go(400), Act::Settle],
         ..PLAIN
     },
@@ -419,7 +432,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "full_reopen",
-        mix: EVERYTHING,
+        mix: Mix::EVERYTHING,
         may_be_full: true,
         acts: &[
             Act::Make("a"),
@@ -454,13 +467,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "larger",
         memory_after: 512 << 10,
-        mix: EVERYTHING,
+        mix: Mix::EVERYTHING,
         acts: &[Act::Make("a"), Act::Go(150), Act::Reopen(512 << 10), Act::Go(100), Act::Settle],
         ..PLAIN
     },
     Scenario {
         name: "looks",
-        mix: EVERYTHING,
+        mix: Mix::EVERYTHING,
         acts: &[
             Act::Make("a"),
             Act::Make("b"),

@@ -179,6 +179,13 @@ fn f01_keyspaces() {
     stops("keyspaces", 15_000, 6900);
 }
 
+/// Batches over keyspaces, and every change of the catalog and checkpoints beside them: a crash leaves a
+/// prefix of their joint order.
+#[test]
+fn f01_order() {
+    stops("order", 15_000, 6900);
+}
+
 /// Settings are changed between writes.
 #[test]
 fn f01_settings() {

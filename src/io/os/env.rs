@@ -10,25 +10,34 @@
     reason = "this is the door: clock and threads of the system come in here"
 )]
 
+use std::cell::Cell;
 use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
 use crate::base::error::{Error, Result};
-use crate::base::sync::{Arc, Event, Mutex};
+use crate::base::sync::{Arc, Event, Mutex, Ordering, ProcessU64};
 
 use super::super::env::{Clock, Random, Threads, Turn, Worker};
 
 /// One system thread a worker.
 #[derive(Debug)]
 pub(crate) struct OsThreads {
+    /// Tells them from those of other stores.
+    number: u64,
     started: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl OsThreads {
     pub(crate) fn new() -> OsThreads {
-        OsThreads { started: Mutex::default() }
+        static NEXT: ProcessU64 = ProcessU64::new(1);
+        OsThreads { number: NEXT.fetch_add(1, Ordering::Relaxed), started: Mutex::default() }
     }
+}
+
+thread_local! {
+    /// The number of the threads that this thread is one of; 0 for none.
+    static WORKER_OF: Cell<u64> = const { Cell::new(0) };
 }
 
 fn drive(mut worker: Box<dyn Worker>) {
@@ -43,8 +52,13 @@ fn drive(mut worker: Box<dyn Worker>) {
 
 impl Threads for OsThreads {
     fn spawn(&self, name: &'static str, worker: Box<dyn Worker>) -> Result<()> {
+        let number = self.number;
+        let run = move || {
+            WORKER_OF.set(number);
+            drive(worker);
+        };
         let named = thread::Builder::new().name(name.to_owned());
-        let started = named.spawn(move || drive(worker)).map_err(|error| Error::Io {
+        let started = named.spawn(run).map_err(|error| Error::Io {
             operation: "start the thread",
             file: name.to_owned(),
             offset: 0,
@@ -56,6 +70,11 @@ impl Threads for OsThreads {
 
     fn wait(&self, event: &Event, seen: u64, timeout_ns: Option<u64>) {
         event.block(seen, timeout_ns);
+    }
+
+    fn is_worker(&self) -> bool {
+        // A thread whose locals are gone is ending, and drives nothing.
+        WORKER_OF.try_with(|of| of.get() == self.number).unwrap_or(false)
     }
 
     fn join(&self) {

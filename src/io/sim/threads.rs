@@ -88,12 +88,14 @@ struct State {
 pub(crate) struct SimThreads {
     state: Mutex<State>,
     clock: Arc<SimClock>,
+    /// Turns under way: one that waits has others inside it.
+    depth: AtomicU64,
 }
 
 impl SimThreads {
     pub(crate) fn new(seed: u64) -> SimThreads {
         let state = State { rng: SimRng::new(seed), resting: Vec::new(), turns_count: 0 };
-        SimThreads { state: Mutex::new(state), clock: Arc::new(SimClock::default()) }
+        SimThreads { state: Mutex::new(state), clock: Arc::default(), depth: AtomicU64::new(0) }
     }
 
     /// The clock that the workers' timeouts go by.
@@ -110,7 +112,10 @@ impl SimThreads {
     /// Lets one worker that can run take a turn. False if none can.
     pub(crate) fn run_one(&self) -> bool {
         let Some(mut chosen) = self.choose() else { return false };
-        chosen.want = match chosen.worker.turn() {
+        self.depth.fetch_add(1, Ordering::Relaxed);
+        let turn = chosen.worker.turn();
+        self.depth.fetch_sub(1, Ordering::Relaxed);
+        chosen.want = match turn {
             Turn::Done => return true,
             Turn::Again => Want::Turn,
             Turn::Idle { event, seen, timeout_ns } => Want::Event {
@@ -190,6 +195,10 @@ impl Threads for SimThreads {
             }
         }
         self.never("wait", "too many turns without the event");
+    }
+
+    fn is_worker(&self) -> bool {
+        self.depth.load(Ordering::Relaxed) > 0
     }
 
     fn join(&self) {

@@ -5,6 +5,7 @@ use crate::base::epoch::Epoch;
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
+use crate::base::sync::AtomicBool;
 use crate::format::frames::RECORDS_FROM;
 use crate::format::witness::WITNESS_OFFSET;
 use crate::io::sim::SimDisk;
@@ -14,7 +15,7 @@ use crate::levels::view::View;
 use crate::levels::view::Views;
 use crate::memtable;
 use crate::wal::LogIdentity;
-use crate::write::batch::Items as Batch;
+use crate::write::batch::{Items as Batch, Writable};
 use crate::write::pace;
 use crate::write::writer::*;
 
@@ -77,6 +78,7 @@ impl World {
 /// What is committed, kept for as long as its machine.
 struct Op {
     items: Batch,
+    keyspaces: Keyspaces,
     until: Until,
     seals: Seals,
 }
@@ -87,6 +89,7 @@ impl Op {
             payload: self.items.payload(),
             items: self.items.count(),
             key_value_bytes: self.items.key_value_bytes(),
+            keyspaces: &self.keyspaces,
             until: self.until,
             seals: self.seals,
         }
@@ -96,11 +99,65 @@ impl Op {
 fn put(key: &[u8], value: &[u8], until: Until) -> Op {
     let mut items = Batch::default();
     items.push(TREE, ItemKind::Put, key, value).expect("small");
-    Op { items, until, seals: Seals::No }
+    Op { items, keyspaces: Keyspaces::default(), until, seals: Seals::No }
+}
+
+/// A keyspace that is there until it is dropped.
+#[derive(Debug, Default)]
+struct Dropping(AtomicBool);
+
+impl Writable for Dropping {
+    fn tree(&self) -> TreeId {
+        TREE
+    }
+
+    fn check_live(&self) -> Result<()> {
+        match self.0.load(Ordering::Acquire) {
+            true => Err(Error::Dropped { name: "b".to_owned() }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A batch of which a keyspace was dropped before its place in the order is refused whole, whether it leads
+/// or is one of a group; others of the group are written.
+#[test]
+fn a_dropped_keyspace_refuses_its_batches() {
+    let world = World::new();
+    let dropping = Arc::new(Dropping::default());
+    let batch = |key: &[u8]| {
+        let mut op = put(key, b"1", Until::Written);
+        op.keyspaces.add(dropping.clone());
+        op
+    };
+    let (leads, follows, other) =
+        (put(b"l", b"1", Until::Written), batch(b"f"), put(b"o", b"1", Until::Written));
+    world.run(&batch(b"before")).expect("it is there");
+    let leader = world.start(&leads);
+    let (mut one, mut two) = (world.start(&follows), world.start(&other));
+    dropping.0.store(true, Ordering::Release);
+    // The leader has written its own record already: the next one gathers.
+    leader.run().expect("it has no such keyspace");
+    one.answer(Ok(()));
+    two.answer(Ok(()));
+    assert!(matches!(one.result(), Some(Err(Error::Dropped { .. }))), "it was to lead");
+    two.run().expect("it leads now");
+    let later = batch(b"later");
+    let leader = world.start(&leads);
+    let mut first = world.start(&other);
+    let mut last = world.start(&later);
+    leader.run().expect("nothing fails");
+    first.answer(Ok(()));
+    last.answer(Ok(()));
+    assert!(matches!(last.result(), Some(Err(Error::Dropped { .. }))), "it was to be one of a group");
+    first.run().expect("nothing fails");
+    let found = [&b"before"[..], b"l", b"f", b"o", b"later"].map(|key| world.value(key).is_some());
+    assert_eq!(found, [true, true, false, true, false]);
+    assert!(world.writer.latched().is_none() && world.writer.queue.lock().front.is_some());
 }
 
 fn seal() -> Op {
-    Op { items: Batch::default(), until: Until::Written, seals: Seals::Yes }
+    Op { items: Batch::default(), keyspaces: Keyspaces::default(), until: Until::Written, seals: Seals::Yes }
 }
 
 /// One machine and its last step.
@@ -237,7 +294,7 @@ fn earlier_logs_are_synced_first() {
     assert!(matches!(asks[0], WriteAsk::Append { file, .. } if file == log(2)), "{asks:?}");
     assert_eq!(asks[1..3], [WriteAsk::Sync { file: log(1) }, WriteAsk::Sync { file: log(2) }]);
     assert_eq!(asks[3], WriteAsk::Append { file: log(2), offset: 4096, writeback: None });
-    let sync = Op { items: Batch::default(), until: Until::Synced, seals: Seals::No };
+    let sync = Op { until: Until::Synced, seals: Seals::No, ..seal() };
     assert!(world.start(&sync).result().is_some_and(Result::is_ok));
 }
 

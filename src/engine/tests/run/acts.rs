@@ -1,8 +1,6 @@
 //! What is done on purpose between the random steps of a run. A call that waits is made with all writers at
 //! rest: they are driven by nobody meanwhile.
 
-use std::path::Path;
-
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::sync::{Arc, Event};
 use crate::engine::catalog::Keyspace;
@@ -15,10 +13,8 @@ use crate::write::writer::Until;
 
 use super::super::super::Store;
 use super::super::crash::{contents, contents_at};
-use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
 use super::Run;
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Changes that still fit into a manifest that counts as nearly full: just over what makes it rewritten.
 const MANIFEST_CHANGES_LEFT: usize = 480;
 
@@ -51,6 +47,9 @@ pub(in crate::engine::tests) enum Act {
     LookAway,
     /// Begins an ingest.
     Ingest,
+    /// Begins a checkpoint, and leaves it to the steps that follow.
+    Copy,
+    /// Makes a checkpoint.
     Checkpoint(&'static str),
     /// Reads everything in every way.
     Read,
@@ -75,7 +74,7 @@ pub(super) struct Look {
 impl Run<'_> {
     /// Does one, but for those that end the process.
     pub(in crate::engine::tests) fn act(&mut self, act: Act, disk: &SimDisk) {
-        if !matches!(act, Act::Go(_) | Act::Ingest) {
+        if !matches!(act, Act::Go(_) | Act::Ingest | Act::Copy) {
             self.finish();
         }
         let done = match act {
@@ -110,7 +109,11 @@ impl Run<'_> {
             Act::Look => self.look(),
             Act::LookAgain => self.look_again(),
             Act::Read => self.read(),
-            Act::Checkpoint(path) => self.checkpoint(path),
+            Act::Checkpoint(path) => {
+                self.begin_copy_in(path);
+                self.finish();
+                Ok(())
+            }
             act => {
                 self.act_at_once(act, disk);
                 Ok(())
@@ -128,6 +131,7 @@ impl Run<'_> {
             Act::FillManifest => self.fill_manifest(),
             Act::LookAway => self.looks.clear(),
             Act::Ingest => self.begin_ingest(),
+            Act::Copy => self.begin_copy(),
             Act::Room(room_bytes) => {
                 disk.set_capacity_bytes(room_bytes.map(|bytes| disk.used_bytes() + bytes));
             }
@@ -136,7 +140,7 @@ impl Run<'_> {
         }
     }
 
-    fn told(&mut self, done: Result<()>) {
+    pub(super) fn told(&mut self, done: Result<()>) {
         if let Err(error) = done {
             self.past.errors.push(error);
         }
@@ -180,73 +184,9 @@ impl Run<'_> {
         let state = self.past.model.state(self.past.model.known.acked);
         for (name, space) in &self.past.names {
             let sum = contents(self.store, name)?;
-            assert!(*space == usize::MAX || sum == state[*space], "{name} holds what it should not");
+            assert!(sum == state[*space], "{name} holds what it should not");
         }
         Ok(())
-    }
-
-    fn checkpoint(&mut self, path: &'static str) -> Result<()> {
-        let known = &mut self.past.model.known;
-        let (place, names) = (known.acked, self.past.names.clone());
-        known.copies.push(Copied { path, place, names, is_done: false });
-        self.tell();
-        self.store.checkpoint(Path::new(path))?;
-        self.past.model.known.copies.last_mut().expect("it was just put there").is_done = true;
-        Ok(())
-    }
-
-    /// Makes or drops a keyspace.
-    pub(super) fn change_names(&mut self) {
-        let name = NAMES[self.past.rng.index(NAMES.len())];
-        if self.past.names.contains_key(name) {
-            if self.past.names.len() > 1 {
-                self.drop_name(name);
-            }
-        } else {
-            self.make_name(name);
-        }
-    }
-
-    pub(in crate::engine::tests) fn make_name(&mut self, name: &str) {
-        if self.past.names.contains_key(name) || self.past.model.trees.len() == SPACES_COUNT_MAX {
-            return;
-        }
-        let some = [("level0_runs", 1 + self.past.rng.below(3)), ("size_ratio", 2)];
-        let given = if self.past.mix.given.is_empty() { &some[..] } else { self.past.mix.given };
-        let mut after = self.past.names.clone();
-        after.insert(name.to_owned(), self.past.model.trees.len());
-        self.begin_names(&after);
-        let made = self.store.open_keyspace(name, &owned(given)).map(|keyspace| {
-            self.past.model.add_space(keyspace.tree);
-        });
-        self.end_names(after, made);
-    }
-
-    fn drop_name(&mut self, name: &str) {
-        let mut after = self.past.names.clone();
-        if after.remove(name).is_none() {
-            return;
-        }
-        self.begin_names(&after);
-        let dropped = self.store.drop_keyspace(name);
-        self.end_names(after, dropped);
-    }
-
-    /// From now on a crash may leave the names before or after.
-    fn begin_names(&mut self, after: &Names) {
-        if self.store.writer.latched().is_none() {
-            self.past.model.known.names.push(after.clone());
-        }
-        self.tell();
-    }
-
-    /// An edit that failed may be found after a crash, until one has succeeded.
-    fn end_names(&mut self, after: Names, result: Result<()>) {
-        if result.is_ok() {
-            self.past.names = after;
-            self.past.model.known.names = vec![self.past.names.clone()];
-        }
-        self.told(result);
     }
 
     /// Edits settings until the manifest is about to be rewritten.
@@ -259,6 +199,7 @@ impl Run<'_> {
         while !is_nearly_full(self.store) && self.store.writer.latched().is_none() {
             let errors_count = self.past.errors.len();
             self.change_settings();
+            self.finish();
             if self.past.errors.len() > errors_count || self.past.names.is_empty() {
                 // There is nothing left whose settings could be changed.
                 return;
@@ -275,27 +216,6 @@ impl Run<'_> {
         self.told(rewritten);
     }
 
-    pub(super) fn change_settings(&mut self) {
-        let name = NAMES[self.past.rng.index(NAMES.len())];
-        let rng = &mut self.past.rng;
-        let given = [
-            ("level0_runs", 1 + rng.below(4)),
-            ("compression", rng.below(2)),
-            ("size_ratio", 2 + rng.below(4)),
-            ("runs_per_level", 1 + rng.below(5)),
-            ("runs_in_last_level", 1 + rng.below(3)),
-            ("delete_persist_within", rng.below(4)),
-        ];
-        self.set(name, &given);
-    }
-
-    fn set(&mut self, name: &str, given: &[(&str, u64)]) {
-        if self.past.names.contains_key(name) {
-            let set = self.store.open_keyspace(name, &owned(given)).map(|_| ());
-            self.told(set);
-        }
-    }
-
     /// Lets time pass, for what tries again after a while.
     pub(in crate::engine::tests) fn leap(&self) {
         let never = Event::new();
@@ -306,10 +226,6 @@ impl Run<'_> {
     pub(in crate::engine::tests) fn check_now(&self) {
         self.read().expect("everything can be read");
     }
-}
-
-fn owned(given: &[(&str, u64)]) -> Vec<(String, u64)> {
-    given.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
 /// What an error says of where it was: its file and offset, if it was a call that failed.

@@ -15,6 +15,8 @@ pub(in crate::engine::tests) struct Mix {
     pub(in crate::engine::tests) ingests: u64,
     /// That are turns of an ingest.
     pub(in crate::engine::tests) ingest_turns: u64,
+    /// That begin a checkpoint.
+    pub(in crate::engine::tests) copies: u64,
     /// That are turns of background work. All others drive a writer.
     pub(in crate::engine::tests) turns: u64,
     pub(in crate::engine::tests) writers_count: usize,
@@ -44,6 +46,7 @@ impl Mix {
         rewrites: 2,
         ingests: 4,
         ingest_turns: 26,
+        copies: 0,
         turns: 360,
         writers_count: 3,
         keys_count: 40,
@@ -65,10 +68,35 @@ impl Mix {
         rewrites: 0,
         ingests: 0,
         ingest_turns: 0,
+        copies: 0,
         turns: 400,
         keys_count: 30,
         value_bytes: 700,
         ranges: 0,
         ..Mix::ALL
+    };
+
+    /// Everything there is, more often.
+    pub(in crate::engine::tests) const EVERYTHING: Mix = Mix {
+        names: 12,
+        settings: 12,
+        compacts: 6,
+        rewrites: 6,
+        ingests: 10,
+        ingest_turns: 60,
+        copies: 3,
+        ..Mix::ALL
+    };
+
+    /// Commits over several keyspaces, and every change of the catalog beside them.
+    pub(in crate::engine::tests) const ORDER: Mix = Mix {
+        names: 40,
+        settings: 20,
+        ingests: 12,
+        ingest_turns: 120,
+        copies: 25,
+        turns: 200,
+        value_bytes: 900,
+        ..Mix::WRITES
     };
 }

@@ -1,7 +1,7 @@
 //! The writes of a run: what is in each batch, at random as its mix says.
 
 use crate::base::id::ItemKind;
-use crate::write::batch::Items;
+use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::{Commit, CommitOp};
 use crate::write::writer::{Seals, Until};
 
@@ -12,6 +12,7 @@ use super::{Next, Run, Writer};
 pub(super) struct Op {
     pub(super) items: Items,
     pub(super) writes: Vec<Write>,
+    pub(super) keyspaces: Keyspaces,
     pub(super) until: Until,
     pub(super) seals: Seals,
     /// Its place in the commit order, once it was handed to the log.
@@ -26,6 +27,7 @@ impl Op {
             payload: self.items.payload(),
             items: self.items.count(),
             key_value_bytes: self.items.key_value_bytes(),
+            keyspaces: &self.keyspaces,
             until: self.until,
             seals: self.seals,
         }
@@ -35,7 +37,8 @@ impl Op {
 impl<'s> Run<'s> {
     fn empty_op(&self, until: Until) -> Op {
         let covers = self.past.model.known.acked;
-        Op { items: Items::default(), writes: Vec::new(), until, seals: Seals::No, place: None, covers }
+        let (items, writes, keyspaces) = (Items::default(), Vec::new(), Keyspaces::default());
+        Op { items, writes, keyspaces, until, seals: Seals::No, place: None, covers }
     }
 
     pub(super) fn make_op(&mut self) -> Option<Op> {
@@ -85,7 +88,9 @@ impl<'s> Run<'s> {
     }
 
     fn push(&self, op: &mut Op, space: usize, kind: ItemKind, key: Vec<u8>, value: Vec<u8>) {
-        op.items.push(self.past.model.trees[space], kind, &key, &value).expect("within all limits");
+        let tree = self.past.model.trees[space];
+        op.items.push(tree, kind, &key, &value).expect("within all limits");
+        op.keyspaces.add(self.store.keyspace_of(tree).expect("it is there"));
         let fingerprint = if kind == ItemKind::Put { fingerprint(&key, &value) } else { 0 };
         let range_end = (kind == ItemKind::DeleteRange).then_some(value);
         op.writes.push(Write { space, key, fingerprint, range_end });

@@ -1,0 +1,120 @@
+//! Which fields of a row of csv or tsv make the item.
+//!
+//! Every column is stored or was left out by the user: a column `value` beside others that would be lost, and
+//! two columns of one name where both are asked for, are refused.
+
+use serde_json::{Map, Value};
+
+use super::{Shape, from_hex};
+
+/// The columns of a file, and those of the item; decided once, by the first row.
+pub(crate) struct Columns {
+    names: Vec<String>,
+    key: usize,
+    value: Source,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Column(usize),
+    /// As `Column`, and this one says which fields are in hexadecimal digits.
+    Flagged(usize, usize),
+    WholeRow,
+}
+
+impl Columns {
+    /// Chooses the columns by the options, or by the names `key`, `value` and `hex`.
+    pub(crate) fn of(names: Vec<String>, shape: &Shape) -> Result<Columns, String> {
+        let key = match &shape.key {
+            Some(wanted) => named(&names, wanted)?,
+            None if names.iter().any(|name| name == "key") => named(&names, "key")?,
+            None => 0,
+        };
+        let value = match &shape.value {
+            Some(wanted) => Source::Column(named(&names, wanted)?),
+            None if shape.key.is_none() => by_default(&names, key, shape)?,
+            None => Source::WholeRow,
+        };
+        if value == Source::WholeRow {
+            let twice = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name));
+            if let Some((_, name)) = twice {
+                return Err(format!(
+                    "two columns are called {name:?}, and a row as JSON can hold one of them; give them \
+                     different names, or take one column with --value"
+                ));
+            }
+        }
+        Ok(Columns { names, key, value })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The key and the value of a row with as many fields as there are columns.
+    pub(crate) fn item(&self, mut fields: Vec<Vec<u8>>) -> Result<(Vec<u8>, Vec<u8>), String> {
+        let value = match self.value {
+            Source::WholeRow => whole_row(&self.names, &fields)?,
+            Source::Column(index) | Source::Flagged(index, _) => fields[index].clone(),
+        };
+        let flags = match self.value {
+            Source::Flagged(_, index) => std::mem::take(&mut fields[index]),
+            Source::Column(_) | Source::WholeRow => Vec::new(),
+        };
+        let key = std::mem::take(&mut fields[self.key]);
+        match flags.as_slice() {
+            b"" => Ok((key, value)),
+            b"k" => Ok((from_hex("key", &key)?, value)),
+            b"v" => Ok((key, from_hex("value", &value)?)),
+            b"kv" => Ok((from_hex("key", &key)?, from_hex("value", &value)?)),
+            _ => {
+                Err("the column hex must be empty, k, v or kv; name --key and --value if it is data"
+                    .to_string())
+            }
+        }
+    }
+}
+
+/// The one column of that name.
+fn named(names: &[String], wanted: &str) -> Result<usize, String> {
+    let mut found = (0..names.len()).filter(|index| names[*index] == wanted);
+    match (found.next(), found.next()) {
+        (Some(index), None) => Ok(index),
+        (Some(_), Some(_)) => Err(format!("two columns are called {wanted:?}; give them different names")),
+        _ => Err(format!("there is no column {wanted:?}; there are {}", names.join(", "))),
+    }
+}
+
+/// The value where neither --key nor --value is given.
+fn by_default(names: &[String], key: usize, shape: &Shape) -> Result<Source, String> {
+    if !shape.header {
+        return Ok(if names.len() == 2 { Source::Column(1) } else { Source::WholeRow });
+    }
+    if !names.iter().any(|name| name == "value") {
+        return Ok(Source::WholeRow);
+    }
+    let value = named(names, "value")?;
+    let hex = names.iter().position(|name| name == "hex").filter(|_| names.len() == 3 && key != value);
+    if let Some(hex) = hex.filter(|hex| *hex != key) {
+        return Ok(Source::Flagged(value, hex));
+    }
+    match (0..names.len()).find(|index| *index != key && *index != value) {
+        None => Ok(Source::Column(value)),
+        Some(other) => Err(format!(
+            "the column {:?} would be left out; --value takes one column alone, --key NAME without it the \
+             whole row",
+            names[other]
+        )),
+    }
+}
+
+fn whole_row(names: &[String], fields: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+    let mut object = Map::new();
+    for (name, field) in names.iter().zip(fields) {
+        let text = std::str::from_utf8(field).map_err(|_| {
+            format!("the column {name:?} is not UTF-8, and cannot be JSON; take one column with --value")
+        })?;
+        object.insert(name.clone(), Value::from(text));
+    }
+    Ok(Value::Object(object).to_string().into_bytes())
+}
