@@ -13,6 +13,7 @@
 //! - `apart`: what a worker reads ahead of scans.
 //! - `asynchronous`: futures, callbacks and queues. `places`: what holds of them wherever they read.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
+//! - `space`: what a store takes on disk.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
 //! - `policies`: merge policies, the age of deletes, queues.
@@ -56,6 +57,7 @@ mod reads;
 mod rng;
 mod salvage;
 mod snapshots;
+mod space;
 mod support;
 mod threads;
 mod turns;

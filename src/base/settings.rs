@@ -155,7 +155,7 @@ settings! { StoreSettings, "Settings of one open store.":
         "Most bytes a second that merges read and write, what flushes write counted; flushes themselves \
          never wait. Larger: merges keep up with more writes. Smaller: reads are disturbed less, writers \
          are slowed sooner. 0: no cap.";
-    manifest_bytes 0 = 1 << 20, 16 << 10, 1 << 30,
+    manifest_bytes 0 = 64 << 10, 16 << 10, 1 << 30,
         "Smallest length of a manifest file. Smaller: rewritten more often.";
 }
 

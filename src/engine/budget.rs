@@ -2,9 +2,16 @@
 
 use crate::base::error::{Error, Result};
 use crate::memtable;
+use crate::write::writer::LogLengths;
 
 /// Smallest and largest generation of a store that is not a test's, in bytes.
 const GENERATION_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
+/// Length of a store's first log, in bytes; a longer one follows it once it is full.
+const LOG_BYTES_MIN: u64 = 64 << 10;
+/// The same for a test's budget.
+const LOG_BYTES_MIN_SMALL: u64 = 16 << 10;
+/// What the logs of a closed store may take, in lengths of the shortest log: 1 MiB.
+const CLOSED_LOGS_COUNT_MAX: u64 = 16;
 /// Least memory for merges and builds.
 const WORK_BYTES_MIN: u64 = 4 << 20;
 /// Budgets below the least a store may be given are a test's: everything shrinks with them.
@@ -17,8 +24,11 @@ pub(crate) const GENERATION_COUNT: u64 = 3;
 pub(crate) struct Budget {
     pub(crate) memory_bytes: u64,
     pub(crate) generation_bytes: u64,
-    /// A log holds one generation.
+    /// The shortest and the longest log; the longest holds one generation.
+    pub(crate) log_bytes_min: u64,
     pub(crate) log_bytes: u64,
+    /// Logs longer than that together are flushed when the store is closed.
+    pub(crate) closed_logs_bytes_max: u64,
     pub(crate) work_bytes: u64,
     /// Everything else: blocks, filters, fences.
     pub(crate) cache_bytes: u64,
@@ -40,10 +50,13 @@ impl Budget {
         let rest = memory_bytes.saturating_sub(GENERATION_COUNT * generation_bytes + work_bytes);
         // Items have more overhead in the log than in memory only when they are a few bytes long.
         let log_bytes = (generation_bytes + generation_bytes / 4 + (16 << 10)).next_multiple_of(4096);
+        let log_bytes_min = if is_small { LOG_BYTES_MIN_SMALL } else { LOG_BYTES_MIN };
         Budget {
             memory_bytes,
             generation_bytes,
+            log_bytes_min,
             log_bytes,
+            closed_logs_bytes_max: log_bytes_min * CLOSED_LOGS_COUNT_MAX,
             work_bytes,
             cache_bytes: rest,
             pages_bytes: pages_bytes(rest),
@@ -59,6 +72,11 @@ impl Budget {
                 (cache_bytes, pages_bytes(cache_bytes), 0);
         }
         self
+    }
+
+    /// How long logs are.
+    pub(crate) fn log_lengths(&self) -> LogLengths {
+        LogLengths { least: self.log_bytes_min, most: self.log_bytes }
     }
 
     /// What merges under way may take together; flushes have the other half of the work memory.

@@ -175,7 +175,7 @@ pub(crate) struct CatalogCell {
     next_file: AtomicU64,
     reserved: AtomicU64,
     pub(super) manifest_bytes: AtomicU64,
-    pub(super) log_count: AtomicU64,
+    pub(super) log_bytes: AtomicU64,
 }
 
 /// The catalog, taken; goes back when dropped.
@@ -203,11 +203,16 @@ impl Drop for Taken<'_> {
         let catalog = self.catalog.take();
         if let Some(catalog) = &catalog {
             self.cell.manifest_bytes.store(catalog.manifest.place().bytes, Ordering::Relaxed);
-            self.cell.log_count.store(catalog.state.logs.len() as u64, Ordering::Relaxed);
+            self.cell.log_bytes.store(log_bytes(&catalog.state), Ordering::Relaxed);
         }
         *self.cell.free.lock() = catalog;
         self.cell.freed.notify();
     }
+}
+
+/// Lengths of the logs together.
+pub(super) fn log_bytes(state: &State) -> u64 {
+    state.logs.values().map(|log| log.bytes).sum()
 }
 
 impl CatalogCell {
@@ -221,7 +226,7 @@ impl CatalogCell {
         next_file: u64,
     ) -> Result<CatalogCell> {
         let reserved = catalog.store_file.live().next_file_number;
-        let (manifest_bytes, log_count) = (catalog.manifest.place().bytes, catalog.state.logs.len() as u64);
+        let (manifest_bytes, log_bytes) = (catalog.manifest.place().bytes, log_bytes(&catalog.state));
         let by_tree = keyspaces.iter().map(|one| (one.tree, Arc::clone(one))).collect();
         let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
         Ok(CatalogCell {
@@ -235,7 +240,7 @@ impl CatalogCell {
             next_file: AtomicU64::new(next_file),
             reserved: AtomicU64::new(reserved),
             manifest_bytes: AtomicU64::new(manifest_bytes),
-            log_count: AtomicU64::new(log_count),
+            log_bytes: AtomicU64::new(log_bytes),
         })
     }
 
@@ -310,9 +315,9 @@ impl Store {
     }
 
     /// Has the files of a store that is closed say once more where they end. The manifest promises the ends
-    /// of the logs, if it has room for it: then none of them can be an older copy of itself, nor a block in
-    /// another's place take the last record and what vouches for it. A slot of the log and the manifest's
-    /// other one say so too.
+    /// of the logs, if it has room for it, and forgets a log that was not used: then none of them can be an
+    /// older copy of itself, nor a block in another's place take the last record and what vouches for it. A
+    /// slot of the log and the manifest's other one say so too.
     pub(super) fn vouch_for_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
         let storage = &*self.env.storage;
         if let Some((file, offset, page)) = &ends.slot {
@@ -324,10 +329,12 @@ impl Store {
         };
         let promised =
             |(file, end): &(FileName, FramePoint)| Change::LogPromised { number: file.number, end: *end };
-        let changes: Vec<Change> = ends.logs.iter().filter(is_news).map(promised).collect();
+        let mut changes: Vec<Change> = ends.logs.iter().filter(is_news).map(promised).collect();
+        changes.extend(ends.standby.map(|log| Change::LogRemoved { number: log.number }));
         if !changes.is_empty() && catalog.manifest.has_room(&changes) {
             catalog.state.apply_edit(&changes).expect("edits are made from the state they change");
             self.append(catalog, &changes)?;
+            ends.standby.into_iter().for_each(|log| self.remove_quietly(log));
         }
         catalog.manifest.vouch_again(storage)
     }

@@ -15,7 +15,7 @@ use crate::merge::Progress;
 use crate::table::{Otherwise, PageRank, Table, TableSummary};
 use crate::wal::{Log, LogIdentity};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
-use crate::write::writer::{SEALED_COUNT_MAX, Sealed, SealedLog, Spare};
+use crate::write::writer::{Sealed, SealedLog, StandbyMemtable, Wants};
 
 use super::catalog::Edit;
 use super::history::History;
@@ -32,7 +32,7 @@ pub(super) struct FlushWork {
     /// A history table could not be written: the next try comes after the next flush.
     has_failed_history: bool,
     /// A log or memory could not be had: the next try comes after what is being flushed.
-    has_failed_spare: bool,
+    has_failed_standby: bool,
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
@@ -76,7 +76,7 @@ impl Job for FlushWork {
             Ok(false) => idle(None),
             Err(error) => {
                 self.current = None;
-                self.has_failed_spare = false;
+                self.has_failed_standby = false;
                 store.work.set_flushing(false);
                 store.work.set_error(Kind::Flush, Some(error.clone()));
                 store.writer.set_stuck(Some(error));
@@ -87,15 +87,21 @@ impl Job for FlushWork {
         }
     }
 
-    fn stop(&mut self, _store: &Store) {
-        // Unfinished files are removed; the log has the items.
-        self.current = None;
-        self.history = None;
-        self.need = None;
+    fn stop(&mut self, store: &Store) {
+        self.end(store);
     }
 }
 
 impl FlushWork {
+    /// Gives up what is under way; the log has the items.
+    pub(super) fn end(&mut self, store: &Store) {
+        // Unfinished files are removed.
+        self.current = None;
+        self.old_log.take().into_iter().for_each(|log| store.remove_quietly(log));
+        self.history = None;
+        self.need = None;
+    }
+
     /// Has the memory that is used from now on taken back from the cache, or says that none is used.
     fn see_need(&mut self, store: &Store) {
         let is_needed = store.writer.sealed_count() > 0 || self.current.is_some() || self.history.is_some();
@@ -110,17 +116,16 @@ impl FlushWork {
 
     /// One piece of work; `false` if there is none.
     fn step(&mut self, store: &Arc<Store>) -> Result<bool> {
-        let wants_spare = !store.writer.has_spare() && store.writer.sealed_count() < SEALED_COUNT_MAX;
-        if wants_spare && !self.has_failed_spare {
-            match self.make_spare(store) {
-                Ok(spare) => {
-                    store.writer.put_spare(spare);
+        let wants = store.writer.wants();
+        if wants.is_any() && !self.has_failed_standby {
+            match self.make_standby(store, wants) {
+                Ok(()) => {
                     self.went_well(store);
                     return Ok(true);
                 }
                 // A flush may be what makes room: its log is used again.
                 Err(_) if store.writer.latched().is_none() && store.writer.oldest_sealed().is_some() => {
-                    self.has_failed_spare = true;
+                    self.has_failed_standby = true;
                 }
                 Err(error) => return Err(error),
             }
@@ -130,14 +135,16 @@ impl FlushWork {
                 let sealed = Arc::clone(sealed);
                 self.finish(store, &sealed, output)?;
                 self.current = None;
-                (self.has_failed_history, self.has_failed_spare) = (false, false);
+                (self.has_failed_history, self.has_failed_standby) = (false, false);
                 self.went_well(store);
                 store.work.set_flushing(false);
             }
             return Ok(true);
         }
         let Some(sealed) = store.writer.oldest_sealed() else {
-            let is_sealed = self.are_deletes_old(store) && store.writer.try_seal();
+            // What a seal needs is made first.
+            let is_sealed =
+                self.are_deletes_old(store) && (store.writer.try_seal() || store.writer.wants().is_any());
             return Ok(is_sealed || self.write_history(store));
         };
         store.work.set_flushing(true);
@@ -230,13 +237,18 @@ impl FlushWork {
         }
     }
 
-    /// A log that the manifest names and an empty generation.
-    fn make_spare(&mut self, store: &Arc<Store>) -> Result<Spare> {
+    /// Makes what the leader goes on with: an empty generation, a log that the manifest names.
+    fn make_standby(&mut self, store: &Arc<Store>, wants: Wants) -> Result<()> {
         // Memory first: a log that the manifest names must not be left over when there is none.
-        let bytes = store.budget.generation_bytes as usize;
-        let (generation, inserter) = store.new_generation(bytes)?;
-        let log = make_log(store, self.old_log.take())?;
-        Ok(Spare { log, generation, inserter })
+        if wants.memtable {
+            let (generation, inserter) = store.new_generation(store.budget.generation_bytes as usize)?;
+            store.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
+        }
+        if let Some(bytes) = wants.log_bytes {
+            let old = self.old_log.take_if(|_| bytes == store.budget.log_bytes);
+            store.writer.put_standby_log(make_log(store, old, bytes)?);
+        }
+        Ok(())
     }
 
     fn finish(&mut self, store: &Arc<Store>, sealed: &Arc<Sealed>, output: FlushOutput) -> Result<()> {
@@ -261,7 +273,7 @@ impl FlushWork {
         store.measure_pressure();
         for log in &sealed.logs {
             match self.old_log {
-                None if log.is_whole => self.old_log = Some(log.file),
+                None if log.bytes == store.budget.log_bytes => self.old_log = Some(log.file),
                 _ => store.remove_quietly(log.file),
             }
         }
@@ -333,10 +345,9 @@ fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
 
 /// A log, recycled if there is one to recycle, durable and named by the manifest. Nothing is left of either
 /// on failure.
-fn make_log(store: &Store, old: Option<FileName>) -> Result<Log> {
+pub(super) fn make_log(store: &Store, old: Option<FileName>, bytes: u64) -> Result<Log> {
     let storage = &*store.env.storage;
     let number = store.next_file().inspect_err(|_| store.remove_unnamed(old))?;
-    let bytes = store.budget.log_bytes;
     let identity =
         LogIdentity { number, path: 0, uid: store.env.random.u64(), store_id: store.store_id, bytes };
     let made = match old {

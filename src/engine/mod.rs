@@ -9,6 +9,7 @@ mod budget;
 pub(crate) mod callback;
 pub(crate) mod catalog;
 pub(crate) mod checkpoint;
+mod close;
 pub(crate) mod drive;
 mod flush_work;
 mod history;
@@ -21,6 +22,7 @@ pub(crate) mod reads;
 pub(crate) mod recover;
 mod refill;
 mod reflush;
+mod settle;
 mod slices;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
@@ -38,7 +40,7 @@ use crate::base::hash::HashSecret;
 use crate::base::id::TreeId;
 use crate::base::load::DeviceLoad;
 use crate::base::settings::StoreSettings;
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering, Weak};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::io::pace::Pacer;
@@ -58,6 +60,7 @@ pub(crate) use crate::write::writer::Until;
 
 use budget::Budget;
 use catalog::CatalogCell;
+use close::Close;
 use history::KeptLoan;
 use quiet::Quiet;
 use snapshot::Points;
@@ -95,36 +98,6 @@ pub(crate) enum Mode {
 pub(crate) struct ReadCounts {
     pub(crate) block_reads: AtomicU64,
     pub(crate) block_read_bytes: AtomicU64,
-}
-
-/// How far `close` has come.
-#[derive(Debug, Default)]
-enum Closing {
-    #[default]
-    Open,
-    UnderWay,
-    Closed(Result<()>),
-}
-
-/// The one closing of a store.
-#[derive(Debug, Default)]
-struct Close {
-    state: Mutex<Closing>,
-    /// Moves when there is a result.
-    ended: Event,
-}
-
-/// Tells everyone who closes of the end, also if it is a panic.
-struct Ending<'s> {
-    store: &'s Store,
-    result: Result<()>,
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        *self.store.close.state.lock() = Closing::Closed(self.result.clone());
-        self.store.close.ended.notify();
-    }
 }
 
 /// One open store.
@@ -316,66 +289,6 @@ impl Store {
             }
             self.env.threads.wait(&self.work.moved, seen, None);
         }
-    }
-
-    /// Stops background work, makes the log durable, gives up the lock. Every caller waits until that is done
-    /// and gets the one result.
-    ///
-    /// # Errors
-    /// What failed. `Closed` on a thread of the store itself (a callback) while another thread closes: that
-    /// one waits for this thread to end.
-    pub(crate) fn close(&self) -> Result<()> {
-        loop {
-            let seen = self.close.ended.seen();
-            match &mut *self.close.state.lock() {
-                open @ Closing::Open => {
-                    *open = Closing::UnderWay;
-                    break;
-                }
-                Closing::Closed(result) => return result.clone(),
-                Closing::UnderWay if self.env.threads.is_worker() => return Err(Error::Closed),
-                Closing::UnderWay => {}
-            }
-            self.env.threads.wait(&self.close.ended, seen, None);
-        }
-        let mut ending = Ending { store: self, result: Err(Error::Closed) };
-        ending.result = self.close_once();
-        ending.result.clone()
-    }
-
-    fn close_once(&self) -> Result<()> {
-        self.is_closed.store(true, Ordering::Release);
-        let synced = match self.mode {
-            Mode::ReadOnly => Ok(()),
-            _ => self.sync_log(),
-        };
-        // Workers first: an edit of theirs must not meet a closed writer.
-        self.work.stop(&self.writer.changed);
-        self.env.threads.join();
-        self.writer.begin_close();
-        let ends = loop {
-            let seen = self.writer.changed.seen();
-            if let Some(ends) = self.writer.try_close() {
-                break ends;
-            }
-            self.env.threads.wait(&self.writer.changed, seen, None);
-        };
-        // Whoever waits for work must hear that none will be done; whoever changes the catalog goes first.
-        self.work.moved.notify();
-        let mut catalog = self.catalog.take(&*self.env.threads);
-        if synced.is_ok() && self.mode != Mode::ReadOnly {
-            // It says again what is said already: the store is as whole without it.
-            let _ = self.vouch_for_ends(&mut catalog, &ends);
-        }
-        drop(catalog);
-        self.close_keyspaces();
-        self.epoch.collect();
-        // What snapshots still look into stays, and goes when the store is opened next.
-        for file in self.discarded.take() {
-            self.remove_quietly(file);
-        }
-        self.env.storage.unlock();
-        synced.and(self.work.error(0, |_| true).map_or(Ok(()), Err))
     }
 }
 

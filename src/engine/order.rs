@@ -22,7 +22,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::Sequence;
 use crate::base::sync::{Event, Mutex};
 use crate::write::hold::Hold;
-use crate::write::writer::Sealing;
+use crate::write::writer::{Sealing, Spare};
 
 use super::Store;
 
@@ -143,6 +143,12 @@ impl<'s> OrderTurn<'s> {
     pub(super) fn seal(&mut self) -> Result<Sealing> {
         self.cover_failed_tail()?;
         self.hold().seal()
+    }
+
+    /// Seals the active write buffer, which is durable, and goes on with `next`, whatever waits for its
+    /// flush.
+    pub(super) fn seal_into(&mut self, next: Spare) {
+        self.hold().seal_into(next);
     }
 
     /// Makes every write before the turn durable.

@@ -3,9 +3,7 @@
 //! Invariants:
 //! 1. Until everything has been read and decided, not a byte is written but LOCK (and, for a new store, its
 //!    first files).
-//! 2. Before the first acknowledgement, every replayed log is durable and the manifest promises where it
-//!    ends.
-//! 3. Logs behind a torn one are forgotten in the same edit, and what they held is counted.
+//! 2. Before the first acknowledgement, every replayed log is durable (`settle`).
 
 use std::collections::BTreeMap;
 
@@ -14,23 +12,21 @@ use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, TreeId};
 use crate::base::load::DeviceLoad;
-use crate::base::sync::{Arc, AtomicBool, Event, Mutex, OnceLock, Weak};
+use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Weak};
 use crate::cache::Cache;
-use crate::format::manifest::{Change, State, edit_bytes};
+use crate::format::manifest::State;
 use crate::format::store::Live;
 use crate::io::env::Env;
 use crate::io::fork::ForkBytes;
 use crate::io::pace::Pacer;
-use crate::io::storage::{Entry, LockMode, Storage};
+use crate::io::storage::{Entry, LockMode};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
-use crate::memtable::{self, Generation};
+use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
-use crate::wal::replay::{LogEntry, make_durable, read_witness, replay};
-use crate::wal::{Log, LogIdentity};
-use crate::write::writer::{Sealed, SealedLog, Spare, Writer};
+use crate::write::writer::Writer;
 
 use super::budget::{Budget, GENERATION_COUNT};
 use super::catalog::{Catalog, CatalogCell, Keyspace};
@@ -38,6 +34,7 @@ use super::keyspaces::restored;
 use super::quiet::Quiet;
 use super::refill::{Logs, replay_logs};
 use super::reflush::flush_logs;
+use super::settle::{Files, remove_orphans};
 use super::snapshot::Points;
 use super::tables::pin_pages;
 use super::unnamed::Beside;
@@ -271,7 +268,7 @@ impl Parts {
             logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
         let mut next_file = live.next_file_number;
         let is_writable = options.mode != Mode::ReadOnly;
-        let spare = if is_writable {
+        let resumed = if is_writable {
             let files = Files {
                 store: &mut store_file,
                 manifest: &mut manifest,
@@ -279,27 +276,23 @@ impl Parts {
                 next: &mut next_file,
                 entries: &entries,
             };
-            let spare = self.settle_logs(files, &mut logs, options.settings.manifest_bytes)?;
+            let resumed = self.settle_logs(files, &mut logs, options.settings.manifest_bytes)?;
             // Logs too that are not needed any more.
             remove_orphans(&*self.env.storage, &state, manifest.file(), &entries);
-            generations.insert(0, Arc::clone(&spare.generation));
-            Some(spare)
+            generations.insert(0, Arc::clone(&resumed.spare.generation));
+            Some(resumed)
         } else {
+            generations.splice(..0, logs.last.take().map(|last| last.generation));
             None
         };
         let alive: Vec<Weak<Generation>> = generations.iter().map(Arc::downgrade).collect();
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(version) }));
-        let sealed = sealed(&logs, &state);
         let last = logs.last_sequence;
-        let writer = match spare {
-            Some(spare) => Writer::new(
-                Arc::clone(&views),
-                secret.clone(),
-                spare,
-                last,
-                sealed,
-                Arc::clone(&self.changed),
-            ),
+        let writer = match resumed {
+            Some(resumed) => {
+                let (lengths, changed) = (self.budget.log_lengths(), Arc::clone(&self.changed));
+                Writer::new(Arc::clone(&views), secret.clone(), resumed, lengths, changed)
+            }
             None => Writer::read_only(Arc::clone(&views), secret.clone(), last),
         };
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
@@ -332,121 +325,6 @@ impl Parts {
             close: Close::default(),
             env: self.env,
         })
-    }
-
-    /// The decision is made: mends STORE, removes what is not named, makes logs durable, promises their ends,
-    /// and begins a new log.
-    fn settle_logs(&self, files: Files<'_>, logs: &mut Logs, manifest_bytes: u64) -> Result<Spare> {
-        let storage = &*self.env.storage;
-        // Whoever made STORE may have died before its name was durable, and no file may outlive it.
-        storage.sync_directory()?;
-        files.store.mend(storage)?;
-        files.manifest.make_durable(storage)?;
-        // Before any file is made: one that is not named may have a number that is given out now.
-        remove_orphans(storage, files.state, files.manifest.file(), files.entries);
-        let witness = read_witness(storage);
-        for ((number, replayed), after) in logs.replayed.iter_mut().zip(&logs.afters) {
-            if logs.overflow {
-                // Not all of them are kept in memory at once.
-                let log = files.state.logs[number];
-                let store_id = files.store.live().store_id;
-                let entry = LogEntry { number: *number, log, store_id, witness, after: *after };
-                *replayed = replay(storage, &entry, &mut |_, _| Ok(()))?;
-            }
-            make_durable(storage, replayed)?;
-        }
-        let numbers = files.store.reserve_file_numbers(storage)?;
-        *files.next = numbers.start;
-        let mut take = || {
-            *files.next += 1;
-            *files.next - 1
-        };
-        let uid = self.env.random.u64();
-        let store_id = files.store.live().store_id;
-        let identity = LogIdentity { number: take(), path: 0, uid, store_id, bytes: self.budget.log_bytes };
-        let log = Log::create(storage, &identity)?;
-        storage.sync_directory()?;
-        let mut changes = Vec::new();
-        for (number, replayed) in &logs.replayed {
-            let is_kept = logs.overflow || logs.generations.iter().any(|(_, kept, _)| kept.contains(number));
-            if !is_kept {
-                changes.push(Change::LogRemoved { number: *number });
-            } else if files.state.logs.get(number).is_some_and(|log| log.promise.is_none()) {
-                changes.push(Change::LogPromised { number: *number, end: replayed.end });
-            }
-        }
-        changes.extend(logs.forgotten.iter().map(|number| Change::LogRemoved { number: *number }));
-        changes.push(Change::Log { number: identity.number, path: 0, uid, bytes: identity.bytes });
-        if files.manifest.must_rewrite(files.state) || !files.manifest.has_room(&changes) {
-            let old = files.manifest.file();
-            let identity = ManifestIdentity {
-                number: take(),
-                uid: self.env.random.u64(),
-                store_id,
-                bytes_min: manifest_bytes.max(4 * edit_bytes(&changes)),
-            };
-            *files.manifest = ManifestFile::create(storage, &identity, files.state)?;
-            storage.sync_directory()?;
-            files.store.switch_manifest(storage, files.manifest.place())?;
-            storage.remove(old)?;
-        }
-        files.manifest.append(storage, &changes)?;
-        files.state.apply_edit(&changes).expect("edits are made from the state they change");
-        let bytes = self.budget.generation_bytes as usize;
-        let region = self.env.memory.region_for("a memtable generation", bytes)?;
-        let (generation, inserter) = memtable::generation(region);
-        Ok(Spare { log, generation, inserter })
-    }
-}
-
-/// What recovery changes.
-struct Files<'f> {
-    store: &'f mut StoreFile,
-    manifest: &'f mut ManifestFile,
-    state: &'f mut State,
-    next: &'f mut u64,
-    /// All files that were found.
-    entries: &'f [FileName],
-}
-
-fn sealed(logs: &Logs, state: &State) -> Vec<Arc<Sealed>> {
-    let end_of =
-        |number: &u64| logs.replayed.iter().find(|(one, _)| one == number).map(|(_, replayed)| replayed.end);
-    let sealed = logs.generations.iter().map(|(generation, numbers, last_sequence)| {
-        let logs = numbers.iter().filter_map(|number| {
-            let log = state.logs.get(number)?;
-            let is_durable = OnceLock::new();
-            is_durable.get_or_init(|| ());
-            let end = end_of(number).expect("kept logs were replayed");
-            Some(Arc::new(SealedLog {
-                file: log.file(*number),
-                end,
-                is_whole: false,
-                is_durable,
-                is_promised: AtomicBool::new(true),
-            }))
-        });
-        let logs = logs.collect();
-        Arc::new(Sealed { generation: Arc::clone(generation), logs, last_sequence: *last_sequence })
-    });
-    sealed.collect()
-}
-
-/// Removes files of ours that the manifest does not name: what a crash left of unfinished work.
-fn remove_orphans(storage: &dyn Storage, state: &State, manifest: FileName, entries: &[FileName]) {
-    for file in entries {
-        let is_named = match file.kind {
-            FileKind::Lock | FileKind::Store => true,
-            FileKind::Manifest => *file == manifest,
-            FileKind::Log => state.logs.contains_key(&file.number),
-            FileKind::Table => state.tables.contains_key(&file.number),
-            // Files of later releases, and of the lab, are not ours to judge.
-            FileKind::Cluster | FileKind::Blob | FileKind::Lab => true,
-            FileKind::History => false,
-        };
-        if !is_named && let Err(error) = storage.remove(*file) {
-            log::warn!("{file} is not needed and could not be removed: {error}");
-        }
     }
 }
 

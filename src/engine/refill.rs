@@ -30,8 +30,18 @@ pub(super) struct Logs {
     pub(super) overflow: bool,
     /// Oldest first, each with the numbers of the logs that end in it.
     pub(super) generations: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
+    /// The youngest, which may go on, and the numbers of the logs that end in it.
+    pub(super) last: Option<Filled>,
     pub(super) last_sequence: Sequence,
     pub(super) recovery: Recovery,
+}
+
+/// A generation that has room yet.
+pub(super) struct Filled {
+    pub(super) generation: Arc<Generation>,
+    pub(super) inserter: Inserter,
+    pub(super) logs: Vec<u64>,
+    last_sequence: Sequence,
 }
 
 /// Replays every log into generations, in order, as long as `generations_bytes_max` has room for them. Reads
@@ -58,6 +68,7 @@ pub(super) fn replay_logs(parts: &Parts, found: &Found, generations_bytes_max: u
         afters: Vec::new(),
         overflow: false,
         generations: Vec::new(),
+        last: None,
         last_sequence: found.state.flushed,
         recovery: Recovery::default(),
     };
@@ -87,7 +98,7 @@ pub(super) fn replay_logs(parts: &Parts, found: &Found, generations_bytes_max: u
         return Err(Error::corrupt(file, 0, "the last sequence number", limit, logs.last_sequence));
     }
     logs.overflow = filling.overflow;
-    logs.generations = filling.finish();
+    (logs.generations, logs.last) = (filling.done, filling.now);
     Ok(logs)
 }
 
@@ -98,7 +109,7 @@ struct Filling<'f> {
     known: BTreeSet<TreeId>,
     found: &'f Found,
     done: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
-    now: Option<(Arc<Generation>, Inserter, Vec<u64>, Sequence)>,
+    now: Option<Filled>,
     /// Memory of all of them.
     bytes: u64,
     bytes_max: u64,
@@ -110,7 +121,7 @@ impl Filling<'_> {
     fn add(&mut self, file: FileName, first: Sequence, items: crate::format::log::Items<'_>) -> Result<()> {
         let count = items.count_left() as usize;
         let bytes = items.clone().map(|item| item.key.len() + item.value.len()).sum();
-        if self.now.as_ref().is_some_and(|(_, inserter, ..)| !inserter.room(count, bytes)) {
+        if self.now.as_ref().is_some_and(|now| !now.inserter.room(count, bytes)) {
             self.seal();
         }
         if self.now.is_none() {
@@ -118,17 +129,17 @@ impl Filling<'_> {
         }
         let mut now = self.now.as_mut();
         for (item, sequence) in items.zip(first..) {
-            if let Some((.., last)) = &mut now {
-                *last = (*last).max(sequence);
+            if let Some(now) = &mut now {
+                now.last_sequence = now.last_sequence.max(sequence);
             }
             let state = &self.found.state;
             if sequence <= state.flushed {
                 continue;
             }
             if self.known.contains(&item.tree) {
-                let Some((_, inserter, ..)) = &mut now else { continue };
+                let Some(now) = &mut now else { continue };
                 let hash = self.secret.hash(item.key);
-                inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
+                now.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
             } else if item.tree.keyspace.0 >= state.next_keyspace {
                 let limit = state.next_keyspace;
                 return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
@@ -150,15 +161,16 @@ impl Filling<'_> {
         }
         let region = self.parts.env.memory.region_for("a generation to replay into", region_bytes)?;
         let (generation, inserter) = memtable::generation(region);
-        self.now = Some((generation, inserter, Vec::new(), self.found.state.flushed));
+        let last_sequence = self.found.state.flushed;
+        self.now = Some(Filled { generation, inserter, logs: Vec::new(), last_sequence });
         Ok(())
     }
 
     fn end_log(&mut self, number: u64, last: Sequence) {
         match (&mut self.now, self.done.last_mut()) {
-            (Some((_, _, logs, sequence)), _) => {
-                logs.push(number);
-                *sequence = (*sequence).max(last);
+            (Some(now), _) => {
+                now.logs.push(number);
+                now.last_sequence = now.last_sequence.max(last);
             }
             (None, Some((_, logs, _))) => logs.push(number),
             // Nothing was replayed so far: the log is empty and forgotten at once.
@@ -167,14 +179,9 @@ impl Filling<'_> {
     }
 
     fn seal(&mut self) {
-        if let Some((generation, _, logs, last)) = self.now.take() {
-            self.done.push((generation, logs, last));
+        if let Some(Filled { generation, logs, last_sequence, .. }) = self.now.take() {
+            self.done.push((generation, logs, last_sequence));
         }
-    }
-
-    fn finish(mut self) -> Vec<(Arc<Generation>, Vec<u64>, Sequence)> {
-        self.seal();
-        self.done
     }
 }
 

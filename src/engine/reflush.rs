@@ -41,7 +41,7 @@ pub(super) fn flush_logs(store: &Arc<Store>, numbers: &[u64]) -> Result<()> {
         let is_durable = OnceLock::new();
         is_durable.get_or_init(|| ());
         let is_promised = AtomicBool::new(true);
-        let log = SealedLog { file, end: replayed.end, is_whole: false, is_durable, is_promised };
+        let log = SealedLog { file, end: replayed.end, bytes: log.bytes, is_durable, is_promised };
         reflush.ended.push(Arc::new(log));
     }
     reflush.begin(0)?;
@@ -93,7 +93,10 @@ impl Reflush<'_> {
         let Some((generation, _)) = self.now.take() else { return Ok(()) };
         let logs = std::mem::take(&mut self.ended);
         let sealed = Arc::new(Sealed { generation, logs, last_sequence: self.last_sequence });
-        FlushWork::default().flush_whole(self.store, &sealed)
+        let mut work = FlushWork::default();
+        let flushed = work.flush_whole(self.store, &sealed);
+        work.end(self.store);
+        flushed
     }
 }
 

@@ -392,7 +392,7 @@ impl Store {
             write: self.write_stats(),
             space: SpaceStats {
                 table_bytes: files.values().sum(),
-                log_bytes: self.catalog.log_count.load(Ordering::Relaxed) * self.budget.log_bytes,
+                log_bytes: self.catalog.log_bytes.load(Ordering::Relaxed),
                 manifest_bytes: self.catalog.manifest_bytes.load(Ordering::Relaxed),
             },
             recovery: RecoveryStats {

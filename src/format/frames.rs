@@ -13,7 +13,8 @@
 //! slot: offset size type  name: meaning
 //! 0      8    u64   durable to: offset up to which the file is known durable
 //! 8      8    u64   chain: of the records up to there
-//! 16     16   u128  boot id: of the system that wrote the slot; 0 if unknown
+//! 16     16   u128  boot id: of the system that wrote the slot; 0 if unknown, or if refused records
+//!                     follow
 //! 32     8    u64   turn: its lowest bit is the slot's index
 //! 40     4    u32   checksum: of bytes 0..40 under (uid, offset of the slot, SLOT_TAG)
 //! 44     4052       reserved, zero

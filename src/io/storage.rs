@@ -168,6 +168,11 @@ const READ_BYTES: usize = 2 << 20;
 /// `Corrupt` if it is missing or has another length; `Io` if it cannot be read or there is no memory for it.
 /// Allocates no more than the file is long, and a piece: callers bound `bytes`.
 pub(crate) fn read_whole(storage: &dyn Storage, file: FileName, bytes: u64) -> Result<Vec<u8>> {
+    read_start(storage, file, bytes, bytes)
+}
+
+/// The same of the file's first `wanted` bytes.
+pub(crate) fn read_start(storage: &dyn Storage, file: FileName, bytes: u64, wanted: u64) -> Result<Vec<u8>> {
     match storage.length(file)? {
         None => return Err(Error::corrupt(file, 0, "the file", format_args!("{bytes} bytes"), "missing")),
         Some(length) if length != bytes => {
@@ -181,7 +186,7 @@ pub(crate) fn read_whole(storage: &dyn Storage, file: FileName, bytes: u64) -> R
         offset: 0,
         source: Arc::new(std::io::ErrorKind::OutOfMemory.into()),
     };
-    let length = usize::try_from(bytes).map_err(|_| no_memory())?;
+    let length = usize::try_from(wanted).map_err(|_| no_memory())?;
     // Whether there is that much, which can be answered; what `vec!` gives is zeros that cost nothing until
     // they are touched.
     Vec::<u8>::new().try_reserve_exact(length).map_err(|_| no_memory())?;

@@ -129,6 +129,7 @@ impl ManifestFile {
 
         let mut state = State::default();
         let mut torn = Torn { end: found.end.bytes, ..Torn::default() };
+        let mut old_logs = BTreeSet::new();
         let mut next_edit: Sequence = 1;
         for record in found.records() {
             if record.sequence != next_edit {
@@ -141,7 +142,11 @@ impl ManifestFile {
                 state.apply(&change).map_err(|bad| inconsistent(file, record.offset, bad))?;
                 match change {
                     Change::DropKeyspace { id } => _ = torn.dropped.insert(id),
-                    Change::Log { number, .. } if next_edit > 2 => _ = torn.logs.insert(number),
+                    // A log of the snapshot may be named again, without its end: it is not younger.
+                    Change::Log { number, .. } if next_edit == 2 => _ = old_logs.insert(number),
+                    Change::Log { number, .. } if !old_logs.contains(&number) => {
+                        _ = torn.logs.insert(number);
+                    }
                     _ => {}
                 }
             }

@@ -101,6 +101,16 @@ impl Log {
         self.file
     }
 
+    /// Goes on with a log that was replayed and made durable; see [`replay`](super::replay).
+    pub(super) fn resume(file: FileName, framer: Framer) -> Log {
+        Log { file, framer }
+    }
+
+    /// Length of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.framer.bytes()
+    }
+
     /// The longest payload that still fits.
     pub(crate) fn room_bytes(&self) -> usize {
         self.framer.room_bytes()
@@ -147,13 +157,17 @@ impl Log {
     pub(crate) fn synced(&mut self, up_to: FramePoint) -> (FileName, u64, Vec<u8>) {
         match self.framer.witnessed(up_to) {
             Some(page) => (FileName::STORE, WITNESS_OFFSET, page),
-            None => self.ended(up_to),
+            None => self.ended(up_to, false),
         }
     }
 
-    /// As [`Log::synced`], of the last sync: always a slot.
-    pub(crate) fn ended(&mut self, up_to: FramePoint) -> (FileName, u64, Vec<u8>) {
-        let (offset, page) = self.framer.synced(up_to);
+    /// As [`Log::synced`], of the last sync: always a slot. `has_remains`: records that a full disk refused
+    /// stand behind that end.
+    pub(crate) fn ended(&mut self, up_to: FramePoint, has_remains: bool) -> (FileName, u64, Vec<u8>) {
+        let (offset, page) = match has_remains {
+            true => self.framer.synced_before_remains(up_to),
+            false => self.framer.synced(up_to),
+        };
         (self.file, offset, page)
     }
 }

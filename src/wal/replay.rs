@@ -14,7 +14,12 @@ use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::Items;
 use crate::format::manifest;
 use crate::format::witness::{WITNESS_OFFSET, Witness};
-use crate::io::storage::{Storage, read_whole};
+use crate::io::storage::{Storage, read_start, read_whole, write_zeros};
+
+use super::log::Log;
+
+/// Zeros are written over remains in pieces of this size.
+const ZEROS_BYTES_MAX: u64 = 1 << 20;
 
 /// Which log to replay, and what is known of it.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,8 @@ pub(crate) struct LogEntry {
     pub(crate) witness: Option<Witness>,
     /// What was written before it: its first batch must go on from there.
     pub(crate) after: After,
+    /// The log before it and where that ends, if records that are missing can only be missing there.
+    pub(crate) before: Option<(FileName, u64)>,
 }
 
 /// What is known of the writes before a log.
@@ -62,6 +69,8 @@ pub(crate) struct Replayed {
     /// log its earlier life. So it does not show that a record is missing; `gap` of the next log does.
     pub(crate) torn: bool,
     pub(crate) discarded_bytes: u64,
+    /// From the end to the end of the last good record behind it.
+    good_behind_bytes: u64,
     /// Good records were not applied, as they do not go on from the log before. No later log may be applied
     /// either.
     pub(crate) gap: bool,
@@ -86,6 +95,7 @@ pub(crate) struct Chain {
     store_id: u128,
     witness: Option<Witness>,
     after: After,
+    before: Option<(FileName, u64)>,
     is_cut: bool,
 }
 
@@ -94,7 +104,7 @@ impl Chain {
     pub(crate) fn begin(storage: &dyn Storage, store_id: u128, flushed: Sequence) -> Chain {
         // Before the logs: what it says of one that is written meanwhile is true of what is read then.
         let witness = read_witness(storage);
-        Chain { store_id, witness, after: After::AtLeast(flushed), is_cut: false }
+        Chain { store_id, witness, after: After::AtLeast(flushed), before: None, is_cut: false }
     }
 
     /// Replays the next log; nothing of it is given to `apply` if it is behind records that are missing.
@@ -110,7 +120,7 @@ impl Chain {
     ) -> Result<(Replayed, Option<After>)> {
         // Also behind a gap: whether what is missing was synced shows in the later logs.
         let (store_id, witness, after) = (self.store_id, self.witness, self.after);
-        let entry = LogEntry { number, log, store_id, witness, after };
+        let entry = LogEntry { number, log, store_id, witness, after, before: self.before };
         let file = log.file(number);
         let replayed = replay(storage, &entry, &mut |first, items| {
             if self.is_cut {
@@ -125,6 +135,7 @@ impl Chain {
         if replayed.items > 0 && !self.is_cut {
             self.after = After::Exactly(replayed.last_sequence);
         }
+        self.before = Some((file, replayed.end.bytes));
         Ok((replayed, (!self.is_cut).then_some(entry.after)))
     }
 }
@@ -156,7 +167,7 @@ pub(crate) fn replay(
     let (bytes, promise, witness) = (entry.log.bytes, entry.log.promise, entry.witness);
     let expected = Expected { file, header, bytes, promise, witness, boot_id };
     expected.check_length()?;
-    let mut bytes = read_whole(storage, file, entry.log.bytes)?;
+    let mut bytes = read_log(storage, &expected)?;
     let found = scan(&expected, &bytes)?;
     let framer = Framer::resume(header, entry.log.bytes, boot_id, &found);
     let (discarded_bytes, torn) = match found.tail {
@@ -169,6 +180,7 @@ pub(crate) fn replay(
         last_sequence: entry.after.last(),
         torn,
         discarded_bytes,
+        good_behind_bytes: discarded_bytes,
         gap: false,
         durable_to: found.durable_to,
         file,
@@ -185,8 +197,8 @@ pub(crate) fn replay(
             // A sync of this log covered the ones before it: what is missing there was lost since.
             let was_synced = found.durable_to > RECORDS_FROM;
             if replayed.items > 0 || first < expected || found.same_boot || was_synced {
-                let what = "the first sequence of a batch";
-                return Err(Error::corrupt(file, record.offset + 8, what, expected, first));
+                let before = entry.before.filter(|_| replayed.items == 0 && first > expected);
+                return Err(missing(before, (file, record.offset), expected, first));
             }
             replayed.gap = true;
             replayed.discarded_bytes += found.end.bytes - record.offset;
@@ -207,6 +219,65 @@ pub(crate) fn replay(
         replayed.unsynced = bytes;
     }
     Ok(replayed)
+}
+
+/// A batch does not go on from the one before it, which is missing from the end of the log before if that is
+/// known.
+fn missing(
+    before: Option<(FileName, u64)>,
+    (file, offset): (FileName, u64),
+    expected: Sequence,
+    first: Sequence,
+) -> Error {
+    match before {
+        Some((log, end)) => Error::corrupt(log, end, "the sequence after its last record", first, expected),
+        None => Error::corrupt(file, offset + 8, "the first sequence of a batch", expected, first),
+    }
+}
+
+/// Reads a log: whole, or, if the manifest says where its records end, up to there, unless something stands
+/// behind that end.
+fn read_log(storage: &dyn Storage, expected: &Expected) -> Result<Vec<u8>> {
+    let Some(needed) = expected.promised_bytes() else {
+        return read_whole(storage, expected.file, expected.bytes);
+    };
+    let bytes = read_start(storage, expected.file, expected.bytes, needed)?;
+    let behind = expected.promise.map_or(0, |promise| promise.bytes as usize);
+    match bytes.get(behind..).is_some_and(|rest| rest.iter().all(|byte| *byte == 0)) {
+        true => Ok(bytes),
+        false => read_whole(storage, expected.file, expected.bytes),
+    }
+}
+
+/// Makes a log that was replayed durable and goes on with it: behind its end no good record is left, which a
+/// later replay would take for the next, and a slot of the running system vouches for the end.
+///
+/// # Errors
+/// As [`make_durable`].
+pub(crate) fn resume(storage: &dyn Storage, mut replayed: Replayed) -> Result<Log> {
+    let (file, end) = (replayed.file, replayed.end);
+    let mut to = end.bytes + replayed.good_behind_bytes;
+    let has_written = to > end.bytes || !replayed.unsynced.is_empty();
+    // From the back on: cut short, it leaves no good record behind one that is gone.
+    while to > end.bytes {
+        let from = end.bytes.max(to.saturating_sub(ZEROS_BYTES_MAX));
+        write_zeros(storage, file, from, to)?;
+        to = from;
+    }
+    if !replayed.unsynced.is_empty() {
+        let from = replayed.durable_to;
+        storage.write(file, from, &replayed.unsynced[from as usize..])?;
+    }
+    if has_written {
+        storage.sync(file)?;
+    }
+    let (offset, page) = replayed.framer.synced(end);
+    match storage.write(file, offset, &page) {
+        // The log is as durable without.
+        Ok(()) | Err(Error::Full { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(Log::resume(file, replayed.framer))
 }
 
 /// Makes everything that was replayed durable: rewrites in place what was not known to be, syncs, and says so

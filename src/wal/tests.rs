@@ -23,7 +23,7 @@ fn identity(number: u64) -> LogIdentity {
 fn entry(number: u64, promise: Option<FramePoint>, after: Option<Sequence>) -> LogEntry {
     let log = manifest::Log { path: 0, uid: 1000 + number, bytes: BYTES, promise };
     let after = after.map_or(After::AtLeast(1000), After::Exactly);
-    LogEntry { number, log, store_id: 77, witness: None, after }
+    LogEntry { number, log, store_id: 77, witness: None, after, before: None }
 }
 
 fn batch(keys: &[&str]) -> Vec<u8> {

@@ -188,31 +188,28 @@ impl<'w> Commit<'w> {
         if !front.remains_starts.is_empty() {
             return self.erase(front, Vec::new(), None);
         }
-        let fits = front.has_room(op.items, op.key_value_bytes, op.payload.len());
-        if fits && (op.seals == Seals::No || front.is_empty()) {
+        let is_sealed = op.seals == Seals::No || front.is_empty();
+        let fits_memtable = is_sealed && front.has_memtable_room(op.items, op.key_value_bytes);
+        if fits_memtable && front.has_log_room(op.payload.len()) {
             return self.append(op, front);
         }
         if front.remains_to > 0 {
             return self.erase(front, Vec::new(), None);
         }
-        match self.writer.seal(&mut front) {
-            Ok(Sealing::Sealed) => {
-                let is_done = op.seals == Seals::Yes && op.payload.is_empty();
-                if is_done { self.append(op, front) } else { self.make_room_again(op, front) }
-            }
+        assert!(fits_memtable || !front.is_empty(), "an empty generation has room for any batch");
+        let moved = match fits_memtable {
+            true => self.writer.switch_log(&mut front, op.payload.len()),
+            false => self.writer.seal(&mut front),
+        };
+        match moved {
+            // The next log may still be too short.
+            Ok(Sealing::Sealed) => self.make_room(op, front),
             Ok(Sealing::NoRoom { seen }) => {
                 self.role = Role::Leads(Lead { front, group: Vec::new(), stage: Stage::Room });
                 Step::Ask(WriteAsk::Room { seen })
             }
             Err(error) => self.give_up(front, Vec::new(), error),
         }
-    }
-
-    /// After a seal: the new generation is empty, so the batch fits now.
-    fn make_room_again(&mut self, op: &CommitOp<'_>, front: Box<Front>) -> Step<WriteAsk, Result<()>> {
-        let fits = front.has_room(op.items, op.key_value_bytes, op.payload.len());
-        assert!(fits, "a batch is at most half a generation, and its log holds one generation");
-        self.append(op, front)
     }
 
     fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> Step<WriteAsk, Result<()>> {

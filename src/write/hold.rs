@@ -14,7 +14,7 @@ use crate::base::id::{FileName, Sequence};
 use crate::base::sync::{Arc, Event, Mutex};
 
 use super::batch::Keyspaces;
-use super::writer::{Front, Sealing, Seals, Ticket, TicketState, Until, Writer};
+use super::writer::{Front, Sealing, Seals, Spare, Ticket, TicketState, Until, Writer};
 
 /// See the module.
 pub(crate) struct Hold<'w> {
@@ -124,6 +124,14 @@ impl<'w> Hold<'w> {
         let front = self.front();
         assert!(front.remains_to == 0, "the next log would have the remains' sequence numbers");
         writer.seal(front)
+    }
+
+    /// Seals the present generation, and goes on with `next`.
+    pub(crate) fn seal_into(&mut self, next: Spare) {
+        let writer = self.writer;
+        let front = self.front();
+        assert!(front.remains_to == 0, "the next log would have the remains' sequence numbers");
+        writer.seal_into(front, next);
     }
 
     /// The next file to sync until every write is durable.

@@ -16,9 +16,9 @@ use crate::levels::view::{View, Views};
 use crate::memtable;
 use crate::wal::{Log, LogIdentity};
 
-use super::batch::Items;
+use super::batch::{Items, Keyspaces};
 use super::commit::{Commit, CommitOp};
-use super::writer::{Seals, Spare, Until, Writer};
+use super::writer::{LogLengths, Resumed, Seals, Spare, Until, Writer};
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 const GENERATION_BYTES: usize = 4096;
@@ -44,7 +44,9 @@ impl World {
         let secret = HashSecret::expand([1; 16]);
         let changed = Arc::new(Event::new());
         let spare = Spare { log, generation, inserter };
-        let writer = Writer::new(Arc::clone(&views), secret, spare, 0, Vec::new(), changed);
+        let resumed = Resumed { spare, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
+        let lengths = LogLengths { least: identity.bytes, most: identity.bytes };
+        let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, changed);
         Arc::new(World { writer, views, epoch })
     }
 

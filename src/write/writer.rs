@@ -7,8 +7,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, Sequence};
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, OnceLock, Ordering};
-use crate::format::frames::FramePoint;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, MutexGuard, OnceLock, Ordering};
+use crate::format::frames::{FramePoint, RECORDS_FROM};
 use crate::levels::view::Views;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
@@ -38,13 +38,13 @@ const WRITEBACK_BYTES: u64 = 1 << 20;
 /// Sealed generations that may wait for their flush.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
 
-/// A log whose generation is sealed: where it ended.
+/// A log that takes no more records: where it ended.
 #[derive(Debug)]
 pub(crate) struct SealedLog {
     pub(crate) file: FileName,
     pub(crate) end: FramePoint,
-    /// Its length is the present one, so that its file can be used again.
-    pub(crate) is_whole: bool,
+    /// Length of its file.
+    pub(crate) bytes: u64,
     pub(crate) is_durable: OnceLock<()>,
     /// The manifest says where it ends.
     pub(crate) is_promised: AtomicBool,
@@ -59,26 +59,78 @@ pub(crate) struct Sealed {
     pub(crate) last_sequence: Sequence,
 }
 
-/// What came of sealing the present generation.
+/// What came of going on with another log or generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sealing {
     /// A fresh one has taken its place.
     Sealed,
-    /// No log and generation are ready: `changed`, seen that often, moves when that may be over.
+    /// None is ready: `changed`, seen that often, moves when that may be over.
     NoRoom { seen: u64 },
 }
 
-/// A log and a generation made ready in the background.
+/// A log and a generation.
 pub(crate) struct Spare {
     pub(crate) log: Log,
     pub(crate) generation: Arc<Generation>,
     pub(crate) inserter: Inserter,
 }
 
+/// An empty generation made ready in the background.
+pub(crate) struct StandbyMemtable {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) inserter: Inserter,
+}
+
+/// How long logs are, in bytes of their files.
+///
+/// The first log of a store is short. A log never grows: its length is recorded where it is named, so that
+/// one that was cut short is told. A log that fills is followed by one four times as long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogLengths {
+    pub(crate) least: u64,
+    pub(crate) most: u64,
+}
+
+impl LogLengths {
+    /// How much longer the log is that follows one that fills.
+    const GROWTH: u64 = 4;
+
+    /// Of the log after `log`, with room for a payload.
+    fn next(self, log: &Log, payload_bytes: usize) -> u64 {
+        let (bytes, used_bytes) = (log.bytes(), log.tail().bytes);
+        let wanted = if used_bytes > bytes / 2 {
+            bytes * Self::GROWTH
+        } else if used_bytes < bytes / (2 * Self::GROWTH) {
+            // It was sealed before it was worth its length.
+            bytes / Self::GROWTH
+        } else {
+            bytes
+        };
+        let needed = RECORDS_FROM + Log::record_bytes(payload_bytes) as u64;
+        wanted.clamp(self.least, self.most).max(needed).next_multiple_of(4096)
+    }
+}
+
+/// What is to be made ready for the leader.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Wants {
+    /// Length of the next log.
+    pub(crate) log_bytes: Option<u64>,
+    pub(crate) memtable: bool,
+}
+
+impl Wants {
+    pub(crate) fn is_any(self) -> bool {
+        self.log_bytes.is_some() || self.memtable
+    }
+}
+
 /// What the leader holds.
 pub(crate) struct Front {
     pub(super) spare: Spare,
     pub(super) last_sequence: Sequence,
+    /// Earlier logs of the present generation.
+    pub(super) logs: Vec<Arc<SealedLog>>,
     /// Earlier logs that may not be durable yet.
     pub(super) earlier: Vec<Arc<SealedLog>>,
     /// Framed records, or the page that says how far they are durable, on their way.
@@ -102,6 +154,8 @@ pub(crate) struct Ends {
     /// A page for a slot of the last log, with file and offset: it vouches for the last records, whatever the
     /// witness says.
     pub(crate) slot: Option<(FileName, u64, Vec<u8>)>,
+    /// A log that was made ready and not used.
+    pub(crate) standby: Option<FileName>,
 }
 
 /// Counters of the write path since open. Written by the leader only.
@@ -127,12 +181,16 @@ pub(crate) struct Writer {
     pub(crate) counts: WriteCounts,
     pub(super) views: Arc<Views>,
     pub(super) secret: HashSecret,
+    lengths: LogLengths,
 }
 
+#[derive(Default)]
 pub(super) struct Queue {
     pub(super) front: Option<Box<Front>>,
     pub(super) waiting: Vec<Arc<Ticket>>,
-    pub(super) spare: Option<Spare>,
+    pub(super) standby_log: Option<Log>,
+    pub(super) standby_memtable: Option<StandbyMemtable>,
+    pub(super) wants: Wants,
     pub(super) sealed: Vec<Arc<Sealed>>,
     /// Why there is no room to be had, while that lasts.
     pub(super) stuck: Option<Error>,
@@ -155,27 +213,37 @@ pub(super) enum TicketState {
     Done(Result<()>),
 }
 
+/// What a writer goes on from.
+pub(crate) struct Resumed {
+    pub(crate) spare: Spare,
+    /// Earlier logs of that generation.
+    pub(crate) logs: Vec<Arc<SealedLog>>,
+    /// The last sequence given out.
+    pub(crate) last_sequence: Sequence,
+    /// Generations that wait for their flush.
+    pub(crate) sealed: Vec<Arc<Sealed>>,
+}
+
 impl Writer {
-    /// A writer whose front is `spare`; `last_sequence` was given out before, `sealed` waits for its flush.
     pub(crate) fn new(
         views: Arc<Views>,
         secret: HashSecret,
-        spare: Spare,
-        last_sequence: Sequence,
-        sealed: Vec<Arc<Sealed>>,
+        resumed: Resumed,
+        lengths: LogLengths,
         changed: Arc<Event>,
     ) -> Writer {
-        let front = Box::new(Front::new(spare, last_sequence));
-        let queue = Queue { front: Some(front), waiting: Vec::new(), spare: None, sealed, stuck: None };
-        Writer::with_queue(views, secret, queue, last_sequence, changed)
+        let Resumed { spare, logs, last_sequence, sealed } = resumed;
+        let front = Box::new(Front { logs, ..Front::new(spare, last_sequence) });
+        let queue = Queue { front: Some(front), sealed, ..Queue::default() };
+        Writer::with_queue(views, secret, queue, last_sequence, (lengths, changed))
     }
 
-    pub(super) fn with_queue(
+    fn with_queue(
         views: Arc<Views>,
         secret: HashSecret,
         queue: Queue,
         last_sequence: Sequence,
-        changed: Arc<Event>,
+        (lengths, changed): (LogLengths, Arc<Event>),
     ) -> Writer {
         Writer {
             queue: Mutex::new(queue),
@@ -187,13 +255,14 @@ impl Writer {
             counts: WriteCounts::default(),
             views,
             secret,
+            lengths,
         }
     }
 
     /// A writer of a store that is only read.
     pub(crate) fn read_only(views: Arc<Views>, secret: HashSecret, last_sequence: Sequence) -> Writer {
-        let queue = Queue { front: None, waiting: Vec::new(), spare: None, sealed: Vec::new(), stuck: None };
-        let writer = Writer::with_queue(views, secret, queue, last_sequence, Arc::new(Event::new()));
+        let of_none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()));
+        let writer = Writer::with_queue(views, secret, Queue::default(), last_sequence, of_none);
         // Nothing else can have set it yet.
         let _ = writer.latch.set(Error::ReadOnly);
         writer
@@ -217,15 +286,18 @@ impl Writer {
         if front.is_none() && !is_read_only {
             return None;
         }
-        queue.spare = None;
+        queue.standby_memtable = None;
+        let standby = queue.standby_log.take().map(|log| log.file());
         let is_told = |log: &&Arc<SealedLog>| {
             log.is_durable.get().is_some() && !log.is_promised.load(Ordering::Acquire)
         };
-        let sealed = queue.sealed.iter().flat_map(|sealed| &sealed.logs).filter(is_told);
-        let mut ends = Ends { logs: sealed.map(|log| (log.file, log.end)).collect(), slot: None };
-        if let Some(mut log) = front.map(|front| front.spare.log).filter(|log| log.unsynced_bytes() == 0) {
+        let earlier = front.iter().flat_map(|front| &front.logs);
+        let sealed = queue.sealed.iter().flat_map(|sealed| &sealed.logs).chain(earlier).filter(is_told);
+        let mut ends = Ends { logs: sealed.map(|log| (log.file, log.end)).collect(), slot: None, standby };
+        if let Some(mut front) = front.filter(|front| front.spare.log.unsynced_bytes() == 0) {
+            let (log, remains_to) = (&mut front.spare.log, front.remains_to);
             ends.logs.push((log.file(), log.tail()));
-            ends.slot = Some(log.ended(log.tail()));
+            ends.slot = Some(log.ended(log.tail(), remains_to > log.tail().bytes));
         }
         Some(ends)
     }
@@ -247,14 +319,33 @@ impl Writer {
         self.latch.get()
     }
 
-    /// Whether the next seal has a log and a generation to go on with.
-    pub(crate) fn has_spare(&self) -> bool {
-        self.queue.lock().spare.is_some()
+    /// What is to be made ready now.
+    pub(crate) fn wants(&self) -> Wants {
+        let queue = self.queue.lock();
+        let memtable = queue.wants.memtable && queue.sealed.len() < SEALED_COUNT_MAX;
+        Wants { memtable, ..queue.wants }
     }
 
-    /// Gives the next seal its log and generation.
-    pub(crate) fn put_spare(&self, spare: Spare) {
-        self.queue.lock().spare = Some(spare);
+    /// Whether a generation is ready that is not in use.
+    pub(crate) fn has_standby_memtable(&self) -> bool {
+        self.queue.lock().standby_memtable.is_some()
+    }
+
+    /// Gives the leader a log to go on with.
+    pub(crate) fn put_standby_log(&self, log: Log) {
+        let mut queue = self.queue.lock();
+        queue.wants.log_bytes = None;
+        queue.standby_log = Some(log);
+        drop(queue);
+        self.changed.notify();
+    }
+
+    /// Gives the leader a generation to go on with.
+    pub(crate) fn put_standby_memtable(&self, standby: StandbyMemtable) {
+        let mut queue = self.queue.lock();
+        queue.wants.memtable = false;
+        queue.standby_memtable = Some(standby);
+        drop(queue);
         self.changed.notify();
     }
 
@@ -263,25 +354,57 @@ impl Writer {
         self.queue.lock().sealed.first().cloned()
     }
 
-    /// Seals the present generation if no commit leads, a spare is there and it holds anything; `false` if
-    /// not.
+    /// Seals the present generation if no commit leads, log and generation are ready and it holds anything;
+    /// `false` if not.
     pub(crate) fn try_seal(&self) -> bool {
         let mut queue = self.queue.lock();
-        if queue.sealed.len() >= SEALED_COUNT_MAX || queue.spare.is_none() {
-            return false;
-        }
         let ready = queue.front.take_if(|front| !front.is_empty() && front.remains_to == 0);
         let Some(mut front) = ready else {
             return false;
         };
-        let spare = queue.spare.take().expect("asked for above, under the same lock");
-        let next = Arc::clone(&spare.generation);
-        queue.sealed.push(front.seal(spare));
-        drop(queue);
+        let next = self.seal_in(&mut queue, &mut front);
+        match next {
+            Some(next) => {
+                drop(queue);
+                self.begin_generation(next);
+                self.hand_over(front);
+                true
+            }
+            None => {
+                queue.front = Some(front);
+                false
+            }
+        }
+    }
+
+    /// Seals the front's generation and goes on with what is ready; `None`, and what is missing is wanted, if
+    /// that is not all there.
+    fn seal_in(&self, queue: &mut Queue, front: &mut Front) -> Option<Arc<Generation>> {
+        if queue.standby_log.is_none() {
+            queue.wants.log_bytes.get_or_insert(self.lengths.next(&front.spare.log, 0));
+        }
+        queue.wants.memtable |= queue.standby_memtable.is_none();
+        if queue.sealed.len() >= SEALED_COUNT_MAX || queue.standby_memtable.is_none() {
+            return None;
+        }
+        let log = queue.standby_log.take()?;
+        let StandbyMemtable { generation, inserter } =
+            queue.standby_memtable.take().expect("asked for above, under the same lock");
+        let next = Arc::clone(&generation);
+        queue.sealed.push(front.seal(Spare { log, generation, inserter }));
+        Some(next)
+    }
+
+    /// Seals the front's generation and goes on with `next`, however many are sealed.
+    pub(super) fn seal_into(&self, front: &mut Front, next: Spare) {
+        let generation = Arc::clone(&next.generation);
+        self.queue.lock().sealed.push(front.seal(next));
+        self.begin_generation(generation);
+    }
+
+    fn begin_generation(&self, next: Arc<Generation>) {
         self.views.begin_generation(next);
         self.changed.notify();
-        self.hand_over(front);
-        true
     }
 
     pub(crate) fn sealed_count(&self) -> usize {
@@ -326,17 +449,41 @@ impl Writer {
     pub(super) fn seal(&self, front: &mut Front) -> Result<Sealing> {
         let seen = self.changed.seen();
         let mut queue = self.queue.lock();
-        if queue.sealed.len() < SEALED_COUNT_MAX
-            && let Some(spare) = queue.spare.take()
-        {
-            let next = Arc::clone(&spare.generation);
-            queue.sealed.push(front.seal(spare));
+        let wants = queue.wants;
+        if let Some(next) = self.seal_in(&mut queue, front) {
             drop(queue);
-            self.views.begin_generation(next);
-            self.changed.notify();
+            self.begin_generation(next);
             return Ok(Sealing::Sealed);
         }
-        queue.stuck.clone().map_or(Ok(Sealing::NoRoom { seen }), Err)
+        self.no_room(queue, wants, seen)
+    }
+
+    /// Goes on with a fresh log and the same generation, if there is one; the payload may need a longer one
+    /// still. What a full disk left in the log was covered before.
+    pub(super) fn switch_log(&self, front: &mut Front, payload_bytes: usize) -> Result<Sealing> {
+        let seen = self.changed.seen();
+        let mut queue = self.queue.lock();
+        if let Some(log) = queue.standby_log.take() {
+            front.switch_log(log);
+            return Ok(Sealing::Sealed);
+        }
+        let wants = queue.wants;
+        queue.wants.log_bytes = Some(self.lengths.next(&front.spare.log, payload_bytes));
+        self.no_room(queue, wants, seen)
+    }
+
+    /// Tells the flush worker of what is wanted since `before`. The caller's event has moved then: it asks
+    /// once more before it waits.
+    fn no_room(&self, queue: MutexGuard<'_, Queue>, before: Wants, seen: u64) -> Result<Sealing> {
+        if let Some(error) = &queue.stuck {
+            return Err(error.clone());
+        }
+        let is_news = queue.wants != before;
+        drop(queue);
+        if is_news {
+            self.changed.notify();
+        }
+        Ok(Sealing::NoRoom { seen })
     }
 
     /// Takes a ticket out of the queue; the front must not be lost with it.
@@ -353,10 +500,11 @@ impl Writer {
     /// Gives the front to the next in the queue, or leaves it for whoever comes.
     pub(super) fn hand_over(&self, front: Box<Front>) {
         let mut queue = self.queue.lock();
+        let is_news = self.want_ahead(&mut queue, &front);
         if queue.waiting.is_empty() {
             queue.front = Some(front);
             drop(queue);
-            if self.is_closing.load(Ordering::SeqCst) {
+            if is_news || self.is_closing.load(Ordering::SeqCst) {
                 self.changed.notify();
             }
             return;
@@ -366,6 +514,23 @@ impl Writer {
         *next.state.lock() = TicketState::Leads(front);
         drop(queue);
         next.moved.notify();
+        if is_news {
+            self.changed.notify();
+        }
+    }
+
+    /// Wants the next log and generation once the present ones are half full; whether that is news.
+    fn want_ahead(&self, queue: &mut Queue, front: &Front) -> bool {
+        let before = queue.wants;
+        let is_memtable_half_full = front.is_memtable_half_full();
+        if (is_memtable_half_full || front.is_log_half_full())
+            && queue.standby_log.is_none()
+            && queue.wants.log_bytes.is_none()
+        {
+            queue.wants.log_bytes = Some(self.lengths.next(&front.spare.log, 0));
+        }
+        queue.wants.memtable |= is_memtable_half_full && queue.standby_memtable.is_none();
+        queue.wants != before
     }
 }
 
@@ -382,6 +547,7 @@ impl Front {
             written_back: spare.log.tail().bytes,
             spare,
             last_sequence,
+            logs: Vec::new(),
             earlier: Vec::new(),
             buffer: Vec::new(),
             remains_to: 0,
@@ -390,8 +556,21 @@ impl Front {
         }
     }
 
-    pub(super) fn has_room(&self, items: usize, key_value_bytes: usize, payload_bytes: usize) -> bool {
-        self.spare.inserter.room(items, key_value_bytes) && self.spare.log.room_bytes() >= payload_bytes
+    pub(super) fn has_memtable_room(&self, items: usize, key_value_bytes: usize) -> bool {
+        self.spare.inserter.room(items, key_value_bytes)
+    }
+
+    pub(super) fn has_log_room(&self, payload_bytes: usize) -> bool {
+        self.spare.log.room_bytes() >= payload_bytes
+    }
+
+    fn is_memtable_half_full(&self) -> bool {
+        !self.spare.inserter.room(1, self.spare.generation.capacity_bytes() / 2)
+    }
+
+    fn is_log_half_full(&self) -> bool {
+        let log = &self.spare.log;
+        (log.room_bytes() as u64) < (log.bytes() - RECORDS_FROM) / 2
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -399,19 +578,35 @@ impl Front {
     }
 
     /// Goes on with `next`; what was written so far waits for its flush.
-    pub(super) fn seal(&mut self, next: Spare) -> Arc<Sealed> {
-        let old = std::mem::replace(&mut self.spare, next);
+    fn seal(&mut self, next: Spare) -> Arc<Sealed> {
+        let Spare { log, generation, inserter } = next;
+        self.switch_log(log);
+        let generation = std::mem::replace(&mut self.spare.generation, generation);
+        self.spare.inserter = inserter;
+        let logs = std::mem::take(&mut self.logs);
+        Arc::new(Sealed { generation, logs, last_sequence: self.last_sequence })
+    }
+
+    /// Goes on with another log and the same generation.
+    fn switch_log(&mut self, next: Log) {
+        let old = std::mem::replace(&mut self.spare.log, next);
+        let is_durable = OnceLock::new();
+        if old.unsynced_bytes() == 0 {
+            is_durable.get_or_init(|| ());
+        }
         let log = Arc::new(SealedLog {
-            file: old.log.file(),
-            end: old.log.tail(),
-            is_whole: true,
-            is_durable: OnceLock::new(),
+            file: old.file(),
+            end: old.tail(),
+            bytes: old.bytes(),
+            is_durable,
             is_promised: AtomicBool::new(false),
         });
         self.earlier.retain(|log| log.is_durable.get().is_none());
-        self.earlier.push(Arc::clone(&log));
+        if log.is_durable.get().is_none() {
+            self.earlier.push(Arc::clone(&log));
+        }
+        self.logs.push(log);
         self.written_back = self.spare.log.tail().bytes;
-        Arc::new(Sealed { generation: old.generation, logs: vec![log], last_sequence: self.last_sequence })
     }
 
     /// Notes that the first earlier log is durable; `false` if it was the present log that was synced.

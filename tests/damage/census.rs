@@ -321,7 +321,16 @@ fn documented(
         let first = sound.iter().zip(bytes).position(differs)?;
         let last = sound.iter().zip(bytes).rposition(differs)?;
         let before = state.earlier.last()?;
-        if state.doubt != Doubt::None && first < RECORDS_FROM && last >= RECORDS_FROM {
+        // Also a later log's slots vouch for it.
+        let is_slot_of_later = |(later, bytes): &(String, Option<Vec<u8>>)| {
+            let slots = |bytes: &[u8]| bytes.get(PAGE_BYTES..RECORDS_FROM).map(<[u8]>::to_vec);
+            kind(later) == "log"
+                && later > name
+                && bytes.as_ref().is_some_and(|bytes| slots(bytes) != slots(&state.files[later]))
+        };
+        let is_slot_gone =
+            first < RECORDS_FROM || kind(name) == "log" && changes.iter().any(is_slot_of_later);
+        if state.doubt != Doubt::None && is_slot_gone && last >= RECORDS_FROM {
             let is_prefix = |prefix: &Contents| {
                 answers.iter().all(|(name, answer)| prefix.get(name).is_some_and(|model| answer.agree(model)))
             };

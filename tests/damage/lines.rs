@@ -209,8 +209,7 @@ fn f16_the_witness_vouches_for_what_was_synced_since_a_slot() {
         let tally = take(state, &flips(3 * PAGE_BYTES * 8..last * 8, 41), Reading::Every(5));
         assert_eq!(tally.keys().collect::<Vec<_>>(), [&Outcome::RefusedOnOpen], "{name}: {tally:?}");
         // With the witness the log as it was before is told too.
-        let is_log =
-            |fault: &Fault| matches!(fault, Fault::PutBack { .. }) && fault.names()[0].starts_with("log");
+        let is_log = |fault: &Fault| matches!(fault, Fault::PutBack { .. }) && fault.names()[0] == *log;
         let put_back: Vec<Fault> = faults::stale(state).into_iter().filter(is_log).collect();
         let tally = take(state, &put_back, Reading::Every(5));
         let told = if expected == Outcome::Unsynced { Outcome::PutBack } else { expected };

@@ -103,7 +103,7 @@ impl World {
 /// it, or the error of reading it.
 #[test]
 fn what_is_queued_at_the_end_is_read() {
-    let ends: [fn(&Store); 2] =
+    let ends: [fn(&Arc<Store>); 2] =
         [|store| ReadsWork::default().stop(store), |store| store.close().expect("closes")];
     for (end, fails) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
         let world = World::new();

@@ -280,8 +280,16 @@ impl<'r> Examiner<'r> {
             store.compact().expect("nothing fails");
         }
         store.close().expect("nothing fails");
+        let left = logs_on(disk);
         let (store, threads) = open(disk, None, 1, self.memory_bytes).expect("it opens again");
         assert!(store.keyspace(OUTSIDE).is_ok(), "a keyspace is gone");
+        let catalog = store.catalog.take(&*store.env.threads);
+        for (log, _) in &left {
+            assert!(catalog.state.logs.contains_key(&log.number), "{log} was left by a closed store");
+        }
+        let left_bytes: u64 = left.iter().map(|(_, bytes)| bytes).sum();
+        assert!(left_bytes <= store.budget.closed_logs_bytes_max, "{left_bytes} bytes of logs were left");
+        drop(catalog);
         self.find(&store, place);
         store.settle().expect("nothing fails");
         threads.run_until_idle();
@@ -401,19 +409,35 @@ pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> 
     Ok(sums[0])
 }
 
-/// Every file is one that manifest or STORE names.
+/// Every file is one that manifest or STORE names, but for a log that is kept to be used again.
 pub(in crate::engine) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
     let catalog = store.catalog.take(&*store.env.threads);
+    let mut recycled_count = 0;
     for entry in disk.fork().list().expect("nothing fails") {
         let Entry::Ours(file) = entry else { continue };
         let is_named = match file.kind {
             FileKind::Manifest => file == catalog.manifest.file(),
-            FileKind::Log => catalog.state.logs.contains_key(&file.number),
+            FileKind::Log if !catalog.state.logs.contains_key(&file.number) => {
+                recycled_count += 1;
+                recycled_count == 1
+                    && disk.length(file).expect("nothing fails") == Some(store.budget.log_bytes)
+            }
+            FileKind::Log => true,
             FileKind::Table => catalog.state.tables.contains_key(&file.number),
             _ => file == FileName::LOCK || file == FileName::STORE,
         };
         assert!(is_named, "{file} is an orphan");
     }
+}
+
+/// The logs of a disk, with their lengths.
+fn logs_on(disk: &SimDisk) -> Vec<(FileName, u64)> {
+    let length = |log| disk.length(log).expect("nothing fails").unwrap_or(0);
+    let logs = disk.list().expect("nothing fails").into_iter().filter_map(|entry| match entry {
+        Entry::Ours(file @ FileName { kind: FileKind::Log, .. }) => Some((file, length(file))),
+        _ => None,
+    });
+    logs.collect()
 }
 
 /// The seeds of a test, or those that the environment asks for: TRINE_SEED=7 one, TRINE_SEEDS=5 so many,

@@ -21,6 +21,7 @@ pub(super) struct Scenario {
 }
 
 const SMALL: u64 = 128 << 10;
+const LARGER: u64 = 512 << 10;
 
 const PLAIN: Scenario = Scenario {
     name: "",
@@ -52,8 +53,18 @@ const INGESTS: Mix = Mix { ingests: 15, ingest_turns: 150, turns: 250, ..COARSE 
 const NAMES: Mix = Mix { names: 60, ..COARSE };
 const SETTINGS: Mix = Mix { settings: 100, ..COARSE };
 
+const TWICE_OPENED: &[Act] = &[
+    Act::Make("a"),
+    Act::Go(80),
+    Act::Reopen(SMALL),
+    Act::Go(50),
+    Act::Make("b"),
+    Act::Reopen(SMALL),
+    Act::Go(50),
+];
+
 /// Those of every run of the tests come first, so many of them.
-pub(super) const ALWAYS_COUNT: usize = 27;
+pub(super) const ALWAYS_COUNT: usize = 28;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "rotate", mix: COARSE, acts: &[Act::Make("a"), Act::Go(230)], ..PLAIN },
@@ -220,29 +231,25 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         ],
         ..PLAIN
     },
-    Scenario {
-        name: "reopen",
-        mix: COARSE,
-        acts: &[
-            Act::Make("a"),
-            Act::Go(80),
-            Act::Reopen(SMALL),
-            Act::Go(50),
-            Act::Make("b"),
-            Act::Reopen(SMALL),
-            Act::Go(50),
-        ],
-        ..PLAIN
-    },
+    Scenario { name: "reopen", mix: COARSE, acts: TWICE_OPENED, ..PLAIN },
     Scenario {
         name: "logs",
         mix: Mix { turns: 40, ..COARSE },
-        acts: &[Act::Make("a"), Act::Make("b"), Act::Go(150), Act::Kill, Act::Go(50), Act::Kill, Act::Go(20)],
+        acts: &[Act::Make("a"), Act::Make("b"), Act::Go(150), Act::Kill, Act::Go(50), Act::Kill, Act::Go(40)],
+        ..PLAIN
+    },
+    // A generation is in several logs, each longer than the one before, and goes on in the last one.
+    Scenario {
+        name: "log_switches",
+        memory_bytes: LARGER,
+        memory_after: LARGER,
+        mix: Mix { turns: 40, value_bytes: 2500, ..COARSE },
+        acts: &[Act::Make("a"), Act::Go(60), Act::Kill, Act::Go(50), Act::Reopen(LARGER), Act::Go(70)],
         ..PLAIN
     },
     Scenario {
         name: "smaller",
-        memory_bytes: 512 << 10,
+        memory_bytes: LARGER,
         mix: Mix { turns: 60, value_bytes: 5000, ..COARSE },
         acts: &[Act::Make("a"), Act::Go(110), Act::Reopen(SMALL), Act::Go(10)],
         ..PLAIN
@@ -302,7 +309,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "kills",
         mix: Mix::EVERYTHING,
-        acts: &[Act::Make("a"), Act::Go(150), Act::Kill, Act::Go(60), Act::Kill, Act::Go(60), Act::Settle],
+        acts: &[Act::Make("a"), Act::Go(150), Act::Kill, Act::Go(60), Act::Kill, Act::Go(120), Act::Settle],
         ..PLAIN
     },
     Scenario {
@@ -468,7 +475,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "larger",
         memory_after: 512 << 10,
         mix: Mix::EVERYTHING,
-        acts: &[Act::Make("a"), Act::Go(150), Act::Reopen(512 << 10), Act::Go(100), Act::Settle],
+        acts: &[Act::Make("a"), Act::Go(150), Act::Reopen(LARGER), Act::Go(100), Act::Settle],
         ..PLAIN
     },
     Scenario {

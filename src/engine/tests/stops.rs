@@ -234,6 +234,12 @@ fn f01_logs() {
     stops("logs", 22_600, 11_100);
 }
 
+/// Generations that several logs hold.
+#[test]
+fn f01_log_switches() {
+    stops("log_switches", 16_000, 7500);
+}
+
 /// A store opened with a quarter of its memory.
 #[test]
 fn f01_smaller() {
@@ -311,13 +317,13 @@ fn f04_names_apart() {
 #[test]
 fn f05_every_call_of_an_opening() {
     let mut counts = Counts::default();
-    for (name, seed) in ["logs", "smaller", "everything", "manifest"].into_iter().zip(seeds(40..44)) {
+    for (name, seed) in ["logs", "smaller", "everything", "log_switches"].into_iter().zip(seeds(40..44)) {
         let mut rng = SimRng::new(seed);
         let (script, mut index) = (Script::new(named(name).expect("it is one"), seed), 0);
         let stopped = stop_script(&script, |examiner, moment| {
             index += 1;
             // Some moments, for each has hundreds of ends.
-            if !(index + seed).is_multiple_of(40 / scale().min(40)) {
+            if !(index + seed).is_multiple_of(32 / scale().min(32)) {
                 return Vec::new();
             }
             let crash = if rng.one_in(2) { Crash::Power } else { Crash::Process };

@@ -12,7 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence};
 
 use super::evidence::{RangeSums, zeros_at_end};
-use super::{FRAMED_BYTES_MAX, FramePoint, RECORDS_FROM, RecordKind, Slot};
+use super::{FRAMED_BYTES_MAX, FramePoint, RECORD_HEAD_BYTES, RECORDS_FROM, RecordKind, Slot};
 use crate::format::header::FileHeader;
 use crate::format::witness::Witness;
 
@@ -32,6 +32,12 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
+    /// Bytes of the file that suffice if its end is promised: up to there, and room for the head of a record
+    /// behind it.
+    pub(crate) fn promised_bytes(&self) -> Option<u64> {
+        self.promise.map(|promise| promise.bytes.saturating_add(RECORD_HEAD_BYTES as u64).min(self.bytes))
+    }
+
     /// Whether the length could be a framed file's at all; to be asked before memory for it is.
     pub(crate) fn check_length(&self) -> Result<()> {
         let possible = RECORDS_FROM..=FRAMED_BYTES_MAX;
@@ -153,7 +159,8 @@ struct Scanner<'a> {
 pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>> {
     let file = expected.file;
     expected.check_length()?;
-    if bytes.len() as u64 != expected.bytes {
+    let is_promised_part = expected.promised_bytes() == Some(bytes.len() as u64);
+    if bytes.len() as u64 != expected.bytes && !is_promised_part {
         return Err(Error::corrupt(
             file,
             bytes.len() as u64,
@@ -188,6 +195,12 @@ pub(crate) fn scan<'a>(expected: &Expected, bytes: &'a [u8]) -> Result<Scan<'a>>
         return Err(scanner.short(end, unmet.what, unmet.point.bytes));
     }
     if expected.promise.is_some() {
+        // A slot of no known boot tells of records that a full disk refused.
+        let may_be_refused = newest.is_some_and(|(_, boot_id)| boot_id == 0);
+        if !may_be_refused && let Some(record) = scanner.good_record(end) {
+            // The log went on: the manifest is an older one.
+            return Err(scanner.short(end, "the end that the manifest vouches for", record.end as u64));
+        }
         let durable_to = end.bytes;
         return Ok(Scan { bytes, end, durable_to, tail: Tail::Clean, next_turn, same_boot });
     }

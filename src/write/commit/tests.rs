@@ -21,6 +21,7 @@ use crate::write::writer::*;
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 const GENERATION_BYTES: usize = 64 << 10;
+const LOG_BYTES: u64 = RECORDS_FROM + (128 << 10);
 
 /// A writer over simulated files, driven by hand.
 struct World {
@@ -30,9 +31,8 @@ struct World {
     epoch: Epoch,
 }
 
-fn spare(disk: &SimDisk, number: u64) -> Spare {
-    let identity =
-        LogIdentity { number, path: 0, uid: number + 100, store_id: 7, bytes: RECORDS_FROM + (128 << 10) };
+fn spare(disk: &SimDisk, number: u64, bytes: u64) -> Spare {
+    let identity = LogIdentity { number, path: 0, uid: number + 100, store_id: 7, bytes };
     let log = Log::create(disk, &identity).expect("room");
     let (generation, inserter) = memtable::generation(Region::heap(GENERATION_BYTES).expect("small"));
     Spare { log, generation, inserter }
@@ -42,12 +42,14 @@ impl World {
     fn new() -> World {
         let disk = SimDisk::new(1);
         disk.create_directory().expect("no fault");
-        let first = spare(&disk, 1);
+        let first = spare(&disk, 1, LOG_BYTES);
         let epoch = Epoch::new();
         let generations = vec![Arc::clone(&first.generation)];
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(Version::default()) }));
         let secret = HashSecret::expand([1; 16]);
-        let writer = Writer::new(Arc::clone(&views), secret, first, 0, Vec::new(), Arc::new(Event::new()));
+        let resumed = Resumed { spare: first, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
+        let lengths = LogLengths { least: LOG_BYTES, most: LOG_BYTES };
+        let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, Arc::new(Event::new()));
         World { disk, writer, views, epoch }
     }
 
@@ -71,7 +73,9 @@ impl World {
     }
 
     fn put_spare(&self, number: u64) {
-        self.writer.put_spare(spare(&self.disk, number));
+        let Spare { log, generation, inserter } = spare(&self.disk, number, LOG_BYTES);
+        self.writer.put_standby_log(log);
+        self.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
     }
 }
 

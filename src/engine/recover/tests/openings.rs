@@ -123,8 +123,8 @@ fn recovery_is_counted() {
     disk.kill(|| drop(store));
     let torn = disk.fork();
 
-    // The process dies again and again, and each time there is one more log.
-    for openings in 0..3 {
+    // The process dies again and again, and the log goes on.
+    for _ in 0..3 {
         let (env, _threads) = sim_env(&disk, 5);
         let event = Event::new();
         env.threads.wait(&event, event.seen(), Some(5_000_000));
@@ -133,7 +133,7 @@ fn recovery_is_counted() {
         let store = Store::open(env, options()).expect("opens");
         assert!(store.recovery.open_ns <= clock.now_ns() - started_ns);
         assert_eq!((store.recovery.replayed_items, store.recovery.discarded_bytes), (4, 0));
-        assert_eq!(store.recovery.replayed_bytes, end + openings * RECORDS_FROM);
+        assert_eq!(store.recovery.replayed_bytes, end);
         disk.kill(|| drop(store));
     }
 
@@ -232,11 +232,11 @@ fn logs_are_replayed_into_the_budget() {
         let alive = store.generations.lock().iter().filter(|one| one.strong_count() > 0).count() as u64;
         let (tables, sealed) = (files(&fork, FileKind::Table).len(), store.writer.sealed_count() as u64);
         assert!(sealed < GENERATION_COUNT && alive <= GENERATION_COUNT, "{number}: {alive}, {sealed} sealed");
-        assert_eq!(tables > 0, sealed == 0, "{number}: either kept or flushed");
-        counts.insert(sealed);
+        assert!(tables == 0 || sealed == 0, "{number}: either kept or flushed");
+        counts.insert((tables > 0, sealed));
         fork.kill(|| drop(store));
     }
-    assert_eq!(counts.into_iter().collect::<Vec<_>>(), (0..GENERATION_COUNT).collect::<Vec<_>>());
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [(false, 0), (false, 1), (true, 0)]);
     disk.kill(|| drop(store));
 }
 
@@ -246,6 +246,11 @@ fn logs_are_replayed_into_the_budget() {
 fn an_opening_writes_a_long_manifest_anew() {
     let disk = SimDisk::new(1);
     open(&disk).expect("made").close().expect("no fault");
+    let put_one = |store: Arc<Store>| {
+        put(&store, &store.open_keyspace("a", &[]).expect("made"), "one");
+        store.close().expect("no fault");
+    };
+    put_one(open(&disk).expect("opens"));
     let place = || StoreFile::load(&*disk).expect("sound").expect("a store").live().manifest;
     let first = place();
     open(&disk).expect("opens").close().expect("no fault");
@@ -259,11 +264,10 @@ fn an_opening_writes_a_long_manifest_anew() {
     assert!(manifest.has_room(&vec![change[0].clone(); 100]));
     open(&disk).expect("opens").close().expect("no fault");
     let second = place();
-    assert_eq!((second.number, second.bytes), (store_file.live().next_file_number + 1, first.bytes));
-    let (after, manifest) =
+    assert_eq!((second.number, second.bytes), (store_file.live().next_file_number, first.bytes));
+    let (_, manifest) =
         ManifestFile::load(&*disk, StoreFile::load(&*disk).expect("sound").expect("a store").live())
             .expect("sound");
     assert!(manifest.edit_count() < 10);
-    assert!(after.logs.contains_key(&store_file.live().next_file_number), "the first number is the log's");
     assert!(disk.contents(FileName::new(FileKind::Manifest, first.number)).is_none());
 }

@@ -1,0 +1,137 @@
+//! Closing a store.
+//!
+//! Every thread that closes waits for the one closing and gets its result. A closed store is small: logs
+//! that are long are flushed and followed by a short one, a log that was made ready and not used is removed,
+//! and so is every file that nothing names.
+//!
+//! A full disk is no failure of closing: the logs hold everything.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::{Arc, Event, Mutex, Ordering};
+use crate::write::writer::Spare;
+
+use super::catalog::log_bytes;
+use super::flush_work::{FlushWork, make_log};
+use super::{Mode, Store};
+
+/// How far `close` has come.
+#[derive(Debug, Default)]
+enum Closing {
+    #[default]
+    Open,
+    UnderWay,
+    Closed(Result<()>),
+}
+
+/// The one closing of a store.
+#[derive(Debug, Default)]
+pub(super) struct Close {
+    state: Mutex<Closing>,
+    /// Moves when there is a result.
+    ended: Event,
+}
+
+/// Tells everyone who closes of the end, also if it is a panic.
+struct Ending<'s> {
+    store: &'s Store,
+    result: Result<()>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        *self.store.close.state.lock() = Closing::Closed(self.result.clone());
+        self.store.close.ended.notify();
+    }
+}
+
+impl Store {
+    /// Stops background work, makes the log durable, gives up the lock. Every caller waits until that is done
+    /// and gets the one result.
+    ///
+    /// # Errors
+    /// What failed. `Closed` on a thread of the store itself (a callback) while another thread closes: that
+    /// one waits for this thread to end.
+    pub(crate) fn close(self: &Arc<Store>) -> Result<()> {
+        loop {
+            let seen = self.close.ended.seen();
+            match &mut *self.close.state.lock() {
+                open @ Closing::Open => {
+                    *open = Closing::UnderWay;
+                    break;
+                }
+                Closing::Closed(result) => return result.clone(),
+                Closing::UnderWay if self.env.threads.is_worker() => return Err(Error::Closed),
+                Closing::UnderWay => {}
+            }
+            self.env.threads.wait(&self.close.ended, seen, None);
+        }
+        let mut ending = Ending { store: self, result: Err(Error::Closed) };
+        ending.result = self.close_once();
+        ending.result.clone()
+    }
+
+    fn close_once(self: &Arc<Store>) -> Result<()> {
+        self.is_closed.store(true, Ordering::Release);
+        let is_writable = self.mode != Mode::ReadOnly;
+        let synced = if is_writable { self.sync_log() } else { Ok(()) };
+        // Workers first: an edit of theirs must not meet a closed writer.
+        self.work.stop(&self.writer.changed);
+        self.env.threads.join();
+        let shortened = if is_writable && synced.is_ok() { self.shorten_logs() } else { Ok(()) };
+        self.writer.begin_close();
+        let ends = loop {
+            let seen = self.writer.changed.seen();
+            if let Some(ends) = self.writer.try_close() {
+                break ends;
+            }
+            self.env.threads.wait(&self.writer.changed, seen, None);
+        };
+        // Whoever waits for work must hear that none will be done; whoever changes the catalog goes first.
+        self.work.moved.notify();
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        if synced.is_ok() && is_writable {
+            // It says again what is said already: the store is as whole without it.
+            let _ = self.vouch_for_ends(&mut catalog, &ends);
+        }
+        drop(catalog);
+        self.close_keyspaces();
+        self.epoch.collect();
+        // What snapshots still look into stays, and goes when the store is opened next.
+        for file in self.discarded.take() {
+            self.remove_quietly(file);
+        }
+        self.env.storage.unlock();
+        synced.and(shortened).and(self.work.error(0, |_| true).map_or(Ok(()), Err))
+    }
+
+    /// Flushes what long logs hold and goes on with a short one. No worker runs any more.
+    fn shorten_logs(self: &Arc<Store>) -> Result<()> {
+        let bytes: u64 = {
+            let catalog = self.catalog.take(&*self.env.threads);
+            log_bytes(&catalog.state)
+        };
+        if bytes <= self.budget.closed_logs_bytes_max {
+            return Ok(());
+        }
+        let mut work = FlushWork::default();
+        let shortened = self.flush_behind_short_log(&mut work);
+        work.end(self);
+        match shortened {
+            Err(Error::Full { .. }) => Ok(()),
+            shortened => shortened,
+        }
+    }
+
+    fn flush_behind_short_log(self: &Arc<Store>, work: &mut FlushWork) -> Result<()> {
+        let mut turn = self.take_order_turn()?;
+        turn.make_durable()?;
+        let log = make_log(self, None, self.budget.log_bytes_min)?;
+        let (generation, inserter) = self.new_generation(self.budget.generation_bytes as usize)?;
+        turn.seal_into(Spare { log, generation, inserter });
+        drop(turn);
+        while let Some(sealed) = self.writer.oldest_sealed() {
+            work.flush_whole(self, &sealed)?;
+        }
+        Ok(())
+    }
+}
