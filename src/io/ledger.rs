@@ -27,7 +27,7 @@ use super::storage::{Entry, LockMode, Storage, StorageCounts};
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct FileLength {
     pub(crate) bytes: u64,
-    /// It could not be removed.
+    /// Nothing names it: an earlier process left it, or it could not be removed.
     pub(crate) is_left_over: bool,
 }
 
@@ -53,14 +53,16 @@ impl FileLedger {
         Arc::new(FileLedger { storage, entries: Mutex::default(), synced_log: AtomicU64::new(0) })
     }
 
-    /// Notes those of `found`, the files of the directory, that no call was about and that are still there.
+    /// Notes those of `found`, the files of the directory, that no call was about and that are still there:
+    /// all but LOCK are left over.
     pub(crate) fn complete(&self, found: &[FileName]) {
         for file in found {
             if !self.entries.lock().files.contains_key(file) {
                 // LOCK is never written.
-                let length = if file.kind == FileKind::Lock { Ok(Some(0)) } else { self.length(*file) };
+                let is_left_over = file.kind != FileKind::Lock;
+                let length = if is_left_over { self.storage.length(*file) } else { Ok(Some(0)) };
                 if let Ok(Some(bytes)) = length {
-                    self.entries.lock().files.insert(*file, FileLength { bytes, is_left_over: false });
+                    self.entries.lock().files.insert(*file, FileLength { bytes, is_left_over });
                 }
             }
         }

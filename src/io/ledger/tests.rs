@@ -1,3 +1,5 @@
+//! The ledger over a simulated disk, which knows the lengths of its files itself.
+
 #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
 use super::*;
