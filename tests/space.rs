@@ -1,7 +1,7 @@
 //! What a store takes on disk follows what is in it, not how often it was opened.
 
 use trine::sim::{Crash, World};
-use trine::{Create, Db};
+use trine::{Create, Db, Error};
 
 /// A store of one small item, opened, written to and closed.
 const CLOSED_BYTES_MAX: u64 = 256 << 10;
@@ -86,4 +86,112 @@ fn a_closed_store_has_short_logs() {
     assert!(log_bytes() <= 1 << 20, "{} bytes of logs", log_bytes());
     let db = open(&world);
     assert_eq!(db.ordered("k").open().unwrap().iter().count(), 2000);
+}
+
+/// What a full disk is emptied with.
+#[derive(Clone, Copy, Debug)]
+enum Means {
+    Clear,
+    DeleteRange,
+    Drop,
+}
+
+/// A store on a disk without a free byte: `junk` takes nearly all, `kept` has an item, and log and write
+/// buffer are as the writes that were refused left them.
+fn full_store(is_filled: bool) -> (World, u64) {
+    let world = World::new(4);
+    let db = open(&world);
+    let junk = db.ordered("junk").open().unwrap();
+    db.ordered("kept").open().unwrap().put("key", "value").unwrap();
+    // Else it would share a file with the others.
+    db.flush().unwrap();
+    for number in 0..20_000u32 {
+        junk.put(number.to_be_bytes(), [7; 100]).unwrap();
+    }
+    db.flush().unwrap();
+    junk.put("last", "one").unwrap();
+    world.set_capacity_bytes(Some(world.used_bytes()));
+    if is_filled {
+        let mut number = 0u32;
+        let full = loop {
+            number += 1;
+            if let Err(error) = junk.put(number.to_be_bytes(), [8; 100]) {
+                break error;
+            }
+        };
+        assert!(matches!(full, Error::Full { .. }), "{full}");
+    }
+    let used = world.used_bytes();
+    db.close().unwrap();
+    assert!(world.used_bytes() <= used);
+    world.set_capacity_bytes(Some(world.used_bytes()));
+    (world, used)
+}
+
+/// A full disk is emptied with the store's own means: it opens for writing, and what is cleared, deleted as a
+/// range or dropped gives its space back within a second, with no byte free. Flushing and closing work then.
+#[test]
+fn a_full_disk_can_be_emptied() {
+    for (means, is_filled) in [Means::Clear, Means::DeleteRange, Means::Drop]
+        .into_iter()
+        .flat_map(|one| [(one, false), (one, true)])
+    {
+        let (world, used) = full_store(is_filled);
+        let db = open(&world);
+        let junk = db.ordered("junk").open().unwrap();
+        match means {
+            Means::Clear => junk.clear().unwrap(),
+            Means::DeleteRange => junk.delete_range::<&[u8]>(..).unwrap(),
+            Means::Drop => db.drop_keyspace("junk").unwrap(),
+        }
+        world.advance_ns(1_000_000_000);
+        world.run_until_idle();
+        let left = world.used_bytes();
+        assert!(left + 20_000 * 100 <= used, "{means:?}: {left} of {used} left, filled: {is_filled}");
+        db.flush().unwrap();
+        let kept = db.ordered("kept").open().unwrap();
+        kept.put("after", "it").unwrap();
+        drop(junk);
+        db.close().unwrap();
+        let db = open(&world);
+        assert_eq!(db.ordered("kept").open().unwrap().iter().count(), 2);
+        match means {
+            Means::Drop => assert!(db.keyspaces().iter().all(|one| one.name != "junk")),
+            _ => assert_eq!(db.ordered("junk").open().unwrap().iter().count(), 0),
+        }
+    }
+}
+
+/// The same in a store that stays open while writes are refused; readers of before keep what they read.
+#[test]
+fn an_open_store_on_a_full_disk_can_be_emptied() {
+    let world = World::new(5);
+    let db = open(&world);
+    let junk = db.ordered("junk").open().unwrap();
+    for number in 0..20_000u32 {
+        junk.put(number.to_be_bytes(), [7; 100]).unwrap();
+    }
+    db.flush().unwrap();
+    let used = world.used_bytes();
+    world.set_capacity_bytes(Some(used));
+    let refused =
+        (0..100_000u32).find_map(|number| junk.put((number % 20_000).to_be_bytes(), [8; 100]).err());
+    assert!(matches!(refused, Some(Error::Full { .. })));
+    let before = db.snapshot();
+    assert!(matches!(db.flush(), Err(Error::Full { .. })));
+    // The log keeps some room for these, over and over.
+    for _ in 0..50 {
+        junk.clear().unwrap();
+    }
+    world.advance_ns(1_000_000_000);
+    world.run_until_idle();
+    assert_eq!(junk.at(&before).iter().count(), 20_000, "the snapshot has its tables");
+    drop(before);
+    world.advance_ns(1_000_000_000);
+    world.run_until_idle();
+    db.flush().unwrap();
+    junk.put("new", "value").unwrap();
+    assert!(world.used_bytes() < used / 2, "{} of {used}", world.used_bytes());
+    db.close().unwrap();
+    assert_eq!(open(&world).ordered("junk").open().unwrap().iter().count(), 1);
 }

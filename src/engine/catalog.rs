@@ -176,6 +176,8 @@ pub(crate) struct CatalogCell {
     reserved: AtomicU64,
     pub(super) manifest_bytes: AtomicU64,
     pub(super) log_bytes: AtomicU64,
+    /// Checkpoints that wait for their flush. Counted up by who holds the catalog.
+    pub(super) checkpoints: AtomicU64,
 }
 
 /// The catalog, taken; goes back when dropped.
@@ -241,6 +243,7 @@ impl CatalogCell {
             reserved: AtomicU64::new(reserved),
             manifest_bytes: AtomicU64::new(manifest_bytes),
             log_bytes: AtomicU64::new(log_bytes),
+            checkpoints: AtomicU64::new(0),
         })
     }
 
@@ -302,10 +305,20 @@ impl Store {
         Ok(())
     }
 
-    /// Rewrites the manifest if it has no room or is mostly history.
+    /// Rewrites the manifest if it has no room or is mostly history. Where the disk has no room for a new
+    /// one, an edit that may give some back goes into what is kept of the old one for it.
     fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
         if catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(changes) {
-            self.rewrite_manifest(catalog, changes)?;
+            let rewritten = self.rewrite_manifest(catalog, changes);
+            match rewritten {
+                Err(Error::Full { .. }) if changes.iter().all(Change::frees) => {
+                    return match catalog.manifest.has_reserved_room(changes) {
+                        true => Ok(()),
+                        false => rewritten,
+                    };
+                }
+                _ => rewritten?,
+            }
         }
         if !catalog.manifest.has_room(changes) {
             let limit = catalog.manifest.place().bytes;

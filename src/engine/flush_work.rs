@@ -15,9 +15,11 @@ use crate::merge::Progress;
 use crate::table::{Otherwise, PageRank, Table, TableSummary};
 use crate::wal::{Log, LogIdentity};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
+use crate::write::lengths::NextLog;
 use crate::write::writer::{Sealed, SealedLog, StandbyMemtable, Wants};
 
 use super::catalog::Edit;
+use super::free::Freeing;
 use super::history::History;
 use super::quiet::{Need, Whose};
 use super::tables::Origin;
@@ -36,6 +38,7 @@ pub(super) struct FlushWork {
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
+    freeing: Freeing,
     /// While there is anything to flush.
     need: Option<Need>,
     seen: Vec<Seen>,
@@ -53,12 +56,13 @@ impl Job for FlushWork {
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let seen = store.writer.changed.seen();
         self.see_need(store);
+        let look_ns = self.freeing.turn(store);
         for file in store.discarded.take() {
             store.remove_quietly(file);
         }
         self.see_generations(store);
         let idle = |timeout_ns: Option<u64>| {
-            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
+            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns()).into_iter().chain(look_ns).min();
             Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns }
         };
         if store.writer.latched().is_some() {
@@ -78,6 +82,9 @@ impl Job for FlushWork {
                 self.current = None;
                 self.has_failed_standby = false;
                 store.work.set_flushing(false);
+                if matches!(error, Error::Full { .. }) && matches!(store.free_covered(), Ok(true)) {
+                    return Turn::Again;
+                }
                 store.work.set_error(Kind::Flush, Some(error.clone()));
                 store.writer.set_stuck(Some(error));
                 // `set_stuck` moved the event: wait from here.
@@ -244,9 +251,13 @@ impl FlushWork {
             let (generation, inserter) = store.new_generation(store.budget.generation_bytes as usize)?;
             store.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
         }
-        if let Some(bytes) = wants.log_bytes {
+        if let Some(NextLog { bytes, least_bytes }) = wants.log {
             let old = self.old_log.take_if(|_| bytes == store.budget.log_bytes);
-            store.writer.put_standby_log(make_log(store, old, bytes)?);
+            let log = match make_log(store, old, bytes) {
+                Err(Error::Full { .. }) if least_bytes < bytes => make_log(store, None, least_bytes),
+                made => made,
+            };
+            store.writer.put_standby_log(log?);
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::levels::view::Views;
 use crate::memtable;
 use crate::wal::LogIdentity;
 use crate::write::batch::{Items as Batch, Writable};
+use crate::write::lengths::{LogLengths, NextLog};
 use crate::write::pace;
 use crate::write::writer::*;
 
@@ -99,6 +100,7 @@ struct Op {
 impl Op {
     fn get(&self) -> CommitOp<'_> {
         CommitOp {
+            frees: self.items.frees(),
             payload: self.items.payload(),
             items: self.items.count(),
             key_value_bytes: self.items.key_value_bytes(),

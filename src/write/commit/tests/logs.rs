@@ -9,7 +9,10 @@ fn logs_follow_each_other() {
     let least = RECORDS_FROM + 4096;
     let world = World::with_logs(least, LogLengths { least, most: 3 * least });
     let put = |number: u32| put(&number.to_be_bytes(), &[7; 900], Until::Written);
-    let wants = |log_bytes, memtable| Wants { log_bytes, memtable };
+    let wants = |bytes: Option<u64>, memtable| Wants {
+        log: bytes.map(|bytes| NextLog { bytes, least_bytes: least }),
+        memtable,
+    };
     (0..2).for_each(|number| world.run(&put(number)).expect("there is room"));
     assert_eq!(world.writer.wants(), wants(None, false), "less than half full");
     world.run(&put(2)).expect("there is room");
@@ -20,7 +23,7 @@ fn logs_follow_each_other() {
     let generation = Arc::clone(&world.views.load(&world.epoch.pin()).get().generations[0]);
     assert_eq!(generation.items(), 24, "the memtable is the same");
     assert!(world.writer.oldest_sealed().is_none());
-    assert!(world.writer.wants().log_bytes.is_some(), "half full");
+    assert!(world.writer.wants().log.is_some(), "half full");
 
     world.put_spare(3);
     assert!(world.writer.try_seal());
@@ -41,7 +44,7 @@ fn a_long_batch_names_the_log_it_needs() {
     let long = put(b"long", &[7; 9000], Until::Written);
     let mut waiting = world.start(&long);
     assert!(matches!(waiting.ask(), WriteAsk::Room { .. }));
-    let needed = world.writer.wants().log_bytes.expect("it waits for one");
+    let needed = world.writer.wants().log.expect("it waits for one").least_bytes;
     assert_eq!(needed, RECORDS_FROM + 3 * 4096);
     world.put_log(2, needed);
     waiting.obey();
