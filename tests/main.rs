@@ -13,7 +13,7 @@
 //! - `apart`: what a worker reads ahead of scans.
 //! - `asynchronous`: futures, callbacks and queues. `places`: what holds of them wherever they read.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
-//! - `space`: what a store takes on disk.
+//! - `space`: what a store takes on disk. `obsolete`: what `stats` says of it, and when obsolete tables go.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
 //! - `policies`: merge policies, the age of deletes, queues.
@@ -46,6 +46,7 @@ mod hostile;
 mod kills;
 mod limits;
 mod linear;
+mod obsolete;
 mod older;
 mod openers;
 mod places;

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::memtable;
-use crate::write::writer::LogLengths;
+use crate::write::lengths::LogLengths;
 
 /// Smallest and largest generation of a store that is not a test's, in bytes.
 const GENERATION_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence};
-use crate::base::sync::{Arc, Event};
+use crate::base::sync::{Arc, Event, Ordering};
 use crate::format::manifest::State;
 use crate::format::store::Live;
 use crate::io::storage::{self, Entry, LockMode, Storage};
@@ -104,6 +104,8 @@ pub(super) struct Checkpoint<'s> {
     /// Failures of background work that are no news.
     known_failures: u64,
     is_made: bool,
+    /// It is one of the catalog's checkpoints.
+    is_counted: bool,
 }
 
 enum Stage<'s> {
@@ -146,7 +148,16 @@ impl<'s> Checkpoint<'s> {
         }
         target.lock(LockMode::Exclusive)?;
         let (stage, waits, known_failures) = (Stage::Retry, Waits::No, store.work.failures());
-        Ok(Checkpoint { store, target, path, stage, waits, known_failures, is_made: false })
+        Ok(Checkpoint {
+            store,
+            target,
+            path,
+            stage,
+            waits,
+            known_failures,
+            is_made: false,
+            is_counted: false,
+        })
     }
 
     /// The event that ends a wait, and the count at which it has not; `None` if the next turn has work.
@@ -206,6 +217,12 @@ impl<'s> Checkpoint<'s> {
             (self.stage, self.waits) = (Stage::Seal(turn), Waits::Writer(seen));
             return Ok(());
         }
+        {
+            // Under the catalog: no table that later writes cover leaves the state from here on (`free`).
+            let _catalog = self.store.catalog.take(&*self.store.env.threads);
+            self.store.catalog.checkpoints.fetch_add(1, Ordering::AcqRel);
+            self.is_counted = true;
+        }
         let last = turn.last_sequence();
         self.stage = Stage::Flush(turn.release_front(), last);
         Ok(())
@@ -222,6 +239,9 @@ impl<'s> Checkpoint<'s> {
 
 impl Drop for Checkpoint<'_> {
     fn drop(&mut self) {
+        if self.is_counted {
+            self.store.catalog.checkpoints.fetch_sub(1, Ordering::AcqRel);
+        }
         if !self.is_made {
             clear(&*self.target);
         }

@@ -97,7 +97,8 @@ impl Store {
         self.close_keyspaces();
         self.remove_last();
         self.env.storage.unlock();
-        synced.and(shortened).and(self.work.error(0, |_| true).map_or(Ok(()), Err))
+        let failed = self.work.error(0, |_| true).filter(|error| !matches!(error, Error::Full { .. }));
+        synced.and(shortened).and(failed.map_or(Ok(()), Err))
     }
 
     /// Flushes what long logs hold and goes on with a short one. No worker runs any more.

@@ -16,9 +16,11 @@ use crate::merge::Progress;
 use crate::table::{Otherwise, PageRank, Table, TableSummary};
 use crate::wal::{Log, LogIdentity};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
+use crate::write::lengths::NextLog;
 use crate::write::writer::{Sealed, SealedLog, StandbyMemtable, Wants};
 
 use super::catalog::Edit;
+use super::free::Freeing;
 use super::history::History;
 use super::obsolete::RemovalPace;
 use super::quiet::{Need, Whose};
@@ -39,6 +41,7 @@ pub(super) struct FlushWork {
     old_log: Option<FileName>,
     memory: MemoryPart,
     removal: RemovalPace,
+    freeing: Freeing,
     /// While there is anything to flush.
     need: Option<Need>,
     seen: Vec<Seen>,
@@ -56,11 +59,12 @@ impl Job for FlushWork {
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let seen = store.writer.changed.seen();
         self.see_need(store);
+        let freeing_ns = self.freeing.turn(store);
         let removal_ns = self.removal.look(store);
         self.see_generations(store);
         let idle = |timeout_ns: Option<u64>| {
             let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
-            let timeout_ns = timeout_ns.into_iter().chain(removal_ns).min();
+            let timeout_ns = timeout_ns.into_iter().chain(freeing_ns).chain(removal_ns).min();
             Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns }
         };
         if store.writer.latched().is_some() {
@@ -80,6 +84,9 @@ impl Job for FlushWork {
                 self.current = None;
                 self.has_failed_standby = false;
                 store.work.set_flushing(false);
+                if matches!(error, Error::Full { .. }) && matches!(store.free_covered(), Ok(true)) {
+                    return Turn::Again;
+                }
                 store.work.set_error(Kind::Flush, Some(error.clone()));
                 store.writer.set_stuck(Some(error));
                 // `set_stuck` moved the event: wait from here.
@@ -246,9 +253,13 @@ impl FlushWork {
             let (generation, inserter) = store.new_generation(store.budget.generation_bytes as usize)?;
             store.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
         }
-        if let Some(bytes) = wants.log_bytes {
+        if let Some(NextLog { bytes, least_bytes }) = wants.log {
             let old = self.take_old_log(store, |store| bytes == store.budget.log_bytes);
-            store.writer.put_standby_log(make_log(store, old, bytes)?);
+            let log = match make_log(store, old, bytes) {
+                Err(Error::Full { .. }) if least_bytes < bytes => make_log(store, None, least_bytes),
+                made => made,
+            };
+            store.writer.put_standby_log(log?);
         }
         Ok(())
     }

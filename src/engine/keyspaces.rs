@@ -173,6 +173,7 @@ impl Store {
         self.catalog.by_tree.lock().remove(&keyspace.tree);
         self.work.forget(keyspace.tree);
         drop(catalog);
+        self.retry_when_freed();
         self.measure_pressure();
         Ok(())
     }

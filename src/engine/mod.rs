@@ -12,6 +12,7 @@ pub(crate) mod checkpoint;
 mod close;
 pub(crate) mod drive;
 mod flush_work;
+mod free;
 mod history;
 pub(crate) mod ingest;
 pub(crate) mod keyspaces;
@@ -214,6 +215,7 @@ impl Store {
             keyspaces,
             until: until.unwrap_or(default),
             seals: Seals::No,
+            frees: items.frees(),
         })
     }
 

@@ -10,7 +10,7 @@
 //!    log that goes on.
 //! 2. Logs behind missing records are forgotten in the edit that names a new log, with a greater number.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, AtomicBool, OnceLock};
 use crate::format::manifest::{Change, State, edit_bytes};
@@ -120,10 +120,15 @@ impl Parts {
                 store_id: files.store.live().store_id,
                 bytes_min: bytes_min.max(4 * edit_bytes(changes)),
             };
-            *files.manifest = ManifestFile::create(storage, &identity, files.state)?;
-            storage.sync_directory()?;
-            files.store.switch_manifest(storage, files.manifest.place())?;
-            storage.remove(old)?;
+            match ManifestFile::create(storage, &identity, files.state) {
+                Err(Error::Full { .. }) if files.manifest.has_reserved_room(changes) => {}
+                created => {
+                    *files.manifest = created?;
+                    storage.sync_directory()?;
+                    files.store.switch_manifest(storage, files.manifest.place())?;
+                    storage.remove(old)?;
+                }
+            }
         }
         files.manifest.append(storage, changes)?;
         files.state.apply_edit(changes).expect("edits are made from the state they change");

@@ -164,6 +164,28 @@ pub(crate) enum Change {
     },
 }
 
+impl Change {
+    /// Whether it lets files go, or tells of what needs no space: a full disk must not stop it.
+    pub(crate) fn frees(&self) -> bool {
+        match self {
+            Change::DropKeyspace { .. }
+            | Change::DropPartition { .. }
+            | Change::LogPromised { .. }
+            | Change::LogRemoved { .. }
+            | Change::SliceRemoved { .. }
+            | Change::Flushed { .. } => true,
+            Change::Keyspace { .. }
+            | Change::KeyspaceSettings { .. }
+            | Change::Partition { .. }
+            | Change::Log { .. }
+            | Change::Table { .. }
+            | Change::Slice { .. }
+            | Change::SliceMoved { .. }
+            | Change::Ids { .. } => false,
+        }
+    }
+}
+
 mod tag {
     pub(super) const KEYSPACE: u8 = 1;
     pub(super) const KEYSPACE_SETTINGS: u8 = 2;

@@ -23,6 +23,9 @@ use crate::io::storage::{Storage, read_whole, write_zeros};
 
 /// How many times its live content a manifest may hold before it is rewritten.
 const CONTENT_RATIO: u64 = 4;
+/// At the end of the file these are kept for edits that a full disk must not stop: such as let files go, and
+/// that of an opening.
+const RESERVE_BYTES: usize = PAGE_BYTES;
 /// Below this much used, in bytes, rewriting gains nothing.
 const REWRITE_BYTES_MIN: u64 = 64 << 10;
 
@@ -262,8 +265,13 @@ impl ManifestFile {
         self.next_edit - 1
     }
 
-    /// Whether one more edit of these changes fits.
+    /// Whether one more edit of these changes fits beside what is reserved.
     pub(crate) fn has_room(&self, changes: &[Change]) -> bool {
+        encode_edit(0, changes).len() + RESERVE_BYTES <= self.framer.room_bytes()
+    }
+
+    /// Whether it fits if it takes what is reserved.
+    pub(crate) fn has_reserved_room(&self, changes: &[Change]) -> bool {
         encode_edit(0, changes).len() <= self.framer.room_bytes()
     }
 
@@ -299,7 +307,7 @@ impl ManifestFile {
     /// needs. Cost: one walk over the state, once the file is past its first 64 KiB.
     pub(crate) fn must_rewrite(&self, state: &State) -> bool {
         let used_bytes = self.framer.tail().bytes;
-        let little_room = self.framer.room_bytes() < PAGE_BYTES;
+        let little_room = self.framer.room_bytes() < RESERVE_BYTES;
         let above_ratio = || used_bytes > CONTENT_RATIO * (RECORDS_FROM + state.snapshot_bytes_max());
         little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
     }

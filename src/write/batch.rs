@@ -10,6 +10,8 @@ use crate::format::log::put_item;
 pub(crate) struct Items {
     payload: Vec<u8>,
     count: usize,
+    /// Of them, range tombstones.
+    ranges_count: usize,
     key_value_bytes: usize,
 }
 
@@ -22,6 +24,7 @@ impl Items {
         check("value", value.len(), value_bytes_max)?;
         put_item(&mut self.payload, tree, kind, key, value);
         self.count += 1;
+        self.ranges_count += usize::from(kind == ItemKind::DeleteRange);
         self.key_value_bytes += key.len() + value.len();
         Ok(())
     }
@@ -34,13 +37,19 @@ impl Items {
         self.count
     }
 
+    /// Whether they are range tombstones alone: they may make room on a full disk, and take some for it that
+    /// nothing else does.
+    pub(crate) fn frees(&self) -> bool {
+        self.ranges_count > 0 && self.ranges_count == self.count
+    }
+
     pub(crate) fn key_value_bytes(&self) -> usize {
         self.key_value_bytes
     }
 
     pub(crate) fn clear(&mut self) {
         self.payload.clear();
-        (self.count, self.key_value_bytes) = (0, 0);
+        (self.count, self.ranges_count, self.key_value_bytes) = (0, 0, 0);
     }
 }
 

@@ -54,12 +54,15 @@ pub(crate) struct CommitOp<'a> {
     pub(crate) until: Until,
     /// Begin a new generation first, if the present one holds anything.
     pub(crate) seals: Seals,
+    /// It is of range tombstones alone.
+    pub(crate) frees: bool,
 }
 
 impl CommitOp<'_> {
     /// One that writes nothing: a sync or a seal.
     pub(crate) fn empty(until: Until, seals: Seals) -> CommitOp<'static> {
-        CommitOp { payload: &[], items: 0, key_value_bytes: 0, keyspaces: Keyspaces::NONE, until, seals }
+        let keyspaces = Keyspaces::NONE;
+        CommitOp { payload: &[], items: 0, key_value_bytes: 0, keyspaces, until, seals, frees: false }
     }
 }
 
@@ -158,6 +161,7 @@ impl<'w> Commit<'w> {
             keyspaces: op.keyspaces.clone(),
             until: op.until,
             seals: op.seals,
+            frees: op.frees,
             state: Mutex::new(TicketState::Queued),
             moved: Event::new(),
         });
@@ -189,8 +193,8 @@ impl<'w> Commit<'w> {
             return self.erase(front, Vec::new(), None);
         }
         let is_sealed = op.seals == Seals::No || front.is_empty();
-        let fits_memtable = is_sealed && front.has_memtable_room(op.items, op.key_value_bytes);
-        if fits_memtable && front.has_log_room(op.payload.len()) {
+        let fits_memtable = is_sealed && front.has_memtable_room(op.items, op.key_value_bytes, op.frees);
+        if fits_memtable && front.has_log_room(op.payload.len(), op.frees) {
             return self.append(op, front);
         }
         if front.remains_to > 0 {
@@ -251,7 +255,7 @@ impl<'w> Commit<'w> {
         }
         let (mut items, mut bytes) = (op.items, op.key_value_bytes);
         let mut records = Log::record_bytes(op.payload.len());
-        let mut count = 0;
+        let (mut count, mut frees) = (0, op.frees);
         queue.waiting.retain(|ticket| match ticket.keyspaces.check_live() {
             Ok(()) => true,
             Err(error) => {
@@ -264,7 +268,8 @@ impl<'w> Commit<'w> {
             items += ticket.items;
             bytes += ticket.key_value_bytes;
             records += Log::record_bytes(ticket.payload.len());
-            let has_room = front.spare.inserter.room(items, bytes) && front.spare.log.room_bytes() >= records;
+            frees &= ticket.frees;
+            let has_room = front.has_memtable_room(items, bytes, frees) && front.has_log_room(records, frees);
             if !has_room || bytes > op.key_value_bytes + GROUP_BYTES_MAX {
                 break;
             }
@@ -337,7 +342,7 @@ impl<'w> Commit<'w> {
         let mut sequence = front.last_sequence - total;
         let mut bytes = 0;
         // A sync or a seal is no batch.
-        let mut batches = 0;
+        let (mut batches, mut has_ranges) = (0, false);
         let gaps = self.writer.views.gaps();
         gaps.begin(front.last_sequence);
         for (payload, count, key_value_bytes) in std::iter::once(own).chain(others) {
@@ -348,6 +353,7 @@ impl<'w> Commit<'w> {
                 if item.kind == ItemKind::Put {
                     gaps.cut(item.tree, item.key);
                 }
+                has_ranges |= item.kind == ItemKind::DeleteRange;
                 let hash = self.writer.secret.hash(item.key);
                 front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
             }
@@ -360,6 +366,9 @@ impl<'w> Commit<'w> {
             ticket.set(TicketState::Done(Ok(())));
         }
         self.writer.hand_over(lead.front);
+        if has_ranges {
+            self.writer.want_look_at_ranges();
+        }
         Step::Done(Ok(()))
     }
 

@@ -50,6 +50,7 @@ impl<'w> Hold<'w> {
             until: Until::Written,
             // What seals is no part of a group: it leads when its turn comes.
             seals: Seals::Yes,
+            frees: false,
             state: Mutex::new(TicketState::Queued),
             moved: Event::new(),
         });

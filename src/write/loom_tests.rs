@@ -18,7 +18,8 @@ use crate::wal::{Log, LogIdentity};
 
 use super::batch::{Items, Keyspaces};
 use super::commit::{Commit, CommitOp};
-use super::writer::{LogLengths, Resumed, Seals, Spare, Until, Writer};
+use super::lengths::LogLengths;
+use super::writer::{Resumed, Seals, Spare, Until, Writer};
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 const GENERATION_BYTES: usize = 4096;
@@ -55,6 +56,7 @@ impl World {
         let mut items = Items::default();
         items.push(TREE, ItemKind::Put, key, b"").expect("small");
         let op = CommitOp {
+            frees: false,
             payload: items.payload(),
             items: items.count(),
             key_value_bytes: items.key_value_bytes(),

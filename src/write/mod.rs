@@ -7,6 +7,7 @@ pub(crate) mod batch;
 pub(crate) mod commit;
 pub(crate) mod flush;
 pub(crate) mod hold;
+pub(crate) mod lengths;
 pub(crate) mod pace;
 pub(crate) mod writer;
 

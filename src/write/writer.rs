@@ -14,6 +14,7 @@ use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
 use super::batch::Keyspaces;
+use super::lengths::{LogLengths, NextLog, log_reserve_bytes, memtable_reserve_bytes};
 use super::pace::Pressures;
 
 /// When a commit is acknowledged.
@@ -81,47 +82,17 @@ pub(crate) struct StandbyMemtable {
     pub(crate) inserter: Inserter,
 }
 
-/// How long logs are, in bytes of their files.
-///
-/// The first log of a store is short. A log never grows: its length is recorded where it is named, so that
-/// one that was cut short is told. A log that fills is followed by one four times as long.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LogLengths {
-    pub(crate) least: u64,
-    pub(crate) most: u64,
-}
-
-impl LogLengths {
-    /// How much longer the log is that follows one that fills.
-    const GROWTH: u64 = 4;
-
-    /// Of the log after `log`, with room for a payload.
-    fn next(self, log: &Log, payload_bytes: usize) -> u64 {
-        let (bytes, used_bytes) = (log.bytes(), log.tail().bytes);
-        let wanted = if used_bytes > bytes / 2 {
-            bytes * Self::GROWTH
-        } else if used_bytes < bytes / (2 * Self::GROWTH) {
-            // It was sealed before it was worth its length.
-            bytes / Self::GROWTH
-        } else {
-            bytes
-        };
-        let needed = RECORDS_FROM + Log::record_bytes(payload_bytes) as u64;
-        wanted.clamp(self.least, self.most).max(needed).next_multiple_of(4096)
-    }
-}
-
 /// What is to be made ready for the leader.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Wants {
-    /// Length of the next log.
-    pub(crate) log_bytes: Option<u64>,
+    /// How long the next log is to be.
+    pub(crate) log: Option<NextLog>,
     pub(crate) memtable: bool,
 }
 
 impl Wants {
     pub(crate) fn is_any(self) -> bool {
-        self.log_bytes.is_some() || self.memtable
+        self.log.is_some() || self.memtable
     }
 }
 
@@ -182,6 +153,8 @@ pub(crate) struct Writer {
     pub(super) views: Arc<Views>,
     pub(super) secret: HashSecret,
     lengths: LogLengths,
+    /// Range tombstones became visible that nobody has looked at yet for what they cover.
+    has_new_ranges: AtomicBool,
 }
 
 #[derive(Default)]
@@ -203,6 +176,7 @@ pub(super) struct Ticket {
     pub(super) keyspaces: Keyspaces,
     pub(super) until: Until,
     pub(super) seals: Seals,
+    pub(super) frees: bool,
     pub(super) state: Mutex<TicketState>,
     pub(super) moved: Event,
 }
@@ -256,6 +230,7 @@ impl Writer {
             views,
             secret,
             lengths,
+            has_new_ranges: AtomicBool::new(true),
         }
     }
 
@@ -319,11 +294,27 @@ impl Writer {
         self.latch.get()
     }
 
+    /// Whether range tombstones are to be looked at for what they cover. Those that were replayed are too.
+    pub(crate) fn has_new_ranges(&self) -> bool {
+        self.has_new_ranges.load(Ordering::Acquire)
+    }
+
+    /// They are looked at now: those that come from here on are news.
+    pub(crate) fn look_at_ranges(&self) {
+        self.has_new_ranges.store(false, Ordering::Release);
+    }
+
+    /// Has the flush worker look at range tombstones.
+    pub(crate) fn want_look_at_ranges(&self) {
+        if !self.has_new_ranges.swap(true, Ordering::AcqRel) {
+            self.changed.notify();
+        }
+    }
+
     /// What is to be made ready now.
     pub(crate) fn wants(&self) -> Wants {
         let queue = self.queue.lock();
-        let memtable = queue.wants.memtable && queue.sealed.len() < SEALED_COUNT_MAX;
-        Wants { memtable, ..queue.wants }
+        Wants { memtable: queue.wants.memtable && queue.sealed.len() < SEALED_COUNT_MAX, ..queue.wants }
     }
 
     /// What is ready and not in use: the file of a log, and whether a generation is.
@@ -335,7 +326,7 @@ impl Writer {
     /// Gives the leader a log to go on with.
     pub(crate) fn put_standby_log(&self, log: Log) {
         let mut queue = self.queue.lock();
-        queue.wants.log_bytes = None;
+        queue.wants.log = None;
         queue.standby_log = Some(log);
         drop(queue);
         self.changed.notify();
@@ -382,7 +373,7 @@ impl Writer {
     /// that is not all there.
     fn seal_in(&self, queue: &mut Queue, front: &mut Front) -> Option<Arc<Generation>> {
         if queue.standby_log.is_none() {
-            queue.wants.log_bytes.get_or_insert(self.lengths.next(&front.spare.log, 0));
+            queue.wants.log.get_or_insert(self.lengths.next(&front.spare.log, 0));
         }
         queue.wants.memtable |= queue.standby_memtable.is_none();
         if queue.sealed.len() >= SEALED_COUNT_MAX || queue.standby_memtable.is_none() {
@@ -469,7 +460,7 @@ impl Writer {
             return Ok(Sealing::Sealed);
         }
         let wants = queue.wants;
-        queue.wants.log_bytes = Some(self.lengths.next(&front.spare.log, payload_bytes));
+        queue.wants.log = Some(self.lengths.next(&front.spare.log, payload_bytes));
         self.no_room(queue, wants, seen)
     }
 
@@ -526,9 +517,9 @@ impl Writer {
         let is_memtable_half_full = front.is_memtable_half_full();
         if (is_memtable_half_full || front.is_log_half_full())
             && queue.standby_log.is_none()
-            && queue.wants.log_bytes.is_none()
+            && queue.wants.log.is_none()
         {
-            queue.wants.log_bytes = Some(self.lengths.next(&front.spare.log, 0));
+            queue.wants.log = Some(self.lengths.next(&front.spare.log, 0));
         }
         queue.wants.memtable |= is_memtable_half_full && queue.standby_memtable.is_none();
         queue.wants != before
@@ -557,12 +548,19 @@ impl Front {
         }
     }
 
-    pub(super) fn has_memtable_room(&self, items: usize, key_value_bytes: usize) -> bool {
-        self.spare.inserter.room(items, key_value_bytes)
+    /// An empty memtable has room for every batch, also what is reserved.
+    pub(super) fn has_memtable_room(&self, items: usize, key_value_bytes: usize, frees: bool) -> bool {
+        let reserved = match frees || self.is_empty() {
+            true => 0,
+            false => memtable_reserve_bytes(self.spare.generation.capacity_bytes()),
+        };
+        self.spare.inserter.room(items, key_value_bytes + reserved)
     }
 
-    pub(super) fn has_log_room(&self, payload_bytes: usize) -> bool {
-        self.spare.log.room_bytes() >= payload_bytes
+    pub(super) fn has_log_room(&self, payload_bytes: usize, frees: bool) -> bool {
+        let log = &self.spare.log;
+        let reserved = if frees { 0 } else { log_reserve_bytes(log.bytes() - RECORDS_FROM) as usize };
+        log.room_bytes() >= payload_bytes + reserved
     }
 
     fn is_memtable_half_full(&self) -> bool {

@@ -16,8 +16,11 @@ use crate::levels::view::Views;
 use crate::memtable;
 use crate::wal::LogIdentity;
 use crate::write::batch::{Items as Batch, Writable};
+use crate::write::lengths::{LogLengths, NextLog};
 use crate::write::pace;
 use crate::write::writer::*;
+
+mod logs;
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
 const GENERATION_BYTES: usize = 64 << 10;
@@ -40,15 +43,18 @@ fn spare(disk: &SimDisk, number: u64, bytes: u64) -> Spare {
 
 impl World {
     fn new() -> World {
+        World::with_logs(LOG_BYTES, LogLengths { least: LOG_BYTES, most: LOG_BYTES })
+    }
+
+    fn with_logs(first_bytes: u64, lengths: LogLengths) -> World {
         let disk = SimDisk::new(1);
         disk.create_directory().expect("no fault");
-        let first = spare(&disk, 1, LOG_BYTES);
+        let first = spare(&disk, 1, first_bytes);
         let epoch = Epoch::new();
         let generations = vec![Arc::clone(&first.generation)];
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(Version::default()) }));
         let secret = HashSecret::expand([1; 16]);
         let resumed = Resumed { spare: first, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
-        let lengths = LogLengths { least: LOG_BYTES, most: LOG_BYTES };
         let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, Arc::new(Event::new()));
         World { disk, writer, views, epoch }
     }
@@ -72,6 +78,10 @@ impl World {
         found.map(|item| item.value.to_vec())
     }
 
+    fn put_log(&self, number: u64, bytes: u64) {
+        self.writer.put_standby_log(spare(&self.disk, number, bytes).log);
+    }
+
     fn put_spare(&self, number: u64) {
         let Spare { log, generation, inserter } = spare(&self.disk, number, LOG_BYTES);
         self.writer.put_standby_log(log);
@@ -90,6 +100,7 @@ struct Op {
 impl Op {
     fn get(&self) -> CommitOp<'_> {
         CommitOp {
+            frees: self.items.frees(),
             payload: self.items.payload(),
             items: self.items.count(),
             key_value_bytes: self.items.key_value_bytes(),

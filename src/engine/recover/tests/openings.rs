@@ -261,7 +261,7 @@ fn an_opening_writes_a_long_manifest_anew() {
     while !manifest.must_rewrite(&state) {
         manifest.append(&*disk, &change).expect("no fault");
     }
-    assert!(manifest.has_room(&vec![change[0].clone(); 100]));
+    assert!(manifest.has_reserved_room(&vec![change[0].clone(); 100]));
     open(&disk).expect("opens").close().expect("no fault");
     let second = place();
     assert_eq!((second.number, second.bytes), (store_file.live().next_file_number, first.bytes));

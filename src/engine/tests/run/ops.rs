@@ -24,6 +24,7 @@ pub(super) struct Op {
 impl Op {
     pub(super) fn commit_op(&self) -> CommitOp<'_> {
         CommitOp {
+            frees: self.items.frees(),
             payload: self.items.payload(),
             items: self.items.count(),
             key_value_bytes: self.items.key_value_bytes(),
