@@ -394,6 +394,18 @@ impl Writer {
         self.begin_generation(generation);
     }
 
+    /// Goes on with `next`: everything before is flushed, and no log of it is left, nor one that was made ready.
+    pub(super) fn restart(&self, front: &mut Front, next: Spare) {
+        let generation = Arc::clone(&next.generation);
+        *front = Front::new(next, front.last_sequence);
+        let mut queue = self.queue.lock();
+        queue.sealed.clear();
+        queue.standby_log = None;
+        queue.wants.log = None;
+        drop(queue);
+        self.begin_generation(generation);
+    }
+
     fn begin_generation(&self, next: Arc<Generation>) {
         self.views.begin_generation(next);
         self.changed.notify();
