@@ -15,8 +15,8 @@ use crate::merge::Progress;
 use crate::table::{Otherwise, PageRank, Table, TableSummary};
 use crate::wal::{Log, LogIdentity};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
-use crate::write::lengths::NextLog;
-use crate::write::writer::{Sealed, SealedLog, StandbyMemtable, Wants};
+use crate::write::lengths::{NextLog, Wants};
+use crate::write::writer::{Sealed, SealedLog, StandbyMemtable};
 
 use super::catalog::Edit;
 use super::free::Freeing;

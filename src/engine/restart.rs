@@ -1,5 +1,5 @@
-//! A flush on a full disk, where no log can be had to go on in: the write buffers become a table, or nothing if
-//! range tombstones cover all that they hold, and the log begins anew in a file of the old ones.
+//! A flush on a full disk, where no log can be had to go on in: the write buffers become a table, or nothing
+//! if range tombstones cover all that they hold, and the log begins anew in a file of the old ones.
 //!
 //! It is for what has been cleared on a full disk and is in a log alone. The flush worker calls, when a flush
 //! has failed for want of space and the write buffers hold range tombstones. Writers wait meanwhile.

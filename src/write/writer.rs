@@ -14,7 +14,7 @@ use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
 use super::batch::Keyspaces;
-use super::lengths::{LogLengths, NextLog, log_reserve_bytes, memtable_reserve_bytes};
+use super::lengths::{LogLengths, Wants, log_reserve_bytes, memtable_reserve_bytes};
 use super::pace::Pressures;
 
 /// When a commit is acknowledged.
@@ -80,20 +80,6 @@ pub(crate) struct Spare {
 pub(crate) struct StandbyMemtable {
     pub(crate) generation: Arc<Generation>,
     pub(crate) inserter: Inserter,
-}
-
-/// What is to be made ready for the leader.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Wants {
-    /// How long the next log is to be.
-    pub(crate) log: Option<NextLog>,
-    pub(crate) memtable: bool,
-}
-
-impl Wants {
-    pub(crate) fn is_any(self) -> bool {
-        self.log.is_some() || self.memtable
-    }
 }
 
 /// What the leader holds.
@@ -394,7 +380,8 @@ impl Writer {
         self.begin_generation(generation);
     }
 
-    /// Goes on with `next`: everything before is flushed, and no log of it is left, nor one that was made ready.
+    /// Goes on with `next`: everything before is flushed, and no log of it is left, nor one that was made
+    /// ready.
     pub(super) fn restart(&self, front: &mut Front, next: Spare) {
         let generation = Arc::clone(&next.generation);
         *front = Front::new(next, front.last_sequence);
