@@ -26,10 +26,10 @@ pub use base::error::{Corrupt, Error, Result};
 pub use db::sim;
 pub use db::{
     Access, Any, BackgroundStats, Batch, Builder, Completion, Completions, Create, Cursor, Db, Durability,
-    GetAsync, Ingest, IoStats, Keyspace, KeyspaceAt, KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind,
-    LevelStats, MemoryRole, MemoryStats, MultiGetAsync, NextAsync, Ordered, Range, RangeAsync, RecoveryStats,
-    SettingInput, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value,
-    WriteStats, block_on,
+    FileReader, FileReaderKind, GetAsync, Ingest, IoStats, Keyspace, KeyspaceAt, KeyspaceBuilder,
+    KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, MultiGetAsync, NextAsync,
+    ObsoleteFile, Ordered, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot,
+    SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteStats, block_on,
 };
 
 /// The README's example, run as a test of the documentation.

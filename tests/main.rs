@@ -5,6 +5,7 @@
 //! time.
 //!
 //! - `twin`: a model beside the store, over random operations and settings.
+//! - `freed`: a full disk is emptied.
 //! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
 //! - `hostile`: keys and workloads chosen by an enemy.
 //! - `corpus`: what fuzzing starts from and found, replayed.
@@ -41,6 +42,7 @@ mod descriptors;
 mod explain;
 mod fixture;
 mod forks;
+mod freed;
 mod full_disk;
 mod hostile;
 mod kills;

@@ -39,14 +39,18 @@ fn setting_to_json(setting: &trine::SettingValue) -> Value {
 }
 
 fn tables(stats: &trine::Stats) -> Vec<(&'static str, Table)> {
-    vec![
+    let mut tables = vec![
         ("Keyspaces", keyspaces(stats)),
         ("Levels", levels(stats)),
         ("Memory", memory(&stats.memory)),
         ("Space", space(&stats.space)),
         ("Device", device(&stats.io)),
         ("Recovery at open", recovery(&stats.recovery)),
-    ]
+    ];
+    if !stats.space.obsolete_files.is_empty() {
+        tables.push(("Obsolete files", obsolete_files(&stats.space)));
+    }
+    tables
 }
 
 fn keyspaces(stats: &trine::Stats) -> Table {
@@ -93,13 +97,54 @@ pub(crate) fn memory(memory: &trine::MemoryStats) -> Table {
     table
 }
 
+/// Each role of files: name in JSON, name for people, bytes.
+fn space_by_role(space: &trine::SpaceStats) -> [(&'static str, &'static str, u64); 10] {
+    [
+        ("table_bytes", "tables", space.table_bytes),
+        ("obsolete_table_bytes", "obsolete tables, kept for readers", space.obsolete_table_bytes),
+        ("history_bytes", "tables of what only snapshots see", space.history_bytes),
+        ("new_table_bytes", "tables being written", space.new_table_bytes),
+        ("log_bytes", "logs", space.log_bytes),
+        ("standby_log_bytes", "log made ready", space.standby_log_bytes),
+        ("recycled_log_bytes", "log to be used again", space.recycled_log_bytes),
+        ("manifest_bytes", "manifest", space.manifest_bytes),
+        ("store_bytes", "STORE and LOCK", space.store_bytes),
+        ("unnamed_bytes", "files that nothing names", space.unnamed_bytes),
+    ]
+}
+
 fn space(space: &trine::SpaceStats) -> Table {
     let mut table = table(["files", "bytes"]);
-    let rows = [("tables", space.table_bytes), ("logs", space.log_bytes), ("manifest", space.manifest_bytes)];
-    for (name, size) in rows {
+    for (_, name, size) in space_by_role(space) {
         table.add_row([name.to_string(), bytes(size)]);
     }
+    table.add_row(["all".to_string(), bytes(space.total_bytes)]);
     table
+}
+
+/// Files that are kept for their readers alone.
+fn obsolete_files(space: &trine::SpaceStats) -> Table {
+    let mut table = table(["file", "bytes", "readers"]);
+    for file in &space.obsolete_files {
+        let readers = file.readers.iter().map(|one| format!("{} {}", one.count, one.kind.name()));
+        let readers = readers.collect::<Vec<String>>().join(", ");
+        table.add_row([file.name.clone(), bytes(file.bytes), readers]);
+    }
+    table
+}
+
+fn space_to_json(space: &trine::SpaceStats) -> Value {
+    let reader = |one: &trine::FileReader| json!({"kind": one.kind.name(), "count": one.count});
+    let file = |file: &trine::ObsoleteFile| {
+        let readers = file.readers.iter().map(reader).collect::<Vec<Value>>();
+        json!({"name": file.name, "bytes": file.bytes, "readers": readers})
+    };
+    let mut all = json!({"total_bytes": space.total_bytes});
+    for (name, _, size) in space_by_role(space) {
+        all[name] = size.into();
+    }
+    all["obsolete_files"] = space.obsolete_files.iter().map(file).collect();
+    all
 }
 
 /// What opening and reading took; a store opened for reading writes nothing.
@@ -172,11 +217,7 @@ pub(crate) fn to_json(stats: &trine::Stats) -> Value {
             "merge_requests_now": stats.io.merge_requests_now,
         },
         "write": write_to_json(&stats.write),
-        "space": {
-            "table_bytes": stats.space.table_bytes,
-            "log_bytes": stats.space.log_bytes,
-            "manifest_bytes": stats.space.manifest_bytes,
-        },
+        "space": space_to_json(&stats.space),
         "recovery": recovery_to_json(&stats.recovery),
         "snapshots": {
             "alive": stats.snapshots.alive,
@@ -253,4 +294,36 @@ pub(crate) fn recovery_to_json(recovery: &trine::RecoveryStats) -> Value {
         "discarded_bytes": recovery.discarded_bytes,
         "open_ns": recovery.open_ns,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+    use super::*;
+
+    /// Space is shown by role, with the files that are kept for readers and what holds them.
+    #[test]
+    fn space_is_told_by_role_and_reader() {
+        let directory = tempfile::tempdir().unwrap();
+        let db = trine::Db::open(directory.path().join("store")).unwrap();
+        let items = db.ordered("k").open().unwrap();
+        items.put("a", "1").unwrap();
+        db.flush().unwrap();
+        let snapshot = db.snapshot();
+        items.put("a", "2").unwrap();
+        db.compact().unwrap();
+        let stats = db.stats();
+        let all = &to_json(&stats)["space"];
+        let roles = space_by_role(&stats.space).map(|(name, ..)| all[name].as_u64().unwrap());
+        assert_eq!(roles.iter().sum::<u64>(), all["total_bytes"].as_u64().unwrap());
+        let file = &all["obsolete_files"][0];
+        assert_eq!(file["readers"], json!([{"kind": "snapshot", "count": 1}]));
+        let text: String =
+            tables(&stats).iter().map(|(title, table)| format!("{title}\n{table}\n")).collect();
+        assert!(text.contains(file["name"].as_str().unwrap()) && text.contains("1 snapshot"), "{text}");
+        drop(snapshot);
+        db.settle().unwrap();
+        assert!(!tables(&db.stats()).iter().any(|(title, _)| *title == "Obsolete files"));
+    }
 }

@@ -42,7 +42,7 @@ impl<T: Send + Sync + 'static> Published<T> {
         let old = self.current.swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
         // SAFETY: the cell owned one count of `old`, taken out by the swap.
         let old = unsafe { Arc::from_raw(old) };
-        self.epoch.defer(&pin, move || drop(old));
+        self.epoch.retire(&pin, old);
         // What is replaced whole may hold much memory: it must not wait in this thread for more to join it.
         pin.flush();
     }

@@ -32,9 +32,10 @@ pub use stats::SettingValue;
 pub use value::Value;
 
 pub use crate::base::settings::SettingInput;
+pub use crate::engine::space::{FileReader, FileReaderKind, ObsoleteFile, SpaceStats};
 pub use crate::engine::stats::{
     BackgroundStats, IoStats, KeyspaceStats, LevelStats, MemoryRole, MemoryStats, RecoveryStats,
-    SnapshotStats, SpaceStats, Stats, WriteStats,
+    SnapshotStats, Stats, WriteStats,
 };
 
 /// An open store. Clones are handles of the same store.

@@ -174,8 +174,6 @@ pub(crate) struct CatalogCell {
     /// File numbers below `reserved` are STORE's promise never to be given out again.
     next_file: AtomicU64,
     reserved: AtomicU64,
-    pub(super) manifest_bytes: AtomicU64,
-    pub(super) log_bytes: AtomicU64,
     /// Checkpoints that wait for their flush. Counted up by who holds the catalog.
     pub(super) checkpoints: AtomicU64,
 }
@@ -203,10 +201,6 @@ impl std::ops::DerefMut for Taken<'_> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let catalog = self.catalog.take();
-        if let Some(catalog) = &catalog {
-            self.cell.manifest_bytes.store(catalog.manifest.place().bytes, Ordering::Relaxed);
-            self.cell.log_bytes.store(log_bytes(&catalog.state), Ordering::Relaxed);
-        }
         *self.cell.free.lock() = catalog;
         self.cell.freed.notify();
     }
@@ -228,7 +222,6 @@ impl CatalogCell {
         next_file: u64,
     ) -> Result<CatalogCell> {
         let reserved = catalog.store_file.live().next_file_number;
-        let (manifest_bytes, log_bytes) = (catalog.manifest.place().bytes, log_bytes(&catalog.state));
         let by_tree = keyspaces.iter().map(|one| (one.tree, Arc::clone(one))).collect();
         let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
         Ok(CatalogCell {
@@ -241,8 +234,6 @@ impl CatalogCell {
             by_tree: Mutex::new(by_tree),
             next_file: AtomicU64::new(next_file),
             reserved: AtomicU64::new(reserved),
-            manifest_bytes: AtomicU64::new(manifest_bytes),
-            log_bytes: AtomicU64::new(log_bytes),
             checkpoints: AtomicU64::new(0),
         })
     }
@@ -302,6 +293,10 @@ impl Store {
         self.views.publish(after, edit.flushed);
         drop(before);
         self.epoch.collect();
+        if !self.discarded.is_empty() {
+            // Readers that are pinned now may keep files, and tell nobody of their end.
+            self.discarded.notify();
+        }
         Ok(())
     }
 

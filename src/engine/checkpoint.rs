@@ -19,11 +19,11 @@ use crate::format::store::Live;
 use crate::io::storage::{self, Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
-use crate::levels::view::View;
 use crate::write::writer::Sealing;
 
 use super::catalog::Catalog;
 use super::order::{GateTicket, OrderTurn};
+use super::snapshot::{Point, PointKind};
 use super::work::Kind;
 use super::{Mode, Store};
 
@@ -32,7 +32,7 @@ pub(crate) struct Moment {
     pub(crate) state: State,
     pub(crate) live: Live,
     /// It holds the same tables, and so keeps their files.
-    pub(crate) view: Arc<View>,
+    pub(crate) point: Arc<Point>,
 }
 
 impl Store {
@@ -47,10 +47,10 @@ impl Store {
         Ok(())
     }
 
-    fn moment_of(&self, catalog: &Catalog) -> Moment {
-        // Under the catalog: the view is of this very state.
-        let view = self.view_of(&self.point());
-        Moment { state: catalog.state.clone(), live: catalog.store_file.live().clone(), view }
+    fn moment_of(&self, catalog: &Catalog, kind: PointKind) -> Moment {
+        // Under the catalog: the point's view is of this very state.
+        let point = self.point_of(kind);
+        Moment { state: catalog.state.clone(), live: catalog.store_file.live().clone(), point }
     }
 
     /// Now, and whether STORE and manifest read back.
@@ -61,7 +61,7 @@ impl Store {
             Some(file) => ManifestFile::load(storage, file.live()).map(|_| ()),
             None => Err(Error::corrupt(FileName::STORE, 0, "the file", "there", "missing")),
         });
-        (self.moment_of(&catalog), read)
+        (self.moment_of(&catalog, PointKind::Verify), read)
     }
 
     /// Whether the manifest still names the log.
@@ -73,7 +73,7 @@ impl Store {
         &self,
         target: &dyn Storage,
         path: &Path,
-        (number, Moment { mut state, live, view }): (u64, Moment),
+        (number, Moment { mut state, live, point }): (u64, Moment),
     ) -> Result<()> {
         state.logs.clear();
         for (number, table) in &state.tables {
@@ -88,7 +88,7 @@ impl Store {
         let manifest = ManifestFile::create(target, &identity, &state)?;
         // Every name but STORE's is durable before that one is there.
         target.sync_directory()?;
-        drop(view);
+        drop(point);
         let live = Live { turn: 1, manifest: manifest.place(), ..live };
         StoreFile::create(target, random.u64(), live).map(|_| ())
     }
@@ -199,7 +199,7 @@ impl<'s> Checkpoint<'s> {
             Stage::Flush(ticket, _) => {
                 let (number, moment) = {
                     let mut catalog = store.catalog.take(&*store.env.threads);
-                    (store.next_file_in(&mut catalog)?, store.moment_of(&catalog))
+                    (store.next_file_in(&mut catalog)?, store.moment_of(&catalog, PointKind::Checkpoint))
                 };
                 drop(ticket);
                 store.write_to(&*self.target, self.path, (number, moment))?;

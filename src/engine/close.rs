@@ -95,11 +95,7 @@ impl Store {
         }
         drop(catalog);
         self.close_keyspaces();
-        self.epoch.collect();
-        // What snapshots still look into stays, and goes when the store is opened next.
-        for file in self.discarded.take() {
-            self.remove_quietly(file);
-        }
+        self.remove_last();
         self.env.storage.unlock();
         let failed = self.work.error(0, |_| true).filter(|error| !matches!(error, Error::Full { .. }));
         synced.and(shortened).and(failed.map_or(Ok(()), Err))

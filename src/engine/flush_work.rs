@@ -1,7 +1,8 @@
 //! The flush worker: keeps a log and a generation ready, and turns sealed generations into tables, oldest
 //! first.
 //!
-//! It also removes files that nobody looks at any more. One thread; a turn is one bounded piece of work.
+//! It also removes obsolete files that no reader holds any more (`obsolete`). One thread; a turn is one
+//! bounded piece of work.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, SEQUENCE_MAX};
@@ -21,6 +22,7 @@ use crate::write::writer::{Sealed, SealedLog, StandbyMemtable};
 use super::catalog::Edit;
 use super::free::Freeing;
 use super::history::History;
+use super::obsolete::RemovalPace;
 use super::quiet::{Need, Whose};
 use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
@@ -39,6 +41,7 @@ pub(super) struct FlushWork {
     old_log: Option<FileName>,
     memory: MemoryPart,
     freeing: Freeing,
+    removal: RemovalPace,
     /// While there is anything to flush.
     need: Option<Need>,
     seen: Vec<Seen>,
@@ -57,12 +60,11 @@ impl Job for FlushWork {
         let seen = store.writer.changed.seen();
         self.see_need(store);
         let look_ns = self.freeing.turn(store);
-        for file in store.discarded.take() {
-            store.remove_quietly(file);
-        }
+        let removal_ns = self.removal.look(store);
         self.see_generations(store);
         let idle = |timeout_ns: Option<u64>| {
-            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns()).into_iter().chain(look_ns).min();
+            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
+            let timeout_ns = timeout_ns.into_iter().chain(removal_ns).chain(look_ns).min();
             Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns }
         };
         if store.writer.latched().is_some() {
@@ -110,7 +112,7 @@ impl FlushWork {
     pub(super) fn end(&mut self, store: &Store) {
         // Unfinished files are removed.
         self.current = None;
-        self.old_log.take().into_iter().for_each(|log| store.remove_quietly(log));
+        self.take_old_log(store, |_| true).into_iter().for_each(|log| store.remove_quietly(log));
         self.history = None;
         self.need = None;
     }
@@ -258,7 +260,7 @@ impl FlushWork {
             store.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
         }
         if let Some(NextLog { bytes, least_bytes }) = wants.log {
-            let old = self.old_log.take_if(|_| bytes == store.budget.log_bytes);
+            let old = self.take_old_log(store, |store| bytes == store.budget.log_bytes);
             let log = match make_log(store, old, bytes) {
                 Err(Error::Full { .. }) if least_bytes < bytes => make_log(store, None, least_bytes),
                 made => made,
@@ -266,6 +268,15 @@ impl FlushWork {
             store.writer.put_standby_log(log?);
         }
         Ok(())
+    }
+
+    /// The log that is kept to be used again, if it is wanted.
+    fn take_old_log(&mut self, store: &Store, is_wanted: impl Fn(&Store) -> bool) -> Option<FileName> {
+        let old = self.old_log.take_if(|_| is_wanted(store));
+        if old.is_some() {
+            store.work.recycled_log.store(0, Ordering::Relaxed);
+        }
+        old
     }
 
     fn finish(&mut self, store: &Arc<Store>, sealed: &Arc<Sealed>, output: FlushOutput) -> Result<()> {
@@ -290,7 +301,10 @@ impl FlushWork {
         store.measure_pressure();
         for log in &sealed.logs {
             match self.old_log {
-                None if log.bytes == store.budget.log_bytes => self.old_log = Some(log.file),
+                None if log.bytes == store.budget.log_bytes => {
+                    store.work.recycled_log.store(log.file.number, Ordering::Relaxed);
+                    self.old_log = Some(log.file);
+                }
                 _ => store.remove_quietly(log.file),
             }
         }

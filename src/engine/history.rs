@@ -172,7 +172,7 @@ impl Store {
             let pin = self.epoch.pin();
             self.views.load(&pin).get().generations.len()
         };
-        alive.saturating_sub(in_view + usize::from(self.writer.has_standby_memtable())) as u64
+        alive.saturating_sub(in_view + usize::from(self.writer.standby().1)) as u64
             * self.budget.generation_bytes
     }
 

@@ -17,6 +17,7 @@ mod history;
 pub(crate) mod ingest;
 pub(crate) mod keyspaces;
 mod merge_work;
+mod obsolete;
 mod order;
 mod quiet;
 pub(crate) mod reads;
@@ -27,6 +28,7 @@ mod restart;
 mod settle;
 mod slices;
 pub(crate) mod snapshot;
+pub(crate) mod space;
 pub(crate) mod stats;
 mod tables;
 mod timer;
@@ -44,6 +46,7 @@ use crate::base::load::DeviceLoad;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
+use crate::io::ledger::FileLedger;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::io::pace::Pacer;
 use crate::io::storage::Storage;
@@ -123,6 +126,7 @@ pub(crate) struct Store {
     breadth: Breadth,
     pacer: Pacer,
     discarded: Arc<Discarded>,
+    files: Arc<FileLedger>,
     points: Points,
     kept_loan: Mutex<KeptLoan>,
     /// Every generation that may still be in memory, for the accounts.
@@ -263,10 +267,13 @@ impl Store {
         self.wait_for(
             |store| !trees.iter().any(|tree| is_left(store, *tree)),
             |kind| matches!(kind, Kind::Merge(tree) if is_left(self, tree) && trees.contains(&tree)),
-        )
+        )?;
+        self.await_removals();
+        Ok(())
     }
 
-    /// Waits until no background work is due or under way.
+    /// Waits until no background work is due or under way, and obsolete files that no reader holds are
+    /// removed.
     pub(crate) fn settle(&self) -> Result<()> {
         self.check_process()?;
         if self.mode == Mode::ReadOnly {
@@ -276,7 +283,9 @@ impl Store {
         let is_settled = |store: &Store| {
             store.writer.sealed_count() == 0 && !store.work.is_busy() && !store.is_merge_due()
         };
-        self.wait_for(is_settled, |_| true)
+        self.wait_for(is_settled, |_| true)?;
+        self.await_removals();
+        Ok(())
     }
 
     /// Waits for what background work brings about; ends with its error if what concerns it cannot go on.

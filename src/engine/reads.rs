@@ -210,6 +210,9 @@ impl ReadsWork {
 }
 
 impl Job for ReadsWork {
+    /// Callbacks that run in its turns are readers.
+    const HOLDS_TABLES: bool = false;
+
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let reads = &store.work.reads;
         let seen = reads.pushed.seen();

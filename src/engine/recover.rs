@@ -18,8 +18,9 @@ use crate::format::manifest::State;
 use crate::format::store::Live;
 use crate::io::env::Env;
 use crate::io::fork::ForkBytes;
+use crate::io::ledger::FileLedger;
 use crate::io::pace::Pacer;
-use crate::io::storage::{Entry, LockMode};
+use crate::io::storage::{Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::levels::version::{self, Placed, Version};
@@ -62,6 +63,7 @@ pub(super) struct Parts {
     pub(super) cache: Cache,
     pub(super) pages: Arc<PageBudget>,
     pub(super) discarded: Arc<Discarded>,
+    pub(super) files: Arc<FileLedger>,
     pub(super) changed: Arc<Event>,
 }
 
@@ -89,7 +91,9 @@ impl Store {
     }
 
     /// The store, and the logs that are to be flushed before it is used.
-    fn open_locked(env: Env, options: OpenOptions) -> Result<(Store, Vec<u64>)> {
+    fn open_locked(mut env: Env, options: OpenOptions) -> Result<(Store, Vec<u64>)> {
+        let files = FileLedger::new(env.storage);
+        env.storage = Arc::clone(&files) as Arc<dyn Storage>;
         let budget = options.budget;
         let epoch = Epoch::new();
         let cache_bytes = (budget.cache_bytes as usize, budget.annex_bytes as usize);
@@ -97,7 +101,7 @@ impl Store {
         let pages = PageBudget::new(&cache, budget.pages_bytes);
         let changed = Arc::new(Event::new());
         let discarded = Discarded::new(Arc::clone(&changed));
-        let parts = Parts { env, budget, epoch, cache, pages, discarded, changed };
+        let parts = Parts { env, budget, epoch, cache, pages, discarded, files, changed };
         let found = match read(&parts)? {
             Some(found) => found,
             None if options.mode == Mode::CreateIfMissing => {
@@ -285,6 +289,7 @@ impl Parts {
             generations.splice(..0, logs.last.take().map(|last| last.generation));
             None
         };
+        self.files.complete(&entries);
         let alive: Vec<Weak<Generation>> = generations.iter().map(Arc::downgrade).collect();
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(version) }));
         let last = logs.last_sequence;
@@ -317,6 +322,7 @@ impl Parts {
             work,
             counts: ReadCounts::default(),
             discarded: self.discarded,
+            files: self.files,
             points: Points::default(),
             kept_loan: Mutex::default(),
             generations: Mutex::new(alive),

@@ -36,6 +36,10 @@ pub(crate) enum PointKind {
     Snapshot {
         taken_ns: u64,
     },
+    /// A checkpoint that copies tables.
+    Checkpoint,
+    /// A check of every byte of the open store.
+    Verify,
 }
 
 /// Lists of points, so that threads that begin iterators seldom meet.
@@ -127,7 +131,7 @@ impl Store {
         Point { view: Published::new(&self.epoch, view), bound, era, kind: PointKind::Iterator }
     }
 
-    fn point_of(&self, kind: PointKind) -> Arc<Point> {
+    pub(super) fn point_of(&self, kind: PointKind) -> Arc<Point> {
         let era = self.views.gaps().era();
         let (view, bound) = self.now();
         let point = Arc::new(Point { view: Published::new(&self.epoch, view), bound, era, kind });

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::base::sync::Ordering;
-use crate::levels::version::{Placed, Tree, Version};
+use crate::levels::version::{Placed, Tree};
 
 use super::Store;
 use super::budget::GENERATION_COUNT;
 use super::catalog::Keyspace;
 use super::snapshot::PointKind;
+use super::space::{SpaceStats, placed};
 
 /// What opening the store found.
 #[derive(Clone, Debug, Default)]
@@ -259,30 +260,6 @@ pub struct WriteStats {
     pub pressure: u64,
 }
 
-/// Space on disk.
-///
-/// ```
-/// # fn main() -> trine::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let db = trine::Db::open(dir.path().join("data"))?;
-/// # let users = db.ordered("users").open()?;
-/// assert_eq!(db.stats().space.table_bytes, 0);
-/// users.put(b"ann", b"1")?;
-/// db.flush()?;
-/// assert!(db.stats().space.table_bytes > 0);
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct SpaceStats {
-    /// Tables that hold the store's items.
-    pub table_bytes: u64,
-    /// Logs, of fixed length.
-    pub log_bytes: u64,
-    /// The manifest, of fixed length.
-    pub manifest_bytes: u64,
-}
-
 /// What opening the store found.
 ///
 /// ```
@@ -390,11 +367,7 @@ impl Store {
             memory,
             io: self.io_stats(),
             write: self.write_stats(),
-            space: SpaceStats {
-                table_bytes: files.values().sum(),
-                log_bytes: self.catalog.log_bytes.load(Ordering::Relaxed),
-                manifest_bytes: self.catalog.manifest_bytes.load(Ordering::Relaxed),
-            },
+            space: self.space_stats(&files),
             recovery: RecoveryStats {
                 replayed_items: self.recovery.replayed_items,
                 replayed_bytes: self.recovery.replayed_bytes,
@@ -521,10 +494,6 @@ impl Store {
             pressure: self.writer.pressures.worst(),
         }
     }
-}
-
-fn placed(version: &Version) -> impl Iterator<Item = &Placed> {
-    version.trees().flat_map(|tree| tree.tables()).map(|(_, placed)| placed)
 }
 
 /// Number and length of the file that a table lies in.

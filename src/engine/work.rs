@@ -13,6 +13,7 @@ use crate::levels::version::{Placed, Run, Tree};
 use crate::write::pace;
 
 use super::Store;
+use super::obsolete::Removals;
 use super::reads::Reads;
 
 /// How long a worker rests after a failure that may clear by itself.
@@ -60,6 +61,9 @@ pub(super) struct Work {
     awaiting: AtomicU64,
     measuring: Mutex<()>,
     pub(super) reads: Reads,
+    pub(super) removals: Removals,
+    /// Number of the log that is kept to be used again; 0 is none's.
+    pub(super) recycled_log: AtomicU64,
 }
 
 /// Someone waits for merges as long as this lives.
@@ -99,6 +103,7 @@ impl Work {
         self.moved.notify();
         changed.notify();
         self.reads.wake();
+        self.removals.wake();
     }
 
     /// Has merges go as fast as they may, while the answer lives.
@@ -279,6 +284,9 @@ impl MemoryPart {
 
 /// One kind of background work.
 pub(super) trait Job: Send {
+    /// Whether a turn may hold versions or tables that nothing else holds any more.
+    const HOLDS_TABLES: bool = true;
+
     fn turn(&mut self, store: &Arc<Store>) -> Turn;
     /// Gives up what is under way.
     fn stop(&mut self, store: &Store);

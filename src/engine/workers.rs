@@ -9,6 +9,7 @@ use crate::io::env::{Turn, Worker};
 
 use super::flush_work::FlushWork;
 use super::merge_work::MergeWork;
+use super::obsolete::Turns;
 use super::quiet::Whose;
 use super::reads::ReadsWork;
 use super::work::Job;
@@ -23,11 +24,13 @@ struct Background<W: Job> {
     work: Option<W>,
     /// Within its work: still so when it is dropped if that panicked.
     is_at_work: bool,
+    turns: Turns,
 }
 
 impl<W: Job> Background<W> {
     fn new(store: &Arc<Store>, name: &'static str, work: W) -> Background<W> {
-        Background { store: Arc::clone(store), name, work: Some(work), is_at_work: false }
+        let turns = if W::HOLDS_TABLES { store.work.removals.add_worker() } else { Turns::default() };
+        Background { store: Arc::clone(store), name, work: Some(work), is_at_work: false, turns }
     }
 }
 
@@ -43,6 +46,7 @@ impl<W: Job> Worker for Background<W> {
             return Turn::Done;
         }
         self.is_at_work = true;
+        self.turns.begin();
         let turn = match catch_unwind(AssertUnwindSafe(|| work.turn(&self.store))) {
             Ok(turn) => turn,
             Err(panic) => {
@@ -52,6 +56,7 @@ impl<W: Job> Worker for Background<W> {
             }
         };
         self.is_at_work = false;
+        self.turns.end(&self.store.work.removals);
         // A stop between the look above and the turn's own look at its event would not wake it any more.
         if self.store.work.is_stopped() { Turn::Again } else { turn }
     }
@@ -76,6 +81,7 @@ impl Store {
         let error = Error::panicked(thread, panic);
         self.writer.latch(&error);
         self.work.moved.notify();
+        self.work.removals.wake();
         log::error!("{error}");
     }
 }

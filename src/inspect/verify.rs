@@ -202,7 +202,7 @@ pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) ->
     state.logs.retain(|_, log| log.promise.is_some());
     check.tables(&state, &moment.live)?;
     check.logs((&state, None), &moment.live, |number| store.names_log(number))?;
-    drop(moment.view);
+    drop(moment.point);
     Ok(check.report)
 }
 

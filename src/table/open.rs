@@ -4,6 +4,8 @@
 //! The engine opens what the manifest names. A [`TableFile`] is shared by the tables (slices) in it; when the
 //! last of them goes after it was marked obsolete, its name is handed to whoever removes files.
 
+use std::collections::BTreeSet;
+
 use crate::base::checksum::{self, Context};
 use crate::base::codec::Malformed;
 use crate::base::error::{Error, Result};
@@ -25,26 +27,54 @@ const END_BYTES: u64 = 32 << 10;
 /// Header page, a block, footer, tail page.
 const BYTES_MIN: u64 = 2 * PAGE_BYTES as u64 + 2 * UNIT_BYTES as u64;
 
-/// Names of files that nobody can look into any more.
+/// Obsolete files of tables: those that readers still hold, and those to be removed.
 #[derive(Debug)]
 pub(crate) struct Discarded {
-    files: Mutex<Vec<FileName>>,
+    files: Mutex<DiscardedFiles>,
     event: Arc<Event>,
 }
 
+#[derive(Default, Debug)]
+struct DiscardedFiles {
+    /// Every one, until [`Discarded::forget`].
+    obsolete: BTreeSet<FileName>,
+    /// Those that no reader can look into any more, and that nobody has taken to remove.
+    unread: Vec<FileName>,
+}
+
 impl Discarded {
-    /// `event` is notified at each name.
+    /// `event` is notified when a file loses its last reader.
     pub(crate) fn new(event: Arc<Event>) -> Arc<Discarded> {
-        Arc::new(Discarded { files: Mutex::new(Vec::new()), event })
+        Arc::new(Discarded { files: Mutex::default(), event })
     }
 
-    /// Takes the names so far.
+    /// Takes the names of files without readers, to remove and then to forget.
     pub(crate) fn take(&self) -> Vec<FileName> {
-        std::mem::take(&mut *self.files.lock())
+        std::mem::take(&mut self.files.lock().unread)
+    }
+
+    /// The file was removed.
+    pub(crate) fn forget(&self, file: FileName) {
+        self.files.lock().obsolete.remove(&file);
+    }
+
+    /// Whether every obsolete file was removed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.lock().obsolete.is_empty()
+    }
+
+    /// Obsolete files that were not removed yet, by name.
+    pub(crate) fn obsolete(&self) -> Vec<FileName> {
+        self.files.lock().obsolete.iter().copied().collect()
+    }
+
+    /// Notifies whoever removes files.
+    pub(crate) fn notify(&self) {
+        self.event.notify();
     }
 
     fn push(&self, file: FileName) {
-        self.files.lock().push(file);
+        self.files.lock().unread.push(file);
         self.event.notify();
     }
 }
@@ -103,6 +133,8 @@ impl TableFile {
 
     /// Says that no version names the file any more: its name is discarded when its last table is dropped.
     pub(crate) fn mark_obsolete(&self) {
+        // Listed first: the list has every file that is discarded.
+        self.discarded.files.lock().obsolete.insert(self.identity.file);
         self.obsolete.store(true, Ordering::Release);
     }
 }

@@ -304,9 +304,10 @@ impl Writer {
         Wants { memtable, ..queue.wants }
     }
 
-    /// Whether a generation is ready that is not in use.
-    pub(crate) fn has_standby_memtable(&self) -> bool {
-        self.queue.lock().standby_memtable.is_some()
+    /// What is ready and not in use: the file of a log, and whether a generation is.
+    pub(crate) fn standby(&self) -> (Option<FileName>, bool) {
+        let queue = self.queue.lock();
+        (queue.standby_log.as_ref().map(Log::file), queue.standby_memtable.is_some())
     }
 
     /// Gives the leader a log to go on with.

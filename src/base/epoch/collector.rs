@@ -20,6 +20,8 @@ struct Shared {
     id: u64,
     /// Deferred calls not run yet.
     pending: AtomicU64,
+    /// Replaced values not dropped yet.
+    retired: AtomicU64,
 }
 
 /// Stores one thread remembers its handle of; more are re-registered when they come up again.
@@ -35,7 +37,8 @@ thread_local! {
 impl Epoch {
     pub(crate) fn new() -> Epoch {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Epoch { shared: Arc::new(Shared { collector: Collector::new(), id, pending: AtomicU64::new(0) }) }
+        let (pending, retired) = (AtomicU64::new(0), AtomicU64::new(0));
+        Epoch { shared: Arc::new(Shared { collector: Collector::new(), id, pending, retired }) }
     }
 
     /// Pins the calling thread.
@@ -72,6 +75,21 @@ impl Epoch {
             call();
             shared.pending.fetch_sub(1, Ordering::Relaxed);
         });
+    }
+
+    /// Drops a value that was replaced once no reader pinned now can still be looking.
+    pub(crate) fn retire(&self, pin: &Pin, value: impl Send + 'static) {
+        self.shared.retired.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(&self.shared);
+        self.defer(pin, move || {
+            drop(value);
+            shared.retired.fetch_sub(1, Ordering::Release);
+        });
+    }
+
+    /// Whether a replaced value has not been dropped yet. What its drop did is seen once none is left.
+    pub(crate) fn has_retired(&self) -> bool {
+        self.shared.retired.load(Ordering::Acquire) > 0
     }
 
     /// Tries to run what is deferred; what a pinned reader may still see stays.

@@ -16,6 +16,7 @@ struct State {
     pinned: BTreeSet<u64>,
     /// Each with the pins that may still look.
     deferred: Vec<(BTreeSet<u64>, Box<dyn FnOnce() + Send>)>,
+    retired: u64,
 }
 
 pub(crate) struct Pin {
@@ -41,6 +42,19 @@ impl Epoch {
         let mut state = self.state.lock();
         let pinned = state.pinned.clone();
         state.deferred.push((pinned, Box::new(call)));
+    }
+
+    pub(crate) fn retire(&self, pin: &Pin, value: impl Send + 'static) {
+        self.state.lock().retired += 1;
+        let state = Arc::clone(&self.state);
+        self.defer(pin, move || {
+            drop(value);
+            state.lock().retired -= 1;
+        });
+    }
+
+    pub(crate) fn has_retired(&self) -> bool {
+        self.state.lock().retired > 0
     }
 
     pub(crate) fn collect(&self) {
