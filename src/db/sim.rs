@@ -48,7 +48,7 @@ pub use crate::io::sim::{Crash, FailedSync, Failure, Operation, Repeat, Stop};
 const MEMORY_BYTES_MIN: u64 = 128 << 10;
 
 /// Memory of a store that a salvage makes, in bytes: its batches fit half a write buffer.
-const SALVAGE_MEMORY_BYTES: u64 = 4 << 20;
+const SALVAGE_MEMORY_BYTES: u64 = 3 << 20;
 
 /// A simulated machine. See the module.
 ///
@@ -441,8 +441,11 @@ impl World {
     /// # Ok(()) }
     /// ```
     pub fn salvage(&self, target: &World) -> Result<Salvaged> {
+        let (from, to) = (self.env(), target.env());
+        // Damaged files are read in pieces of any length.
+        self.disk.take_any_alignment();
         let settings = StoreSettings { memory_bytes: SALVAGE_MEMORY_BYTES, ..StoreSettings::default() };
-        salvage_in(&self.env(), target.env(), settings, &mut |_| {})
+        salvage_in(&from, to, settings, &mut |_| {})
     }
 
     /// A process on this machine.

@@ -93,6 +93,13 @@ impl FileHeader {
         Ok(FileHeader { kind, store_id, uid })
     }
 
+    /// As [`FileHeader::decode`], of the kind that the header says.
+    pub(crate) fn decode_any(file: FileName, bytes: &[u8]) -> Result<FileHeader> {
+        let found = bytes.get(MAGIC.len()).copied();
+        let kind = FileKind::ALL.into_iter().find(|kind| Some(*kind as u8) == found);
+        FileHeader::decode(file, bytes, kind.unwrap_or(file.kind))
+    }
+
     /// Compares with what the manifest or STORE says of the file.
     pub(crate) fn check(&self, file: FileName, expected: &FileHeader) -> Result<()> {
         if self.store_id != expected.store_id {
@@ -211,9 +218,11 @@ mod tests {
     fn round_trip_and_every_flip() {
         let mut page = HEADER.encode();
         assert_eq!(FileHeader::decode(NAME, &page, FileKind::Table).expect("decodes"), HEADER);
+        assert_eq!(FileHeader::decode_any(FileName::STORE, &page).expect("whatever its name"), HEADER);
         for bit in 0..PAGE_BYTES * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             assert!(FileHeader::decode(NAME, &page, FileKind::Table).is_err(), "bit {bit}");
+            assert!(FileHeader::decode_any(NAME, &page).is_err(), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);
         }
     }

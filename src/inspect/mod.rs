@@ -29,7 +29,7 @@ pub(crate) use explain::Explainer;
 pub use explain::{Explanation, Step};
 #[cfg(any(test, feature = "sim"))]
 pub(crate) use salvage::salvage_in;
-pub use salvage::{Salvaged, salvage};
+pub use salvage::{Doubt, Doubtful, Salvaged, salvage};
 #[cfg(any(test, feature = "sim"))]
 pub(crate) use verify::verify_in;
 pub(crate) use verify::verify_open;
