@@ -222,8 +222,8 @@ impl Writer {
 
     /// A writer of a store that is only read.
     pub(crate) fn read_only(views: Arc<Views>, secret: HashSecret, last_sequence: Sequence) -> Writer {
-        let of_none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()));
-        let writer = Writer::with_queue(views, secret, Queue::default(), last_sequence, of_none);
+        let none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()));
+        let writer = Writer::with_queue(views, secret, Queue::default(), last_sequence, none);
         // Nothing else can have set it yet.
         let _ = writer.latch.set(Error::ReadOnly);
         writer
@@ -564,12 +564,11 @@ impl Front {
     }
 
     fn is_memtable_half_full(&self) -> bool {
-        !self.spare.inserter.room(1, self.spare.generation.capacity_bytes() / 2)
+        !self.has_memtable_room(1, self.spare.generation.capacity_bytes() / 2, true)
     }
 
     fn is_log_half_full(&self) -> bool {
-        let log = &self.spare.log;
-        (log.room_bytes() as u64) < (log.bytes() - RECORDS_FROM) / 2
+        (self.spare.log.room_bytes() as u64) < (self.spare.log.bytes() - RECORDS_FROM) / 2
     }
 
     pub(super) fn is_empty(&self) -> bool {
