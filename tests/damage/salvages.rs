@@ -21,6 +21,8 @@ use super::faults::{self, Fault, PAGE_BYTES, kind};
 use super::states::{self, Doubt, State, files_of};
 
 /// Names of keyspaces that a salvage makes for what is doubtful begin so.
+/// Where the edits of a manifest begin.
+const RECORDS_FROM: usize = 3 * 4096;
 const APART: &str = "salvaged-";
 
 /// A block of a table or a record of a log: file, offset and length.
@@ -224,7 +226,10 @@ fn is_told(
             return Err(format!("{name} has another's item: {:?}", item.0));
         }
         let whole = state.contents.get(name);
-        if whole.is_none() && !is_documented {
+        // Nobody can tell of a drop whose edit is damaged.
+        let is_edit_gone = matches!(fault, Fault::Swapped { one, other, .. }
+            if [one, other].iter().any(|(file, from)| kind(file) == "manifest" && *from >= RECORDS_FROM));
+        if whole.is_none() && !is_documented && !is_edit_gone {
             return Err(format!("{name} was dropped"));
         }
         let empty = Model::new();

@@ -126,7 +126,8 @@ impl Survey {
         let mut logs = Vec::new();
         for (number, log) in &self.known.state.logs {
             let copies = copies(seen, others.remove(&log.uid), (log.file(*number), log.uid));
-            logs.push((copies, log.promise, true));
+            // A log goes on after its end was promised: an edit that is missing may have said so.
+            logs.push((copies, log.promise.filter(|_| self.known.is_whole), true));
         }
         logs.extend(others.into_values().map(|copies| (copies, None, false)));
         for (copies, promise, is_named) in logs {
