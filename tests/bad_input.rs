@@ -310,7 +310,10 @@ fn foreign_directories_are_left_alone() {
         write_files(&data, &held);
         let error = refused(small(&data));
         assert!(matches!(error, Error::Foreign { .. }), "{name}: {error:?}");
-        assert!(files_but_lock(&data) == held, "{name} was changed, or others made");
+        assert!(files(&data) == held, "{name} was changed, or others made");
+        let error = refused(reader(&data));
+        assert!(matches!(error, Error::Foreign { .. } | Error::Missing { .. }), "{name}: {error:?}");
+        assert!(files(&data) == held, "{name} was changed, or others made");
         fs::remove_dir_all(&data).expect("removes");
     }
 

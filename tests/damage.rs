@@ -3,12 +3,13 @@
 //! what it cannot read.
 //!
 //! `damage/` has the census of the fault model's lines F12 to F16 over simulated stores: `states` makes
-//! them, `faults` are what happens, `census` judges what comes of it, `lines` are the tests, `watch` ends
-//! what does not end.
+//! them, `faults` are what happens, `census` judges what comes of it, `lines` are the tests, `salvages` has
+//! what can be made of the rest, `watch` ends what does not end.
 
 mod census;
 pub(crate) mod faults;
 mod lines;
+mod salvages;
 pub(crate) mod states;
 mod watch;
 
@@ -16,7 +17,7 @@ use std::fs;
 use std::ops::RangeBounds;
 use std::path::Path;
 
-use trine::inspect::{self, AtRisk, Finding, Report};
+use trine::inspect::{self, AtRisk, Doubtful, Finding, Report, Salvaged};
 use trine::{Builder, Db, Error, Keyspace, Ordered, Value};
 
 use super::support::{
@@ -305,7 +306,7 @@ fn what_is_undamaged_is_salvaged() {
             let target = Scratch::new();
             let salvaged = inspect::salvage(&data, target.data(), |_| {}).expect("damage is no error");
             assert!(salvaged.is_order_known || name.starts_with("manifest"), "{name}, {damage:?}");
-            let lost = lost(&salvaged.report, &target.data(), &whole, (name, damage));
+            let lost = lost(&salvaged, &target.data(), &whole, (name, damage));
             outcomes[lost.min(2)] += 1;
             put_file(&data, name, Some(&whole.files[name]));
         }
@@ -314,19 +315,24 @@ fn what_is_undamaged_is_salvaged() {
     assert!(outcomes[0] > 20 && outcomes[1] + outcomes[2] > 10, "{outcomes:?}");
 }
 
-/// How many keys the salvaged store has not, or not as they were.
-fn lost(report: &Report, salvaged: &Path, whole: &Whole, (damaged, damage): (&str, &Damage)) -> usize {
-    let db = Db::open(salvaged).expect("it is a store");
+/// How many keys the salvaged store has not, or not as they were, under their own name or apart.
+fn lost(salvaged: &Salvaged, path: &Path, whole: &Whole, (damaged, damage): (&str, &Damage)) -> usize {
+    let db = Db::open(path).expect("it is a store");
     let mut lost = 0;
     for ((name, model), number) in NAMES.iter().zip(&whole.models).zip(1..) {
-        let keyspace = db.keyspace(name).unwrap_or_else(|error| {
-            assert!(damaged.starts_with("manifest"), "{damaged}, {damage:?}: {error}");
-            db.keyspace(&format!("recovered-{number}")).expect("its number is in the tables")
-        });
+        let own = db.keyspace(name).ok();
+        assert!(own.is_some() || damaged.starts_with("manifest"), "{damaged}, {damage:?}: no {name}");
+        let is_of = |one: &&Doubtful| match &one.of {
+            Some(of) => of == name,
+            None => one.keyspace.ends_with(&format!("-{number}")),
+        };
+        let apart = salvaged.doubtful.iter().filter(is_of);
+        let apart: Vec<_> = apart.map(|one| db.keyspace(&one.keyspace).expect("it was told")).collect();
         for index in 0..700 {
             let key = format!("{index:05}").into_bytes();
-            let found = keyspace.get(&key).expect("it is sound");
-            if found.as_deref() == model.get(&key).map(Vec::as_slice) {
+            let is_right = |found: &Option<Value>| found.as_deref() == model.get(&key).map(Vec::as_slice);
+            let found = own.as_ref().and_then(|own| own.get(&key).expect("it is sound"));
+            if is_right(&found) || apart.iter().any(|one| is_right(&one.get(&key).expect("it is sound"))) {
                 continue;
             }
             lost += 1;
@@ -337,7 +343,8 @@ fn lost(report: &Report, salvaged: &Path, whole: &Whole, (damaged, damage): (&st
                 AtRisk::Writes { .. } | AtRisk::Store => true,
                 _ => false,
             };
-            assert!(report.findings.iter().any(is_at_risk), "{damaged}, {damage:?}: {key:?} is lost");
+            let findings = &salvaged.report.findings;
+            assert!(findings.iter().any(is_at_risk), "{damaged}, {damage:?}: {key:?} is lost");
             let versions = (0..3).map(|version| value(name, index, version));
             let is_older = found.is_none_or(|found| versions.into_iter().any(|one| one == *found));
             assert!(is_older, "{damaged}, {damage:?}: {key:?} has a value that it never had");

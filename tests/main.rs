@@ -5,6 +5,7 @@
 //! time.
 //!
 //! - `twin`: a model beside the store, over random operations and settings.
+//! - `freed`: a full disk is emptied.
 //! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
 //! - `hostile`: keys and workloads chosen by an enemy.
 //! - `corpus`: what fuzzing starts from and found, replayed.
@@ -13,7 +14,7 @@
 //! - `apart`: what a worker reads ahead of scans.
 //! - `asynchronous`: futures, callbacks and queues. `places`: what holds of them wherever they read.
 //! - `reads`: what reads of several blocks cost, and what a read that fails does to them.
-//! - `space`: what a store takes on disk. `obsolete`: what `stats` says of it, and when obsolete tables go.
+//! - `space`: what a store takes on disk.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
 //! - `policies`: merge policies, the age of deletes, queues.
@@ -41,12 +42,12 @@ mod descriptors;
 mod explain;
 mod fixture;
 mod forks;
+mod freed;
 mod full_disk;
 mod hostile;
 mod kills;
 mod limits;
 mod linear;
-mod obsolete;
 mod older;
 mod openers;
 mod places;

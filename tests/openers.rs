@@ -78,6 +78,38 @@ fn f18_stale_locks_hold_nobody() {
     assert!(data.join("LOCK").exists());
 }
 
+/// A reader makes a LOCK that is missing, which then keeps writers away, in a directory of its own user only:
+/// a LOCK of root or of somebody else would shut the owner out. Checks make none.
+#[test]
+fn f18_readers_make_the_lock_that_is_missing() {
+    let scratch = Scratch::new();
+    let data = scratch.data();
+    let (db, model) = made(&data);
+    db.close().unwrap();
+    let lock = data.join("LOCK");
+    fs::remove_file(&lock).unwrap();
+    assert!(trine::inspect::verify(&data, |_| {}).unwrap().findings.is_empty());
+    assert!(!lock.exists());
+    let db = reader(&data).open().unwrap();
+    assert_eq!(contents(&db.ordered("users").open().unwrap()), model);
+    assert!(matches!(refused(small(&data)), Error::Locked { .. }));
+    assert_eq!(fs::read(&lock).unwrap(), b"");
+    db.close().unwrap();
+    assert_holds(&data, &model);
+
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    fs::remove_file(&lock).unwrap();
+    let nobody = Some(rustix::fs::Uid::from_raw(65_534));
+    rustix::fs::chown(&data, nobody, None).unwrap();
+    let error = refused(reader(&data));
+    assert!(matches!(error, Error::LockMissing { .. }), "{error:?}");
+    assert!(!lock.exists());
+    fs::write(&lock, b"").unwrap();
+    reader(&data).open().unwrap().close().unwrap();
+}
+
 /// Forks a process that has every descriptor of this one, until what is returned is dropped. It never runs
 /// anything of ours but the wait.
 fn fork() -> Forked {
@@ -269,17 +301,20 @@ pub(crate) fn on_read_only(data: &Path) {
         }
         assert!(mount("remount,ro"));
         let error = refused(small(&store));
-        assert!(matches!(error, Error::Permission { .. }), "{round}: {error:?}");
+        assert!(matches!(error, Error::ReadOnlyFileSystem { .. }), "{round}: {error:?}");
         let error = refused(small(&data.join("new")));
-        assert!(matches!(error, Error::Permission { .. }), "{round}: {error:?}");
+        assert!(matches!(error, Error::ReadOnlyFileSystem { .. }), "{round}: {error:?}");
         if round < 2 {
             let db = reader(&store).access(Access::ReadOnly).open().unwrap();
             assert_eq!(contents(&db.ordered("users").open().unwrap()), model);
             db.close().unwrap();
         } else {
-            let read = reader(&store).open().map(|db| db.close());
             // What a lock is taken on cannot be made here, and without it nobody reads.
-            assert!(matches!(read, Err(Error::Missing { .. })), "{read:?}");
+            let error = refused(reader(&store));
+            assert!(matches!(error, Error::LockMissing { .. }), "{error:?}");
+            assert!(error.to_string().contains("has no file LOCK"), "{error}");
+            let report = trine::inspect::verify(&store, |_| {}).unwrap();
+            assert!(report.findings.is_empty(), "{report:?}");
         }
         assert!(mount("remount,rw"));
     }

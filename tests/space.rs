@@ -1,7 +1,12 @@
 //! What a store takes on disk follows what is in it, not how often it was opened.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use trine::sim::{Crash, World};
-use trine::{Create, Db, Error};
+use trine::{Access, Create, Db, FileReaderKind, Keyspace, Ordered, SpaceStats};
+
+use crate::support::{Scratch, small};
 
 /// A store of one small item, opened, written to and closed.
 const CLOSED_BYTES_MAX: u64 = 256 << 10;
@@ -88,110 +93,275 @@ fn a_closed_store_has_short_logs() {
     assert_eq!(db.ordered("k").open().unwrap().iter().count(), 2000);
 }
 
-/// What a full disk is emptied with.
-#[derive(Clone, Copy, Debug)]
-enum Means {
-    Clear,
-    DeleteRange,
-    Drop,
+/// The roles one by one.
+fn sum(space: &SpaceStats) -> u64 {
+    let tables = space.table_bytes + space.obsolete_table_bytes + space.history_bytes + space.new_table_bytes;
+    let logs = space.log_bytes + space.standby_log_bytes + space.recycled_log_bytes;
+    tables + logs + space.manifest_bytes + space.store_bytes + space.unnamed_bytes
 }
 
-/// A store on a disk without a free byte: `junk` takes nearly all, `kept` has an item, and log and write
-/// buffer are as the writes that were refused left them.
-fn full_store(is_filled: bool) -> (World, u64) {
-    let world = World::new(4);
-    let db = open(&world);
-    let junk = db.ordered("junk").open().unwrap();
-    db.ordered("kept").open().unwrap().put("key", "value").unwrap();
-    // Else it would share a file with the others.
-    db.flush().unwrap();
-    for number in 0..20_000u32 {
-        junk.put(number.to_be_bytes(), [7; 100]).unwrap();
+/// Asserts that the roles add up to the files, all and kind by kind, and that the obsolete files are listed.
+fn check_space(world: &World, db: &Db, what: &str) -> SpaceStats {
+    let space = db.stats().space;
+    let length = |name: &String| world.contents(name).unwrap().len() as u64;
+    let of_kind = |word: &str| -> u64 {
+        world.files().unwrap().iter().filter(|name| name.starts_with(word)).map(length).sum()
+    };
+    assert_eq!((sum(&space), space.total_bytes), (world.used_bytes(), world.used_bytes()), "{what}");
+    if space.unnamed_bytes > 0 {
+        return space;
     }
-    db.flush().unwrap();
-    junk.put("last", "one").unwrap();
-    world.set_capacity_bytes(Some(world.used_bytes()));
-    if is_filled {
-        let mut number = 0u32;
-        let full = loop {
-            number += 1;
-            if let Err(error) = junk.put(number.to_be_bytes(), [8; 100]) {
-                break error;
+    let tables = space.table_bytes + space.obsolete_table_bytes + space.new_table_bytes;
+    assert_eq!(tables, of_kind("table"), "{what}: {space:?}");
+    assert_eq!(space.history_bytes, of_kind("history"), "{what}");
+    let logs = space.log_bytes + space.standby_log_bytes + space.recycled_log_bytes;
+    assert_eq!((logs, space.manifest_bytes), (of_kind("log"), of_kind("manifest")), "{what}");
+    let listed: u64 = space.obsolete_files.iter().map(|file| file.bytes).sum();
+    assert!(listed >= space.obsolete_table_bytes, "{what}");
+    for file in &space.obsolete_files {
+        assert_eq!(Some(file.bytes), world.contents(&file.name).map(|bytes| bytes.len() as u64), "{what}");
+        assert!(!file.readers.is_empty(), "{what}");
+    }
+    space
+}
+
+fn tables(world: &World) -> usize {
+    world.files().unwrap().iter().filter(|name| name.starts_with("table")).count()
+}
+
+/// A store of some flushed and merged tables, with more in memory.
+fn filled(world: &World) -> (Db, Keyspace<Ordered>) {
+    let db = world.builder().memory_bytes(2 << 20).open().unwrap();
+    let items = db.ordered("k").open().unwrap();
+    put_all(&items, 0..6000);
+    (db, items)
+}
+
+fn put_all(items: &Keyspace<Ordered>, numbers: std::ops::Range<u32>) {
+    numbers.for_each(|number| items.put((number * 7919 % 10_007).to_be_bytes(), [7; 100]).unwrap());
+}
+
+/// At every turn of background work the roles add up to the files, with readers and without, through flushes,
+/// merges, an ingest, a snapshot, a checkpoint, a drop and another opening.
+#[test]
+fn stats_add_up_to_the_files() {
+    for seed in 0..3 {
+        let world = World::new(seed);
+        let (db, items) = filled(&world);
+        let mut seen = SpaceStats::default();
+        let run = |seen: &mut SpaceStats, what: &str| {
+            for _ in 0..400 {
+                let space = check_space(&world, &db, what);
+                seen.new_table_bytes = seen.new_table_bytes.max(space.new_table_bytes);
+                seen.obsolete_table_bytes = seen.obsolete_table_bytes.max(space.obsolete_table_bytes);
+                seen.standby_log_bytes = seen.standby_log_bytes.max(space.standby_log_bytes);
+                seen.recycled_log_bytes = seen.recycled_log_bytes.max(space.recycled_log_bytes);
+                if !world.run_one() {
+                    return;
+                }
             }
         };
-        assert!(matches!(full, Error::Full { .. }), "{full}");
-    }
-    let used = world.used_bytes();
-    db.close().unwrap();
-    assert!(world.used_bytes() <= used);
-    world.set_capacity_bytes(Some(world.used_bytes()));
-    (world, used)
-}
-
-/// A full disk is emptied with the store's own means: it opens for writing, and what is cleared, deleted as a
-/// range or dropped gives its space back within a second, with no byte free. Flushing and closing work then.
-#[test]
-fn a_full_disk_can_be_emptied() {
-    for (means, is_filled) in [Means::Clear, Means::DeleteRange, Means::Drop]
-        .into_iter()
-        .flat_map(|one| [(one, false), (one, true)])
-    {
-        let (world, used) = full_store(is_filled);
-        let db = open(&world);
-        let junk = db.ordered("junk").open().unwrap();
-        match means {
-            Means::Clear => junk.clear().unwrap(),
-            Means::DeleteRange => junk.delete_range::<&[u8]>(..).unwrap(),
-            Means::Drop => db.drop_keyspace("junk").unwrap(),
+        run(&mut seen, "puts");
+        let snapshot = db.snapshot();
+        for round in 0..4 {
+            put_all(&items, round * 500..round * 500 + 3000);
+            run(&mut seen, "puts beside a snapshot");
         }
-        world.advance_ns(1_000_000_000);
-        world.run_until_idle();
-        let left = world.used_bytes();
-        assert!(left + 20_000 * 100 <= used, "{means:?}: {left} of {used} left, filled: {is_filled}");
-        db.flush().unwrap();
-        let kept = db.ordered("kept").open().unwrap();
-        kept.put("after", "it").unwrap();
-        drop(junk);
+        for part in 0..60 {
+            // Logs get their full length by large values only, and are used again.
+            (0..25u32).for_each(|number| items.put((number * 60 + part).to_be_bytes(), [1; 1000]).unwrap());
+            run(&mut seen, "a few large puts");
+        }
+        let mut ingest = items.ingest().unwrap();
+        for number in 20_000..30_000u32 {
+            ingest.put(number.to_be_bytes(), [1; 50]).unwrap();
+        }
+        assert!(check_space(&world, &db, "an ingest").new_table_bytes > 0);
+        ingest.finish().unwrap();
+        run(&mut seen, "after an ingest");
+        db.compact().unwrap();
+        assert!(check_space(&world, &db, "beside a snapshot").obsolete_table_bytes > 0);
+        db.checkpoint("copy").unwrap();
+        check_space(&world, &db, "after a checkpoint");
+        drop(snapshot);
+        run(&mut seen, "without the snapshot");
+        db.compact().unwrap();
+        let space = check_space(&world, &db, "compacted");
+        assert_eq!((space.obsolete_table_bytes, space.obsolete_files.len()), (0, 0));
+        assert!(seen.new_table_bytes > 0 && seen.obsolete_table_bytes > 0, "{seen:?}");
+        assert!(seen.standby_log_bytes > 0 && seen.recycled_log_bytes > 0, "{seen:?}");
+        db.ordered("other").open().unwrap().put("a", "b").unwrap();
+        db.drop_keyspace("k").unwrap();
+        run(&mut seen, "dropped");
+        db.settle().unwrap();
+        assert_eq!(check_space(&world, &db, "dropped").table_bytes, 0);
+        drop(items);
         db.close().unwrap();
-        let db = open(&world);
-        assert_eq!(db.ordered("kept").open().unwrap().iter().count(), 2);
-        match means {
-            Means::Drop => assert!(db.keyspaces().iter().all(|one| one.name != "junk")),
-            _ => assert_eq!(db.ordered("junk").open().unwrap().iter().count(), 0),
-        }
+        let db = world.builder().access(Access::ReadOnly).open().unwrap();
+        check_space(&world, &db, "read only");
+        db.close().unwrap();
     }
 }
 
-/// The same in a store that stays open while writes are refused; readers of before keep what they read.
+/// After a crash a reader tells the files that are left over as such, and a writer removes them.
 #[test]
-fn an_open_store_on_a_full_disk_can_be_emptied() {
-    let world = World::new(5);
-    let db = open(&world);
-    let junk = db.ordered("junk").open().unwrap();
-    for number in 0..20_000u32 {
-        junk.put(number.to_be_bytes(), [7; 100]).unwrap();
+fn files_of_a_crash_are_unnamed() {
+    for seed in 0..10 {
+        let world = World::new(seed);
+        let (db, items) = filled(&world);
+        let mut numbers = 0..20_000u32;
+        while db.stats().space.new_table_bytes == 0 {
+            let number = numbers.next().expect("a table is being written long before");
+            items.put(number.to_be_bytes(), [1; 100]).unwrap();
+            world.run_one();
+        }
+        let new_bytes = db.stats().space.new_table_bytes;
+        let crashed = world.crash(Crash::Process, seed);
+        drop((db, items));
+        let reader = crashed.builder().access(Access::ReadOnly).open().unwrap();
+        let space = check_space(&crashed, &reader, "left by a crash");
+        assert!(space.unnamed_bytes >= new_bytes && space.new_table_bytes == 0, "{new_bytes}: {space:?}");
+        reader.close().unwrap();
+        let db = crashed.builder().memory_bytes(2 << 20).open().unwrap();
+        assert_eq!(check_space(&crashed, &db, "opened again").unnamed_bytes, 0);
     }
+}
+
+/// An obsolete table is removed once its last reader is gone, whatever that is, without another write; until
+/// then `stats` names the kind of reader.
+#[test]
+fn obsolete_tables_go_with_their_last_reader() {
+    let world = World::new(1);
+    let (db, items) = filled(&world);
+    db.compact().unwrap();
+    let before = tables(&world);
+    let readers = |kind| {
+        let space = check_space(&world, &db, "beside a reader");
+        assert!(space.obsolete_table_bytes > 0 && !space.obsolete_files.is_empty());
+        let of_kind =
+            |file: &trine::ObsoleteFile| file.readers.iter().map(|one| (one.kind, one.count)).collect();
+        let all: Vec<Vec<(FileReaderKind, u64)>> = space.obsolete_files.iter().map(of_kind).collect();
+        assert!(all.iter().all(|one| one.contains(&(kind, 1))), "{kind:?}: {all:?}");
+    };
+    let gone = |what: &str| {
+        let writes = db.stats().write;
+        world.run_until_idle();
+        let space = check_space(&world, &db, what);
+        assert_eq!((space.obsolete_table_bytes, space.history_bytes), (0, 0), "{what}");
+        assert!(space.obsolete_files.is_empty(), "{what}: {space:?}");
+        assert_eq!(db.stats().write.commits, writes.commits, "{what}");
+    };
+    let snapshot = db.snapshot();
+    put_all(&items, 0..3000);
+    db.compact().unwrap();
+    readers(FileReaderKind::Snapshot);
+    assert!(tables(&world) > before);
+    drop(snapshot);
+    gone("a snapshot");
+
+    let mut iterator = items.iter();
+    assert!(iterator.next().unwrap().is_ok());
+    items.clear().unwrap();
+    db.compact().unwrap();
+    readers(FileReaderKind::Iterator);
+    drop(iterator);
+    gone("an iterator");
+    assert_eq!(tables(&world), 0);
+
+    put_all(&items, 0..3000);
     db.flush().unwrap();
-    let used = world.used_bytes();
-    world.set_capacity_bytes(Some(used));
-    let refused =
-        (0..100_000u32).find_map(|number| junk.put((number % 20_000).to_be_bytes(), [8; 100]).err());
-    assert!(matches!(refused, Some(Error::Full { .. })));
-    let before = db.snapshot();
-    assert!(matches!(db.flush(), Err(Error::Full { .. })));
-    // The log keeps some room for these, over and over.
-    for _ in 0..50 {
-        junk.clear().unwrap();
+    let snapshot = db.snapshot();
+    db.drop_keyspace("k").unwrap();
+    readers(FileReaderKind::Snapshot);
+    assert!(tables(&world) > 0);
+    drop(snapshot);
+    gone("a dropped keyspace");
+    assert_eq!(tables(&world), 0);
+}
+
+/// Once `compact` or `settle` has returned, no table is there but those of the store.
+#[test]
+fn nothing_obsolete_outlives_a_compact() {
+    for seed in 0..10 {
+        let world = World::new(seed);
+        let (db, items) = filled(&world);
+        db.compact().unwrap();
+        let is_clean = || {
+            let space = check_space(&world, &db, "merged");
+            assert_eq!(space.obsolete_table_bytes, 0, "{seed}: {space:?}");
+        };
+        is_clean();
+        put_all(&items, 0..5000);
+        db.settle().unwrap();
+        is_clean();
+        db.drop_keyspace("k").unwrap();
+        db.settle().unwrap();
+        is_clean();
+        assert_eq!(tables(&world), 0);
     }
-    world.advance_ns(1_000_000_000);
-    world.run_until_idle();
-    assert_eq!(junk.at(&before).iter().count(), 20_000, "the snapshot has its tables");
-    drop(before);
-    world.advance_ns(1_000_000_000);
-    world.run_until_idle();
-    db.flush().unwrap();
-    junk.put("new", "value").unwrap();
-    assert!(world.used_bytes() < used / 2, "{} of {used}", world.used_bytes());
-    db.close().unwrap();
-    assert_eq!(open(&world).ordered("junk").open().unwrap().iter().count(), 1);
+}
+
+/// Closing removes what nobody reads; what somebody reads is there until the next opening.
+#[test]
+fn a_closed_store_has_no_obsolete_table() {
+    for is_read in [false, true] {
+        let world = World::new(4);
+        let (db, items) = filled(&world);
+        db.compact().unwrap();
+        let snapshot = is_read.then(|| db.snapshot());
+        items.clear().unwrap();
+        db.flush().unwrap();
+        db.settle().unwrap();
+        db.close().unwrap();
+        assert_eq!(tables(&world) > 0, is_read);
+        drop((snapshot, items));
+        let db = world.builder().open().unwrap();
+        assert_eq!(tables(&world), 0);
+        check_space(&world, &db, "opened again");
+    }
+}
+
+/// Lengths of the files in a directory.
+fn directory_bytes(path: &Path) -> u64 {
+    let length =
+        |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.metadata().ok().map(|file| file.len());
+    std::fs::read_dir(path).unwrap().filter_map(length).sum()
+}
+
+/// The same on a real file system, beside threads that read all the time: after `compact` the readers' calls
+/// end, and then the directory has what `stats` says and no obsolete table.
+#[test]
+fn a_real_directory_has_what_stats_says() {
+    let scratch = Scratch::new();
+    let db = small(&scratch.data()).open().unwrap();
+    let items = db.ordered("k").open().unwrap();
+    for round in 0..6u32 {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        items.get(3u32.to_be_bytes()).unwrap();
+                        assert!(items.iter().take(20).all(|item| item.is_ok()));
+                    }
+                });
+            }
+            put_all(&items, round * 1000..round * 1000 + 4000);
+            db.compact().unwrap();
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let is_clean = || {
+            let space = db.stats().space;
+            assert_eq!(sum(&space), space.total_bytes);
+            space.obsolete_files.is_empty() && space.total_bytes == directory_bytes(&scratch.data())
+        };
+        let calls = (0..100_000).find(|_| {
+            std::thread::yield_now();
+            is_clean()
+        });
+        assert!(calls.is_some(), "{:?}, {}", db.stats().space, directory_bytes(&scratch.data()));
+    }
+    db.clone().close().unwrap();
+    let space = db.stats().space;
+    assert_eq!((sum(&space), space.obsolete_table_bytes), (directory_bytes(&scratch.data()), 0));
 }

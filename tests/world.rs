@@ -145,6 +145,52 @@ fn faults_meet_what_they_name() {
     assert!(!world.is_stopped());
 }
 
+/// Whatever a sync of the log answers, the store takes no writes afterwards: also an interruption, which
+/// other calls are made again after, and want of space, which elsewhere clears by itself. Reads go on, and
+/// the next process has what was synced.
+#[test]
+fn f08_whatever_a_sync_answers_latches() {
+    for (failure, says) in [
+        (Failure::Io, "Check the path"),
+        (Failure::Full, "space was missing"),
+        (Failure::Interrupted, "interrupted"),
+        (Failure::ReadOnly, "read-only"),
+    ] {
+        let world = World::new(6);
+        let (db, users) = open(&world);
+        users.put("ann", "1").unwrap();
+        db.sync().unwrap();
+        users.put("bob", "2").unwrap();
+        world.fail(&[Fault::of(Operation::Sync, failure).in_files("log")]);
+        let error = db.sync().unwrap_err();
+        assert!(error.to_string().contains(says), "{failure:?}: {error}");
+        for written in [users.put("eve", "3"), db.sync()] {
+            let Err(Error::Latched { cause }) = written else { panic!("{failure:?}: {written:?}") };
+            assert_eq!(cause.to_string(), error.to_string());
+        }
+        assert_eq!(users.iter().count(), 2);
+        let (_db, users) = open(&world.crash(Crash::Power, 1));
+        assert!(users.contains("ann").unwrap());
+    }
+}
+
+/// A file system that becomes read-only under a store latches it, and says so; reads go on.
+#[test]
+fn f08_a_file_system_that_becomes_read_only_latches() {
+    let world = World::new(7);
+    let (_db, users) = open(&world);
+    users.put("ann", "1").unwrap();
+    world.fail(&[Fault::of(Operation::Write, Failure::ReadOnly).in_files("log")]);
+    let error = users.put("bob", "2").unwrap_err();
+    let Error::ReadOnlyFileSystem { operation: "write", file } = &error else { panic!("{error:?}") };
+    assert!(file.starts_with("log"));
+    let Err(Error::Latched { cause }) = users.put("bob", "2") else { panic!("it is not latched") };
+    assert_eq!(cause.to_string(), error.to_string());
+    assert_eq!(users.iter().count(), 1);
+    let (_db, users) = open(&world.crash(Crash::Process, 1));
+    assert_eq!(users.iter().count(), 1);
+}
+
 /// Budgets below the smallest of a real store are refused only below 128 KiB.
 #[test]
 fn small_budgets_are_for_worlds() {

@@ -351,8 +351,9 @@ pub(crate) struct Dump {
 /// Makes a new store of everything in a damaged one that can still be read.
 ///
 /// The damaged store is not changed and must not be open for writing. Between the keys that are told to be at
-/// risk, items may be missing, and older versions of items, deleted ones included, may have come back. Exit
-/// code 0 if the new store was made, whatever was lost.
+/// risk, items may be missing, and older versions of items, deleted ones included, may have come back. What
+/// may be older than it was, or another keyspace's, is put apart, into keyspaces whose names begin with
+/// `salvaged-`; each is told, with the reason. Exit code 0 if the new store was made, whatever was lost.
 #[derive(Args)]
 #[command(after_help = "Example:\n  trine salvage data data-salvaged")]
 pub(crate) struct Salvage {

@@ -105,6 +105,8 @@ fn kind_of_store_error(error: &trine::Error) -> &'static str {
         Error::Foreign { .. } => "foreign",
         Error::Locked { .. } => "locked",
         Error::Permission { .. } => "permission",
+        Error::LockMissing { .. } => "lock_missing",
+        Error::ReadOnlyFileSystem { .. } => "read_only_file_system",
         Error::NoKeyspace { .. } => "no_keyspace",
         Error::Dropped { .. } => "dropped",
         Error::ReadOnly => "read_only",

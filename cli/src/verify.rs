@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
-use trine::inspect::{self, AtRisk, Finding, Progress, Report};
+use trine::inspect::{self, AtRisk, Doubt, Doubtful, Finding, Progress, Report};
 
 use crate::arguments::{self, Global};
 use crate::failure::Failure;
@@ -42,6 +42,7 @@ pub(crate) fn salvage(global: &Global, arguments: arguments::Salvage) -> Result<
         screen.json(&json!({
             "writes": salvaged.writes, "order_known": salvaged.is_order_known,
             "unplaced": salvaged.unplaced, "unused": salvaged.unused,
+            "doubtful": salvaged.doubtful.iter().map(doubtful_to_json).collect::<Vec<_>>(),
             "findings": salvaged.report.findings.iter().map(finding_to_json).collect::<Vec<_>>(),
         }))?;
         return screen.finish();
@@ -50,14 +51,50 @@ pub(crate) fn salvage(global: &Global, arguments: arguments::Salvage) -> Result<
     let target = path(&arguments.target);
     screen.line(format_args!("{} writes were made again in {target}", count(salvaged.writes)))?;
     if !salvaged.is_order_known {
-        screen.line("the manifest is damaged: where versions of a key compete an older one may have won")?;
+        screen.line(
+            "the manifest is damaged or an older one: where versions of a key compete an older one may have \
+             won",
+        )?;
     }
-    for (what, files) in [("of unknown age", &salvaged.unplaced), ("not used", &salvaged.unused)] {
+    tell_doubtful(&salvaged.doubtful, &mut screen)?;
+    for (what, files) in [("not named", &salvaged.unplaced), ("not used", &salvaged.unused)] {
         if !files.is_empty() {
             screen.line(format_args!("{what}: {}", files.join(", ")))?;
         }
     }
     screen.finish()
+}
+
+/// What is not sure: each keyspace that holds nothing else.
+fn tell_doubtful(doubtful: &[Doubtful], screen: &mut Screen) -> Result<(), Failure> {
+    if doubtful.is_empty() {
+        return Ok(());
+    }
+    screen.line(format_args!("{} keyspaces hold what is doubtful, and nothing else:", doubtful.len()))?;
+    let mut found = table(["keyspace", "of", "writes", "files", "its items"]);
+    for one in doubtful {
+        found.add_row([
+            escaped(one.keyspace.as_bytes()),
+            one.of.as_ref().map_or_else(|| "unknown".to_string(), |of| escaped(of.as_bytes())),
+            count(one.writes),
+            one.files.join(", "),
+            one.doubt.to_string(),
+        ]);
+    }
+    screen.line(found)
+}
+
+fn doubtful_to_json(doubtful: &Doubtful) -> Value {
+    let doubt = match doubtful.doubt {
+        Doubt::Older => "older",
+        Doubt::Unnamed => "unnamed",
+        Doubt::Log => "log",
+        _ => "unknown",
+    };
+    json!({
+        "keyspace": doubtful.keyspace, "of": doubtful.of, "doubt": doubt, "files": doubtful.files,
+        "writes": doubtful.writes,
+    })
 }
 
 fn show(bar: &ProgressBar, now: &Progress) {

@@ -25,7 +25,8 @@ use super::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Bytes on disk are not what was written. Reads elsewhere go on; see the file and offset.
+    /// Bytes on disk are not what was written. Reads elsewhere go on; see the file and offset. What is
+    /// undamaged can be copied to a new store by [`inspect::salvage`](crate::inspect::salvage).
     Corrupt(Box<Corrupt>),
     /// The operating system refused a read, write or sync.
     Io {
@@ -88,12 +89,19 @@ pub enum Error {
         /// The directory.
         path: String,
     },
-    /// The directory holds something else than a store.
+    /// The directory holds something else than a store, and no file of one.
     Foreign {
         /// The directory.
         path: String,
         /// What was found there.
         found: String,
+    },
+    /// The store has no file LOCK, which readers and writers lock, and this reader may not make one: it does
+    /// not own the directory, or cannot write to it. A writer makes LOCK, and so may whoever owns the
+    /// directory: an empty file of that name will do.
+    LockMissing {
+        /// The directory.
+        path: String,
     },
     /// Another process, or another handle in this one, has the store open.
     Locked {
@@ -102,6 +110,14 @@ pub enum Error {
     },
     /// The operating system does not permit what was asked.
     Permission {
+        /// What was being done.
+        operation: &'static str,
+        /// The file or directory.
+        file: String,
+    },
+    /// The file system takes no writes: it was mounted so, or became so after an error of its device. The
+    /// store can be opened for reading.
+    ReadOnlyFileSystem {
         /// What was being done.
         operation: &'static str,
         /// The file or directory.
@@ -261,24 +277,47 @@ fn too_large(f: &mut fmt::Formatter<'_>, what: &str, limit: u64, given: u64) -> 
     )
 }
 
+fn corrupt(f: &mut fmt::Formatter<'_>, at: &Corrupt) -> fmt::Result {
+    write!(
+        f,
+        "{} is damaged at offset {}: {} should be {} and is {}. Restore the file from a backup, or make a \
+         new store of what is undamaged: trine salvage, inspect::salvage",
+        at.file, at.offset, at.what, at.expected, at.found
+    )
+}
+
+/// A failed sync of a full disk is no [`Error::Full`]: space that is freed does not bring back what the
+/// sync may have lost.
+fn io(
+    f: &mut fmt::Formatter<'_>,
+    operation: &str,
+    place: (&str, u64),
+    source: &std::io::Error,
+) -> fmt::Result {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let (file, offset) = place;
+    write!(f, "could not {operation} {file}")?;
+    if matches!(operation, "read" | "write") {
+        write!(f, " at offset {offset}")?;
+    }
+    match source.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge if operation == "sync" => write!(
+            f,
+            ": space was missing ({source}), and what was written to it since its last sync may be lost. \
+             Free space, then close the store and open it again"
+        ),
+        _ => write!(f, ": {source}. Check the path, the device and its file system"),
+    }
+}
+
 const FORKED_TEXT: &str = "this process was forked off the one that opened the store, and cannot use it; \
                            open it again here, once the other process has closed it";
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Corrupt(at) => write!(
-                f,
-                "{} is damaged at offset {}: {} should be {} and is {}. Restore the file from a backup",
-                at.file, at.offset, at.what, at.expected, at.found
-            ),
-            Error::Io { operation, file, offset, source } => {
-                write!(f, "could not {operation} {file}")?;
-                if matches!(*operation, "read" | "write") {
-                    write!(f, " at offset {offset}")?;
-                }
-                write!(f, ": {source}. Check the path, the device and its file system")
-            }
+            Error::Corrupt(at) => corrupt(f, at),
+            Error::Io { operation, file, offset, source } => io(f, operation, (file, *offset), source),
             Error::Full { file } => {
                 write!(f, "no space left for {file}. Free space and try again; nothing acknowledged was lost")
             }
@@ -310,6 +349,16 @@ impl fmt::Display for Error {
             Error::Permission { operation, file } => {
                 write!(f, "no permission to {operation} {file}. Check its owner and mode")
             }
+            Error::LockMissing { path } => write!(
+                f,
+                "the store at {path} has no file LOCK, and this reader may not make one. Open the store for \
+                 writing once, or make an empty file LOCK there as the directory's owner"
+            ),
+            Error::ReadOnlyFileSystem { operation, file } => write!(
+                f,
+                "could not {operation} {file}: its file system is read-only. Check the device and mount it \
+                 for writing, or open the store for reading"
+            ),
             Error::NoKeyspace { name } => write!(
                 f,
                 "there is no keyspace named {name:?}. Check the name, or open it with its kind to make it"
@@ -379,6 +428,14 @@ mod tests {
             Error::Foreign { path: text(), found: text() },
             Error::Locked { path: text() },
             Error::Permission { operation: "open", file: text() },
+            Error::LockMissing { path: text() },
+            Error::ReadOnlyFileSystem { operation: "write", file: text() },
+            Error::Io {
+                operation: "sync",
+                file: text(),
+                offset: 0,
+                source: Arc::new(std::io::ErrorKind::StorageFull.into()),
+            },
             Error::NoKeyspace { name: text() },
             Error::Dropped { name: text() },
             Error::ReadOnly,
@@ -401,6 +458,7 @@ mod tests {
             "Free",
             "Make",
             "Open it",
+            "Open the store",
             "Correct",
             "Sort",
             "newer release",
@@ -418,6 +476,22 @@ mod tests {
             assert!(!text.ends_with('.') && !text.contains("  ") && !text.contains('\n'), "form: {text}");
             assert!(text.len() > 30 && !text.contains(" at offset 0"), "content: {text}");
         }
+    }
+
+    /// Only a sync that wants space is told as the loss that it may be; damage leads to `salvage`.
+    #[test]
+    fn missing_space_and_damage_say_what_to_do() {
+        let io = |operation, kind: std::io::ErrorKind| {
+            let (file, source) = ("log-0000000000000002".to_owned(), Arc::new(kind.into()));
+            Error::Io { operation, file, offset: 0, source }.to_string()
+        };
+        use std::io::ErrorKind::{FileTooLarge, Interrupted, QuotaExceeded, StorageFull};
+        for kind in [StorageFull, QuotaExceeded, FileTooLarge] {
+            assert!(io("sync", kind).contains("space was missing"), "{}", io("sync", kind));
+            assert!(!io("read", kind).contains("space was missing"), "{}", io("read", kind));
+        }
+        assert!(!io("sync", Interrupted).contains("space was missing"));
+        assert!(Error::corrupt("STORE", 48, "the header checksum", 1, 2).to_string().contains("salvage"));
     }
 
     /// What latched a store is told once, however often it is passed on, and is the source of what writes

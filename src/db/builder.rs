@@ -82,7 +82,8 @@ pub enum Access {
     /// Reads and writes; nobody else has the store open.
     #[default]
     ReadWrite,
-    /// Reads. Others may read at the same time, nobody writes; not a byte of the directory is changed.
+    /// Reads. Others may read at the same time, nobody writes. No file is changed; LOCK is made if it is
+    /// missing and the directory is the process's user's, else opening answers `LockMissing`.
     ReadOnly,
 }
 

@@ -95,9 +95,9 @@ impl Db {
     /// Opens the store in directory `path`, and makes it if there is none.
     ///
     /// # Errors
-    /// `Locked` if it is open elsewhere, `Foreign` if the directory holds something else, `Corrupt` if a file
-    /// is damaged, `Unsupported` if a newer release wrote it, `Permission`, `Full` and `Io` as the system
-    /// says.
+    /// `Locked` if it is open elsewhere, `Foreign` if the directory holds something else and no file of a
+    /// store, `Corrupt` if a file is damaged, `Unsupported` if a newer release wrote it, `Permission`,
+    /// `ReadOnlyFileSystem`, `Full` and `Io` as the system says.
     ///
     /// # Cost
     /// Reads the manifest, the end of every table and the logs: what was written since the last flush is

@@ -35,7 +35,8 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, Mutex};
-use crate::engine::{OpenOptions, Store};
+use crate::engine::{Env, OpenOptions, Store};
+use crate::inspect::{Report, Salvaged, salvage_in, verify_in};
 use crate::io::sim::{Plan, Select, SimDisk, SimRng, SimThreads, sim_env};
 
 use super::Db;
@@ -45,6 +46,9 @@ pub use crate::io::sim::{Crash, FailedSync, Failure, Operation, Repeat, Stop};
 
 /// Least memory of a simulated store, in bytes: its write buffers are 16 KiB.
 const MEMORY_BYTES_MIN: u64 = 128 << 10;
+
+/// Memory of a store that a salvage makes, in bytes: its batches fit half a write buffer.
+const SALVAGE_MEMORY_BYTES: u64 = 3 << 20;
 
 /// A simulated machine. See the module.
 ///
@@ -118,11 +122,7 @@ impl World {
     /// ```
     #[cfg(feature = "lab")]
     pub fn open_lab(&self, knobs: &crate::lab::Knobs) -> Result<crate::lab::Lab> {
-        let mut process = self.process.lock();
-        let (env, threads) = sim_env(&self.disk, process.rng.u64());
-        process.threads = Some(threads);
-        drop(process);
-        crate::lab::Lab::open_in(env, knobs)
+        crate::lab::Lab::open_in(self.env(), knobs)
     }
 
     /// Gives background work of the store opened last one turn. `false` if none of it has anything to do.
@@ -407,6 +407,55 @@ impl World {
         self.disk.names()
     }
 
+    /// As [`inspect::verify`](crate::inspect::verify), of the store on this machine's disk.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let world = trine::sim::World::new(1);
+    /// world.builder().open()?.close()?;
+    /// assert!(world.verify()?.findings.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn verify(&self) -> Result<Report> {
+        verify_in(&self.env(), |_| {})
+    }
+
+    /// As [`inspect::salvage`](crate::inspect::salvage), of the store on this machine's disk, to that of
+    /// another.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # use trine::sim::World;
+    /// let (world, target) = (World::new(1), World::new(2));
+    /// let db = world.builder().open()?;
+    /// db.ordered("users").open()?.put("ann", "1")?;
+    /// db.close()?;
+    /// assert_eq!(world.salvage(&target)?.writes, 1);
+    /// assert!(target.builder().open()?.keyspace("users")?.contains("ann")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn salvage(&self, target: &World) -> Result<Salvaged> {
+        let (from, to) = (self.env(), target.env());
+        // Damaged files are read in pieces of any length.
+        self.disk.take_any_alignment();
+        let settings = StoreSettings { memory_bytes: SALVAGE_MEMORY_BYTES, ..StoreSettings::default() };
+        salvage_in(&from, to, settings, &mut |_| {})
+    }
+
+    /// A process on this machine.
+    fn env(&self) -> Env {
+        let mut process = self.process.lock();
+        let (env, threads) = sim_env(&self.disk, process.rng.u64());
+        process.threads = Some(threads);
+        env
+    }
+
     /// The bytes of a file; `None` if there is none of that name.
     ///
     /// ```
@@ -587,11 +636,7 @@ impl WorldBuilder<'_> {
         if let Some(bytes) = self.cache_bytes {
             options.budget = options.budget.with_cache_bytes(bytes);
         }
-        let mut process = self.world.process.lock();
-        let (env, threads) = sim_env(&self.world.disk, process.rng.u64());
-        process.threads = Some(threads);
-        drop(process);
-        Ok(Db::new(Store::open(env, options)?))
+        Ok(Db::new(Store::open(self.world.env(), options)?))
     }
 }
 

@@ -16,8 +16,8 @@ use crate::merge::Progress;
 use crate::table::{Otherwise, PageRank, Table, TableSummary};
 use crate::wal::{Log, LogIdentity};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
-use crate::write::lengths::NextLog;
-use crate::write::writer::{Sealed, SealedLog, StandbyMemtable, Wants};
+use crate::write::lengths::{NextLog, Wants};
+use crate::write::writer::{Sealed, SealedLog, StandbyMemtable};
 
 use super::catalog::Edit;
 use super::free::Freeing;
@@ -40,8 +40,8 @@ pub(super) struct FlushWork {
     /// A log that nothing names any more, to be used again under a new uid.
     old_log: Option<FileName>,
     memory: MemoryPart,
-    removal: RemovalPace,
     freeing: Freeing,
+    removal: RemovalPace,
     /// While there is anything to flush.
     need: Option<Need>,
     seen: Vec<Seen>,
@@ -59,12 +59,12 @@ impl Job for FlushWork {
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let seen = store.writer.changed.seen();
         self.see_need(store);
-        let freeing_ns = self.freeing.turn(store);
+        let look_ns = self.freeing.turn(store);
         let removal_ns = self.removal.look(store);
         self.see_generations(store);
         let idle = |timeout_ns: Option<u64>| {
             let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
-            let timeout_ns = timeout_ns.into_iter().chain(freeing_ns).chain(removal_ns).min();
+            let timeout_ns = timeout_ns.into_iter().chain(removal_ns).chain(look_ns).min();
             Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns }
         };
         if store.writer.latched().is_some() {
@@ -84,11 +84,17 @@ impl Job for FlushWork {
                 self.current = None;
                 self.has_failed_standby = false;
                 store.work.set_flushing(false);
-                if matches!(error, Error::Full { .. }) && matches!(store.free_covered(), Ok(true)) {
+                // What this failed for may be had back.
+                let is_full = matches!(error, Error::Full { .. });
+                if is_full && matches!(store.free_covered(), Ok(true)) {
                     return Turn::Again;
                 }
                 store.work.set_error(Kind::Flush, Some(error.clone()));
+                // A writer that waits for room lets go of the log.
                 store.writer.set_stuck(Some(error));
+                if is_full && matches!(store.restart_log(), Ok(true)) {
+                    return Turn::Again;
+                }
                 // `set_stuck` moved the event: wait from here.
                 let seen = store.writer.changed.seen();
                 Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns: Some(RETRY_NS) }
@@ -159,7 +165,7 @@ impl FlushWork {
         store.work.set_flushing(true);
         store.measure_pressure();
         promise(store, &sealed.logs)?;
-        self.current = Some((Arc::clone(&sealed), begin(store, &sealed)?));
+        self.current = Some((Arc::clone(&sealed), begin_flush(store, vec![Arc::clone(&sealed.generation)])?));
         Ok(true)
     }
 
@@ -235,7 +241,7 @@ impl FlushWork {
 
     /// Makes a table of a generation that nobody else knows of, from begin to end.
     pub(super) fn flush_whole(&mut self, store: &Arc<Store>, sealed: &Arc<Sealed>) -> Result<()> {
-        let mut flush = begin(store, sealed)?;
+        let mut flush = begin_flush(store, vec![Arc::clone(&sealed.generation)])?;
         loop {
             let progress = flush.turn()?;
             self.memory.set(&store.work, flush.memory_bytes());
@@ -307,7 +313,12 @@ impl FlushWork {
 }
 
 /// Brings what a flush made into the store.
-fn install(store: &Store, output: &FlushOutput, oldest_tombstone_s: u64, mut edit: Edit<'_>) -> Result<()> {
+pub(super) fn install(
+    store: &Store,
+    output: &FlushOutput,
+    oldest_tombstone_s: u64,
+    mut edit: Edit<'_>,
+) -> Result<()> {
     store.sync_directory()?;
     let opened = match (&output.table, output.sequences) {
         (Some(summary), Some(sequences)) => Some((summary, opened(store, summary)?, sequences)),
@@ -346,13 +357,14 @@ fn promise(store: &Store, logs: &[Arc<SealedLog>]) -> Result<()> {
     Ok(())
 }
 
-fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
+/// A flush of these generations, newest first.
+pub(super) fn begin_flush(store: &Arc<Store>, generations: Vec<Arc<Generation>>) -> Result<Flush> {
     let version = {
         let pin = store.epoch.pin();
         Arc::clone(&store.views.load(&pin).get().version)
     };
-    let trees = sealed.generation.trees().len().max(1) as u64;
-    let items_per_tree = sealed.generation.items() / trees;
+    let trees: u64 = generations.iter().map(|one| one.trees().len() as u64).sum();
+    let items_per_tree = generations.iter().map(|one| one.items()).sum::<u64>() / trees.max(1);
     let plan_of = |tree| {
         let settings = store.keyspace_of(tree)?.settings();
         let is_empty = version.tree(tree).is_none_or(|tree| tree.runs().next().is_none());
@@ -360,7 +372,6 @@ fn begin(store: &Arc<Store>, sealed: &Sealed) -> Result<Flush> {
         let slice = slices::of_flush(&settings, version.tree(tree), items_per_tree);
         Some(TreePlan { slice, tombstones })
     };
-    let generations = vec![Arc::clone(&sealed.generation)];
     let storage = Arc::clone(&store.env.storage);
     let secret = store.secret.clone();
     let mut flush = Flush::new(storage, store.new_table()?, secret, generations, SEQUENCE_MAX, plan_of);

@@ -6,8 +6,8 @@
 //! when a disk is full.
 //!
 //! Invariants:
-//! 1. Write buffers are newer than every table (`levels::view`): what their tombstones cover nobody would
-//!    find.
+//! 1. Write buffers are newer than every table (`levels::view`): nobody would find what their tombstones
+//!    cover.
 //! 2. The tombstones are durable before the edit. Else a power cut might keep the edit and lose them: no
 //!    prefix of the writes.
 //! 3. No table goes while a checkpoint waits for its flush: its state must not be without what later writes

@@ -24,6 +24,7 @@ pub(crate) mod reads;
 pub(crate) mod recover;
 mod refill;
 mod reflush;
+mod restart;
 mod settle;
 mod slices;
 pub(crate) mod snapshot;
@@ -231,11 +232,18 @@ impl Store {
 
     fn seal(&self) -> Result<()> {
         self.check_process()?;
+        let retry =
+            || self.wait_for(|store| store.work.error_of(Kind::Flush).is_none(), |kind| kind == Kind::Flush);
         if self.work.error_of(Kind::Flush).is_some() {
             // What kept a log and memory from being made ready may have cleared.
-            self.wait_for(|store| store.work.error_of(Kind::Flush).is_none(), |kind| kind == Kind::Flush)?;
+            retry()?;
         }
-        self.commit(&CommitOp::empty(Until::Written, Seals::Yes))
+        let seal = || self.commit(&CommitOp::empty(Until::Written, Seals::Yes));
+        match seal() {
+            // Where ranges were deleted the flush worker may begin the log anew (`restart`).
+            Err(Error::Full { .. }) if self.has_ranges_in_memory() => retry().and_then(|()| seal()),
+            sealed => sealed,
+        }
     }
 
     /// Seals the present generation and waits until every write before the call is in a table.

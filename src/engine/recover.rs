@@ -149,6 +149,15 @@ impl Drop for Unlock {
 
 /// Makes the directory if it is to be made, and locks it. A directory of something else is left as it is.
 pub(crate) fn lock(env: &Env, mode: Mode) -> Result<()> {
+    prepare(env, mode)?;
+    env.storage.lock(if mode == Mode::ReadOnly { LockMode::Shared } else { LockMode::Exclusive })
+}
+
+/// Makes the directory if it is to be made, and looks whether a store is there or may be made.
+///
+/// # Errors
+/// `Missing` if there is no store, `Foreign` if there is something else, `Corrupt` if only STORE is missing.
+pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
     let storage = &env.storage;
     if !storage.exists()? {
         if mode != Mode::CreateIfMissing {
@@ -176,7 +185,13 @@ pub(crate) fn lock(env: &Env, mode: Mode) -> Result<()> {
             return Err(Error::Foreign { path: storage.path(), found });
         }
     }
-    storage.lock(if mode == Mode::ReadOnly { LockMode::Shared } else { LockMode::Exclusive })
+    // Before LOCK is made in a directory of something else.
+    if storage.length(FileName::LOCK)?.is_none()
+        && let Err(error @ Error::Foreign { .. }) = StoreFile::load(&**storage)
+    {
+        return Err(error);
+    }
+    Ok(())
 }
 
 fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {

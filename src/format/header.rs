@@ -18,7 +18,7 @@
 //! ```
 //! Invariants: 1. bytes 0..52 mean the same in every version, so that a newer one can be refused by name; 2.
 //! the checksum is looked at before anything is believed, and computed over the right magic, which tells a
-//! damaged magic from a foreign file.
+//! damaged magic from a file of another program ([`is_foreign`]).
 
 use crate::base::checksum::Context;
 use crate::base::codec::Reader;
@@ -61,18 +61,9 @@ impl FileHeader {
     /// Decodes the first page of `file`; `bytes` may be longer.
     ///
     /// # Errors
-    /// `Unsupported` for a newer version or an unknown feature, `Foreign` for a file named STORE that is none
-    /// of ours, else `Corrupt`.
+    /// `Unsupported` for another version or an unknown feature, else `Corrupt`.
     pub(crate) fn decode(file: FileName, bytes: &[u8], kind: FileKind) -> Result<FileHeader> {
         let malformed = |bad| Error::malformed(file, 0, bad);
-        let foreign =
-            || Error::Foreign { path: file.to_string(), found: "a file of another program".to_owned() };
-        if kind == FileKind::Store
-            && bytes.len() < PAGE_BYTES
-            && bytes.iter().zip(MAGIC).any(|(a, b)| *a != b)
-        {
-            return Err(foreign());
-        }
         let page = Reader::new(bytes).bytes(PAGE_BYTES, "the file header").map_err(malformed)?;
         let mut reader = Reader::new(page);
         let magic = reader.bytes(MAGIC.len(), "the magic").map_err(malformed)?;
@@ -87,16 +78,6 @@ impl FileHeader {
         let expected = Context { file_uid: uid, offset: 0, tag: found_kind }
             .checksum(&[&MAGIC, checked.get(MAGIC.len()..).unwrap_or_default()]);
         let found = reader.u32("the header checksum").map_err(malformed)?;
-        if magic != MAGIC
-            && expected != found
-            && kind == FileKind::Store
-            && magic.iter().any(|byte| *byte != 0)
-        {
-            return Err(Error::Foreign {
-                path: file.to_string(),
-                found: "a file of another program".to_owned(),
-            });
-        }
         if expected != found {
             return Err(Error::corrupt(file, CHECKED_BYTES as u64, "the header checksum", expected, found));
         }
@@ -110,6 +91,13 @@ impl FileHeader {
         reserved.clone().zeros(3, "reserved bytes").map_err(malformed)?;
         reader.zeros(reader.remaining(), "the rest of the header page").map_err(malformed)?;
         Ok(FileHeader { kind, store_id, uid })
+    }
+
+    /// As [`FileHeader::decode`], of the kind that the header says.
+    pub(crate) fn decode_any(file: FileName, bytes: &[u8]) -> Result<FileHeader> {
+        let found = bytes.get(MAGIC.len()).copied();
+        let kind = FileKind::ALL.into_iter().find(|kind| Some(*kind as u8) == found);
+        FileHeader::decode(file, bytes, kind.unwrap_or(file.kind))
     }
 
     /// Compares with what the manifest or STORE says of the file.
@@ -136,6 +124,28 @@ impl FileHeader {
         }
         Ok(())
     }
+}
+
+/// Whether nothing in the first page says that the file is one of ours: the magic is another, not zeros, and
+/// with the right one the checksum would still be wrong. Damage may leave a page of ours like this too.
+pub(crate) fn is_foreign(bytes: &[u8]) -> bool {
+    let magic = bytes.get(..MAGIC.len().min(bytes.len())).unwrap_or_default();
+    let is_changed = magic.iter().zip(MAGIC).any(|(found, ours)| *found != ours);
+    is_changed && magic.iter().any(|byte| *byte != 0) && !has_right_checksum(bytes)
+}
+
+/// Whether the checksum would be right with the right magic.
+fn has_right_checksum(bytes: &[u8]) -> bool {
+    let mut reader = Reader::new(bytes);
+    let mut fields = || {
+        let checked = reader.bytes(CHECKED_BYTES, "the file header").ok()?;
+        Some((checked, reader.u32("the header checksum").ok()?))
+    };
+    let Some((checked, found)) = fields() else { return false };
+    let kind = checked.get(MAGIC.len()).copied().unwrap_or(0);
+    let uid = checked.last_chunk::<8>().map_or(0, |uid| u64::from_le_bytes(*uid));
+    let context = Context { file_uid: uid, offset: 0, tag: kind };
+    context.checksum(&[&MAGIC, checked.get(MAGIC.len()..).unwrap_or_default()]) == found
 }
 
 fn supported(file: FileName, version: u32, features: u64) -> Result<()> {
@@ -208,9 +218,11 @@ mod tests {
     fn round_trip_and_every_flip() {
         let mut page = HEADER.encode();
         assert_eq!(FileHeader::decode(NAME, &page, FileKind::Table).expect("decodes"), HEADER);
+        assert_eq!(FileHeader::decode_any(FileName::STORE, &page).expect("whatever its name"), HEADER);
         for bit in 0..PAGE_BYTES * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             assert!(FileHeader::decode(NAME, &page, FileKind::Table).is_err(), "bit {bit}");
+            assert!(FileHeader::decode_any(NAME, &page).is_err(), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -240,15 +252,25 @@ mod tests {
         }
     }
 
-    /// Another program's file named STORE is foreign; a zeroed one was ours and is damaged.
+    /// A page of another program is told from one of ours that is damaged, as far as its bytes go; either is
+    /// `Corrupt` to who decodes it.
     #[test]
     fn foreign_is_told_from_damaged() {
         let decode = |page: &[u8]| FileHeader::decode(FileName::STORE, page, FileKind::Store);
-        assert!(matches!(decode(&[b'x'; 4096]), Err(Error::Foreign { .. })));
-        assert!(matches!(decode(b"hello"), Err(Error::Foreign { .. })));
+        assert!(is_foreign(&[b'x'; 4096]) && is_foreign(b"hello") && is_foreign(b"\x89Trone\r\nand more"));
+        assert_eq!(corrupt_what(decode(&[b'x'; 4096])), "the header checksum");
+        assert_eq!(corrupt_what(decode(b"hello")), "the file header");
+        for ours in [&MAGIC[..], &MAGIC[..3], &[], &[0; 4096]] {
+            assert!(!is_foreign(ours), "{ours:?}");
+        }
         assert_eq!(corrupt_what(decode(&MAGIC)), "the file header");
-        assert_eq!(corrupt_what(decode(&[])), "the file header");
         assert_eq!(corrupt_what(decode(&[0; 4096])), "the header checksum");
+        let mut page = HEADER.encode();
+        for bit in 0..PAGE_BYTES * 8 {
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_foreign(&page), "bit {bit}");
+            page[bit / 8] ^= 1 << (bit % 8);
+        }
     }
 
     /// A header of another store or another life of the file is refused.

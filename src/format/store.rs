@@ -151,8 +151,7 @@ pub(crate) fn encode(uid: u64, live: &Live) -> Vec<u8> {
 /// Reads the whole of STORE and chooses the live slot.
 ///
 /// # Errors
-/// `Corrupt` if no slot is right or the slots contradict each other; `Foreign` and `Unsupported` as the
-/// header says.
+/// `Corrupt` if no slot is right or the slots contradict each other; it and `Unsupported` as the header says.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Found> {
     let file = FileName::STORE;
     let header = FileHeader::decode(file, bytes, FileKind::Store)?;

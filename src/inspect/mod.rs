@@ -27,8 +27,10 @@ mod verify;
 pub use dump::{Part, dump};
 pub(crate) use explain::Explainer;
 pub use explain::{Explanation, Step};
-#[cfg(test)]
+#[cfg(any(test, feature = "sim"))]
 pub(crate) use salvage::salvage_in;
-pub use salvage::{Salvaged, salvage};
+pub use salvage::{Doubt, Doubtful, Salvaged, salvage};
+#[cfg(any(test, feature = "sim"))]
+pub(crate) use verify::verify_in;
 pub(crate) use verify::verify_open;
 pub use verify::{AtRisk, Finding, Progress, Report, verify};

@@ -15,7 +15,7 @@ use crate::engine::unnamed::{self, Beside};
 use crate::engine::{Env, Mode, Store, recover};
 use crate::format::manifest::State;
 use crate::format::store::Live;
-use crate::io::storage::Storage;
+use crate::io::storage::{LockMode, Storage};
 use crate::levels::manifest::ManifestFile;
 use crate::levels::store::StoreFile;
 use crate::levels::version::Placed;
@@ -153,8 +153,8 @@ pub struct Progress {
 /// `progress` is called before each file.
 ///
 /// # Errors
-/// `Missing`, `Foreign`, `Locked`, `Unsupported`, `Permission`, `Io`. Damage is no error: it is in the
-/// report.
+/// `Missing`, `Foreign` for a directory without a file of a store, `Locked`, `Unsupported`, `Permission`,
+/// `Io`. Damage is no error: it is in the report.
 ///
 /// # Cost
 /// Reads all tables and logs once, in pieces of 1 MiB. Memory: one log, or the filters and fences of one
@@ -206,17 +206,13 @@ pub(crate) fn verify_open(store: &Store, mut progress: impl FnMut(&Progress)) ->
     Ok(check.report)
 }
 
-/// Keeps writers away. Without a file LOCK none is there, nor was since the files were copied here.
+/// Keeps writers away. Without a file LOCK none is there, nor was since the files were copied here; it is not
+/// made, as nothing is changed here.
 pub(super) fn lock(env: &Env) -> Result<()> {
-    match recover::lock(env, Mode::ReadOnly) {
-        Err(Error::Missing { .. })
-            if env.storage.exists()?
-                && env.storage.length(FileName::STORE)?.is_some()
-                && env.storage.length(FileName::LOCK)?.is_none() =>
-        {
-            Ok(())
-        }
-        locked => locked,
+    recover::prepare(env, Mode::ReadOnly)?;
+    match env.storage.length(FileName::LOCK)? {
+        Some(_) => env.storage.lock(LockMode::Shared),
+        None => Ok(()),
     }
 }
 

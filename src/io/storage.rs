@@ -8,7 +8,8 @@
 //! 1. `write` then `read` of the same bytes sees them; `sync` returning `Ok` makes everything written to that
 //!    file before durable.
 //! 2. A name created, renamed or removed is durable only after `sync_directory`.
-//! 3. An interrupted or short system call is continued; only real failures are errors.
+//! 3. An interrupted or short system call is continued; only real failures are errors. A sync that is
+//!    interrupted has failed.
 //! 4. After `sync` of a file has failed once, every later `sync` of it fails too.
 
 use std::path::Path;
@@ -63,9 +64,10 @@ pub(crate) trait Storage: Send + Sync {
     /// Whether the directory exists.
     fn exists(&self) -> Result<bool>;
 
-    /// Takes the lock on LOCK, creating that file if it is missing and `mode` is exclusive; released by
-    /// `unlock` or the end of the process. Errors with `Locked` if another opener, also in this process,
-    /// stands in the way.
+    /// Takes the lock on LOCK, creating that file if it is missing; released by `unlock` or the end of the
+    /// process. A reader creates it only in a directory of its own user, so that no writer meets a LOCK it
+    /// may not open. Errors with `Locked` if another opener, also in this process, stands in the way, and
+    /// with `LockMissing` if a reader may not or cannot create LOCK.
     fn lock(&self, mode: LockMode) -> Result<()>;
 
     /// Gives the lock up and closes every file. Nothing in a forked process.

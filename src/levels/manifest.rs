@@ -8,7 +8,7 @@
 //! before anything is appended to a loaded file, or done on account of what it says, what was read is made
 //! durable and what a torn write left is zeroed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, KeyspaceId, Sequence};
@@ -17,7 +17,7 @@ use crate::format::frames::{
     scan,
 };
 use crate::format::header::{FileHeader, PAGE_BYTES};
-use crate::format::manifest::{Change, Changes, State, encode_edit};
+use crate::format::manifest::{Change, Changes, Slice, State, encode_edit};
 use crate::format::store::{Live, ManifestPlace, SLOT_OFFSETS};
 use crate::io::storage::{Storage, read_whole, write_zeros};
 
@@ -48,8 +48,9 @@ pub(crate) struct Rescued {
     pub(crate) is_whole: bool,
     /// Keyspaces that were dropped, as far as that can be read.
     pub(crate) dropped: BTreeSet<KeyspaceId>,
-    /// Slices, by table and index, that could be read but did not fit what is left of the state.
-    pub(crate) unplaced: BTreeSet<(u64, u32)>,
+    /// Slices, by table and index, that could be read but did not fit what is left of the state: the edit
+    /// that makes their keyspace is lost.
+    pub(crate) unplaced: BTreeMap<(u64, u32), Slice>,
 }
 
 /// A manifest, open for appending.
@@ -214,7 +215,7 @@ impl ManifestFile {
         let expected = Expected { file, header, bytes: length, promise: None, witness: None, boot_id };
         let mut is_whole = scan(&expected, &bytes).is_ok();
         let mut state = State::default();
-        let (mut dropped, mut unplaced) = (BTreeSet::new(), BTreeSet::new());
+        let (mut dropped, mut unplaced) = (BTreeSet::new(), BTreeMap::<_, Slice>::new());
         for (record, number) in every_record(&header, &bytes).into_iter().zip(1..) {
             is_whole &= record.sequence == number;
             // Where it stands is not told: what cannot be read is left out.
@@ -226,9 +227,17 @@ impl ManifestFile {
                 let is_applied = state.apply(&change).is_ok();
                 is_whole &= is_applied;
                 match change {
-                    Change::DropKeyspace { id } => _ = dropped.insert(id),
-                    Change::Slice { table, index, .. } if !is_applied => {
-                        _ = unplaced.insert((table, index));
+                    Change::DropKeyspace { id } => {
+                        dropped.insert(id);
+                        unplaced.retain(|_, slice| slice.keyspace != id);
+                    }
+                    Change::Slice { table, index, slice } if !is_applied => {
+                        _ = unplaced.insert((table, index), slice);
+                    }
+                    Change::SliceMoved { table, index, level, run } => {
+                        if let Some(slice) = unplaced.get_mut(&(table, index)) {
+                            (slice.level, slice.run) = (level, run);
+                        }
                     }
                     Change::SliceRemoved { table, index } => _ = unplaced.remove(&(table, index)),
                     _ => {}

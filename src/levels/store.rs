@@ -15,10 +15,11 @@
 
 use std::ops::Range;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
+use crate::format::header::is_foreign;
 use crate::format::store::{self, Live, ManifestPlace, SLOT_OFFSETS, STORE_BYTES};
-use crate::io::storage::Storage;
+use crate::io::storage::{Entry, Storage};
 
 /// STORE before it has its name. Number 0 is given to no manifest, so what a crash leaves of it is known for
 /// what it is.
@@ -64,16 +65,23 @@ impl StoreFile {
     /// Reads STORE and writes nothing; `None` if there is no such file, which makes the directory no store.
     ///
     /// # Errors
-    /// As `format::store::decode`; `Io` of the storage.
+    /// As `format::store::decode`; `Foreign` if STORE is another program's and there is nothing of ours
+    /// beside it but LOCK; `Io` of the storage.
     pub(crate) fn load(storage: &dyn Storage) -> Result<Option<StoreFile>> {
         let Some(length) = storage.length(FileName::STORE)? else {
             return Ok(None);
         };
-        // A file of another length may still say in its header that it is foreign or newer.
+        // A file of another length may still say in its header that it is newer.
         let mut bytes = vec![0; length.min(STORE_BYTES as u64 + 1) as usize];
         let read = storage.read(FileName::STORE, 0, &mut bytes)?;
         bytes.truncate(read);
-        let found = store::decode(&bytes)?;
+        let found = match store::decode(&bytes) {
+            Err(Error::Corrupt(_)) if is_foreign(&bytes) && is_alone(storage)? => {
+                let found = "a file STORE of another program".to_owned();
+                return Err(Error::Foreign { path: storage.path(), found });
+            }
+            found => found?,
+        };
         let doubt = if found.unequal { Doubt::Both } else { Doubt::Second };
         Ok(Some(StoreFile { uid: found.uid, live: found.live, doubt }))
     }
@@ -124,6 +132,12 @@ impl StoreFile {
         storage.write(FileName::STORE, SLOT_OFFSETS[slot], &live.encode(self.uid, slot))?;
         storage.sync(FileName::STORE)
     }
+}
+
+/// Whether STORE has no other file of a store beside it. LOCK may be there: it is made before STORE is read.
+fn is_alone(storage: &dyn Storage) -> Result<bool> {
+    let is_of_store = |entry| matches!(entry, Entry::Ours(file) if file.kind.is_numbered());
+    Ok(!storage.list()?.into_iter().any(is_of_store))
 }
 
 #[cfg(test)]

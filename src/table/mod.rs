@@ -38,7 +38,7 @@ pub(crate) use cursor::{Moved, TableCursor};
 pub(crate) use memory::{PageBudget, PageRank};
 pub(crate) use open::{Discarded, TableFile};
 pub(crate) use parts::{Said, TablePart, table_parts};
-pub(crate) use rescue::{Good, GoodItems, good_extents, read_past_faults, slice_spans};
+pub(crate) use rescue::{Good, good_extents, read_past_faults, slice_entries};
 pub(crate) use scrub::{Damage, corrupt, scrub};
 pub(crate) use search::{DataBlock, FenceLine, Fenced, Filtered, Otherwise, Table};
 pub(crate) use stream::TableStream;

@@ -6,7 +6,7 @@
 
 use crate::base::checksum::Context;
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileName, ItemKind, TreeId};
+use crate::base::id::{FileName, ItemKind};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::format::table::data::{self, Layout};
 use crate::format::table::footer::{Footer, SliceEntry, Span};
@@ -51,7 +51,7 @@ impl GoodItems<'_> {
     }
 }
 
-/// Gives every good extent that lies in a part of the file with this uid to `take`, with its offset, in the
+/// Gives every good extent that lies in a part of the file with this uid to `take`, with its place, in the
 /// order of the file.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ impl GoodItems<'_> {
 pub(crate) fn good_extents(
     storage: &dyn Storage,
     (file, uid, span): (FileName, u64, Span),
-    take: &mut dyn FnMut(u64, Good<'_>) -> Result<()>,
+    take: &mut dyn FnMut(Span, Good<'_>) -> Result<()>,
 ) -> Result<()> {
     const { assert!(WINDOW_BYTES > 2 * DATA_BLOCK_BYTES_MAX, "a block fits the window") };
     let mut window = AlignedBytes::new(WINDOW_BYTES);
@@ -75,22 +75,23 @@ pub(crate) fn good_extents(
             }
         }
         let here = &window[(at - start) as usize..filled];
+        let place = |length: usize| Span { offset: at, bytes: length as u64 };
         at += match good_at(
             &BlockAddress { file, file_uid: uid, offset: at, bytes: 0, kind: BlockKind::Data },
             here,
         ) {
             None => UNIT_BYTES as u64,
             Some((length, Extent::Other)) => {
-                take(at, Good::Other)?;
+                take(place(length), Good::Other)?;
                 length as u64
             }
             Some((length, Extent::Ranges(ranges))) => {
-                take(at, Good::Ranges(ranges))?;
+                take(place(length), Good::Ranges(ranges))?;
                 length as u64
             }
             Some((length, Extent::Block(plain))) => {
                 let block = plain.as_deref().unwrap_or(&here[..length]);
-                take(at, Good::Items(GoodItems { block, layout: Layout::of(block) }))?;
+                take(place(length), Good::Items(GoodItems { block, layout: Layout::of(block) }))?;
                 length as u64
             }
         };
@@ -138,23 +139,22 @@ fn good_at(at: &BlockAddress, bytes: &[u8]) -> Option<(usize, Extent)> {
     Some((length, Extent::Block(Some(plain))))
 }
 
-/// Where the slices of a file are, by its footer.
+/// The slices of a file, by its footer, whatever the file's name.
 ///
 /// # Errors
 /// `Corrupt` if the footer cannot be read, `Io`.
-pub(crate) fn slice_spans(
+pub(crate) fn slice_entries(
     storage: &dyn Storage,
     identity: TableIdentity,
     bytes: u64,
-) -> Result<Vec<(TreeId, Span)>> {
-    let slices: Vec<SliceEntry> = match Contents::read(storage, identity, bytes, None) {
-        Ok(contents) => contents.slices.into_iter().map(|slice| slice.entry).collect(),
+) -> Result<Vec<SliceEntry>> {
+    match Contents::read(storage, identity, bytes, None) {
+        Ok(contents) => Ok(contents.slices.into_iter().map(|slice| slice.entry).collect()),
         Err(error) => match footer(storage, identity, bytes)? {
-            Some(footer) => footer.slices,
-            None => return Err(error),
+            Some(footer) => Ok(footer.slices),
+            None => Err(error),
         },
-    };
-    Ok(slices.iter().map(|slice| (slice.tree, slice.span())).collect())
+    }
 }
 
 /// The good footer nearest to the end of the file, whatever is behind it and before it.

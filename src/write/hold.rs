@@ -12,6 +12,7 @@
 use crate::base::error::Result;
 use crate::base::id::{FileName, Sequence};
 use crate::base::sync::{Arc, Event, Mutex};
+use crate::memtable::Generation;
 
 use super::batch::Keyspaces;
 use super::writer::{Front, Sealing, Seals, Spare, Ticket, TicketState, Until, Writer};
@@ -133,6 +134,21 @@ impl<'w> Hold<'w> {
         let front = self.front();
         assert!(front.remains_to == 0, "the next log would have the remains' sequence numbers");
         writer.seal_into(front, next);
+    }
+
+    /// The generations that are not flushed, newest first, and the last sequence number in them.
+    pub(crate) fn unflushed(&mut self) -> (Vec<Arc<Generation>>, Sequence) {
+        let sealed = self.writer.queue.lock().sealed.clone();
+        let front = self.front();
+        let active = std::iter::once(&front.spare.generation);
+        let sealed = sealed.iter().rev().map(|one| &one.generation);
+        (active.chain(sealed).cloned().collect(), front.last_sequence)
+    }
+
+    /// All of them were flushed, and no log is left: goes on with `next`.
+    pub(crate) fn restart(&mut self, next: Spare) {
+        let writer = self.writer;
+        writer.restart(self.front(), next);
     }
 
     /// The next file to sync until every write is durable.

@@ -61,3 +61,17 @@ pub(crate) struct NextLog {
     /// Where the disk has no room for that, so much will do.
     pub(crate) least_bytes: u64,
 }
+
+/// What is to be made ready for the leader.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Wants {
+    /// How long the next log is to be.
+    pub(crate) log: Option<NextLog>,
+    pub(crate) memtable: bool,
+}
+
+impl Wants {
+    pub(crate) fn is_any(self) -> bool {
+        self.log.is_some() || self.memtable
+    }
+}

@@ -14,7 +14,7 @@ use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
 use super::batch::Keyspaces;
-use super::lengths::{LogLengths, NextLog, log_reserve_bytes, memtable_reserve_bytes};
+use super::lengths::{LogLengths, Wants, log_reserve_bytes, memtable_reserve_bytes};
 use super::pace::Pressures;
 
 /// When a commit is acknowledged.
@@ -80,20 +80,6 @@ pub(crate) struct Spare {
 pub(crate) struct StandbyMemtable {
     pub(crate) generation: Arc<Generation>,
     pub(crate) inserter: Inserter,
-}
-
-/// What is to be made ready for the leader.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Wants {
-    /// How long the next log is to be.
-    pub(crate) log: Option<NextLog>,
-    pub(crate) memtable: bool,
-}
-
-impl Wants {
-    pub(crate) fn is_any(self) -> bool {
-        self.log.is_some() || self.memtable
-    }
 }
 
 /// What the leader holds.
@@ -236,8 +222,8 @@ impl Writer {
 
     /// A writer of a store that is only read.
     pub(crate) fn read_only(views: Arc<Views>, secret: HashSecret, last_sequence: Sequence) -> Writer {
-        let of_none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()));
-        let writer = Writer::with_queue(views, secret, Queue::default(), last_sequence, of_none);
+        let none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()));
+        let writer = Writer::with_queue(views, secret, Queue::default(), last_sequence, none);
         // Nothing else can have set it yet.
         let _ = writer.latch.set(Error::ReadOnly);
         writer
@@ -314,7 +300,8 @@ impl Writer {
     /// What is to be made ready now.
     pub(crate) fn wants(&self) -> Wants {
         let queue = self.queue.lock();
-        Wants { memtable: queue.wants.memtable && queue.sealed.len() < SEALED_COUNT_MAX, ..queue.wants }
+        let memtable = queue.wants.memtable && queue.sealed.len() < SEALED_COUNT_MAX;
+        Wants { memtable, ..queue.wants }
     }
 
     /// What is ready and not in use: the file of a log, and whether a generation is.
@@ -391,6 +378,19 @@ impl Writer {
     pub(super) fn seal_into(&self, front: &mut Front, next: Spare) {
         let generation = Arc::clone(&next.generation);
         self.queue.lock().sealed.push(front.seal(next));
+        self.begin_generation(generation);
+    }
+
+    /// Goes on with `next`: everything before is flushed, and no log of it is left, nor one that was made
+    /// ready.
+    pub(super) fn restart(&self, front: &mut Front, next: Spare) {
+        let generation = Arc::clone(&next.generation);
+        *front = Front::new(next, front.last_sequence);
+        let mut queue = self.queue.lock();
+        queue.sealed.clear();
+        queue.standby_log = None;
+        queue.wants.log = None;
+        drop(queue);
         self.begin_generation(generation);
     }
 
@@ -564,12 +564,11 @@ impl Front {
     }
 
     fn is_memtable_half_full(&self) -> bool {
-        !self.spare.inserter.room(1, self.spare.generation.capacity_bytes() / 2)
+        !self.has_memtable_room(1, self.spare.generation.capacity_bytes() / 2, true)
     }
 
     fn is_log_half_full(&self) -> bool {
-        let log = &self.spare.log;
-        (log.room_bytes() as u64) < (log.bytes() - RECORDS_FROM) / 2
+        (self.spare.log.room_bytes() as u64) < (self.spare.log.bytes() - RECORDS_FROM) / 2
     }
 
     pub(super) fn is_empty(&self) -> bool {

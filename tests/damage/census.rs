@@ -106,7 +106,7 @@ pub(crate) fn judge(
     }
 }
 
-fn damaged(state: &State, changes: &Changes) -> World {
+pub(crate) fn damaged(state: &State, changes: &Changes) -> World {
     let world = state.world.fork();
     for (name, bytes) in changes {
         world.set_contents(name, bytes.as_deref());
@@ -153,7 +153,7 @@ fn look(
 ) -> std::result::Result<Outcome, String> {
     let db = match open(world, state, Access::ReadOnly) {
         Ok(db) => db,
-        Err(error) => return names_the_damage(error, state, fault, changes).map(|()| Outcome::RefusedOnOpen),
+        Err(error) => return names_the_damage(error, state, fault).map(|()| Outcome::RefusedOnOpen),
     };
     let mut answers = BTreeMap::new();
     let mut errors = Vec::new();
@@ -164,7 +164,7 @@ fn look(
     }
     let is_refused = !errors.is_empty();
     for error in errors {
-        names_the_damage(error, state, fault, changes)?;
+        names_the_damage(error, state, fault)?;
     }
     if !agree(&answers, &state.contents) {
         return documented(&answers, state, fault, changes)
@@ -267,12 +267,7 @@ fn are_told(db: &Db, answers: &BTreeMap<String, Answers>) -> std::result::Result
 }
 
 /// The error is about a file that is damaged, and a place in it or just past it.
-fn names_the_damage(
-    error: Error,
-    state: &State,
-    fault: &Fault,
-    changes: &Changes,
-) -> std::result::Result<(), String> {
+fn names_the_damage(error: Error, state: &State, fault: &Fault) -> std::result::Result<(), String> {
     let error = catch_unwind(AssertUnwindSafe(|| says_what_to_do(error))).map_err(|_| "a bad message")?;
     // What belongs together is told by either side.
     let is_a_pair = matches!(
@@ -286,15 +281,6 @@ fn names_the_damage(
             match is_named && at.offset <= longest as u64 {
                 true => Ok(()),
                 false => Err(format!("told of another place: {error}")),
-            }
-        }
-        // Whose first bytes are another program's.
-        Error::Foreign { path, .. } if path == "STORE" => {
-            let store = changes.iter().find(|(name, _)| name == "STORE");
-            let bytes = store.and_then(|(_, bytes)| bytes.as_ref()).ok_or("STORE is as it was")?;
-            match !matches!(fault, Fault::Flip { .. }) && bytes.get(..8) != state.files["STORE"].get(..8) {
-                true => Ok(()),
-                false => Err(format!("not told as damage: {error}")),
             }
         }
         other => Err(format!("not told as damage: {other}")),

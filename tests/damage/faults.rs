@@ -239,6 +239,26 @@ pub(crate) fn extensions(state: &State) -> Vec<Fault> {
     all
 }
 
+/// Faults of the first page of STORE: every bit of its header, bits and sectors of the rest, the whole page,
+/// and that of every other file in its place, and the file cut within it.
+pub(crate) fn of_store_page(state: &State) -> Vec<Fault> {
+    const HEADER_BYTES: usize = 52;
+    let file = || "STORE".to_owned();
+    let rest = (0..128).map(|index| HEADER_BYTES * 8 + index * 251 % ((PAGE_BYTES - HEADER_BYTES) * 8));
+    let mut all: Vec<Fault> =
+        (0..HEADER_BYTES * 8).chain(rest).map(|bit| Fault::Flip { file: file(), bit }).collect();
+    let spans = (0..PAGE_BYTES).step_by(SECTOR_BYTES).map(|from| (from, SECTOR_BYTES));
+    for (from, bytes) in spans.chain([(0, PAGE_BYTES)]) {
+        for with in [Filler::Zeros, Filler::Garbage(from as u64)] {
+            all.push(Fault::Overwritten { file: file(), from, bytes, with });
+        }
+    }
+    all.extend((0..=PAGE_BYTES).step_by(128).map(|length| Fault::Truncated { file: file(), length }));
+    let others = state.files.keys().filter(|name| *name != "STORE").cloned();
+    all.extend(others.map(|other| Fault::Swapped { one: (file(), 0), other: (other, 0), bytes: PAGE_BYTES }));
+    all
+}
+
 /// Blocks in each other's place, in one file and between two: each with its neighbour, and `count` pairs by
 /// chance.
 pub(crate) fn swaps(state: &State, rng: &mut Rng, count: usize) -> Vec<Fault> {

@@ -5,8 +5,9 @@
 
 use std::sync::OnceLock;
 
-use trine::Access;
+use trine::inspect::{AtRisk, Finding};
 use trine::sim::World;
+use trine::{Access, Error};
 
 use crate::rng::{Rng, with_seeds};
 use crate::support::contents;
@@ -81,6 +82,38 @@ fn f12_flips_and_cuts_are_never_silent() {
         assert!(count(&flipped, class) > 1000, "{class:?}: {flipped:?}");
     }
     assert_eq!(count(&flipped, Outcome::PutBack) + count(&cut, Outcome::PutBack), 0);
+}
+
+/// Whatever happens to the first page of STORE is told as damage, with file and offset, by opening and by the
+/// check, which lead to `salvage`; with a store's files beside it STORE is never another program's.
+#[test]
+fn f12_damage_to_the_first_page_of_store_is_corrupt() {
+    let mut count = 0;
+    for state in states() {
+        for fault in faults::of_store_page(state) {
+            let changes = fault.changes(state);
+            if changes.is_empty() {
+                continue;
+            }
+            count += 1;
+            let world = census::damaged(state, &changes);
+            for access in [Access::ReadOnly, Access::ReadWrite] {
+                match open(&world, state, access).map(drop) {
+                    Err(Error::Corrupt(at)) => {
+                        let is_named = fault.names().contains(&&*at.file);
+                        assert!(is_named && at.offset <= 4 * PAGE_BYTES as u64, "{fault:?}: {at:?}");
+                        assert!(Error::Corrupt(at).to_string().contains("salvage"));
+                    }
+                    other => panic!("{}: {fault:?}: {other:?}", state.name),
+                }
+            }
+            let report = world.verify().expect("damage is no error of the check");
+            let is_of_store = |one: &Finding| one.at_risk == AtRisk::Store && one.damage.file == "STORE";
+            assert!(report.findings.iter().any(is_of_store), "{}: {fault:?}: {report:?}", state.name);
+        }
+    }
+    println!("the first page of STORE: {count} faults, each Corrupt");
+    assert!(count >= 9_996, "{count}");
 }
 
 /// Sectors, pages and whole files, zeroed and full of garbage.

@@ -215,6 +215,17 @@ fn verify() {
     let target = place.file("salvaged");
     let text = ran(trine().arg("salvage").arg(place.store()).arg(&target)).ok();
     assert!(text.contains("1 writes were made again") && text.contains("manifest is damaged"), "{text}");
+    // The edit that made the keyspace is lost, and its name with it.
+    assert!(text.contains("1 keyspaces hold what is doubtful"), "{text}");
+    assert!(text.contains("salvaged-unknown-log-1") && text.contains("name is lost"), "{text}");
+    let target_json = place.file("salvaged as JSON");
+    let text = ran(trine().arg("salvage").arg(place.store()).arg(&target_json).arg("--json")).ok();
+    let told: Value = serde_json::from_str(&text).expect("it is JSON");
+    let doubtful = &told["doubtful"][0];
+    assert_eq!((doubtful["doubt"].as_str(), doubtful["writes"].as_u64()), (Some("unknown"), Some(1)));
+    assert!(
+        doubtful["of"].is_null() && doubtful["files"][0].as_str().is_some_and(|file| file.contains("log-"))
+    );
     let again = ran(trine().arg("salvage").arg(place.store()).arg(&target));
     assert!(again.failed(3).contains("Choose an empty or new directory"));
     assert_eq!(checked.code, Some(1));

@@ -64,7 +64,7 @@ const TWICE_OPENED: &[Act] = &[
 ];
 
 /// Those of every run of the tests come first, so many of them.
-pub(super) const ALWAYS_COUNT: usize = 28;
+pub(super) const ALWAYS_COUNT: usize = 29;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "rotate", mix: COARSE, acts: &[Act::Make("a"), Act::Go(230)], ..PLAIN },
@@ -236,6 +236,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         name: "logs",
         mix: Mix { turns: 40, ..COARSE },
         acts: &[Act::Make("a"), Act::Make("b"), Act::Go(150), Act::Kill, Act::Go(50), Act::Kill, Act::Go(40)],
+        ..PLAIN
+    },
+    // What is full is cleared.
+    Scenario {
+        name: "full_cleared",
+        mix: RANGES,
+        may_be_full: true,
+        acts: &[Act::Make("a"), Act::Go(60), Act::Room(Some(0)), Act::Go(90), Act::Room(None), Act::Go(30)],
         ..PLAIN
     },
     // A generation is in several logs, each longer than the one before, and goes on in the last one.

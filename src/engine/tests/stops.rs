@@ -234,6 +234,12 @@ fn f01_logs() {
     stops("logs", 22_600, 11_100);
 }
 
+/// A full disk on which ranges are deleted.
+#[test]
+fn f01_full_cleared() {
+    stops("full_cleared", 10_500, 4600);
+}
+
 /// Generations that several logs hold.
 #[test]
 fn f01_log_switches() {

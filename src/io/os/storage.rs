@@ -7,8 +7,8 @@
 //! 1. Files are made with mode 0600 and the directory with 0700, whatever the umask.
 //! 2. No lock is held across a system call, but for one: syncs of one file wait for each other (see `files`).
 //! 3. A file whose sync has failed is never synced with success again, also when it is closed, reopened or
-//!    renamed meanwhile. A failed sync is `Io`, never `Full`: what was written may be lost, and freeing space
-//!    does not bring it back.
+//!    renamed meanwhile. A failed sync is never asked again, also when it was interrupted, and is never
+//!    `Full`: what was written may be lost, and freeing space does not bring it back.
 //! 4. In a process forked off the one that made it, every file, the lock and the rings are left alone:
 //!    `Forked`.
 //! 5. Tables are read past the page cache where that was asked for and works; what the file system refuses is
@@ -161,9 +161,8 @@ impl OsStorage {
     ) -> Error {
         match errno {
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Error::Full { file: file.to_string() },
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-                Error::Permission { operation, file: file.to_string() }
-            }
+            Errno::ACCESS | Errno::PERM => Error::Permission { operation, file: file.to_string() },
+            Errno::ROFS => Error::ReadOnlyFileSystem { operation, file: file.to_string() },
             // What opening a symbolic link with NOFOLLOW answers; the second is FreeBSD's.
             Errno::LOOP | Errno::MLINK => self.foreign(format_args!("a symbolic link named {file}")),
             errno => io_fault(operation, file, offset, Arc::new(io::Error::from(errno))),
@@ -212,6 +211,26 @@ impl OsStorage {
         Ok(descriptor)
     }
 
+    /// LOCK for a reader, made if it is missing and may be made.
+    fn open_lock_to_read(&self) -> Result<OwnedFd> {
+        match self.open_with("lock", FileName::LOCK, OFlags::RDONLY) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        // What another user makes here, root among them, the owner could not lock.
+        let status = rustix::fs::fstat(&*self.directory()?);
+        let status = status.map_err(|errno| self.fault("lock", self.path.display(), 0, errno))?;
+        if status.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(Error::LockMissing { path: self.path() });
+        }
+        match self.open_with("lock", FileName::LOCK, OFlags::RDONLY | OFlags::CREATE) {
+            Err(Error::Permission { .. } | Error::ReadOnlyFileSystem { .. } | Error::Full { .. }) => {
+                Err(Error::LockMissing { path: self.path() })
+            }
+            opened => opened,
+        }
+    }
+
     fn open(&self, file: FileName, access: Access) -> Result<Arc<OpenFile>> {
         self.process.check()?;
         self.files.get(file, access, || {
@@ -227,7 +246,7 @@ impl OsStorage {
     fn assert_clean(&self, file: FileName) -> Result<()> {
         let poisoned = self.poisoned.lock();
         match poisoned.iter().find(|(name, _)| *name == file) {
-            Some((_, source)) => Err(io_fault("sync", file, 0, Arc::clone(source))),
+            Some((_, source)) => Err(sync_fault(file, source)),
             None => Ok(()),
         }
     }
@@ -238,10 +257,12 @@ impl OsStorage {
         self.assert_clean(file)?;
         let writes = open.writes();
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        if let Err(errno) = self.retry(|| call(open.descriptor())) {
+        // Never again: after any failure, an interruption too, a second call may succeed without having
+        // written what the first one gave up.
+        if let Err(errno) = call(open.descriptor()) {
             let source = Arc::new(io::Error::from(errno));
             self.poisoned.lock().push((file, Arc::clone(&source)));
-            return Err(io_fault("sync", file, 0, source));
+            return Err(sync_fault(file, &source));
         }
         open.note_synced(writes);
         if file.kind == FileKind::Table {
@@ -254,10 +275,10 @@ impl OsStorage {
         let directory = self.directory()?;
         let mut poisoned = self.directory_poisoned.lock();
         if let Some(source) = &*poisoned {
-            return Err(io_fault("sync", self.path.display(), 0, Arc::clone(source)));
+            return Err(sync_fault(self.path.display(), source));
         }
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        let mut synced = self.retry(|| call(&directory));
+        let mut synced = call(&directory);
         // Whoever made the directory may have died before its own name was durable.
         if synced.is_ok() && !self.is_parent_synced.load(Ordering::Relaxed) {
             synced = self.sync_parent(&directory);
@@ -265,7 +286,7 @@ impl OsStorage {
         if let Err(errno) = synced {
             let source = Arc::new(io::Error::from(errno));
             *poisoned = Some(Arc::clone(&source));
-            return Err(io_fault("sync", self.path.display(), 0, source));
+            return Err(sync_fault(self.path.display(), &source));
         }
         self.is_parent_synced.store(true, Ordering::Relaxed);
         Ok(())
@@ -274,7 +295,7 @@ impl OsStorage {
     /// Makes the directory's own name durable.
     fn sync_parent(&self, directory: &OwnedFd) -> rustix::io::Result<()> {
         match self.retry(|| rustix::fs::openat(directory, "..", DIRECTORY_FLAGS, Mode::empty())) {
-            Ok(parent) => self.retry(|| rustix::fs::fsync(&parent)),
+            Ok(parent) => rustix::fs::fsync(&parent),
             // A parent that may be passed through but not read: sync all of the file system instead.
             Err(Errno::ACCESS | Errno::PERM) => sync_file_system(directory),
             Err(errno) => Err(errno),
@@ -324,16 +345,13 @@ impl Storage for OsStorage {
     }
 
     fn lock(&self, mode: LockMode) -> Result<()> {
-        let (flags, operation) = match mode {
-            LockMode::Exclusive => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
-            LockMode::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
-        };
-        let opened = self.open_with("lock", FileName::LOCK, flags);
-        let descriptor = match opened {
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::Missing { path: self.path() });
+        let (descriptor, operation) = match mode {
+            LockMode::Exclusive => {
+                let flags = OFlags::RDWR | OFlags::CREATE;
+                let opened = self.open_with("lock", FileName::LOCK, flags)?;
+                (opened, FlockOperation::NonBlockingLockExclusive)
             }
-            opened => opened?,
+            LockMode::Shared => (self.open_lock_to_read()?, FlockOperation::NonBlockingLockShared),
         };
         match self.retry(|| rustix::fs::flock(&descriptor, operation)) {
             Ok(()) => {}
@@ -559,6 +577,14 @@ fn name_of(file: FileName) -> Result<String> {
 
 fn io_fault(operation: &'static str, file: impl fmt::Display, offset: u64, source: Arc<io::Error>) -> Error {
     Error::Io { operation, file: file.to_string(), offset, source }
+}
+
+/// A sync that failed, now or before.
+fn sync_fault(file: impl fmt::Display, source: &Arc<io::Error>) -> Error {
+    match Errno::from_io_error(source) {
+        Some(Errno::ROFS) => Error::ReadOnlyFileSystem { operation: "sync", file: file.to_string() },
+        _ => io_fault("sync", file, 0, Arc::clone(source)),
+    }
 }
 
 /// Offsets are signed to the system, and may come from damaged bytes.

@@ -201,7 +201,6 @@ impl SimDisk {
     }
 
     /// No more: whoever looks into damaged files reads them as he likes.
-    #[cfg(test)]
     pub(crate) fn take_any_alignment(&self) {
         self.state.lock().is_alignment_demanded = false;
     }

@@ -109,7 +109,7 @@ pub enum Stop {
     After,
 }
 
-/// What a failing call answers. A sync answers `Io` also for a full disk.
+/// What a failing call answers. A sync answers `Io` also for a full disk, and when it is interrupted.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -130,6 +130,10 @@ pub enum Failure {
     Full,
     /// The system has no descriptor left for it: nothing of it is done.
     NoDescriptor,
+    /// The file system has become read-only: nothing of a call that changes something is done.
+    ReadOnly,
+    /// A sync is interrupted, and may have been done in part. Other calls are made again when they are.
+    Interrupted,
 }
 
 /// How often a call fails.

@@ -170,6 +170,8 @@ impl Asked<'_> {
             Failure::NoDescriptor => self.io(io::Error::from(rustix::io::Errno::MFILE)),
             Failure::Full if is_sync => self.io(io::ErrorKind::StorageFull),
             Failure::Full => Error::Full { file: self.name() },
+            Failure::ReadOnly => Error::ReadOnlyFileSystem { operation: self.word(), file: self.name() },
+            Failure::Interrupted => self.io(io::ErrorKind::Interrupted),
         }
     }
 }
@@ -240,7 +242,7 @@ impl State {
             }
             Verdict::Fail(failure) => {
                 let is_begun = failure != Failure::NoDescriptor;
-                if has_parts && is_begun {
+                if has_parts && is_begun && failure != Failure::ReadOnly {
                     // The failure that was planned is the one reported.
                     let _ = run(self, Extent::Part);
                 }
@@ -416,11 +418,8 @@ impl State {
     }
 
     pub(super) fn take_lock(&mut self, asked: &Asked<'_>, mode: LockMode) -> Result<()> {
-        if mode == LockMode::Exclusive && !self.names.contains_key(&FileName::LOCK) {
-            self.create(asked, FileName::LOCK)?;
-        }
         if !self.names.contains_key(&FileName::LOCK) {
-            return Err(Error::Missing { path: PATH.to_owned() });
+            self.create(asked, FileName::LOCK)?;
         }
         self.lock = match (self.lock, mode) {
             (Lock::Free, LockMode::Exclusive) => Lock::Exclusive,

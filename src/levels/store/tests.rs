@@ -153,7 +153,7 @@ fn numbers_are_reserved_once() {
     assert_eq!(loaded(&storage).live().turn, 3);
 }
 
-/// A STORE cut short or grown, empty, or of another program, is told apart.
+/// A STORE cut short or grown or empty is damaged; of another program, if nothing of a store is beside it.
 #[test]
 fn damaged_and_foreign_stores() {
     let (storage, _) = created();
@@ -164,8 +164,13 @@ fn damaged_and_foreign_stores() {
     }
     storage.put(FileName::STORE, &[&bytes[..], &[0; 5000]].concat());
     assert!(matches!(StoreFile::load(&storage), Err(Error::Corrupt(_))));
-    for foreign in [&b"hello"[..], &[b'x'; 100_000]] {
+    let foreign = [&b"hello"[..], &[b'x'; 100_000]];
+    for (foreign, beside) in foreign.into_iter().zip([FileKind::Log, FileKind::Table]) {
+        let storage = MemoryStorage::new(5);
         storage.put(FileName::STORE, foreign);
+        storage.put(FileName::LOCK, b"");
         assert!(matches!(StoreFile::load(&storage), Err(Error::Foreign { .. })));
+        storage.put(FileName::new(beside, 7), b"of any kind");
+        assert!(matches!(StoreFile::load(&storage), Err(Error::Corrupt(_))));
     }
 }

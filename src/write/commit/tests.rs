@@ -16,7 +16,7 @@ use crate::levels::view::Views;
 use crate::memtable;
 use crate::wal::LogIdentity;
 use crate::write::batch::{Items as Batch, Writable};
-use crate::write::lengths::{LogLengths, NextLog};
+use crate::write::lengths::{LogLengths, NextLog, Wants};
 use crate::write::pace;
 use crate::write::writer::*;
 

@@ -162,17 +162,36 @@ fn f08_a_failed_sync_poisons_the_file() {
         let failed = storage.sync_by(table(1), |_| Err(errno));
         assert!(matches!(failed, Err(Error::Io { operation: "sync", .. })));
     }
+    // An interruption is not asked again either, nor is the directory's.
+    storage.create(table(4)).unwrap();
+    for (file, errno) in [(table(4), Errno::INTR), (table(5), Errno::NOSPC), (table(6), Errno::ROFS)] {
+        let calls = AtomicU32::new(0);
+        if file != table(4) {
+            storage.create(file).unwrap();
+        }
+        let count = |_: &OwnedFd| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Err(errno)
+        };
+        let failed = [storage.sync_by(file, count), storage.sync_by(file, |_| Ok(()))];
+        assert_eq!(calls.into_inner(), 1, "{errno:?}");
+        for error in failed.map(Result::unwrap_err) {
+            let is_read_only = matches!(error, Error::ReadOnlyFileSystem { operation: "sync", .. });
+            assert_eq!(is_read_only, errno == Errno::ROFS, "{error}");
+            assert_eq!(error.to_string().contains("space was missing"), errno == Errno::NOSPC, "{error}");
+        }
+    }
     storage.files.clear();
     assert!(storage.sync(table(1)).is_err());
     storage.rename(table(1), table(3)).unwrap();
     assert!(storage.sync(table(3)).is_err());
     storage.sync(table(2)).unwrap();
-    assert_eq!(storage.counts().syncs, 2, "one that failed, one of the other file");
+    assert_eq!(storage.counts().syncs, 5, "four that failed, one of the other file");
     let mut byte = [0];
     assert_eq!(storage.read(table(3), 0, &mut byte).unwrap(), 1);
 
     storage.sync_directory().unwrap();
-    assert!(storage.sync_directory_by(|_| Err(Errno::IO)).is_err());
+    assert!(storage.sync_directory_by(|_| Err(Errno::INTR)).is_err());
     assert!(storage.sync_directory().is_err());
 }
 
@@ -184,9 +203,10 @@ fn failures_are_told_apart() {
     for errno in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG] {
         assert!(matches!(fault(errno), Error::Full { .. }));
     }
-    for errno in [Errno::ACCESS, Errno::PERM, Errno::ROFS] {
+    for errno in [Errno::ACCESS, Errno::PERM] {
         assert!(matches!(fault(errno), Error::Permission { operation: "write", .. }));
     }
+    assert!(matches!(fault(Errno::ROFS), Error::ReadOnlyFileSystem { operation: "write", .. }));
     assert!(matches!(fault(Errno::IO), Error::Io { operation: "write", .. }));
 }
 

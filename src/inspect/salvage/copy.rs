@@ -1,0 +1,286 @@
+//! Items on their way to the new store: first tables, as planned, then logs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::error::Result;
+use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, Sequence, TreeId};
+use crate::base::settings::KeyspaceSettings;
+use crate::base::sync::Arc;
+use crate::engine::keyspaces::restored;
+use crate::engine::{Store, Until};
+use crate::format::frames::{Expected, Record, every_record, scan};
+use crate::format::log;
+use crate::format::manifest::NAME_BYTES_MAX;
+use crate::format::table::footer::Span;
+use crate::io::storage::Storage;
+use crate::table::{Good, good_extents, read_past_faults};
+use crate::wal::replay::read_witness;
+use crate::write::batch::Items;
+
+use super::super::verify::Progress;
+use super::plan::{Dest, Job, Plan, Ranges};
+use super::survey::{HeldLog, Survey};
+use super::{Doubt, Doubtful, Salvaged};
+
+/// Writes go out together up to this much, and this many.
+const BATCH_BYTES: usize = 128 << 10;
+const BATCH_ITEMS_COUNT: usize = 256;
+
+/// What a number behind a name takes, at most.
+const NUMBER_BYTES_MAX: usize = 12;
+
+/// A copy under way.
+pub(super) struct Copy<'c> {
+    from: &'c Arc<dyn Storage>,
+    to: &'c Arc<Store>,
+    progress: &'c mut dyn FnMut(&Progress),
+    survey: &'c Survey,
+    plan: &'c Plan,
+    made: BTreeMap<Dest, Made>,
+    /// Names of keyspaces, of the old store and of the new one.
+    names: BTreeSet<String>,
+    batch: Items,
+    writes: u64,
+    /// Items of tables, by keyspace, that the manifest names.
+    copied: BTreeMap<KeyspaceId, u64>,
+    total_bytes: u64,
+    done_bytes: u64,
+}
+
+/// A keyspace of the new store.
+struct Made {
+    tree: TreeId,
+    name: String,
+    writes: u64,
+    files: BTreeSet<FileName>,
+}
+
+impl<'c> Copy<'c> {
+    pub(super) fn new(
+        (from, to): (&'c Arc<dyn Storage>, &'c Arc<Store>),
+        progress: &'c mut dyn FnMut(&Progress),
+        (survey, plan): (&'c Survey, &'c Plan),
+    ) -> Copy<'c> {
+        let tables = plan.jobs.iter().map(|job| job.span.bytes);
+        let total_bytes = tables.chain(survey.logs.iter().map(|log| log.held.bytes)).sum();
+        let names = survey.known.state.keyspaces.values().map(|one| one.name.clone()).collect();
+        Copy {
+            from,
+            to,
+            progress,
+            survey,
+            plan,
+            made: BTreeMap::new(),
+            names,
+            batch: Items::default(),
+            writes: 0,
+            copied: BTreeMap::new(),
+            total_bytes,
+            done_bytes: 0,
+        }
+    }
+
+    /// Copies everything. What is doubtful is added to `salvaged`, and what was written, also if it ends
+    /// with an error.
+    pub(super) fn all(mut self, salvaged: &mut Salvaged) -> Result<()> {
+        let done = self.keyspaces().and_then(|()| self.tables()).and_then(|()| self.logs());
+        let done = done.and_then(|()| self.send());
+        salvaged.writes = self.writes;
+        salvaged.doubtful = self.made.iter().filter_map(|(dest, made)| self.doubtful(*dest, made)).collect();
+        done
+    }
+
+    /// The keyspaces of the old store, under their own names.
+    fn keyspaces(&mut self) -> Result<()> {
+        for (id, keyspace) in &self.survey.known.state.keyspaces {
+            self.make(Dest::Own(*id), keyspace.name.clone(), restored(&keyspace.settings))?;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, dest: Dest, name: String, settings: KeyspaceSettings) -> Result<()> {
+        let given: Vec<(String, u64)> =
+            settings.values().into_iter().map(|(setting, value)| (setting.name.to_owned(), value)).collect();
+        let tree = self.to.open_keyspace(&name, &given)?.tree;
+        self.made.insert(dest, Made { tree, name, writes: 0, files: BTreeSet::new() });
+        Ok(())
+    }
+
+    fn begin(&mut self, file: FileName, bytes: u64) {
+        let (done_bytes, total_bytes) = (self.done_bytes, self.total_bytes);
+        (self.progress)(&Progress { file: file.to_string(), done_bytes, total_bytes });
+        self.done_bytes += bytes;
+    }
+
+    fn tables(&mut self) -> Result<()> {
+        let plan = self.plan;
+        plan.jobs.iter().try_for_each(|job| self.table(job))
+    }
+
+    fn table(&mut self, job: &Job) -> Result<()> {
+        self.begin(job.held.file, job.span.bytes);
+        // They come behind the items in the file, and hide nothing in their own table.
+        match &job.ranges {
+            Ranges::None => {}
+            Ranges::All(span) => self.ranges(job, *span, &|_, _| true)?,
+            Ranges::Within(span, min, max) => self.ranges(job, *span, &|start, end| {
+                let is_below = |max: &[u8]| !end.is_empty() && *end <= *max;
+                **min <= *start && max.as_deref().is_none_or(is_below)
+            })?,
+        }
+        let (from, has_deletes) = (Arc::clone(self.from), job.has_deletes());
+        good_extents(&*from, (job.held.file, job.held.uid, job.span), &mut |_, good| {
+            let Good::Items(items) = good else { return Ok(()) };
+            for index in 0..items.count() {
+                let (key, kind, value) = items.item(index);
+                if has_deletes || kind != ItemKind::Delete {
+                    self.write(job.dest, job.held.file, (kind, &key, value))?;
+                }
+            }
+            if let Dest::Own(id) | Dest::Named(id) = job.dest {
+                *self.copied.entry(id).or_default() += items.count() as u64;
+            }
+            Ok(())
+        })
+    }
+
+    /// Range tombstones of a part of a table, those that `is_used` says.
+    fn ranges(&mut self, job: &Job, span: Span, is_used: &dyn Fn(&[u8], &[u8]) -> bool) -> Result<()> {
+        let from = Arc::clone(self.from);
+        good_extents(&*from, (job.held.file, job.held.uid, span), &mut |_, good| {
+            let Good::Ranges(ranges) = good else { return Ok(()) };
+            let mut used = ranges.iter().filter(|(start, end)| is_used(start, end));
+            used.try_for_each(|(start, end)| {
+                self.write(job.dest, job.held.file, (ItemKind::DeleteRange, start, end))
+            })
+        })
+    }
+
+    fn logs(&mut self) -> Result<()> {
+        let survey = self.survey;
+        survey.logs.iter().try_for_each(|log| self.log(log))
+    }
+
+    fn log(&mut self, log: &HeldLog) -> Result<()> {
+        let HeldLog { held, promise, .. } = *log;
+        self.begin(held.file, held.bytes);
+        let mut read = vec![0; held.bytes as usize];
+        read_past_faults(&**self.from, held.file, 0, &mut read)?;
+        let (boot_id, witness) = (self.from.boot_id(), read_witness(&**self.from));
+        let header = self.survey.header(FileKind::Log, held.uid);
+        let bytes = read.len() as u64;
+        let expected = Expected { file: held.file, header, bytes, promise, witness, boot_id };
+        // An opening would not use records behind a torn one, and has never used any behind where a log was
+        // sealed.
+        let end = scan(&expected, &read).map_or(u64::MAX, |found| found.end.bytes);
+        let is_used = |record: &Record<'_>| promise.is_none_or(|end| record.offset < end.bytes);
+        for record in every_record(&header, &read).into_iter().filter(is_used) {
+            let Ok(items) = log::Items::new(record.payload) else { continue };
+            for (item, sequence) in items.zip(record.sequence..) {
+                let is_behind = record.offset >= end;
+                if let Some(dest) = self.dest(item.tree.keyspace, sequence, (log, is_behind)) {
+                    self.write(dest, held.file, (item.kind, item.key, item.value))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where an item of a log goes; `None` if it is nowhere needed. `is_behind`: behind a torn record.
+    fn dest(&self, id: KeyspaceId, sequence: Sequence, (log, is_behind): (&HeldLog, bool)) -> Option<Dest> {
+        let known = &self.survey.known;
+        if known.dropped.contains(&id) {
+            return None;
+        }
+        let is_flushed = sequence <= known.state.flushed;
+        if !known.state.keyspaces.contains_key(&id) {
+            return (!is_flushed).then_some(Dest::Log(id));
+        }
+        let count = |counts: &BTreeMap<KeyspaceId, u64>| counts.get(&id).copied().unwrap_or(0);
+        let is_short = || count(&self.copied) < count(&self.plan.expected);
+        let is_believed = log.is_named || known.is_older || !known.is_whole;
+        match (self.plan.stale.contains(&id), is_flushed) {
+            (true, _) => Some(Dest::Log(id)),
+            (false, false) if is_behind => Some(Dest::Log(id)),
+            // Its table has lost items, of which this may be one.
+            (false, true) => is_short().then_some(Dest::Log(id)),
+            (false, false) => is_believed.then_some(Dest::Own(id)),
+        }
+    }
+
+    fn write(&mut self, dest: Dest, file: FileName, item: (ItemKind, &[u8], &[u8])) -> Result<()> {
+        let (kind, key, value) = item;
+        let payload_bytes = self.batch.payload().len() + key.len() + value.len();
+        if payload_bytes > BATCH_BYTES || self.batch.count() == BATCH_ITEMS_COUNT {
+            self.send()?;
+        }
+        if !self.made.contains_key(&dest) {
+            let (name, settings) = self.name(dest);
+            self.names.insert(name.clone());
+            self.make(dest, name, settings)?;
+        }
+        let made = self.made.get_mut(&dest).expect("it was made");
+        self.batch.push(made.tree, kind, key, value)?;
+        made.writes += 1;
+        self.writes += 1;
+        if !made.files.contains(&file) {
+            made.files.insert(file);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<()> {
+        self.to.write(&self.batch, Some(Until::Written))?;
+        self.batch.clear();
+        Ok(())
+    }
+
+    /// Name and settings of a keyspace for what is doubtful. No other keyspace has the name.
+    fn name(&self, dest: Dest) -> (String, KeyspaceSettings) {
+        let of = |id: KeyspaceId| self.survey.known.state.keyspaces.get(&id);
+        let (id, known, unknown) = match dest {
+            Dest::Own(id) | Dest::Named(id) => (id, "older-".to_owned(), String::new()),
+            Dest::Unnamed(id, layer) => (id, format!("unnamed-{layer}-"), format!("{layer}-")),
+            Dest::Log(id) => (id, "log-".to_owned(), "log-".to_owned()),
+            Dest::Segment(table, number) => {
+                let name = format!("salvaged-unknown-table-{table:x}-{number}");
+                return (free(&self.names, name), KeyspaceSettings::default());
+            }
+        };
+        match of(id) {
+            Some(keyspace) => {
+                let named = format!("salvaged-{known}{}", keyspace.name);
+                let is_short = named.len() + NUMBER_BYTES_MAX <= NAME_BYTES_MAX;
+                let name = if is_short { named } else { format!("salvaged-{known}{}", id.0) };
+                (free(&self.names, name), restored(&keyspace.settings))
+            }
+            None => {
+                let name = format!("salvaged-unknown-{unknown}{}", id.0);
+                (free(&self.names, name), KeyspaceSettings::default())
+            }
+        }
+    }
+
+    fn doubtful(&self, dest: Dest, made: &Made) -> Option<Doubtful> {
+        let of = |id: KeyspaceId| self.survey.known.state.keyspaces.get(&id).map(|one| one.name.clone());
+        let (of, doubt) = match dest {
+            Dest::Own(_) => return None,
+            Dest::Named(id) => (of(id), Doubt::Older),
+            Dest::Unnamed(id, _) => (of(id), Doubt::Unnamed),
+            Dest::Log(id) => (of(id), Doubt::Log),
+            Dest::Segment(..) => (None, Doubt::Unknown),
+        };
+        let doubt = if of.is_none() { Doubt::Unknown } else { doubt };
+        let files = made.files.iter().map(FileName::to_string).collect();
+        Some(Doubtful { keyspace: made.name.clone(), of, doubt, files, writes: made.writes })
+    }
+}
+
+/// The name, or the first with a number behind it that nothing has.
+fn free(names: &BTreeSet<String>, name: String) -> String {
+    if !names.contains(&name) {
+        return name;
+    }
+    let longer = (2..=names.len() + 2).map(|number| format!("{name}-{number}"));
+    longer.into_iter().find(|name| !names.contains(name)).unwrap_or(name)
+}

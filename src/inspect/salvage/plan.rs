@@ -1,0 +1,236 @@
+//! Which items go to which keyspace of the new store, and in which order.
+//!
+//! A keyspace of the old store gets, under its own name, what the manifest names, unless that manifest cannot
+//! be the newest for this keyspace: then nothing is sure, and all goes apart. Apart goes also what the
+//! manifest does not name, and blocks of which nobody knows whose they are.
+//!
+//! The manifest cannot be the newest for a keyspace if
+//! 1. it is damaged, or shown to be an older one, and there are tables of the keyspace that it does not name,
+//!    or it names some that are not there; or
+//! 2. both of the latter hold: merges make new tables and remove old ones.
+//!
+//! Tables that nothing names may be left over by a process that ended. A manifest that is whole is believed
+//! beside these.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::error::Result;
+use crate::base::id::{KeyspaceId, Sequence, TreeId};
+use crate::format::header::PAGE_BYTES;
+use crate::format::manifest::{Slice, Table};
+use crate::format::table::footer::{SliceEntry, Span};
+use crate::io::storage::Storage;
+use crate::table::{TableIdentity, slice_entries};
+
+use super::layers::Layers;
+use super::segments::{Owner, owners, segments};
+use super::survey::{Held, Known, Survey};
+
+/// Keyspaces for the blocks of one table that may be of any keyspace. Where there are more segments, those
+/// that follow each other with ascending keys share one.
+const SEGMENTS_COUNT_MAX: usize = 16;
+
+/// Where items go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Dest {
+    /// To the keyspace of their own name.
+    Own(KeyspaceId),
+    /// Apart, as the manifest has them.
+    Named(KeyspaceId),
+    /// Apart, of tables that nothing names, by their layer.
+    Unnamed(KeyspaceId, u32),
+    /// Apart, of logs.
+    Log(KeyspaceId),
+    /// Apart, of blocks that may be of any keyspace, by number of the file and segment.
+    Segment(u64, u32),
+}
+
+/// Which range tombstones of a part of a table are used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Ranges {
+    None,
+    All(Span),
+    /// Those within these keys; there may be no last one.
+    Within(Span, Box<[u8]>, Option<Box<[u8]>>),
+}
+
+/// A part of a table that is to be copied.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) dest: Dest,
+    pub(super) held: Held,
+    pub(super) span: Span,
+    pub(super) ranges: Ranges,
+}
+
+impl Job {
+    /// Whether deletes are copied too: they would hide nothing where each item is of another key.
+    pub(super) fn has_deletes(&self) -> bool {
+        matches!(self.dest, Dest::Own(_) | Dest::Named(_))
+    }
+}
+
+/// What is to be copied.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// In order.
+    pub(super) jobs: Vec<Job>,
+    /// Keyspaces for which the manifest cannot be the newest.
+    pub(super) stale: BTreeSet<KeyspaceId>,
+    /// Items that the manifest says the tables of a keyspace have.
+    pub(super) expected: BTreeMap<KeyspaceId, u64>,
+}
+
+/// The order in which slices were made, the oldest first.
+type Age = (TreeId, Reverse<u8>, u64, Sequence);
+
+fn age(slice: &Slice) -> Age {
+    let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
+    (tree, Reverse(slice.level), slice.run, slice.first_sequence)
+}
+
+/// A planning under way.
+struct Planner<'p> {
+    storage: &'p dyn Storage,
+    survey: &'p Survey,
+    named: Vec<(Age, Job)>,
+    /// Slices that nothing names, in the order of their files.
+    unnamed: Vec<(Held, SliceEntry)>,
+    segments: Vec<Job>,
+    plan: Plan,
+}
+
+/// # Errors
+/// As the storage; damage is none.
+pub(super) fn plan(storage: &dyn Storage, survey: &Survey) -> Result<Plan> {
+    let (named, unnamed, segments, plan) = (Vec::new(), Vec::new(), Vec::new(), Plan::default());
+    let mut planner = Planner { storage, survey, named, unnamed, segments, plan };
+    for held in &survey.other_tables {
+        planner.other(*held)?;
+    }
+    let has_segments = !planner.segments.is_empty();
+    for (number, table) in &survey.known.state.tables {
+        for slice in table.slices.values() {
+            *planner.plan.expected.entry(slice.keyspace).or_default() += slice.items;
+        }
+        if let Some(held) = survey.tables.get(number) {
+            planner.table(*held, *number, table)?;
+        }
+    }
+    planner.plan.stale = stale(survey, &planner.unnamed, has_segments);
+    Ok(planner.finish())
+}
+
+impl Planner<'_> {
+    fn identity(&self, held: Held) -> TableIdentity {
+        TableIdentity { file: held.file, uid: held.uid, store_id: self.survey.known.store_id }
+    }
+
+    /// A table that the manifest does not name.
+    fn other(&mut self, held: Held) -> Result<()> {
+        match slice_entries(self.storage, self.identity(held), held.bytes) {
+            Ok(entries) => {
+                let dropped = &self.survey.known.dropped;
+                let kept = entries.into_iter().filter(|entry| !dropped.contains(&entry.tree.keyspace));
+                self.unnamed.extend(kept.map(|entry| (held, entry)));
+                Ok(())
+            }
+            Err(_) => self.segments_of(held, &BTreeMap::new()),
+        }
+    }
+
+    /// A table that the manifest names.
+    fn table(&mut self, held: Held, number: u64, table: &Table) -> Result<()> {
+        let unplaced = self.survey.known.unplaced.range((number, 0)..=(number, u32::MAX));
+        let unplaced = unplaced.map(|((_, index), slice)| (*index, slice.clone()));
+        let slices: BTreeMap<u32, Slice> = table.slices.clone().into_iter().chain(unplaced).collect();
+        let Ok(entries) = slice_entries(self.storage, self.identity(held), held.bytes) else {
+            return self.segments_of(held, &slices);
+        };
+        for (index, slice) in &slices {
+            let Some(entry) = entries.get(*index as usize) else { continue };
+            let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
+            if entry.tree != tree {
+                self.unnamed.push((held, entry.clone()));
+                continue;
+            }
+            let ranges = if entry.ranges.bytes > 0 { Ranges::All(entry.ranges) } else { Ranges::None };
+            self.named.push((age(slice), Job { dest: self.dest(slice), held, span: entry.data, ranges }));
+        }
+        Ok(())
+    }
+
+    fn dest(&self, slice: &Slice) -> Dest {
+        match self.survey.known.state.keyspaces.contains_key(&slice.keyspace) {
+            true => Dest::Own(slice.keyspace),
+            false => Dest::Named(slice.keyspace),
+        }
+    }
+
+    /// A table whose footer cannot be read.
+    fn segments_of(&mut self, held: Held, slices: &BTreeMap<u32, Slice>) -> Result<()> {
+        let page = PAGE_BYTES as u64;
+        let span = Span { offset: page, bytes: held.bytes.saturating_sub(page) };
+        let found = segments(self.storage, (held.file, held.uid), span)?;
+        let owners = owners(&found, slices);
+        let unknown = owners.iter().filter(|owner| **owner == Owner::Unknown).count();
+        let (mut number, mut last) = (0, None::<&Vec<u8>>);
+        for (segment, owner) in found.iter().zip(owners) {
+            let span = segment.span;
+            match owner {
+                Owner::Removed => {}
+                Owner::Unknown => {
+                    let is_behind = last.is_some_and(|last| segment.first > *last);
+                    number += u32::from(!is_behind || unknown <= SEGMENTS_COUNT_MAX);
+                    last = Some(&segment.last);
+                    let dest = Dest::Segment(held.file.number, number);
+                    self.segments.push(Job { dest, held, span, ranges: Ranges::None });
+                }
+                Owner::Slice { index, has_ranges } => {
+                    let Some(slice) = slices.get(&index) else { continue };
+                    let within = || Ranges::Within(span, slice.min_key.clone(), slice.max_key.clone());
+                    let ranges = if has_ranges { within() } else { Ranges::None };
+                    self.named.push((age(slice), Job { dest: self.dest(slice), held, span, ranges }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Plan {
+        self.named.sort_by_key(|(age, _)| *age);
+        for (_, mut job) in self.named {
+            if let Dest::Own(id) = job.dest
+                && self.plan.stale.contains(&id)
+            {
+                job.dest = Dest::Named(id);
+            }
+            self.plan.jobs.push(job);
+        }
+        let mut layers = BTreeMap::<KeyspaceId, Layers>::new();
+        for (held, entry) in self.unnamed {
+            let id = entry.tree.keyspace;
+            let layer = layers.entry(id).or_default().place(&entry.min, &entry.max);
+            let (dest, span) = (Dest::Unnamed(id, layer), entry.data);
+            self.plan.jobs.push(Job { dest, held, span, ranges: Ranges::None });
+        }
+        self.plan.jobs.extend(self.segments);
+        self.plan
+    }
+}
+
+/// Keyspaces for which the manifest cannot be the newest. `has_segments`: tables that it does not name may be
+/// of any keyspace.
+fn stale(survey: &Survey, unnamed: &[(Held, SliceEntry)], has_segments: bool) -> BTreeSet<KeyspaceId> {
+    let Survey { known, missing, .. } = survey;
+    let Known { state, is_whole, is_older, .. } = known;
+    let unnamed: BTreeSet<KeyspaceId> = unnamed.iter().map(|(_, entry)| entry.tree.keyspace).collect();
+    let is_new = |id: &KeyspaceId| id.0 >= state.next_keyspace;
+    let is_doubtful = !is_whole || *is_older || unnamed.iter().any(is_new);
+    let is_stale = |id: &&KeyspaceId| {
+        let (has_others, has_lost) = (unnamed.contains(*id), missing.contains(*id));
+        has_others && has_lost || is_doubtful && (has_others || has_lost || has_segments)
+    };
+    state.keyspaces.keys().filter(is_stale).copied().collect()
+}

@@ -1,0 +1,297 @@
+//! What is there: every file by what its own header says it is, whatever its name, and the manifest that
+//! tells most.
+//!
+//! A file that the manifest names is found by its uid; one whose header cannot be read is believed to be what
+//! its name says. Reads only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName, KeyspaceId, Sequence};
+use crate::format::frames::{FRAMED_BYTES_MAX, FramePoint, every_record};
+use crate::format::header::{FileHeader, PAGE_BYTES};
+use crate::format::manifest::{Slice, State};
+use crate::format::store::{self, Live, STORE_BYTES};
+use crate::io::storage::{Entry, Storage, read_whole};
+use crate::levels::manifest::{ManifestFile, Rescued};
+use crate::levels::store::StoreFile;
+use crate::table::{TableIdentity, read_past_faults, slice_entries};
+
+/// A file, under the name at which it was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    pub(super) file: FileName,
+    pub(super) uid: u64,
+    pub(super) bytes: u64,
+}
+
+/// A log with records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldLog {
+    pub(super) held: Held,
+    /// Where the manifest says that its records end.
+    pub(super) promise: Option<FramePoint>,
+    pub(super) is_named: bool,
+    /// The sequence number of its first record.
+    pub(super) first: Sequence,
+}
+
+/// What the manifest says, or what is left of it.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) state: State,
+    pub(super) store_id: u128,
+    /// Nothing of the manifest is missing.
+    pub(super) is_whole: bool,
+    /// STORE names a later one, or a log that it does not name has later writes.
+    pub(super) is_older: bool,
+    pub(super) dropped: BTreeSet<KeyspaceId>,
+    /// Slices that did not fit what is left of the manifest.
+    pub(super) unplaced: BTreeMap<(u64, u32), Slice>,
+}
+
+/// The files of a store that may be damaged.
+pub(super) struct Survey {
+    pub(super) known: Known,
+    /// Tables that the manifest names and that are there, by their number in it.
+    pub(super) tables: BTreeMap<u64, Held>,
+    /// Keyspaces with slices in tables that the manifest names and that are not there.
+    pub(super) missing: BTreeSet<KeyspaceId>,
+    /// Tables that the manifest does not name, by the number of their name.
+    pub(super) other_tables: Vec<Held>,
+    /// Logs by their first record, the oldest first.
+    pub(super) logs: Vec<HeldLog>,
+    /// Files that say nothing of themselves and are not named.
+    pub(super) unused: Vec<String>,
+}
+
+/// A file that can be read, and its header if that is good.
+struct Seen {
+    file: FileName,
+    bytes: u64,
+    header: Option<FileHeader>,
+}
+
+impl Survey {
+    /// # Errors
+    /// As the storage; damage is none.
+    pub(super) fn new(storage: &dyn Storage) -> Result<Survey> {
+        let mut unused = Vec::new();
+        let seen = see(storage, &mut unused)?;
+        let live = live(storage, &seen)?;
+        let known = known(storage, &seen, live.as_ref(), &mut unused)?;
+        let mut survey = Survey {
+            known,
+            tables: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            other_tables: Vec::new(),
+            logs: Vec::new(),
+            unused,
+        };
+        survey.find_tables(storage, &seen);
+        survey.find_logs(storage, &seen)?;
+        survey.note_headless(&seen);
+        let newest = survey.known.state.logs.keys().next_back().copied().unwrap_or(0);
+        let flushed = survey.known.state.flushed;
+        let is_later = |log: &HeldLog| !log.is_named && log.held.file.number > newest && log.first > flushed;
+        survey.known.is_older |= survey.logs.iter().any(is_later);
+        Ok(survey)
+    }
+
+    fn find_tables(&mut self, storage: &dyn Storage, seen: &[Seen]) {
+        let store_id = self.known.store_id;
+        let mut others = by_uid(seen, FileKind::Table, store_id);
+        let has_footer = |held: &Held| {
+            let identity = TableIdentity { file: held.file, uid: held.uid, store_id };
+            slice_entries(storage, identity, held.bytes).is_ok()
+        };
+        for (number, table) in &self.known.state.tables {
+            let copies = copies(seen, others.remove(&table.uid), (table.file(*number), table.uid));
+            let first = || copies.first().filter(|held| is_possible(seen, held));
+            match copies.iter().find(|held| has_footer(held)).or_else(first) {
+                Some(held) => _ = self.tables.insert(*number, *held),
+                None => self.missing.extend(table.slices.values().map(|slice| slice.keyspace)),
+            }
+        }
+        let best = |copies: Vec<Held>| {
+            let found = copies.iter().find(|held| has_footer(held)).or_else(|| copies.first()).copied();
+            found.expect("a uid was seen with its file")
+        };
+        self.other_tables = others.into_values().map(best).collect();
+        self.other_tables.sort_by_key(|held| held.file.number);
+    }
+
+    fn find_logs(&mut self, storage: &dyn Storage, seen: &[Seen]) -> Result<()> {
+        let mut others = by_uid(seen, FileKind::Log, self.known.store_id);
+        let mut logs = Vec::new();
+        for (number, log) in &self.known.state.logs {
+            let copies = copies(seen, others.remove(&log.uid), (log.file(*number), log.uid));
+            // A log goes on after its end was promised: an edit that is missing may have said so.
+            logs.push((copies, log.promise.filter(|_| self.known.is_whole), true));
+        }
+        logs.extend(others.into_values().map(|copies| (copies, None, false)));
+        for (copies, promise, is_named) in logs {
+            for held in copies {
+                if held.bytes == 0 || held.bytes > FRAMED_BYTES_MAX {
+                    self.unused.push(held.file.to_string());
+                    continue;
+                }
+                let header = self.header(FileKind::Log, held.uid);
+                let mut bytes = vec![0; held.bytes as usize];
+                read_past_faults(storage, held.file, 0, &mut bytes)?;
+                if let Some(record) = every_record(&header, &bytes).first() {
+                    self.logs.push(HeldLog { held, promise, is_named, first: record.sequence });
+                    break;
+                }
+            }
+        }
+        self.logs.sort_by_key(|log| log.first);
+        Ok(())
+    }
+
+    pub(super) fn header(&self, kind: FileKind, uid: u64) -> FileHeader {
+        FileHeader { kind, store_id: self.known.store_id, uid }
+    }
+
+    /// Tables and logs that nobody knows any more, and those of other stores.
+    fn note_headless(&mut self, seen: &[Seen]) {
+        let held = self.tables.values().map(|held| held.file);
+        let held: BTreeSet<FileName> = held.chain(self.logs.iter().map(|log| log.held.file)).collect();
+        let is_strange = |one: &&Seen| match one.header {
+            Some(header) => header.store_id != self.known.store_id,
+            None => matches!(one.file.kind, FileKind::Table | FileKind::Log) && !held.contains(&one.file),
+        };
+        self.unused.extend(seen.iter().filter(is_strange).map(|one| one.file.to_string()));
+    }
+}
+
+/// Every file of the store that can be read. What cannot is added to `unused`.
+fn see(storage: &dyn Storage, unused: &mut Vec<String>) -> Result<Vec<Seen>> {
+    let mut seen = Vec::new();
+    for entry in storage.list()? {
+        let Entry::Ours(file) = entry else { continue };
+        if file == FileName::LOCK {
+            continue;
+        }
+        let mut page = vec![0; PAGE_BYTES];
+        let read = storage.length(file).and_then(|length| match storage.read(file, 0, &mut page) {
+            Ok(read) => Ok(length.map(|bytes| (bytes, read))),
+            // A sector that fails is told from a file that does.
+            Err(Error::Io { .. }) => Ok(length.map(|bytes| (bytes, 0))),
+            Err(error) => Err(error),
+        });
+        match read {
+            Ok(Some((bytes, read))) => {
+                let header = FileHeader::decode_any(file, page.get(..read).unwrap_or_default()).ok();
+                seen.push(Seen { file, bytes, header });
+            }
+            Ok(None) => {}
+            Err(error @ Error::Forked) => return Err(error),
+            Err(_) => unused.push(file.to_string()),
+        }
+    }
+    seen.sort_by_key(|one| one.file);
+    Ok(seen)
+}
+
+/// What STORE says, also where it has another's name.
+fn live(storage: &dyn Storage, seen: &[Seen]) -> Result<Option<Live>> {
+    match StoreFile::load(storage) {
+        Ok(Some(file)) => return Ok(Some(file.live().clone())),
+        Ok(None) | Err(Error::Corrupt(_) | Error::Foreign { .. } | Error::Io { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let is_store = |one: &&Seen| one.header.is_some_and(|header| header.kind == FileKind::Store);
+    for one in seen.iter().filter(is_store).filter(|one| one.bytes == STORE_BYTES as u64) {
+        let found = read_whole(storage, one.file, one.bytes).and_then(|bytes| store::decode(&bytes));
+        if let Ok(found) = found {
+            return Ok(Some(found.live));
+        }
+    }
+    Ok(None)
+}
+
+/// The manifest that tells most: the one that STORE names if anything of it is left, else the newest that is
+/// whole, else what there is.
+fn known(
+    storage: &dyn Storage,
+    seen: &[Seen],
+    live: Option<&Live>,
+    unused: &mut Vec<String>,
+) -> Result<Known> {
+    let mut candidates = Vec::new();
+    for one in seen {
+        let header = match (one.header, live) {
+            (Some(header), _) if header.kind != FileKind::Manifest => continue,
+            (Some(header), Some(live)) if header.store_id != live.store_id => continue,
+            (Some(header), _) => header,
+            (None, Some(Live { store_id, manifest, .. }))
+                if one.file == FileName::new(FileKind::Manifest, manifest.number) =>
+            {
+                FileHeader { kind: FileKind::Manifest, store_id: *store_id, uid: manifest.uid }
+            }
+            (None, _) => continue,
+        };
+        let rescued = match ManifestFile::rescue(storage, one.file, Some(header)) {
+            Ok(rescued) => rescued,
+            Err(Error::Corrupt(_) | Error::Io { .. }) => {
+                unused.push(one.file.to_string());
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let Rescued { state, is_whole, .. } = &rescued;
+        let has_any = !state.keyspaces.is_empty() || !state.tables.is_empty();
+        let is_named = live.is_some_and(|live| live.manifest.uid == header.uid);
+        let newest = state.tables.keys().chain(state.logs.keys()).max().copied();
+        let age = (newest, state.flushed, one.file.number);
+        let rank = (is_named && *is_whole, is_named && has_any, *is_whole, has_any, age);
+        candidates.push((rank, one.file, rescued));
+    }
+    let best = candidates.into_iter().max_by_key(|(rank, ..)| *rank);
+    let Some((_, file, Rescued { state, header, is_whole, dropped, unplaced })) = best else {
+        let store_id = live.map_or_else(|| most_common(seen), |live| live.store_id);
+        return Ok(Known { store_id, ..Known::default() });
+    };
+    let is_before = |live: &Live| live.manifest.uid != header.uid && file.number < live.manifest.number;
+    let is_older = file.kind == FileKind::Manifest && live.is_some_and(is_before);
+    Ok(Known { state, store_id: header.store_id, is_whole, is_older, dropped, unplaced })
+}
+
+/// The store that most files are of.
+fn most_common(seen: &[Seen]) -> u128 {
+    let mut counts = BTreeMap::<u128, usize>::new();
+    seen.iter()
+        .filter_map(|one| one.header)
+        .for_each(|header| *counts.entry(header.store_id).or_default() += 1);
+    counts.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(store_id, _)| store_id)
+}
+
+/// The files of a kind, whatever their names. There are several of a uid if one was copied.
+fn by_uid(seen: &[Seen], kind: FileKind, store_id: u128) -> BTreeMap<u64, Vec<Held>> {
+    let mut found = BTreeMap::<u64, Vec<Held>>::new();
+    for one in seen {
+        if let Some(header) = one.header.filter(|header| header.kind == kind && header.store_id == store_id) {
+            let held = Held { file: one.file, uid: header.uid, bytes: one.bytes };
+            found.entry(header.uid).or_default().push(held);
+        }
+    }
+    found
+}
+
+/// The files that may be one that the manifest names: those whose headers say so, the one of its name first,
+/// and the one of its name in any case.
+fn copies(seen: &[Seen], by_uid: Option<Vec<Held>>, (name, uid): (FileName, u64)) -> Vec<Held> {
+    let mut copies = by_uid.unwrap_or_default();
+    copies.sort_by_key(|held| held.file != name);
+    // Two headers may be in each other's place.
+    let named = seen.iter().find(|one| one.file == name && copies.iter().all(|held| held.file != name));
+    copies.extend(named.map(|one| Held { file: name, uid, bytes: one.bytes }));
+    copies
+}
+
+/// Whether nothing in the file's header says that it is another.
+fn is_possible(seen: &[Seen], held: &Held) -> bool {
+    let found = seen.iter().find(|one| one.file == held.file);
+    found.is_some_and(|one| one.header.is_none_or(|header| header.uid == held.uid))
+}
