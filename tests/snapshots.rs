@@ -2,7 +2,7 @@
 //! nothing.
 
 use trine::sim::{Crash, Failure, Fault, Operation, Repeat, World};
-use trine::{Db, Error, Keyspace, KeyspaceAt, Ordered, Snapshot, block_on};
+use trine::{Db, Error, FileReaderKind, Keyspace, KeyspaceAt, Ordered, Snapshot, block_on};
 
 use crate::rng::{Rng, with_seeds};
 use crate::support::Model;
@@ -71,11 +71,20 @@ fn long_snapshots_keep_tables_and_no_memory() {
         assert_eq!(stats.alive, taken.len() as u64);
         assert!(stats.history_tables > 0 && histories(&world) > 0, "{stats:?}");
         assert!(stats.files > 0 && stats.file_bytes > 0 && stats.oldest_ns > 0, "{stats:?}");
+        let space = db.stats().space;
+        assert_eq!(space.total_bytes, world.used_bytes(), "{space:?}");
+        let history_files = space.obsolete_files.iter().filter(|file| file.name.starts_with("history"));
+        assert!(
+            history_files.clone().all(|file| file.readers[0].kind == FileReaderKind::Snapshot),
+            "{space:?}"
+        );
+        assert_eq!(history_files.map(|file| file.bytes).sum::<u64>(), space.history_bytes, "{space:?}");
         drop(taken);
+        world.run_until_idle();
+        assert_eq!(histories(&world), 0, "they go with their last reader");
         users.put("one more", "1").unwrap();
         db.compact().unwrap();
         world.run_until_idle();
-        assert_eq!(histories(&world), 0, "they go with their last reader");
         let stats = db.stats().snapshots;
         assert_eq!((stats.alive, stats.files, stats.generations, stats.oldest_ns), (0, 0, 0, 0));
         db.close().unwrap();

@@ -229,3 +229,45 @@ impl Roles<'_> {
 pub(super) fn placed(version: &Version) -> impl Iterator<Item = &Placed> {
     version.trees().flat_map(|tree| tree.tables()).map(|(_, placed)| placed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::ItemKind;
+    use crate::base::sync::Arc;
+    use crate::engine::tests::run;
+    use crate::io::sim::SimDisk;
+    use crate::write::batch::Items;
+
+    /// Each kind of reader is told, with how many there are; once they are gone so is the file.
+    #[test]
+    fn every_kind_of_reader_is_told() {
+        let (store, threads) = run::open(&SimDisk::new(1), None, 0, 1 << 20).expect("opens");
+        let keyspace = store.open_keyspace("k", &[]).expect("is made");
+        let mut items = Items::default();
+        items.push(keyspace.tree, ItemKind::Put, b"a", b"1").expect("is short");
+        store.write(&items, None).expect("no fault");
+        store.flush().expect("no fault");
+        let kinds = [PointKind::Iterator, PointKind::Checkpoint, PointKind::Verify, PointKind::Verify];
+        let points: Vec<_> = kinds.into_iter().map(|kind| store.point_of(kind)).collect();
+        let snapshot = store.snapshot_point();
+        let (view, _) = store.now();
+        store.drop_keyspace("k").expect("no fault");
+        let told = || -> Vec<(FileReaderKind, u64)> {
+            threads.run_until_idle();
+            let files = store.stats().space.obsolete_files;
+            files.iter().flat_map(|file| &file.readers).map(|one| (one.kind, one.count)).collect()
+        };
+        let (snapshots, iterators) = ((FileReaderKind::Snapshot, 1), (FileReaderKind::Iterator, 1));
+        let others = [(FileReaderKind::Checkpoint, 1), (FileReaderKind::Verify, 2)];
+        assert_eq!(told(), [&[snapshots, iterators][..], &others].concat());
+        drop(points);
+        assert_eq!(told(), [snapshots]);
+        drop(snapshot);
+        assert_eq!(told(), [(FileReaderKind::Read, 1)], "the view of a read");
+        assert_eq!(Arc::strong_count(&view), 1);
+        drop(view);
+        assert_eq!(told(), []);
+        store.close().expect("closes");
+    }
+}
