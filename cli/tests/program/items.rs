@@ -215,7 +215,15 @@ fn verify() {
     let target = place.file("salvaged");
     let text = ran(trine().arg("salvage").arg(place.store()).arg(&target)).ok();
     assert!(text.contains("1 writes were made again") && text.contains("manifest is damaged"), "{text}");
-    // The edit that made the keyspace is lost, and its name with it.
+    assert!(!text.contains("doubtful"), "{text}");
+    let again = ran(trine().arg("salvage").arg(place.store()).arg(&target));
+    assert!(again.failed(3).contains("Choose an empty or new directory"));
+    assert_eq!(checked.code, Some(1));
+
+    // Without the manifest the keyspace has no name.
+    std::fs::remove_file(&file).expect("removes");
+    let target = place.file("salvaged without the manifest");
+    let text = ran(trine().arg("salvage").arg(place.store()).arg(&target)).ok();
     assert!(text.contains("1 keyspaces hold what is doubtful"), "{text}");
     assert!(text.contains("salvaged-unknown-log-1") && text.contains("name is lost"), "{text}");
     let target_json = place.file("salvaged as JSON");
@@ -226,9 +234,6 @@ fn verify() {
     assert!(
         doubtful["of"].is_null() && doubtful["files"][0].as_str().is_some_and(|file| file.contains("log-"))
     );
-    let again = ran(trine().arg("salvage").arg(place.store()).arg(&target));
-    assert!(again.failed(3).contains("Choose an empty or new directory"));
-    assert_eq!(checked.code, Some(1));
 }
 
 /// `explain` names the places of a get, and says what they answered.
