@@ -141,6 +141,29 @@ fn put_all(items: &Keyspace<Ordered>, numbers: std::ops::Range<u32>) {
     numbers.for_each(|number| items.put((number * 7919 % 10_007).to_be_bytes(), [7; 100]).unwrap());
 }
 
+/// Once a write buffer has filled a log, no file is made for those that follow it.
+#[test]
+fn full_logs_are_used_again() {
+    for value_bytes in [10, 100, 1000] {
+        let world = World::new(5);
+        let db = world.builder().memory_bytes(2 << 20).open().unwrap();
+        let items = db.ordered("k").open().unwrap();
+        let put = |from: u32, flushes: u64| {
+            let flushes = db.stats().background.flushes + flushes;
+            let made = (from..).take_while(|_| db.stats().background.flushes < flushes).inspect(|number| {
+                items.put(number.wrapping_mul(0x9E37_79B1).to_be_bytes(), vec![7; value_bytes]).unwrap();
+                while number % 64 == 0 && world.run_one() {}
+            });
+            from + made.count() as u32
+        };
+        let next = put(0, 4);
+        world.start_log();
+        put(next, 6);
+        let made = world.log().into_iter().filter(|call| call.contains("Create log-")).count();
+        assert_eq!(made, 0, "{:#?}", db.stats().space);
+    }
+}
+
 /// At every turn of background work the roles add up to the files, with readers and without, through flushes,
 /// merges, an ingest, a snapshot, a checkpoint, a drop and another opening.
 #[test]
@@ -168,7 +191,7 @@ fn stats_add_up_to_the_files() {
             run(&mut seen, "puts beside a snapshot");
         }
         for part in 0..60 {
-            // Logs get their full length by large values only, and are used again.
+            // So few at a time that a log is seen half full.
             (0..25u32).for_each(|number| items.put((number * 60 + part).to_be_bytes(), [1; 1000]).unwrap());
             run(&mut seen, "a few large puts");
         }

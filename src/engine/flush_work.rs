@@ -37,8 +37,8 @@ pub(super) struct FlushWork {
     has_failed_history: bool,
     /// A log or memory could not be had: the next try comes after what is being flushed.
     has_failed_standby: bool,
-    /// A log that nothing names any more, to be used again under a new uid.
-    old_log: Option<FileName>,
+    /// A log that nothing names any more, to be used again under a new uid, and its length.
+    old_log: Option<(FileName, u64)>,
     memory: MemoryPart,
     freeing: Freeing,
     removal: RemovalPace,
@@ -112,7 +112,7 @@ impl FlushWork {
     pub(super) fn end(&mut self, store: &Store) {
         // Unfinished files are removed.
         self.current = None;
-        self.take_old_log(store, |_| true).into_iter().for_each(|log| store.remove_quietly(log));
+        self.take_old_log(store).into_iter().for_each(|(log, _)| store.remove_quietly(log));
         self.history = None;
         self.need = None;
     }
@@ -260,7 +260,13 @@ impl FlushWork {
             store.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
         }
         if let Some(NextLog { bytes, least_bytes }) = wants.log {
-            let old = self.take_old_log(store, |store| bytes == store.budget.log_bytes);
+            // Another length is of no more use: logs grow and shrink by what is written.
+            let old = self.take_old_log(store);
+            let (old, useless) = old.map_or((None, None), |(old, old_bytes)| match old_bytes == bytes {
+                true => (Some(old), None),
+                false => (None, Some(old)),
+            });
+            useless.into_iter().for_each(|old| store.remove_quietly(old));
             let log = match make_log(store, old, bytes) {
                 Err(Error::Full { .. }) if least_bytes < bytes => make_log(store, None, least_bytes),
                 made => made,
@@ -270,9 +276,9 @@ impl FlushWork {
         Ok(())
     }
 
-    /// The log that is kept to be used again, if it is wanted.
-    fn take_old_log(&mut self, store: &Store, is_wanted: impl Fn(&Store) -> bool) -> Option<FileName> {
-        let old = self.old_log.take_if(|_| is_wanted(store));
+    /// The log that is kept to be used again, and its length.
+    fn take_old_log(&mut self, store: &Store) -> Option<(FileName, u64)> {
+        let old = self.old_log.take();
         if old.is_some() {
             store.work.recycled_log.store(0, Ordering::Relaxed);
         }
@@ -300,13 +306,14 @@ impl FlushWork {
         store.pin_more();
         store.measure_pressure();
         for log in &sealed.logs {
-            match self.old_log {
-                None if log.bytes == store.budget.log_bytes => {
-                    store.work.recycled_log.store(log.file.number, Ordering::Relaxed);
-                    self.old_log = Some(log.file);
-                }
-                _ => store.remove_quietly(log.file),
+            // The longest: what follows is as long or longer.
+            let is_kept = self.old_log.is_none_or(|(_, bytes)| bytes < log.bytes);
+            let useless =
+                if is_kept { self.old_log.replace((log.file, log.bytes)) } else { Some((log.file, 0)) };
+            if is_kept {
+                store.work.recycled_log.store(log.file.number, Ordering::Relaxed);
             }
+            useless.into_iter().for_each(|(file, _)| store.remove_quietly(file));
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::base::id::{FileKind, FileName, ItemKind};
 use crate::base::settings::StoreSettings;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
+use crate::base::sync::atomic::Ordering;
 use crate::io::sim::{Crash, Cut, Plan, SimDisk, SimRng, SimThreads, Stop, sim_env};
 use crate::io::storage::{Entry, Storage};
 use crate::read::get::Wants;
@@ -419,8 +420,7 @@ pub(in crate::engine) fn assert_no_orphans(disk: &SimDisk, store: &Store) {
             FileKind::Manifest => file == catalog.manifest.file(),
             FileKind::Log if !catalog.state.logs.contains_key(&file.number) => {
                 recycled_count += 1;
-                recycled_count == 1
-                    && disk.length(file).expect("nothing fails") == Some(store.budget.log_bytes)
+                recycled_count == 1 && store.work.recycled_log.load(Ordering::Relaxed) == file.number
             }
             FileKind::Log => true,
             FileKind::Table => catalog.state.tables.contains_key(&file.number),
