@@ -48,6 +48,7 @@ mod hostile;
 mod kills;
 mod limits;
 mod linear;
+mod memory;
 mod older;
 mod openers;
 mod places;

@@ -260,8 +260,13 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
 
 pub(crate) fn memory_to_json(memory: &trine::MemoryStats) -> Value {
     let role = |role: &trine::MemoryRole| {
-        let (name, limit_bytes) = (role.name, role.limit_bytes);
-        json!({"name": name, "bytes": role.bytes, "limit_bytes": limit_bytes})
+        json!({
+            "name": role.name,
+            "bytes": role.bytes,
+            "limit_bytes": role.limit_bytes,
+            "waits": role.waits,
+            "refusals": role.refusals,
+        })
     };
     json!({
         "budget_bytes": memory.budget_bytes,

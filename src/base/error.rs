@@ -53,6 +53,16 @@ pub enum Error {
         /// Size given, in bytes.
         given: u64,
     },
+    /// What the store was given (`memory_bytes`) has no room for it, and nothing that goes on makes room.
+    /// Nothing was written.
+    Memory {
+        /// Whose room it is, as `stats` names it.
+        role: &'static str,
+        /// What the role may have, in bytes.
+        limit: u64,
+        /// What it would have, in bytes.
+        wanted: u64,
+    },
     /// A key of an ingest does not come after the one before it. Nothing of the ingest was written.
     NotAscending {
         /// How many items were put before.
@@ -277,6 +287,14 @@ fn too_large(f: &mut fmt::Formatter<'_>, what: &str, limit: u64, given: u64) -> 
     )
 }
 
+fn memory(f: &mut fmt::Formatter<'_>, role: &str, limit: u64, wanted: u64) -> fmt::Result {
+    write!(
+        f,
+        "no memory: {role} would have {wanted} bytes, and may have {limit}; nothing was written. Give the \
+         store more memory_bytes, or let go of some of it: trine stats shows who has what"
+    )
+}
+
 fn corrupt(f: &mut fmt::Formatter<'_>, at: &Corrupt) -> fmt::Result {
     write!(
         f,
@@ -322,6 +340,7 @@ impl fmt::Display for Error {
                 write!(f, "no space left for {file}. Free space and try again; nothing acknowledged was lost")
             }
             Error::TooLarge { what, limit, given } => too_large(f, what, *limit, *given),
+            Error::Memory { role, limit, wanted } => memory(f, role, *limit, *wanted),
             Error::NotAscending { items, key, before } => not_ascending(f, *items, key, before),
             Error::Mismatch { name, stored, given } => write!(
                 f,
@@ -420,6 +439,7 @@ mod tests {
             Error::Io { operation: "create", file: text(), offset: 0, source: source() },
             full.clone(),
             Error::TooLarge { what: "key", limit: 1, given: 2 },
+            Error::Memory { role: "manifest", limit: 1, wanted: 2 },
             Error::NotAscending { items: 7, key: b"b".to_vec(), before: vec![255; 60_000] },
             Error::Mismatch { name: "this", stored: text(), given: text() },
             Error::Invalid { faults: vec![text(), text()] },

@@ -1,5 +1,5 @@
 //! Words every layer shares: ids, key hash, checksum, codec, errors, settings, the protocol's plain types,
-//! memory handed in, lists of one, and the door to atomics and locks.
+//! memory handed in and granted, lists of one, and the door to atomics and locks.
 //!
 //! It is not a place for logic of the store: nothing here knows a file format, a level or a thread.
 //! Everything imports it and it imports nothing of ours.
@@ -15,6 +15,7 @@ pub(crate) mod key;
 pub(crate) mod load;
 pub(crate) mod prefetch;
 pub(crate) mod region;
+pub(crate) mod reserve;
 pub(crate) mod settings;
 pub(crate) mod step;
 pub(crate) mod sync;

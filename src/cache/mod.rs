@@ -32,6 +32,7 @@ use std::ops::Deref;
 
 use crate::base::epoch::{Epoch, Pin};
 use crate::base::region::Region;
+use crate::base::reserve::{Grant, Lender, Limits, Reserve, Role};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, Mutex};
 
@@ -54,6 +55,13 @@ pub(crate) struct Shared {
     pool: Arc<Mutex<Pool>>,
     flights: FlightTable,
     epoch: Epoch,
+    reserve: Arc<Reserve>,
+}
+
+/// The slabs, for what is granted to others.
+struct Slabs {
+    pool: Arc<Mutex<Pool>>,
+    epoch: Epoch,
 }
 
 /// A block that stays as it is until this is dropped: a count on its frame, or heap memory of its own.
@@ -66,16 +74,10 @@ enum Block {
     Heap(Arc<LentBlock>),
 }
 
-/// A block outside the frames, and the slabs that stay empty in its place.
+/// A block outside the frames, and what was granted for it.
 struct LentBlock {
     block: HeapBlock,
-    _loan: Loan,
-}
-
-/// Memory that was taken elsewhere on the cache's account, until this is dropped.
-pub(crate) struct Loan {
-    pool: Arc<Mutex<Pool>>,
-    bytes: usize,
+    _grant: Grant,
 }
 
 /// Pages of the cache's memory that hold no blocks, until this is dropped: whoever has them looks at them
@@ -133,16 +135,17 @@ impl Cache {
     /// A cache without an annex; see [`Cache::with_annex`].
     #[cfg(test)]
     pub(crate) fn new(bytes: usize, epoch: Epoch, memory: impl Fn(usize) -> Option<Region>) -> Cache {
-        Cache::with_annex((bytes, 0), epoch, memory)
+        Cache::with_annex((bytes, 0), Limits::unlimited(), epoch, memory)
     }
 
     /// A cache of `bytes` in all, and an annex, closed, that takes up to `annex_bytes` more while it is open;
     /// in one region of zeroed memory asked from `memory`: whole huge pages, from 64 MiB on.
     ///
     /// If there is not that much memory it is tried with half, and so on; see `stats`. Pins given to this
-    /// cache must be of `epoch`.
+    /// cache must be of `epoch`. Of the bytes without the annex, others are granted what `limits` says.
     pub(crate) fn with_annex(
         (mut bytes, mut annex_bytes): (usize, usize),
+        limits: Limits,
         epoch: Epoch,
         memory: impl Fn(usize) -> Option<Region>,
     ) -> Cache {
@@ -158,7 +161,9 @@ impl Cache {
         }
         let frames = Arc::new(Frames::new(plan, region));
         let pool = Arc::new(Mutex::new(Pool::new(Arc::clone(&frames))));
-        let shared = Shared { frames: Arc::clone(&frames), pool, flights: FlightTable::default(), epoch };
+        let slabs = Slabs { pool: Arc::clone(&pool), epoch: epoch.clone() };
+        let (flights, reserve) = (FlightTable::default(), Reserve::new(limits, slabs));
+        let shared = Shared { frames: Arc::clone(&frames), pool, flights, epoch, reserve };
         Cache { frames, shared: Arc::new(shared) }
     }
 
@@ -300,9 +305,9 @@ impl Cache {
         None
     }
 
-    /// Counts memory taken elsewhere against this cache's: as much of its own stays empty.
-    pub(crate) fn lend(&self, bytes: usize) -> Loan {
-        self.shared.lend(bytes)
+    /// What grants memory to others: as much of the cache's own stays empty.
+    pub(crate) fn reserve(&self) -> &Arc<Reserve> {
+        &self.shared.reserve
     }
 
     /// Offers a verified block, decompressed: kept if it is not here yet and a frame can be had, as if it had
@@ -367,9 +372,16 @@ impl Drop for PinnedPages {
     }
 }
 
-impl Drop for Loan {
-    fn drop(&mut self) {
-        self.pool.lock().end_loan(self.bytes);
+impl Lender for Slabs {
+    fn lend(&self, bytes: u64) {
+        let stamp = self.pool.lock().lend(bytes as usize);
+        if let Some(stamp) = stamp {
+            stamp.defer(&self.epoch);
+        }
+    }
+
+    fn take_back(&self, bytes: u64) {
+        self.pool.lock().end_loan(bytes as usize);
     }
 }
 
@@ -385,24 +397,11 @@ impl std::fmt::Debug for PinnedPages {
     }
 }
 
-impl std::fmt::Debug for Loan {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Loan({} bytes)", self.bytes)
-    }
-}
-
 impl Shared {
-    fn lend(&self, bytes: usize) -> Loan {
-        let stamp = self.pool.lock().lend(bytes);
-        if let Some(stamp) = stamp {
-            stamp.defer(&self.epoch);
-        }
-        Loan { pool: Arc::clone(&self.pool), bytes }
-    }
-
     /// Memory of its own for a block without a frame.
     fn heap_block(&self, bytes: usize) -> LentBlock {
-        LentBlock { _loan: self.lend(bytes), block: HeapBlock::new(&self.frames, bytes) }
+        let grant = self.reserve.grant(Role::Blocks, bytes as u64);
+        LentBlock { _grant: grant, block: HeapBlock::new(&self.frames, bytes) }
     }
 
     /// A frame of `bytes` for the block of `key`, evicting if need be.

@@ -244,7 +244,7 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn commit(self) -> Result<()> {
-        self.handle.write_batch(&self.items, &self.keyspaces, None)
+        self.handle.write_batch(self.items, &self.keyspaces, None)
     }
 
     /// Writes the batch, acknowledged as `durability` says.
@@ -265,6 +265,6 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn commit_with(self, durability: Durability) -> Result<()> {
-        self.handle.write_batch(&self.items, &self.keyspaces, Some(durability.until()))
+        self.handle.write_batch(self.items, &self.keyspaces, Some(durability.until()))
     }
 }

@@ -400,18 +400,20 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_with(key, Value::copy)
+        self.lookup((key.as_ref(), Wants::Value), None, |value| value.map(Value::copy))
     }
 
-    /// Hands the value under `key` to `take` where it lies, and returns what that returns.
+    /// Hands the value under `key` to `take`, and returns what that returns.
     ///
-    /// `take` should be short: the store cannot give memory back while it runs.
+    /// `take` may take its time, and may read and write: the store keeps no more for it than the value.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
     ///
     /// # Cost
-    /// As [`Keyspace::get`], without the allocation.
+    /// As [`Keyspace::get`], without the allocation. A value of up to 512 bytes, or one that is still in a
+    /// write buffer, is copied; a longer one is handed out where it lies in the cache, which keeps its block
+    /// meanwhile.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -423,7 +425,7 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, take: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        self.lookup((key.as_ref(), Wants::Value), None, |value| value.map(take))
+        self.lookup_apart(key.as_ref(), None, |value| value.map(take))
     }
 
     /// Puts the value under `key` into `buffer`, in place of what it held; `false` if there is none.
@@ -498,17 +500,18 @@ impl<K> Keyspace<K> {
         self.lookup_many(keys, None)
     }
 
-    /// As [`Keyspace::multi_get`], without copies: hands each value to `take`, or `None`, with the number of
-    /// its key, as they are found and so in no order.
+    /// As [`Keyspace::multi_get`], without allocations: hands each value to `take`, or `None`, with the number
+    /// of its key, in no order.
     ///
-    /// `take` should be short: the store cannot give memory back while it runs.
+    /// `take` may take its time, and may read and write: the store keeps no more for it than the values of 64
+    /// keys.
     ///
     /// # Errors
     /// As [`Keyspace::multi_get`]; `take` has had some values by then.
     ///
     /// # Cost
-    /// As [`Keyspace::multi_get`], without an allocation for each value. What is in memory is not copied;
-    /// what was read beside others is, until none of that is in flight: `take` may read too.
+    /// As [`Keyspace::multi_get`], without an allocation for each value. Values are copied, or handed out
+    /// where they lie, as by [`Keyspace::get_with`].
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -527,7 +530,7 @@ impl<K> Keyspace<K> {
         keys: &[Q],
         take: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        self.lookup_many_with(keys, None, take)
+        self.lookup_many_apart(keys, None, take)
     }
 
     pub(crate) fn lookup_many<Q: AsRef<[u8]>>(
@@ -536,17 +539,18 @@ impl<K> Keyspace<K> {
         at: Option<&Point>,
     ) -> Result<Vec<Option<Value>>> {
         let mut values = vec![None; keys.len()];
-        self.lookup_many_with(keys, at, |index, value| values[index] = value.map(Value::copy))?;
+        let take = |index: usize, value: Option<&[u8]>| values[index] = value.map(Value::copy);
+        self.handle.multi_get(self.readable(at)?, keys, at, take)?;
         Ok(values)
     }
 
-    pub(crate) fn lookup_many_with<Q: AsRef<[u8]>>(
+    pub(crate) fn lookup_many_apart<Q: AsRef<[u8]>>(
         &self,
         keys: &[Q],
         at: Option<&Point>,
         take: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        self.handle.multi_get(self.readable(at)?, keys, at, take)
+        self.handle.multi_get_apart(self.readable(at)?, keys, at, take)
     }
 
     /// The keyspace, if it may be read.
@@ -564,6 +568,15 @@ impl<K> Keyspace<K> {
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
         self.handle.get(self.readable(at)?, (key, wants), at, &mut NoTrace, take)
+    }
+
+    pub(crate) fn lookup_apart<R>(
+        &self,
+        key: &[u8],
+        at: Option<&Point>,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.handle.get_apart(self.readable(at)?, key, at, take)
     }
 
     /// As [`Keyspace::get`], with what each of its eight steps took.

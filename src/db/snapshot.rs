@@ -96,7 +96,8 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_with(key, Value::copy)
+        let take = |value: Option<&[u8]>| value.map(Value::copy);
+        self.keyspace.lookup((key.as_ref(), Wants::Value), Some(&self.snapshot.point), take)
     }
 
     /// As [`Keyspace::multi_get`].
@@ -143,7 +144,7 @@ impl<K> KeyspaceAt<K> {
         keys: &[Q],
         take: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        self.keyspace.lookup_many_with(keys, Some(&self.snapshot.point), take)
+        self.keyspace.lookup_many_apart(keys, Some(&self.snapshot.point), take)
     }
 
     /// As [`Keyspace::get_with`].
@@ -163,8 +164,7 @@ impl<K> KeyspaceAt<K> {
     /// # Ok(()) }
     /// ```
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, take: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        self.keyspace
-            .lookup((key.as_ref(), Wants::Value), Some(&self.snapshot.point), |value| value.map(take))
+        self.keyspace.lookup_apart(key.as_ref(), Some(&self.snapshot.point), |value| value.map(take))
     }
 
     /// As [`Keyspace::get_into`].

@@ -1,6 +1,7 @@
 //! How the one memory budget is divided. Pure arithmetic on `memory_bytes`.
 
 use crate::base::error::{Error, Result};
+use crate::base::reserve::{Limits, Role};
 use crate::memtable;
 use crate::write::lengths::LogLengths;
 
@@ -16,6 +17,10 @@ const CLOSED_LOGS_COUNT_MAX: u64 = 16;
 const WORK_BYTES_MIN: u64 = 4 << 20;
 /// Budgets below the least a store may be given are a test's: everything shrinks with them.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
+/// What the cache is asked for at once, at least and at most.
+const LEND_BYTES: (u64, u64) = (4 << 10, 256 << 10);
+/// Least room for what the manifest says.
+const MANIFEST_BYTES_MIN: u64 = 1 << 20;
 /// Generations there may be: one active, two sealed.
 pub(crate) const GENERATION_COUNT: u64 = 3;
 
@@ -77,6 +82,20 @@ impl Budget {
     /// How long logs are.
     pub(crate) fn log_lengths(&self) -> LogLengths {
         LogLengths { least: self.log_bytes_min, most: self.log_bytes }
+    }
+
+    /// What roles may be granted of the cache's part; an eighth of the whole stays the cache's.
+    pub(crate) fn limits(&self) -> Limits {
+        let whole = self.cache_bytes.saturating_sub(self.memory_bytes / 8);
+        let part = |role| match role {
+            Role::Tables => self.memory_bytes / 4,
+            Role::Kept | Role::Ingests => self.memory_bytes / 8,
+            Role::Blocks | Role::Iterators | Role::Batches => self.memory_bytes / 16,
+            // A test's budget has room for a few keyspaces.
+            Role::Manifest => (self.memory_bytes / 16).max(MANIFEST_BYTES_MIN),
+        };
+        let step = (self.memory_bytes / 256).clamp(LEND_BYTES.0, LEND_BYTES.1);
+        Limits { roles: Role::ALL.map(part), whole, step }
     }
 
     /// What merges under way may take together; flushes have the other half of the work memory.

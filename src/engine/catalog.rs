@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, KeyspaceId, TreeId};
+use crate::base::reserve::Grant;
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::{Arc, AtomicU64, Event, Mutex, MutexGuard, Ordering};
 use crate::compact::job::NewFiles;
@@ -151,9 +152,21 @@ pub(crate) struct Catalog {
     /// First ids not given out; those below the state's own counters are reserved.
     pub(crate) next_keyspace: u32,
     pub(crate) next_partition: u32,
+    /// For the memory that all this takes.
+    pub(super) grant: Grant,
 }
 
+/// About what the store keeps in memory of a keyspace and of a table, wherever, in bytes.
+pub(super) const KEYSPACE_BYTES: u64 = 512;
+const TABLE_BYTES: u64 = 256;
+
 impl Catalog {
+    /// Counts what it has become.
+    pub(super) fn count_memory(&mut self) {
+        let (keyspaces, tables) = (self.state.keyspaces.len() as u64, self.state.tables.len() as u64);
+        self.grant.set(keyspaces * KEYSPACE_BYTES + tables * TABLE_BYTES);
+    }
+
     pub(super) fn has_tree(&self, tree: TreeId) -> bool {
         self.state.partitions.get(&tree.partition).is_some_and(|one| one.keyspace == tree.keyspace)
     }
@@ -277,6 +290,7 @@ impl Store {
         // Before the manifest: an edit that does not fit the state must never get to the disk.
         catalog.state.apply_edit(&edit.changes).expect("edits are made from the state they change");
         self.append(catalog, &edit.changes)?;
+        catalog.count_memory();
         if edit.version.is_empty() && edit.flushed.is_empty() {
             return Ok(());
         }

@@ -4,6 +4,7 @@
 //! `many`: gets of several keys. `later`: the driver of futures, `local`: their reads on a caller's thread.
 
 mod fetch;
+mod found;
 pub(crate) mod later;
 pub(crate) mod local;
 mod many;
@@ -13,9 +14,9 @@ use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
 use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Claim};
 use crate::levels::view::View;
-use crate::read::get::{Get, Lookup, Op, Wants};
+use crate::read::get::{Get, Op, Wants};
 use crate::read::scan::Scan;
-use crate::read::trace::Tracer;
+use crate::read::trace::{NoTrace, Tracer};
 use crate::write::commit::{Commit, CommitOp, WriteAsk};
 
 use super::Store;
@@ -23,17 +24,45 @@ use super::catalog::Keyspace;
 use super::snapshot::Point;
 use fetch::{Answered, Fetches};
 pub(super) use fetch::{Claimed, REQUEST_BYTES_MAX, requests};
+use found::{Copies, Found};
 
 impl Store {
-    /// Looks `key` up and hands its value to `take`, without copying it. One call under one pin if memory has
-    /// the answer.
+    /// Looks `key` up and hands its value to `take`, under a pin and without copying it: for short calls of
+    /// our own.
     pub(crate) fn get<T: Tracer, R>(
+        &self,
+        keyspace: &Keyspace,
+        wanted: (&[u8], Wants),
+        at: Option<&Point>,
+        tracer: &mut T,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.look_up(keyspace, wanted, at, tracer, |found| take(found.value()))
+    }
+
+    /// Looks `key` up and hands its value to `take`, which may do what it likes: it runs under no pin.
+    pub(crate) fn get_apart<R>(
+        &self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        at: Option<&Point>,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let mut copies = Copies::take();
+        let keep = |found: Found<'_>| copies.keep(&found, &self.cache);
+        let kept = self.look_up(keyspace, (key, Wants::Value), at, &mut NoTrace, keep)?;
+        Ok(take(copies.value(&kept)))
+    }
+
+    /// One call under one pin if memory has the answer.
+    #[inline]
+    fn look_up<T: Tracer, R>(
         &self,
         keyspace: &Keyspace,
         (key, wants): (&[u8], Wants),
         at: Option<&Point>,
         tracer: &mut T,
-        take: impl FnOnce(Option<&[u8]>) -> R,
+        take: impl FnOnce(Found<'_>) -> R,
     ) -> Result<R> {
         let hash = self.secret.hash(key);
         let pin = self.epoch.pin();
@@ -44,7 +73,10 @@ impl Store {
         let op = Op { tree: keyspace.tree, key, hash, bound, wants, breadth };
         let (get, step) = Get::start(&op, loaded.get(), &self.cache, &pin, tracer);
         let reads = match step {
-            Step::Done(found) => return found.map(|found| take(found.value())),
+            Step::Done(found) => {
+                let block = || get.data_address(loaded.get().version.tree(op.tree)?);
+                return found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
+            }
             Step::Ask(reads) => reads,
             Step::Wait | Step::Touch => unreachable!("a get alone asks first, or is done"),
         };
@@ -61,23 +93,21 @@ impl Store {
         mut get: Get,
         mut reads: Reads,
         tracer: &mut T,
-        take: impl FnOnce(Option<&[u8]>) -> R,
+        take: impl FnOnce(Found<'_>) -> R,
     ) -> Result<R> {
         let (mut fetches, mut answered) = (Fetches::new(self), Vec::new());
         loop {
             let answer = self.read_one_at_least(&reads, &mut fetches, &mut answered);
             let pin = self.epoch.pin();
             match get.resume(op, view, &self.cache, &pin, tracer, answer) {
-                Step::Done(found) if fetches.is_idle() => {
-                    return found.as_ref().map(Lookup::value).map(take).map_err(Error::clone);
-                }
                 Step::Done(found) => {
-                    // Others may wait for what is in flight, whatever became of this get, and `take` for
-                    // them.
-                    let value = found.map(|found| found.value().map(<[u8]>::to_vec));
+                    let block = || get.data_address(view.version.tree(op.tree)?);
+                    let result =
+                        found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
                     drop(pin);
+                    // Others may wait for what is in flight, whatever became of this get.
                     fetches.finish();
-                    return value.map(|value| take(value.as_deref()));
+                    return result;
                 }
                 Step::Ask(more) => reads = more,
                 Step::Wait => reads.clear(),

@@ -15,7 +15,6 @@
 use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName, Sequence};
 use crate::base::sync::{Arc, Ordering};
-use crate::cache::Loan;
 use crate::levels::version::{Change, Placed, Spot};
 use crate::levels::view::View;
 use crate::memtable::Generation;
@@ -178,14 +177,7 @@ impl Store {
 
     /// Has the cache leave as much memory as flushed generations keep.
     pub(super) fn lend_to_kept(&self) {
-        let bytes = self.kept_bytes() as usize;
-        let mut loan = self.kept_loan.lock();
-        if loan.as_ref().map_or(0, |(lent, _)| *lent) != bytes {
-            *loan = None;
-            *loan = (bytes > 0).then(|| (bytes, self.cache.lend(bytes)));
-        }
+        let bytes = self.kept_bytes();
+        self.kept.lock().set(bytes);
     }
 }
-
-/// Memory that the cache leaves to kept generations, in bytes.
-pub(super) type KeptLoan = Option<(usize, Loan)>;

@@ -16,8 +16,8 @@ pub(super) mod publish;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
+use crate::base::reserve::{Grant, Role};
 use crate::base::sync::{Arc, Ordering};
-use crate::cache::Loan;
 use crate::compact::shape::table_bytes;
 use crate::levels::version::Version;
 use crate::table::{Otherwise, PageRank, TableBuilder, TableSummary};
@@ -60,7 +60,7 @@ struct Memory {
     store: Arc<Store>,
     part: MemoryPart,
     bytes: u64,
-    _loan: Loan,
+    _grant: Grant,
 }
 
 impl Memory {
@@ -69,8 +69,8 @@ impl Memory {
         let begun = store.work.ingests_begun.fetch_add(1, Ordering::Relaxed) + 1;
         let bytes = store.budget.merges_bytes() / begun;
         store.work.ingest_memory_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let loan = store.cache.lend(bytes as usize);
-        Memory { store: Arc::clone(store), part: MemoryPart::default(), bytes, _loan: loan }
+        let grant = store.cache.reserve().grant(Role::Ingests, bytes);
+        Memory { store: Arc::clone(store), part: MemoryPart::default(), bytes, _grant: grant }
     }
 }
 

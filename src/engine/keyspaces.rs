@@ -5,12 +5,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::reserve::Role;
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, KeyspaceKind, Settings};
 use crate::levels::version;
 
-use super::catalog::{Catalog, Edit, Keyspace};
+use super::catalog::{Catalog, Edit, KEYSPACE_BYTES, Keyspace};
 use super::order::OrderTurn;
 use super::{Mode, Store};
 
@@ -107,6 +108,19 @@ impl Store {
         Ok(())
     }
 
+    /// # Errors
+    /// `Memory`, if there are as many keyspaces and tables as the budget has room for. Only dropping some, or
+    /// merges, make room.
+    fn check_catalog_room(&self, catalog: &Catalog) -> Result<()> {
+        let (role, reserve) = (Role::Manifest, self.cache.reserve());
+        let (wanted, limit) = (catalog.grant.bytes() + KEYSPACE_BYTES, reserve.limit_bytes(role));
+        if wanted <= limit {
+            return Ok(());
+        }
+        reserve.refused(role);
+        Err(Error::Memory { role: role.name(), limit, wanted })
+    }
+
     fn create_keyspace(
         &self,
         catalog: &mut Catalog,
@@ -121,6 +135,7 @@ impl Store {
             let given = u64::from(id.0.max(partition.0));
             return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });
         }
+        self.check_catalog_room(catalog)?;
         let keyspace = Keyspace::new((id, tree), name.to_owned(), settings.clone(), &self.catalog.states)?;
         let mut changes = Vec::new();
         let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);

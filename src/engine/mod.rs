@@ -43,6 +43,7 @@ use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::TreeId;
 use crate::base::load::DeviceLoad;
+use crate::base::reserve::Grant;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
@@ -66,7 +67,6 @@ pub(crate) use crate::write::writer::Until;
 use budget::Budget;
 use catalog::CatalogCell;
 use close::Close;
-use history::KeptLoan;
 use quiet::Quiet;
 use snapshot::Points;
 use stats::Recovery;
@@ -128,7 +128,7 @@ pub(crate) struct Store {
     discarded: Arc<Discarded>,
     files: Arc<FileLedger>,
     points: Points,
-    kept_loan: Mutex<KeptLoan>,
+    kept: Mutex<Grant>,
     /// Every generation that may still be in memory, for the accounts.
     generations: Mutex<Vec<Weak<Generation>>>,
     recovery: Recovery,
@@ -194,13 +194,24 @@ impl Store {
 
     /// Commits items, acknowledged as `until` says or as the store's settings do.
     pub(crate) fn write(&self, items: &Items, until: Option<Until>) -> Result<()> {
-        self.write_batch(items, Keyspaces::NONE, until)
+        self.write_items(items, None, Keyspaces::NONE, until)
     }
 
     /// The same for a batch, which is refused if one of its keyspaces was dropped.
     pub(crate) fn write_batch(
         &self,
+        items: Items,
+        keyspaces: &Keyspaces,
+        until: Option<Until>,
+    ) -> Result<()> {
+        let items = Arc::new(items);
+        self.write_items(&items, Some(&items), keyspaces, until)
+    }
+
+    fn write_items(
+        &self,
         items: &Items,
+        shared: Option<&Arc<Items>>,
         keyspaces: &Keyspaces,
         until: Option<Until>,
     ) -> Result<()> {
@@ -211,6 +222,7 @@ impl Store {
         }
         self.commit(&CommitOp {
             payload: items.payload(),
+            shared,
             items: items.count(),
             key_value_bytes: items.key_value_bytes(),
             keyspaces,

@@ -12,6 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, TreeId};
 use crate::base::load::DeviceLoad;
+use crate::base::reserve::Role;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Weak};
 use crate::cache::Cache;
 use crate::format::manifest::State;
@@ -97,7 +98,8 @@ impl Store {
         let budget = options.budget;
         let epoch = Epoch::new();
         let cache_bytes = (budget.cache_bytes as usize, budget.annex_bytes as usize);
-        let cache = Cache::with_annex(cache_bytes, epoch.clone(), |bytes| env.memory.region(bytes));
+        let region = |bytes| env.memory.region(bytes);
+        let cache = Cache::with_annex(cache_bytes, budget.limits(), epoch.clone(), region);
         let pages = PageBudget::new(&cache, budget.pages_bytes);
         let changed = Arc::new(Event::new());
         let discarded = Discarded::new(Arc::clone(&changed));
@@ -311,13 +313,20 @@ impl Parts {
         let writer = match resumed {
             Some(resumed) => {
                 let (lengths, changed) = (self.budget.log_lengths(), Arc::clone(&self.changed));
-                Writer::new(Arc::clone(&views), secret.clone(), resumed, lengths, changed)
+                let events = (changed, Arc::clone(self.cache.reserve()));
+                Writer::new(Arc::clone(&views), secret.clone(), resumed, lengths, events)
             }
-            None => Writer::read_only(Arc::clone(&views), secret.clone(), last),
+            None => {
+                let reserve = Arc::clone(self.cache.reserve());
+                Writer::read_only(Arc::clone(&views), secret.clone(), last, reserve)
+            }
         };
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
-        let catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition };
+        let grant = self.cache.reserve().grant(Role::Manifest, 0);
+        let mut catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition, grant };
+        catalog.count_memory();
         let (work, load) = (Work::default(), Arc::<DeviceLoad>::default());
+        let kept = Mutex::new(self.cache.reserve().grant(Role::Kept, 0));
         Ok(Store {
             epoch,
             store_id: live.store_id,
@@ -339,7 +348,7 @@ impl Parts {
             discarded: self.discarded,
             files: self.files,
             points: Points::default(),
-            kept_loan: Mutex::default(),
+            kept,
             generations: Mutex::new(alive),
             recovery: logs.recovery,
             is_closed: AtomicBool::new(false),

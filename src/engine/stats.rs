@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::reserve::Role;
 use crate::base::sync::Ordering;
 use crate::levels::version::{Placed, Tree};
 
@@ -139,10 +140,11 @@ pub struct MemoryStats {
     pub budget_bytes: u64,
     /// What it uses now.
     pub used_bytes: u64,
-    /// By role; limits add up to the budget at most. The cache's limit is what the roles around it leave now:
-    /// filters and fences stay in memory while they take no more than 3/4 of what it would have without them,
-    /// and what does not is in the cache like data. "table bounds", the least and the greatest key of each
-    /// table and a separator for every 1.6 MB of it, are always in memory and leave less for the others.
+    /// By role. Limits are what a role may have at most; all roles together stay within the budget. The
+    /// cache's limit is what the roles around it leave now: filters and fences stay in memory while they take
+    /// no more than 3/4 of what it would have without them, and what does not is in the cache like data.
+    /// "table bounds", the least and the greatest key of each table, its range tombstones and a separator for
+    /// every 1.6 MB of it, are always in memory and leave less for the others: writers are slowed by them.
     /// While there is nothing to flush or to merge, the cache has most of what write buffers and merges
     /// leave, and their limits are so much less.
     pub roles: Vec<MemoryRole>,
@@ -166,8 +168,13 @@ pub struct MemoryRole {
     pub name: &'static str,
     /// In use now.
     pub bytes: u64,
-    /// Its share of the budget.
+    /// What it may have of the budget.
     pub limit_bytes: u64,
+    /// Times, since the store was opened, that somebody waited for others to give memory of it back.
+    pub waits: u64,
+    /// Times that somebody did without it: was refused with [`Error::Memory`](crate::Error::Memory), or took
+    /// another way.
+    pub refusals: u64,
 }
 
 /// What reached the operating system.
@@ -416,42 +423,56 @@ impl Store {
         stats
     }
 
+    /// What is in use of write buffers that the present view has.
+    fn buffers_bytes(&self) -> u64 {
+        let pin = self.epoch.pin();
+        let view = self.views.load(&pin).get();
+        view.generations.iter().map(|generation| generation.bytes_used() as u64).sum()
+    }
+
     /// Memory by role.
     fn memory_stats(&self) -> MemoryStats {
-        let alive: Vec<u64> = {
-            let generations = self.generations.lock();
-            let alive = generations.iter().filter_map(|one| one.upgrade());
-            alive.map(|generation| generation.bytes_used() as u64).collect()
-        };
+        let (buffers_bytes, reserve) = (self.buffers_bytes(), self.cache.reserve());
+        let kept_bytes = self.kept_bytes();
         let cache = self.cache.stats();
         // What the cache has of others' shares for now.
         let lent = self.quiet.lent(cache.annex_bytes);
-        let cache_bytes = cache.used_bytes + cache.index_bytes + cache.heap_bytes;
-        // The cache leaves room to blocks outside it, to places, to bounds, to what snapshots keep, and to
-        // ingests.
-        let kept_bytes = self.kept_loan.lock().as_ref().map_or(0, |(bytes, _)| *bytes as u64);
-        let ingest_bytes = self.work.ingest_memory_bytes.load(Ordering::Relaxed);
-        let lent_bytes = cache.lent_bytes.saturating_sub(cache.heap_bytes + kept_bytes + ingest_bytes);
-        let places_bytes = self.pages.places_bytes().min(lent_bytes);
-        let (fences_bytes, bounds_bytes) = (cache.pinned_bytes + places_bytes, lent_bytes - places_bytes);
-        let (budget, around_bytes) = (&self.budget, fences_bytes + bounds_bytes + kept_bytes + ingest_bytes);
-        let role = |name, bytes, limit_bytes| MemoryRole { name, bytes, limit_bytes };
-        let roles = vec![
-            role(
+        let places_bytes = self.pages.places_bytes().min(reserve.bytes(Role::Tables));
+        let fences_bytes = cache.pinned_bytes + places_bytes;
+        let (budget, around_bytes) = (&self.budget, cache.pinned_bytes + cache.lent_bytes);
+        let held_bytes = reserve.bytes(Role::Iterators);
+        let cache_bytes = (cache.used_bytes + cache.index_bytes).saturating_sub(held_bytes);
+        let fixed = |name, bytes, limit_bytes| MemoryRole { name, bytes, limit_bytes, waits: 0, refusals: 0 };
+        let mut roles = vec![
+            fixed(
                 "write buffers",
-                alive.iter().sum(),
-                GENERATION_COUNT * budget.generation_bytes + kept_bytes - lent.generations_bytes,
+                buffers_bytes,
+                GENERATION_COUNT * budget.generation_bytes - lent.generations_bytes,
             ),
-            role("cache", cache_bytes, (budget.cache_bytes + cache.annex_bytes).saturating_sub(around_bytes)),
-            role("filters and fences", fences_bytes, fences_bytes),
-            // Two keys a table, and a separator and samples a fence page: they take what they take.
-            role("table bounds", bounds_bytes, bounds_bytes),
-            role(
+            fixed(
+                "cache",
+                cache_bytes,
+                (budget.cache_bytes + cache.annex_bytes).saturating_sub(around_bytes),
+            ),
+            fixed("filters and fences", fences_bytes, fences_bytes),
+            fixed(
                 "merges",
                 self.work.memory_bytes.load(Ordering::Relaxed),
-                budget.work_bytes + ingest_bytes - lent.work_bytes,
+                budget.work_bytes + reserve.bytes(Role::Ingests) - lent.work_bytes,
             ),
         ];
+        roles.extend(Role::ALL.into_iter().map(|role| {
+            let counts = reserve.counts(role);
+            let bytes = match role {
+                Role::Kept => kept_bytes,
+                Role::Tables => counts.bytes - places_bytes.min(counts.bytes),
+                // Counted with merges as far as it is in use.
+                Role::Ingests => 0,
+                _ => counts.bytes,
+            };
+            let (waits, refusals) = (counts.waits, counts.refusals);
+            MemoryRole { name: role.name(), bytes, limit_bytes: counts.limit_bytes, waits, refusals }
+        }));
         let used_bytes = roles.iter().map(|role| role.bytes).sum();
         MemoryStats { budget_bytes: budget.memory_bytes, used_bytes, roles }
     }

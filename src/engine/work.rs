@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Error;
 use crate::base::id::{Sequence, TreeId};
+use crate::base::reserve::Role;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
 use crate::compact::pick;
 use crate::compact::shape::{PickSettings, TableShape, TreeShape};
@@ -352,6 +353,19 @@ impl Store {
         Some((least_s / AGE_CHECKS).clamp(1, AGE_CHECK_S_MAX).saturating_mul(1_000_000_000))
     }
 
+    /// How far roles whose memory background work gives back are past what they may have.
+    fn memory_pressure(&self) -> u64 {
+        let of = |role| {
+            let counts = self.cache.reserve().counts(role);
+            (counts.bytes, counts.limit_bytes)
+        };
+        // A write buffer is kept whole, so that one more than the limit is no sign of haste yet.
+        let (kept, kept_limit) = of(Role::Kept);
+        let (tables, tables_limit) = of(Role::Tables);
+        let of_kept = pace::pressure(kept, kept_limit, 2 * kept_limit);
+        of_kept.max(pace::pressure(tables, tables_limit / 4 * 3, tables_limit))
+    }
+
     /// Measures how far background work is behind, for merges to be paced and writers to be slowed by.
     pub(super) fn measure_pressure(&self) {
         // What was measured last is what counts last.
@@ -373,7 +387,7 @@ impl Store {
             }
         }
         self.pacer.set_debt(debt);
-        let shared = pace::pressure(sealed, generation / 2, 3 * generation);
+        let shared = pace::pressure(sealed, generation / 2, 3 * generation).max(self.memory_pressure());
         self.writer.pressures.set(shared, trees.into_iter());
     }
 }

@@ -140,6 +140,13 @@ impl Get {
         Some((table, table.prefetch_fence(op.key)?))
     }
 
+    /// The block in which the search ended, which had the newest version, if it was one of `tree`.
+    pub(crate) fn data_address(&self, tree: &Tree) -> Option<BlockAddress> {
+        let (Seek::Data(block) | Seek::Item(block, _)) = &self.at.seek else { return None };
+        let run = tree.levels().get(self.at.level)?.get(self.at.run)?;
+        Some(run.tables().get(self.at.table)?.table.address_of(block))
+    }
+
     /// A get that has asked the processor for what it looks at first, and goes on as after a touch. `tree`:
     /// what the view has of the tree.
     #[inline]

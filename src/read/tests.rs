@@ -14,6 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::base::region::Region;
+use crate::base::reserve;
 use crate::base::step::{AHEAD, Answer, BlockAddress, Direction, Reads, Step};
 use crate::base::sync::{Arc, Event};
 use crate::cache::{BlockRef, Cache, Claim};
@@ -260,7 +261,8 @@ impl World {
                     assert!(T::TOUCHES, "a get alone is never interrupted");
                     // What was found may be evicted before the next turn.
                     if format!("{get:?}").contains("Item(") && op.hash.block_tag().is_multiple_of(4) {
-                        (0..20).for_each(|_| drop(self.cache.lend(64 << 10)));
+                        (0..20)
+                            .for_each(|_| drop(self.cache.reserve().grant(reserve::Role::Ingests, 64 << 10)));
                     }
                     None
                 }

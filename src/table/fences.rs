@@ -8,8 +8,9 @@
 use std::ops::RangeInclusive;
 
 use crate::base::prefetch::prefetch;
+use crate::base::reserve::{Grant, Role};
 use crate::base::sync::Arc;
-use crate::cache::{Loan, PinnedPages, Place};
+use crate::cache::{PinnedPages, Place};
 use crate::format::table::fence::{FencePage, FenceShape};
 
 use super::memory::{PageBudget, Places};
@@ -38,7 +39,7 @@ pub(super) struct ResidentFences {
     /// Of each page.
     beside: Box<[Beside]>,
     /// For all that lies beside the pages, on the cache's account.
-    _loan: Loan,
+    _grant: Grant,
 }
 
 impl ResidentFences {
@@ -63,8 +64,9 @@ impl ResidentFences {
         let (samples, beside) = (samples.into_boxed_slice(), beside.into_boxed_slice());
         let places = budget.places(blocks);
         let places_bytes = places.as_deref().map_or(0, size_of_val);
-        let loan = budget.cache().lend(size_of_val(&*samples) + size_of_val(&*beside) + places_bytes);
-        ResidentFences { pages, page_bytes, samples, places, beside, _loan: loan }
+        let bytes = size_of_val(&*samples) + size_of_val(&*beside) + places_bytes;
+        let grant = budget.cache().reserve().grant(Role::Tables, bytes as u64);
+        ResidentFences { pages, page_bytes, samples, places, beside, _grant: grant }
     }
 
     #[inline]

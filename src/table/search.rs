@@ -10,9 +10,10 @@ use crate::base::hash::KeyHash;
 use crate::base::id::{KEY_GREATEST, TreeId};
 use crate::base::key::head;
 use crate::base::prefetch::prefetch;
+use crate::base::reserve::{Grant, Role};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
-use crate::cache::{Loan, PinnedPages, Place};
+use crate::cache::{PinnedPages, Place};
 use crate::format::table::fence::{Extent, FencePage, LINE_BYTES};
 use crate::format::table::filter;
 use crate::format::table::footer::{SliceEntry, Span};
@@ -93,7 +94,7 @@ pub(crate) struct Table {
     filter_pages: OnceLock<PinnedPages>,
     fences: OnceLock<ResidentFences>,
     /// What [`Table::memory_bytes`] says, on the cache's account.
-    loan: OnceLock<Loan>,
+    grant: OnceLock<Grant>,
 }
 
 impl Table {
@@ -116,7 +117,7 @@ impl Table {
             top,
             filter_pages: OnceLock::new(),
             fences: OnceLock::new(),
-            loan: OnceLock::new(),
+            grant: OnceLock::new(),
         }
     }
 
@@ -198,7 +199,8 @@ impl Table {
     /// Counts its memory beside the pages, which it has anyway, against the cache's. Of several tables: all
     /// of them before the first pins pages, so that those leave room for it.
     pub(crate) fn account(&self, budget: &PageBudget) {
-        self.loan.get_or_init(|| budget.cache().lend(self.memory_bytes()));
+        let bytes = self.memory_bytes() as u64;
+        self.grant.get_or_init(|| budget.cache().reserve().grant(Role::Tables, bytes));
     }
 
     /// Makes fence or filter pages resident, if the budget grants them and they are not yet; what is not

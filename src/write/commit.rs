@@ -17,16 +17,17 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, ItemKind, Sequence};
+use crate::base::reserve;
 use crate::base::step::Step;
 use crate::base::sync::{Arc, Event, Mutex, Ordering};
 use crate::format::log::Items;
 use crate::wal::{Log, Mark};
 
-use super::batch::Keyspaces;
-use super::writer::{Front, Sealing, Seals, Ticket, TicketState, Until, Writer};
+use super::batch::{self, Keyspaces};
+use super::writer::{Front, Payload, Sealing, Seals, Ticket, TicketState, Until, Writer};
 
 /// Batches of a group hold at most this many bytes beside the leader's own.
-const GROUP_BYTES_MAX: usize = 1 << 20;
+pub(super) const GROUP_BYTES_MAX: usize = 1 << 20;
 
 /// What a commit asks of its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +47,8 @@ pub(crate) enum WriteAsk {
 pub(crate) struct CommitOp<'a> {
     /// Items as the log holds them; empty for a sync or a seal.
     pub(crate) payload: &'a [u8],
+    /// The same, if they may be kept while the commit waits; else they are copied then.
+    pub(crate) shared: Option<&'a Arc<batch::Items>>,
     pub(crate) items: usize,
     pub(crate) key_value_bytes: usize,
     /// Keyspaces of a batch: if one was dropped, all of the batch is refused. The leader asks, so that no
@@ -62,7 +65,8 @@ impl CommitOp<'_> {
     /// One that writes nothing: a sync or a seal.
     pub(crate) fn empty(until: Until, seals: Seals) -> CommitOp<'static> {
         let keyspaces = Keyspaces::NONE;
-        CommitOp { payload: &[], items: 0, key_value_bytes: 0, keyspaces, until, seals, frees: false }
+        let (payload, shared, frees) = (&[][..], None, false);
+        CommitOp { payload, shared, items: 0, key_value_bytes: 0, keyspaces, until, seals, frees }
     }
 }
 
@@ -97,6 +101,8 @@ pub(crate) struct Commit<'w> {
 enum Role {
     /// Nothing done yet but perhaps a pause.
     Fresh,
+    /// Waits for memory to wait in: what was seen of the event of the reserve.
+    Asks(u64),
     /// Waits for a ticket; `u64` is what was seen of its event.
     Follows(Arc<Ticket>, u64),
     Leads(Lead),
@@ -121,7 +127,7 @@ impl<'w> Commit<'w> {
     /// Goes on after an ask was answered, or after a wait.
     pub(crate) fn resume(&mut self, op: &CommitOp<'_>, answer: Result<()>) -> Step<WriteAsk, Result<()>> {
         match std::mem::replace(&mut self.role, Role::Over) {
-            Role::Fresh => self.begin(op),
+            Role::Fresh | Role::Asks(_) => self.begin(op),
             Role::Follows(ticket, _) => self.follow(op, ticket),
             Role::Leads(lead) => self.lead(op, lead, answer),
             Role::Over => unreachable!("a finished commit is not resumed"),
@@ -140,12 +146,26 @@ impl<'w> Commit<'w> {
     pub(crate) fn waits_for(&self) -> Option<(&Event, u64)> {
         match &self.role {
             Role::Follows(ticket, seen) => Some((&ticket.moved, *seen)),
+            Role::Asks(seen) => Some((self.writer.reserve.freed(), *seen)),
             _ => None,
         }
     }
 
     fn begin(&mut self, op: &CommitOp<'_>) -> Step<WriteAsk, Result<()>> {
         let mut queue = self.writer.queue.lock();
+        let mut grant = None;
+        if queue.front.is_none() && !op.payload.is_empty() {
+            // Without the lock: it takes others.
+            drop(queue);
+            grant = match self.writer.reserve.grant_or_wait(reserve::Role::Batches, op.payload.len() as u64) {
+                Ok(grant) => Some(grant),
+                Err(seen) => {
+                    self.role = Role::Asks(seen);
+                    return Step::Wait;
+                }
+            };
+            queue = self.writer.queue.lock();
+        }
         if let Some(front) = queue.front.take() {
             drop(queue);
             return self.make_room(op, front);
@@ -155,7 +175,11 @@ impl<'w> Commit<'w> {
             return Step::Done(Err(error.clone()));
         }
         let ticket = Arc::new(Ticket {
-            payload: op.payload.to_vec(),
+            payload: op.shared.map_or_else(
+                || Payload::Own(op.payload.to_vec()),
+                |items| Payload::Shared(Arc::clone(items)),
+            ),
+            grant: Mutex::new(grant),
             items: op.items,
             key_value_bytes: op.key_value_bytes,
             keyspaces: op.keyspaces.clone(),
@@ -226,8 +250,7 @@ impl<'w> Commit<'w> {
         front.buffer.clear();
         front.starts.clear();
         let own = (op.payload, op.items);
-        let members =
-            std::iter::once(own).chain(group.iter().map(|ticket| (ticket.payload.as_slice(), ticket.items)));
+        let members = std::iter::once(own).chain(group.iter().map(|ticket| (&*ticket.payload, ticket.items)));
         for (payload, count) in members.filter(|(payload, _)| !payload.is_empty()) {
             let front = &mut *front;
             if !front.buffer.is_empty() {
@@ -236,6 +259,7 @@ impl<'w> Commit<'w> {
             front.spare.log.frame(front.last_sequence + 1, payload, &mut front.buffer);
             front.last_sequence += count as u64;
         }
+        front.count_buffer();
         front.cover_remains();
         if front.buffer.is_empty() {
             return self.appended(op, Lead { front, group, stage: Stage::Append { mark, last_sequence } });
@@ -360,6 +384,7 @@ impl<'w> Commit<'w> {
         }
         assert!(sequence == front.last_sequence, "a batch holds the items it was announced with");
         front.buffer.shrink_to(GROUP_BYTES_MAX);
+        front.count_buffer();
         self.writer.visible.store(sequence, Ordering::Release);
         self.writer.counts.add(batches, total, bytes);
         for ticket in lead.group {
@@ -424,7 +449,7 @@ impl Drop for Commit<'_> {
     /// A commit given up half-way: the front must not be lost with it.
     fn drop(&mut self) {
         match std::mem::replace(&mut self.role, Role::Over) {
-            Role::Fresh | Role::Over => {}
+            Role::Fresh | Role::Asks(_) | Role::Over => {}
             Role::Leads(Lead { front, stage: Stage::Room, .. }) => self.writer.hand_over(front),
             Role::Leads(lead) => {
                 // Nobody knows how much of the record reached the log.

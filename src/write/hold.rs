@@ -15,7 +15,7 @@ use crate::base::sync::{Arc, Event, Mutex};
 use crate::memtable::Generation;
 
 use super::batch::Keyspaces;
-use super::writer::{Front, Sealing, Seals, Spare, Ticket, TicketState, Until, Writer};
+use super::writer::{Front, Payload, Sealing, Seals, Spare, Ticket, TicketState, Until, Writer};
 
 /// See the module.
 pub(crate) struct Hold<'w> {
@@ -44,7 +44,8 @@ impl<'w> Hold<'w> {
             return Ok(Hold { writer, state: State::Held(front) });
         }
         let ticket = Arc::new(Ticket {
-            payload: Vec::new(),
+            payload: Payload::Own(Vec::new()),
+            grant: Mutex::new(None),
             keyspaces: Keyspaces::default(),
             items: 0,
             key_value_bytes: 0,

@@ -6,6 +6,7 @@ use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
+use crate::base::reserve::Reserve;
 use crate::base::step::Step;
 use crate::base::sync::{Arc, Event, explore};
 use crate::format::frames::RECORDS_FROM;
@@ -47,7 +48,7 @@ impl World {
         let spare = Spare { log, generation, inserter };
         let resumed = Resumed { spare, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
         let lengths = LogLengths { least: identity.bytes, most: identity.bytes };
-        let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, changed);
+        let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, (changed, Reserve::alone()));
         Arc::new(World { writer, views, epoch })
     }
 

@@ -4,16 +4,20 @@
 //! It is not the order of a commit's steps, which is `commit`'s. Background work gives it spares and takes
 //! sealed generations from it. Locks are held for a few instructions, never across I/O.
 
+use std::ops::Deref;
+
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, Sequence};
+use crate::base::reserve::{Grant, Reserve, Role};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, MutexGuard, OnceLock, Ordering};
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 use crate::levels::view::Views;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
-use super::batch::Keyspaces;
+use super::batch::{Items, Keyspaces};
+use super::commit::GROUP_BYTES_MAX;
 use super::lengths::{LogLengths, Wants, log_reserve_bytes, memtable_reserve_bytes};
 use super::pace::Pressures;
 
@@ -92,6 +96,8 @@ pub(crate) struct Front {
     pub(super) earlier: Vec<Arc<SealedLog>>,
     /// Framed records, or the page that says how far they are durable, on their way.
     pub(super) buffer: Vec<u8>,
+    /// For the buffer, while it is longer than a group's.
+    pub(super) buffer_grant: Grant,
     pub(super) written_back: u64,
     /// Up to here, if past the log's tail, the file may hold records that a full disk cut short and that were
     /// refused.
@@ -139,6 +145,7 @@ pub(crate) struct Writer {
     pub(super) views: Arc<Views>,
     pub(super) secret: HashSecret,
     lengths: LogLengths,
+    pub(super) reserve: Arc<Reserve>,
     /// Range tombstones became visible that nobody has looked at yet for what they cover.
     has_new_ranges: AtomicBool,
 }
@@ -156,7 +163,9 @@ pub(super) struct Queue {
 }
 
 pub(super) struct Ticket {
-    pub(super) payload: Vec<u8>,
+    pub(super) payload: Payload,
+    /// For the payload, until the ticket is answered.
+    pub(super) grant: Mutex<Option<Grant>>,
     pub(super) items: usize,
     pub(super) key_value_bytes: usize,
     pub(super) keyspaces: Keyspaces,
@@ -165,6 +174,23 @@ pub(super) struct Ticket {
     pub(super) frees: bool,
     pub(super) state: Mutex<TicketState>,
     pub(super) moved: Event,
+}
+
+/// A batch that waits.
+pub(super) enum Payload {
+    Own(Vec<u8>),
+    Shared(Arc<Items>),
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Payload::Own(bytes) => bytes,
+            Payload::Shared(items) => items.payload(),
+        }
+    }
 }
 
 pub(super) enum TicketState {
@@ -190,12 +216,12 @@ impl Writer {
         secret: HashSecret,
         resumed: Resumed,
         lengths: LogLengths,
-        changed: Arc<Event>,
+        (changed, reserve): (Arc<Event>, Arc<Reserve>),
     ) -> Writer {
         let Resumed { spare, logs, last_sequence, sealed } = resumed;
-        let front = Box::new(Front { logs, ..Front::new(spare, last_sequence) });
+        let front = Box::new(Front { logs, ..Front::new(spare, last_sequence, &reserve) });
         let queue = Queue { front: Some(front), sealed, ..Queue::default() };
-        Writer::with_queue(views, secret, queue, last_sequence, (lengths, changed))
+        Writer::with_queue(views, secret, queue, last_sequence, (lengths, changed, reserve))
     }
 
     fn with_queue(
@@ -203,7 +229,7 @@ impl Writer {
         secret: HashSecret,
         queue: Queue,
         last_sequence: Sequence,
-        (lengths, changed): (LogLengths, Arc<Event>),
+        (lengths, changed, reserve): (LogLengths, Arc<Event>, Arc<Reserve>),
     ) -> Writer {
         Writer {
             queue: Mutex::new(queue),
@@ -216,13 +242,19 @@ impl Writer {
             views,
             secret,
             lengths,
+            reserve,
             has_new_ranges: AtomicBool::new(true),
         }
     }
 
     /// A writer of a store that is only read.
-    pub(crate) fn read_only(views: Arc<Views>, secret: HashSecret, last_sequence: Sequence) -> Writer {
-        let none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()));
+    pub(crate) fn read_only(
+        views: Arc<Views>,
+        secret: HashSecret,
+        last_sequence: Sequence,
+        reserve: Arc<Reserve>,
+    ) -> Writer {
+        let none = (LogLengths { least: 0, most: 0 }, Arc::new(Event::new()), reserve);
         let writer = Writer::with_queue(views, secret, Queue::default(), last_sequence, none);
         // Nothing else can have set it yet.
         let _ = writer.latch.set(Error::ReadOnly);
@@ -385,7 +417,7 @@ impl Writer {
     /// ready.
     pub(super) fn restart(&self, front: &mut Front, next: Spare) {
         let generation = Arc::clone(&next.generation);
-        *front = Front::new(next, front.last_sequence);
+        *front = Front::new(next, front.last_sequence, &self.reserve);
         let mut queue = self.queue.lock();
         queue.sealed.clear();
         queue.standby_log = None;
@@ -528,13 +560,17 @@ impl Writer {
 
 impl Ticket {
     pub(super) fn set(&self, state: TicketState) {
+        if matches!(state, TicketState::Done(_)) {
+            // Others may wait for it, and the ticket lives on until its thread runs.
+            drop(self.grant.lock().take());
+        }
         *self.state.lock() = state;
         self.moved.notify();
     }
 }
 
 impl Front {
-    pub(super) fn new(spare: Spare, last_sequence: Sequence) -> Front {
+    pub(super) fn new(spare: Spare, last_sequence: Sequence, reserve: &Arc<Reserve>) -> Front {
         Front {
             written_back: spare.log.tail().bytes,
             spare,
@@ -542,6 +578,7 @@ impl Front {
             logs: Vec::new(),
             earlier: Vec::new(),
             buffer: Vec::new(),
+            buffer_grant: reserve.grant(Role::Batches, 0),
             remains_to: 0,
             remains_starts: Vec::new(),
             starts: Vec::new(),
@@ -569,6 +606,15 @@ impl Front {
 
     fn is_log_half_full(&self) -> bool {
         (self.spare.log.room_bytes() as u64) < (self.spare.log.bytes() - RECORDS_FROM) / 2
+    }
+
+    /// Counts the buffer as memory of batches, while it is longer than a group's.
+    pub(super) fn count_buffer(&mut self) {
+        let bytes = self.buffer.capacity();
+        let bytes = if bytes > GROUP_BYTES_MAX { bytes as u64 } else { 0 };
+        if bytes != self.buffer_grant.bytes() {
+            self.buffer_grant.set(bytes);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -7,7 +7,7 @@ const SMALL: (usize, usize) = (1 << 20, 512 << 10);
 
 fn with_annex(bytes: (usize, usize)) -> (Cache, Epoch) {
     let epoch = Epoch::new();
-    (Cache::with_annex(bytes, epoch.clone(), Region::heap), epoch)
+    (Cache::with_annex(bytes, Limits::unlimited(), epoch.clone(), Region::heap), epoch)
 }
 
 fn check(cache: &Cache) {
@@ -22,7 +22,7 @@ fn an_annex_comes_on_top() {
         [(0, 0), (8 << 10, 8 << 10), (20 << 10, 20 << 10), SMALL, (20 << 20, 11 << 20), (70 << 20, 32 << 20)]
     {
         let asked = AtomicUsize::new(0);
-        let cache = Cache::with_annex((bytes, annex_bytes), Epoch::new(), |bytes| {
+        let cache = Cache::with_annex((bytes, annex_bytes), Limits::unlimited(), Epoch::new(), |bytes| {
             asked.fetch_add(bytes, Ordering::Relaxed);
             Region::heap(bytes)
         });
@@ -159,7 +159,7 @@ fn pages_and_loans_are_never_in_the_annex() {
     fill_with(&cache, &epoch, 4096, 0, 2);
     let mut pages = cache.pin_pages((base / 2 / 4096) as usize, u64::MAX).expect("half of the base");
     pages.page_mut(0, 4096).fill(7);
-    let loan = cache.lend((base / 4) as usize);
+    let loan = cache.reserve().grant(Role::Ingests, base / 4);
     fill_with(&cache, &epoch, 8192, 100_000, 3);
     check(&cache);
     let stats = cache.stats();
@@ -169,7 +169,7 @@ fn pages_and_loans_are_never_in_the_annex() {
     let stats = cache.stats();
     assert!(stats.used_bytes + stats.pinned_bytes + stats.lent_bytes <= base, "{stats:?}");
     assert!(pages.page(0, 4096).iter().all(|byte| *byte == 7));
-    let all = cache.lend(base as usize);
+    let all = cache.reserve().grant(Role::Ingests, base);
     cache.shut_annex(0);
     get(&cache, &block(900_000, 4096));
     assert!(is_cached(&cache, &epoch, &block(900_000, 4096)), "blocks have it when all else is lent");
@@ -192,7 +192,7 @@ fn an_annex_in_any_mix() {
                 1 => cache.shut_annex(0),
                 2 | 3 => drop(cache.close_annex()),
                 4 => pages.extend(cache.pin_pages(dice.below(20) as usize, bytes.0 as u64 / 2)),
-                5 => loans.push(cache.lend(dice.below(bytes.0 as u64 / 8) as usize)),
+                5 => loans.push(cache.reserve().grant(Role::Ingests, dice.below(bytes.0 as u64 / 8))),
                 6 => (pages, loans) = (Vec::new(), Vec::new()),
                 7 => held.clear(),
                 8 => cache.insert(&wanted, &bytes_of(&wanted)),

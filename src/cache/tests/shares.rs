@@ -40,7 +40,7 @@ fn loans_keep_slabs_empty() {
     let (cache, epoch) = cache_of(1 << 20);
     let capacity = cache.stats().capacity_bytes;
     fill_with(&cache, &epoch, 4096, 0, 2);
-    let loans: Vec<Loan> = (0..10).map(|_| cache.lend(50_000)).collect();
+    let loans: Vec<Grant> = (0..10).map(|_| cache.reserve().grant(Role::Ingests, 50_000)).collect();
     fill_with(&cache, &epoch, 4096, 10_000, 3);
     let stats = cache.stats();
     assert_eq!(stats.lent_bytes, 500_000);

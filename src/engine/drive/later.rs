@@ -368,7 +368,7 @@ impl Store {
                 // As many as of a call that waits: what they have asked of memory is near when they use it.
                 self.begin(batch, rest.by_ref().take(BATCH_COUNT), view);
             }
-            self.run_rounds(batch, view, take);
+            self.run_rounds(batch, view, &mut |number, found| take(number, found.value()));
             batch.asked().for_each(|(number, block)| asks.ask(number, block));
             if !rest.as_slice().is_empty() {
                 if batch.started() < started_max {

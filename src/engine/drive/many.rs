@@ -3,11 +3,13 @@
 //! It holds no logic of the lookup. While machines have memory to look at, one pin lasts for a round of all
 //! of them; before anything is read from the device it ends, and the view is held by a count.
 
+use crate::base::epoch::Pin;
 use crate::base::error::{Error, Result};
 use crate::base::hash::KeyHash;
 use crate::base::id::{Sequence, TreeId};
 use crate::base::step::{Answer, BlockAddress, Reads, Step};
 use crate::cache::BlockRef;
+use crate::levels::version::Tree;
 use crate::levels::view::View;
 use crate::read::get::{Get, Lookup, Op, Wants};
 use crate::read::trace::TakeTurns;
@@ -16,6 +18,7 @@ use super::super::Store;
 use super::super::catalog::Keyspace;
 use super::super::snapshot::Point;
 use super::fetch::{Answered, Fetches};
+use super::found::{Found, Kept};
 
 /// Keys looked up at a time: as many reads as keep the device busy, and more than memory needs.
 pub(super) const BATCH_COUNT: usize = 64;
@@ -51,7 +54,8 @@ struct Rounds {
 }
 
 impl Store {
-    /// Looks all keys up and hands each value to `take`, with its key's number, in no order.
+    /// Looks all keys up and hands each value to `take`, with its key's number, in no order, under a pin: for
+    /// short calls of our own.
     ///
     /// # Errors
     /// The error of the first of 64 keys that could not be looked up; `take` has had others by then.
@@ -65,9 +69,38 @@ impl Store {
         let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
         for (index, batch) in keys.chunks(BATCH_COUNT).enumerate() {
             let first = index * BATCH_COUNT;
-            self.get_batch(keyspace, batch, (&view, bound), &mut |number, value| {
-                take(first + number, value)
+            self.get_batch(keyspace, batch, (&view, bound), &mut |number, found| {
+                take(first + number, found.value())
             })?;
+        }
+        Ok(())
+    }
+
+    /// The same with a `take` that may do what it likes: it runs under no pin.
+    ///
+    /// # Errors
+    /// As [`Store::multi_get`].
+    pub(crate) fn multi_get_apart<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+        at: Option<&Point>,
+        mut take: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut kept = Kept::new();
+        // A point, unlike a view, keeps no write buffer for long.
+        let own = (at.is_none() && keys.len() > BATCH_COUNT).then(|| self.point());
+        let at = at.or(own.as_deref());
+        for (index, batch) in keys.chunks(BATCH_COUNT).enumerate() {
+            let first = index * BATCH_COUNT;
+            let result = {
+                let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
+                self.get_batch(keyspace, batch, (&view, bound), &mut |number, found| {
+                    kept.keep(first + number, &found, &self.cache);
+                })
+            };
+            kept.give(&mut take);
+            result?;
         }
         Ok(())
     }
@@ -77,7 +110,7 @@ impl Store {
         keyspace: &Keyspace,
         keys: &[K],
         (view, bound): (&View, Sequence),
-        take: &mut impl FnMut(usize, Option<&[u8]>),
+        take: &mut impl FnMut(usize, Found<'_>),
     ) -> Result<()> {
         let mut batch = Batch::new((keyspace.tree, bound), keys.len());
         self.begin(&mut batch, keys.iter(), view);
@@ -94,12 +127,10 @@ impl Store {
         &self,
         batch: &mut Batch<K>,
         view: &View,
-        take: &mut impl FnMut(usize, Option<&[u8]>),
+        take: &mut impl FnMut(usize, Found<'_>),
     ) {
         let mut fetches = Fetches::new(self);
         let mut answered: Vec<Answered> = Vec::new();
-        // Handed out when nothing is in flight any more: others may wait for that, and `take` for them.
-        let mut kept = Kept::default();
         while !batch.is_over() {
             for (number, block) in batch.asked() {
                 fetches.ask(number, &block, &mut answered);
@@ -109,10 +140,8 @@ impl Store {
                 fetches.wait(&mut answered);
             }
             answered.drain(..).for_each(|(number, result)| batch.answer(number, result));
-            self.run_rounds(batch, view, &mut |number, value| kept.keep(number, value));
+            self.run_rounds(batch, view, take);
         }
-        drop(fetches);
-        kept.give(take);
     }
 
     /// Begins with some more keys, a machine each.
@@ -137,7 +166,7 @@ impl Store {
         &self,
         batch: &mut Batch<K>,
         view: &View,
-        take: &mut impl FnMut(usize, Option<&[u8]>),
+        take: &mut impl FnMut(usize, Found<'_>),
     ) {
         if !batch.rounds.answers.is_empty() {
             self.take_answers(batch, view, take);
@@ -152,7 +181,7 @@ impl Store {
                 let Machine { key, hash, get } = &mut machines[number];
                 let op = op(*sight, key.as_ref(), *hash);
                 let step = get.touched(&op, (view, tree), &self.cache, &pin, &mut TakeTurns);
-                rounds.note(number, step, take);
+                rounds.note(number, step, (get, tree, &pin), take);
             }
         }
     }
@@ -163,38 +192,18 @@ impl Store {
         &self,
         Batch { sight, machines, rounds }: &mut Batch<K>,
         view: &View,
-        take: &mut impl FnMut(usize, Option<&[u8]>),
+        take: &mut impl FnMut(usize, Found<'_>),
     ) {
-        let pin = self.epoch.pin();
+        let (pin, tree) = (self.epoch.pin(), view.version.tree(sight.0));
         let mut answers = std::mem::take(&mut rounds.answers);
         for (number, result) in answers.drain(..) {
             let answer = Answer { ask: 0, result };
             let Machine { key, hash, get } = &mut machines[number];
             let op = op(*sight, key.as_ref(), *hash);
             let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
-            rounds.note(number, step, take);
+            rounds.note(number, step, (get, tree, &pin), take);
         }
         rounds.answers = answers;
-    }
-}
-
-/// Values of some keys, by their numbers.
-#[derive(Default)]
-struct Kept {
-    bytes: Vec<u8>,
-    values: Vec<(usize, Option<std::ops::Range<usize>>)>,
-}
-
-impl Kept {
-    fn keep(&mut self, number: usize, value: Option<&[u8]>) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(value.unwrap_or_default());
-        self.values.push((number, value.map(|_| start..self.bytes.len())));
-    }
-
-    fn give(self, take: &mut impl FnMut(usize, Option<&[u8]>)) {
-        let Kept { bytes, values } = self;
-        values.into_iter().for_each(|(number, value)| take(number, value.map(|range| &bytes[range])));
     }
 }
 
@@ -242,11 +251,14 @@ impl Rounds {
         &mut self,
         number: usize,
         step: Step<Reads, Result<Lookup<'_>>>,
-        take: &mut impl FnMut(usize, Option<&[u8]>),
+        (get, tree, pin): (&Get, Option<&Tree>, &Pin),
+        take: &mut impl FnMut(usize, Found<'_>),
     ) {
         match step {
             Step::Touch => return self.ready.push(number),
-            Step::Done(Ok(found)) => take(number, found.value()),
+            Step::Done(Ok(lookup)) => {
+                take(number, Found { lookup: &lookup, block: &|| get.data_address(tree?), pin });
+            }
             Step::Done(Err(error)) => self.fail(number, error),
             Step::Ask(reads) => return self.ask(number, &reads),
             Step::Wait => unreachable!("a get that was answered asks, or is done"),

@@ -135,7 +135,7 @@ impl World {
                 decided = decided.min(self.age(&block));
             }
             if way.evicts && rng.one_in(3) {
-                (0..20).for_each(|_| drop(self.cache.lend(64 << 10)));
+                (0..20).for_each(|_| drop(self.cache.reserve().grant(reserve::Role::Ingests, 64 << 10)));
             }
             // The memory that an earlier call looked at may be gone.
             drop(pin);

@@ -5,6 +5,7 @@ use crate::base::epoch::Epoch;
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
+use crate::base::reserve::Reserve;
 use crate::base::sync::AtomicBool;
 use crate::format::frames::RECORDS_FROM;
 use crate::format::witness::WITNESS_OFFSET;
@@ -47,6 +48,10 @@ impl World {
     }
 
     fn with_logs(first_bytes: u64, lengths: LogLengths) -> World {
+        World::with_reserve(first_bytes, lengths, Reserve::alone())
+    }
+
+    fn with_reserve(first_bytes: u64, lengths: LogLengths, reserve: Arc<Reserve>) -> World {
         let disk = SimDisk::new(1);
         disk.create_directory().expect("no fault");
         let first = spare(&disk, 1, first_bytes);
@@ -55,7 +60,8 @@ impl World {
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(Version::default()) }));
         let secret = HashSecret::expand([1; 16]);
         let resumed = Resumed { spare: first, logs: Vec::new(), last_sequence: 0, sealed: Vec::new() };
-        let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, Arc::new(Event::new()));
+        let events = (Arc::new(Event::new()), reserve);
+        let writer = Writer::new(Arc::clone(&views), secret, resumed, lengths, events);
         World { disk, writer, views, epoch }
     }
 
@@ -102,6 +108,7 @@ impl Op {
         CommitOp {
             frees: self.items.frees(),
             payload: self.items.payload(),
+            shared: None,
             items: self.items.count(),
             key_value_bytes: self.items.key_value_bytes(),
             keyspaces: &self.keyspaces,
@@ -169,6 +176,45 @@ fn a_dropped_keyspace_refuses_its_batches() {
     let found = [&b"before"[..], b"l", b"f", b"o", b"later"].map(|key| world.value(key).is_some());
     assert_eq!(found, [true, true, false, true, false]);
     assert!(world.writer.latched().is_none() && world.writer.queue.lock().front.is_some());
+}
+
+/// Batches wait in a bounded memory: one that finds no room waits before it is copied, and is committed once
+/// another has gone. A batch that may be kept is not copied.
+#[test]
+fn waiting_batches_are_bounded() {
+    let reserve = Reserve::of_batches(1000);
+    let lengths = LogLengths { least: LOG_BYTES, most: LOG_BYTES };
+    let world = World::with_reserve(LOG_BYTES, lengths, Arc::clone(&reserve));
+    let waiting = || world.writer.queue.lock().waiting.len();
+    let ops = [b"a", b"b", b"c"].map(|key| put(key, &[1; 600], Until::Written));
+    let leader = world.start(&ops[0]);
+    let mut second = world.start(&ops[1]);
+    let mut third = world.start(&ops[2]);
+    assert!(second.waits() && third.waits());
+    assert_eq!(waiting(), 1, "the third has no room to wait in");
+    assert!((600..1000).contains(&reserve.bytes(reserve::Role::Batches)));
+    let (event, seen) = third.commit.waits_for().expect("it waits for room");
+    leader.run().expect("nothing fails");
+    assert_eq!(event.seen(), seen, "the second is not written yet");
+    second.answer(Ok(()));
+    assert_ne!(event.seen(), seen);
+    third.answer(Ok(()));
+    second.run().expect("it leads");
+    third.run().expect("nothing fails");
+    for key in [b"a", b"b", b"c"] {
+        assert_eq!(world.value(key).expect("written").len(), 600);
+    }
+    assert_eq!((reserve.bytes(reserve::Role::Batches), waiting()), (0, 0));
+    assert_eq!(reserve.counts(reserve::Role::Batches).waits, 1);
+
+    let leader = world.start(&ops[0]);
+    let shared = Arc::new(ops[1].items.clone());
+    let op = CommitOp { shared: Some(&shared), ..ops[1].get() };
+    let (second, _) = Commit::start(&op, &world.writer);
+    assert_eq!(Arc::strong_count(&shared), 2, "it is not copied");
+    leader.run().expect("nothing fails");
+    drop(second);
+    assert!(world.writer.queue.lock().front.is_some());
 }
 
 fn seal() -> Op {

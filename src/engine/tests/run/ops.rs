@@ -26,6 +26,7 @@ impl Op {
         CommitOp {
             frees: self.items.frees(),
             payload: self.items.payload(),
+            shared: None,
             items: self.items.count(),
             key_value_bytes: self.items.key_value_bytes(),
             keyspaces: &self.keyspaces,

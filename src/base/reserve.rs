@@ -1,0 +1,438 @@
+//! Memory by role: who has how much of what the store was given, and who gets no more.
+//!
+//! Write buffers and background work have fixed parts of the budget. All other memory is granted here. What
+//! is granted is taken from the cache, in steps, so that all of it together is what the store was given.
+//! A role is who has the memory. Each has a limit: beyond it what can wait or be done without is refused.
+//! What is there already, as the bounds of a table that exists, is granted all the same: writers are slowed
+//! until background work has given some of it back.
+//!
+//! Any thread. A grant is a few atomic operations, and a lock once a step.
+//!
+//! Invariants:
+//! 1. What may be refused never takes a role past its limit, nor all roles past what is there for them,
+//!    except a first grant of a role that has none: it could wait for nobody.
+//! 2. What the lender has lent is what is granted, rounded up to at most two steps more.
+
+use super::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
+
+/// Whose memory it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Write buffers that are flushed and that snapshots, iterators or reads under way keep.
+    Kept,
+    /// Bounds, separators and places of tables.
+    Tables,
+    /// Blocks that found no frame of the cache.
+    Blocks,
+    /// Blocks that iterators hold between two steps. They lie in the cache.
+    Iterators,
+    /// Batches whose commit waits for another.
+    Batches,
+    /// Tables that ingests build.
+    Ingests,
+    /// The catalog, and what the manifest says.
+    Manifest,
+}
+
+impl Role {
+    pub(crate) const ALL: [Role; 7] = [
+        Role::Kept,
+        Role::Tables,
+        Role::Blocks,
+        Role::Iterators,
+        Role::Batches,
+        Role::Ingests,
+        Role::Manifest,
+    ];
+
+    /// As `stats` and errors call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Role::Kept => "kept write buffers",
+            Role::Tables => "table bounds",
+            Role::Blocks => "blocks without a frame",
+            Role::Iterators => "iterators",
+            Role::Batches => "waiting batches",
+            Role::Ingests => "ingests",
+            Role::Manifest => "manifest",
+        }
+    }
+
+    /// Whether the memory is the cache's own: only a part of it may be held.
+    fn is_in_cache(self) -> bool {
+        self == Role::Iterators
+    }
+}
+
+/// What roles may have, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    /// In the order of [`Role::ALL`].
+    pub(crate) roles: [u64; Role::ALL.len()],
+    /// All roles together; the cache has the rest.
+    pub(crate) whole: u64,
+    /// What the lender is asked for at once.
+    pub(crate) step: u64,
+}
+
+impl Limits {
+    /// None at all.
+    #[cfg(test)]
+    pub(crate) fn unlimited() -> Limits {
+        Limits { roles: [u64::MAX; Role::ALL.len()], whole: u64::MAX, step: 1 }
+    }
+}
+
+/// Who has the memory while nobody is granted it.
+pub(crate) trait Lender: Send + Sync {
+    /// Leaves so many more bytes unused.
+    fn lend(&self, bytes: u64);
+
+    /// May use so many bytes again.
+    fn take_back(&self, bytes: u64);
+}
+
+/// What a role has, and what came of asking.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RoleCounts {
+    pub(crate) bytes: u64,
+    pub(crate) limit_bytes: u64,
+    /// Times that somebody waited.
+    pub(crate) waits: u64,
+    /// Times that somebody was refused.
+    pub(crate) refusals: u64,
+}
+
+#[derive(Default)]
+struct Counter {
+    bytes: AtomicU64,
+    waits: AtomicU64,
+    refusals: AtomicU64,
+}
+
+/// See the module.
+pub(crate) struct Reserve {
+    counters: [Counter; Role::ALL.len()],
+    limits: Limits,
+    /// By all roles outside the cache.
+    granted: AtomicU64,
+    /// What the lender has lent; changed under the lock.
+    lent: AtomicU64,
+    lending: Mutex<()>,
+    lender: Box<dyn Lender>,
+    /// Somebody waits for memory to be given back.
+    is_awaited: AtomicBool,
+    freed: Event,
+}
+
+/// Memory of a role, until this is dropped.
+pub(crate) struct Grant {
+    reserve: Arc<Reserve>,
+    role: Role,
+    bytes: u64,
+}
+
+impl Reserve {
+    pub(crate) fn new(limits: Limits, lender: impl Lender + 'static) -> Arc<Reserve> {
+        Arc::new(Reserve {
+            counters: std::array::from_fn(|_| Counter::default()),
+            limits,
+            granted: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
+            lending: Mutex::new(()),
+            lender: Box::new(lender),
+            is_awaited: AtomicBool::new(false),
+            freed: Event::new(),
+        })
+    }
+
+    /// One without limits, of nobody's memory.
+    #[cfg(test)]
+    pub(crate) fn alone() -> Arc<Reserve> {
+        struct Nobody;
+        impl Lender for Nobody {
+            fn lend(&self, _: u64) {}
+            fn take_back(&self, _: u64) {}
+        }
+        Reserve::new(Limits::unlimited(), Nobody)
+    }
+
+    /// One in which batches have so many bytes.
+    #[cfg(test)]
+    pub(crate) fn of_batches(bytes: u64) -> Arc<Reserve> {
+        let mut reserve = Reserve::alone();
+        let limits = &mut Arc::get_mut(&mut reserve).expect("new").limits;
+        limits.roles[Role::Batches as usize] = bytes;
+        reserve
+    }
+
+    /// Grants memory that is there already, or that cannot be done without, whatever the limits.
+    pub(crate) fn grant(self: &Arc<Reserve>, role: Role, bytes: u64) -> Grant {
+        self.add(role, bytes);
+        Grant { reserve: Arc::clone(self), role, bytes }
+    }
+
+    /// Grants memory within the limits. `None` is counted as a refusal: use [`Reserve::wait`] before another
+    /// try.
+    pub(crate) fn try_grant(self: &Arc<Reserve>, role: Role, bytes: u64) -> Option<Grant> {
+        let has_room = self.try_add(role, bytes);
+        if !has_room {
+            self.counter(role).refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        has_room.then(|| Grant { reserve: Arc::clone(self), role, bytes })
+    }
+
+    /// As [`Reserve::try_grant`], for who waits: if there is no room, `Err` with what was seen of the event
+    /// that moves when there may be.
+    pub(crate) fn grant_or_wait(self: &Arc<Reserve>, role: Role, bytes: u64) -> Result<Grant, u64> {
+        if !self.try_add(role, bytes) {
+            let seen = self.freed.seen();
+            self.is_awaited.store(true, Ordering::SeqCst);
+            // What was given back before it was awaited told nobody.
+            if !self.try_add(role, bytes) {
+                self.counter(role).waits.fetch_add(1, Ordering::Relaxed);
+                return Err(seen);
+            }
+        }
+        Ok(Grant { reserve: Arc::clone(self), role, bytes })
+    }
+
+    /// Moves when memory that somebody waits for is given back.
+    pub(crate) fn freed(&self) -> &Event {
+        &self.freed
+    }
+
+    pub(crate) fn limit_bytes(&self, role: Role) -> u64 {
+        self.limits.roles[role as usize]
+    }
+
+    pub(crate) fn bytes(&self, role: Role) -> u64 {
+        self.counter(role).bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn counts(&self, role: Role) -> RoleCounts {
+        let counter = self.counter(role);
+        RoleCounts {
+            bytes: counter.bytes.load(Ordering::Relaxed),
+            limit_bytes: self.limit_bytes(role),
+            waits: counter.waits.load(Ordering::Relaxed),
+            refusals: counter.refusals.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Notes that somebody was told that the role has no room, who asked for no grant.
+    pub(crate) fn refused(&self, role: Role) {
+        self.counter(role).refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counter(&self, role: Role) -> &Counter {
+        &self.counters[role as usize]
+    }
+
+    fn add(&self, role: Role, bytes: u64) {
+        self.counter(role).bytes.fetch_add(bytes, Ordering::Relaxed);
+        if !role.is_in_cache() {
+            let granted = self.granted.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            self.see_lent(granted);
+        }
+    }
+
+    fn try_add(&self, role: Role, bytes: u64) -> bool {
+        let fits = |limit: u64| {
+            move |now: u64| now.checked_add(bytes).filter(|next| now == 0 || bytes == 0 || *next <= limit)
+        };
+        let counter = &self.counter(role).bytes;
+        // As `is_awaited`: who gives back sees that, or who asks sees what was given back.
+        let order = Ordering::SeqCst;
+        let Ok(before) = counter.fetch_update(order, order, fits(self.limit_bytes(role))) else {
+            return false;
+        };
+        if role.is_in_cache() {
+            return true;
+        }
+        let whole = if before == 0 { u64::MAX } else { self.limits.whole };
+        match self.granted.fetch_update(order, order, fits(whole)) {
+            Ok(granted) => {
+                self.see_lent(granted + bytes);
+                true
+            }
+            Err(_) => {
+                counter.fetch_sub(bytes, order);
+                false
+            }
+        }
+    }
+
+    fn give_back(&self, role: Role, bytes: u64) {
+        if !role.is_in_cache() {
+            let granted = self.granted.fetch_sub(bytes, Ordering::SeqCst) - bytes;
+            self.see_lent(granted);
+        }
+        self.counter(role).bytes.fetch_sub(bytes, Ordering::SeqCst);
+        if self.is_awaited.load(Ordering::SeqCst) && self.is_awaited.swap(false, Ordering::SeqCst) {
+            self.freed.notify();
+        }
+    }
+
+    /// Has the lender lend what is granted, if that is a step away from what it lends.
+    fn see_lent(&self, granted: u64) {
+        let is_far = |lent: u64, granted: u64| lent < granted || lent - granted >= 2 * self.limits.step;
+        if !is_far(self.lent.load(Ordering::Relaxed), granted) {
+            return;
+        }
+        let _lending = self.lending.lock();
+        // By now others may have been granted more, or less.
+        let (lent, granted) = (self.lent.load(Ordering::Relaxed), self.granted.load(Ordering::Relaxed));
+        if !is_far(lent, granted) {
+            return;
+        }
+        let goal = granted.next_multiple_of(self.limits.step);
+        if goal > lent {
+            self.lender.lend(goal - lent);
+        } else {
+            self.lender.take_back(lent - goal);
+        }
+        self.lent.store(goal, Ordering::Relaxed);
+    }
+}
+
+impl Grant {
+    /// Makes it of so many bytes, whatever the limits.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        if bytes > self.bytes {
+            self.reserve.add(self.role, bytes - self.bytes);
+        } else if bytes < self.bytes {
+            self.reserve.give_back(self.role, self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.reserve.give_back(self.role, self.bytes);
+    }
+}
+
+impl std::fmt::Debug for Grant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Grant({} bytes of {})", self.bytes, self.role.name())
+    }
+}
+
+impl std::fmt::Debug for Reserve {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reserve({} bytes granted)", self.granted.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Counting(Arc<AtomicU64>);
+
+    impl Lender for Counting {
+        fn lend(&self, bytes: u64) {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+
+        fn take_back(&self, bytes: u64) {
+            assert!(self.0.fetch_sub(bytes, Ordering::Relaxed) >= bytes);
+        }
+    }
+
+    fn reserve(limits: Limits) -> (Arc<Reserve>, Arc<AtomicU64>) {
+        let lent = Arc::default();
+        (Reserve::new(limits, Counting(Arc::clone(&lent))), lent)
+    }
+
+    fn limits() -> Limits {
+        Limits { roles: [1000; Role::ALL.len()], whole: 2500, step: 64 }
+    }
+
+    /// Each role gets what its limit has room for, all together no more than is there; a first grant is never
+    /// refused, and what must be had neither.
+    #[test]
+    fn roles_have_limits() {
+        let (reserve, lent) = reserve(limits());
+        let ask = |role, bytes| reserve.try_grant(role, bytes);
+        let batches = ask(Role::Batches, 5000).expect("the first");
+        assert!(ask(Role::Batches, 1).is_none());
+        drop(batches);
+        let held = (ask(Role::Batches, 1000).expect("room"), ask(Role::Blocks, 900).expect("room"));
+        assert!(ask(Role::Batches, 1).is_none());
+        assert!(ask(Role::Blocks, 101).is_none());
+        let tables = reserve.grant(Role::Tables, 1500);
+        assert!(ask(Role::Blocks, 50).is_none(), "all together have too much");
+        assert!(ask(Role::Iterators, 900).is_some(), "what lies in the cache is not taken from it");
+        let lent_now = lent.load(Ordering::Relaxed);
+        assert!((3400..3400 + 2 * 64).contains(&lent_now), "{lent_now}");
+        let counts = reserve.counts(Role::Blocks);
+        assert_eq!((counts.bytes, counts.limit_bytes, counts.refusals), (900, 1000, 2));
+        drop((held, tables));
+        assert_eq!((lent.load(Ordering::Relaxed), reserve.bytes(Role::Tables)), (0, 0));
+    }
+
+    /// Who waits is told when memory is given back, and what was given back between a try and the wait too.
+    #[test]
+    fn waits_end() {
+        let (reserve, _) = reserve(limits());
+        let held = reserve.grant_or_wait(Role::Batches, 1000).expect("room");
+        let seen = reserve.grant_or_wait(Role::Batches, 10).expect_err("no room");
+        assert_eq!(reserve.freed().seen(), seen);
+        drop(held);
+        assert_ne!(reserve.freed().seen(), seen);
+        assert!(reserve.grant_or_wait(Role::Batches, 10).is_ok());
+        assert_eq!(reserve.counts(Role::Batches).waits, 1);
+    }
+
+    proptest! {
+        /// Whatever is granted, changed and given back: counts are sums, what is lent is within two steps,
+        /// and what may be refused is within the limits.
+        #[test]
+        fn counts_are_sums(calls in prop::collection::vec((0..4u8, 0..Role::ALL.len(), 0..700u64), 1..80)) {
+            let (reserve, lent) = reserve(limits());
+            let mut held: Vec<(usize, Grant)> = Vec::new();
+            for (call, role, bytes) in calls {
+                let before = reserve.bytes(Role::ALL[role]);
+                match call {
+                    0 => held.push((role, reserve.grant(Role::ALL[role], bytes))),
+                    1 => {
+                        if let Some(grant) = reserve.try_grant(Role::ALL[role], bytes) {
+                            prop_assert!(before == 0 || bytes == 0 || before + bytes <= 1000);
+                            held.push((role, grant));
+                        }
+                    }
+                    2 => {
+                        if let Some((_, grant)) = held.last_mut() {
+                            grant.set(bytes);
+                            prop_assert_eq!(grant.bytes(), bytes);
+                        }
+                    }
+                    _ => {
+                        let at = bytes as usize % held.len().max(1);
+                        if at < held.len() {
+                            held.swap_remove(at);
+                        }
+                    }
+                }
+                let mut all = 0;
+                for (index, one) in Role::ALL.iter().enumerate() {
+                    let of_role = held.iter().filter(|(role, _)| *role == index);
+                    let sum: u64 = of_role.map(|(_, grant)| grant.bytes()).sum();
+                    prop_assert_eq!(reserve.bytes(*one), sum);
+                    all += if *one == Role::Iterators { 0 } else { sum };
+                }
+                let lent = lent.load(Ordering::Relaxed);
+                prop_assert!(lent >= all && lent - all < 2 * 64);
+            }
+        }
+    }
+}

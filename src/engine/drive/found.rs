@@ -1,0 +1,141 @@
+//! What lookups hand out: values that lie in memory which a pin keeps, and what outlives the pin.
+//!
+//! While a thread is pinned the store gives no memory back, so no code of a caller runs under a pin. A short
+//! value is copied; a longer one that lies in a frame of the cache is counted there; in a write buffer it is
+//! copied too, for a count would keep the whole buffer.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use crate::base::epoch::Pin;
+use crate::base::step::BlockAddress;
+use crate::cache::{BlockRef, Cache};
+use crate::read::get::Lookup;
+
+/// A copy costs less than a count up to that length, in bytes.
+const COPY_BYTES_MAX: usize = 512;
+/// What a thread keeps for its next copies, in bytes.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Memory for copies. It is taken out while it is in use: what is looked up by who was handed a value
+    /// has memory of its own.
+    static COPIES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What a lookup found, under its pin.
+pub(crate) struct Found<'f> {
+    pub(super) lookup: &'f Lookup<'f>,
+    /// Where the lookup ended, if that was in a block.
+    pub(super) block: &'f dyn Fn() -> Option<BlockAddress>,
+    pub(super) pin: &'f Pin,
+}
+
+impl<'f> Found<'f> {
+    pub(crate) fn value(&self) -> Option<&'f [u8]> {
+        self.lookup.value()
+    }
+}
+
+/// Memory for copies, until this is dropped.
+pub(super) struct Copies {
+    bytes: Vec<u8>,
+}
+
+/// A value that outlives the pin under which it was found.
+pub(super) enum KeptValue {
+    Absent,
+    Copied(Range<usize>),
+    Counted(BlockRef, Range<usize>),
+}
+
+impl Copies {
+    /// The thread's own, if it is not in use.
+    pub(super) fn take() -> Copies {
+        // A thread that ends has none any more.
+        Copies { bytes: COPIES.try_with(Cell::take).unwrap_or_default() }
+    }
+
+    #[inline]
+    pub(super) fn keep(&mut self, found: &Found<'_>, cache: &Cache) -> KeptValue {
+        match found.value() {
+            Some(value) if value.len() > COPY_BYTES_MAX => self.keep_long(value, found, cache),
+            value => self.copy(value),
+        }
+    }
+
+    fn keep_long(&mut self, value: &[u8], found: &Found<'_>, cache: &Cache) -> KeptValue {
+        let counted = match found.lookup {
+            Lookup::Counted(block, range) => Some((block.clone(), range.clone())),
+            Lookup::Pinned(_) => (found.block)()
+                .and_then(|address| cache.lookup_once(&address, found.pin))
+                .and_then(|block| place_in(&block, value).map(|range| (block, range))),
+            Lookup::Absent => None,
+        };
+        match counted {
+            Some((block, range)) => KeptValue::Counted(block, range),
+            None => self.copy(Some(value)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn copy(&mut self, value: Option<&[u8]>) -> KeptValue {
+        let Some(value) = value else { return KeptValue::Absent };
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        KeptValue::Copied(start..self.bytes.len())
+    }
+
+    #[inline]
+    pub(super) fn value<'v>(&'v self, kept: &'v KeptValue) -> Option<&'v [u8]> {
+        match kept {
+            KeptValue::Absent => None,
+            KeptValue::Copied(range) => Some(&self.bytes[range.clone()]),
+            KeptValue::Counted(block, range) => Some(&block[range.clone()]),
+        }
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if bytes.capacity() <= KEPT_BYTES_MAX {
+            bytes.clear();
+            // As in `take`.
+            let _ = COPIES.try_with(|copies| copies.set(bytes));
+        }
+    }
+}
+
+/// Values of some keys, by their numbers.
+pub(super) struct Kept {
+    copies: Copies,
+    values: Vec<(usize, KeptValue)>,
+}
+
+impl Kept {
+    pub(super) fn new() -> Kept {
+        Kept { copies: Copies::take(), values: Vec::new() }
+    }
+
+    #[inline]
+    pub(super) fn keep(&mut self, number: usize, found: &Found<'_>, cache: &Cache) {
+        let kept = self.copies.keep(found, cache);
+        self.values.push((number, kept));
+    }
+
+    /// Hands out what is kept, under no pin, and forgets it.
+    pub(super) fn give(&mut self, take: &mut impl FnMut(usize, Option<&[u8]>)) {
+        for (number, kept) in self.values.drain(..) {
+            take(number, self.copies.value(&kept));
+        }
+        self.copies.bytes.clear();
+    }
+}
+
+/// Where a value lies in a block, if it does.
+fn place_in(block: &[u8], value: &[u8]) -> Option<Range<usize>> {
+    let start = value.as_ptr().addr().checked_sub(block.as_ptr().addr())?;
+    let range = start..start.checked_add(value.len())?;
+    (range.end <= block.len()).then_some(range)
+}
