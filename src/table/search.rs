@@ -12,7 +12,7 @@ use crate::base::key::head;
 use crate::base::prefetch::prefetch;
 use crate::base::reserve::{Grant, Role};
 use crate::base::step::{BlockAddress, BlockKind};
-use crate::base::sync::{Arc, OnceLock};
+use crate::base::sync::{Arc, AtomicU64, OnceLock, Ordering};
 use crate::cache::{PinnedPages, Place};
 use crate::format::table::fence::{Extent, FencePage, LINE_BYTES};
 use crate::format::table::filter;
@@ -28,6 +28,8 @@ use super::verify::verify_block;
 
 /// Most bytes of one request when pages are loaded.
 const LOAD_BYTES: usize = 256 << 10;
+/// Of a thousand, more are most.
+const MOSTLY_PERMILLE: u64 = 750;
 
 /// A filter's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +94,8 @@ pub(crate) struct Table {
     /// `None` when there is one data block.
     top: Option<Top>,
     filter_pages: OnceLock<PinnedPages>,
+    /// Of a thousand gets that read for want of the filter, how many were for keys that are not here, about.
+    absent_permille: AtomicU64,
     fences: OnceLock<ResidentFences>,
     /// What [`Table::memory_bytes`] says, on the cache's account.
     grant: OnceLock<Grant>,
@@ -116,6 +120,7 @@ impl Table {
             entry,
             top,
             filter_pages: OnceLock::new(),
+            absent_permille: AtomicU64::new(0),
             fences: OnceLock::new(),
             grant: OnceLock::new(),
         }
@@ -324,6 +329,22 @@ impl Table {
             }
         };
         if shape.may_contain(page, hash) { Filtered::Maybe } else { Filtered::No }
+    }
+
+    /// Notes what a get came to that read a block, where the filter is not kept in memory.
+    pub(crate) fn note_absent(&self, is_absent: bool) {
+        if self.filter_pages.get().is_none() {
+            // A count lost to another thread is no loss.
+            let before = self.absent_permille.load(Ordering::Relaxed);
+            let now = if is_absent { 1000 } else { 0 };
+            self.absent_permille.store((before * 31 + now) / 32, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether most keys that are looked for are not here, so that pages of the filter are worth a read: the
+    /// cache then has them for the next ones.
+    pub(crate) fn is_mostly_absent(&self) -> bool {
+        self.absent_permille.load(Ordering::Relaxed) > MOSTLY_PERMILLE
     }
 
     /// Whether [`Table::filter`] ever says no.
