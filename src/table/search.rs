@@ -4,6 +4,7 @@
 //! Immutable but for that, and shared freely.
 
 use std::fmt;
+use std::ops::Bound;
 
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
@@ -17,7 +18,7 @@ use crate::cache::{PinnedPages, Place};
 use crate::format::table::fence::{Extent, FencePage, LINE_BYTES};
 use crate::format::table::filter;
 use crate::format::table::footer::{SliceEntry, Span};
-use crate::format::table::ranges::{Ranges, last_key};
+use crate::format::table::ranges::{Ranges, are_covered, last_key};
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
@@ -147,8 +148,16 @@ impl Table {
     }
 
     /// Whether range tombstones of newer runs cover all it says: its items and its own range tombstones.
-    pub(crate) fn is_covered_by(&self, newer: &Ranges) -> bool {
-        newer.cover_all(&self.entry.min, &self.entry.max) && newer.contain(&self.ranges)
+    /// `end_over` tells how far they go on over a key; see [`are_covered`].
+    pub(crate) fn is_covered_by<'r>(&self, end_over: impl Fn(&[u8]) -> Option<&'r [u8]>) -> bool {
+        let bound = |end| if <[u8]>::is_empty(end) { Bound::Unbounded } else { Bound::Excluded(end) };
+        if !are_covered(&self.entry.min, Bound::Included(&self.entry.max), &end_over) {
+            return false;
+        }
+        let (Some(first), Some((_, last))) = (self.ranges.first(), self.ranges.last()) else { return true };
+        // Mostly one newer range decides about all of them.
+        are_covered(first, bound(last), &end_over)
+            || self.ranges.iter().all(|(start, end)| are_covered(start, bound(end), &end_over))
     }
 
     /// Its range tombstones: they hide what older runs have, and nothing in this table.

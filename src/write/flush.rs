@@ -195,7 +195,8 @@ impl Flush {
         let shared_prefix = min[..common_prefix(min, max)].to_vec();
         let ranges = match plan.tombstones {
             Tombstones::Keep => {
-                Ranges::union(self.generations.iter().map(|one| ranges_of(one, tree, self.bound)))
+                let of_each = self.generations.iter().map(|one| ranges_of(one, tree, self.bound));
+                Ranges::union(&of_each.collect::<Vec<_>>())
             }
             Tombstones::Drop => Ranges::default(),
         };
@@ -255,7 +256,7 @@ impl Output {
 }
 
 /// A tree's range tombstones in a generation, up to the bound.
-pub(crate) fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
+fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
     let mut ranges = Ranges::default();
     if !generation.has_ranges(bound) {
         return ranges;
