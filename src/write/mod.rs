@@ -9,6 +9,7 @@ pub(crate) mod flush;
 pub(crate) mod hold;
 pub(crate) mod lengths;
 pub(crate) mod pace;
+mod ticket;
 pub(crate) mod writer;
 
 #[cfg(all(loom, test))]
