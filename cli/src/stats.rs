@@ -255,7 +255,10 @@ pub(crate) fn to_json(stats: &trine::Stats) -> Value {
 }
 
 fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
-    let pages = |pages: &trine::PageStats| json!({"bytes": pages.bytes, "pinned_bytes": pages.pinned_bytes, "reason": pages.reason});
+    let pages = |pages: &trine::PageStats| {
+        let (bytes, pinned_bytes, reason) = (pages.bytes, pages.pinned_bytes, pages.reason);
+        json!({"bytes": bytes, "pinned_bytes": pinned_bytes, "reason": reason})
+    };
     let level = |level: &trine::LevelStats| {
         json!({
             "level": level.level,
