@@ -195,7 +195,7 @@ fn walk(
 
 /// The newest version, of `newest` and those before it, with a sequence of at most `bound`.
 #[inline]
-fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, Entry<'_>)> {
+pub(super) fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, Entry<'_>)> {
     let mut at = newest;
     while at != 0 {
         let entry = arena.entry(at);
