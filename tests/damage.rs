@@ -393,11 +393,11 @@ fn damaged_manifest() {
     assert!(refused > 60 && harmless > 30);
 }
 
-/// Any damage to a log is refused, or is behind its last record.
+/// Any damage to a log is refused, or is behind its last record: much of a log that is used again.
 #[test]
 fn damaged_log() {
     let [refused, _, harmless] = outcomes_of("log", 60);
-    assert!(refused > 60 && harmless > 10);
+    assert!(refused > 40 && harmless > 10, "{refused} refused, {harmless} harmless");
 }
 
 /// Any damage to a table is refused when it is opened, or by the reads that need it and no others, or is in

@@ -153,7 +153,8 @@ impl Bench<'_> {
         let (warming, present, others) = (some(1000), some(2000), some(2000));
         self.reads_a_get(warming.into_iter().map(|number| (number, true)));
         let reads = self.reads_a_get(present.iter().map(|number| (*number, true)));
-        let most = filter * runs + fence + 1.0;
+        // In the last run the block is read in place of the filter.
+        let most = filter * (runs - 1.0) + fence + 1.0;
         assert!(reads <= most + if runs > 1.0 { wrong } else { 0.0 }, "{reads} of {most}, {runs} runs");
         let missed = self.reads_a_get(others.into_iter().map(|number| (number, false)));
         assert!(missed <= filter * runs + wrong, "{missed}, {runs} runs");
@@ -166,7 +167,8 @@ impl Bench<'_> {
             }
         }
         let together = (self.device_reads() - before) as f64 / present.len() as f64;
-        assert!(together <= most + wrong, "{together} of {most}, {runs} runs");
+        // The gets of what is not there had made filters of the last run worth a read.
+        assert!(together <= most + wrong + 0.05, "{together} of {most}, {runs} runs");
     }
 
     /// Scans: short ones cost a few blocks a run; of everything, forward and backward, no block is read
@@ -218,7 +220,7 @@ impl Bench<'_> {
             .sum();
         let given_bytes = parts.iter().map(|role| role.limit_bytes).sum::<u64>() + around_bytes;
         // The cache is asked in steps for what others have.
-        let steps = self.ratio.memory_bytes - (256 << 10)..=self.ratio.memory_bytes;
+        let steps = self.ratio.memory_bytes / 8 * 7..=self.ratio.memory_bytes;
         assert!(steps.contains(&given_bytes), "{memory:?}");
     }
 }

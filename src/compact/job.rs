@@ -21,7 +21,7 @@ use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId};
 use crate::base::key::common_prefix;
 use crate::base::load::DeviceLoad;
 use crate::base::sync::Arc;
-use crate::format::table::ranges::Ranges;
+use crate::format::table::ranges::{Ranges, farther};
 use crate::io::storage::Storage;
 use crate::merge::{Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
 use crate::table::{Admission, SliceShape, Table, TableBuilder, TableIdentity, TableStream, TableSummary};
@@ -126,16 +126,18 @@ impl MergeJob {
         let shared_prefix = shared_prefix(&plan.runs).to_vec();
         let way =
             Way { storage: Arc::clone(storage), load: plan.load, chunk_bytes, admission: plan.admission };
-        let mut sources = Vec::with_capacity(plan.runs.len());
-        let mut ranges = Ranges::default();
-        let mut bytes_read = 0;
-        for mut tables in plan.runs {
-            let own = Ranges::union(tables.iter().map(|table| table.ranges().clone()));
-            tables.retain(|table| !table.is_covered_by(&ranges));
-            bytes_read += tables.iter().map(|table| table.slice_bytes()).sum::<u64>();
-            ranges = Ranges::union([ranges, own.clone()].into_iter());
-            sources.push(RunStream::new(way.clone(), tables, own)?);
+        let run_ranges =
+            |tables: &Vec<Arc<Table>>| Ranges::concatenated(tables.iter().map(|one| one.ranges()));
+        let by_run: Vec<Ranges> = plan.runs.iter().map(run_ranges).collect();
+        let ranges = Ranges::union(&by_run);
+        let mut runs = plan.runs;
+        for (run, tables) in runs.iter_mut().enumerate() {
+            let end_over = |key: &[u8]| by_run[..run].iter().map(|one| one.end_over(key)).fold(None, farther);
+            tables.retain(|table| !table.is_covered_by(end_over));
         }
+        let bytes_read = runs.iter().flatten().map(|table| table.slice_bytes()).sum();
+        let sources = runs.into_iter().zip(by_run).map(|(run, own)| RunStream::new(way.clone(), run, own));
+        let sources = sources.collect::<Result<Vec<_>>>()?;
         let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
         let older = OlderKeys::new(plan.next.iter().chain(&plan.older).map(bounds).collect());
         let mut kept = Ranges::default();

@@ -12,36 +12,62 @@
 //!    Readers with an older version keep the files.
 //! 3. A newer table that comes meanwhile changes nothing of this.
 
-use crate::format::table::ranges::Ranges;
+use crate::format::table::ranges::farther;
 use crate::levels::version::{Placed, Run, Tree};
 
-/// A tree's runs, newest first, and of each of their tables whether range tombstones, those of newer runs or
-/// `newer`, cover it whole.
-pub(crate) fn covered(tree: &Tree, mut newer: Ranges) -> Vec<(&Run, Vec<bool>)> {
-    let mut runs = Vec::new();
-    for run in tree.runs() {
-        runs.push((run, run.tables().iter().map(|one| one.table.is_covered_by(&newer)).collect()));
-        if run.has_ranges() {
-            newer = Ranges::union([newer, run.ranges()].into_iter());
-        }
-    }
-    runs
+/// Tables of a tree that range tombstones cover whole: those of newer runs, or others that are newer than all
+/// tables, of which `newer` tells how far one goes on over a key that it covers.
+pub(crate) fn covered<'t, 'n: 't>(
+    tree: &'t Tree,
+    newer: impl Fn(&[u8]) -> Option<&'n [u8]> + 't,
+) -> impl Iterator<Item = &'t Placed> {
+    let runs = tree.runs().enumerate();
+    let tables = runs.flat_map(|(run, tables)| tables.tables().iter().map(move |placed| (run, placed)));
+    tables.filter(move |(run, placed)| is_covered(tree, *run, placed, &newer)).map(|(_, placed)| placed)
 }
 
-/// The tables that nobody would miss.
-pub(crate) fn unseen(tree: &Tree) -> Vec<&Placed> {
-    let mut runs = covered(tree, Ranges::default());
+/// Whether `newer`, or range tombstones of the tree's newest `runs` runs, cover a table whole.
+fn is_covered<'t, 'n: 't>(
+    tree: &'t Tree,
+    runs: usize,
+    placed: &Placed,
+    newer: impl Fn(&[u8]) -> Option<&'n [u8]>,
+) -> bool {
+    placed.table.is_covered_by(|key| {
+        let runs = tree.runs().take(runs).filter(|run| run.has_ranges());
+        runs.map(|run| run.end_over(key)).fold(newer(key), farther)
+    })
+}
+
+/// The tables that nobody would miss. A version's tree remembers them.
+pub(crate) fn unseen(tree: &Tree) -> &[(u64, u32)] {
+    tree.unseen(|| find_unseen(tree).into_iter().map(Placed::name).collect())
+}
+
+fn find_unseen(tree: &Tree) -> Vec<&Placed> {
+    if !tree.runs().any(|run| run.has_ranges() || run.tables().iter().any(has_deletes_alone)) {
+        return Vec::new();
+    }
+    let covered = |(at, run): (usize, &Run)| {
+        run.tables().iter().map(|placed| is_covered(tree, at, placed, |_| None)).collect()
+    };
+    let is_unseen: Vec<Vec<bool>> = tree.runs().enumerate().map(covered).collect();
+    let mut runs: Vec<(&Run, Vec<bool>)> = tree.runs().zip(is_unseen).collect();
     // Oldest first: a tombstone over another that goes is needed no more either.
     for at in (0..runs.len()).rev() {
         let (newer, older) = runs.split_at_mut(at + 1);
         let Some((run, is_unseen)) = newer.last_mut() else { break };
         for (placed, is_unseen) in run.tables().iter().zip(is_unseen) {
-            let has_deletes_alone = placed.table.tombstones() == placed.table.items();
-            *is_unseen = *is_unseen || (has_deletes_alone && !older.iter().any(|older| meets(placed, older)));
+            *is_unseen =
+                *is_unseen || (has_deletes_alone(placed) && !older.iter().any(|older| meets(placed, older)));
         }
     }
     let all = runs.into_iter().flat_map(|(run, is_unseen)| run.tables().iter().zip(is_unseen));
     all.filter_map(|(placed, is_unseen)| is_unseen.then_some(placed)).collect()
+}
+
+fn has_deletes_alone(placed: &Placed) -> bool {
+    placed.table.tombstones() == placed.table.items()
 }
 
 /// Whether a table of the run that does not go may hold a key within the bounds of `newer`.

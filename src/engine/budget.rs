@@ -17,8 +17,9 @@ const CLOSED_LOGS_COUNT_MAX: u64 = 16;
 const WORK_BYTES_MIN: u64 = 4 << 20;
 /// Budgets below the least a store may be given are a test's: everything shrinks with them.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
-/// What the cache is asked for at once, at least and at most.
-const LEND_BYTES: (u64, u64) = (4 << 10, 256 << 10);
+/// What the cache is asked for at once: a small part of it, at least and at most so many bytes.
+const LEND_PART: u64 = 256;
+const LEND_BYTES: (u64, u64) = (1 << 10, 256 << 10);
 /// Least room for what the manifest says.
 const MANIFEST_BYTES_MIN: u64 = 1 << 20;
 /// Generations there may be: one active, two sealed.
@@ -94,7 +95,7 @@ impl Budget {
             // A test's budget has room for a few keyspaces.
             Role::Manifest => (self.memory_bytes / 16).max(MANIFEST_BYTES_MIN),
         };
-        let step = (self.memory_bytes / 256).clamp(LEND_BYTES.0, LEND_BYTES.1);
+        let step = (self.cache_bytes / LEND_PART).clamp(LEND_BYTES.0, LEND_BYTES.1);
         Limits { roles: Role::ALL.map(part), whole, step }
     }
 

@@ -14,15 +14,17 @@
 //!    deleted.
 //! 4. Readers of older views keep the files.
 
+use std::collections::BTreeSet;
+
 use crate::base::error::{Error, Result};
-use crate::base::id::TreeId;
+use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::unseen::covered;
 use crate::format::manifest::Change;
-use crate::format::table::ranges::Ranges;
-use crate::levels::version;
+use crate::format::table::ranges::farther;
+use crate::levels::version::{self, Placed};
 use crate::levels::view::View;
-use crate::write::flush::ranges_of;
+use crate::memtable::Generation;
 
 use super::Store;
 use super::catalog::{Catalog, Edit};
@@ -57,47 +59,59 @@ impl Freeing {
     }
 }
 
+/// Write buffers that have range tombstones with sequences up to a bound.
+struct RangesInMemory {
+    generations: Vec<Arc<Generation>>,
+    bound: Sequence,
+}
+
+impl RangesInMemory {
+    fn trees(&self) -> BTreeSet<TreeId> {
+        self.generations.iter().flat_map(|generation| generation.range_trees()).collect()
+    }
+
+    /// How far one of them goes on over a key, if any covers it.
+    fn end_over(&self, tree: TreeId, key: &[u8]) -> Option<&[u8]> {
+        let ends = self.generations.iter().map(|generation| generation.range_end_over(tree, key, self.bound));
+        ends.fold(None, farther)
+    }
+}
+
 impl Store {
     /// Takes tables out of the store that range tombstones in write buffers cover; whether there were any.
     ///
     /// # Errors
     /// `Full` if the manifest has no room for the edit; what latched the store.
     pub(super) fn free_covered(&self) -> Result<bool> {
+        let newer = self.ranges_in_memory();
         let mut has_freed = false;
-        for (tree, ranges) in self.visible_ranges() {
+        for tree in newer.trees() {
             // Taken before the tables are chosen: a merge would replace them.
             if !self.work.begin_merge(tree) {
                 self.writer.want_look_at_ranges();
                 continue;
             }
-            let freed = self.free_of(tree, ranges);
+            let freed = self.free_of(tree, &newer);
             self.work.end_merge(tree);
             has_freed |= freed?;
         }
         Ok(has_freed)
     }
 
-    /// The range tombstones in write buffers, by tree, of trees that have tables.
-    fn visible_ranges(&self) -> Vec<(TreeId, Ranges)> {
+    fn ranges_in_memory(&self) -> RangesInMemory {
         // Before the view: what is visible by now is in it, or in its tables.
         let bound = self.writer.visible();
         let pin = self.epoch.pin();
-        let view = self.views.load(&pin).counted();
-        if !view.generations.iter().any(|generation| generation.has_ranges(bound)) {
-            return Vec::new();
-        }
-        let ranges = view.version.trees().map(|tree| {
-            let ranges = view.generations.iter().map(|one| ranges_of(one, tree.id, bound));
-            (tree.id, Ranges::union(ranges))
-        });
-        ranges.filter(|(_, ranges)| !ranges.is_empty()).collect()
+        let mut generations = self.views.load(&pin).get().generations.clone();
+        generations.retain(|generation| generation.has_ranges(bound));
+        RangesInMemory { generations, bound }
     }
 
-    fn free_of(&self, tree: TreeId, ranges: Ranges) -> Result<bool> {
+    fn free_of(&self, tree: TreeId, newer: &RangesInMemory) -> Result<bool> {
         let mut catalog = self.catalog.take(&*self.env.threads);
         let names = {
             let pin = self.epoch.pin();
-            covered_names(&self.views.load(&pin).counted(), tree, ranges)
+            covered_names(&self.views.load(&pin).counted(), tree, newer)
         };
         if names.is_empty() || !catalog.has_tree(tree) {
             return Ok(false);
@@ -144,10 +158,8 @@ impl Store {
     }
 }
 
-/// The tables of a tree that these ranges, newer than all of them, or ranges of the tree's own cover.
-fn covered_names(view: &Arc<View>, tree: TreeId, ranges: Ranges) -> Vec<(u64, u32)> {
-    let Some(tree) = view.version.tree(tree) else { return Vec::new() };
-    let runs = covered(tree, ranges);
-    let tables = runs.into_iter().flat_map(|(run, is_covered)| run.tables().iter().zip(is_covered));
-    tables.filter(|(_, is_covered)| *is_covered).map(|(placed, _)| placed.name()).collect()
+/// The tables of a tree that range tombstones in memory, or those of the tree's own, cover.
+fn covered_names(view: &Arc<View>, tree: TreeId, newer: &RangesInMemory) -> Vec<(u64, u32)> {
+    let Some(tables) = view.version.tree(tree) else { return Vec::new() };
+    covered(tables, |key| newer.end_over(tree, key)).map(Placed::name).collect()
 }

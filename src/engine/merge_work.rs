@@ -266,9 +266,9 @@ fn due(store: &Store, tree: &Tree, full_target: Option<Sequence>) -> Option<((bo
     let settings = store.pick_settings(tree.id)?;
     let error = store.work.error_of(Kind::Merge(tree.id));
     let is_damaged = matches!(error, Some(Error::Corrupt(_)));
-    let names: Vec<TableName> = unseen(tree).into_iter().map(Placed::name).collect();
+    let names = unseen(tree);
     if !names.is_empty() {
-        return Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(names)));
+        return Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(names.to_vec())));
     }
     let shape = shape(tree);
     let found = full_target.and_then(|target| pick::pick_full(&shape, &settings, target));
@@ -297,7 +297,7 @@ fn is_vain(store: &Store, merging: &mut Merging) -> bool {
         return false;
     }
     merging.newest = newest;
-    let names: BTreeSet<TableName> = unseen(tree).into_iter().map(Placed::name).collect();
+    let names: BTreeSet<TableName> = unseen(tree).iter().copied().collect();
     merging.inputs.iter().all(|placed| names.contains(&placed.name()))
 }
 

@@ -144,6 +144,7 @@ impl Tracer for Explainer {
             Saw::NoItems => "only range tombstones are there".to_owned(),
             Saw::RuledOut => "no".to_owned(),
             Saw::Maybe => "maybe".to_owned(),
+            Saw::Unasked => "not asked, for it is not in memory".to_owned(),
             Saw::Block(address) => {
                 self.offset = Some(address.offset);
                 format!("the block at {}", address.offset)

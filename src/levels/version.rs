@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, Sequence, TreeId};
 use crate::base::key::{common_prefix, head, head_after};
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, OnceLock};
 use crate::format::manifest;
 use crate::format::table::ranges::{Around, Ranges};
 use crate::table::Table;
@@ -160,12 +160,10 @@ impl Run {
         !self.ranged.is_empty()
     }
 
-    /// All its range tombstones.
-    pub(crate) fn ranges(&self) -> Ranges {
-        let mut ranges = Ranges::default();
-        let all = self.ranged.iter().flat_map(|table| self.ranges_of(*table).iter());
-        all.for_each(|(start, end)| ranges.push(start, end));
-        ranges
+    /// How far its range tombstones go on over a key, if they cover it; an empty end is none.
+    pub(crate) fn end_over(&self, key: &[u8]) -> Option<&[u8]> {
+        let around = self.around(key);
+        around.is_covered.then_some(around.to)
     }
 
     /// What its range tombstones say of the keys around `key`. A range that goes on in the next table is one.
@@ -226,9 +224,16 @@ pub(crate) struct Tree {
     levels: Vec<Arc<[Run]>>,
     shared_prefix: Box<[u8]>,
     key_bytes: usize,
+    /// Names of tables that nobody would miss, once somebody looked for them.
+    unseen: OnceLock<Box<[(u64, u32)]>>,
 }
 
 impl Tree {
+    /// The tables that nobody would miss, as `find` finds them once: a tree never changes.
+    pub(crate) fn unseen(&self, find: impl FnOnce() -> Box<[(u64, u32)]>) -> &[(u64, u32)] {
+        self.unseen.get_or_init(find)
+    }
+
     pub(crate) fn levels(&self) -> &[Arc<[Run]>] {
         &self.levels
     }
@@ -294,7 +299,7 @@ impl Tree {
         let min = runs().map(Run::min).min().unwrap_or_default();
         let max = runs().map(Run::max).max().unwrap_or_default();
         let (shared_prefix, key_bytes) = (min[..common_prefix(min, max)].into(), min.len().max(max.len()));
-        Tree { id, levels, shared_prefix, key_bytes }
+        Tree { id, levels, shared_prefix, key_bytes, unseen: OnceLock::new() }
     }
 }
 

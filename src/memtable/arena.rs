@@ -11,6 +11,12 @@
 //!      8    8 u64  shape: older / 8 << 37 | key bytes << 21 | value bytes
 //!     16    n      key, then value; up to 7 bytes unused
 //! ```
+//! An entry with an older version has 8 bytes before it, likewise written once; see `versions`:
+//! ```text
+//! offset size type name: meaning
+//!     -8    4 u32  jump: offset of a version further back
+//!     -4    4 u32  depth: how many versions are older
+//! ```
 //!
 //! Invariants:
 //! 1. An offset given to [`Arena::words`] or [`Arena::halves`] comes from [`Bump::words`] (or is the start of
@@ -44,6 +50,9 @@ pub(super) const LINE_BYTES: usize = 64;
 /// An entry's bytes beside key and value, padding at its longest included.
 pub(super) const ENTRY_BYTES_MAX: usize = HEADER_BYTES + 7;
 
+/// What an entry with an older version takes beside that.
+pub(super) const JUMP_BYTES: usize = 8;
+
 const HEADER_BYTES: usize = 16;
 const VALUE_BITS: u32 = 21;
 const KEY_BITS: u32 = 16;
@@ -58,6 +67,15 @@ pub(super) struct Entry<'a> {
     pub(super) older: Offset,
     pub(super) key: &'a [u8],
     pub(super) value: &'a [u8],
+}
+
+/// How a search goes past many versions of a key at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Jump {
+    /// A version further back; a first version's own offset.
+    pub(super) to: Offset,
+    /// Versions that are older.
+    pub(super) depth: u32,
 }
 
 /// A region seen as words and entries.
@@ -153,6 +171,21 @@ impl Arena {
         Entry { sequence: stamp >> 8, kind, older, key, value }
     }
 
+    /// The jump of the entry at `at`.
+    pub(super) fn jump(&self, at: Offset) -> Jump {
+        if self.entry(at).older == 0 {
+            return Jump { to: at, depth: 0 };
+        }
+        let before = at - JUMP_BYTES as Offset;
+        #[cfg(all(loom, test))]
+        self.model.read_entry(before);
+        let word = self.checked(before, JUMP_BYTES, 8).cast::<u64>();
+        // SAFETY: `checked`: in the region and aligned; an entry with an older version has these bytes
+        // before it (`Bump::version`), written before its offset was published and never again.
+        let word = unsafe { word.read() };
+        Jump { to: word as Offset, depth: (word >> 32) as u32 }
+    }
+
     /// Hints that the cache line `bytes` bytes after `at` is wanted soon. It may lie beyond the region.
     #[inline]
     pub(super) fn prefetch(&self, at: Offset, bytes: usize) {
@@ -187,11 +220,36 @@ impl Bump {
         at as Offset
     }
 
-    /// Writes an entry. It is no reader's before its offset is stored with release.
+    /// Writes the entry of a first version. It is no reader's before its offset is stored with release.
     ///
     /// # Panics
     /// If there is no room, or if key or value are over their limits: the caller asked before.
     pub(super) fn entry(&mut self, arena: &Arena, entry: &Entry<'_>) -> Offset {
+        assert_eq!(entry.older, 0, "a version with an older one has a jump");
+        self.write(arena, entry)
+    }
+
+    /// Writes the entry of a version that has an older one.
+    ///
+    /// # Panics
+    /// As [`Bump::entry`].
+    pub(super) fn version(&mut self, arena: &Arena, entry: &Entry<'_>, jump: Jump) -> Offset {
+        assert_ne!(entry.older, 0, "a first version has no jump");
+        let at = self.write(arena, entry);
+        assert!(JUMP_BYTES <= self.free_bytes(), "room was asked for before");
+        self.back -= JUMP_BYTES;
+        #[cfg(all(loom, test))]
+        arena.model.write_entry(self.back as Offset);
+        // SAFETY: `back .. back + JUMP_BYTES` is in this region (checked to be the bump's in `write`), aligned
+        // to 8, and was free: no reference to it exists, and this bump, the only one, is borrowed mutably.
+        unsafe {
+            let word = u64::from(jump.depth) << 32 | u64::from(jump.to);
+            arena.region.start().as_ptr().add(self.back).cast::<u64>().write(word);
+        }
+        at
+    }
+
+    fn write(&mut self, arena: &Arena, entry: &Entry<'_>) -> Offset {
         let (key_bytes, value_bytes) = (entry.key.len(), entry.value.len());
         assert!(
             key_bytes <= KEY_BYTES_MAX && value_bytes <= VALUE_BYTES_MAX,
@@ -232,14 +290,16 @@ mod tests {
         let (arena, mut bump) = Arena::new(Region::heap(3 << 20).expect("small allocation"));
         let words = bump.words(1);
         let (long_key, long_value) = (vec![7; KEY_BYTES_MAX], vec![9; VALUE_BYTES_MAX]);
-        let mut older = 0;
+        let (mut older, mut depth) = (0, 0);
         for (key, value) in [(&[][..], &[][..]), (b"k", b""), (&long_key, &long_value), (b"", b"value")] {
             let entry = Entry { sequence: SEQUENCE_MAX, kind: ItemKind::Delete, older, key, value };
-            let at = bump.entry(&arena, &entry);
+            let jump = Jump { to: older, depth };
+            let at = if older == 0 { bump.entry(&arena, &entry) } else { bump.version(&arena, &entry, jump) };
             let read = arena.entry(at);
             assert_eq!((read.sequence, read.kind, read.older), (SEQUENCE_MAX, ItemKind::Delete, older));
             assert!(read.key == key && read.value == value);
-            older = at;
+            assert_eq!(arena.jump(at), if older == 0 { Jump { to: at, depth: 0 } } else { jump });
+            (older, depth) = (at, depth + 1);
         }
         assert!(
             arena.words(words, 8).iter().all(|word| word.load(crate::base::sync::Ordering::Relaxed) == 0)

@@ -11,6 +11,7 @@ use crate::base::step::Direction;
 use super::Position;
 use super::arena::{Arena, Entry, LINE_BYTES, Offset};
 use super::node::{Node, Order};
+use super::versions::visible;
 
 /// Entries of its leaf that a scan fetches ahead.
 const ENTRIES_AHEAD: usize = 4;
@@ -191,20 +192,6 @@ fn walk(
         }
         Some(Position { leaf: leaf.at, entry, slot: slot as u8 })
     })
-}
-
-/// The newest version, of `newest` and those before it, with a sequence of at most `bound`.
-#[inline]
-pub(super) fn visible(arena: &Arena, newest: Offset, bound: Sequence) -> Option<(Offset, Entry<'_>)> {
-    let mut at = newest;
-    while at != 0 {
-        let entry = arena.entry(at);
-        if entry.sequence <= bound {
-            return Some((at, entry));
-        }
-        at = entry.older;
-    }
-    None
 }
 
 #[cfg(all(test, not(loom)))]

@@ -15,10 +15,11 @@ use crate::base::key::{common_prefix, head, head_after};
 use crate::base::sync::{Arc, AtomicU32, Ordering};
 
 use super::Generation;
-use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, Offset};
+use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, JUMP_BYTES, Offset};
 use super::index::{Turn, open_child, turn_to_key};
 use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, node_bytes};
 use super::ranges::{RANGE_BYTES, RANGE_ENTRY_BYTES};
+use super::versions;
 
 /// Inner levels of the highest tree: nodes but those at the right edge have at least 7 keys, and there are
 /// less than 2^21 leaves in the largest region; 8^7 is 2^21.
@@ -38,6 +39,8 @@ const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 4 / 
 
 /// A range tombstone is charged as a new key, and takes no more.
 const _: () = assert!(RANGE_BYTES + RANGE_ENTRY_BYTES <= NEW_KEY_BYTES);
+/// So is a version of a key that is there, which takes a jump and brings no node.
+const _: () = assert!(JUMP_BYTES <= NEW_KEY_BYTES);
 
 /// What items take at most beside what trees that are there, and the directory, grow by.
 pub(super) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
@@ -199,7 +202,8 @@ impl<'a> Growth<'a> {
             entry.older = node.entry(slot);
             let newest = self.arena.entry(entry.older).sequence;
             assert!(newest <= entry.sequence, "versions of a key come in the order of their sequences");
-            node.set_entry(slot, self.bump.entry(self.arena, &entry));
+            let jump = versions::jump_of_next(self.arena, entry.older);
+            node.set_entry(slot, self.bump.version(self.arena, &entry, jump));
             return;
         }
         let at = self.bump.entry(self.arena, &entry);

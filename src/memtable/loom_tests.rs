@@ -97,6 +97,23 @@ fn loom_versions_are_those_of_the_bound() {
     }
 }
 
+/// A reader with an older bound jumps past versions that are there, beside one that is added.
+#[test]
+fn loom_jumps_lead_to_the_version_of_the_bound() {
+    explore(|| {
+        let mut world = World::new(2048);
+        for number in 1..=4u8 {
+            world.put(b"a", &[number]);
+        }
+        let read = |generation: &Generation, bound: Sequence| {
+            for older in 1..=bound {
+                assert_eq!(value(generation, b"a", older), Some(vec![older as u8]));
+            }
+        };
+        world.run(|world| world.put(b"a", &[5]), read);
+    });
+}
+
 /// The first leaf has four slots: a fifth key puts a larger one in its place, and nothing is missed.
 #[test]
 fn loom_a_leaf_that_grows_loses_no_key() {

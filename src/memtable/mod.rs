@@ -23,13 +23,14 @@
 //!    that stays when the tree is appended to: what is then right of it is all new, so it lacks nothing;
 //!    being full, nothing but newest versions changes in it; being at the edge, it skips nothing of its keys,
 //!    so a reader with a key from beyond its new range finds no other key in its place.
-//! 4. A version is reachable from every newer one of its key (`older`), so a newer version hides none within
+//! 4. A version is reachable from every newer one of its key (`older`, `jump`), so a newer version hides none within
 //!    the bound.
 //! 5. A position stays valid as long as its generation, for the bound it was made with: its leaf, replaced or
 //!    not, has all keys of the leaf's range that the bound allows, and its neighbours are found from its key.
 //!
 //! Costs, in cache misses that depend on each other: an absent key mostly 1 (filter). A present key about 1
-//! for each level of the tree that is not in the CPU's caches, and 1 for its entry.
+//! for each level of the tree that is not in the CPU's caches, and 1 for its entry. A reader with an older bound
+//! passes n newer versions of the key in O(log n) steps (`versions`).
 
 mod arena;
 mod directory;
@@ -38,6 +39,7 @@ mod index;
 mod inserter;
 mod node;
 mod ranges;
+mod versions;
 
 #[cfg(all(loom, test))]
 mod loom_tests;
@@ -209,7 +211,7 @@ impl Generation {
 
     /// The newest version of the same key with a sequence of at most `bound`, which is below this one's.
     pub(crate) fn older(&self, version: VersionId, bound: Sequence) -> Option<VersionId> {
-        index::visible(&self.arena, version.0, bound).map(|(at, _)| VersionId(at))
+        versions::visible(&self.arena, version.0, bound).map(|(at, _)| VersionId(at))
     }
 
     /// What a version says.
@@ -239,6 +241,18 @@ impl Generation {
         self.ranges.stretch(&self.arena, count, tree, key)
     }
 
+    /// How far range tombstones with a sequence of at most `bound` go on over a key, if one covers it: at least
+    /// so far, others may go on there. An empty end is none.
+    pub(crate) fn range_end_over(&self, tree: TreeId, key: &[u8], bound: Sequence) -> Option<&[u8]> {
+        let stretch = self.stretch(tree, key, bound);
+        stretch.cover.map(|_| stretch.to)
+    }
+
+    /// The trees that have range tombstones, some of them several times. Allocates.
+    pub(crate) fn range_trees(&self) -> Vec<TreeId> {
+        self.ranges.trees(&self.arena)
+    }
+
     /// `false`: no version of the key is here. One cache miss.
     #[inline]
     pub(crate) fn may_contain(&self, tree: TreeId, hash: KeyHash) -> bool {
@@ -254,7 +268,7 @@ impl Generation {
     /// Every tree that has items or range tombstones, by id. Allocates; for flushes.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
         let mut trees = self.directory.trees(&self.arena);
-        trees.extend(self.ranges.trees(&self.arena));
+        trees.extend(self.range_trees());
         trees.sort_unstable();
         trees.dedup();
         trees

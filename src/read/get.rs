@@ -121,7 +121,7 @@ impl Get {
         let mut get = Get::begin(op, view, tree);
         let ahead = if T::WIDE { tree.and_then(|tree| get.look_ahead(op, tree)) } else { None };
         tracer.enter(Stage::MtGet, 0);
-        let step = get.search(view, tree, &mut Call { op, cache, pin, tracer, answer: None, ahead });
+        let step = get.search(view, tree, &mut Call { op, cache, pin, tracer, tree, answer: None, ahead });
         let found = if matches!(get.at.seek, Seek::Data(_)) { get.passed } else { NOWHERE };
         // Of a thread that ends there may be nothing left to keep it in: then there are no guesses.
         let _ = LAST_FOUND.try_with(|last| last.set(found));
@@ -167,7 +167,7 @@ impl Get {
     ) -> Step<Reads, Result<Lookup<'p>>> {
         debug_assert!(matches!(self.waits, Waits::Nothing), "a get that waits is resumed");
         debug_assert!(tree.map(|tree| tree.id) == view.version.tree(op.tree).map(|tree| tree.id));
-        self.search(view, tree, &mut Call { op, cache, pin, tracer, answer: None, ahead: None })
+        self.search(view, tree, &mut Call { op, cache, pin, tracer, tree, answer: None, ahead: None })
     }
 
     /// Goes on with a block that was asked for, in whatever order they come. A failed read ends the get
@@ -181,7 +181,8 @@ impl Get {
         tracer: &mut T,
         answer: Answer<BlockRef, Error>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
-        let mut call = Call { op, cache, pin, tracer, answer: None, ahead: None };
+        let tree = view.version.tree(op.tree);
+        let mut call = Call { op, cache, pin, tracer, tree, answer: None, ahead: None };
         match (std::mem::replace(&mut self.waits, Waits::Nothing), answer.result) {
             (Waits::Lanes(lanes), result) if T::WIDE => {
                 let answer = Answer { ask: answer.ask, result };
@@ -191,7 +192,7 @@ impl Get {
             (Waits::Block(_), Err(error)) => return Step::Done(Err(error)),
             _ => unreachable!("such a get asked for nothing"),
         }
-        self.search(view, view.version.tree(op.tree), &mut call)
+        self.search(view, tree, &mut call)
     }
 
     #[inline(always)]

@@ -67,6 +67,8 @@ pub(crate) enum Saw<'t> {
     RuledOut,
     /// The filter lets it pass.
     Maybe,
+    /// Its filter is not in memory, and the block says all that it would.
+    Unasked,
     /// The block to look into.
     Block(BlockAddress),
     /// The block's item of the key.

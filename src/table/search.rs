@@ -4,6 +4,7 @@
 //! Immutable but for that, and shared freely.
 
 use std::fmt;
+use std::ops::Bound;
 
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
@@ -12,12 +13,12 @@ use crate::base::key::head;
 use crate::base::prefetch::prefetch;
 use crate::base::reserve::{Grant, Role};
 use crate::base::step::{BlockAddress, BlockKind};
-use crate::base::sync::{Arc, OnceLock};
+use crate::base::sync::{Arc, AtomicU64, OnceLock, Ordering};
 use crate::cache::{PinnedPages, Place};
 use crate::format::table::fence::{Extent, FencePage, LINE_BYTES};
 use crate::format::table::filter;
 use crate::format::table::footer::{SliceEntry, Span};
-use crate::format::table::ranges::{Ranges, last_key};
+use crate::format::table::ranges::{Ranges, are_covered, last_key};
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
@@ -28,6 +29,8 @@ use super::verify::verify_block;
 
 /// Most bytes of one request when pages are loaded.
 const LOAD_BYTES: usize = 256 << 10;
+/// Of a thousand, more are most.
+const MOSTLY_PERMILLE: u64 = 750;
 
 /// A filter's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,6 +95,8 @@ pub(crate) struct Table {
     /// `None` when there is one data block.
     top: Option<Top>,
     filter_pages: OnceLock<PinnedPages>,
+    /// Of a thousand gets that read for want of the filter, how many were for keys that are not here, about.
+    absent_permille: AtomicU64,
     fences: OnceLock<ResidentFences>,
     /// What [`Table::memory_bytes`] says, on the cache's account.
     grant: OnceLock<Grant>,
@@ -116,6 +121,7 @@ impl Table {
             entry,
             top,
             filter_pages: OnceLock::new(),
+            absent_permille: AtomicU64::new(0),
             fences: OnceLock::new(),
             grant: OnceLock::new(),
         }
@@ -142,8 +148,16 @@ impl Table {
     }
 
     /// Whether range tombstones of newer runs cover all it says: its items and its own range tombstones.
-    pub(crate) fn is_covered_by(&self, newer: &Ranges) -> bool {
-        newer.cover_all(&self.entry.min, &self.entry.max) && newer.contain(&self.ranges)
+    /// `end_over` tells how far they go on over a key; see [`are_covered`].
+    pub(crate) fn is_covered_by<'r>(&self, end_over: impl Fn(&[u8]) -> Option<&'r [u8]>) -> bool {
+        let bound = |end| if <[u8]>::is_empty(end) { Bound::Unbounded } else { Bound::Excluded(end) };
+        if !are_covered(&self.entry.min, Bound::Included(&self.entry.max), &end_over) {
+            return false;
+        }
+        let (Some(first), Some((_, last))) = (self.ranges.first(), self.ranges.last()) else { return true };
+        // Mostly one newer range decides about all of them.
+        are_covered(first, bound(last), &end_over)
+            || self.ranges.iter().all(|(start, end)| are_covered(start, bound(end), &end_over))
     }
 
     /// Its range tombstones: they hide what older runs have, and nothing in this table.
@@ -324,6 +338,22 @@ impl Table {
             }
         };
         if shape.may_contain(page, hash) { Filtered::Maybe } else { Filtered::No }
+    }
+
+    /// Notes what a get came to that read a block, where the filter is not kept in memory.
+    pub(crate) fn note_absent(&self, is_absent: bool) {
+        if self.filter_pages.get().is_none() {
+            // A count lost to another thread is no loss.
+            let before = self.absent_permille.load(Ordering::Relaxed);
+            let now = if is_absent { 1000 } else { 0 };
+            self.absent_permille.store((before * 31 + now) / 32, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether most keys that are looked for are not here, so that pages of the filter are worth a read: the
+    /// cache then has them for the next ones.
+    pub(crate) fn is_mostly_absent(&self) -> bool {
+        self.absent_permille.load(Ordering::Relaxed) > MOSTLY_PERMILLE
     }
 
     /// Whether [`Table::filter`] ever says no.

@@ -191,7 +191,8 @@ impl Flush {
         let shared_prefix = min[..common_prefix(min, max)].to_vec();
         let ranges = match plan.tombstones {
             Tombstones::Keep => {
-                Ranges::union(self.generations.iter().map(|one| ranges_of(one, tree, SEQUENCE_MAX)))
+                let of_each = self.generations.iter().map(|one| ranges_of(one, tree));
+                Ranges::union(&of_each.collect::<Vec<_>>())
             }
             Tombstones::Drop => Ranges::default(),
         };
@@ -261,15 +262,15 @@ impl Output {
     }
 }
 
-/// A tree's range tombstones in a generation, up to the bound.
-pub(crate) fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
+/// A tree's range tombstones in a generation.
+fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
     let mut ranges = Ranges::default();
-    if !generation.has_ranges(bound) {
+    if !generation.has_ranges(SEQUENCE_MAX) {
         return ranges;
     }
     let mut key: &[u8] = &[];
     loop {
-        let stretch = generation.stretch(tree, key, bound);
+        let stretch = generation.stretch(tree, key, SEQUENCE_MAX);
         if stretch.cover.is_some() {
             ranges.push(stretch.from, stretch.to);
         }

@@ -19,6 +19,11 @@
 //!                       zero to the end of the extent, < 512
 //! ```
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::ops::Bound;
+
 use crate::base::codec::{Malformed, Reader};
 use crate::base::id::KEY_BYTES_MAX;
 
@@ -60,26 +65,36 @@ impl Ranges {
         self.ends.len() / 2
     }
 
-    /// All keys that any of the lists has.
-    pub(crate) fn union(lists: impl Iterator<Item = Ranges>) -> Ranges {
-        lists.fold(Ranges::default(), |one, other| {
-            if one.is_empty() || other.is_empty() {
-                return if one.is_empty() { other } else { one };
+    /// All keys that any of the lists has. Costs log2 of their number for each range.
+    pub(crate) fn union<'r>(lists: impl IntoIterator<Item = &'r Ranges>) -> Ranges {
+        let lists: Vec<&Ranges> = lists.into_iter().filter(|one| !one.is_empty()).collect();
+        let mut joined = Ranges::with_room_for(lists.iter().copied());
+        // Of each list the first range that is left, by its start.
+        let head = |list: usize, index: usize| Some(Reverse((lists.get(list)?.start(index)?, list, index)));
+        let mut heads: BinaryHeap<_> = (0..lists.len()).filter_map(|list| head(list, 0)).collect();
+        while let Some(mut first) = heads.peek_mut() {
+            let Reverse((_, list, index)) = *first;
+            let (start, end) = lists[list].get(index);
+            joined.push(start, end);
+            match head(list, index + 1) {
+                Some(next) => *first = next,
+                None => drop(PeekMut::pop(first)),
             }
-            let mut joined = Ranges::default();
-            let (mut ones, mut others) = (one.iter().peekable(), other.iter().peekable());
-            loop {
-                let is_first = match (ones.peek(), others.peek()) {
-                    (Some(one), Some(other)) => one.0 <= other.0,
-                    (Some(_), None) => true,
-                    (None, Some(_)) => false,
-                    (None, None) => return joined,
-                };
-                let next = if is_first { ones.next() } else { others.next() };
-                let (start, end) = next.expect("peeked");
-                joined.push(start, end);
-            }
-        })
+        }
+        joined
+    }
+
+    /// What lists have together of which each begins behind all that those before it have.
+    pub(crate) fn concatenated<'r>(lists: impl Iterator<Item = &'r Ranges> + Clone) -> Ranges {
+        let mut all = Ranges::with_room_for(lists.clone());
+        lists.flat_map(Ranges::iter).for_each(|(start, end)| all.push(start, end));
+        all
+    }
+
+    fn with_room_for<'r>(lists: impl Iterator<Item = &'r Ranges> + Clone) -> Ranges {
+        let keys = lists.clone().map(|one| one.keys.len()).sum();
+        let ends = lists.map(|one| one.ends.len()).sum();
+        Ranges { keys: Vec::with_capacity(keys), ends: Vec::with_capacity(ends) }
     }
 
     /// Adds a range that begins behind the start of the last one; joined with it if no key is between. An
@@ -123,6 +138,10 @@ impl Ranges {
         (0..self.count()).map(|index| self.get(index))
     }
 
+    fn start(&self, index: usize) -> Option<&[u8]> {
+        (index < self.count()).then(|| self.boundary(2 * index))
+    }
+
     /// The first key deleted.
     pub(crate) fn first(&self) -> Option<&[u8]> {
         (!self.is_empty()).then(|| self.boundary(0))
@@ -138,20 +157,10 @@ impl Ranges {
         !self.is_empty() && self.not_after(key) % 2 == 1
     }
 
-    /// Whether one of them has all keys from `first` to `last`.
-    pub(crate) fn cover_all(&self, first: &[u8], last: &[u8]) -> bool {
-        !self.is_empty() && {
-            let around = self.around(first);
-            around.is_covered && (around.to.is_empty() || last < around.to)
-        }
-    }
-
-    /// Whether they have every key that `others` have.
-    pub(crate) fn contain(&self, others: &Ranges) -> bool {
-        others.iter().all(|(start, end)| {
-            let around = self.around(start);
-            around.is_covered && (around.to.is_empty() || (!end.is_empty() && end <= around.to))
-        })
+    /// Where the range ends that has the key, if one has it; an empty end is none.
+    pub(crate) fn end_over(&self, key: &[u8]) -> Option<&[u8]> {
+        let around = self.around(key);
+        around.is_covered.then_some(around.to)
     }
 
     /// What they say of the keys around `key`.
@@ -267,6 +276,41 @@ impl Ranges {
         }
         reader.zeros(reader.remaining(), "padding of a range block")
     }
+}
+
+/// The farther of the ends of two ranges over a key, where there are any; an empty end is the farthest.
+pub(crate) fn farther<'r>(one: Option<&'r [u8]>, other: Option<&'r [u8]>) -> Option<&'r [u8]> {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            Some(if !other.is_empty() && (one.is_empty() || one > other) { one } else { other })
+        }
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether ranges have all keys from `first` to `last` together, of which `end_over` tells how far one of them
+/// goes on over a key, if any has it. Costs a look for each range that is needed, and no memory.
+pub(crate) fn are_covered<'r>(
+    first: &[u8],
+    last: Bound<&[u8]>,
+    end_over: impl Fn(&[u8]) -> Option<&'r [u8]>,
+) -> bool {
+    let is_past = |end: &[u8]| {
+        end.is_empty()
+            || match last {
+                Bound::Included(last) => last < end,
+                Bound::Excluded(last) => last <= end,
+                Bound::Unbounded => false,
+            }
+    };
+    let mut end = end_over(first);
+    while let Some(reached) = end {
+        if is_past(reached) {
+            return true;
+        }
+        end = end_over(reached);
+    }
+    false
 }
 
 /// The length that the extent at the start of `bytes` says it has, if it lies in them.

@@ -49,6 +49,7 @@ pub(super) struct Call<'c, 'p, T> {
     pub(super) cache: &'p Cache,
     pub(super) pin: &'p Pin,
     pub(super) tracer: &'c mut T,
+    pub(super) tree: Option<&'c Tree>,
     /// The block just read, until it is used.
     pub(super) answer: Option<(BlockAddress, BlockRef)>,
     /// A table whose fences were asked for before its filter has said anything.
@@ -137,13 +138,14 @@ impl Position {
             if !table.spans(call.op.key) {
                 return call.absent(table, Saw::NoItems);
             }
-            match Position::filter(table, call) {
-                Filtered::No => return call.absent(table, Saw::RuledOut),
-                Filtered::Need(block) => return Probed::Read(block),
-                Filtered::Maybe => {
+            match self.filter(table, call) {
+                Some(Filtered::No) => return call.absent(table, Saw::RuledOut),
+                Some(Filtered::Need(block)) => return Probed::Read(block),
+                Some(Filtered::Maybe) => {
                     call.tracer.saw(Saw::Maybe);
                     self.seek = Seek::Fence;
                 }
+                None => self.seek = Seek::Fence,
             }
         }
         if matches!(self.seek, Seek::Fence | Seek::FenceLine(_)) {
@@ -176,7 +178,11 @@ impl Position {
             return Probed::Read(address);
         };
         call.tracer.enter(Stage::DBSeek, address.bytes as usize);
-        let Some(found) = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), asked) else {
+        let found = data::find(block.bytes(), call.op.key, call.op.hash.block_tag(), asked);
+        if let Block::Counted(_) = block {
+            table.note_absent(found.is_none());
+        }
+        let Some(found) = found else {
             return call.absent(table, Saw::NoItem);
         };
         call.tracer.saw(Saw::Item(found.kind));
@@ -187,13 +193,44 @@ impl Position {
         })
     }
 
+    /// What the filter says; `None` if it is done without.
     #[inline(always)]
-    fn filter<T: Tracer>(table: &Table, call: &mut Call<'_, '_, T>) -> Filtered {
+    fn filter<T: Tracer>(&self, table: &Table, call: &mut Call<'_, '_, T>) -> Option<Filtered> {
         call.tracer.enter(Stage::FBMatch, 64);
         match table.filter(call.op.hash, None) {
-            Filtered::Need(address) => call.filter_read(table, &address),
-            known => known,
+            Filtered::Need(address) => self.filter_read(table, call, &address),
+            known => Some(known),
         }
+    }
+
+    /// Asks the filter's page, if it was just read or is cached; else says that it is needed, or does without:
+    /// in the last run the data block says all that the filter would, for the same read.
+    #[inline(never)]
+    fn filter_read<T: Tracer>(
+        &self,
+        table: &Table,
+        call: &mut Call<'_, '_, T>,
+        address: &BlockAddress,
+    ) -> Option<Filtered> {
+        match call.page(address) {
+            None if self.is_in_last_run(call.tree) && !table.is_mostly_absent() => {
+                call.tracer.saw(Saw::Unasked);
+                None
+            }
+            None => Some(Filtered::Need(*address)),
+            Some(page) => {
+                let filtered = table.filter(call.op.hash, Some(page.bytes()));
+                if matches!((&page, filtered), (Block::Counted(_), Filtered::No)) {
+                    table.note_absent(true);
+                }
+                Some(filtered)
+            }
+        }
+    }
+
+    fn is_in_last_run(&self, tree: Option<&Tree>) -> bool {
+        tree.and_then(|tree| tree.levels().last().map(|last| (tree.levels().len(), last.len())))
+            .is_some_and(|(levels, runs)| self.level + 1 == levels && self.run + 1 == runs)
     }
 
     #[inline(always)]
@@ -215,16 +252,7 @@ impl Position {
 }
 
 impl<'p, T: Tracer> Call<'_, 'p, T> {
-    /// Asks the filter's page, if it was just read or is cached; else says that it is needed.
-    #[inline(never)]
-    fn filter_read(&mut self, table: &Table, address: &BlockAddress) -> Filtered {
-        match self.page(address) {
-            None => Filtered::Need(*address),
-            Some(page) => table.filter(self.op.hash, Some(page.bytes())),
-        }
-    }
-
-    /// The same of fences.
+    /// Asks the page of fences, if it was just read or is cached; else says that it is needed.
     #[inline(never)]
     fn fence_read(&mut self, table: &Table, address: &BlockAddress) -> Fenced {
         match self.page(address) {

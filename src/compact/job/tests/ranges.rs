@@ -108,7 +108,7 @@ fn ranges_are_cut_with_their_tables() {
         assert!(tables.windows(2).all(|pair| pair[0].max() < pair[1].min()));
         let found: Vec<_> = tables.iter().flat_map(|table| files.items(table)).collect();
         assert!(found.into_iter().eq(kept.clone()));
-        let joined = Ranges::union(tables.iter().map(|table| table.ranges().clone()));
+        let joined = Ranges::concatenated(tables.iter().map(|table| table.ranges()));
         assert!(joined == expected, "{joined:?}");
     }
 }

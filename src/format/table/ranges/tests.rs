@@ -178,3 +178,72 @@ fn last_keys() {
     assert_eq!(last_key(b"k"), Some(&b"k"[..]));
     assert_eq!(last_key(b""), None);
 }
+
+/// Ranges of letters, some joined, as `push` takes them.
+fn some_ranges() -> impl proptest::strategy::Strategy<Value = Ranges> {
+    use proptest::prelude::*;
+    let range = (0u8..40, 1u8..8).prop_map(|(start, count)| (start, start + count));
+    prop::collection::vec(range, 0..8).prop_map(|mut list| {
+        list.sort_unstable();
+        let mut ranges = Ranges::default();
+        for (start, end) in list {
+            // The last letters are the end of all keys.
+            let end: &[u8] = if end > 40 { &[] } else { &[end] };
+            ranges.push(&[start], end);
+        }
+        ranges
+    })
+}
+
+proptest::proptest! {
+    /// The union of lists has the keys that any of them has, in as few ranges as can be; so says a look at all
+    /// of them for each range of keys.
+    #[test]
+    fn unions_have_what_any_list_has(lists in proptest::collection::vec(some_ranges(), 0..6)) {
+        let union = Ranges::union(&lists);
+        let keys: Vec<Vec<u8>> = (0u8..50).flat_map(|key| [vec![key], vec![key, 0]]).collect();
+        let is_in = |key: &[u8]| lists.iter().any(|list| list.covers(key));
+        for key in &keys {
+            proptest::prop_assert_eq!(union.covers(key), is_in(key), "{:?}", key);
+        }
+        proptest::prop_assert!(union.iter().zip(union.iter().skip(1)).all(|(one, next)| one.1 < next.0));
+        let end_over = |key: &[u8]| lists.iter().map(|list| list.end_over(key)).fold(None, farther);
+        for (at, first) in keys.iter().enumerate() {
+            for (to, last) in keys.iter().enumerate().skip(at + 1) {
+                let up_to_last = are_covered(first, Bound::Included(last), end_over);
+                proptest::prop_assert_eq!(up_to_last, keys[at..=to].iter().all(|key| is_in(key)));
+                let before_last = are_covered(first, Bound::Excluded(last), end_over);
+                proptest::prop_assert_eq!(before_last, keys[at..to].iter().all(|key| is_in(key)));
+            }
+            let is_covered = are_covered(first, Bound::Unbounded, end_over);
+            proptest::prop_assert_eq!(is_covered, keys[at..].iter().all(|key| is_in(key)));
+        }
+    }
+}
+
+/// A union of many lists looks at each range some log2 of the lists' number times, not once for each list.
+#[test]
+fn a_union_of_many_lists_is_made_at_once() {
+    let lists: Vec<Ranges> = (0..1000u32)
+        .map(|list| {
+            let mut ranges = Ranges::default();
+            (0..50u32).for_each(|number| {
+                let start = number * 10_000 + list * 2;
+                ranges.push(&start.to_be_bytes(), &(start + 1).to_be_bytes());
+            });
+            ranges
+        })
+        .collect();
+    let union = Ranges::union(&lists);
+    assert_eq!(union.count(), 50_000);
+    // Room for it was taken once.
+    assert_eq!((union.keys.capacity(), union.ends.capacity()), (union.keys.len(), union.ends.len()));
+}
+
+/// Lists one behind the other become one; a range that goes on in the next is one.
+#[test]
+fn lists_that_follow_each_other_are_appended() {
+    let lists = [ranges(&[("a", "b"), ("c", "d")]), ranges(&[]), ranges(&[("d", "e")]), ranges(&[("x", "")])];
+    let all = Ranges::concatenated(lists.iter());
+    assert_eq!(all, ranges(&[("a", "b"), ("c", "e"), ("x", "")]));
+}
