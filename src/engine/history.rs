@@ -17,7 +17,7 @@
 //! 2. Each file made frees the points that were alive when it was begun of a generation, so the work ends.
 //! 3. Bounds are final: no point is made that sees a part of a generation which takes no more writes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, Sequence, TreeId};
@@ -54,7 +54,7 @@ enum Seen {
 }
 
 /// The layers of a file, as tables.
-type Placing = Vec<(Layer, Placed)>;
+type Placing = BTreeMap<Layer, Vec<Placed>>;
 
 impl History {
     /// Work that is due; `None` if little is kept, or nothing that a file could replace.
@@ -105,22 +105,22 @@ impl History {
     }
 
     fn open(&self, store: &Store, output: &LayersOutput) -> Result<Placing> {
-        let Some(summary) = &output.table else { return Ok(Vec::new()) };
+        let Some(summary) = &output.table else { return Ok(Placing::new()) };
         let trees = output.slices.iter().map(|(tree, _)| *tree);
         let opened = TableFile::open_numbered(&store.env.storage, summary, trees, &store.discarded)?;
-        let layers = output.slices.iter().map(|(_, layer)| *layer);
-        let place = |(layer, table): (Layer, _)| {
-            let (after, last_sequence) = self.layers.sequences(layer);
+        let first = self.generation.sequences().map_or(0, |(first, _)| first);
+        let mut placing = Placing::new();
+        for ((_, layer), table) in output.slices.iter().zip(opened) {
+            table.file().mark_obsolete();
+            table.account(&store.pages);
+            let (after, last_sequence) = self.layers.sequences(*layer);
+            let first_sequence = first.max(after + 1);
             // Nothing is ever picked of a snapshot's version.
             let (oldest_tombstone_s, tombstones_dense) = (0, 0);
-            let first_sequence = self.generation.sequences().map_or(0, |(first, _)| first.max(after + 1));
-            (layer, Placed { table, first_sequence, last_sequence, oldest_tombstone_s, tombstones_dense })
-        };
-        let placing: Placing = layers.zip(opened).map(place).collect();
-        placing.iter().for_each(|(_, placed)| {
-            placed.table.file().mark_obsolete();
-            placed.table.account(&store.pages);
-        });
+            let placed =
+                Placed { table, first_sequence, last_sequence, oldest_tombstone_s, tombstones_dense };
+            placing.entry(*layer).or_default().push(placed);
+        }
         Ok(placing)
     }
 
@@ -128,7 +128,7 @@ impl History {
     fn replace(&self, store: &Store, placing: &Placing) {
         // Points that read the same go on sharing a view. The old one is held, so that no other has its
         // address meanwhile.
-        let mut made: HashMap<_, (Arc<View>, Arc<View>)> = HashMap::new();
+        let mut made: BTreeMap<_, (Arc<View>, Arc<View>)> = BTreeMap::new();
         for point in store.points.alive() {
             let view = store.view_of(&point);
             if !view.generations.last().is_some_and(|last| Arc::ptr_eq(last, &self.generation)) {
@@ -166,7 +166,7 @@ fn seen(generation: &Generation, bound: Sequence) -> Seen {
 fn replaced(store: &Store, view: &View, placing: &Placing, layers: &[Layer]) -> View {
     let mut changes = Vec::new();
     let mut added: Vec<TreeId> = Vec::new();
-    for (_, placed) in placing.iter().filter(|(layer, _)| layers.contains(layer)) {
+    for placed in layers.iter().filter_map(|layer| placing.get(layer)).flatten() {
         let tree = placed.table.tree();
         if view.version.tree(tree).is_none() && !added.contains(&tree) {
             if store.keyspace_of(tree).is_none() {

@@ -2,9 +2,9 @@
 //! turn.
 //!
 //! It keeps the newest version of each key; what snapshots still need of older ones, the generations they
-//! hold keep, or their layers (`layers`). It neither seals generations nor installs the file; the file is durable when the flush is done,
-//! and part of the store by its caller's manifest edit. Called by the engine's background work. One thread at
-//! a time.
+//! hold keep, or their layers (`layers`). It neither seals generations nor installs the file; the file is
+//! durable when the flush is done, and part of the store by its caller's manifest edit. Called by the
+//! engine's background work. One thread at a time.
 //!
 //! Invariants:
 //! 1. Slices come in the order of tree ids, each tree once; a tree of which nothing is kept has none, and a
@@ -111,7 +111,8 @@ enum Slice {
 }
 
 impl Flush {
-    /// A flush of what sealed generations, newest first, hold, into the file `identity`. `plan_of` is asked for each tree once, and answers `None` for a dropped one.
+    /// A flush of what sealed generations, newest first, hold, into the file `identity`. `plan_of` is asked
+    /// for each tree once, and answers `None` for a dropped one.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         identity: TableIdentity,
@@ -263,7 +264,7 @@ impl Output {
 }
 
 /// A tree's range tombstones in a generation.
-fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
+fn ranges_of(generation: &Generation, tree: TreeId) -> Ranges {
     let mut ranges = Ranges::default();
     if !generation.has_ranges(SEQUENCE_MAX) {
         return ranges;

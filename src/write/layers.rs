@@ -45,7 +45,7 @@ pub(crate) struct Layers {
 }
 
 /// A layer: steps of the sequences, of which 0 is the base and the others are the intervals behind it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Layer {
     start: u32,
     end: u32,

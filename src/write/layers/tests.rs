@@ -154,7 +154,7 @@ fn few_layers_cover_every_prefix() {
                 start = next + (1 << level);
             }
         }
-        let mut read = std::collections::HashSet::new();
+        let mut read = std::collections::BTreeSet::new();
         for step in 1..=count {
             let seen = layers.seen_at(step * 10).expect("one of the bounds");
             assert!(seen.len() <= few, "{seen:?} of {count}");
