@@ -1,7 +1,7 @@
 //! The memory budget: whatever a program does, what the store has stays within what it was given.
 
-use trine::sim::World;
-use trine::{Db, Error, MemoryRole};
+use trine::sim::{Failure, Fault, Operation, Repeat, World};
+use trine::{Db, Error, MemoryRole, Snapshot};
 
 fn open(world: &World) -> Db {
     world.builder().memory_bytes(2 << 20).open().unwrap()
@@ -111,4 +111,70 @@ fn keyspaces_are_as_many_as_there_is_room_for() {
     assert!(db.ordered(&name(0)).open().is_ok(), "it is there");
     db.drop_keyspace(&name(0)).unwrap();
     db.ordered(&name(made)).open().unwrap();
+}
+
+/// A thousand snapshots, each with writes of its own, of which several fall into each write buffer: the
+/// budget holds beside them, and their files have what was written a few times over at most.
+#[test]
+fn a_thousand_snapshots_are_within_the_budget() {
+    let world = World::new(5);
+    let db = open(&world);
+    let items = db.ordered("a").open().unwrap();
+    let key = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52).to_be_bytes();
+    let mut taken: Vec<Snapshot> = Vec::new();
+    for number in 0..10_000u64 {
+        items.put(key(number), number.to_be_bytes().repeat(60)).unwrap();
+        if number % 10 == 9 {
+            taken.push(db.snapshot());
+        }
+        if number % 150 == 99 {
+            check(&db, &format!("with {} snapshots", taken.len()));
+        }
+    }
+    world.run_until_idle();
+    let stats = db.stats();
+    assert_eq!((stats.snapshots.alive, role(&db, "kept write buffers").refusals), (1000, 0));
+    // Some 30 snapshots fall into a write buffer.
+    let written_bytes = 10_000 * 488;
+    assert!(stats.space.history_bytes <= (2 + 5) * written_bytes, "{stats:?}");
+    for (index, snapshot) in (0..).zip(&taken).step_by(37) {
+        let last = index * 10 + 9;
+        let found = items.at(snapshot).get(key(last)).unwrap().unwrap();
+        assert_eq!(found[..8], last.to_be_bytes(), "snapshot {index}");
+    }
+}
+
+/// While what snapshots keep cannot be written to files, writers go on as long as the budget has room. Then
+/// they are told why there is none, and once the snapshots are gone there is.
+#[test]
+fn writers_are_told_when_snapshots_keep_too_much() {
+    let world = World::new(6);
+    let db = open(&world);
+    let items = db.ordered("a").open().unwrap();
+    world.fail(&[Fault::of(Operation::Write, Failure::Full).in_files("history").repeat(Repeat::Always)]);
+    let (mut taken, mut number) = (Vec::new(), 0u64);
+    let mut write = |taken: &mut Vec<Snapshot>, count: u64| {
+        for _ in 0..count {
+            number += 1;
+            items.put((number % 100).to_be_bytes(), [7; 1000])?;
+            taken.push(db.snapshot());
+            if number % 60 == 0 {
+                check(&db, "while snapshots keep write buffers");
+            }
+        }
+        Ok::<(), Error>(())
+    };
+    let refused = write(&mut taken, 10_000).unwrap_err();
+    assert!(matches!(&refused, Error::Full { file } if file.starts_with("history")), "{refused}");
+    assert!(taken.len() > 500, "{} snapshots", taken.len());
+    let again = write(&mut taken, 10_000).unwrap_err();
+    assert!(matches!(again, Error::Full { .. }), "{again}");
+    assert_eq!(items.get(1u64.to_be_bytes()).unwrap().as_deref(), Some(&[7; 1000][..]));
+    // Nobody else does anything in between.
+    taken.clear();
+    write(&mut Vec::new(), 500).unwrap();
+    // The disk has room again: snapshots may be as many as they like.
+    world.fail(&[]);
+    write(&mut taken, 3000).unwrap();
+    assert!(db.stats().snapshots.history_tables > 0);
 }

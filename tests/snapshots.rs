@@ -160,6 +160,158 @@ fn snapshots_keep_dropped_keyspaces() {
     assert_eq!(users.at(&snapshot).iter().count(), 0);
 }
 
+/// Snapshots of one write buffer share one file: what they have in common is written once, and what changed
+/// between them a few times, not once for each of them.
+#[test]
+fn snapshots_of_one_buffer_share_a_file() {
+    const COUNT: u64 = 64;
+    let world = World::new(3);
+    let db = world.builder().memory_bytes(4 << 20).open().unwrap();
+    let users = db.ordered("users").open().unwrap();
+    let put = |number: u64, fill: u8| users.put(number.to_be_bytes(), [fill; 1000]).unwrap();
+    (0..150).for_each(|number| put(number, 1));
+    let take = |number| {
+        put(number, 2);
+        db.snapshot()
+    };
+    let taken: Vec<Snapshot> = (0..COUNT).map(take).collect();
+    (1000..4000).for_each(|number| put(number, 3));
+    world.run_until_idle();
+    let stats = db.stats();
+    assert_eq!(stats.snapshots.history_tables, 1, "{stats:?}");
+    let (base_bytes, changed_bytes) = (150 * 1008, COUNT * 1008);
+    let limit_bytes = base_bytes + (2 + u64::from(COUNT.ilog2())) * changed_bytes;
+    assert!((1..=limit_bytes).contains(&stats.space.history_bytes), "{stats:?}");
+    assert_eq!(stats.snapshots.generation_bytes, 0, "{stats:?}");
+    for (index, snapshot) in (0u64..).zip(&taken) {
+        let at = users.at(snapshot);
+        let fills: Vec<u8> = at.iter().map(|item| item.unwrap().1[0]).collect();
+        assert_eq!(fills.len(), 150);
+        assert!((0..).zip(&fills).all(|(number, fill)| *fill == if number <= index { 2 } else { 1 }));
+        let (last, next) = (at.get(index.to_be_bytes()), at.get((index + 1).to_be_bytes()));
+        assert_eq!((last.unwrap().unwrap()[0], next.unwrap().unwrap()[0]), (2, 1));
+    }
+    drop(taken);
+    world.run_until_idle();
+    assert_eq!(histories(&world), 0);
+}
+
+/// A keyspace and what it holds, now or as of a snapshot.
+type Held = Vec<(Keyspace<Ordered>, Model)>;
+
+/// A store beside its model, with snapshots.
+struct Many {
+    world: World,
+    db: Db,
+    now: Held,
+    taken: Vec<(Snapshot, Held)>,
+    rng: Rng,
+}
+
+impl Many {
+    const NAMES: [&str; 2] = ["users", "others"];
+
+    fn key(&mut self) -> Vec<u8> {
+        format!("{:03}", self.rng.below(300)).into_bytes()
+    }
+
+    /// One random write, or one of the store as a whole.
+    fn act(&mut self) {
+        let which = self.rng.below(2);
+        let (key, other) = (self.key(), self.key());
+        let value = self.rng.below(1 << 30).to_string().repeat(1 + self.rng.below(20)).into_bytes();
+        let kind = self.rng.below(1000);
+        let (space, model) = &mut self.now[which];
+        match kind {
+            0..700 => {
+                space.put(&key, &value).unwrap();
+                model.insert(key, value);
+            }
+            700..850 => {
+                space.delete(&key).unwrap();
+                model.remove(&key);
+            }
+            850..880 => {
+                let (from, to) = (key.clone().min(other.clone()), key.max(other));
+                space.delete_range::<&[u8]>(&from[..]..&to[..]).unwrap();
+                model.retain(|key, _| !(&from..&to).contains(&key));
+            }
+            880..885 => {
+                space.clear().unwrap();
+                model.clear();
+            }
+            885..890 => {
+                let mut ingest = space.ingest().unwrap();
+                let first = self.rng.below(250);
+                for number in first..first + 1 + self.rng.below(40) {
+                    let key = format!("{number:03}").into_bytes();
+                    ingest.put(&key, &value).unwrap();
+                    model.insert(key, value.clone());
+                }
+                ingest.finish().unwrap();
+            }
+            890..893 => {
+                self.db.drop_keyspace(Many::NAMES[which]).unwrap();
+                self.now[which] = (self.db.ordered(Many::NAMES[which]).open().unwrap(), Model::new());
+            }
+            893..900 => self.db.flush().unwrap(),
+            900..902 => self.db.compact().unwrap(),
+            902..910 => self.world.run_until_idle(),
+            910..960 => {
+                for _ in 0..self.rng.below(20) {
+                    self.world.run_one();
+                }
+            }
+            960..985 => self.taken.push((self.db.snapshot(), self.now.clone())),
+            _ if !self.taken.is_empty() => {
+                let index = self.rng.below(self.taken.len());
+                self.taken.swap_remove(index);
+            }
+            _ => {}
+        }
+    }
+
+    fn check(&self, index: usize) {
+        let (snapshot, then) = &self.taken[index];
+        for (space, model) in then {
+            let at = space.at(snapshot);
+            assert_eq!(held(&at), *model);
+            let back: Vec<Vec<u8>> = at.iter().rev().map(|item| item.unwrap().0.into()).collect();
+            assert!(back.iter().eq(model.keys().rev()));
+            for key in (0..300).step_by(7).map(|number| format!("{number:03}").into_bytes()) {
+                assert_eq!(at.get(&key).unwrap().as_deref(), model.get(&key).map(Vec::as_slice));
+            }
+        }
+    }
+}
+
+/// Many snapshots, dropped at random, see what they saw at every step, while keys and ranges are written and
+/// deleted, keyspaces are cleared, dropped and filled by ingests, and everything is flushed and merged.
+#[test]
+fn many_snapshots_see_what_they_saw() {
+    with_seeds("many_snapshots_see_what_they_saw", 6, |seed| {
+        let world = World::new(seed);
+        let db = world.builder().memory_bytes(256 << 10).set("manifest_bytes", 16 << 10).open().unwrap();
+        let now = Many::NAMES.map(|name| (db.ordered(name).open().unwrap(), Model::new())).into();
+        let mut many = Many { world, db, now, taken: Vec::new(), rng: Rng::new(seed) };
+        for _ in 0..5000 {
+            many.act();
+            if many.rng.one_in(20) && !many.taken.is_empty() {
+                let index = many.rng.below(many.taken.len());
+                many.check(index);
+            }
+        }
+        many.world.run_until_idle();
+        let stats = many.db.stats();
+        assert!(stats.snapshots.history_tables > 0, "{stats:?}");
+        assert_eq!(stats.space.total_bytes, many.world.used_bytes(), "{stats:?}");
+        (0..many.taken.len()).for_each(|index| many.check(index));
+        many.taken.clear();
+        many.world.run_until_idle();
+        assert_eq!(histories(&many.world), 0);
+    });
+}
+
 /// A history table that cannot be written keeps nobody from anything; what a crash leaves of one is removed.
 #[test]
 fn history_tables_are_nobodys_trouble() {
@@ -187,6 +339,36 @@ fn history_tables_are_nobodys_trouble() {
     let (_db, users) = open(&after);
     assert_eq!(histories(&after), 0);
     assert_eq!(crate::support::contents(&users), model);
+}
+
+/// A process that dies while it writes history leaves a file that the next opening removes.
+#[test]
+fn a_file_of_history_that_was_begun_is_removed() {
+    let world = World::new(10);
+    // A write buffer takes a few turns.
+    let db = world.builder().memory_bytes(8 << 20).open().unwrap();
+    let users = db.ordered("users").open().unwrap();
+    let mut model = Model::new();
+    let mut put = |number: u64| {
+        users.put(number.to_be_bytes(), [7; 1000]).unwrap();
+        model.insert(number.to_be_bytes().into(), vec![7; 1000]);
+    };
+    (0..900).for_each(&mut put);
+    let snapshot = db.snapshot();
+    for number in 900.. {
+        put(number);
+        while histories(&world) == 0 && world.run_one() {}
+        if histories(&world) > 0 {
+            break;
+        }
+    }
+    assert_eq!(db.stats().snapshots.history_tables, 0, "it is begun, not done");
+    let after = world.crash(Crash::Process, 1);
+    assert_eq!(histories(&after), 1);
+    let (_db, users) = open(&after);
+    assert_eq!(histories(&after), 0);
+    assert_eq!(crate::support::contents(&users), model);
+    drop(snapshot);
 }
 
 /// Reads as of a snapshot of another store answer `Invalid`, each of them, and of one that was closed

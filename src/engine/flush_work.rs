@@ -5,7 +5,7 @@
 //! bounded piece of work.
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileKind, FileName, SEQUENCE_MAX};
+use crate::base::id::{FileKind, FileName};
 use crate::base::sync::{Arc, Ordering, Weak};
 use crate::compact::shape::memory_share_s;
 use crate::format::manifest::Change;
@@ -28,13 +28,19 @@ use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 use super::{Store, slices};
 
+/// How soon it is looked again whether readers that were pinned are gone. They tell nobody.
+const PINS_NS: u64 = 1_000_000;
+
 /// What is under way.
 #[derive(Default)]
 pub(super) struct FlushWork {
     current: Option<(Arc<Sealed>, Flush)>,
     history: Option<History>,
-    /// A history table could not be written: the next try comes after the next flush.
-    has_failed_history: bool,
+    /// Why a history file could not be written: the next try comes after the next flush, or when nothing else
+    /// is left to do.
+    failed_history: Option<Error>,
+    /// Readers that are pinned keep generations that a write buffer is to have the memory of.
+    waits_for_pins: bool,
     /// A log or memory could not be had: the next try comes after what is being flushed.
     has_failed_standby: bool,
     /// A log that nothing names any more, to be used again under a new uid, and its length.
@@ -79,7 +85,7 @@ impl Job for FlushWork {
         self.memory.set(&store.work, flush + history);
         match step {
             Ok(true) => Turn::Again,
-            Ok(false) => idle(None),
+            Ok(false) => idle(self.waits_for_pins.then_some(PINS_NS)),
             Err(error) => {
                 self.current = None;
                 self.has_failed_standby = false;
@@ -131,7 +137,8 @@ impl FlushWork {
 
     /// One piece of work; `false` if there is none.
     fn step(&mut self, store: &Arc<Store>) -> Result<bool> {
-        let wants = store.writer.wants();
+        self.waits_for_pins = false;
+        let wants = Self::wants(store);
         if wants.is_any() && !self.has_failed_standby {
             match self.make_standby(store, wants) {
                 Ok(()) => {
@@ -150,17 +157,21 @@ impl FlushWork {
                 let sealed = Arc::clone(sealed);
                 self.finish(store, &sealed, output)?;
                 self.current = None;
-                (self.has_failed_history, self.has_failed_standby) = (false, false);
+                (self.failed_history, self.has_failed_standby) = (None, false);
                 self.went_well(store);
                 store.work.set_flushing(false);
             }
             return Ok(true);
         }
+        // Before the next flush, which may leave one more generation to the points alone.
+        if self.write_history(store) {
+            return Ok(true);
+        }
         let Some(sealed) = store.writer.oldest_sealed() else {
             // What a seal needs is made first.
             let is_sealed =
-                self.are_deletes_old(store) && (store.writer.try_seal() || store.writer.wants().is_any());
-            return Ok(is_sealed || self.write_history(store));
+                self.are_deletes_old(store) && (store.writer.try_seal() || Self::wants(store).is_any());
+            return if is_sealed { Ok(true) } else { self.wait_for_kept(store) };
         };
         store.work.set_flushing(true);
         store.measure_pressure();
@@ -169,24 +180,54 @@ impl FlushWork {
         Ok(true)
     }
 
-    /// One piece of a history table, if one is due. A failure is nobody's: the memory is kept a while longer.
+    /// What is to be made ready, as far as it may be.
+    fn wants(store: &Store) -> Wants {
+        let wants = store.writer.wants();
+        Wants { memtable: wants.memtable && !store.is_kept_full(), ..wants }
+    }
+
+    /// Nothing is left to do: whether a write buffer is wanted for which there is room now.
+    ///
+    /// # Errors
+    /// Why there is none, if nothing under way will make some.
+    fn wait_for_kept(&mut self, store: &Store) -> Result<bool> {
+        if !store.writer.wants().memtable || !store.is_kept_full() {
+            return Ok(false);
+        }
+        if store.writer.awaited.is_given() {
+            // What writers were told before is outdated.
+            store.writer.set_stuck(None);
+        }
+        store.writer.awaited.begin();
+        store.epoch.collect();
+        if !store.is_kept_full() {
+            return Ok(true);
+        }
+        if let Some(error) = self.failed_history.take() {
+            return Err(error);
+        }
+        self.waits_for_pins = store.epoch.has_retired();
+        if self.waits_for_pins { Ok(false) } else { Err(store.kept_error()) }
+    }
+
+    /// One piece of a history file, if one is due. A failure is nobody's: the memory is kept a while longer.
     fn write_history(&mut self, store: &Arc<Store>) -> bool {
-        if self.history.is_none() && !self.has_failed_history {
-            self.history = History::begin(store).unwrap_or_else(|error| self.history_failed(&error));
+        if self.history.is_none() && self.failed_history.is_none() {
+            self.history = History::begin(store).unwrap_or_else(|error| self.history_failed(error));
             self.see_need(store);
         }
         let Some(history) = &mut self.history else { return false };
         match history.turn(store) {
             Ok(Progress::More) => {}
             Ok(Progress::Done(())) => self.history = None,
-            Err(error) => self.history = self.history_failed(&error),
+            Err(error) => self.history = self.history_failed(error),
         }
         true
     }
 
-    fn history_failed(&mut self, error: &Error) -> Option<History> {
+    fn history_failed(&mut self, error: Error) -> Option<History> {
         log::warn!("what snapshots keep in memory could not be written out: {error}");
-        self.has_failed_history = true;
+        self.failed_history = Some(error);
         None
     }
 
@@ -237,6 +278,7 @@ impl FlushWork {
     fn went_well(&self, store: &Store) {
         store.work.set_error(Kind::Flush, None);
         store.writer.set_stuck(None);
+        store.writer.awaited.end();
     }
 
     /// Makes a table of a generation that nobody else knows of, from begin to end.
@@ -381,7 +423,7 @@ pub(super) fn begin_flush(store: &Arc<Store>, generations: Vec<Arc<Generation>>)
     };
     let storage = Arc::clone(&store.env.storage);
     let secret = store.secret.clone();
-    let mut flush = Flush::new(storage, store.new_table()?, secret, generations, SEQUENCE_MAX, plan_of);
+    let mut flush = Flush::new(storage, store.new_table()?, secret, generations, plan_of);
     flush.set_write_bytes(store.budget.write_bytes());
     Ok(flush)
 }

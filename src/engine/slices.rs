@@ -4,6 +4,7 @@
 //! Asked when a flush or a merge begins. Tables that are there keep theirs. Pure functions.
 
 use crate::base::settings::KeyspaceSettings;
+use crate::base::sync::Arc;
 use crate::format::table::compressed::Compression;
 use crate::levels::filter_bits;
 use crate::levels::version::{Placed, Run, Tree};
@@ -51,6 +52,6 @@ fn slice_shape(settings: &KeyspaceSettings, by_level: &[u64], level: usize) -> S
 }
 
 fn items_by_level(tree: &Tree) -> Vec<u64> {
-    let of_level = |runs: &Vec<_>| runs.iter().flat_map(Run::tables).map(|one| one.table.items()).sum();
+    let of_level = |runs: &Arc<[Run]>| runs.iter().flat_map(Run::tables).map(|one| one.table.items()).sum();
     tree.levels().iter().map(of_level).collect()
 }

@@ -18,6 +18,7 @@ use crate::levels::version::Placed;
 use crate::levels::view::View;
 use crate::memtable::Generation;
 use crate::read::scan::Scan;
+use crate::write::awaited::AwaitedMemory;
 
 use super::Store;
 
@@ -28,6 +29,17 @@ pub(crate) struct Point {
     /// That of the gaps, from before the view.
     era: u64,
     kind: PointKind,
+    /// Dropped after the view. Iterators have none: they keep memory for a short time only.
+    _release: Option<Release>,
+}
+
+/// Tells the flush worker, if it waits for memory, that a snapshot keeps none any more.
+struct Release(Arc<AwaitedMemory>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.give();
+    }
 }
 
 /// Whose point it is.
@@ -130,13 +142,17 @@ impl Store {
     /// As of a view alone, in no list: whoever holds it keeps what it needs.
     pub(super) fn point_in(&self, view: Arc<View>, bound: Sequence) -> Point {
         let era = self.views.gaps().era();
-        Point { view: Published::new(&self.epoch, view), bound, era, kind: PointKind::Iterator }
+        let (view, kind) = (Published::new(&self.epoch, view), PointKind::Iterator);
+        Point { view, bound, era, kind, _release: None }
     }
 
     pub(super) fn point_of(&self, kind: PointKind) -> Arc<Point> {
         let era = self.views.gaps().era();
         let (view, bound) = self.now();
-        let point = Arc::new(Point { view: Published::new(&self.epoch, view), bound, era, kind });
+        let view = Published::new(&self.epoch, view);
+        let is_brief = kind == PointKind::Iterator;
+        let release = (!is_brief).then(|| Release(Arc::clone(&self.writer.awaited)));
+        let point = Arc::new(Point { view, bound, era, kind, _release: release });
         // In a forked process nothing is read from it, and the lock of its list may be held for ever.
         if !self.is_forked() {
             self.points.add(&point);

@@ -341,7 +341,7 @@ pub struct SnapshotStats {
     /// Nanoseconds since the oldest of them was taken.
     pub oldest_ns: u64,
     /// Memtable generations that only snapshots and iterators keep in memory. The cache leaves them the room;
-    /// past a sixteenth of the budget they are written to history tables.
+    /// past a sixteenth of the budget they are written to files of history.
     pub generations: u64,
     /// Their bytes.
     pub generation_bytes: u64,
@@ -349,7 +349,7 @@ pub struct SnapshotStats {
     pub files: u64,
     /// Their bytes.
     pub file_bytes: u64,
-    /// History tables written since the store was opened.
+    /// Files of history written since the store was opened, each for all snapshots of a generation.
     pub history_tables: u64,
 }
 

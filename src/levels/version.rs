@@ -220,8 +220,8 @@ impl Run {
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) id: TreeId,
-    /// Level 0 first; empty levels at the end are left out.
-    levels: Vec<Vec<Run>>,
+    /// Level 0 first; empty levels at the end are left out. Trees share the levels in which they are alike.
+    levels: Vec<Arc<[Run]>>,
     shared_prefix: Box<[u8]>,
     key_bytes: usize,
     /// Names of tables that nobody would miss, once somebody looked for them.
@@ -234,7 +234,7 @@ impl Tree {
         self.unseen.get_or_init(find)
     }
 
-    pub(crate) fn levels(&self) -> &[Vec<Run>] {
+    pub(crate) fn levels(&self) -> &[Arc<[Run]>] {
         &self.levels
     }
 
@@ -250,7 +250,7 @@ impl Tree {
 
     /// Every run, newest first.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.levels.iter().flatten()
+        self.levels.iter().flat_map(|runs| runs.iter())
     }
 
     /// The run at a place; `None` past the end of its level.
@@ -266,8 +266,8 @@ impl Tree {
 
     /// A number for a run that is newer than all others of a level ≥ 1.
     pub(crate) fn next_run_number(&self, level: usize) -> u64 {
-        let runs = self.levels.get(level).map_or(&[][..], Vec::as_slice);
-        runs.iter().map(Run::number).max().map_or(0, |newest| newest + 1)
+        let runs = self.levels.get(level).into_iter().flat_map(|runs| runs.iter());
+        runs.map(Run::number).max().map_or(0, |newest| newest + 1)
     }
 
     /// Every table with where it is.
@@ -280,20 +280,41 @@ impl Tree {
         })
     }
 
-    fn from_tables(id: TreeId, placed: Vec<(Spot, Placed)>) -> Tree {
+    /// `before`: what it was before a change.
+    fn from_tables(id: TreeId, placed: Vec<(Spot, Placed)>, before: Option<&Tree>) -> Tree {
         let level_count = placed.iter().map(|(spot, _)| spot.level + 1).max().unwrap_or(0);
         assert!(level_count <= LEVEL_MAX + 1, "a level fits its range");
         let mut by_level: Vec<Vec<(u64, Placed)>> = vec![Vec::new(); level_count];
         for (spot, one) in placed {
             by_level[spot.level].push((spot.run, one));
         }
-        let levels: Vec<Vec<Run>> =
-            by_level.into_iter().enumerate().map(|(level, tables)| runs_of(level, tables)).collect();
-        let min = levels.iter().flatten().map(Run::min).min().unwrap_or_default();
-        let max = levels.iter().flatten().map(Run::max).max().unwrap_or_default();
+        let levels = by_level.into_iter().enumerate().map(|(level, tables)| {
+            let runs = runs_of(level, tables);
+            let same =
+                before.and_then(|before| before.levels.get(level)).filter(|same| are_same(same, &runs));
+            same.map_or_else(|| runs.into(), Arc::clone)
+        });
+        let levels: Vec<Arc<[Run]>> = levels.collect();
+        let runs = || levels.iter().flat_map(|runs| runs.iter());
+        let min = runs().map(Run::min).min().unwrap_or_default();
+        let max = runs().map(Run::max).max().unwrap_or_default();
         let (shared_prefix, key_bytes) = (min[..common_prefix(min, max)].into(), min.len().max(max.len()));
         Tree { id, levels, shared_prefix, key_bytes, unseen: OnceLock::new() }
     }
+}
+
+/// Whether runs have the same tables.
+fn are_same(runs: &[Run], others: &[Run]) -> bool {
+    let is_same = |(one, other): (&Placed, &Placed)| {
+        Arc::ptr_eq(&one.table, &other.table)
+            && (one.first_sequence, one.last_sequence) == (other.first_sequence, other.last_sequence)
+    };
+    runs.len() == others.len()
+        && runs.iter().zip(others).all(|(run, other)| {
+            run.number == other.number
+                && run.tables.len() == other.tables.len()
+                && run.tables.iter().zip(&other.tables).all(is_same)
+        })
 }
 
 fn runs_of(level: usize, mut tables: Vec<(u64, Placed)>) -> Vec<Run> {
@@ -392,7 +413,8 @@ impl Version {
         }
         let mut next = self.clone();
         for (id, tables) in touched {
-            next.replace(id, tables.map(|tables| Arc::new(Tree::from_tables(id, tables))));
+            let tree = tables.map(|tables| Arc::new(Tree::from_tables(id, tables, self.tree(id))));
+            next.replace(id, tree);
         }
         next
     }

@@ -81,6 +81,11 @@ pub(crate) struct Position {
     slot: u8,
 }
 
+/// One version of a key in the generation it was found in, or one range tombstone: a plain number, to be used
+/// with that one only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct VersionId(Offset);
+
 /// A memtable generation, as readers see it.
 #[derive(Debug)]
 pub(crate) struct Generation {
@@ -197,6 +202,32 @@ impl Generation {
     #[inline]
     pub(crate) fn item(&self, position: Position) -> MemItem<'_> {
         self.arena.entry(position.entry).into()
+    }
+
+    /// The version at `position`.
+    pub(crate) fn version_at(&self, position: Position) -> VersionId {
+        VersionId(position.entry)
+    }
+
+    /// The newest version of the same key with a sequence of at most `bound`, which is below this one's.
+    pub(crate) fn older(&self, version: VersionId, bound: Sequence) -> Option<VersionId> {
+        versions::visible(&self.arena, version.0, bound).map(|(at, _)| VersionId(at))
+    }
+
+    /// What a version says.
+    #[inline]
+    pub(crate) fn version(&self, version: VersionId) -> MemItem<'_> {
+        self.arena.entry(version.0).into()
+    }
+
+    /// Every range tombstone with its tree, in the order of their sequences. For flushes.
+    pub(crate) fn range_tombstones(&self) -> impl Iterator<Item = (TreeId, VersionId)> {
+        self.ranges.all(&self.arena).map(|(tree, entry)| (tree, VersionId(entry)))
+    }
+
+    /// The first key that a range tombstone deletes, and what comes after the last one: empty if nothing does.
+    pub(crate) fn range(&self, tombstone: VersionId) -> (&[u8], &[u8]) {
+        ranges::keys(self.arena.entry(tombstone.0))
     }
 
     /// Whether there are range tombstones, of any tree, with a sequence of at most `bound`.

@@ -168,9 +168,15 @@ impl Ranges {
         let words = (0..self.count()).map(|index| tree_word(&self.entry(arena, index)));
         let mut words: Vec<u64> = words.collect();
         words.dedup();
-        let tree =
-            |id: u64| TreeId { keyspace: KeyspaceId((id >> 32) as u32), partition: PartitionId(id as u32) };
-        words.into_iter().map(tree).collect()
+        words.into_iter().map(tree_of).collect()
+    }
+
+    /// Every tombstone, with its tree, in the order of their sequences.
+    pub(super) fn all<'a>(&'a self, arena: &'a Arena) -> impl Iterator<Item = (TreeId, Offset)> + 'a {
+        (0..self.count()).map(|index| {
+            let entry = (self.record(arena, index).load(Ordering::Relaxed) >> 32) as Offset;
+            (tree_of(tree_word(&arena.entry(entry))), entry)
+        })
     }
 
     /// Adds a tombstone for the keys from `start` to before `end`, which is empty for all from `start` on.
@@ -361,6 +367,11 @@ fn paint(arena: &Arena, newer: &[u64], older: &[u64]) -> Vec<u64> {
     }
 }
 
+/// The first key that a tombstone deletes, and what comes after the last one: empty if nothing does.
+pub(super) fn keys(tombstone: Entry<'_>) -> (&[u8], &[u8]) {
+    (tombstone.key, &tombstone.value[TREE_BYTES..])
+}
+
 /// The largest `n` for which 4^n divides a number that is not 0.
 #[inline]
 fn level(number: u32) -> u32 {
@@ -399,6 +410,10 @@ fn compare(one: Place<'_>, other: Place<'_>) -> Order {
         (Some(one), Some(other)) => one.cmp(other),
         (one, other) => one.is_none().cmp(&other.is_none()),
     })
+}
+
+fn tree_of(id: u64) -> TreeId {
+    TreeId { keyspace: KeyspaceId((id >> 32) as u32), partition: PartitionId(id as u32) }
 }
 
 fn id_word(tree: TreeId) -> u64 {

@@ -261,7 +261,7 @@ impl Scan {
         let version = Arc::clone(&self.view.version);
         let tree = version.tree(self.sight.tree);
         let levels = tree.map_or(&[][..], Tree::levels);
-        let runs = levels.iter().flatten();
+        let runs = levels.iter().flat_map(|runs| runs.iter());
         let all = (runs.clone().map(Run::bytes).sum(), runs.count() as u64);
         for (level, runs) in levels.iter().enumerate() {
             for (index, run) in runs.iter().enumerate() {

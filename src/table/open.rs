@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::base::checksum::{self, Context};
 use crate::base::codec::Malformed;
 use crate::base::error::{Error, Result};
-use crate::base::id::FileName;
+use crate::base::id::{FileName, TreeId};
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
 use crate::format::header::FileHeader;
 use crate::format::table::footer::{Footer, SliceEntry, Span, decode_tail};
@@ -18,7 +18,7 @@ use crate::format::table::top::Top;
 use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, check_seal};
 use crate::io::storage::Storage;
 
-use super::build::TableIdentity;
+use super::build::{TableIdentity, TableSummary};
 use super::memory::AlignedBytes;
 use super::search::Table;
 
@@ -103,6 +103,29 @@ impl TableFile {
         discarded: &Arc<Discarded>,
     ) -> Result<Vec<Arc<Table>>> {
         let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
+        Ok(TableFile::with(identity, bytes, contents, discarded))
+    }
+
+    /// As [`TableFile::open`], of a file that no manifest names and whose slices are numbered: `trees` says
+    /// whose each of them is.
+    ///
+    /// # Errors
+    /// As [`TableFile::open`].
+    pub(crate) fn open_numbered(
+        storage: &Arc<dyn Storage>,
+        summary: &TableSummary,
+        trees: impl ExactSizeIterator<Item = TreeId>,
+        discarded: &Arc<Discarded>,
+    ) -> Result<Vec<Arc<Table>>> {
+        let TableSummary { identity, bytes, checksum, .. } = *summary;
+        let mut contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
+        if trees.len() != contents.slices.len() {
+            let what = "slices of the table";
+            return Err(Error::corrupt(identity.file, 0, what, trees.len(), contents.slices.len()));
+        }
+        for (slice, tree) in contents.slices.iter_mut().zip(trees) {
+            slice.entry.tree = tree;
+        }
         Ok(TableFile::with(identity, bytes, contents, discarded))
     }
 

@@ -2,9 +2,9 @@
 //! turn.
 //!
 //! It keeps the newest version of each key; what snapshots still need of older ones, the generations they
-//! hold keep. It neither seals generations nor installs the file; the file is durable when the flush is done,
-//! and part of the store by its caller's manifest edit. Called by the engine's background work. One thread at
-//! a time.
+//! hold keep, or their layers (`layers`). It neither seals generations nor installs the file; the file is
+//! durable when the flush is done, and part of the store by its caller's manifest edit. Called by the
+//! engine's background work. One thread at a time.
 //!
 //! Invariants:
 //! 1. Slices come in the order of tree ids, each tree once; a tree of which nothing is kept has none, and a
@@ -17,7 +17,7 @@
 
 use crate::base::error::Result;
 use crate::base::hash::HashSecret;
-use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::id::{ItemKind, SEQUENCE_MAX, Sequence, TreeId};
 use crate::base::key::common_prefix;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
@@ -31,9 +31,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 /// Input that one turn takes, keys and values.
-const TURN_BYTES: u64 = 512 << 10;
+pub(super) const TURN_BYTES: u64 = 512 << 10;
 /// Counted for each item on top of its bytes, so that turns over tiny items are bounded too.
-const ITEM_COST_BYTES: u64 = 16;
+pub(super) const ITEM_COST_BYTES: u64 = 16;
 /// Of all keys, about so many are samples, and no more than one in so many.
 const SAMPLES_COUNT: u64 = 64;
 const SAMPLE_EVERY_MIN: u64 = 16;
@@ -71,7 +71,7 @@ pub(crate) struct FlushCounts {
 pub(crate) struct FlushOutput {
     /// `None` if nothing of the generations is kept.
     pub(crate) table: Option<TableSummary>,
-    /// First and last sequence number of the generations, up to the bound.
+    /// First and last sequence number of the generations.
     pub(crate) sequences: Option<(Sequence, Sequence)>,
     pub(crate) counts: FlushCounts,
     /// Some of the keys, evenly in the order of all.
@@ -82,8 +82,6 @@ pub(crate) struct FlushOutput {
 pub(crate) struct Flush {
     /// Newest first.
     generations: Vec<Arc<Generation>>,
-    /// Versions after it are left out.
-    bound: Sequence,
     secret: HashSecret,
     /// Trees that are still to come, the next one last.
     trees: Vec<(TreeId, TreePlan)>,
@@ -113,36 +111,35 @@ enum Slice {
 }
 
 impl Flush {
-    /// A flush of what sealed generations, newest first, hold up to `bound`, into the file `identity`.
-    /// `plan_of` is asked for each tree once, and answers `None` for a dropped one.
+    /// A flush of what sealed generations, newest first, hold, into the file `identity`. `plan_of` is asked
+    /// for each tree once, and answers `None` for a dropped one.
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         identity: TableIdentity,
         secret: HashSecret,
         generations: Vec<Arc<Generation>>,
-        bound: Sequence,
         plan_of: impl FnMut(TreeId) -> Option<TreePlan>,
     ) -> Flush {
         let ids: BTreeSet<TreeId> = generations.iter().flat_map(|one| one.trees()).collect();
         let mut plan_of = plan_of;
         let trees = ids.into_iter().rev().filter_map(|tree| Some((tree, plan_of(tree)?))).collect();
-        let output = Output { storage, identity, write_bytes: usize::MAX, builder: None };
+        let output = Output::new(storage, identity);
         let counts = FlushCounts::default();
         let items: u64 = generations.iter().map(|one| one.items()).sum();
         let sample_every = (items / SAMPLES_COUNT).max(SAMPLE_EVERY_MIN);
         let samples = Vec::new();
-        Flush { generations, bound, secret, trees, current: None, output, counts, samples, sample_every }
+        Flush { generations, secret, trees, current: None, output, counts, samples, sample_every }
     }
 
     /// Writes in pieces of about so many bytes.
     pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
-        self.output.write_bytes = bytes;
+        self.output.set_write_bytes(bytes);
     }
 
     /// Memory for writing, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let samples_bytes: usize = self.samples.iter().map(|(_, key)| key.len()).sum();
-        self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes) + samples_bytes
+        self.output.memory_bytes() + samples_bytes
     }
 
     /// Does the next piece: some hundred KiB of input, or the end of the file.
@@ -188,14 +185,14 @@ impl Flush {
 
     fn begin(&self, tree: TreeId, plan: TreePlan) -> Current {
         let sources: Vec<GenerationSource> =
-            self.generations.iter().map(|one| GenerationSource::new(one, tree, self.bound)).collect();
+            self.generations.iter().map(|one| GenerationSource::new(one, tree)).collect();
         let firsts = sources.iter().filter_map(|source| Some(source.item()?.key));
         let lasts = sources.iter().filter_map(GenerationSource::last_key);
         let (min, max) = (firsts.min().unwrap_or_default(), lasts.max().unwrap_or_default());
         let shared_prefix = min[..common_prefix(min, max)].to_vec();
         let ranges = match plan.tombstones {
             Tombstones::Keep => {
-                let of_each = self.generations.iter().map(|one| ranges_of(one, tree, self.bound));
+                let of_each = self.generations.iter().map(|one| ranges_of(one, tree));
                 Ranges::union(&of_each.collect::<Vec<_>>())
             }
             Tombstones::Drop => Ranges::default(),
@@ -225,7 +222,6 @@ impl Flush {
         self.counts.bytes_written = table.as_ref().map_or(0, |table| table.bytes);
         let ranges = self.generations.iter().filter_map(|one| one.sequences());
         let sequences = ranges.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let sequences = sequences.map(|(first, last)| (first, last.min(self.bound)));
         let samples = std::mem::take(&mut self.samples);
         Ok(FlushOutput { table, sequences, counts: self.counts, samples })
     }
@@ -233,7 +229,7 @@ impl Flush {
 
 /// The file being written, made with its first item. Its builder removes it when dropped before it is
 /// finished.
-struct Output {
+pub(super) struct Output {
     storage: Arc<dyn Storage>,
     identity: TableIdentity,
     write_bytes: usize,
@@ -241,7 +237,19 @@ struct Output {
 }
 
 impl Output {
-    fn builder(&mut self) -> Result<&mut TableBuilder> {
+    pub(super) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Output {
+        Output { storage, identity, write_bytes: usize::MAX, builder: None }
+    }
+
+    pub(super) fn set_write_bytes(&mut self, bytes: usize) {
+        self.write_bytes = bytes;
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
+    }
+
+    pub(super) fn builder(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), self.identity)?;
             builder.set_write_bytes(self.write_bytes);
@@ -250,20 +258,20 @@ impl Output {
         Ok(self.builder.as_mut().expect("made above if there was none"))
     }
 
-    fn finish(&mut self) -> Result<Option<TableSummary>> {
+    pub(super) fn finish(&mut self) -> Result<Option<TableSummary>> {
         self.builder.take().map(TableBuilder::finish).transpose()
     }
 }
 
-/// A tree's range tombstones in a generation, up to the bound.
-fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
+/// A tree's range tombstones in a generation.
+fn ranges_of(generation: &Generation, tree: TreeId) -> Ranges {
     let mut ranges = Ranges::default();
-    if !generation.has_ranges(bound) {
+    if !generation.has_ranges(SEQUENCE_MAX) {
         return ranges;
     }
     let mut key: &[u8] = &[];
     loop {
-        let stretch = generation.stretch(tree, key, bound);
+        let stretch = generation.stretch(tree, key, SEQUENCE_MAX);
         if stretch.cover.is_some() {
             ranges.push(stretch.from, stretch.to);
         }
@@ -278,18 +286,17 @@ fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
 struct GenerationSource {
     generation: Arc<Generation>,
     tree: TreeId,
-    bound: Sequence,
     position: Option<Position>,
 }
 
 impl GenerationSource {
-    fn new(generation: &Arc<Generation>, tree: TreeId, bound: Sequence) -> GenerationSource {
-        let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, bound);
-        GenerationSource { generation: Arc::clone(generation), tree, bound, position }
+    fn new(generation: &Arc<Generation>, tree: TreeId) -> GenerationSource {
+        let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, SEQUENCE_MAX);
+        GenerationSource { generation: Arc::clone(generation), tree, position }
     }
 
     fn last_key(&self) -> Option<&[u8]> {
-        let last = self.generation.seek(self.tree, Bound::Unbounded, Direction::Backward, self.bound)?;
+        let last = self.generation.seek(self.tree, Bound::Unbounded, Direction::Backward, SEQUENCE_MAX)?;
         Some(self.generation.item(last).key)
     }
 }
@@ -303,21 +310,21 @@ impl Source for GenerationSource {
 
     fn advance(&mut self) -> Result<()> {
         if let Some(position) = self.position {
-            self.position = self.generation.step(self.tree, position, Direction::Forward, self.bound);
+            self.position = self.generation.step(self.tree, position, Direction::Forward, SEQUENCE_MAX);
         }
         Ok(())
     }
 
     fn sequence(&self) -> Sequence {
-        self.position.map_or(self.bound, |position| self.generation.item(position).sequence)
+        self.position.map_or(SEQUENCE_MAX, |position| self.generation.item(position).sequence)
     }
 
     fn has_ranges(&self) -> bool {
-        self.generation.has_ranges(self.bound)
+        self.generation.has_ranges(SEQUENCE_MAX)
     }
 
     fn stretch(&self, key: &[u8], stretch: &mut Stretch) {
-        let found = self.generation.stretch(self.tree, key, self.bound);
+        let found = self.generation.stretch(self.tree, key, SEQUENCE_MAX);
         stretch.set(found.cover, found.from, found.to);
     }
 }

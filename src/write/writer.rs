@@ -14,6 +14,7 @@ use crate::levels::view::Views;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
+use super::awaited::AwaitedMemory;
 use super::commit::GROUP_BYTES_MAX;
 use super::lengths::{LogLengths, Wants, log_reserve_bytes, memtable_reserve_bytes};
 use super::pace::Pressures;
@@ -144,6 +145,8 @@ pub(crate) struct Writer {
     pub(super) secret: HashSecret,
     lengths: LogLengths,
     pub(super) reserve: Arc<Reserve>,
+    /// Memory of write buffers that snapshots keep.
+    pub(crate) awaited: Arc<AwaitedMemory>,
     /// Range tombstones became visible that nobody has looked at yet for what they cover.
     has_new_ranges: AtomicBool,
 }
@@ -193,6 +196,7 @@ impl Writer {
         (lengths, changed, reserve): (LogLengths, Arc<Event>, Arc<Reserve>),
     ) -> Writer {
         Writer {
+            awaited: AwaitedMemory::new(&changed),
             queue: Mutex::new(queue),
             visible: AtomicU64::new(last_sequence),
             changed,
@@ -460,7 +464,7 @@ impl Writer {
     /// Tells the flush worker of what is wanted since `before`. The caller's event has moved then: it asks
     /// once more before it waits.
     fn no_room(&self, queue: MutexGuard<'_, Queue>, before: Wants, seen: u64) -> Result<Sealing> {
-        if let Some(error) = &queue.stuck {
+        if let Some(error) = queue.stuck.as_ref().filter(|_| !self.awaited.is_given()) {
             return Err(error.clone());
         }
         let is_news = queue.wants != before;

@@ -308,7 +308,8 @@ impl Drop for Publish<'_> {
 fn lower(tree: &Tree, placement: Placement, edit: &mut Edit<'_>) -> Spot {
     let Placement { lowered_count, level, run } = placement;
     let next_run = tree.next_run_number(level);
-    let oldest_first = tree.levels().first().into_iter().flatten().rev().take(lowered_count);
+    let oldest_first =
+        tree.levels().first().into_iter().flat_map(|runs| runs.iter()).rev().take(lowered_count);
     for (run, placed) in (next_run..).zip(oldest_first.flat_map(|run| run.tables())) {
         let (table, index) = placed.name();
         let level_byte = u8::try_from(level).expect("a level fits a byte");

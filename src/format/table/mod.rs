@@ -6,7 +6,8 @@
 //! ```text
 //! offset size     what
 //! 0      4096     header page (`format::header`)
-//!                 slices, one after another, each a tree of the store:
+//!                 slices, one after another, each a tree of the store (of a file of history, which no other
+//!                 process reads, numbered: keyspace 1, partitions from 1 on):
 //!                   data blocks   (`data`, `compressed`) whole units, one after another without gaps
 //!                   filter pages  (`filter`) none when the slice has no filter
 //!                   fence pages   (`fence`)  none when the slice has one data block

@@ -1,7 +1,7 @@
 //! Flushes of small generations into real files.
 
 use super::*;
-use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, SEQUENCE_MAX};
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::region::Region;
 use crate::base::sync::Event;
 use crate::format::table::compressed::Compression;
@@ -58,7 +58,7 @@ impl Files {
         let file = FileName::new(FileKind::Table, self.number);
         let identity = TableIdentity { file, uid: 77, store_id: 5 };
         let generations = generations.iter().map(|one| Arc::clone(one)).collect();
-        Flush::new(Arc::clone(&self.storage), identity, secret(), generations, SEQUENCE_MAX, plan_of)
+        Flush::new(Arc::clone(&self.storage), identity, secret(), generations, plan_of)
     }
 
     /// Tree and items of each slice.

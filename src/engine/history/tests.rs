@@ -1,0 +1,76 @@
+//! History in whole stores: when it is written, and what is shared.
+
+use super::*;
+use crate::base::id::ItemKind;
+use crate::engine::catalog::Keyspace;
+use crate::engine::tests::run;
+use crate::io::sim::SimDisk;
+use crate::write::batch::Items;
+
+fn put(store: &Store, keyspace: &Keyspace, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let mut items = Items::default();
+        items.push(keyspace.tree, ItemKind::Put, &number.to_be_bytes(), &[7; 1000]).expect("is short");
+        store.write(&items, None).expect("no fault");
+    }
+}
+
+fn made() -> (Arc<Store>, Arc<crate::io::sim::SimThreads>, Arc<Keyspace>) {
+    let (store, threads) = run::open(&SimDisk::new(1), None, 1, 2 << 20).expect("opens");
+    let keyspace = store.open_keyspace("k", &[]).expect("is made");
+    (store, threads, keyspace)
+}
+
+/// Points of a buffer read from one file. Those that see the same share a view, and all share the levels that
+/// history adds nothing to. A point from before the first write of a buffer reads nothing of it.
+#[test]
+fn points_share_what_is_the_same() {
+    let (store, threads, keyspace) = made();
+    put(&store, &keyspace, 0..500);
+    store.compact().expect("no fault");
+    // An empty buffer, then two writes with a point after each, and one more of the same.
+    let before = store.snapshot_point();
+    put(&store, &keyspace, 500..501);
+    let (one, same) = (store.snapshot_point(), store.snapshot_point());
+    put(&store, &keyspace, 501..502);
+    let two = store.snapshot_point();
+    put(&store, &keyspace, 600..2000);
+    threads.run_until_idle();
+    assert_eq!(store.work.histories.load(Ordering::Relaxed), 1);
+    let views = [&before, &one, &same, &two].map(|point| store.view_of(point));
+    assert!(views.iter().all(|view| view.generations.is_empty()));
+    assert!(Arc::ptr_eq(&views[1], &views[2]));
+    let trees = [0, 1, 3].map(|view| views[view].version.tree(keyspace.tree).expect("it is there"));
+    let history = |tree: &crate::levels::version::Tree| {
+        tree.levels()[0]
+            .iter()
+            .flat_map(|run| run.tables())
+            .filter(|one| one.table.file().name().kind == FileKind::History)
+            .count()
+    };
+    assert_eq!(trees.map(history), [0, 1, 2]);
+    let deep = trees[0].levels().len() - 1;
+    assert!(deep > 0 && trees.iter().all(|tree| Arc::ptr_eq(&tree.levels()[deep], &trees[0].levels()[deep])));
+    store.close().expect("closes");
+}
+
+/// History comes between two flushes, not after all of them: while buffers wait for their flush, those that
+/// are flushed are freed.
+#[test]
+fn history_does_not_wait_for_flushes() {
+    let (store, _threads, keyspace) = made();
+    let mut taken = Vec::new();
+    let (mut beside, mut kept_max) = (0, 0);
+    for number in 0..4000u32 {
+        let before = store.work.histories.load(Ordering::Relaxed);
+        // Background work goes on only as far as this needs it.
+        put(&store, &keyspace, number..number + 1);
+        taken.push(store.snapshot_point());
+        let is_written = store.work.histories.load(Ordering::Relaxed) > before;
+        beside += u32::from(is_written && store.writer.sealed_count() > 0);
+        kept_max = kept_max.max(store.kept_bytes());
+    }
+    assert!(beside > 0);
+    assert!(kept_max <= store.kept_bytes_max(), "{kept_max}");
+    store.close().expect("closes");
+}

@@ -1,0 +1,69 @@
+//! What passes between the flush worker, writers and snapshots while no write buffer can be made because
+//! snapshots keep too many: a snapshot that goes then makes the refusal of writers outdated.
+//!
+//! Any thread. Nothing is written while nobody waits.
+
+use crate::base::sync::{Arc, AtomicU8, Event, Ordering};
+
+const NOBODY_WAITS: u8 = 0;
+const AWAITED: u8 = 1;
+const GIVEN: u8 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct AwaitedMemory {
+    state: AtomicU8,
+    /// The flush worker waits for it.
+    changed: Arc<Event>,
+}
+
+impl AwaitedMemory {
+    pub(crate) fn new(changed: &Arc<Event>) -> Arc<AwaitedMemory> {
+        Arc::new(AwaitedMemory { state: AtomicU8::new(NOBODY_WAITS), changed: Arc::clone(changed) })
+    }
+
+    /// The flush worker looks now at what is kept: what is given back after that is news.
+    pub(crate) fn begin(&self) {
+        self.state.store(AWAITED, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end(&self) {
+        self.state.store(NOBODY_WAITS, Ordering::SeqCst);
+    }
+
+    /// Something that may have been kept was given back.
+    pub(crate) fn give(&self) {
+        let given = self.state.compare_exchange(AWAITED, GIVEN, Ordering::SeqCst, Ordering::SeqCst);
+        if given.is_ok() {
+            self.changed.notify();
+        }
+    }
+
+    /// Whether that was so since the flush worker looked.
+    pub(crate) fn is_given(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == GIVEN
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Only what is given back after the worker looked is told, and only once.
+    #[test]
+    fn what_is_given_while_awaited_is_told() {
+        let changed = Arc::new(Event::new());
+        let awaited = AwaitedMemory::new(&changed);
+        awaited.give();
+        assert_eq!((awaited.is_given(), changed.seen()), (false, 0));
+        awaited.begin();
+        awaited.give();
+        awaited.give();
+        assert_eq!((awaited.is_given(), changed.seen()), (true, 1));
+        awaited.begin();
+        assert!(!awaited.is_given());
+        awaited.end();
+        awaited.give();
+        assert_eq!((awaited.is_given(), changed.seen()), (false, 1));
+    }
+}
