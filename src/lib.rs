@@ -28,7 +28,7 @@ pub use db::{
     Access, Any, BackgroundStats, Batch, Builder, Completion, Completions, Create, Cursor, Db, Durability,
     FileReader, FileReaderKind, GetAsync, Ingest, IoStats, Keyspace, KeyspaceAt, KeyspaceBuilder,
     KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, MultiGetAsync, NextAsync,
-    ObsoleteFile, Ordered, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot,
+    ObsoleteFile, Ordered, PageStats, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot,
     SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteStats, block_on,
 };
 

@@ -157,7 +157,8 @@ impl Bench<'_> {
         let most = filter * (runs - 1.0) + fence + 1.0;
         assert!(reads <= most + if runs > 1.0 { wrong } else { 0.0 }, "{reads} of {most}, {runs} runs");
         let missed = self.reads_a_get(others.into_iter().map(|number| (number, false)));
-        assert!(missed <= filter * runs + wrong, "{missed}, {runs} runs");
+        // In the last run they cost a page of fences too, until it is known that they are many.
+        assert!(missed <= filter * runs + 0.2 * fence + wrong, "{missed}, {runs} runs");
         println!("{runs} runs: {reads} reads a get, {missed} of what is not there");
         let before = self.device_reads();
         for some in present.chunks(100) {

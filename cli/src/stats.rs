@@ -70,7 +70,8 @@ fn keyspaces(stats: &trine::Stats) -> Table {
 }
 
 fn levels(stats: &trine::Stats) -> Table {
-    let mut table = table(["keyspace", "level", "runs", "tables", "items", "deletions", "bytes"]);
+    let mut table =
+        table(["keyspace", "level", "runs", "tables", "items", "deletions", "bytes", "filters", "fences"]);
     for keyspace in &stats.keyspaces {
         for level in &keyspace.levels {
             table.add_row([
@@ -81,19 +82,36 @@ fn levels(stats: &trine::Stats) -> Table {
                 count(level.items),
                 count(level.tombstones),
                 bytes(level.table_bytes),
+                pinned(&level.filters),
+                pinned(&level.fences),
             ]);
         }
     }
     table
 }
 
+/// How many pages there are, and why not all of them are kept in memory.
+fn pinned(pages: &trine::PageStats) -> String {
+    if pages.bytes == pages.pinned_bytes {
+        return bytes(pages.bytes);
+    }
+    format!("{}, in memory {}: {}", bytes(pages.bytes), bytes(pages.pinned_bytes), pages.reason)
+}
+
 /// Memory by role beside the budget.
 pub(crate) fn memory(memory: &trine::MemoryStats) -> Table {
-    let mut table = table(["memory", "used", "limit"]);
+    let mut table = table(["memory", "used", "limit", "waits", "refusals"]);
     for role in &memory.roles {
-        table.add_row([role.name.to_string(), bytes(role.bytes), bytes(role.limit_bytes)]);
+        table.add_row([
+            role.name.to_string(),
+            bytes(role.bytes),
+            bytes(role.limit_bytes),
+            count(role.waits),
+            count(role.refusals),
+        ]);
     }
-    table.add_row(["all, of the budget".to_string(), bytes(memory.used_bytes), bytes(memory.budget_bytes)]);
+    let (used, budget) = (bytes(memory.used_bytes), bytes(memory.budget_bytes));
+    table.add_row(["all, of the budget".to_string(), used, budget, String::new(), String::new()]);
     table
 }
 
@@ -237,6 +255,10 @@ pub(crate) fn to_json(stats: &trine::Stats) -> Value {
 }
 
 fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
+    let pages = |pages: &trine::PageStats| {
+        let (bytes, pinned_bytes, reason) = (pages.bytes, pages.pinned_bytes, pages.reason);
+        json!({"bytes": bytes, "pinned_bytes": pinned_bytes, "reason": reason})
+    };
     let level = |level: &trine::LevelStats| {
         json!({
             "level": level.level,
@@ -245,6 +267,8 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
             "items": level.items,
             "tombstones": level.tombstones,
             "table_bytes": level.table_bytes,
+            "filters": pages(&level.filters),
+            "fences": pages(&level.fences),
         })
     };
     json!({

@@ -34,7 +34,7 @@ pub use value::Value;
 pub use crate::base::settings::SettingInput;
 pub use crate::engine::space::{FileReader, FileReaderKind, ObsoleteFile, SpaceStats};
 pub use crate::engine::stats::{
-    BackgroundStats, IoStats, KeyspaceStats, LevelStats, MemoryRole, MemoryStats, RecoveryStats,
+    BackgroundStats, IoStats, KeyspaceStats, LevelStats, MemoryRole, MemoryStats, PageStats, RecoveryStats,
     SnapshotStats, Stats, WriteStats,
 };
 

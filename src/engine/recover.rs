@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::base::epoch::Epoch;
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
-use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, TreeId};
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::base::load::DeviceLoad;
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Weak};
@@ -28,7 +28,7 @@ use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
-use crate::write::writer::Writer;
+use crate::write::writer::{Resumed, Writer};
 
 use super::budget::{Budget, GENERATION_COUNT};
 use super::catalog::{Catalog, CatalogCell, Keyspace};
@@ -280,6 +280,23 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
 }
 
 impl Parts {
+    fn writer(
+        &self,
+        resumed: Option<Resumed>,
+        views: &Arc<Views>,
+        secret: &HashSecret,
+        last: Sequence,
+    ) -> Writer {
+        let (views, secret) = (Arc::clone(views), secret.clone());
+        let (lengths, reserve) = (self.budget.log_lengths(), Arc::clone(self.cache.reserve()));
+        match resumed {
+            Some(resumed) => {
+                Writer::new(views, secret, resumed, lengths, (Arc::clone(&self.changed), reserve))
+            }
+            None => Writer::read_only(views, secret, last, reserve),
+        }
+    }
+
     fn assemble(self, found: Found, mut logs: Logs, options: OpenOptions) -> Result<Store> {
         let epoch = self.epoch.clone();
         let live = found.store_file.live().clone();
@@ -310,17 +327,7 @@ impl Parts {
         let alive: Vec<Weak<Generation>> = generations.iter().map(Arc::downgrade).collect();
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(version) }));
         let last = logs.last_sequence;
-        let writer = match resumed {
-            Some(resumed) => {
-                let (lengths, changed) = (self.budget.log_lengths(), Arc::clone(&self.changed));
-                let events = (changed, Arc::clone(self.cache.reserve()));
-                Writer::new(Arc::clone(&views), secret.clone(), resumed, lengths, events)
-            }
-            None => {
-                let reserve = Arc::clone(self.cache.reserve());
-                Writer::read_only(Arc::clone(&views), secret.clone(), last, reserve)
-            }
-        };
+        let writer = self.writer(resumed, &views, &secret, last);
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
         let grant = self.cache.reserve().grant(Role::Manifest, 0);
         let mut catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition, grant };

@@ -121,6 +121,35 @@ pub struct LevelStats {
     pub tombstones: u64,
     /// Bytes of the tables.
     pub table_bytes: u64,
+    /// Their filters.
+    pub filters: PageStats,
+    /// Their fences.
+    pub fences: PageStats,
+}
+
+/// Pages of filters or fences: a get looks at one of each run, beside a block. What is not kept in memory is
+/// in the cache like data, or read.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// users.put(b"ann", b"1")?;
+/// db.flush()?;
+/// let filters = users.stats()?.levels[0].filters;
+/// assert_eq!((filters.pinned_bytes, filters.reason), (filters.bytes, "all are in memory"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PageStats {
+    /// All of them.
+    pub bytes: u64,
+    /// Those that are kept in memory.
+    pub pinned_bytes: u64,
+    /// Why no more are.
+    pub reason: &'static str,
 }
 
 /// Memory.
@@ -517,6 +546,24 @@ impl Store {
     }
 }
 
+const NO_PAGES: PageStats = PageStats { bytes: 0, pinned_bytes: 0, reason: "there are none" };
+
+impl PageStats {
+    fn add(&mut self, (bytes, pinned_bytes): (u64, u64)) {
+        self.bytes += bytes;
+        self.pinned_bytes += pinned_bytes;
+    }
+
+    fn give_reason(&mut self, are_last_filters: bool) {
+        self.reason = match (self.bytes - self.pinned_bytes, are_last_filters) {
+            (0, _) if self.bytes == 0 => NO_PAGES.reason,
+            (0, _) => "all are in memory",
+            (_, true) => "fences, filters of upper levels and room for data go first",
+            (_, false) => "three quarters of the cache are taken by such pages and table bounds",
+        };
+    }
+}
+
 /// Number and length of the file that a table lies in.
 fn file_bytes(placed: &Placed) -> (u64, u64) {
     (placed.name().0, placed.table.file().bytes())
@@ -532,6 +579,7 @@ fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>, pressure: u64) -> Ke
         pressure,
         levels: Vec::new(),
     };
+    let levels = tree.map_or(0, |tree| tree.levels().len());
     for (level, runs) in tree.map_or(&[][..], Tree::levels).iter().enumerate() {
         let mut one = LevelStats {
             level: level as u64,
@@ -540,17 +588,23 @@ fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>, pressure: u64) -> Ke
             items: 0,
             tombstones: 0,
             table_bytes: 0,
+            filters: NO_PAGES,
+            fences: NO_PAGES,
         };
         for table in runs.iter().flat_map(|run| run.tables()).map(|placed| &placed.table) {
             one.tables += 1;
             one.items += table.items();
             one.tombstones += table.tombstones();
             one.table_bytes += table.slice_bytes();
+            one.filters.add(table.filter_bytes());
+            one.fences.add(table.fence_bytes());
             stats.key_value_bytes += table.key_value_bytes();
         }
         stats.items += one.items;
         stats.tables += one.tables;
         stats.table_bytes += one.table_bytes;
+        one.filters.give_reason(level + 1 == levels);
+        one.fences.give_reason(false);
         if one.runs > 0 {
             stats.levels.push(one);
         }

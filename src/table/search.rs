@@ -193,6 +193,18 @@ impl Table {
         self.entry.span().bytes
     }
 
+    /// Bytes of the filter's pages, and of those that are kept in memory.
+    pub(crate) fn filter_bytes(&self) -> (u64, u64) {
+        let bytes = self.entry.filter_span().bytes;
+        (bytes, if self.filter_pages.get().is_some() { bytes } else { 0 })
+    }
+
+    /// The same of fences.
+    pub(crate) fn fence_bytes(&self) -> (u64, u64) {
+        let bytes = self.entry.fence_span().bytes;
+        (bytes, if self.fences.get().is_some() { bytes } else { 0 })
+    }
+
     pub(crate) fn file(&self) -> &Arc<TableFile> {
         &self.file
     }

@@ -12,6 +12,7 @@ pub(crate) mod hold;
 pub(crate) mod layers;
 pub(crate) mod lengths;
 pub(crate) mod pace;
+mod ticket;
 pub(crate) mod writer;
 
 #[cfg(all(loom, test))]

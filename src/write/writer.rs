@@ -4,8 +4,6 @@
 //! It is not the order of a commit's steps, which is `commit`'s. Background work gives it spares and takes
 //! sealed generations from it. Locks are held for a few instructions, never across I/O.
 
-use std::ops::Deref;
-
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, Sequence};
@@ -17,10 +15,10 @@ use crate::memtable::{Generation, Inserter};
 use crate::wal::Log;
 
 use super::awaited::AwaitedMemory;
-use super::batch::{Items, Keyspaces};
 use super::commit::GROUP_BYTES_MAX;
 use super::lengths::{LogLengths, Wants, log_reserve_bytes, memtable_reserve_bytes};
 use super::pace::Pressures;
+pub(super) use super::ticket::{Payload, Ticket, TicketState};
 
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -163,43 +161,6 @@ pub(super) struct Queue {
     pub(super) sealed: Vec<Arc<Sealed>>,
     /// Why there is no room to be had, while that lasts.
     pub(super) stuck: Option<Error>,
-}
-
-pub(super) struct Ticket {
-    pub(super) payload: Payload,
-    /// For the payload, until the ticket is answered.
-    pub(super) grant: Mutex<Option<Grant>>,
-    pub(super) items: usize,
-    pub(super) key_value_bytes: usize,
-    pub(super) keyspaces: Keyspaces,
-    pub(super) until: Until,
-    pub(super) seals: Seals,
-    pub(super) frees: bool,
-    pub(super) state: Mutex<TicketState>,
-    pub(super) moved: Event,
-}
-
-/// A batch that waits.
-pub(super) enum Payload {
-    Own(Vec<u8>),
-    Shared(Arc<Items>),
-}
-
-impl Deref for Payload {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Payload::Own(bytes) => bytes,
-            Payload::Shared(items) => items.payload(),
-        }
-    }
-}
-
-pub(super) enum TicketState {
-    Queued,
-    Leads(Box<Front>),
-    Done(Result<()>),
 }
 
 /// What a writer goes on from.
@@ -559,17 +520,6 @@ impl Writer {
         }
         queue.wants.memtable |= is_memtable_half_full && queue.standby_memtable.is_none();
         queue.wants != before
-    }
-}
-
-impl Ticket {
-    pub(super) fn set(&self, state: TicketState) {
-        if matches!(state, TicketState::Done(_)) {
-            // Others may wait for it, and the ticket lives on until its thread runs.
-            drop(self.grant.lock().take());
-        }
-        *self.state.lock() = state;
-        self.moved.notify();
     }
 }
 

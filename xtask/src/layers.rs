@@ -26,7 +26,8 @@ pub(crate) const LAYERS: &[Layer] = &[
         module: "base",
         imports: &[],
         holds: "units, ids, key hash, checksum, bounds-checked codec, errors, the settings table, \
-                the protocol's plain types, epochs, memory handed in and granted by role, and the door to atomics and locks",
+                the protocol's plain types, epochs, memory handed in and granted by role, and the door to \
+                atomics and locks",
     },
     Layer {
         module: "format",

@@ -203,8 +203,8 @@ impl Position {
         }
     }
 
-    /// Asks the filter's page, if it was just read or is cached; else says that it is needed, or does without:
-    /// in the last run the data block says all that the filter would, for the same read.
+    /// Asks the filter's page, if it was just read or is cached; else says that it is needed, or does
+    /// without: in the last run the data block says all that the filter would, for the same read.
     #[inline(never)]
     fn filter_read<T: Tracer>(
         &self,
