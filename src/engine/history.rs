@@ -97,7 +97,10 @@ impl History {
         let mut placing = Placing::new();
         if let Some(flush) = &mut self.flush {
             let Progress::Done(output) = flush.turn()? else { return Ok(Progress::More) };
-            placing = self.open(store, &output)?;
+            placing = self.open(store, &output).inspect_err(|_| {
+                let file = output.table.as_ref().map(|summary| summary.identity.file);
+                file.into_iter().for_each(|file| store.remove_quietly(file));
+            })?;
             store.work.histories.fetch_add(u64::from(output.table.is_some()), Ordering::Relaxed);
         }
         self.replace(store, &placing);

@@ -1,4 +1,4 @@
-//! History in whole stores: when it is written, and what is shared.
+//! History in whole stores: what points share.
 
 use super::*;
 use crate::base::id::ItemKind;
@@ -51,26 +51,5 @@ fn points_share_what_is_the_same() {
     assert_eq!(trees.map(history), [0, 1, 2]);
     let deep = trees[0].levels().len() - 1;
     assert!(deep > 0 && trees.iter().all(|tree| Arc::ptr_eq(&tree.levels()[deep], &trees[0].levels()[deep])));
-    store.close().expect("closes");
-}
-
-/// History comes between two flushes, not after all of them: while buffers wait for their flush, those that
-/// are flushed are freed.
-#[test]
-fn history_does_not_wait_for_flushes() {
-    let (store, _threads, keyspace) = made();
-    let mut taken = Vec::new();
-    let (mut beside, mut kept_max) = (0, 0);
-    for number in 0..4000u32 {
-        let before = store.work.histories.load(Ordering::Relaxed);
-        // Background work goes on only as far as this needs it.
-        put(&store, &keyspace, number..number + 1);
-        taken.push(store.snapshot_point());
-        let is_written = store.work.histories.load(Ordering::Relaxed) > before;
-        beside += u32::from(is_written && store.writer.sealed_count() > 0);
-        kept_max = kept_max.max(store.kept_bytes());
-    }
-    assert!(beside > 0);
-    assert!(kept_max <= store.kept_bytes_max(), "{kept_max}");
     store.close().expect("closes");
 }
