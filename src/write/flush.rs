@@ -275,7 +275,7 @@ fn ranges_of(generation: &Generation, tree: TreeId, bound: Sequence) -> Ranges {
 }
 
 /// The newest versions of one tree's keys in one generation.
-struct GenerationSource {
+pub(crate) struct GenerationSource {
     generation: Arc<Generation>,
     tree: TreeId,
     bound: Sequence,
@@ -283,7 +283,7 @@ struct GenerationSource {
 }
 
 impl GenerationSource {
-    fn new(generation: &Arc<Generation>, tree: TreeId, bound: Sequence) -> GenerationSource {
+    pub(crate) fn new(generation: &Arc<Generation>, tree: TreeId, bound: Sequence) -> GenerationSource {
         let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, bound);
         GenerationSource { generation: Arc::clone(generation), tree, bound, position }
     }
