@@ -46,6 +46,7 @@ mod freed;
 mod full_disk;
 mod hostile;
 mod kills;
+mod lengths;
 mod limits;
 mod linear;
 mod memory;

@@ -126,8 +126,11 @@ impl MergeJob {
         let shared_prefix = shared_prefix(&plan.runs).to_vec();
         let way =
             Way { storage: Arc::clone(storage), load: plan.load, chunk_bytes, admission: plan.admission };
-        let run_ranges =
-            |tables: &Vec<Arc<Table>>| Ranges::concatenated(tables.iter().map(|one| one.ranges()));
+        let run_ranges = |tables: &Vec<Arc<Table>>| {
+            let mut ranges = Ranges::concatenated(tables.iter().map(|one| one.ranges()));
+            ranges.index();
+            ranges
+        };
         let by_run: Vec<Ranges> = plan.runs.iter().map(run_ranges).collect();
         let ranges = Ranges::union(&by_run);
         let mut runs = plan.runs;

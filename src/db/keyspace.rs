@@ -834,18 +834,27 @@ impl Keyspace<Ordered> {
         Ingest::begin(&self.handle, &self.keyspace)
     }
 
-    /// About how many keys there are: as many puts as write buffers and tables hold, less the deletes.
+    /// About how many keys there are. [`Keyspace::exact_len`] counts them.
     ///
-    /// It is exact where each key was put once and none deleted, after [`Db::compact`](super::Db::compact) if
-    /// nothing was written since, and 0 after [`Keyspace::clear`]. Keys that were put again count again until
-    /// a merge meets both; a delete counts as one less, though the key was not there or not in a table yet.
-    /// What a range delete hides in a table that reaches beyond the range counts until a merge meets it.
+    /// What is in write buffers counts key by key: a key once, by its newest version, and not again if a
+    /// table's filter knows it. Of tables only the numbers of their puts and deletes are known, so this is
+    /// what it may be wrong by:
+    ///
+    /// - a key that several tables have counts once in each, until a merge meets both;
+    /// - a delete in a table counts as one key less, though the key may be in no table below;
+    /// - what a range delete hides in a table that reaches beyond the range counts, until a merge meets it;
+    /// - a filter takes about one key in a hundred for another; one that is not in memory tells nothing: then
+    ///   a put counts as a new key, and a delete as one of a key that is there.
+    ///
+    /// It is exact while everything is in write buffers, after [`Db::compact`](super::Db::compact) if nothing
+    /// was written since, and 0 after [`Keyspace::clear`].
     ///
     /// # Errors
     /// `Dropped`, `Closed`.
     ///
     /// # Cost
-    /// No device read. Time in proportion to the items in write buffers and the number of tables.
+    /// No device read. Time in proportion to the items in write buffers, each of which asks the filters of its
+    /// tables, and to the number of tables.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -860,6 +869,31 @@ impl Keyspace<Ordered> {
     pub fn approximate_len(&self) -> Result<u64> {
         let tree = self.live()?.tree;
         Ok(self.handle.approximate_len(&self.handle.point(), tree))
+    }
+
+    /// How many keys there are, at one moment at the call, by counting them all. `progress` is told now and
+    /// then how many were counted so far.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    ///
+    /// # Cost
+    /// Reads every table once. What is written meanwhile is not seen, and is not kept waiting.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("ann", "1")?;
+    /// users.put("bob", "2")?;
+    /// users.put("bob", "3")?;
+    /// assert_eq!(users.exact_len(|counted| println!("{counted} so far"))?, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn exact_len(&self, progress: impl FnMut(u64)) -> Result<u64> {
+        self.live()?;
+        range::counted(self.cursor::<&[u8]>(..), progress)
     }
 
     /// A cursor over the items of `range`: it lends keys and values, goes both ways and seeks.

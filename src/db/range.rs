@@ -416,6 +416,21 @@ impl fmt::Debug for Cursor {
     }
 }
 
+/// Keys that are told at once, when all are counted.
+const KEYS_PER_PROGRESS: u64 = 1 << 16;
+
+/// How many items a cursor meets.
+pub(super) fn counted(mut cursor: Cursor, mut progress: impl FnMut(u64)) -> Result<u64> {
+    let mut count = 0;
+    while cursor.next()?.is_some() {
+        count += 1;
+        if count % KEYS_PER_PROGRESS == 0 {
+            progress(count);
+        }
+    }
+    Ok(count)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

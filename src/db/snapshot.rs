@@ -324,6 +324,25 @@ impl KeyspaceAt<Ordered> {
         self.keyspace.approximate_len_at(&self.snapshot.point)
     }
 
+    /// As [`Keyspace::exact_len`].
+    ///
+    /// # Errors
+    /// As [`KeyspaceAt::get`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = users.at(&db.snapshot());
+    /// users.put("ann", "1")?;
+    /// assert_eq!((before.exact_len(|_| {})?, users.exact_len(|_| {})?), (0, 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn exact_len(&self, progress: impl FnMut(u64)) -> Result<u64> {
+        range::counted(self.cursor::<&[u8]>(..), progress)
+    }
+
     /// As [`Keyspace::cursor`].
     ///
     /// ```

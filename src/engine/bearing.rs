@@ -102,15 +102,14 @@ fn is_adaptive(settings: &KeyspaceSettings) -> bool {
     settings.runs_per_level == 0 && settings.runs_in_last_level == 0
 }
 
-impl Store {
-    /// The next moment at which a tree comes to rest, and its merges go otherwise.
-    pub(super) fn rest_check_ns(&self) -> Option<u64> {
-        let now_ns = self.env.clock.now_ns();
-        let keyspaces = self.catalog.by_tree.lock();
-        let adaptive = keyspaces.values().filter(|one| is_adaptive(&one.settings()));
-        adaptive.filter_map(|one| one.bearing.rests_in_ns(now_ns)).min()
+impl Keyspace {
+    /// How long it is until its tree rests and its merges go otherwise; `None` if they go on as they do.
+    pub(super) fn restless_for_ns(&self, now_ns: u64) -> Option<u64> {
+        if is_adaptive(&self.settings()) { self.bearing.rests_in_ns(now_ns) } else { None }
     }
+}
 
+impl Store {
     /// After a flush: asks, for a few of the keys that it wrote, whether the tables before it had them.
     pub(super) fn note_flushed(&self, before: &Arc<Version>, trees: &[TreeId], keys: &[(TreeId, Vec<u8>)]) {
         let view = Arc::new(View { generations: Vec::new(), version: Arc::clone(before) });
@@ -126,6 +125,7 @@ impl Store {
                 found += u64::from(self.had(&keyspace, key, &point));
             }
             keyspace.bearing.note(self.env.clock.now_ns(), sampled, found);
+            self.work.merge_queue.note(*tree);
         }
     }
 

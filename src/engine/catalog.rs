@@ -8,7 +8,7 @@
 //! 2. A file is removed only after the edit that forgets it is durable and nobody looks at it any more.
 //! 3. Names and ids given to the log exist in the manifest first; ids are never given out twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, KeyspaceId, TreeId};
@@ -298,14 +298,17 @@ impl Store {
             let pin = self.epoch.pin();
             Arc::clone(&self.views.load(&pin).get().version)
         };
+        let touched: BTreeSet<TreeId> = edit.version.iter().map(version::Change::tree).collect();
         let after = Arc::new(before.after(edit.version));
-        for file in table_files(&before) {
+        // No other tree has lost a table.
+        for file in touched.iter().flat_map(|tree| table_files(&before, *tree)) {
             if !catalog.state.tables.contains_key(&file.name().number) {
                 file.mark_obsolete();
             }
         }
         self.views.publish(after, edit.flushed);
         drop(before);
+        self.work.merge_queue.note_all(touched);
         self.epoch.collect();
         if !self.discarded.is_empty() {
             // Readers that are pinned now may keep files, and tell nobody of their end.
@@ -482,8 +485,8 @@ impl NewFiles for StoreFiles {
     }
 }
 
-fn table_files(version: &version::Version) -> impl Iterator<Item = &Arc<TableFile>> {
-    version.trees().flat_map(|tree| tree.tables()).map(|(_, placed)| placed.table.file())
+fn table_files(version: &version::Version, tree: TreeId) -> impl Iterator<Item = &Arc<TableFile>> {
+    version.tree(tree).into_iter().flat_map(|tree| tree.tables()).map(|(_, placed)| placed.table.file())
 }
 
 #[cfg(test)]

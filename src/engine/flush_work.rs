@@ -69,7 +69,7 @@ impl Job for FlushWork {
         let removal_ns = self.removal.look(store);
         self.see_generations(store);
         let idle = |timeout_ns: Option<u64>| {
-            let timeout_ns = timeout_ns.or_else(|| store.age_check_ns());
+            let timeout_ns = timeout_ns.or_else(|| store.look_at_trees().age_check_ns());
             let timeout_ns = timeout_ns.into_iter().chain(removal_ns).chain(look_ns).min();
             Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns }
         };

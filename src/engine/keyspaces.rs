@@ -101,6 +101,7 @@ impl Store {
             let change = Change::KeyspaceSettings { id: keyspace.id, settings: stored(&settings) };
             self.edit_taken(catalog, Edit { changes: vec![change], ..Edit::default() })?;
             keyspace.set_settings(settings);
+            self.work.merge_queue.note(keyspace.tree);
             // A merge may be due by the new ones that was not by the old.
             self.measure_pressure();
             self.work.moved.notify();
@@ -159,6 +160,7 @@ impl Store {
         )?;
         let keyspace = Arc::new(keyspace);
         self.catalog.by_tree.lock().insert(tree, Arc::clone(&keyspace));
+        self.work.merge_queue.note(tree);
         self.catalog.names().insert(name.to_owned(), Arc::clone(&keyspace));
         Ok(keyspace)
     }

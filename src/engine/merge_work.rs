@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::error::{Error, Result};
-use crate::base::id::{Sequence, TreeId};
+use crate::base::error::Result;
+use crate::base::id::TreeId;
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::job::{MergeJob, MergeOutput, MergePlan, wanted_bytes};
-use crate::compact::pick::{self, OutputRun, Pick, Work as PickedWork};
+use crate::compact::pick::{OutputRun, Pick, Work as PickedWork};
 use crate::compact::shape::{Part, Place};
 use crate::compact::unseen::unseen;
 use crate::format::manifest::Change;
@@ -18,9 +18,10 @@ use crate::merge::Progress;
 use crate::table::{Admission, Otherwise, PageRank, Table};
 
 use super::catalog::{Edit, StoreFiles};
+use super::merge_queue::{Due, TableName};
 use super::quiet::{Need, Whose};
 use super::tables::Origin;
-use super::work::{Job, Kind, MemoryPart, RETRY_NS, shape};
+use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 use super::{Store, slices};
 
 /// What is under way.
@@ -50,16 +51,6 @@ struct Merging {
     _need: Need,
 }
 
-/// File number and slice.
-type TableName = (u64, u32);
-
-/// What is due in a tree.
-enum Due {
-    /// These can go.
-    Drop(Vec<TableName>),
-    Merge(Pick),
-}
-
 /// What beginning a merge came to.
 enum Started {
     /// A job is under way.
@@ -75,9 +66,9 @@ impl Job for MergeWork {
         let seen = store.work.moved.seen();
         let quiet_ns = store.quiet.look(store.env.clock.now_ns());
         let idle = |seen, timeout_ns: Option<u64>| {
-            let checks =
-                || store.age_check_ns().into_iter().chain(store.rest_check_ns()).chain(quiet_ns).min();
-            let timeout_ns = timeout_ns.or_else(checks);
+            let look_ns = || store.look_at_trees().next_look_ns();
+            let in_ns = |at_ns: u64| at_ns.saturating_sub(store.env.clock.now_ns()).max(1);
+            let timeout_ns = timeout_ns.or_else(|| look_ns().map(in_ns).into_iter().chain(quiet_ns).min());
             Turn::Idle { event: Arc::clone(&store.work.moved), seen, timeout_ns }
         };
         if store.writer.latched().is_some() {
@@ -227,57 +218,29 @@ impl MergeWork {
 
 /// The tree with the most pressing work, taken for this worker.
 fn choose(store: &Store) -> Option<(Arc<Tree>, Due)> {
-    let full_targets = store.work.full_targets();
-    let version = {
-        let pin = store.epoch.pin();
-        Arc::clone(&store.views.load(&pin).get().version)
-    };
-    let mut best: Option<((bool, u64), Arc<Tree>, Due)> = None;
-    for tree in version.trees().filter(|tree| !store.work.is_merging(tree.id)) {
-        let Some((weight, due)) = due(store, tree, full_targets.get(&tree.id).copied()) else { continue };
-        if best.as_ref().is_none_or(|(most, ..)| weight > *most) {
-            best = Some((weight, Arc::clone(tree), due));
+    loop {
+        let known = store.look_at_trees();
+        let id = known.most_pressing(|tree| !store.work.is_merging(tree))?;
+        if !store.work.begin_merge(id) {
+            // Another worker was quicker.
+            continue;
         }
+        let tree = {
+            let pin = store.epoch.pin();
+            store.views.load(&pin).get().version.counted_tree(id).cloned()
+        };
+        if let Some((tree, due)) = tree.and_then(|tree| known.due_in(&tree).map(|due| (tree, due))) {
+            return Some((tree, due));
+        }
+        // It has changed since it was looked at.
+        store.work.postpone_merge(id);
+        store.work.merge_queue.note(id);
     }
-    let (_, tree, due) = best?;
-    // Another worker may have been quicker, and have changed the tree since it was looked at.
-    let is_ours = store.work.begin_merge(tree.id);
-    let is_current = is_ours && {
-        let pin = store.epoch.pin();
-        store.views.load(&pin).get().version.tree(tree.id).is_some_and(|now| std::ptr::eq(now, &*tree))
-    };
-    if is_ours && !is_current {
-        store.work.end_merge(tree.id);
-    }
-    is_current.then_some((tree, due))
 }
 
 /// Whether tables can go now: that need not wait for what merges read and wrote.
 fn can_drop(store: &Store) -> bool {
-    let pin = store.epoch.pin();
-    let version = &store.views.load(&pin).get().version;
-    version.trees().any(|tree| !store.work.is_merging(tree.id) && !unseen(tree).is_empty())
-}
-
-/// What is due in a tree, and how pressing it is: most of all what costs no reads. A tree that failed comes
-/// after all others, and one with a damaged table is not merged at all: it would fail again, and keep the
-/// others from being merged.
-fn due(store: &Store, tree: &Tree, full_target: Option<Sequence>) -> Option<((bool, u64), Due)> {
-    let settings = store.pick_settings(tree.id)?;
-    let error = store.work.error_of(Kind::Merge(tree.id));
-    let is_damaged = matches!(error, Some(Error::Corrupt(_)));
-    let names = unseen(tree);
-    if !names.is_empty() {
-        return Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(names.to_vec())));
-    }
-    let shape = shape(tree);
-    let found = full_target.and_then(|target| pick::pick_full(&shape, &settings, target));
-    if let (Some(target), None, false) = (full_target, &found, store.work.is_merging(tree.id)) {
-        store.work.full_done(tree.id, target);
-    }
-    let found = found.or_else(|| pick::pick(&shape, &settings)).filter(|_| !is_damaged)?;
-    let weight = (error.is_none(), pick::pressure(&shape, &settings).debt_bytes);
-    Some((weight, Due::Merge(found)))
+    store.look_at_trees().can_drop(|tree| !store.work.is_merging(tree))
 }
 
 fn newest(tree: &Tree) -> Option<TableName> {
@@ -378,10 +341,6 @@ impl Store {
 
     /// Whether a merge waits to be begun.
     pub(super) fn is_merge_due(&self) -> bool {
-        let pin = self.epoch.pin();
-        self.views.load(&pin).get().version.trees().any(|tree| {
-            let settings = self.pick_settings(tree.id);
-            settings.is_some_and(|settings| !unseen(tree).is_empty() || pick::is_due(&shape(tree), &settings))
-        })
+        self.look_at_trees().is_any_due()
     }
 }

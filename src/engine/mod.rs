@@ -16,6 +16,8 @@ mod free;
 mod history;
 pub(crate) mod ingest;
 pub(crate) mod keyspaces;
+mod length;
+mod merge_queue;
 mod merge_work;
 mod obsolete;
 mod order;
@@ -36,6 +38,8 @@ pub(crate) mod unnamed;
 mod work;
 mod workers;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::base::epoch::Epoch;
@@ -276,9 +280,19 @@ impl Store {
         self.work.want_full(&trees, target);
         let is_left =
             |store: &Store, tree| store.work.full_target(tree).is_some() && store.keyspace_of(tree).is_some();
+        let wanted: BTreeSet<TreeId> = trees.iter().copied().collect();
+        // What is done is not looked at again, whatever others want of it.
+        let left = RefCell::new(trees);
+        let is_done = |store: &Store| {
+            let mut left = left.borrow_mut();
+            while left.last().is_some_and(|tree| !is_left(store, *tree)) {
+                left.pop();
+            }
+            left.is_empty()
+        };
         self.wait_for(
-            |store| !trees.iter().any(|tree| is_left(store, *tree)),
-            |kind| matches!(kind, Kind::Merge(tree) if is_left(self, tree) && trees.contains(&tree)),
+            is_done,
+            |kind| matches!(kind, Kind::Merge(tree) if is_left(self, tree) && wanted.contains(&tree)),
         )?;
         self.await_removals();
         Ok(())

@@ -4,19 +4,11 @@
 //! A point's bound never changes; its view may be replaced by another that holds the same items (`history`).
 //! Any thread.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
-
 use crate::base::epoch::{Loaded, Pin, Published};
-use crate::base::id::{ItemKind, Sequence, TreeId};
-use crate::base::step::Direction;
+use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::{Arc, Mutex, Ordering, ProcessUsize, Weak};
-use crate::compact::unseen::covered;
-use crate::format::table::ranges::farther;
 use crate::levels::gaps::Sight;
-use crate::levels::version::Placed;
 use crate::levels::view::View;
-use crate::memtable::Generation;
 use crate::read::scan::Scan;
 use crate::write::awaited::AwaitedMemory;
 
@@ -170,41 +162,6 @@ impl Store {
         point.load(&self.epoch.pin()).counted()
     }
 
-    /// About how many keys of the tree the point sees: puts less deletes, of write buffers and tables, as if
-    /// none hid another twice. What range tombstones hide of write buffers, and tables that they cover whole,
-    /// are left out. Looks at each item in the write buffers, and at what is in memory of each table.
-    pub(crate) fn approximate_len(&self, point: &Point, tree: TreeId) -> u64 {
-        let (mut puts, mut deletes) = (0u64, 0u64);
-        let view = self.view_of(point);
-        for (newer, generation) in view.generations.iter().enumerate() {
-            let newer = &view.generations[..newer];
-            let mut own = generation.stretch(tree, &[], point.bound);
-            let mut position = generation.seek(tree, Bound::Unbounded, Direction::Forward, point.bound);
-            while let Some(at) = position {
-                let item = generation.item(at);
-                if !own.to.is_empty() && own.to <= item.key {
-                    own = generation.stretch(tree, item.key, point.bound);
-                }
-                let is_hidden = own.cover.is_some_and(|cover| cover > item.sequence);
-                if !is_hidden && end_over(newer, (tree, point.bound), item.key).is_none() {
-                    puts += u64::from(item.kind == ItemKind::Put);
-                    deletes += u64::from(item.kind != ItemKind::Put);
-                }
-                position = generation.step(tree, at, Direction::Forward, point.bound);
-            }
-        }
-        let tables = view.version.tree(tree);
-        let newer = |key: &[u8]| end_over(&view.generations, (tree, point.bound), key);
-        let covered: BTreeSet<_> =
-            tables.iter().flat_map(|tree| covered(tree, newer)).map(Placed::name).collect();
-        let tables = tables.iter().flat_map(|tree| tree.tables());
-        for (_, placed) in tables.filter(|(_, placed)| !covered.contains(&placed.name())) {
-            deletes += placed.table.key_tombstones();
-            puts += placed.table.items() - placed.table.tombstones();
-        }
-        puts.saturating_sub(deletes)
-    }
-
     /// Has a scan of the point go on in the point's present view.
     pub(super) fn follow(point: &Point, scan: &mut Scan, pin: &Pin) {
         let view = point.load(pin);
@@ -212,15 +169,6 @@ impl Store {
             scan.replace_view(view.counted());
         }
     }
-}
-
-/// How far range tombstones of write buffers go on over a key, if one covers it; an empty end is none.
-fn end_over<'g>(
-    generations: &'g [Arc<Generation>],
-    (tree, bound): (TreeId, Sequence),
-    key: &[u8],
-) -> Option<&'g [u8]> {
-    generations.iter().map(|one| one.range_end_over(tree, key, bound)).fold(None, farther)
 }
 
 #[cfg(test)]

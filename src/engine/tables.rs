@@ -72,14 +72,19 @@ impl Store {
         Ok(tables)
     }
 
-    /// Pins what found no room before, where tables that went have left some.
+    /// Pins what found no room before, where tables that went have left some. Looks at every table, if there
+    /// is anything that found none.
     pub(super) fn pin_more(&self) {
+        if !self.pages.take_short() {
+            return;
+        }
         let version = {
             let pin = self.epoch.pin();
             Arc::clone(&self.views.load(&pin).get().version)
         };
         let failed = |error| {
             log::debug!("left to be asked for: {error}");
+            self.pages.note_short();
             Ok(())
         };
         pin_pages(&*self.env.storage, &self.pages, &version, failed).expect("no failure ends it");

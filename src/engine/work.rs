@@ -6,29 +6,24 @@ use crate::base::error::Error;
 use crate::base::id::{Sequence, TreeId};
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
-use crate::compact::pick;
 use crate::compact::shape::{PickSettings, TableShape, TreeShape};
 use crate::io::env::Turn;
-use crate::io::pace::{Debt, Haste};
+use crate::io::pace::Haste;
 use crate::levels::version::{Placed, Run, Tree};
 use crate::write::pace;
 
 use super::Store;
+use super::catalog::Keyspace;
+use super::merge_queue::MergeQueue;
 use super::obsolete::Removals;
 use super::reads::Reads;
 
 /// How long a worker rests after a failure that may clear by itself.
 pub(super) const RETRY_NS: u64 = 100_000_000;
 
-/// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
-const LEVEL0_RUNS_HIGH: u64 = 4;
 /// With more reads of gets and scans at the device than these, merges yield: from some 48 on a read waits for
 /// others longer than it takes itself.
 const READS_MANY: u64 = 48;
-
-/// The ages of deletes are looked at this often within the bound on them, and at least every hour.
-const AGE_CHECKS: u64 = 64;
-const AGE_CHECK_S_MAX: u64 = 3600;
 
 /// What background work is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -60,7 +55,7 @@ pub(super) struct Work {
     pub(super) ingests_begun: AtomicU64,
     /// Callers that wait for merges.
     awaiting: AtomicU64,
-    measuring: Mutex<()>,
+    pub(super) merge_queue: MergeQueue,
     pub(super) reads: Reads,
     pub(super) removals: Removals,
     /// Number of the log that is kept to be used again; 0 is none's.
@@ -114,7 +109,7 @@ impl Work {
         Hurries(self)
     }
 
-    fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         self.awaiting.load(Ordering::Relaxed) > 0
     }
 
@@ -126,15 +121,11 @@ impl Work {
             *wanted = target.max(*wanted);
         }
         drop(state);
+        self.merge_queue.note_all(trees.iter().copied());
         self.moved.notify();
     }
 
-    /// Up to where each tree is wanted in one run. Only a version loaded after this call can tell that it is.
-    pub(super) fn full_targets(&self) -> BTreeMap<TreeId, Sequence> {
-        self.state.lock().full.clone()
-    }
-
-    /// Up to where a tree is wanted in one run.
+    /// Up to where a tree is wanted in one run. Only a version loaded after this call can tell that it is.
     pub(super) fn full_target(&self, tree: TreeId) -> Option<Sequence> {
         self.state.lock().full.get(&tree).copied()
     }
@@ -155,6 +146,7 @@ impl Work {
         state.full.remove(&tree);
         state.errors.remove(&Kind::Merge(tree));
         drop(state);
+        self.merge_queue.note(tree);
         self.moved.notify();
     }
 
@@ -191,11 +183,13 @@ impl Work {
             state.merging.remove(&tree);
         }
         drop(state);
+        self.merge_queue.note(tree);
         self.moved.notify();
     }
 
     pub(super) fn end_merge(&self, tree: TreeId) {
         self.state.lock().merging.remove(&tree);
+        self.merge_queue.note(tree);
         self.moved.notify();
     }
 
@@ -246,6 +240,9 @@ impl Work {
         };
         drop(state);
         if changed {
+            if let Kind::Merge(tree) = kind {
+                self.merge_queue.note(tree);
+            }
             self.moved.notify();
         }
     }
@@ -329,10 +326,19 @@ impl Store {
     /// What picking is told of a tree; `None` if its keyspace was dropped.
     pub(super) fn pick_settings(&self, tree: TreeId) -> Option<PickSettings> {
         let keyspace = self.keyspace_of(tree)?;
+        Some(self.pick_settings_of(&keyspace, self.env.clock.now_ns(), self.work.is_awaited()))
+    }
+
+    /// The same of a keyspace's tree, as if someone waits for merges or not.
+    pub(super) fn pick_settings_of(
+        &self,
+        keyspace: &Keyspace,
+        now_ns: u64,
+        is_awaited: bool,
+    ) -> PickSettings {
         let settings = keyspace.settings();
-        let is_awaited = self.work.is_awaited();
-        let policy = keyspace.bearing.policy(&settings, self.env.clock.now_ns(), is_awaited);
-        Some(PickSettings {
+        let policy = keyspace.bearing.policy(&settings, now_ns, is_awaited);
+        PickSettings {
             size_ratio: settings.size_ratio,
             runs_per_level: policy.runs_per_level as usize,
             runs_in_last_level: policy.runs_in_last_level as usize,
@@ -341,16 +347,7 @@ impl Store {
             base_level_bytes: settings.level0_runs * self.budget.generation_bytes / 2,
             delete_persist_within_s: settings.delete_persist_within,
             now_s: self.env.clock.unix_s(),
-        })
-    }
-
-    /// After how long without other work the ages of deletes are to be looked at; `None` if no keyspace
-    /// bounds them.
-    pub(super) fn age_check_ns(&self) -> Option<u64> {
-        let keyspaces = self.catalog.by_tree.lock();
-        let bounds = keyspaces.values().map(|one| one.settings().delete_persist_within);
-        let least_s = bounds.filter(|within_s| *within_s > 0).min()?;
-        Some((least_s / AGE_CHECKS).clamp(1, AGE_CHECK_S_MAX).saturating_mul(1_000_000_000))
+        }
     }
 
     /// How far roles whose memory background work gives back are past what they may have.
@@ -368,26 +365,12 @@ impl Store {
 
     /// Measures how far background work is behind, for merges to be paced and writers to be slowed by.
     pub(super) fn measure_pressure(&self) {
-        // What was measured last is what counts last.
-        let _measures = self.work.measuring.lock();
+        // Held to the end: what was measured last is what counts last.
+        let known = self.look_at_trees();
+        self.pacer.set_debt(known.debt());
         let generation = self.budget.generation_bytes;
         let sealed = self.writer.sealed_count() as u64 * generation;
-        let mut debt = Debt { bytes: 0, flushes_left: u64::MAX };
-        let mut trees = Vec::new();
-        let pin = self.epoch.pin();
-        for tree in self.views.load(&pin).get().version.trees() {
-            let Some(settings) = self.pick_settings(tree.id) else { continue };
-            let behind = pick::pressure(&shape(tree), &settings);
-            let (runs, low) = (behind.level0_runs as u64, settings.level0_runs as u64 + 1);
-            trees.push((tree.id, pace::pressure(runs, low, low * LEVEL0_RUNS_HIGH)));
-            // No haste would help a tree whose merges fail, and it would disturb the reads of others.
-            if self.work.error_of(Kind::Merge(tree.id)).is_none() {
-                debt.bytes = debt.bytes.saturating_add(behind.debt_bytes);
-                debt.flushes_left = debt.flushes_left.min((low + 1).saturating_sub(runs));
-            }
-        }
-        self.pacer.set_debt(debt);
         let shared = pace::pressure(sealed, generation / 2, 3 * generation).max(self.memory_pressure());
-        self.writer.pressures.set(shared, trees.into_iter());
+        self.writer.pressures.set_shared(shared);
     }
 }

@@ -101,6 +101,7 @@ pub(super) fn start(store: &Arc<Store>) -> Result<()> {
         }
         return Ok(());
     }
+    store.work.merge_queue.note_all(store.trees());
     store.measure_pressure();
     spawn(store, "trine-flush", FlushWork::default())?;
     for _ in 0..store.settings.background_threads.saturating_sub(1).max(1) {

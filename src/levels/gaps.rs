@@ -8,6 +8,8 @@
 //! stretch is first watched: from a sequence number on, every put in it cuts it. Whoever finds it empty with
 //! a bound at or after that number makes it a gap; while nothing is being written, the first one does.
 //!
+//! A delete at an end of a gap moves that end: nothing lives there for who sees the delete.
+//!
 //! Invariants:
 //! 1. Every put with a sequence number above `since` is cut out of a stretch before it is visible. A commit
 //!    says which number is its last, then asks whether there are stretches; a scan says that there are, then
@@ -161,6 +163,16 @@ impl Gaps {
         }
     }
 
+    /// A key of a commit that has begun is about to be deleted: a gap that ends there goes on behind it, so that
+    /// who takes items from one end finds the next one at once.
+    #[inline]
+    pub(crate) fn grow(&self, tree: TreeId, key: &[u8], sequence: Sequence) {
+        let part = self.part(tree);
+        if part.is_any.load(Ordering::Relaxed) {
+            part.all.lock().grow(tree, key, sequence);
+        }
+    }
+
     /// Where a scan may go on that is to begin at `from`: at the bound, or nowhere (`Some(None)`); `None` if
     /// no gap is known there.
     pub(crate) fn beyond(
@@ -268,6 +280,33 @@ impl All {
         let right = Span { from: after(key), to: stretch.to.clone() };
         self.insert(tree, left, &stretch);
         self.insert(tree, right, &stretch);
+    }
+
+    /// The gaps that end before the key and begin behind it, and the key, become one gap from `sequence` on.
+    fn grow(&mut self, tree: TreeId, key: &[u8], sequence: Sequence) {
+        if self.around(tree, key).is_some() {
+            return;
+        }
+        let Some(stretches) = self.trees.get(&tree) else { return };
+        let behind = after(key);
+        let before = stretches.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back();
+        let ends_here = |(_, stretch): &(&Vec<u8>, &Stretch)| {
+            stretch.is_gap && matches!(&stretch.to, End::Before(to) if to == key)
+        };
+        let before = before.filter(ends_here).map(|(from, _)| from.clone());
+        let is_next = stretches.get(&behind).is_some_and(|stretch| stretch.is_gap);
+        if before.is_none() && !is_next {
+            return;
+        }
+        let next = if is_next { self.remove(tree, &behind) } else { None };
+        let (from, left) = match before {
+            Some(from) => (from.clone(), self.remove(tree, &from)),
+            None => (key.to_vec(), None),
+        };
+        let since = left.iter().chain(&next).map(|gap| gap.since).max().unwrap_or_default().max(sequence);
+        let to = next.map_or(End::Before(behind), |next| next.to);
+        let gap = Stretch { to: to.clone(), since, is_gap: true, is_used: true };
+        self.insert(tree, Span { from, to }, &gap);
     }
 
     /// The stretch that the key is in.

@@ -378,11 +378,17 @@ pub(crate) struct Version {
 
 impl Version {
     pub(crate) fn tree(&self, id: TreeId) -> Option<&Tree> {
+        self.counted_tree(id).map(Arc::as_ref)
+    }
+
+    /// The same, for what outlives the version.
+    #[inline]
+    pub(crate) fn counted_tree(&self, id: TreeId) -> Option<&Arc<Tree>> {
         let index = match self.ids.as_slice() {
             [only] if *only == id => 0,
             ids => ids.binary_search(&id).ok()?,
         };
-        self.trees.get(index).map(Arc::as_ref)
+        self.trees.get(index)
     }
 
     pub(crate) fn trees(&self) -> impl Iterator<Item = &Arc<Tree>> {
@@ -436,7 +442,7 @@ impl Version {
 }
 
 impl Change {
-    fn tree(&self) -> TreeId {
+    pub(crate) fn tree(&self) -> TreeId {
         match self {
             Change::AddTree(tree) | Change::DropTree(tree) => *tree,
             Change::Remove { tree, .. } | Change::Move { tree, .. } => *tree,

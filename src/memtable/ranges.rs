@@ -17,9 +17,15 @@
 //! offset size type name: meaning                     (in the arena)
 //! record, of the list:
 //!      0    8 u64  entry << 32 | run: offsets of the tombstone and of the run that ends with it, or 0
-//! boundary, of a run; ascending, zeros behind the last:
-//!      0    8 u64  place << 32 | cover: from this key on the newest tombstone is `cover`, or none if it is 0
+//! run, with room for two boundaries a tombstone:
+//!      0    8 u64  skip << 32 | count of boundaries
+//!      8 8 * n     boundaries, ascending; u64 each: place << 32 | cover: from this key on the newest tombstone
+//!                  is `cover`, or none if it is 0
+//!        4 * n     heads; u32 of each boundary: the bytes of its tree's id and key behind the first `skip`,
+//!                  which all have in common
 //! ```
+//! A search goes through the heads, which lie together, and looks at the keys of boundaries of equal heads only.
+//!
 //! A place is the offset of a tombstone's entry, plus 1 if its end is meant and not its start. The entry's
 //! key is the start; its value is the tree's id (8 bytes, big-endian) and the end, empty if unbounded.
 //!
@@ -32,9 +38,10 @@
 use std::cmp::Ordering as Order;
 
 use crate::base::id::{ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
-use crate::base::sync::{AtomicU32, Ordering};
+use crate::base::key::common_prefix;
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
-use super::arena::{Arena, Bump, Entry, Offset};
+use super::arena::{Arena, Bump, Entry, LINE_BYTES, Offset};
 
 /// Records of the first chunk of the list; each later chunk has as many as all before it.
 const FIRST_RECORDS: u32 = 8;
@@ -43,11 +50,12 @@ const FIRST_CHUNK_BYTES: usize = FIRST_RECORDS as usize * 8;
 const CHUNKS_COUNT: usize = 20;
 /// Bytes of the tree's id in an entry.
 const TREE_BYTES: usize = 8;
-/// The most levels of runs, by the same reckoning: 4^11 tombstones never fit.
-const LEVELS_COUNT_MAX: usize = 10;
-/// What a tombstone takes at most beside its entry: two records, since chunks double, and 12 bytes a level
-/// and 4 more: a run of 4^n has 2 * 4^n boundaries, and three of four places for one have it.
-pub(super) const RANGE_BYTES: usize = 2 * 8 + LEVELS_COUNT_MAX * 12 + 4;
+/// The most levels of runs: beyond 4^8 tombstones there are more runs of the last one.
+const LEVELS_COUNT_MAX: u32 = 8;
+/// What a tombstone takes at most beside its entry: two records, since chunks double, and 18 bytes a level
+/// and 16 more: a run of 4^n has 2 * 4^n boundaries of 12 bytes, its header and what rounds it up to lines of
+/// 64 bytes, and three of four places for one have it, of the last level all.
+pub(super) const RANGE_BYTES: usize = 2 * 8 + LEVELS_COUNT_MAX as usize * 18 + 6 + 16;
 /// What an entry has beside start and end and what every entry has.
 pub(super) const RANGE_ENTRY_BYTES: usize = TREE_BYTES;
 
@@ -76,7 +84,7 @@ type Place<'a> = (u64, Option<&'a [u8]>);
 #[derive(Clone, Copy)]
 enum Part {
     One(Offset),
-    Run { at: Offset, words_count: usize },
+    Run { at: Offset, level: u32 },
 }
 
 impl Ranges {
@@ -128,7 +136,10 @@ impl Ranges {
         let place = (id_word(tree), Some(key));
         let mut parts = self.parts(arena, count);
         parts.find_map(|part| {
-            let (cover, ..) = part.around(arena, place);
+            let cover = match part {
+                Part::One(_) => part.around(arena, place).0,
+                Part::Run { at, level } => Run::at(arena, at, level).cover(arena, place),
+            };
             (cover != 0).then(|| arena.entry(cover))
         })
     }
@@ -225,10 +236,10 @@ impl Ranges {
             (_, first) => first as usize * 2 * 8 - FIRST_CHUNK_BYTES,
         };
         let of_level = |level: u32| {
-            let places = |level: u32| count >> (2 * level);
-            (places(level) - places(level + 1)) * run_bytes(level)
+            let places = |level: u32| if level > LEVELS_COUNT_MAX { 0 } else { count >> (2 * level) };
+            (places(level) - places(level + 1)) * run_bytes(level).next_multiple_of(LINE_BYTES)
         };
-        let runs: usize = (1..=LEVELS_COUNT_MAX as u32).map(of_level).sum();
+        let runs: usize = (1..=LEVELS_COUNT_MAX).map(of_level).sum();
         (count * RANGE_BYTES).checked_sub(chunks + runs).expect("tombstones pay for what they take")
     }
 
@@ -243,9 +254,17 @@ impl Ranges {
             painted = paint(arena, &painted, &part.words(arena));
         }
         let at = bump.words(run_bytes(level));
-        for (word, boundary) in arena.words(at, painted.len()).iter().zip(painted) {
-            word.store(boundary, Ordering::Relaxed);
+        let place = |boundary: &u64| place_of(arena, (boundary >> 32) as Offset);
+        let skip = match painted.as_slice() {
+            [first, .., last] => common_bytes(place(first), place(last)),
+            _ => 0,
+        };
+        let run = Run::at(arena, at, level);
+        for (boundary, (word, head)) in painted.iter().zip(run.words.iter().zip(run.heads)) {
+            word.store(*boundary, Ordering::Relaxed);
+            head.store(head_of(place(boundary), skip), Ordering::Relaxed);
         }
+        run.header.store((skip as u64) << 32 | painted.len() as u64, Ordering::Relaxed);
         at
     }
 
@@ -257,7 +276,7 @@ impl Ranges {
             count -= 1 << (2 * level);
             Some(match level {
                 0 => Part::One((record >> 32) as Offset),
-                _ => Part::Run { at: record as Offset, words_count: run_bytes(level) / 8 },
+                _ => Part::Run { at: record as Offset, level },
             })
         })
     }
@@ -267,7 +286,7 @@ impl Ranges {
         arena.entry((record >> 32) as Offset)
     }
 
-    fn record<'a>(&self, arena: &'a Arena, index: u32) -> &'a crate::base::sync::AtomicU64 {
+    fn record<'a>(&self, arena: &'a Arena, index: u32) -> &'a AtomicU64 {
         let (chunk, first) = chunk_of(index);
         let chunk = self.chunks[chunk].load(Ordering::Relaxed);
         &arena.words(chunk + (index - first) * 8, 1)[0]
@@ -292,25 +311,7 @@ impl Part {
                     (0, Some(end), None)
                 }
             }
-            Part::Run { at, words_count } => {
-                let words = arena.words(at, words_count);
-                let boundary = |index: usize| words[index].load(Ordering::Relaxed);
-                let place_at = |index: usize| place_of(arena, (boundary(index) >> 32) as Offset);
-                let (mut low, mut high) = (0, words_count);
-                while low < high {
-                    let middle = low + (high - low) / 2;
-                    if boundary(middle) != 0 && compare(place_at(middle), place).is_le() {
-                        low = middle + 1;
-                    } else {
-                        high = middle;
-                    }
-                }
-                let to = (low < words_count && boundary(low) != 0).then(|| place_at(low));
-                match low.checked_sub(1) {
-                    None => (0, None, to),
-                    Some(before) => (boundary(before) as Offset, Some(place_at(before)), to),
-                }
-            }
+            Part::Run { at, level } => Run::at(arena, at, level).around(arena, place),
         }
     }
 
@@ -321,9 +322,10 @@ impl Part {
                 let entry = u64::from(entry);
                 vec![entry << 32 | entry, (entry + 1) << 32]
             }
-            Part::Run { at, words_count } => {
-                let words = arena.words(at, words_count).iter().map(|word| word.load(Ordering::Relaxed));
-                words.take_while(|word| *word != 0).collect()
+            Part::Run { at, level } => {
+                let run = Run::at(arena, at, level);
+                let (_, count) = run.skip_and_count();
+                run.words[..count].iter().map(|word| word.load(Ordering::Relaxed)).collect()
             }
         }
     }
@@ -331,8 +333,79 @@ impl Part {
     fn tombstones(self) -> usize {
         match self {
             Part::One(_) => 1,
-            Part::Run { words_count, .. } => words_count / 2,
+            Part::Run { level, .. } => 1 << (2 * level),
         }
+    }
+}
+
+/// The places of a run in the arena.
+struct Run<'a> {
+    header: &'a AtomicU64,
+    words: &'a [AtomicU64],
+    heads: &'a [AtomicU32],
+}
+
+impl<'a> Run<'a> {
+    fn at(arena: &'a Arena, at: Offset, level: u32) -> Run<'a> {
+        let count = boundaries_max(level);
+        let heads_at = at + 8 + count as Offset * 8;
+        let (words, heads) = (arena.words(at, 1 + count), arena.halves(heads_at, count));
+        Run { header: &words[0], words: &words[1..], heads }
+    }
+
+    fn skip_and_count(&self) -> (usize, usize) {
+        let header = self.header.load(Ordering::Relaxed);
+        ((header >> 32) as usize, header as u32 as usize)
+    }
+
+    fn around(&self, arena: &'a Arena, place: Place<'_>) -> (Offset, Option<Place<'a>>, Option<Place<'a>>) {
+        let (_, count) = self.skip_and_count();
+        let boundary = |index: usize| self.words[index].load(Ordering::Relaxed);
+        let place_at = |index: usize| place_of(arena, (boundary(index) >> 32) as Offset);
+        let not_after = self.not_after(arena, place);
+        let to = (not_after < count).then(|| place_at(not_after));
+        match not_after.checked_sub(1) {
+            None => (0, None, to),
+            Some(before) => (boundary(before) as Offset, Some(place_at(before)), to),
+        }
+    }
+
+    /// The newest tombstone that covers a place, or 0.
+    fn cover(&self, arena: &Arena, place: Place<'_>) -> Offset {
+        let before = self.not_after(arena, place).checked_sub(1);
+        before.map_or(0, |before| self.words[before].load(Ordering::Relaxed) as Offset)
+    }
+
+    /// How many boundaries are not after a place.
+    fn not_after(&self, arena: &Arena, place: Place<'_>) -> usize {
+        let (skip, count) = self.skip_and_count();
+        let place_at =
+            |index: usize| place_of(arena, (self.words[index].load(Ordering::Relaxed) >> 32) as Offset);
+        if count == 0 {
+            return 0;
+        }
+        let first = place_at(0);
+        if common_bytes(place, first) < skip {
+            // Before or behind all of them.
+            return if compare(place, first).is_lt() { 0 } else { count };
+        }
+        let head = head_of(place, skip);
+        let heads = &self.heads[..count];
+        let low = heads.partition_point(|one| one.load(Ordering::Relaxed) < head);
+        let equal = |one: &AtomicU32| one.load(Ordering::Relaxed) == head;
+        if !heads.get(low).is_some_and(equal) {
+            return low;
+        }
+        let (mut low, mut high) = (low, low + heads[low..].partition_point(equal));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if compare(place_at(middle), place).is_le() {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 }
 
@@ -372,14 +445,19 @@ pub(super) fn keys(tombstone: Entry<'_>) -> (&[u8], &[u8]) {
     (tombstone.key, &tombstone.value[TREE_BYTES..])
 }
 
-/// The largest `n` for which 4^n divides a number that is not 0.
+/// The largest `n` for which 4^n divides a number that is not 0, and runs of which there are.
 #[inline]
 fn level(number: u32) -> u32 {
-    number.trailing_zeros() / 2
+    (number.trailing_zeros() / 2).min(LEVELS_COUNT_MAX)
+}
+
+/// Boundaries of a run of a level, at most.
+fn boundaries_max(level: u32) -> usize {
+    2 << (2 * level)
 }
 
 fn run_bytes(level: u32) -> usize {
-    16 << (2 * level)
+    8 + boundaries_max(level) * 12
 }
 
 /// The chunk that a record is in, and the first record of it.
@@ -391,8 +469,16 @@ fn chunk_of(index: u32) -> (usize, u32) {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Looks at the key of a boundary.
+    static KEY_LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The start of the tombstone at an entry's offset, or the end if that is meant.
 fn place_of(arena: &Arena, place: Offset) -> Place<'_> {
+    #[cfg(test)]
+    KEY_LOOKS.set(KEY_LOOKS.get() + 1);
     let entry = arena.entry(place & !1);
     if place & 1 == 0 {
         return (tree_word(&entry), Some(entry.key));
@@ -403,6 +489,41 @@ fn place_of(arena: &Arena, place: Offset) -> Place<'_> {
 
 fn tree_word(entry: &Entry<'_>) -> u64 {
     u64::from_be_bytes(*entry.value.first_chunk().expect("`add` wrote the tree's id"))
+}
+
+/// How many bytes two places have in common, of id and key.
+fn common_bytes(one: Place<'_>, other: Place<'_>) -> usize {
+    if one.0 != other.0 {
+        return (one.0 ^ other.0).leading_zeros() as usize / 8;
+    }
+    match (one.1, other.1) {
+        (Some(one), Some(other)) => TREE_BYTES + common_prefix(one, other),
+        _ => TREE_BYTES,
+    }
+}
+
+/// Four bytes of id and key behind the first `skip`: no smaller for what comes later. Behind all keys are the
+/// greatest bytes.
+fn head_of((id, key): Place<'_>, skip: usize) -> u32 {
+    let mut bytes = [if key.is_none() { 0xff } else { 0 }; TREE_BYTES + 4];
+    bytes[..TREE_BYTES].copy_from_slice(&id.to_be_bytes());
+    if skip < TREE_BYTES {
+        let key = key.unwrap_or_default();
+        let shown = key.len().min(4);
+        bytes[TREE_BYTES..TREE_BYTES + shown].copy_from_slice(&key[..shown]);
+        let head = bytes[skip..].first_chunk().expect("four bytes are behind any of the id");
+        return u32::from_be_bytes(*head);
+    }
+    let Some(key) = key else { return u32::MAX };
+    let rest = key.get(skip - TREE_BYTES..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(head) => u32::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 4];
+            head[..rest.len()].copy_from_slice(rest);
+            u32::from_be_bytes(head)
+        }
+    }
 }
 
 fn compare(one: Place<'_>, other: Place<'_>) -> Order {

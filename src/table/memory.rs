@@ -5,7 +5,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::base::sync::{Arc, AtomicU64, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 use crate::cache::{Cache, PinnedPages, Place};
 
 /// What direct reads want of addresses, and what keeps a page within one page.
@@ -21,6 +21,8 @@ pub(crate) struct PageBudget {
     limit_bytes: u64,
     /// Of all places there are.
     places_bytes: AtomicU64,
+    /// Some pages that were to stay in memory do not.
+    is_short: AtomicBool,
 }
 
 /// What pages are of: what is looked at most has more of the budget, so that it finds room whatever came
@@ -48,7 +50,12 @@ impl PageRank {
 impl PageBudget {
     /// Pages of `cache`, which with what is lent of it stay within `limit_bytes`.
     pub(crate) fn new(cache: &Cache, limit_bytes: u64) -> Arc<PageBudget> {
-        Arc::new(PageBudget { cache: cache.clone(), limit_bytes, places_bytes: AtomicU64::new(0) })
+        Arc::new(PageBudget {
+            cache: cache.clone(),
+            limit_bytes,
+            places_bytes: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
+        })
     }
 
     /// A budget with a cache of its own.
@@ -65,7 +72,21 @@ impl PageBudget {
 
     /// Room for so many pages, if there is.
     pub(super) fn take(&self, count: usize, rank: PageRank) -> Option<PinnedPages> {
-        self.cache.pin_pages(count, self.limit_bytes / 16 * rank.sixteenths())
+        let pages = self.cache.pin_pages(count, self.limit_bytes / 16 * rank.sixteenths());
+        if pages.is_none() {
+            self.note_short();
+        }
+        pages
+    }
+
+    /// Pages that were to stay in memory could not be had.
+    pub(crate) fn note_short(&self) {
+        self.is_short.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was so since the last call: only then there is anything to try again.
+    pub(crate) fn take_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed) && self.is_short.swap(false, Ordering::Relaxed)
     }
 
     /// Places for so many blocks, while all there are take a small part of the cache: where the data is many
@@ -160,7 +181,8 @@ mod tests {
         );
         let one = budget.take(13, PageRank::LastFilters).expect("within the limit");
         let two = budget.take(3, PageRank::Fences).expect("within the limit");
-        assert!(budget.take(1, PageRank::Fences).is_none());
+        assert!(budget.take_short() && !budget.take_short());
+        assert!(budget.take(1, PageRank::Fences).is_none() && budget.take_short());
         assert_eq!(budget.pinned_bytes(), 64 << 10);
         drop((one, two));
         assert_eq!(budget.pinned_bytes(), 0);

@@ -279,6 +279,7 @@ impl End {
             if expected != found {
                 return Err(Malformed { at: 0, what: "ranges of a slice", expected, found });
             }
+            ranges.index();
             Ok(ranges)
         })
     }

@@ -374,10 +374,11 @@ impl<'w> Commit<'w> {
             batches += u64::from(count > 0);
             for item in Items::encoded(payload, count as u64) {
                 sequence += 1;
-                if item.kind == ItemKind::Put {
-                    gaps.cut(item.tree, item.key);
+                match item.kind {
+                    ItemKind::Put => gaps.cut(item.tree, item.key),
+                    ItemKind::Delete => gaps.grow(item.tree, item.key, sequence),
+                    ItemKind::DeleteRange => has_ranges = true,
                 }
-                has_ranges |= item.kind == ItemKind::DeleteRange;
                 let hash = self.writer.secret.hash(item.key);
                 front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
             }

@@ -185,7 +185,7 @@ impl Flush {
 
     fn begin(&self, tree: TreeId, plan: TreePlan) -> Current {
         let sources: Vec<GenerationSource> =
-            self.generations.iter().map(|one| GenerationSource::new(one, tree)).collect();
+            self.generations.iter().map(|one| GenerationSource::new(one, tree, SEQUENCE_MAX)).collect();
         let firsts = sources.iter().filter_map(|source| Some(source.item()?.key));
         let lasts = sources.iter().filter_map(GenerationSource::last_key);
         let (min, max) = (firsts.min().unwrap_or_default(), lasts.max().unwrap_or_default());
@@ -283,20 +283,21 @@ fn ranges_of(generation: &Generation, tree: TreeId) -> Ranges {
 }
 
 /// The newest versions of one tree's keys in one generation.
-struct GenerationSource {
+pub(crate) struct GenerationSource {
     generation: Arc<Generation>,
     tree: TreeId,
+    bound: Sequence,
     position: Option<Position>,
 }
 
 impl GenerationSource {
-    fn new(generation: &Arc<Generation>, tree: TreeId) -> GenerationSource {
-        let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, SEQUENCE_MAX);
-        GenerationSource { generation: Arc::clone(generation), tree, position }
+    pub(crate) fn new(generation: &Arc<Generation>, tree: TreeId, bound: Sequence) -> GenerationSource {
+        let position = generation.seek(tree, Bound::Unbounded, Direction::Forward, bound);
+        GenerationSource { generation: Arc::clone(generation), tree, bound, position }
     }
 
     fn last_key(&self) -> Option<&[u8]> {
-        let last = self.generation.seek(self.tree, Bound::Unbounded, Direction::Backward, SEQUENCE_MAX)?;
+        let last = self.generation.seek(self.tree, Bound::Unbounded, Direction::Backward, self.bound)?;
         Some(self.generation.item(last).key)
     }
 }
@@ -310,7 +311,7 @@ impl Source for GenerationSource {
 
     fn advance(&mut self) -> Result<()> {
         if let Some(position) = self.position {
-            self.position = self.generation.step(self.tree, position, Direction::Forward, SEQUENCE_MAX);
+            self.position = self.generation.step(self.tree, position, Direction::Forward, self.bound);
         }
         Ok(())
     }
@@ -320,11 +321,11 @@ impl Source for GenerationSource {
     }
 
     fn has_ranges(&self) -> bool {
-        self.generation.has_ranges(SEQUENCE_MAX)
+        self.generation.has_ranges(self.bound)
     }
 
     fn stretch(&self, key: &[u8], stretch: &mut Stretch) {
-        let found = self.generation.stretch(self.tree, key, SEQUENCE_MAX);
+        let found = self.generation.stretch(self.tree, key, self.bound);
         stretch.set(found.cover, found.from, found.to);
     }
 }

@@ -7,7 +7,9 @@
 //!
 //! Invariants:
 //! 1. What an item owes for its tree is paid by a writer to that tree.
-//! 2. The lock is held for the copy of one counted pointer; without a slow tree it is not taken.
+//! 2. The lock is held for a look at one tree or a change of one; without a slow tree writers do not take it.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
@@ -44,8 +46,15 @@ pub(crate) struct Pressures {
     shared: Slowed,
     /// The largest of any tree; 0 while none is slowed.
     worst: AtomicU64,
-    /// Trees that are slowed, ascending.
-    trees: Mutex<Arc<Vec<(TreeId, Slowed)>>>,
+    slowed: Mutex<SlowedTrees>,
+}
+
+/// Trees that are slowed.
+#[derive(Default, Debug)]
+struct SlowedTrees {
+    trees: BTreeMap<TreeId, Arc<Slowed>>,
+    /// The worst last.
+    by_pressure: BTreeSet<(u64, TreeId)>,
 }
 
 /// A pressure, and what those under it owe.
@@ -71,18 +80,31 @@ impl Slowed {
 }
 
 impl Pressures {
-    /// Sets what is behind: for all, and of each tree, ascending and each once.
-    pub(crate) fn set(&self, shared: u64, trees: impl Iterator<Item = (TreeId, u64)>) {
-        self.shared.pressure.store(shared, Ordering::Relaxed);
-        let mut slowed: Vec<(TreeId, Slowed)> = Vec::new();
-        let mut now = self.trees.lock();
-        for (tree, pressure) in trees.filter(|(_, pressure)| *pressure > 0) {
-            let owed_ns = find(&now, tree).map_or(0, |old| old.owed_ns.load(Ordering::Relaxed));
-            slowed.push((tree, Slowed { pressure: pressure.into(), owed_ns: owed_ns.into() }));
+    /// Sets how far behind is what slows all writers.
+    pub(crate) fn set_shared(&self, pressure: u64) {
+        self.shared.pressure.store(pressure, Ordering::Relaxed);
+    }
+
+    /// Sets how far behind a tree is. What its writers owe stays, while it is slowed.
+    pub(crate) fn set_tree(&self, tree: TreeId, pressure: u64) {
+        let mut slowed = self.slowed.lock();
+        let old = slowed.trees.get(&tree).map_or(0, |old| old.pressure.load(Ordering::Relaxed));
+        if old == pressure {
+            return;
         }
-        let worst = slowed.iter().map(|(_, slowed)| slowed.pressure.load(Ordering::Relaxed)).max();
-        *now = Arc::new(slowed);
-        self.worst.store(worst.unwrap_or(0), Ordering::Relaxed);
+        slowed.by_pressure.remove(&(old, tree));
+        if pressure == 0 {
+            slowed.trees.remove(&tree);
+        } else {
+            slowed.trees.entry(tree).or_default().pressure.store(pressure, Ordering::Relaxed);
+            slowed.by_pressure.insert((pressure, tree));
+        }
+        let worst = slowed.by_pressure.last().map_or(0, |(worst, _)| *worst);
+        self.worst.store(worst, Ordering::Relaxed);
+    }
+
+    fn slowed(&self, tree: TreeId) -> Option<Arc<Slowed>> {
+        self.slowed.lock().trees.get(&tree).cloned()
     }
 
     /// The worst that any writer is slowed by, in thousandths.
@@ -92,8 +114,7 @@ impl Pressures {
 
     /// What a tree's own merges slow its writers by, in thousandths.
     pub(crate) fn of(&self, tree: TreeId) -> u64 {
-        let trees = Arc::clone(&self.trees.lock());
-        find(&trees, tree).map_or(0, |slowed| slowed.pressure.load(Ordering::Relaxed))
+        self.slowed(tree).map_or(0, |slowed| slowed.pressure.load(Ordering::Relaxed))
     }
 
     /// How long a batch of `key_value_bytes` waits now.
@@ -104,9 +125,13 @@ impl Pressures {
         let shared = self.shared.pressure.load(Ordering::Relaxed);
         let mut paid_ns = self.shared.owe(delay_ns(shared, key_value_bytes as u64));
         if self.worst.load(Ordering::Relaxed) > shared {
-            let trees = Arc::clone(&self.trees.lock());
+            // Items of one tree mostly follow one another.
+            let mut last: Option<(TreeId, Option<Arc<Slowed>>)> = None;
             for item in Items::encoded(payload, items as u64) {
-                let Some(slowed) = find(&trees, item.tree) else { continue };
+                if last.as_ref().is_none_or(|(tree, _)| *tree != item.tree) {
+                    last = Some((item.tree, self.slowed(item.tree)));
+                }
+                let Some((_, Some(slowed))) = &last else { continue };
                 let bytes = (item.key.len() + item.value.len()) as u64;
                 let own = slowed.pressure.load(Ordering::Relaxed);
                 // The worse of the two counts, not their sum.
@@ -115,11 +140,6 @@ impl Pressures {
         }
         paid_ns.min(DELAY_NS_MAX)
     }
-}
-
-fn find(trees: &[(TreeId, Slowed)], tree: TreeId) -> Option<&Slowed> {
-    let index = trees.binary_search_by_key(&tree, |(one, _)| *one).ok()?;
-    trees.get(index).map(|(_, slowed)| slowed)
 }
 
 #[cfg(test)]
@@ -163,18 +183,18 @@ mod tests {
         let delay = |trees: &[TreeId]| pressures.delay_ns(&payload(trees), trees.len(), 100 * trees.len());
         assert_eq!(delay(&[slow]), 0);
         let once = delay_ns(PRESSURE_MAX, 100);
-        pressures.set(0, [(slow, PRESSURE_MAX)].into_iter());
+        pressures.set_tree(slow, PRESSURE_MAX);
         assert_eq!([delay(&[other]), delay(&[other, slow, other])], [0, once]);
         assert_eq!([pressures.worst(), pressures.of(slow), pressures.of(other)], [1000, 1000, 0]);
         assert_eq!(delay(&[slow; 2]), 2 * once);
         assert_eq!(delay(&[slow; 1000]), DELAY_NS_MAX);
 
         // A microsecond an item.
-        pressures.set(0, [(slow, 500)].into_iter());
+        pressures.set_tree(slow, 500);
         assert_eq!(delay(&[slow; 199]), 0);
-        pressures.set(0, [(slow, 500), (other, 1)].into_iter());
+        pressures.set_tree(other, 1);
         assert_eq!([delay(&[other]), delay(&[slow]), delay(&[slow])], [0, 200_000, 0]);
-        pressures.set(0, std::iter::empty());
+        TREES.iter().for_each(|tree| pressures.set_tree(*tree, 0));
         assert_eq!([delay(&[slow; 1000]), pressures.worst()], [0, 0]);
     }
 
@@ -184,10 +204,11 @@ mod tests {
         let [slow, other] = TREES;
         let pressures = Pressures::default();
         let delay = |tree| pressures.delay_ns(&payload(&[tree; 1000]), 1000, 100_000);
-        pressures.set(500, [(slow, 600)].into_iter());
+        pressures.set_shared(500);
+        pressures.set_tree(slow, 600);
         // Half a microsecond an item more, and the last tenth of a millisecond is still owed.
         assert_eq!([delay(other), delay(slow)], [1_000_000, 1_400_000]);
-        pressures.set(500, [(slow, 400)].into_iter());
+        pressures.set_tree(slow, 400);
         assert_eq!([delay(other), delay(slow)], [1_000_000, 1_000_000]);
         assert_eq!([pressures.worst(), pressures.of(slow)], [500, 400]);
     }

@@ -26,6 +26,7 @@ use std::ops::Bound;
 
 use crate::base::codec::{Malformed, Reader};
 use crate::base::id::KEY_BYTES_MAX;
+use crate::base::key::{common_prefix, head_after};
 
 use super::{RANGES_TAG, extent_bytes};
 
@@ -48,12 +49,32 @@ pub(crate) struct Around<'a> {
 
 /// Ranges of keys, ascending, with keys between any two. Each from a key to before another; the last may have
 /// no end.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Ranges {
     /// All starts and ends, in order.
     keys: Vec<u8>,
     /// Where each of them ends in `keys`.
     ends: Vec<u32>,
+    /// Once they are indexed: of each start and end, but for an end that is none, the four bytes behind those
+    /// that all of them have in common.
+    heads: Vec<u32>,
+    /// How many these are.
+    skip: usize,
+}
+
+impl PartialEq for Ranges {
+    /// Whether they are the same ranges, indexed or not.
+    fn eq(&self, other: &Ranges) -> bool {
+        (&self.keys, &self.ends) == (&other.keys, &other.ends)
+    }
+}
+
+impl Eq for Ranges {}
+
+#[cfg(test)]
+thread_local! {
+    /// Looks at a start or an end.
+    static KEY_LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 impl Ranges {
@@ -94,7 +115,7 @@ impl Ranges {
     fn with_room_for<'r>(lists: impl Iterator<Item = &'r Ranges> + Clone) -> Ranges {
         let keys = lists.clone().map(|one| one.keys.len()).sum();
         let ends = lists.map(|one| one.ends.len()).sum();
-        Ranges { keys: Vec::with_capacity(keys), ends: Vec::with_capacity(ends) }
+        Ranges { keys: Vec::with_capacity(keys), ends: Vec::with_capacity(ends), ..Ranges::default() }
     }
 
     /// Adds a range that begins behind the start of the last one; joined with it if no key is between. An
@@ -119,12 +140,32 @@ impl Ranges {
         self.add(end);
     }
 
+    /// Makes searches look at four bytes a range that lie together, and at few keys. To be called once all are
+    /// there.
+    pub(crate) fn index(&mut self) {
+        let count = self.keys_count();
+        let Some(last) = count.checked_sub(1) else { return };
+        let skip = common_prefix(self.boundary(0), self.boundary(last));
+        self.heads = (0..count).map(|index| head_behind(self.boundary(index), skip)).collect();
+        self.skip = skip;
+    }
+
+    /// Starts and ends, but for an end that is none.
+    fn keys_count(&self) -> usize {
+        let count = self.ends.len();
+        let is_endless = count > 0 && self.boundary(count - 1).is_empty();
+        count - usize::from(is_endless)
+    }
+
     fn add(&mut self, key: &[u8]) {
+        self.heads.clear();
         self.keys.extend_from_slice(key);
         self.ends.push(u32::try_from(self.keys.len()).expect("a slice is below 4 GiB"));
     }
 
     fn boundary(&self, index: usize) -> &[u8] {
+        #[cfg(test)]
+        KEY_LOOKS.set(KEY_LOOKS.get() + 1);
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.keys[start..self.ends[index] as usize]
     }
@@ -175,11 +216,20 @@ impl Ranges {
 
     /// How many starts and ends are not after `key`. Costs a binary search.
     fn not_after(&self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.ends.len());
         // An empty end is behind all keys; an empty start is before them.
-        let is_endless = high > 0 && self.boundary(high - 1).is_empty();
-        if is_endless {
-            high -= 1;
+        let (mut low, mut high) = (0, self.keys_count());
+        if high > 0 && self.heads.len() == high {
+            let first = self.boundary(0);
+            if !key.starts_with(&first[..self.skip]) {
+                // Before or behind all of them.
+                return if key < first { 0 } else { high };
+            }
+            let head = head_behind(key, self.skip);
+            low = self.heads.partition_point(|one| *one < head);
+            if self.heads.get(low) != Some(&head) {
+                return low;
+            }
+            high = low + self.heads[low..].partition_point(|one| *one == head);
         }
         while low < high {
             let middle = low + (high - low) / 2;
@@ -194,7 +244,7 @@ impl Ranges {
 
     /// Memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.keys.capacity() + self.ends.capacity() * 4
+        self.keys.capacity() + (self.ends.capacity() + self.heads.capacity()) * 4
     }
 
     /// Bytes of its extents, at most about.
@@ -276,6 +326,11 @@ impl Ranges {
         }
         reader.zeros(reader.remaining(), "padding of a range block")
     }
+}
+
+/// The four bytes of a key behind the first `skip`, which it has.
+fn head_behind(key: &[u8], skip: usize) -> u32 {
+    (head_after(key, skip) >> 32) as u32
 }
 
 /// The farther of the ends of two ranges over a key, where there are any; an empty end is the farthest.

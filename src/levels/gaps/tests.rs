@@ -89,11 +89,12 @@ impl World {
             return;
         }
         if let Some((key, is_put)) = commit.items.get(commit.inserted) {
-            if *is_put {
-                self.gaps.cut(TREE, key);
-            }
             commit.inserted += 1;
             let sequence = self.visible + commit.inserted as u64;
+            match is_put {
+                true => self.gaps.cut(TREE, key),
+                false => self.gaps.grow(TREE, key, sequence),
+            }
             self.history.entry(key.clone()).or_default().push((sequence, *is_put));
             self.commit = Some(commit);
         } else {

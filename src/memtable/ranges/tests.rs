@@ -20,8 +20,11 @@ impl Dice {
         (self.0 >> 33) % below
     }
 
+    /// A short key, mostly; some with a long beginning in common, some of zeros.
     fn key(&mut self) -> Vec<u8> {
-        (0..self.roll(4)).map(|_| b'a' + self.roll(3) as u8).collect()
+        let begin: &[u8] = [&b""[..], b"", b"", b"a-long-beginning", b"\0\0"][self.roll(5) as usize];
+        let rest = (0..self.roll(4)).map(|_| b'a' + self.roll(3) as u8).collect::<Vec<u8>>();
+        [begin, &rest].concat()
     }
 }
 
@@ -93,6 +96,89 @@ fn agrees_with_a_list() {
         }
         assert_eq!(twin.generation.trees(), [tree(1), tree(2), tree(3)]);
         assert!(!twin.generation.has_ranges(0) && twin.generation.has_ranges(SEQUENCE_MAX));
+    }
+}
+
+/// Runs of the last level stand beside each other: tombstones beyond it are found like all others, at every
+/// bound.
+#[test]
+fn more_tombstones_than_the_largest_run_has() {
+    if cfg!(miri) {
+        return;
+    }
+    let count = (2 << (2 * LEVELS_COUNT_MAX)) + 77;
+    let mut twin = Twin::new(64 << 20);
+    let key = |number: u64| format!("key{:08}", number.wrapping_mul(48_271) % 1_000_000);
+    for number in 1..=count {
+        assert!(twin.inserter.room(1, 30));
+        let (start, hash) = (key(number), twin.secret.hash(b""));
+        let end = format!("{start}x");
+        let kind = ItemKind::DeleteRange;
+        twin.inserter.insert(tree(1), start.as_bytes(), hash, number, kind, end.as_bytes());
+    }
+    for number in (1..=count).step_by(997) {
+        for bound in [number, count] {
+            let found = twin.generation.stretch(tree(1), key(number).as_bytes(), bound).cover;
+            assert!(found >= Some(number), "{number} at {bound}: {found:?}");
+        }
+        let found = twin.generation.stretch(tree(1), key(number).as_bytes(), number).cover;
+        assert_eq!(found, Some(number));
+    }
+}
+
+/// A get among 20,000 tombstones looks at the keys of few of them: about one in each run of its index.
+#[test]
+fn few_keys_are_compared() {
+    if cfg!(miri) {
+        return;
+    }
+    let mut twin = Twin::new(16 << 20);
+    let key = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    for number in 1..=20_000 {
+        let (start, hash) = (key(number), twin.secret.hash(b""));
+        let end = [&start[..], b"x"].concat();
+        twin.inserter.insert(tree(1), &start, hash, number, ItemKind::DeleteRange, &end);
+    }
+    let before = KEY_LOOKS.get();
+    for number in 1..=1000 {
+        let (covered, absent) = (key(number * 20), key(number * 20 + 1_000_000));
+        assert_eq!(twin.generation.get(tree(1), &absent, twin.secret.hash(&absent), SEQUENCE_MAX), None);
+        let found = twin.generation.get(tree(1), &covered, twin.secret.hash(&covered), SEQUENCE_MAX);
+        assert_eq!(found.map(|item| item.sequence), Some(number * 20));
+    }
+    let looks = (KEY_LOOKS.get() - before) / 2000;
+    assert!(looks <= 30, "{looks} keys a get");
+}
+
+/// A head is no smaller for what comes later, whatever is in common.
+#[test]
+fn heads_order_places() {
+    let keys: [Option<&[u8]>; 8] = [
+        Some(b""),
+        Some(b"\0"),
+        Some(b"a"),
+        Some(b"abcdefgh"),
+        Some(b"abcdefgi"),
+        Some(b"b"),
+        Some(b"\xff\xff\xff\xff\xff"),
+        None,
+    ];
+    let places: Vec<Place<'_>> =
+        [1, 2, 0x0100, 1 << 40].into_iter().flat_map(|id| keys.map(|key| (id, key))).collect();
+    for pair in places.windows(2) {
+        assert!(compare(pair[0], pair[1]).is_lt());
+    }
+    for (at, first) in places.iter().enumerate() {
+        for (to, last) in places.iter().enumerate().skip(at) {
+            let skip = if at == to { 0 } else { common_bytes(*first, *last) };
+            let heads: Vec<u32> = places[at..=to].iter().map(|place| head_of(*place, skip)).collect();
+            assert!(heads.is_sorted(), "{first:?} to {last:?}: {heads:?}");
+            for place in &places {
+                let is_between =
+                    at <= to && compare(*first, *place).is_le() && compare(*place, *last).is_le();
+                assert!(!is_between || common_bytes(*place, *first) >= skip);
+            }
+        }
     }
 }
 

@@ -22,6 +22,11 @@ pub(super) struct Passed {
     /// Keys since then, or since a gap was skipped.
     keys: u32,
     has_skipped: bool,
+    /// They are the first or the last of the tree: who takes items from there comes again.
+    is_at_end: bool,
+    /// Of all looks for an item.
+    #[cfg(test)]
+    pub(super) keys_in_all: u64,
     /// Where the first of it was looked for: the first key that may be there, or backward the first that may
     /// not.
     edge: Option<End>,
@@ -31,7 +36,7 @@ impl Passed {
     /// An item is looked for.
     #[inline]
     pub(super) fn begin(&mut self) {
-        (self.keys, self.has_skipped) = (0, false);
+        (self.keys, self.has_skipped, self.is_at_end) = (0, false, false);
     }
 
     fn is_fresh(&self) -> bool {
@@ -40,7 +45,7 @@ impl Passed {
 
     /// Whether gaps should know of it.
     fn is_news(&self) -> bool {
-        self.keys >= GAP_KEYS || self.has_skipped && self.keys > 0
+        self.keys >= GAP_KEYS || (self.has_skipped || self.is_at_end) && self.keys > 0
     }
 
     fn set_edge(&mut self, from: Bound<&[u8]>, direction: Direction) {
@@ -88,13 +93,24 @@ impl Scan {
             let from =
                 if self.has_key { Bound::Included(key) } else { self.from.as_ref().map(Vec::as_slice) };
             self.passed.set_edge(from, self.direction);
+            self.passed.is_at_end = !self.has_key && self.from == Bound::Unbounded;
         }
         self.passed.keys += 1;
+        #[cfg(test)]
+        {
+            self.passed.keys_in_all += 1;
+        }
         if !self.passed.keys.is_multiple_of(LOOK_KEYS) || !gaps.is_any(self.sight.tree) {
             return false;
         }
         let beyond = gaps.beyond(self.sight, Bound::Included(key), self.direction);
         beyond.map(|beyond| self.skip(beyond)).is_some()
+    }
+
+    /// Deleted keys that it has passed one by one.
+    #[cfg(test)]
+    pub(crate) fn keys_passed(&self) -> u64 {
+        self.passed.keys_in_all
     }
 
     /// An item was found, or the end: what was passed before it is a gap.

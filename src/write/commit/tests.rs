@@ -513,7 +513,7 @@ fn dropped_machines_lose_no_front() {
 fn closing_strands_nobody() {
     let world = World::new();
     let ops: Vec<Op> = [b"a", b"b"].iter().map(|key| put(*key, &[1; 100], Until::Written)).collect();
-    world.writer.pressures.set(pace::PRESSURE_MAX, std::iter::empty());
+    world.writer.pressures.set_shared(pace::PRESSURE_MAX);
     let mut pauses = world.start(&ops[0]);
     assert!(matches!(pauses.ask(), WriteAsk::Pause { .. }));
     world.writer.begin_close();

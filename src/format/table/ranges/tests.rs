@@ -37,16 +37,22 @@ fn ranges_are_joined() {
 /// Search agrees with a look at each range, at and around every start and end.
 #[test]
 fn search_is_exact() {
-    let sets: [&[(&str, &str)]; 5] = [
+    let sets: [&[(&str, &str)]; 7] = [
         &[],
         &[("", "")],
         &[("", "\0")],
         &[("a", "b"), ("b\0", "c"), ("cc", "ccc"), ("d", "")],
         &[("", "a"), ("k1", "k2"), ("k2\0\0", "k3")],
+        // All that is behind the first four bytes in common, and heads that are alike.
+        &[("prefix-a", "prefix-b"), ("prefix-longer-1", "prefix-longer-2"), ("prefix-longer-3", "")],
+        &[("prefix", "prefix\0"), ("prefix\0\0", "prefix\0\0\0\0"), ("prefix\0\0\0\0\0", "prefix-")],
     ];
-    for set in sets {
-        let ranges = ranges(set);
-        let mut keys = vec![vec![], b"zz".to_vec()];
+    for (set, is_indexed) in sets.into_iter().flat_map(|set| [(set, false), (set, true)]) {
+        let mut ranges = ranges(set);
+        if is_indexed {
+            ranges.index();
+        }
+        let mut keys = vec![vec![], b"pref".to_vec(), b"prefiy".to_vec(), b"zz".to_vec()];
         for boundary in set.iter().flat_map(|(start, end)| [start, end]) {
             keys.push(boundary.as_bytes().to_vec());
             keys.push([boundary.as_bytes(), b"\0"].concat());
@@ -207,6 +213,12 @@ proptest::proptest! {
             proptest::prop_assert_eq!(union.covers(key), is_in(key), "{:?}", key);
         }
         proptest::prop_assert!(union.iter().zip(union.iter().skip(1)).all(|(one, next)| one.1 < next.0));
+        let mut indexed = union.clone();
+        indexed.index();
+        proptest::prop_assert!(indexed == union && indexed.heads.len() >= 2 * union.count().saturating_sub(1));
+        for key in &keys {
+            proptest::prop_assert_eq!(indexed.around(key), union.around(key));
+        }
         let end_over = |key: &[u8]| lists.iter().map(|list| list.end_over(key)).fold(None, farther);
         for (at, first) in keys.iter().enumerate() {
             for (to, last) in keys.iter().enumerate().skip(at + 1) {
@@ -246,4 +258,22 @@ fn lists_that_follow_each_other_are_appended() {
     let lists = [ranges(&[("a", "b"), ("c", "d")]), ranges(&[]), ranges(&[("d", "e")]), ranges(&[("x", "")])];
     let all = Ranges::concatenated(lists.iter());
     assert_eq!(all, ranges(&[("a", "b"), ("c", "e"), ("x", "")]));
+}
+
+/// A search among 60,000 ranges looks at few keys once they are indexed, however alike these begin.
+#[test]
+fn few_keys_are_compared() {
+    let mut keys: Vec<String> = (0..60_000u64)
+        .map(|number| format!("a/beginning/{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .collect();
+    keys.sort_unstable();
+    let mut ranges = Ranges::default();
+    keys.iter().for_each(|key| ranges.push(key.as_bytes(), format!("{key}x").as_bytes()));
+    ranges.index();
+    let before = KEY_LOOKS.get();
+    for key in keys.iter().step_by(60) {
+        assert!(ranges.covers(key.as_bytes()) && !ranges.covers(format!("{key}y").as_bytes()));
+    }
+    let looks = (KEY_LOOKS.get() - before) / 2000;
+    assert!(looks <= 8, "{looks} keys a search");
 }

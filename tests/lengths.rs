@@ -1,0 +1,92 @@
+//! How many keys there are: about, from what is in memory, and exactly, by counting.
+
+use trine::sim::World;
+use trine::{Db, Keyspace, Ordered};
+
+fn open(seed: u64) -> (World, Db, Keyspace<Ordered>) {
+    let world = World::new(seed);
+    let db = world.builder().memory_bytes(8 << 20).open().unwrap();
+    let items = db.ordered("items").open().unwrap();
+    (world, db, items)
+}
+
+fn key(number: u32) -> [u8; 8] {
+    u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+fn put(items: &Keyspace<Ordered>, numbers: std::ops::Range<u32>) {
+    numbers.for_each(|number| items.put(key(number), b"value").unwrap());
+}
+
+fn delete(items: &Keyspace<Ordered>, numbers: std::ops::Range<u32>) {
+    numbers.for_each(|number| items.delete(key(number)).unwrap());
+}
+
+/// In write buffers each key counts once, by its newest version, whatever there was of it before.
+#[test]
+fn write_buffers_count_each_key_once() {
+    let (_world, db, items) = open(1);
+    let len = || items.approximate_len().unwrap();
+    put(&items, 0..400);
+    delete(&items, 400..1000);
+    assert_eq!(len(), 400, "deletes of keys that were not there");
+    put(&items, 0..400);
+    delete(&items, 0..100);
+    delete(&items, 0..100);
+    put(&items, 0..10);
+    assert_eq!(len(), 310);
+    let at = db.snapshot();
+    delete(&items, 0..1000);
+    assert_eq!((len(), items.at(&at).approximate_len().unwrap()), (0, 310));
+    assert_eq!((items.exact_len(|_| {}).unwrap(), items.at(&at).exact_len(|_| {}).unwrap()), (0, 310));
+}
+
+/// With tables below, filters tell which keys of write buffers are there already: a length is within 5 % of the
+/// truth, before a flush and after it.
+#[test]
+fn filters_tell_what_is_there_already() {
+    let (_world, db, items) = open(2);
+    put(&items, 0..10_000);
+    db.flush().unwrap();
+    let is_near = |expected: u64| {
+        let found = items.approximate_len().unwrap();
+        assert_eq!(items.exact_len(|_| {}).unwrap(), expected);
+        assert!(found.abs_diff(expected) * 20 <= expected, "{found} of {expected}");
+    };
+    // Written again, new, deleted, and deleted though they were not there.
+    put(&items, 0..3000);
+    is_near(10_000);
+    put(&items, 10_000..11_000);
+    is_near(11_000);
+    delete(&items, 5000..9000);
+    delete(&items, 20_000..23_000);
+    is_near(7000);
+    db.compact().unwrap();
+    assert_eq!(items.approximate_len().unwrap(), 7000);
+    delete(&items, 0..2000);
+    is_near(5000);
+    db.flush().unwrap();
+    is_near(5000);
+}
+
+/// Counting tells how far it is, sees one moment, and reads each table once.
+#[test]
+fn exact_lengths_are_counted() {
+    let (_world, db, items) = open(3);
+    let mut ingest = items.ingest().unwrap();
+    (0..200_000u32).for_each(|number| ingest.put(number.to_be_bytes(), b"").unwrap());
+    ingest.finish().unwrap();
+    (0..1000u32).for_each(|number| items.delete((number * 7).to_be_bytes()).unwrap());
+    let mut told = Vec::new();
+    let len = items.exact_len(|count| {
+        if told.is_empty() {
+            items.delete(199_999u32.to_be_bytes()).unwrap();
+        }
+        told.push(count);
+    });
+    assert_eq!(len.unwrap(), 199_000, "it sees the moment of the call");
+    assert_eq!(told, [65_536, 131_072, 196_608]);
+    assert_eq!(items.exact_len(|_| {}).unwrap(), 198_999);
+    db.drop_keyspace("items").unwrap();
+    assert!(matches!(items.exact_len(|_| {}), Err(trine::Error::Dropped { .. })));
+}
