@@ -853,8 +853,8 @@ impl Keyspace<Ordered> {
     /// `Dropped`, `Closed`.
     ///
     /// # Cost
-    /// No device read. Time in proportion to the items in write buffers, each of which asks the filters of its
-    /// tables, and to the number of tables.
+    /// No device read. Time in proportion to the items in write buffers, each of which asks the filters of
+    /// its tables, and to the number of tables.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

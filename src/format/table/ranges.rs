@@ -140,8 +140,8 @@ impl Ranges {
         self.add(end);
     }
 
-    /// Makes searches look at four bytes a range that lie together, and at few keys. To be called once all are
-    /// there.
+    /// Makes searches look at four bytes a range that lie together, and at few keys. To be called once all
+    /// are there.
     pub(crate) fn index(&mut self) {
         let count = self.keys_count();
         let Some(last) = count.checked_sub(1) else { return };
@@ -343,8 +343,8 @@ pub(crate) fn farther<'r>(one: Option<&'r [u8]>, other: Option<&'r [u8]>) -> Opt
     }
 }
 
-/// Whether ranges have all keys from `first` to `last` together, of which `end_over` tells how far one of them
-/// goes on over a key, if any has it. Costs a look for each range that is needed, and no memory.
+/// Whether ranges have all keys from `first` to `last` together, of which `end_over` tells how far one of
+/// them goes on over a key, if any has it. Costs a look for each range that is needed, and no memory.
 pub(crate) fn are_covered<'r>(
     first: &[u8],
     last: Bound<&[u8]>,

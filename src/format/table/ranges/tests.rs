@@ -202,8 +202,8 @@ fn some_ranges() -> impl proptest::strategy::Strategy<Value = Ranges> {
 }
 
 proptest::proptest! {
-    /// The union of lists has the keys that any of them has, in as few ranges as can be; so says a look at all
-    /// of them for each range of keys.
+    /// The union of lists has the keys that any of them has, in as few ranges as can be; so says a look at
+    /// all of them for each range of keys.
     #[test]
     fn unions_have_what_any_list_has(lists in proptest::collection::vec(some_ranges(), 0..6)) {
         let union = Ranges::union(&lists);
@@ -215,7 +215,8 @@ proptest::proptest! {
         proptest::prop_assert!(union.iter().zip(union.iter().skip(1)).all(|(one, next)| one.1 < next.0));
         let mut indexed = union.clone();
         indexed.index();
-        proptest::prop_assert!(indexed == union && indexed.heads.len() >= 2 * union.count().saturating_sub(1));
+        let heads_min = 2 * union.count().saturating_sub(1);
+        proptest::prop_assert!(indexed == union && indexed.heads.len() >= heads_min);
         for key in &keys {
             proptest::prop_assert_eq!(indexed.around(key), union.around(key));
         }
