@@ -41,8 +41,8 @@ fn write_buffers_count_each_key_once() {
     assert_eq!((items.exact_len(|_| {}).unwrap(), items.at(&at).exact_len(|_| {}).unwrap()), (0, 310));
 }
 
-/// With tables below, filters tell which keys of write buffers are there already: a length is within 5 % of the
-/// truth, before a flush and after it.
+/// With tables below, filters tell which keys of write buffers are there already: a length is within 5 % of
+/// the truth, before a flush and after it.
 #[test]
 fn filters_tell_what_is_there_already() {
     let (_world, db, items) = open(2);

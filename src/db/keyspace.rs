@@ -500,8 +500,8 @@ impl<K> Keyspace<K> {
         self.lookup_many(keys, None)
     }
 
-    /// As [`Keyspace::multi_get`], without allocations: hands each value to `take`, or `None`, with the number
-    /// of its key, in no order.
+    /// As [`Keyspace::multi_get`], without allocations: hands each value to `take`, or `None`, with the
+    /// number of its key, in no order.
     ///
     /// `take` may take its time, and may read and write: the store keeps no more for it than the values of 64
     /// keys.
@@ -853,8 +853,8 @@ impl Keyspace<Ordered> {
     /// `Dropped`, `Closed`.
     ///
     /// # Cost
-    /// No device read. Time in proportion to the items in write buffers, each of which asks the filters of its
-    /// tables, and to the number of tables.
+    /// No device read. Time in proportion to the items in write buffers, each of which asks the filters of
+    /// its tables, and to the number of tables.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -55,8 +55,8 @@ impl<'v> CountedTables<'v> {
         tables.filter(|placed| !self.covered.contains(&placed.name())).map(len).sum()
     }
 
-    /// Whether a key is one of those. The newest table that may have it decides: mostly its items are puts, or
-    /// deletes.
+    /// Whether a key is one of those. The newest table that may have it decides: mostly its items are puts,
+    /// or deletes.
     fn have(&self, key: &[u8], hash: KeyHash) -> InTables {
         for run in self.tree.runs() {
             let Some(placed) = run.find(key).map(|index| &run.tables()[index]) else { continue };
@@ -79,8 +79,8 @@ fn is_mostly_puts(table: &Table) -> bool {
 }
 
 impl Store {
-    /// About how many keys of the tree the point sees. Looks at each item in the write buffers, and at what is
-    /// in memory of each table.
+    /// About how many keys of the tree the point sees. Looks at each item in the write buffers, and at what
+    /// is in memory of each table.
     pub(crate) fn approximate_len(&self, point: &Point, tree: TreeId) -> u64 {
         let view = self.view_of(point);
         let tables = view.version.tree(tree).map(|tree| CountedTables::of(&view, tree, point.bound));

@@ -1,13 +1,14 @@
-//! The merge queue: of each tree which merge is due and how far it is behind, as it was when the tree was last
-//! looked at.
+//! The merge queue: of each tree which merge is due and how far it is behind, as it was when the tree was
+//! last looked at.
 //!
 //! A look picks a tree's next merge. Trees are looked at when something has changed that the answer depends
 //! on, so that a merge costs looks at what it changed, however many trees there are. Merge workers take the
 //! most pressing tree from here; pacing and the slowing of writers take their sums. Any thread.
 //!
 //! Invariants:
-//! 1. A change notes its tree after it can be seen: of the tree's tables, its settings, its policy, its error,
-//!    what someone wants of it, and whether it is being merged. So a look sees it, or another one follows.
+//! 1. A change notes its tree after it can be seen: of the tree's tables, its settings, its policy, its
+//!    error, what someone wants of it, and whether it is being merged. So a look sees it, or another one
+//!    follows.
 //! 2. An answer that time changes has the time of its next look.
 //! 3. While someone waits for merges, trees that are not at rest are merged like those that are: all of them
 //!    are looked at when that begins and ends, and no others.

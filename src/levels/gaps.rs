@@ -163,8 +163,8 @@ impl Gaps {
         }
     }
 
-    /// A key of a commit that has begun is about to be deleted: a gap that ends there goes on behind it, so that
-    /// who takes items from one end finds the next one at once.
+    /// A key of a commit that has begun is about to be deleted: a gap that ends there goes on behind it, so
+    /// that who takes items from one end finds the next one at once.
     #[inline]
     pub(crate) fn grow(&self, tree: TreeId, key: &[u8], sequence: Sequence) {
         let part = self.part(tree);

@@ -240,8 +240,9 @@ impl Bump {
         self.back -= JUMP_BYTES;
         #[cfg(all(loom, test))]
         arena.model.write_entry(self.back as Offset);
-        // SAFETY: `back .. back + JUMP_BYTES` is in this region (checked to be the bump's in `write`), aligned
-        // to 8, and was free: no reference to it exists, and this bump, the only one, is borrowed mutably.
+        // SAFETY: `back .. back + JUMP_BYTES` is in this region (checked to be the bump's in `write`),
+        // aligned to 8, and was free: no reference to it exists, and this bump, the only one, is borrowed
+        // mutably.
         unsafe {
             let word = u64::from(jump.depth) << 32 | u64::from(jump.to);
             arena.region.start().as_ptr().add(self.back).cast::<u64>().write(word);

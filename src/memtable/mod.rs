@@ -23,14 +23,14 @@
 //!    that stays when the tree is appended to: what is then right of it is all new, so it lacks nothing;
 //!    being full, nothing but newest versions changes in it; being at the edge, it skips nothing of its keys,
 //!    so a reader with a key from beyond its new range finds no other key in its place.
-//! 4. A version is reachable from every newer one of its key (`older`, `jump`), so a newer version hides none within
-//!    the bound.
+//! 4. A version is reachable from every newer one of its key (`older`, `jump`), so a newer version hides none
+//!    within the bound.
 //! 5. A position stays valid as long as its generation, for the bound it was made with: its leaf, replaced or
 //!    not, has all keys of the leaf's range that the bound allows, and its neighbours are found from its key.
 //!
 //! Costs, in cache misses that depend on each other: an absent key mostly 1 (filter). A present key about 1
-//! for each level of the tree that is not in the CPU's caches, and 1 for its entry. A reader with an older bound
-//! passes n newer versions of the key in O(log n) steps (`versions`).
+//! for each level of the tree that is not in the CPU's caches, and 1 for its entry. A reader with an older
+//! bound passes n newer versions of the key in O(log n) steps (`versions`).
 
 mod arena;
 mod directory;
@@ -210,8 +210,8 @@ impl Generation {
         self.ranges.stretch(&self.arena, count, tree, key)
     }
 
-    /// How far range tombstones with a sequence of at most `bound` go on over a key, if one covers it: at least
-    /// so far, others may go on there. An empty end is none.
+    /// How far range tombstones with a sequence of at most `bound` go on over a key, if one covers it: at
+    /// least so far, others may go on there. An empty end is none.
     pub(crate) fn range_end_over(&self, tree: TreeId, key: &[u8], bound: Sequence) -> Option<&[u8]> {
         let stretch = self.stretch(tree, key, bound);
         stretch.cover.map(|_| stretch.to)

@@ -19,12 +19,13 @@
 //!      0    8 u64  entry << 32 | run: offsets of the tombstone and of the run that ends with it, or 0
 //! run, with room for two boundaries a tombstone:
 //!      0    8 u64  skip << 32 | count of boundaries
-//!      8 8 * n     boundaries, ascending; u64 each: place << 32 | cover: from this key on the newest tombstone
-//!                  is `cover`, or none if it is 0
+//!      8 8 * n     boundaries, ascending; u64 each: place << 32 | cover: from this key on the newest
+//!                  tombstone is `cover`, or none if it is 0
 //!        4 * n     heads; u32 of each boundary: the bytes of its tree's id and key behind the first `skip`,
 //!                  which all have in common
 //! ```
-//! A search goes through the heads, which lie together, and looks at the keys of boundaries of equal heads only.
+//! A search goes through the heads, which lie together, and looks at the keys of boundaries of equal heads
+//! only.
 //!
 //! A place is the offset of a tombstone's entry, plus 1 if its end is meant and not its start. The entry's
 //! key is the start; its value is the tree's id (8 bytes, big-endian) and the end, empty if unbounded.

@@ -1,11 +1,12 @@
 //! Versions of one key: a list from the newest on, with jumps.
 //!
-//! A key that is overwritten very often under an older snapshot has a list as long as it was overwritten. Each
-//! version but the first has, beside the one before it, a jump further back, so that a search passes n
-//! versions in O(log n) steps: the skew-binary jump pointers of E. Myers, "An applicative random-access stack"
-//! (1983). A key that is written once has no jump.
+//! A key that is overwritten very often under an older snapshot has a list as long as it was overwritten.
+//! Each version but the first has, beside the one before it, a jump further back, so that a search passes n
+//! versions in O(log n) steps: the skew-binary jump pointers of E. Myers, "An applicative random-access
+//! stack" (1983). A key that is written once has no jump.
 //!
-//! It changes nothing; the inserter writes entry and jump before it publishes them, and neither changes after.
+//! It changes nothing; the inserter writes entry and jump before it publishes them, and neither changes
+//! after.
 
 use crate::base::id::Sequence;
 

@@ -28,8 +28,8 @@ fn looks_to_settle(keyspaces: usize) -> (u64, u64) {
     (looks, merges)
 }
 
-/// Each merge has its own tree looked at, and no other: four times as many keyspaces are settled by four times
-/// as many looks.
+/// Each merge has its own tree looked at, and no other: four times as many keyspaces are settled by four
+/// times as many looks.
 #[test]
 fn settling_keyspaces_looks_at_what_changed() {
     let (few, merges) = looks_to_settle(25);
