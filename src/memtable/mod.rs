@@ -23,8 +23,8 @@
 //!    that stays when the tree is appended to: what is then right of it is all new, so it lacks nothing;
 //!    being full, nothing but newest versions changes in it; being at the edge, it skips nothing of its keys,
 //!    so a reader with a key from beyond its new range finds no other key in its place.
-//! 4. A version is reachable from every newer one of its key (`older`, `jump`), so a newer version hides
-//!    none within the bound.
+//! 4. A version is reachable from every newer one of its key (`older`, `jump`), so a newer version hides none
+//!    within the bound.
 //! 5. A position stays valid as long as its generation, for the bound it was made with: its leaf, replaced or
 //!    not, has all keys of the leaf's range that the bound allows, and its neighbours are found from its key.
 //!

@@ -20,7 +20,7 @@
 //! run, with room for two boundaries a tombstone:
 //!      0    8 u64  skip << 32 | count of boundaries
 //!      8 8 * n     boundaries, ascending; u64 each: place << 32 | cover: from this key on the newest
-//!      tombstone is `cover`, or none if it is 0
+//!                  tombstone is `cover`, or none if it is 0
 //!        4 * n     heads; u32 of each boundary: the bytes of its tree's id and key behind the first `skip`,
 //!                  which all have in common
 //! ```

@@ -55,9 +55,16 @@ pub(crate) struct Ranges {
     keys: Vec<u8>,
     /// Where each of them ends in `keys`.
     ends: Vec<u32>,
-    /// Once they are indexed: of each start and end, but for an end that is none, the four bytes behind those
-    /// that all of them have in common.
-    heads: Vec<u32>,
+    /// Once they are indexed. Most have no range and no index: it takes a pointer.
+    index: Option<Box<RangeIndex>>,
+}
+
+/// What makes searches look at few keys.
+#[derive(Clone, Debug)]
+struct RangeIndex {
+    /// Of each start and end, but for an end that is none, the four bytes behind those that all have in
+    /// common.
+    heads: Box<[u32]>,
     /// How many these are.
     skip: usize,
 }
@@ -146,8 +153,8 @@ impl Ranges {
         let count = self.keys_count();
         let Some(last) = count.checked_sub(1) else { return };
         let skip = common_prefix(self.boundary(0), self.boundary(last));
-        self.heads = (0..count).map(|index| head_behind(self.boundary(index), skip)).collect();
-        self.skip = skip;
+        let heads = (0..count).map(|index| head_behind(self.boundary(index), skip)).collect();
+        self.index = Some(Box::new(RangeIndex { heads, skip }));
     }
 
     /// Starts and ends, but for an end that is none.
@@ -158,7 +165,7 @@ impl Ranges {
     }
 
     fn add(&mut self, key: &[u8]) {
-        self.heads.clear();
+        self.index = None;
         self.keys.extend_from_slice(key);
         self.ends.push(u32::try_from(self.keys.len()).expect("a slice is below 4 GiB"));
     }
@@ -218,18 +225,18 @@ impl Ranges {
     fn not_after(&self, key: &[u8]) -> usize {
         // An empty end is behind all keys; an empty start is before them.
         let (mut low, mut high) = (0, self.keys_count());
-        if high > 0 && self.heads.len() == high {
-            let first = self.boundary(0);
-            if !key.starts_with(&first[..self.skip]) {
+        if let Some(index) = &self.index {
+            let (RangeIndex { heads, skip }, first) = (&**index, self.boundary(0));
+            if !key.starts_with(&first[..*skip]) {
                 // Before or behind all of them.
                 return if key < first { 0 } else { high };
             }
-            let head = head_behind(key, self.skip);
-            low = self.heads.partition_point(|one| *one < head);
-            if self.heads.get(low) != Some(&head) {
+            let head = head_behind(key, *skip);
+            low = heads.partition_point(|one| *one < head);
+            if heads.get(low) != Some(&head) {
                 return low;
             }
-            high = low + self.heads[low..].partition_point(|one| *one == head);
+            high = low + heads[low..].partition_point(|one| *one == head);
         }
         while low < high {
             let middle = low + (high - low) / 2;
@@ -244,7 +251,8 @@ impl Ranges {
 
     /// Memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.keys.capacity() + (self.ends.capacity() + self.heads.capacity()) * 4
+        let index = self.index.as_ref().map_or(0, |index| size_of::<RangeIndex>() + index.heads.len() * 4);
+        self.keys.capacity() + self.ends.capacity() * 4 + index
     }
 
     /// Bytes of its extents, at most about.
