@@ -481,6 +481,7 @@ mod tests {
             "Open the store",
             "Correct",
             "Sort",
+            "Give",
             "newer release",
             "Choose",
             "Close",

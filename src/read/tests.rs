@@ -198,7 +198,10 @@ impl World {
         let cache_bytes = if seed % 5 == 3 { 0 } else { 64 << 10 };
         let cache = Cache::new(cache_bytes, epoch.clone(), Region::heap);
         let view = Arc::new(View { generations, version });
-        World { storage, secret, epoch, cache, view, gaps: Gaps::new(), models, rng, late_pages: None }
+        let gaps = Gaps::new();
+        // As commits do: a gap found now says nothing of what older bounds see.
+        gaps.begin(models.last().map_or(0, |(bound, _)| *bound));
+        World { storage, secret, epoch, cache, view, gaps, models, rng, late_pages: None }
     }
 
     /// Without a page in memory at first.

@@ -296,7 +296,7 @@ fn adaptive_gets_are_wide_where_it_is_open() {
         let is_open = shape.filter == NO_FILTER || shape.pages_bytes < ALL_PAGES;
         let load = Arc::<DeviceLoad>::default();
         let breadth = Breadth::new(Search::Adaptive, Arc::clone(&load));
-        let (mut twos, mut others) = (0, Vec::new());
+        let (mut twos, mut unlike, mut others) = (0, 0, Vec::new());
         for round in 0..200 {
             let key = key(&mut world.rng);
             // Few at first, then not.
@@ -306,14 +306,19 @@ fn adaptive_gets_are_wide_where_it_is_open() {
             let serial = world.play_cold(&key, None, SMOOTH, shape);
             let adaptive = world.play_cold(&key, Some(&breadth), SMOOTH, shape);
             if !is_open || round >= 100 {
-                assert_eq!((adaptive.blocks, adaptive.in_flight_max <= 1), (serial.blocks, true));
+                assert!(adaptive.in_flight_max <= 1);
+                unlike += usize::from(adaptive.blocks != serial.blocks);
             } else {
                 let needed = serial.blocks.iter().all(|block| adaptive.blocks.contains(block));
-                assert!(needed && adaptive.in_flight_max <= 2);
+                assert!(adaptive.in_flight_max <= 2);
+                unlike += usize::from(!needed);
                 twos += usize::from(adaptive.in_flight_max == 2);
             }
         }
         assert_eq!(twos > 20, is_open, "{twos} gets were wide, {shape:?}");
+        // Between the two gets it may come to be known that most keys are absent: then a page of the last
+        // run's filter is read in place of a block, or the other way round.
+        assert!(unlike <= 10, "{unlike} gets read something else, {shape:?}");
         others.clear();
         assert_eq!(load.awaited(), 0);
     }
