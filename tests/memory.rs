@@ -1,7 +1,10 @@
 //! The memory budget: whatever a program does, what the store has stays within what it was given.
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use trine::sim::{Failure, Fault, Operation, Repeat, World};
-use trine::{Db, Error, MemoryRole, Snapshot};
+use trine::{Db, Error, GetAsync, MemoryRole, Snapshot};
 
 fn open(world: &World) -> Db {
     world.builder().memory_bytes(2 << 20).open().unwrap()
@@ -177,4 +180,69 @@ fn writers_are_told_when_snapshots_keep_too_much() {
     world.fail(&[]);
     write(&mut taken, 3000).unwrap();
     assert!(db.stats().snapshots.history_tables > 0);
+}
+
+/// Range tombstones that together are several times the budget: their writers are slowed until merges have
+/// dropped those that hide nothing, and no item is lost.
+#[test]
+fn range_tombstones_are_within_the_budget() {
+    const COUNT: u32 = 3000;
+    let world = World::new(7);
+    let db = open(&world);
+    let items = db.ordered("a").open().unwrap();
+    let name = |number: u32| format!("{:08x}", number.wrapping_mul(0x9e37_79b1));
+    (0..COUNT / 10).for_each(|number| items.put(name(number), [5; 100]).unwrap());
+    db.flush().unwrap();
+    let pad = "p".repeat(1000);
+    let (mut bounds_bytes_max, mut pressure_max) = (0, 0);
+    for number in 0..COUNT {
+        let key = name(number) + &pad;
+        items.delete_range(format!("{key}a")..format!("{key}b")).unwrap();
+        if number % 20 == 0 {
+            check(&db, "with range tombstones");
+            bounds_bytes_max = bounds_bytes_max.max(role(&db, "table bounds").bytes);
+            pressure_max = pressure_max.max(db.stats().write.pressure);
+        }
+    }
+    let limit_bytes = role(&db, "table bounds").limit_bytes;
+    assert!(bounds_bytes_max > limit_bytes / 2, "{bounds_bytes_max} of {limit_bytes}");
+    assert!(pressure_max > 0, "writers are slowed");
+    db.settle().unwrap();
+    assert!(role(&db, "table bounds").bytes < limit_bytes / 10);
+    (0..COUNT / 10).for_each(|number| assert!(items.contains(name(number)).unwrap(), "{number}"));
+}
+
+/// Futures that were begun and are never polled again keep write buffers that no history can replace. Writers
+/// are then refused, with the role that has no room, and go on once the futures are gone.
+#[test]
+fn writers_are_told_when_futures_keep_too_much() {
+    let world = World::new(8);
+    let db = open(&world);
+    let cold = db.ordered("cold").open().unwrap();
+    (0..3000u32).for_each(|number| cold.put(number.to_be_bytes(), [3; 1000]).unwrap());
+    db.compact().unwrap();
+    drop(cold);
+    db.close().unwrap();
+    let db = open(&world);
+    let (cold, hot) = (db.ordered("cold").open().unwrap(), db.ordered("hot").open().unwrap());
+    let mut begun: Vec<GetAsync> = Vec::new();
+    let mut context = Context::from_waker(Waker::noop());
+    let refused = (0..20_000u32).find_map(|number| {
+        if number % 50 == 0 {
+            let mut get = cold.get_async((number / 50 * 10 % 3000).to_be_bytes());
+            if Pin::new(&mut get).poll(&mut context).is_pending() {
+                begun.push(get);
+            }
+            check(&db, "beside futures");
+        }
+        hot.put((number % 100).to_be_bytes(), [7; 1000]).err()
+    });
+    let refused = refused.expect("there is no end to it");
+    assert!(matches!(refused, Error::Memory { role: "kept write buffers", .. }), "{refused}");
+    assert!(role(&db, "kept write buffers").refusals > 0);
+    assert!(hot.get(1u32.to_be_bytes()).unwrap().is_some());
+    begun.clear();
+    world.advance_ns(1_000_000_000);
+    world.run_until_idle();
+    (0..1000u32).for_each(|number| hot.put((number % 100).to_be_bytes(), [8; 1000]).unwrap());
 }

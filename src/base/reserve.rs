@@ -1,24 +1,26 @@
-//! Memory by role: who has how much of what the store was given, and who gets no more.
+//! Memory by role: how much of the store's budget each use of it has, and what each may have.
 //!
-//! Write buffers and background work have fixed parts of the budget. All other memory is granted here. What
-//! is granted is taken from the cache, in steps, so that all of it together is what the store was given.
-//! A role is who has the memory. Each has a limit: beyond it what can wait or be done without is refused.
-//! What is there already, as the bounds of a table that exists, is granted all the same: writers are slowed
-//! until background work has given some of it back.
+//! Write buffers and background work have fixed parts of the budget. All other memory is granted here, and
+//! the cache shrinks by as much, in steps, so that the sum is what the store was given.
+//!
+//! A role names a use of memory. Each has a limit. Beyond the limit a caller that can wait or do without is
+//! refused. Memory that already exists, such as the bounds of an existing table, is granted all the same; the
+//! engine then slows writers until background work has given some of it back.
 //!
 //! Any thread. A grant is a few atomic operations, and a lock once a step.
 //!
 //! Invariants:
-//! 1. What may be refused never takes a role past its limit, nor all roles past what is there for them,
-//!    except a first grant of a role that has none: it could wait for nobody.
-//! 2. What the lender has lent is what is granted, rounded up to at most two steps more.
+//! 1. A grant that may be refused takes no role past its limit, nor the sum past the limit of all. The first
+//!    grant of an empty role is the exception: no other grant could make room for it.
+//! 2. The lender has lent the sum of all grants, and less than two steps more.
 
+use super::error::Error;
 use super::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
 
-/// Whose memory it is.
+/// A use of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Write buffers that are flushed and that snapshots, iterators or reads under way keep.
+    /// Flushed write buffers that snapshots, iterators or reads under way keep in memory.
     Kept,
     /// Bounds, separators and places of tables.
     Tables,
@@ -64,7 +66,7 @@ impl Role {
     }
 }
 
-/// What roles may have, in bytes.
+/// Limits of the roles, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     /// In the order of [`Role::ALL`].
@@ -83,7 +85,7 @@ impl Limits {
     }
 }
 
-/// Who has the memory while nobody is granted it.
+/// The owner of the memory that is not granted.
 pub(crate) trait Lender: Send + Sync {
     /// Leaves so many more bytes unused.
     fn lend(&self, bytes: u64);
@@ -92,14 +94,14 @@ pub(crate) trait Lender: Send + Sync {
     fn take_back(&self, bytes: u64);
 }
 
-/// What a role has, and what came of asking.
+/// What a role has, and how its callers fared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RoleCounts {
     pub(crate) bytes: u64,
     pub(crate) limit_bytes: u64,
-    /// Times that somebody waited.
+    /// Calls that had to wait.
     pub(crate) waits: u64,
-    /// Times that somebody was refused.
+    /// Calls that were refused.
     pub(crate) refusals: u64,
 }
 
@@ -120,7 +122,7 @@ pub(crate) struct Reserve {
     lent: AtomicU64,
     lending: Mutex<()>,
     lender: Box<dyn Lender>,
-    /// Somebody waits for memory to be given back.
+    /// A caller waits for memory to be given back.
     is_awaited: AtomicBool,
     freed: Event,
 }
@@ -183,8 +185,8 @@ impl Reserve {
         has_room.then(|| Grant { reserve: Arc::clone(self), role, bytes })
     }
 
-    /// As [`Reserve::try_grant`], for who waits: if there is no room, `Err` with what was seen of the event
-    /// that moves when there may be.
+    /// As [`Reserve::try_grant`], for a caller that waits: without room, `Err` with the count of the event
+    /// that moves when there may be some.
     pub(crate) fn grant_or_wait(self: &Arc<Reserve>, role: Role, bytes: u64) -> Result<Grant, u64> {
         if !self.try_add(role, bytes) {
             let seen = self.freed.seen();
@@ -198,7 +200,7 @@ impl Reserve {
         Ok(Grant { reserve: Arc::clone(self), role, bytes })
     }
 
-    /// Moves when memory that somebody waits for is given back.
+    /// Moves when memory that a caller waits for is given back.
     pub(crate) fn freed(&self) -> &Event {
         &self.freed
     }
@@ -221,9 +223,10 @@ impl Reserve {
         }
     }
 
-    /// Notes that somebody was told that the role has no room, who asked for no grant.
-    pub(crate) fn refused(&self, role: Role) {
+    /// The error for a caller whom the role has no room for, and counts it.
+    pub(crate) fn refusal(&self, role: Role, wanted: u64) -> Error {
         self.counter(role).refusals.fetch_add(1, Ordering::Relaxed);
+        Error::Memory { role: role.name(), limit: self.limit_bytes(role), wanted }
     }
 
     fn counter(&self, role: Role) -> &Counter {
@@ -243,7 +246,7 @@ impl Reserve {
             move |now: u64| now.checked_add(bytes).filter(|next| now == 0 || bytes == 0 || *next <= limit)
         };
         let counter = &self.counter(role).bytes;
-        // As `is_awaited`: who gives back sees that, or who asks sees what was given back.
+        // Ordered with `is_awaited`: either `give_back` sees that flag, or this sees what was given back.
         let order = Ordering::SeqCst;
         let Ok(before) = counter.fetch_update(order, order, fits(self.limit_bytes(role))) else {
             return false;

@@ -85,12 +85,14 @@ impl Budget {
         LogLengths { least: self.log_bytes_min, most: self.log_bytes }
     }
 
-    /// What roles may be granted of the cache's part; an eighth of the whole stays the cache's.
+    /// What roles may be granted of the cache's part; an eighth of the whole stays with the cache.
     pub(crate) fn limits(&self) -> Limits {
         let whole = self.cache_bytes.saturating_sub(self.memory_bytes / 8);
         let part = |role| match role {
             Role::Tables => self.memory_bytes / 4,
-            Role::Kept | Role::Ingests => self.memory_bytes / 8,
+            // One view may have so many write buffers: a single snapshot refuses nobody.
+            Role::Kept => (self.memory_bytes / 8).max(GENERATION_COUNT * self.generation_bytes),
+            Role::Ingests => self.memory_bytes / 8,
             Role::Blocks | Role::Iterators | Role::Batches => self.memory_bytes / 16,
             // A test's budget has room for a few keyspaces.
             Role::Manifest => (self.memory_bytes / 16).max(MANIFEST_BYTES_MIN),

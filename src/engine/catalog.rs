@@ -152,16 +152,16 @@ pub(crate) struct Catalog {
     /// First ids not given out; those below the state's own counters are reserved.
     pub(crate) next_keyspace: u32,
     pub(crate) next_partition: u32,
-    /// For the memory that all this takes.
+    /// The memory of the catalog.
     pub(super) grant: Grant,
 }
 
-/// About what the store keeps in memory of a keyspace and of a table, wherever, in bytes.
-pub(super) const KEYSPACE_BYTES: u64 = 512;
+/// Roughly what a keyspace and a table take in memory, in all parts of the store together, in bytes.
+pub(super) const KEYSPACE_BYTES: u64 = 768;
 const TABLE_BYTES: u64 = 256;
 
 impl Catalog {
-    /// Counts what it has become.
+    /// Grants itself the memory for what it holds now.
     pub(super) fn count_memory(&mut self) {
         let (keyspaces, tables) = (self.state.keyspaces.len() as u64, self.state.tables.len() as u64);
         self.grant.set(keyspaces * KEYSPACE_BYTES + tables * TABLE_BYTES);

@@ -302,13 +302,14 @@ impl FlushWork {
             store.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
         }
         if let Some(NextLog { bytes, least_bytes }) = wants.log {
-            // Another length is of no more use: logs grow and shrink by what is written.
-            let old = self.take_old_log(store);
-            let (old, useless) = old.map_or((None, None), |(old, old_bytes)| match old_bytes == bytes {
-                true => (Some(old), None),
-                false => (None, Some(old)),
-            });
-            useless.into_iter().for_each(|old| store.remove_quietly(old));
+            let old = match self.take_old_log(store) {
+                Some((old, old_bytes)) if old_bytes == bytes => Some(old),
+                // The length of logs follows what is written: one of another length is of no use any more.
+                other => {
+                    other.into_iter().for_each(|(old, _)| store.remove_quietly(old));
+                    None
+                }
+            };
             let log = match make_log(store, old, bytes) {
                 Err(Error::Full { .. }) if least_bytes < bytes => make_log(store, None, least_bytes),
                 made => made,
@@ -316,6 +317,18 @@ impl FlushWork {
             store.writer.put_standby_log(log?);
         }
         Ok(())
+    }
+
+    /// Keeps a log that nothing names any more, or the one that is kept, whichever is longer: the next log is
+    /// as long or longer. Removes the other.
+    fn keep_longest(&mut self, store: &Store, log: &SealedLog) {
+        if self.old_log.is_some_and(|(_, bytes)| bytes >= log.bytes) {
+            return store.remove_quietly(log.file);
+        }
+        let shorter = self.take_old_log(store);
+        shorter.into_iter().for_each(|(file, _)| store.remove_quietly(file));
+        self.old_log = Some((log.file, log.bytes));
+        store.work.recycled_log.store(log.file.number, Ordering::Relaxed);
     }
 
     /// The log that is kept to be used again, and its length.
@@ -348,14 +361,7 @@ impl FlushWork {
         store.pin_more();
         store.measure_pressure();
         for log in &sealed.logs {
-            // The longest: what follows is as long or longer.
-            let is_kept = self.old_log.is_none_or(|(_, bytes)| bytes < log.bytes);
-            let useless =
-                if is_kept { self.old_log.replace((log.file, log.bytes)) } else { Some((log.file, 0)) };
-            if is_kept {
-                store.work.recycled_log.store(log.file.number, Ordering::Relaxed);
-            }
-            useless.into_iter().for_each(|(file, _)| store.remove_quietly(file));
+            self.keep_longest(store, log);
         }
         Ok(())
     }

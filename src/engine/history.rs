@@ -31,7 +31,6 @@ use crate::table::{TableFile, TableIdentity};
 use crate::write::layers::{Layer, Layers, LayersFlush, LayersOutput};
 
 use super::Store;
-use super::budget::GENERATION_COUNT;
 use super::slices;
 use super::snapshot::Point;
 
@@ -232,20 +231,13 @@ impl Store {
 
     /// Whether flushed generations keep so much that no further write buffer may be made.
     pub(super) fn is_kept_full(&self) -> bool {
-        self.kept_bytes() > self.kept_bytes_max()
+        self.kept_bytes() > self.cache.reserve().limit_bytes(Role::Kept)
     }
 
     /// What is told then if nothing under way gives any of it back.
     pub(super) fn kept_error(&self) -> Error {
-        self.cache.reserve().refused(Role::Kept);
         let wanted = self.kept_bytes() + self.budget.generation_bytes;
-        Error::Memory { role: Role::Kept.name(), limit: self.kept_bytes_max(), wanted }
-    }
-
-    /// Their part of the budget, or what one view may have.
-    fn kept_bytes_max(&self) -> u64 {
-        let limit_bytes = self.cache.reserve().limit_bytes(Role::Kept);
-        limit_bytes.max(GENERATION_COUNT * self.budget.generation_bytes)
+        self.cache.reserve().refusal(Role::Kept, wanted)
     }
 
     /// Has the cache leave as much memory as flushed generations keep.

@@ -114,12 +114,8 @@ impl Store {
     /// merges, make room.
     fn check_catalog_room(&self, catalog: &Catalog) -> Result<()> {
         let (role, reserve) = (Role::Manifest, self.cache.reserve());
-        let (wanted, limit) = (catalog.grant.bytes() + KEYSPACE_BYTES, reserve.limit_bytes(role));
-        if wanted <= limit {
-            return Ok(());
-        }
-        reserve.refused(role);
-        Err(Error::Memory { role: role.name(), limit, wanted })
+        let wanted = catalog.grant.bytes() + KEYSPACE_BYTES;
+        if wanted <= reserve.limit_bytes(role) { Ok(()) } else { Err(reserve.refusal(role, wanted)) }
     }
 
     fn create_keyspace(

@@ -350,17 +350,15 @@ impl Store {
         }
     }
 
-    /// How far roles whose memory background work gives back are past what they may have.
+    /// How near the roles whose memory background work gives back are to their limits.
     fn memory_pressure(&self) -> u64 {
-        let of = |role| {
-            let counts = self.cache.reserve().counts(role);
-            (counts.bytes, counts.limit_bytes)
+        let reserve = self.cache.reserve();
+        let of = |role, from_part| {
+            let limit_bytes = reserve.limit_bytes(role);
+            pace::pressure(reserve.bytes(role), limit_bytes / 4 * from_part, limit_bytes)
         };
-        // A write buffer is kept whole, so that one more than the limit is no sign of haste yet.
-        let (kept, kept_limit) = of(Role::Kept);
-        let (tables, tables_limit) = of(Role::Tables);
-        let of_kept = pace::pressure(kept, kept_limit, 2 * kept_limit);
-        of_kept.max(pace::pressure(tables, tables_limit / 4 * 3, tables_limit))
+        // Write buffers are kept whole, a few within the limit: they need an earlier start.
+        of(Role::Kept, 2).max(of(Role::Tables, 3))
     }
 
     /// Measures how far background work is behind, for merges to be paced and writers to be slowed by.

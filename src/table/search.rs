@@ -95,7 +95,8 @@ pub(crate) struct Table {
     /// `None` when there is one data block.
     top: Option<Top>,
     filter_pages: OnceLock<PinnedPages>,
-    /// Of a thousand gets that read for want of the filter, how many were for keys that are not here, about.
+    /// Moving average: of a thousand gets that read a block because the filter is not in memory, those whose
+    /// key was absent.
     absent_permille: AtomicU64,
     fences: OnceLock<ResidentFences>,
     /// What [`Table::memory_bytes`] says, on the cache's account.
@@ -352,18 +353,21 @@ impl Table {
         if shape.may_contain(page, hash) { Filtered::Maybe } else { Filtered::No }
     }
 
-    /// Notes what a get came to that read a block, where the filter is not kept in memory.
+    /// Records whether a get that read a block found its key, if the filter is not kept in memory.
     pub(crate) fn note_absent(&self, is_absent: bool) {
         if self.filter_pages.get().is_none() {
-            // A count lost to another thread is no loss.
             let before = self.absent_permille.load(Ordering::Relaxed);
-            let now = if is_absent { 1000 } else { 0 };
-            self.absent_permille.store((before * 31 + now) / 32, Ordering::Relaxed);
+            let now = (before * 31 + if is_absent { 1000 } else { 0 }) / 32;
+            // Cached gets read the line that this is in: it is written only while the average moves. A count
+            // lost to another thread is no loss.
+            if now != before {
+                self.absent_permille.store(now, Ordering::Relaxed);
+            }
         }
     }
 
-    /// Whether most keys that are looked for are not here, so that pages of the filter are worth a read: the
-    /// cache then has them for the next ones.
+    /// Whether most gets of this table are for absent keys. Then a filter page is worth a read: it stays in
+    /// the cache and answers later gets.
     pub(crate) fn is_mostly_absent(&self) -> bool {
         self.absent_permille.load(Ordering::Relaxed) > MOSTLY_PERMILLE
     }

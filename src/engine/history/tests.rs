@@ -1,4 +1,4 @@
-//! History in whole stores: what points share.
+//! History in whole stores: what points share, and when it is written.
 
 use super::*;
 use crate::base::id::ItemKind;
@@ -51,5 +51,27 @@ fn points_share_what_is_the_same() {
     assert_eq!(trees.map(history), [0, 1, 2]);
     let deep = trees[0].levels().len() - 1;
     assert!(deep > 0 && trees.iter().all(|tree| Arc::ptr_eq(&tree.levels()[deep], &trees[0].levels()[deep])));
+    store.close().expect("closes");
+}
+
+/// History comes before the next flush: however far writers are ahead, snapshots alone never keep more than
+/// the one write buffer that was flushed last.
+#[test]
+fn history_comes_before_the_next_flush() {
+    let (store, _threads, keyspace) = made();
+    let (mut taken, mut kept_max, mut ahead) = (Vec::new(), 0, 0);
+    for number in 0..3000 {
+        // Background work has its turns only while a writer waits for room: buffers always wait for a flush.
+        put(&store, &keyspace, number..number + 1);
+        if number % 50 == 0 {
+            taken.push(store.snapshot_point());
+        }
+        let kept = store.kept_bytes() / store.budget.generation_bytes;
+        ahead += u32::from(kept > 0 && store.writer.sealed_count() > 1);
+        kept_max = kept_max.max(kept);
+    }
+    assert_eq!(kept_max, 1);
+    assert!(ahead > 100, "{ahead}");
+    assert!(store.work.histories.load(Ordering::Relaxed) > 3);
     store.close().expect("closes");
 }
