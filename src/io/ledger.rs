@@ -9,7 +9,8 @@
 //! Invariants:
 //! 1. A file has an entry from its creation to its removal. A removal that failed leaves the entry, and notes
 //!    that the file is left over.
-//! 2. A log keeps its length from its first sync on, so that commits leave the entries alone.
+//! 2. A log keeps its length from its first sync on: commits to the two logs synced last leave the entries
+//!    alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,8 +36,8 @@ pub(crate) struct FileLength {
 pub(crate) struct FileLedger {
     storage: Arc<dyn Storage>,
     entries: Mutex<Entries>,
-    /// Number of the log that was synced last; 0 is none's.
-    synced_log: AtomicU64,
+    /// Numbers of the two logs that were synced last, the one in use and the one made ahead; 0 is none's.
+    synced_logs: [AtomicU64; 2],
 }
 
 #[derive(Default)]
@@ -50,7 +51,7 @@ struct Entries {
 impl FileLedger {
     /// Over a storage of which nothing is known yet.
     pub(crate) fn new(storage: Arc<dyn Storage>) -> Arc<FileLedger> {
-        Arc::new(FileLedger { storage, entries: Mutex::default(), synced_log: AtomicU64::new(0) })
+        Arc::new(FileLedger { storage, entries: Mutex::default(), synced_logs: Default::default() })
     }
 
     /// Notes those of `found`, the files of the directory, that no call was about and that are still there:
@@ -147,8 +148,8 @@ impl Storage for FileLedger {
 
     fn write(&self, file: FileName, offset: u64, bytes: &[u8]) -> Result<()> {
         let written = self.storage.write(file, offset, bytes);
-        let keeps_length =
-            file.kind == FileKind::Log && file.number == self.synced_log.load(Ordering::Relaxed);
+        let is_synced = |log: &AtomicU64| log.load(Ordering::Relaxed) == file.number;
+        let keeps_length = file.kind == FileKind::Log && self.synced_logs.iter().any(is_synced);
         if !keeps_length {
             self.note_write(file, offset + bytes.len() as u64, &written);
         }
@@ -162,7 +163,12 @@ impl Storage for FileLedger {
     fn sync(&self, file: FileName) -> Result<()> {
         let synced = self.storage.sync(file);
         if synced.is_ok() && file.kind == FileKind::Log {
-            self.synced_log.store(file.number, Ordering::Relaxed);
+            let [last, earlier] = &self.synced_logs;
+            let before = last.load(Ordering::Relaxed);
+            if before != file.number {
+                earlier.store(before, Ordering::Relaxed);
+                last.store(file.number, Ordering::Relaxed);
+            }
         }
         synced
     }
