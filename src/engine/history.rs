@@ -4,8 +4,8 @@
 //! Past a sixteenth of the budget, the flush worker takes a point that keeps generations alive, writes what
 //! the point sees of them to a private table (one version a key, no tombstone dropped), and has the point
 //! read from its old version with that table on top. Points that see the same share the table. No manifest
-//! names it: it goes with its last reader, or when the store is opened next. A cursor or iterator gives the
-//! memory back at its next step.
+//! names it: it goes with its last reader, or when the store is opened next. Iterators hold no view between
+//! their steps, so the memory is free at once.
 //!
 //! Invariants:
 //! 1. The generations replaced are the oldest of the point's view, so that what is left in memory is newer
