@@ -229,3 +229,45 @@ fn iterators_of_futures_hold_a_part_of_the_cache() {
     drop(held);
     assert_eq!(role(&db, "iterators").bytes, 0, "they are gone");
 }
+
+/// A future that was dropped while it waited for a block keeps no write buffer.
+#[test]
+fn dropped_futures_keep_no_write_buffer() {
+    use std::future::Future;
+    use std::task::{Context, Waker};
+    let world = World::new(7);
+    let db = open(&world);
+    let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
+    for number in 0..6000u64 {
+        items.put(number.to_be_bytes(), [number as u8; 1000]).unwrap();
+    }
+    db.compact().unwrap();
+    world.run_until_idle();
+    let mut held = Vec::new();
+    for round in 0..20u64 {
+        for number in 0..600u64 {
+            items.put((10_000 + number).to_be_bytes(), [round as u8; 200]).unwrap();
+        }
+        let mut range = items.range_async((round * 250).to_be_bytes()..);
+        let is_taken = {
+            let mut next = std::pin::pin!(range.next());
+            let first = next.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            first.is_ready()
+        };
+        held.push((u64::from(is_taken), range));
+    }
+    for round in 20..60u64 {
+        for number in 0..600u64 {
+            items.put((10_000 + number).to_be_bytes(), [round as u8; 200]).unwrap();
+        }
+        check(&db, "with dropped futures");
+    }
+    world.run_until_idle();
+    let stats = db.stats();
+    assert!(stats.snapshots.generation_bytes * 16 <= stats.memory.budget_bytes, "{stats:?}");
+    assert!(held.iter().any(|(taken, _)| *taken == 0), "some wait for a block");
+    for (round, (taken, mut range)) in (0..).zip(held) {
+        let (key, _) = trine::block_on(range.next()).unwrap().unwrap();
+        assert_eq!(number(&key), round * 250 + taken);
+    }
+}
