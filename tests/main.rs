@@ -40,6 +40,7 @@ mod corpus;
 mod damage;
 mod descriptors;
 mod explain;
+mod extremes;
 mod fixture;
 mod forks;
 mod freed;

@@ -246,3 +246,162 @@ fn writers_are_told_when_futures_keep_too_much() {
     world.run_until_idle();
     (0..1000u32).for_each(|number| hot.put((number % 100).to_be_bytes(), [8; 1000]).unwrap());
 }
+
+fn number(key: &[u8]) -> u64 {
+    u64::from_be_bytes(key.try_into().unwrap())
+}
+
+/// Thousands of iterators that stand in blocks of their own hold a part of the cache and no more. Those
+/// without room go on where they were, in both directions.
+#[test]
+fn idle_iterators_hold_a_part_of_the_cache() {
+    const ITEMS: u64 = 60_000;
+    const ITERATORS: u64 = 3000;
+    let world = World::new(4);
+    let db = world.builder().memory_bytes(32 << 20).open().unwrap();
+    let items = db.ordered("a").set("block_bytes", 64 << 10).open().unwrap();
+    for number in 0..ITEMS {
+        items.put((number * 7919 % ITEMS).to_be_bytes(), [number as u8; 1000]).unwrap();
+    }
+    db.compact().unwrap();
+    let start = |iterator: u64| iterator * 6011 % (ITEMS - 100);
+    let mut held = Vec::new();
+    for iterator in 0..ITERATORS {
+        let first = start(iterator);
+        let mut range = items.range(first.to_be_bytes()..(first + 40).to_be_bytes());
+        assert_eq!(number(&range.next().unwrap().unwrap().0), first);
+        let mut cursor = items.cursor(..first.to_be_bytes());
+        let before = cursor.prev().unwrap().map(|(key, _)| number(key));
+        assert_eq!(before, first.checked_sub(1));
+        held.push((range, cursor));
+        if iterator % 500 == 0 {
+            check(&db, "with iterators");
+        }
+    }
+    check(&db, "with all iterators");
+    let iterators = role(&db, "iterators");
+    assert!(iterators.bytes <= iterators.limit_bytes && iterators.refusals > 0, "{iterators:?}");
+    for step in 1..4 {
+        for (iterator, (range, cursor)) in (0..).zip(&mut held) {
+            let first = start(iterator);
+            assert_eq!(number(&range.next().unwrap().unwrap().0), first + step);
+            assert_eq!(number(&range.next_back().unwrap().unwrap().0), first + 40 - step);
+            let before = cursor.prev().unwrap().map(|(key, _)| number(key));
+            assert_eq!(before, first.checked_sub(1 + step));
+        }
+        check(&db, "after steps");
+    }
+    for (iterator, (range, mut cursor)) in (0..).zip(held) {
+        let first = start(iterator);
+        let left: Vec<u64> = range.map(|item| number(&item.unwrap().0)).collect();
+        assert_eq!(left, (first + 4..first + 37).collect::<Vec<_>>());
+        let turned = cursor.next().unwrap().map(|(key, _)| number(key));
+        assert_eq!(turned, (first > 0).then(|| if first < 4 { 0 } else { first - 3 }));
+    }
+    assert_eq!(role(&db, "iterators").bytes, 0, "they are gone");
+}
+
+/// Iterators that nobody steps keep no write buffer, however much is flushed meanwhile: neither those that
+/// have not begun nor those that stand at an item of a write buffer. They still have the items of then.
+#[test]
+fn idle_iterators_keep_no_write_buffer() {
+    let world = World::new(5);
+    let db = open(&world);
+    let items = db.ordered("a").open().unwrap();
+    let put_all = |round: u64| {
+        for number in 0..1000u64 {
+            items.put(number.to_be_bytes(), [round as u8; 200]).unwrap();
+        }
+    };
+    let mut held = Vec::new();
+    for round in 0..30 {
+        put_all(round);
+        let (fresh, mut range, mut cursor) = (items.iter(), items.iter(), items.cursor::<&[u8]>(..));
+        assert_eq!(number(&range.next().unwrap().unwrap().0), 0);
+        assert_eq!(number(&range.next_back().unwrap().unwrap().0), 999);
+        assert_eq!(cursor.prev().unwrap().map(|(_, value)| value[0]), Some(round as u8));
+        held.push((round, fresh, range, cursor));
+    }
+    for round in 30..60 {
+        put_all(round);
+        check(&db, "with iterators");
+    }
+    world.run_until_idle();
+    let stats = db.stats();
+    assert!(stats.snapshots.generation_bytes * 16 <= stats.memory.budget_bytes, "{stats:?}");
+    assert!(stats.snapshots.history_tables > 0, "{stats:?}");
+    for (round, fresh, range, mut cursor) in held {
+        let value =
+            |item: trine::Result<(trine::Value, trine::Value)>| item.unwrap().1[..] == [round as u8; 200];
+        assert_eq!(cursor.prev().unwrap().map(|(key, _)| number(key)), Some(998));
+        assert_eq!(fresh.map(value).filter(|is_same| *is_same).count(), 1000, "round {round}");
+        assert_eq!(range.map(value).filter(|is_same| *is_same).count(), 998, "round {round}");
+    }
+    check(&db, "at the end");
+}
+
+/// What iterators of futures hold is granted as well.
+#[test]
+fn iterators_of_futures_hold_a_part_of_the_cache() {
+    let world = World::new(6);
+    let db = open(&world);
+    let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
+    for number in 0..4000u64 {
+        items.put(number.to_be_bytes(), [number as u8; 1000]).unwrap();
+    }
+    db.compact().unwrap();
+    let mut held: Vec<_> = (0..300u64).map(|first| items.range_async((first * 13).to_be_bytes()..)).collect();
+    for step in 0..3 {
+        for (first, range) in (0..).zip(&mut held) {
+            let (key, value) = trine::block_on(range.next()).unwrap().unwrap();
+            assert_eq!((number(&key), value[0]), (first * 13 + step, (first * 13 + step) as u8));
+        }
+        check(&db, "with iterators of futures");
+    }
+    let iterators = role(&db, "iterators");
+    assert!(iterators.bytes <= iterators.limit_bytes && iterators.refusals > 0, "{iterators:?}");
+    drop(held);
+    assert_eq!(role(&db, "iterators").bytes, 0, "they are gone");
+}
+
+/// A future that was dropped while it waited for a block keeps no write buffer.
+#[test]
+fn dropped_futures_keep_no_write_buffer() {
+    use std::future::Future;
+    use std::task::{Context, Waker};
+    let world = World::new(7);
+    let db = open(&world);
+    let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
+    for number in 0..6000u64 {
+        items.put(number.to_be_bytes(), [number as u8; 1000]).unwrap();
+    }
+    db.compact().unwrap();
+    world.run_until_idle();
+    let mut held = Vec::new();
+    for round in 0..20u64 {
+        for number in 0..600u64 {
+            items.put((10_000 + number).to_be_bytes(), [round as u8; 200]).unwrap();
+        }
+        let mut range = items.range_async((round * 250).to_be_bytes()..);
+        let is_taken = {
+            let mut next = std::pin::pin!(range.next());
+            let first = next.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            first.is_ready()
+        };
+        held.push((u64::from(is_taken), range));
+    }
+    for round in 20..60u64 {
+        for number in 0..600u64 {
+            items.put((10_000 + number).to_be_bytes(), [round as u8; 200]).unwrap();
+        }
+        check(&db, "with dropped futures");
+    }
+    world.run_until_idle();
+    let stats = db.stats();
+    assert!(stats.snapshots.generation_bytes * 16 <= stats.memory.budget_bytes, "{stats:?}");
+    assert!(held.iter().any(|(taken, _)| *taken == 0), "some wait for a block");
+    for (round, (taken, mut range)) in (0..).zip(held) {
+        let (key, _) = trine::block_on(range.next()).unwrap().unwrap();
+        assert_eq!(number(&key), round * 250 + taken);
+    }
+}

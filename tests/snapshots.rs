@@ -92,7 +92,7 @@ fn long_snapshots_keep_tables_and_no_memory() {
 }
 
 /// Iterators and cursors that stand in the middle go on where they were, in both directions, though what they
-/// read from is moved under them; the memory is free once they have stepped.
+/// read from is moved under them; the memory is free though they have not stepped.
 #[test]
 fn iterators_follow_their_view() {
     with_seeds("iterators_follow_their_view", 12, |seed| {
@@ -115,6 +115,8 @@ fn iterators_follow_their_view() {
             }
             write(&users, &mut model, &mut rng, 1500);
             world.run_until_idle();
+            let stats = db.stats();
+            assert!(stats.snapshots.generation_bytes * 16 <= stats.memory.budget_bytes, "{stats:?}");
             let at = cursor.next().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
             let prev = cursor.prev().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
             if let (Some(at), Some(prev)) = (at, prev) {

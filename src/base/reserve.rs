@@ -176,7 +176,6 @@ impl Reserve {
 
     /// Grants memory within the limits. `None` is counted as a refusal: use [`Reserve::wait`] before another
     /// try.
-    #[cfg_attr(not(test), expect(dead_code, reason = "iterators ask soon"))]
     pub(crate) fn try_grant(self: &Arc<Reserve>, role: Role, bytes: u64) -> Option<Grant> {
         let has_room = self.try_add(role, bytes);
         if !has_room {
@@ -309,6 +308,20 @@ impl Grant {
             self.reserve.give_back(self.role, self.bytes - bytes);
         }
         self.bytes = bytes;
+    }
+
+    /// Makes it of so many bytes within the limits; `false` if there is no room, which is a refusal.
+    pub(crate) fn try_set(&mut self, bytes: u64) -> bool {
+        let has_room = bytes <= self.bytes || self.reserve.try_add(self.role, bytes - self.bytes);
+        if !has_room {
+            self.reserve.counter(self.role).refusals.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        if bytes < self.bytes {
+            self.reserve.give_back(self.role, self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        true
     }
 
     pub(crate) fn bytes(&self) -> u64 {

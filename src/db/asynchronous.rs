@@ -637,9 +637,7 @@ impl RangeAsync {
             Direction::Backward => (back, front),
         };
         let Side { scan, asks, is_moving, last } = side;
-        let scan = scan.get_or_insert_with(|| {
-            range::scan(&place.handle, &place.keyspace, point, range.clone(), direction)
-        });
+        let scan = scan.get_or_insert_with(|| range::scan(&place.keyspace, point, range.clone(), direction));
         let moving = (&mut *scan, asks, is_moving);
         if !std::task::ready!(place.handle.poll_advance(point, moving, context))? {
             return Poll::Ready(Ok(None));
@@ -652,7 +650,9 @@ impl RangeAsync {
         let last = last.get_or_insert_default();
         last.clear();
         last.extend_from_slice(scan.key());
-        Poll::Ready(Ok((!has_met).then(|| (Value::copy(scan.key()), Value::copy(scan.value())))))
+        let item = (!has_met).then(|| (Value::copy(scan.key()), Value::copy(scan.value())));
+        scan.forget_value();
+        Poll::Ready(Ok(item))
     }
 }
 

@@ -150,9 +150,9 @@ impl Range {
             Direction::Forward => (&mut self.front, &self.back),
             Direction::Backward => (&mut self.back, &self.front),
         };
-        let scan = side.scan.get_or_insert_with(|| {
-            scan(&self.handle, &self.keyspace, &self.point, self.range.clone(), side.direction)
-        });
+        let scan = side
+            .scan
+            .get_or_insert_with(|| scan(&self.keyspace, &self.point, self.range.clone(), side.direction));
         if !self.handle.advance(&self.point, scan)? {
             return Ok(None);
         }
@@ -162,18 +162,19 @@ impl Range {
             Direction::Forward => key >= other.key(),
             Direction::Backward => key <= other.key(),
         });
-        Ok((!has_met).then(|| (Value::copy(key), Value::copy(scan.value()))))
+        let item = (!has_met).then(|| (Value::copy(key), Value::copy(scan.value())));
+        scan.forget_value();
+        Ok(item)
     }
 }
 
 pub(crate) fn scan(
-    handle: &Handle,
     keyspace: &catalog::Keyspace,
     point: &Point,
     range: scan::Range,
     direction: Direction,
 ) -> Scan {
-    Scan::new(handle.view_of(point), point.sight(keyspace.tree), range, direction)
+    Scan::new(point.sight(keyspace.tree), range, direction)
 }
 
 /// A dropped keyspace is seen by views from before the drop, and by no other.
@@ -362,15 +363,15 @@ impl Cursor {
             return Ok(None);
         }
         let Cursor { handle, keyspace, point, range, scan, place, .. } = self;
-        let scan = opened(scan, (handle, keyspace, point), range);
+        let scan = opened(scan, (keyspace, point), range);
         let moved = handle.advance(point, scan);
         *place = if matches!(moved, Ok(true)) { Place::At } else { Place::End };
         Ok(moved?.then(|| (scan.key(), scan.value())))
     }
 
     fn scan(&mut self) -> &mut Scan {
-        let Cursor { handle, keyspace, point, range, scan, .. } = self;
-        opened(scan, (handle, keyspace, point), range)
+        let Cursor { keyspace, point, range, scan, .. } = self;
+        opened(scan, (keyspace, point), range)
     }
 
     /// Goes the other way from where it stands.
@@ -391,12 +392,12 @@ impl Cursor {
 /// A cursor's scan, opened if it is not yet.
 fn opened<'s>(
     scan: &'s mut Option<Scan>,
-    (handle, keyspace, point): (&Handle, &catalog::Keyspace, &Point),
+    (keyspace, point): (&catalog::Keyspace, &Point),
     range: &mut scan::Range,
 ) -> &'s mut Scan {
     scan.get_or_insert_with(|| {
         let range = std::mem::replace(range, all());
-        self::scan(handle, keyspace, point, range, Direction::Forward)
+        self::scan(keyspace, point, range, Direction::Forward)
     })
 }
 

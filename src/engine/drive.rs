@@ -145,21 +145,27 @@ impl Store {
         }
         let step = {
             let pin = self.epoch.pin();
-            Store::follow(point, scan, &pin);
-            scan.advance(&self.cache, &pin, self.views.gaps())
+            scan.advance(self.pinned(point, &pin))
         };
-        match step {
+        let moved = match step {
             Step::Done(moved) => {
                 self.read_apart(&scan.take_apart());
                 moved
             }
-            step => self.advance_from_device(scan, step),
-        }
+            step => self.advance_from_device(point, scan, step),
+        };
+        scan.fit(self.cache.reserve());
+        moved
     }
 
     /// The rest of a move that found blocks missing: they go out together, with what is read ahead, and are
     /// answered as they come.
-    fn advance_from_device(&self, scan: &mut Scan, mut step: Step<Reads, Result<bool>>) -> Result<bool> {
+    fn advance_from_device(
+        &self,
+        point: &Point,
+        scan: &mut Scan,
+        mut step: Step<Reads, Result<bool>>,
+    ) -> Result<bool> {
         let mut fetches = Fetches::new(self);
         let mut answered: Vec<Answered> = Vec::new();
         loop {
@@ -191,7 +197,18 @@ impl Store {
             }
             let (ask, result) = answered.pop().expect("a scan that waits has an ask that was not answered");
             let ask = u8::try_from(ask).expect("it was one");
-            step = scan.resume(&self.cache, &self.epoch.pin(), self.views.gaps(), Answer { ask, result });
+            let pin = self.epoch.pin();
+            let pinned = self.pinned(point, &pin);
+            step = if scan.is_of(pinned.view) {
+                scan.resume(pinned, Answer { ask, result })
+            } else {
+                let step = scan.advance(pinned);
+                drop(pin);
+                // What is in flight was asked for in another view: the cache has it soon.
+                std::mem::replace(&mut fetches, Fetches::new(self)).finish();
+                answered.clear();
+                step
+            };
         }
     }
 

@@ -4,8 +4,8 @@
 //! Past a sixteenth of the budget, after a flush and before the next one, the flush worker takes the oldest
 //! generation that points keep, and writes the layers that they read of it (`write::layers`) to one private
 //! file. Each point then reads from its own version with its layers on top, as runs of level 0. No manifest
-//! names the file: it goes with its last reader, or when the store is opened next. A cursor or iterator gives
-//! the memory back at its next step.
+//! names the file: it goes with its last reader, or when the store is opened next. Iterators hold no view
+//! between their steps, so the memory is free at once.
 //!
 //! While generations that are kept take more than their part, no further write buffer is made. Writers that
 //! need one wait for history, and for readers that are pinned; where history cannot be written, or nothing

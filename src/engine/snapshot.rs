@@ -9,7 +9,7 @@ use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::{Arc, Mutex, Ordering, ProcessUsize, Weak};
 use crate::levels::gaps::Sight;
 use crate::levels::view::View;
-use crate::read::scan::Scan;
+use crate::read::scan::Pinned;
 use crate::write::awaited::AwaitedMemory;
 
 use super::Store;
@@ -162,12 +162,9 @@ impl Store {
         point.load(&self.epoch.pin()).counted()
     }
 
-    /// Has a scan of the point go on in the point's present view.
-    pub(super) fn follow(point: &Point, scan: &mut Scan, pin: &Pin) {
-        let view = point.load(pin);
-        if !std::ptr::eq(view.get(), scan.view()) {
-            scan.replace_view(view.counted());
-        }
+    /// What a scan of the point looks at.
+    pub(super) fn pinned<'p>(&'p self, point: &Point, pin: &'p Pin) -> Pinned<'p> {
+        Pinned { view: point.load(pin), pin, cache: &self.cache, gaps: self.views.gaps() }
     }
 }
 

@@ -1,8 +1,12 @@
 //! A scan: every source of a tree merged in key order, newest version of a key first, in one direction.
 //!
-//! Sources are the memtable generations, newest first, then the runs, newest first. The machine holds its
-//! view from the start; between calls it keeps positions and counted blocks. Asks are numbered by source, so
-//! the first blocks of all runs go out together.
+//! Sources are the memtable generations, newest first, then the runs, newest first. The caller brings the
+//! view at each step. Between steps the machine keeps positions, keys, table handles and counted blocks, and
+//! no view: memtables are freed beside an idle scan. Its positions are of one view. In another one, which has
+//! to hold the same items, it seeks behind the key that it left last. Asks are numbered by source, so the
+//! first blocks of all runs go out together.
+//!
+//! The blocks that it keeps between steps are granted by the role `iterators` ([`held`]).
 //!
 //! A source that goes on past its first block reads ahead: each time it finds a block missing, it asks for
 //! four times as much of what follows, up to a MiB and a share of the cache, which holds what
@@ -17,7 +21,9 @@
 //! 4. Items of the winner's block that come before every other source's are yielded without a match
 //!    ([`lead`]); meanwhile `merge` has the winner where it was when it was found to lead, before all others
 //!    as well.
+//! 5. The key of every source is at hand without a view, and so is the value of the item that it stands at.
 
+mod held;
 mod lead;
 mod passed;
 mod range;
@@ -25,23 +31,24 @@ mod source;
 
 use std::ops::Bound;
 
-use crate::base::epoch::Pin;
+use crate::base::epoch::{Loaded, Pin};
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
+use crate::base::reserve::Grant;
 use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
-use crate::base::sync::Arc;
+use crate::base::sync::{Arc, Weak};
 use crate::cache::{BlockRef, Cache, Near};
 use crate::levels::gaps::{Gaps, Sight};
 use crate::levels::version::{Run, Tree};
 use crate::levels::view::View;
-use crate::merge::{Covers, Hidden, ITEM_SEQUENCE, LoserTree, RANGE_SEQUENCE, Stretch};
+use crate::merge::{Covers, Hidden, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
 
 use lead::Lead;
 use passed::Passed;
 pub(crate) use range::Range;
 use range::{SkipTo, expected_prefix, is_past, tighter};
-use source::{BLOCK_LINES, RunSource, Source, key_of, kind_of};
+use source::{BLOCK_LINES, MemorySource, RunSource, Source, key_of, kind_of, sequence_of};
 
 /// Of the cache, the share that all sources of a scan may fill ahead.
 const AHEAD_CACHE_SHARE: usize = 16;
@@ -56,9 +63,20 @@ fn ahead_bytes_max(cache: &Cache) -> usize {
     cache.capacity_bytes() / AHEAD_CACHE_SHARE
 }
 
+/// What a step looks at, under one pin.
+#[derive(Clone, Copy)]
+pub(crate) struct Pinned<'p> {
+    /// Of the scan's point.
+    pub(crate) view: Loaded<'p, View>,
+    pub(crate) pin: &'p Pin,
+    pub(crate) cache: &'p Cache,
+    pub(crate) gaps: &'p Gaps,
+}
+
 /// The machine.
 pub(crate) struct Scan {
-    view: Arc<View>,
+    /// The view that the sources are of: its address is no other view's while this is kept.
+    view: Weak<View>,
     sight: Sight,
     range: Range,
     direction: Direction,
@@ -71,7 +89,7 @@ pub(crate) struct Scan {
     skip_to: SkipTo,
     /// Sources not positioned yet, and those of them whose ask is in flight.
     unready: Vec<Waiting>,
-    /// What a seek leads to has been asked of the processor.
+    /// The sources are positioned, and what a seek leads to has been asked of the processor.
     is_touched: bool,
     /// Everything is positioned and `merge` is built.
     is_merged: bool,
@@ -79,7 +97,15 @@ pub(crate) struct Scan {
     key: Vec<u8>,
     has_key: bool,
     winner: Option<usize>,
+    /// The value of the item it stands at, unless that is in a block at hand.
+    value: Vec<u8>,
+    /// The winner is the next item, in a memtable, and its value was not copied yet.
+    is_found: bool,
     lead: Lead,
+    /// For the blocks it holds between steps.
+    grant: Option<Grant>,
+    /// It may hold other blocks than when it was granted them.
+    is_held_anew: bool,
     /// Deleted keys that it has passed since it was last asked for an item.
     passed: Passed,
     /// See [`Scan::take_apart`].
@@ -96,9 +122,9 @@ struct Waiting {
 impl Scan {
     /// A scan that stands before the first item of `range` in `direction`; nothing is looked at before
     /// `advance`.
-    pub(crate) fn new(view: Arc<View>, sight: Sight, range: Range, direction: Direction) -> Scan {
+    pub(crate) fn new(sight: Sight, range: Range, direction: Direction) -> Scan {
         let mut scan = Scan {
-            view,
+            view: Weak::new(),
             sight,
             range,
             direction,
@@ -113,26 +139,21 @@ impl Scan {
             key: Vec::new(),
             has_key: false,
             winner: None,
+            value: Vec::new(),
+            is_found: false,
             lead: Lead::default(),
+            grant: None,
+            is_held_anew: false,
             passed: Passed::default(),
             apart: Vec::new(),
         };
-        scan.position();
+        scan.position_from(Bound::Unbounded);
         scan
     }
 
-    /// What it reads from.
-    pub(crate) fn view(&self) -> &View {
-        &self.view
-    }
-
-    /// Goes on after the item it stands at, or from where it was to begin, in a view that holds the same
-    /// items.
-    pub(crate) fn replace_view(&mut self, view: Arc<View>) {
-        let has_begun = self.winner.is_some() || self.has_key;
-        let from = if has_begun { Bound::Excluded(self.key().to_vec()) } else { self.from.clone() };
-        self.view = view;
-        self.position_from(from.as_ref().map(Vec::as_slice));
+    /// Whether it is positioned in that view: answers to what it asked for are of use in no other one.
+    pub(crate) fn is_of(&self, view: Loaded<'_, View>) -> bool {
+        std::ptr::eq(self.view.as_ptr(), view.get())
     }
 
     /// Stands anew: before the first item at or after `key` (before it, going backward) that is in the range.
@@ -143,18 +164,14 @@ impl Scan {
 
     /// The key of the item the scan stands at; else of the last one it left.
     pub(crate) fn key(&self) -> &[u8] {
-        self.winner.and_then(|winner| key_of(&self.sources[winner], &self.view)).unwrap_or(&self.key)
+        self.winner.and_then(|winner| key_of(&self.sources[winner])).unwrap_or(&self.key)
     }
 
     /// Its value.
     pub(crate) fn value(&self) -> &[u8] {
-        let winner = self.winner.expect("the scan stands at an item");
-        match &self.sources[winner] {
-            Source::Memory { generation, position } => {
-                let position = position.expect("the winner stands at an item");
-                self.view.generations[*generation].item(position).value
-            }
-            Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").value(),
+        match self.winner.map(|winner| &self.sources[winner]) {
+            Some(Source::Run(run)) => run.cursor.as_ref().expect("the winner stands at an item").value(),
+            Some(Source::Memory(_)) | None => &self.value,
         }
     }
 
@@ -179,20 +196,23 @@ impl Scan {
         if !run.advance_in_block(cache) {
             return false;
         }
-        let (sources, view) = (&self.sources, &self.view);
-        self.merge.update(|index| key_of(&sources[index], view));
+        let sources = &self.sources;
+        self.merge.update(|index| key_of(&sources[index]));
         let before = winner;
         let winner = self.merge.winner().expect("a source that stands at an item is not at its end");
-        let key = key_of(&sources[winner], view).expect("the winner stands at an item");
-        let is_item = kind_of(&sources[winner], view) == ItemKind::Put;
+        let key = key_of(&sources[winner]).expect("the winner stands at an item");
+        let is_item = kind_of(&sources[winner]) == ItemKind::Put;
         if is_item && !is_past(key, &self.range, self.direction) {
             self.winner = Some(winner);
-            if self.lead.note(winner == before)
-                && let Source::Run(run) = &sources[winner]
-            {
-                self.lead.look(run, &self.merge, &self.range, self.direction);
+            let is_ahead = self.lead.note(winner == before);
+            match &sources[winner] {
+                Source::Run(run) if is_ahead => {
+                    self.lead.look(run, &self.merge, &self.range, self.direction);
+                }
+                Source::Run(_) => {}
+                Source::Memory(_) => self.is_found = true,
             }
-            return true;
+            return !self.is_found;
         }
         // Wherever it goes on, it is behind this one.
         self.winner = None;
@@ -203,29 +223,34 @@ impl Scan {
     }
 
     /// Goes to the next item; `Done(false)` at the end of the range.
-    pub(crate) fn advance(&mut self, cache: &Cache, pin: &Pin, gaps: &Gaps) -> Step<Reads, Result<bool>> {
+    pub(crate) fn advance(&mut self, pinned: Pinned<'_>) -> Step<Reads, Result<bool>> {
         self.passed.begin();
         self.lead.end();
-        let left = self.leave_winner(cache, pin);
-        if !self.is_touched && gaps.is_any(self.sight.tree) {
-            self.skip_at_start(gaps);
+        let is_found = std::mem::take(&mut self.is_found);
+        if self.is_touched && !self.is_of(pinned.view) {
+            self.position_again(is_found);
+        } else if is_found {
+            self.copy_value(pinned.view.get());
+            return Step::Done(Ok(true));
+        }
+        let left = self.leave_winner(pinned);
+        if !self.is_touched && pinned.gaps.is_any(self.sight.tree) {
+            self.skip_at_start(pinned.gaps);
         }
         match left {
-            Ok(()) => self.run(cache, pin, gaps),
+            Ok(()) => self.run(pinned),
             Err(error) => Step::Done(Err(error)),
         }
     }
 
-    /// Goes on with a block that was asked for.
+    /// Goes on with a block that was asked for, in the view in which it was: see [`Scan::is_of`].
     pub(crate) fn resume(
         &mut self,
-        cache: &Cache,
-        pin: &Pin,
-        gaps: &Gaps,
+        pinned: Pinned<'_>,
         answer: Answer<BlockRef, Error>,
     ) -> Step<Reads, Result<bool>> {
-        match answer.result.and_then(|block| self.supply(answer.ask, block, cache, pin)) {
-            Ok(()) => self.run(cache, pin, gaps),
+        match answer.result.and_then(|block| self.supply(answer.ask, block, pinned)) {
+            Ok(()) => self.run(pinned),
             Err(error) => {
                 // The driver lets go of the rest; a later call asks again.
                 self.unready.iter_mut().for_each(|waiting| waiting.ask = None);
@@ -234,112 +259,113 @@ impl Scan {
         }
     }
 
-    fn position(&mut self) {
-        let start = match self.direction {
-            Direction::Forward => self.range.0.clone(),
-            Direction::Backward => self.range.1.clone(),
+    /// Is to seek in another view: to the winner if that is yet to be yielded, else behind the last item, or
+    /// to where it was to begin.
+    fn position_again(&mut self, is_found: bool) {
+        let has_begun = self.winner.is_some() || self.has_key;
+        let from = match has_begun {
+            true if is_found => Bound::Included(self.key().to_vec()),
+            true => Bound::Excluded(self.key().to_vec()),
+            false => self.from.clone(),
         };
-        self.position_from(start.as_ref().map(Vec::as_slice));
+        self.position_from(from.as_ref().map(Vec::as_slice));
     }
 
+    /// Is to seek, once there is a view.
     fn position_from(&mut self, from: Bound<&[u8]>) {
-        let from = tighter(from, &self.range, self.direction);
+        self.from = tighter(from, &self.range, self.direction);
         self.sources.clear();
-        self.has_key = false;
-        self.winner = None;
+        self.unready.clear();
+        (self.has_key, self.winner, self.is_found) = (false, None, false);
+        self.is_held_anew = true;
         self.lead = Lead::default();
-        self.is_merged = false;
-        for (index, generation) in self.view.generations.iter().enumerate() {
-            let position = generation.seek(
-                self.sight.tree,
-                from.as_ref().map(Vec::as_slice),
-                self.direction,
-                self.sight.bound,
-            );
-            self.sources.push(Source::Memory { generation: index, position });
+        (self.is_touched, self.is_merged) = (false, false);
+    }
+
+    /// Seeks in every source of the view.
+    fn position(&mut self, loaded: Loaded<'_, View>) {
+        if !self.is_of(loaded) {
+            self.view = Arc::downgrade(&loaded.counted());
         }
-        let version = Arc::clone(&self.view.version);
-        let tree = version.tree(self.sight.tree);
+        let (view, Sight { tree, bound, .. }) = (loaded.get(), self.sight);
+        let from = self.from.as_ref().map(Vec::as_slice);
+        let memtables = view.generations.iter().enumerate();
+        self.sources.extend(memtables.map(|(index, generation)| {
+            let position = generation.seek(tree, from, self.direction, bound);
+            Source::Memory(MemorySource::at(index, generation, position))
+        }));
+        let tree = view.version.tree(tree);
         let levels = tree.map_or(&[][..], Tree::levels);
         let runs = levels.iter().flat_map(|runs| runs.iter());
         let all = (runs.clone().map(Run::bytes).sum(), runs.count() as u64);
         for (level, runs) in levels.iter().enumerate() {
             for (index, run) in runs.iter().enumerate() {
-                let from = from.as_ref().map(Vec::as_slice);
                 let mut source = RunSource::seek(run, (level, index), from, self.direction);
                 source.expect(run.bytes(), all);
                 source.cursor.iter().for_each(TableCursor::prefetch_fences);
                 self.sources.push(Source::Run(source));
             }
         }
-        self.is_touched = false;
         self.unready = (0..self.sources.len()).map(|source| Waiting { source, ask: None }).collect();
         let prefix =
             tree.map_or(&[][..], |tree| expected_prefix(tree.shared_prefix(), tree.key_bytes(), &self.range));
         self.merge = LoserTree::with_prefix(self.sources.len(), self.direction, prefix);
-        self.from = from;
         let has_ranges = |source: &Source| match source {
-            Source::Memory { generation, .. } => {
-                self.view.generations[*generation].has_ranges(self.sight.bound)
-            }
-            Source::Run(run) => run.of(&self.view, self.sight.tree).has_ranges(),
+            Source::Memory(memory) => memory.of(view).has_ranges(bound),
+            Source::Run(run) => run.of(view, self.sight.tree).has_ranges(),
         };
         self.covers = Covers::new((0..self.sources.len()).filter(|index| has_ranges(&self.sources[*index])));
     }
 
     /// Moves the source that yielded the last item.
-    fn leave_winner(&mut self, cache: &Cache, pin: &Pin) -> Result<()> {
+    fn leave_winner(&mut self, pinned: Pinned<'_>) -> Result<()> {
         let Some(winner) = self.winner.take() else {
             return Ok(());
         };
         self.key.clear();
-        self.key.extend_from_slice(key_of(&self.sources[winner], &self.view).unwrap_or_default());
+        self.key.extend_from_slice(key_of(&self.sources[winner]).unwrap_or_default());
         self.has_key = true;
         match &mut self.sources[winner] {
-            Source::Memory { generation, position } => {
-                let at = position.expect("the winner stands at an item");
-                let generation = &self.view.generations[*generation];
-                *position = generation.step(self.sight.tree, at, self.direction, self.sight.bound);
+            Source::Memory(memory) => {
+                memory.step(pinned.view.get(), self.sight, self.direction);
                 self.merge_again();
                 Ok(())
             }
             Source::Run(run) => {
                 run.cursor.as_mut().expect("the winner stands at an item").advance();
-                self.ready(winner, cache, pin)
+                self.ready(winner, pinned)
             }
         }
     }
 
     /// Moves the winner past what a newer source hides.
-    fn leave_stretch(&mut self, cache: &Cache, pin: &Pin) -> Result<()> {
+    fn leave_stretch(&mut self, pinned: Pinned<'_>) -> Result<()> {
         let winner = self.winner.take().expect("the winner is hidden");
         let from = self.skip_to.from(self.direction);
         match &mut self.sources[winner] {
-            Source::Memory { generation, position } => {
-                let generation = &self.view.generations[*generation];
-                *position = from.and_then(|from| {
-                    generation.seek(self.sight.tree, from, self.direction, self.sight.bound)
-                });
+            Source::Memory(memory) => {
+                memory.seek(pinned.view.get(), from, self.sight, self.direction);
                 self.merge_again();
                 Ok(())
             }
             Source::Run(run) => {
+                self.is_held_anew = true;
                 match from {
                     None => run.cursor = None,
                     Some(from) => {
                         let place = (run.level, run.run);
-                        *run =
-                            RunSource::seek(run.of(&self.view, self.sight.tree), place, from, self.direction);
+                        let of = run.of(pinned.view.get(), self.sight.tree);
+                        *run = RunSource::seek(of, place, from, self.direction);
                     }
                 }
-                self.ready(winner, cache, pin)
+                self.ready(winner, pinned)
             }
         }
     }
 
     /// Brings a source to its next item from cached blocks, or notes that it waits.
-    fn ready(&mut self, source: usize, cache: &Cache, pin: &Pin) -> Result<()> {
-        match self.poll(source, None, cache, pin)? {
+    fn ready(&mut self, source: usize, pinned: Pinned<'_>) -> Result<()> {
+        match self.poll(source, None, pinned)? {
             Need::Nothing => self.merge_again(),
             Need::Block(_) => self.unready.push(Waiting { source, ask: None }),
         }
@@ -349,16 +375,16 @@ impl Scan {
     /// After the winner moved.
     fn merge_again(&mut self) {
         if self.is_merged {
-            let (sources, view) = (&self.sources, &self.view);
-            self.merge.update(|index| key_of(&sources[index], view));
+            let sources = &self.sources;
+            self.merge.update(|index| key_of(&sources[index]));
         }
     }
 
-    fn supply(&mut self, ask: u8, block: BlockRef, cache: &Cache, pin: &Pin) -> Result<()> {
+    fn supply(&mut self, ask: u8, block: BlockRef, pinned: Pinned<'_>) -> Result<()> {
         let index = self.unready.iter().position(|waiting| waiting.ask == Some(ask));
         let index = index.expect("answers come to asks");
         self.unready[index].ask = None;
-        match self.poll(self.unready[index].source, Some(block), cache, pin)? {
+        match self.poll(self.unready[index].source, Some(block), pinned)? {
             Need::Block(_) => {}
             Need::Nothing => {
                 self.unready.swap_remove(index);
@@ -368,15 +394,17 @@ impl Scan {
         Ok(())
     }
 
-    fn run(&mut self, cache: &Cache, pin: &Pin, gaps: &Gaps) -> Step<Reads, Result<bool>> {
+    fn run(&mut self, pinned: Pinned<'_>) -> Step<Reads, Result<bool>> {
+        let gaps = pinned.gaps;
         loop {
-            match self.settle(cache, pin) {
+            match self.settle(pinned) {
                 Err(error) => return Step::Done(Err(error)),
                 Ok(Some(step)) => return step,
                 Ok(None) => {}
             }
-            let left = match self.take_winner() {
+            let left = match self.take_winner(pinned.view.get()) {
                 Taken::Item => {
+                    self.copy_value(pinned.view.get());
                     self.learn_gap(gaps);
                     return Step::Done(Ok(true));
                 }
@@ -385,8 +413,8 @@ impl Scan {
                     return Step::Done(Ok(false));
                 }
                 Taken::Deleted if self.pass_deleted(gaps) => Ok(()),
-                Taken::Deleted | Taken::Skip => self.leave_winner(cache, pin),
-                Taken::Hidden => self.leave_stretch(cache, pin),
+                Taken::Deleted | Taken::Skip => self.leave_winner(pinned),
+                Taken::Hidden => self.leave_stretch(pinned),
             };
             if let Err(error) = left {
                 return Step::Done(Err(error));
@@ -395,11 +423,13 @@ impl Scan {
     }
 
     /// Positions every source; `None` once all stand at an item or their end.
-    fn settle(&mut self, cache: &Cache, pin: &Pin) -> Result<Option<Step<Reads, Result<bool>>>> {
+    fn settle(&mut self, pinned: Pinned<'_>) -> Result<Option<Step<Reads, Result<bool>>>> {
         if self.unready.is_empty() && self.is_merged {
             return Ok(None);
         }
+        let cache = pinned.cache;
         if !self.is_touched {
+            self.position(pinned.view);
             self.touch(cache);
         }
         let mut asks = Reads::new();
@@ -407,7 +437,7 @@ impl Scan {
         let share_bytes = ahead_bytes_max(cache);
         while let Some(Waiting { source, ask: None }) = self.next_unasked(&mut index) {
             let Some(ask) = self.free_ask() else { break };
-            match self.poll(source, None, cache, pin)? {
+            match self.poll(source, None, pinned)? {
                 Need::Nothing => {
                     self.unready.swap_remove(index);
                     self.merge_again();
@@ -433,8 +463,8 @@ impl Scan {
             return Ok(Some(Step::Wait));
         }
         if !self.is_merged {
-            let (sources, view) = (&self.sources, &self.view);
-            self.merge.rebuild(|index| key_of(&sources[index], view));
+            let sources = &self.sources;
+            self.merge.rebuild(|index| key_of(&sources[index]));
             self.is_merged = true;
         }
         Ok(None)
@@ -450,7 +480,7 @@ impl Scan {
     fn touch(&mut self, cache: &Cache) {
         self.is_touched = true;
         let targets = self.sources.iter_mut().filter_map(|source| match source {
-            Source::Memory { .. } => None,
+            Source::Memory(_) => None,
             Source::Run(run) => run.cursor.as_mut()?.target(),
         });
         let targets: Vec<BlockAddress> = targets.collect();
@@ -474,11 +504,11 @@ impl Scan {
         (0..SCAN_ASKS_MAX as u8).find(|ask| self.unready.iter().all(|waiting| waiting.ask != Some(*ask)))
     }
 
-    fn take_winner(&mut self) -> Taken {
+    fn take_winner(&mut self, view: &View) -> Taken {
         let Some(winner) = self.merge.winner() else {
             return Taken::End;
         };
-        let Some(key) = key_of(&self.sources[winner], &self.view) else {
+        let Some(key) = key_of(&self.sources[winner]) else {
             return Taken::End;
         };
         if is_past(key, &self.range, self.direction) {
@@ -488,17 +518,10 @@ impl Scan {
         if self.has_key && self.key == key {
             return Taken::Skip;
         }
-        let (sources, view, tree, bound) = (&self.sources, &*self.view, self.sight.tree, self.sight.bound);
-        let sequence = match &sources[winner] {
-            Source::Memory { generation, position } => {
-                let position = position.expect("the winner stands at an item");
-                view.generations[*generation].item(position).sequence
-            }
-            Source::Run(_) => ITEM_SEQUENCE,
-        };
+        let (sources, Sight { tree, bound, .. }) = (&self.sources, self.sight);
         let look = |index: usize, key: &[u8], stretch: &mut Stretch| match &sources[index] {
-            Source::Memory { generation, .. } => {
-                let found = view.generations[*generation].stretch(tree, key, bound);
+            Source::Memory(memory) => {
+                let found = memory.of(view).stretch(tree, key, bound);
                 stretch.set(found.cover, found.from, found.to);
             }
             Source::Run(run) => {
@@ -506,6 +529,7 @@ impl Scan {
                 stretch.set(found.is_covered.then_some(RANGE_SEQUENCE), found.from, found.to);
             }
         };
+        let sequence = sequence_of(&sources[winner]);
         match self.covers.hidden(key, winner, sequence, look) {
             None => {}
             Some(Hidden::ByOwn) => return Taken::Skip,
@@ -514,23 +538,36 @@ impl Scan {
                 return Taken::Hidden;
             }
         }
-        match kind_of(&self.sources[winner], &self.view) {
+        match kind_of(&self.sources[winner]) {
             ItemKind::Put => Taken::Item,
             ItemKind::Delete | ItemKind::DeleteRange => Taken::Deleted,
         }
     }
 
+    /// The item it has come to stays at hand without a view.
+    fn copy_value(&mut self, view: &View) {
+        if let Some(Source::Memory(memory)) = self.winner.map(|winner| &self.sources[winner]) {
+            self.value.clear();
+            self.value.extend_from_slice(memory.value(view));
+        }
+    }
+
     /// Moves a source on with the block given, or with what the cache has.
-    fn poll(&mut self, source: usize, mut block: Option<BlockRef>, cache: &Cache, pin: &Pin) -> Result<Need> {
+    fn poll(&mut self, source: usize, mut block: Option<BlockRef>, pinned: Pinned<'_>) -> Result<Need> {
+        let Pinned { cache, pin, .. } = pinned;
         let share_bytes = ahead_bytes_max(cache);
         let Source::Run(run) = &mut self.sources[source] else {
             return Ok(Need::Nothing);
         };
-        let tables = run.of(&self.view, self.sight.tree);
+        let tables = run.of(pinned.view.get(), self.sight.tree);
+        self.is_held_anew |= block.is_some();
         while let Some(cursor) = &mut run.cursor {
             match cursor.poll(block.take())? {
                 Moved::Ready => return Ok(Need::Nothing),
-                Moved::End => run.next_table(tables),
+                Moved::End => {
+                    self.is_held_anew = true;
+                    run.next_table(tables);
+                }
                 Moved::Need(address) => {
                     let cached = if run.has_asked(&address) {
                         cache.lookup_once(&address, pin)
@@ -539,6 +576,7 @@ impl Scan {
                     };
                     match cached {
                         Some(cached) => {
+                            self.is_held_anew = true;
                             run.renew(&address, share_bytes, &mut self.apart);
                             run.note_following(cache);
                             block = Some(cached);

@@ -7,9 +7,9 @@ use std::ops::Bound;
 
 use super::breadth::Breadth;
 use super::get::{Get, Op, Wants};
-use super::scan::{Range, Scan};
+use super::scan::{Pinned, Range, Scan};
 use super::trace::{NoTrace, TakeTurns, Tracer};
-use crate::base::epoch::Epoch;
+use crate::base::epoch::{Epoch, Published};
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
@@ -281,11 +281,11 @@ impl World {
     /// Moves a scan, by what it has at hand or not, its asks answered in any order. `fails`: an answer in
     /// that many is an error.
     fn advance(&mut self, scan: &mut Scan, fails: Option<u64>) -> Result<bool> {
-        let epoch = self.epoch.clone();
         if !self.rng.one_in(20) && scan.advance_at_hand(&self.cache) {
             return Ok(true);
         }
-        let mut step = scan.advance(&self.cache, &epoch.pin(), &self.gaps);
+        self.replace_view();
+        let mut step = self.step(scan, None);
         let mut asked = Reads::new();
         loop {
             match step {
@@ -308,7 +308,36 @@ impl World {
                 Some(below) if self.rng.below(below) == 0 => Err(Error::Full { file: "none".to_owned() }),
                 _ => self.fetch(&read.block),
             };
-            step = scan.resume(&self.cache, &epoch.pin(), &self.gaps, Answer { ask: read.ask, result });
+            if self.rng.one_in(20) {
+                self.replace_view();
+            }
+            if !self.is_of_view(scan) {
+                asked.clear();
+            }
+            step = self.step(scan, Some(Answer { ask: read.ask, result }));
+        }
+    }
+
+    /// Lets go of the view for another one of the same, now and then.
+    fn replace_view(&mut self) {
+        if self.rng.one_in(10) {
+            self.view = Arc::new(View::clone(&self.view));
+        }
+    }
+
+    fn is_of_view(&self, scan: &Scan) -> bool {
+        let (pin, published) = (self.epoch.pin(), Published::new(&self.epoch, Arc::clone(&self.view)));
+        scan.is_of(published.load(&pin))
+    }
+
+    /// Has a scan look into the view: with an answer if it asked in that one, else from where it was.
+    fn step(&self, scan: &mut Scan, answer: Option<Answer<BlockRef, Error>>) -> Step<Reads, Result<bool>> {
+        let (pin, published) = (self.epoch.pin(), Published::new(&self.epoch, Arc::clone(&self.view)));
+        let view = published.load(&pin);
+        let pinned = Pinned { view, pin: &pin, cache: &self.cache, gaps: &self.gaps };
+        match answer.filter(|_| scan.is_of(view)) {
+            Some(answer) => scan.resume(pinned, answer),
+            None => scan.advance(pinned),
         }
     }
 
@@ -323,7 +352,7 @@ impl World {
 
     fn scan(&self, bound: Sequence, range: Range, direction: Direction) -> Scan {
         let sight = Sight { tree: TREE, bound, era: self.gaps.era() };
-        Scan::new(Arc::clone(&self.view), sight, range, direction)
+        Scan::new(sight, range, direction)
     }
 }
 

@@ -168,6 +168,12 @@ impl TableCursor {
         }
     }
 
+    /// Bytes of the blocks that it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.as_ref().map_or(0, |held| held.bytes.len())
+            + self.fences.as_ref().map_or(0, |(_, page)| page.len())
+    }
+
     /// Goes to the next item if it is in the block at hand, and otherwise nowhere.
     #[inline]
     pub(crate) fn advance_in_block(&mut self) -> bool {

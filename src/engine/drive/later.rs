@@ -411,10 +411,19 @@ impl Store {
                 None if scan.advance_at_hand(&self.cache) => return Poll::Ready(Ok(true)),
                 None => {
                     let pin = self.epoch.pin();
-                    Store::follow(point, scan, &pin);
-                    scan.advance(&self.cache, &pin, self.views.gaps())
+                    scan.advance(self.pinned(point, &pin))
                 }
-                Some(answer) => scan.resume(&self.cache, &self.epoch.pin(), self.views.gaps(), answer),
+                Some(answer) => {
+                    let pin = self.epoch.pin();
+                    let pinned = self.pinned(point, &pin);
+                    if scan.is_of(pinned.view) {
+                        scan.resume(pinned, answer)
+                    } else {
+                        // The rest was asked for in another view: the cache has it soon.
+                        asks.end();
+                        scan.advance(pinned)
+                    }
+                }
             };
             *is_moving = !matches!(step, Step::Done(_));
             match step {
@@ -423,6 +432,7 @@ impl Store {
                 Step::Done(moved) => {
                     self.read_apart(&scan.take_apart());
                     asks.end();
+                    scan.fit(self.cache.reserve());
                     return Poll::Ready(moved);
                 }
             }

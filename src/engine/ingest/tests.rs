@@ -26,7 +26,7 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn seen(store: &Store, keyspace: &Keyspace, point: &Point) -> Map {
     let all = (Bound::Unbounded, Bound::Unbounded);
-    let mut scan = Scan::new(store.view_of(point), point.sight(keyspace.tree), all, Direction::Forward);
+    let mut scan = Scan::new(point.sight(keyspace.tree), all, Direction::Forward);
     let mut map = Map::new();
     while store.advance(point, &mut scan).expect("it can be read") {
         map.insert(scan.key().to_vec(), scan.value().to_vec());

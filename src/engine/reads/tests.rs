@@ -48,7 +48,7 @@ fn cold(items_count: u32) -> (Arc<SimDisk>, Arc<Store>) {
 fn scan_from(store: &Store, point: &Point, number: u32) -> Scan {
     let keyspace = store.keyspace("items").expect("it is there");
     let range = (Bound::Included(number.to_be_bytes().to_vec()), Bound::Unbounded);
-    Scan::new(store.view_of(point), point.sight(keyspace.tree), range, Direction::Forward)
+    Scan::new(point.sight(keyspace.tree), range, Direction::Forward)
 }
 
 fn queued_count(store: &Store) -> usize {

@@ -353,7 +353,7 @@ pub(super) fn try_found(store: &Store, care: Care) -> Result<Found> {
 fn sum_of(store: &Store, name: &str) -> Result<u64> {
     let (keyspace, point) = (store.keyspace(name)?, store.point());
     let (mut sum, mut last) = (0, Vec::new());
-    let mut scan = scan_of(store, &keyspace, &point, Direction::Forward);
+    let mut scan = scan_of(&keyspace, &point, Direction::Forward);
     while store.advance(&point, &mut scan)? {
         assert!(sum == 0 || scan.key() > last.as_slice(), "keys come in order");
         sum ^= fingerprint(scan.key(), scan.value());
@@ -363,9 +363,9 @@ fn sum_of(store: &Store, name: &str) -> Result<u64> {
     Ok(sum)
 }
 
-pub(super) fn scan_of(store: &Store, keyspace: &Keyspace, point: &Point, direction: Direction) -> Scan {
+pub(super) fn scan_of(keyspace: &Keyspace, point: &Point, direction: Direction) -> Scan {
     let range = (Bound::Unbounded, Bound::Unbounded);
-    Scan::new(store.view_of(point), point.sight(keyspace.tree), range, direction)
+    Scan::new(point.sight(keyspace.tree), range, direction)
 }
 
 /// The fingerprint of a keyspace now.
@@ -378,7 +378,7 @@ pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> 
     let mut sums = [0; 2];
     let mut keys = [Vec::new(), Vec::new()];
     for (index, direction) in [Direction::Forward, Direction::Backward].into_iter().enumerate() {
-        let mut scan = scan_of(store, keyspace, point, direction);
+        let mut scan = scan_of(keyspace, point, direction);
         while store.advance(point, &mut scan)? {
             let (key, value) = (scan.key(), scan.value());
             sums[index] ^= fingerprint(key, value);

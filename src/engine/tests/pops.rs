@@ -28,7 +28,7 @@ fn pops_pass_deleted_keys_once() {
         let (mut passed, mut next) = (0, COUNT);
         for number in 0..2 * COUNT {
             let point = store.point();
-            let mut scan = scan_of(&store, &keyspace, &point, direction);
+            let mut scan = scan_of(&keyspace, &point, direction);
             assert!(store.advance(&point, &mut scan).expect("no fault"));
             assert_eq!(scan.key(), in_order(number).to_be_bytes());
             passed += scan.keys_passed();

@@ -22,7 +22,7 @@ type Items = BTreeMap<Vec<u8>, Vec<u8>>;
 /// The first items of keyspace `a`, by a scan that is dropped then, whatever it reads ahead.
 fn scanned(store: &Store, most: usize, direction: Direction) -> Result<Items> {
     let (keyspace, point) = (store.keyspace("a")?, store.point());
-    let (mut scan, mut items) = (scan_of(store, &keyspace, &point, direction), Items::new());
+    let (mut scan, mut items) = (scan_of(&keyspace, &point, direction), Items::new());
     while items.len() < most && store.advance(&point, &mut scan)? {
         items.insert(scan.key().to_vec(), scan.value().to_vec());
     }

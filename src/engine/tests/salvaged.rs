@@ -25,7 +25,7 @@ fn items_of(store: &Store) -> Items {
     let mut items = Items::new();
     for name in store.keyspace_names() {
         let (keyspace, point) = (store.keyspace(&name).expect("it is there"), store.point());
-        let mut scan = scan_of(store, &keyspace, &point, Direction::Forward);
+        let mut scan = scan_of(&keyspace, &point, Direction::Forward);
         while store.advance(&point, &mut scan).expect("nothing fails") {
             items.insert((name.clone(), scan.key().to_vec()), scan.value().to_vec());
         }

@@ -87,7 +87,7 @@ impl Scan {
     /// the key by itself.
     pub(super) fn pass_deleted(&mut self, gaps: &Gaps) -> bool {
         let winner = self.winner.expect("it stands at a key");
-        let key = key_of(&self.sources[winner], &self.view).expect("the winner stands at an item");
+        let key = key_of(&self.sources[winner]).expect("the winner stands at an item");
         if self.passed.is_fresh() {
             // From where it began to look, if that is where it is.
             let from =
@@ -117,7 +117,7 @@ impl Scan {
     #[inline]
     pub(super) fn learn_gap(&mut self, gaps: &Gaps) {
         if self.passed.is_news() {
-            let found = self.winner.and_then(|winner| key_of(&self.sources[winner], &self.view));
+            let found = self.winner.and_then(|winner| key_of(&self.sources[winner]));
             if let Some(span) = self.passed.span(found, &self.range, self.direction) {
                 gaps.learn(self.sight, span);
             }

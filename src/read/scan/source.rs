@@ -3,13 +3,15 @@
 
 use std::ops::Bound;
 
-use crate::base::id::{ItemKind, TreeId};
+use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::step::{AHEAD, BlockAddress, BlockKind, Direction, Read, Reads};
 use crate::base::sync::Arc;
 use crate::cache::{Cache, Near};
+use crate::levels::gaps::Sight;
 use crate::levels::version::Run;
 use crate::levels::view::View;
-use crate::memtable::Position;
+use crate::memtable::{Generation, Position};
+use crate::merge::ITEM_SEQUENCE;
 use crate::table::TableCursor;
 
 /// Most that one source reads ahead at once.
@@ -35,8 +37,74 @@ const BLOCK_BYTES_MIN: usize = 4096;
 /// One source.
 #[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each run of each seek")]
 pub(super) enum Source {
-    Memory { generation: usize, position: Option<Position> },
+    Memory(MemorySource),
     Run(RunSource),
+}
+
+/// A memtable. All that a match asks of the item it stands at is copied.
+pub(super) struct MemorySource {
+    /// Its index in the view.
+    generation: usize,
+    /// Of use in the view it was made for, and in no other.
+    position: Option<Position>,
+    key: Vec<u8>,
+    sequence: Sequence,
+    kind: ItemKind,
+}
+
+impl MemorySource {
+    pub(super) fn at(index: usize, generation: &Generation, position: Option<Position>) -> MemorySource {
+        let (key, sequence, kind) = (Vec::new(), 0, ItemKind::Put);
+        let mut source = MemorySource { generation: index, position, key, sequence, kind };
+        source.set(generation, position);
+        source
+    }
+
+    /// The memtable it reads.
+    pub(super) fn of<'v>(&self, view: &'v View) -> &'v Generation {
+        &view.generations[self.generation]
+    }
+
+    pub(super) fn step(&mut self, view: &View, sight: Sight, direction: Direction) {
+        let at = self.position.expect("the winner stands at an item");
+        self.set(self.of(view), self.of(view).step(sight.tree, at, direction, sight.bound));
+    }
+
+    /// Seeks; with `None`, goes to its end.
+    pub(super) fn seek(
+        &mut self,
+        view: &View,
+        from: Option<Bound<&[u8]>>,
+        sight: Sight,
+        direction: Direction,
+    ) {
+        let generation = self.of(view);
+        self.set(generation, from.and_then(|from| generation.seek(sight.tree, from, direction, sight.bound)));
+    }
+
+    /// The value of the item that it stands at.
+    pub(super) fn value<'v>(&self, view: &'v View) -> &'v [u8] {
+        self.of(view).item(self.position.expect("the winner stands at an item")).value
+    }
+
+    fn set(&mut self, generation: &Generation, position: Option<Position>) {
+        self.position = position;
+        if let Some(item) = position.map(|position| generation.item(position)) {
+            self.key.clear();
+            self.key.extend_from_slice(item.key);
+            (self.sequence, self.kind) = (item.sequence, item.kind);
+        }
+    }
+}
+
+impl Source {
+    /// Bytes of the blocks that it holds.
+    pub(super) fn held_bytes(&self) -> u64 {
+        match self {
+            Source::Memory(_) => 0,
+            Source::Run(run) => run.cursor.as_ref().map_or(0, TableCursor::held_bytes) as u64,
+        }
+    }
 }
 
 /// A run, read table by table.
@@ -232,23 +300,28 @@ impl RunSource {
 }
 
 /// The key a source stands at; `None` at its end.
-pub(super) fn key_of<'a>(source: &'a Source, view: &'a View) -> Option<&'a [u8]> {
+#[inline]
+pub(super) fn key_of(source: &Source) -> Option<&[u8]> {
     match source {
-        Source::Memory { generation, position } => {
-            position.map(|at| view.generations[*generation].item(at).key)
-        }
+        Source::Memory(memory) => memory.position.map(|_| memory.key.as_slice()),
         Source::Run(run) => run.cursor.as_ref().map(TableCursor::key),
     }
 }
 
 /// What the item is that a source stands at.
-pub(super) fn kind_of(source: &Source, view: &View) -> ItemKind {
+#[inline]
+pub(super) fn kind_of(source: &Source) -> ItemKind {
     match source {
-        Source::Memory { generation, position } => {
-            let position = position.expect("the winner stands at an item");
-            view.generations[*generation].item(position).kind
-        }
+        Source::Memory(memory) => memory.kind,
         Source::Run(run) => run.cursor.as_ref().expect("the winner stands at an item").kind(),
+    }
+}
+
+/// Its sequence, as range tombstones of its source compare with it.
+pub(super) fn sequence_of(source: &Source) -> Sequence {
+    match source {
+        Source::Memory(memory) => memory.sequence,
+        Source::Run(_) => ITEM_SEQUENCE,
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a whole scan of one run of several tables asks for, block by block: each once, and in time.
 
-use super::super::Scan;
+use super::super::{Pinned, Scan};
 use super::*;
-use crate::base::epoch::Epoch;
+use crate::base::epoch::{Epoch, Published};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::region::Region;
@@ -87,6 +87,12 @@ impl World {
         complete_read(slot, read.expect("no fault")).expect("as it was written")
     }
 
+    /// A step under a pin of its own.
+    fn step<R>(&self, (view, gaps): (&Published<View>, &Gaps), step: impl FnOnce(Pinned<'_>) -> R) -> R {
+        let pin = self.epoch.pin();
+        step(Pinned { view: view.load(&pin), pin: &pin, cache: &self.cache, gaps })
+    }
+
     /// Scans all of the run.
     fn scan(&self, direction: Direction, arrival: Arrival) -> Asked {
         let blocks = self.blocks(direction);
@@ -97,11 +103,12 @@ impl World {
         let everything = (Bound::Unbounded, Bound::Unbounded);
         let gaps = Gaps::new();
         let sight = Sight { tree: TREE, bound: 1, era: gaps.era() };
-        let mut scan = Scan::new(Arc::clone(&self.view), sight, everything, direction);
+        let mut scan = Scan::new(sight, everything, direction);
+        let published = Published::new(&self.epoch, Arc::clone(&self.view));
         let (mut asked, mut on_their_way) = (Asked::default(), Vec::new());
         for item in 0.. {
             let at = item / BLOCK_ITEMS;
-            let mut step = scan.advance(&self.cache, &self.epoch.pin(), &gaps);
+            let mut step = self.step((&published, &gaps), |pinned| scan.advance(pinned));
             let is_over = loop {
                 let apart = scan.take_apart();
                 for block in &apart {
@@ -132,7 +139,7 @@ impl World {
                     }
                 };
                 let answer = Answer { ask, result: Ok(result) };
-                step = scan.resume(&self.cache, &self.epoch.pin(), &gaps, answer);
+                step = self.step((&published, &gaps), |pinned| scan.resume(pinned, answer));
             };
             if is_over {
                 assert_eq!((item, blocks.len()), (blocks.len() * BLOCK_ITEMS, TABLES * TABLE_BLOCKS));
