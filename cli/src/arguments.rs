@@ -295,10 +295,14 @@ pub(crate) struct Export {
 /// Items are counted as they are in tables: versions and deletions that are not merged away yet count, what
 /// is only in the log and in memory does not. Reads are counted since this command opened the store.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  trine stats data\n  trine stats data --json | jq .space")]
+#[command(after_help = "Examples:\n  trine stats data\n  trine stats data --json | jq .space\n  \
+                        trine stats data --exact")]
 pub(crate) struct Stats {
     /// The store's directory.
     pub(crate) store: PathBuf,
+    /// Also count the keys of each keyspace: reads all items.
+    #[arg(long)]
+    pub(crate) exact: bool,
 }
 
 /// Reads every file of a store and says what is damaged, and which keys that concerns; exit code 1 if

@@ -3,23 +3,31 @@
 
 use comfy_table::Table;
 use serde_json::{Value, json};
+use trine::Db;
 
 use crate::arguments::{self, Global};
 use crate::failure::Failure;
 use crate::items::open_to_read;
+use crate::progress;
 use crate::screen::{Screen, table};
 use crate::text::{bytes, count, nanoseconds, ratio};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Failure> {
     let db = open_to_read(global, &arguments.store)?;
+    // First: what the count reads is among what the device did.
+    let keys = if arguments.exact { Some(counted(&db)?) } else { None };
     let stats = db.stats();
     let mut screen = Screen::new();
     if global.json {
         let mut all = to_json(&stats);
+        for (index, (_, keys)) in keys.iter().flatten().enumerate() {
+            all["keyspaces"][index]["keys"] = (*keys).into();
+        }
         all["settings"] = db.settings().iter().map(setting_to_json).collect();
         screen.json(&all)?;
     } else {
-        for (title, table) in tables(&stats) {
+        let keys = keys.map(|keys| ("Keys", keys_table(&keys)));
+        for (title, table) in keys.into_iter().chain(tables(&stats)) {
             screen.line(title)?;
             screen.line(format_args!("{table}\n"))?;
         }
@@ -29,6 +37,27 @@ pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Fa
     }
     screen.finish()?;
     Ok(db.close()?)
+}
+
+/// The keys of each keyspace, in the order of the statistics.
+fn counted(db: &Db) -> Result<Vec<(String, u64)>, Failure> {
+    let mut keys = Vec::new();
+    for keyspace in db.stats().keyspaces {
+        let items = db.keyspace(&keyspace.name)?.ordered()?;
+        let bar = progress::over_items(items.approximate_len()?, "counting");
+        let count = items.exact_len(|counted| bar.set_position(counted))?;
+        bar.finish_and_clear();
+        keys.push((keyspace.name, count));
+    }
+    Ok(keys)
+}
+
+fn keys_table(keys: &[(String, u64)]) -> Table {
+    let mut table = table(["keyspace", "keys"]);
+    for (name, keys) in keys {
+        table.add_row([crate::text::escaped(name.as_bytes()), count(*keys)]);
+    }
+    table
 }
 
 fn setting_to_json(setting: &trine::SettingValue) -> Value {

@@ -268,7 +268,8 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
         changes.extend(placed.into_iter().map(|(spot, placed)| version::Change::Add { spot, placed }));
     }
     let version = Version::default().after(changes);
-    pin_pages(&*parts.env.storage, &parts.pages, &version, |error| match error {
+    let trees = version.trees().map(Arc::as_ref);
+    pin_pages(&*parts.env.storage, &parts.pages, trees, |error| match error {
         // Whoever needs the damaged page is told when it is read; nobody else is.
         Error::Corrupt(_) => {
             log::warn!("{error}");

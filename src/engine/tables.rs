@@ -8,22 +8,22 @@ use crate::base::id::{FileName, Sequence};
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, Slice};
 use crate::io::storage::Storage;
-use crate::levels::version::{self, Placed, Spot, Version};
+use crate::levels::version::{self, Placed, Spot, Tree};
 use crate::table::{Otherwise, PageBudget, PageRank, Table, TableFile, TableSummary};
 
 use super::Store;
 use super::catalog::{Catalog, Edit};
 
-/// Pins what is not pinned yet and finds room, in the order of use. What failed is told to `failed`, which
-/// decides whether that ends it.
-pub(super) fn pin_pages(
+/// Pins what is not pinned yet of some trees and finds room, in the order of use. What failed is told to
+/// `failed`, which decides whether that ends it.
+pub(super) fn pin_pages<'t>(
     storage: &dyn Storage,
     pages: &Arc<PageBudget>,
-    version: &Version,
+    trees: impl Iterator<Item = &'t Tree>,
     mut failed: impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
     let mut tables: Vec<(usize, PageRank, &Table)> = Vec::new();
-    for tree in version.trees() {
+    for tree in trees {
         tables.extend(tree.tables().map(|(level, placed)| {
             let is_last = level + 1 == tree.levels().len() && level > 0;
             let rank = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
@@ -72,22 +72,28 @@ impl Store {
         Ok(tables)
     }
 
-    /// Pins what found no room before, where tables that went have left some. Looks at every table, if there
-    /// is anything that found none.
+    /// Pins what found no room before, where tables that went have left some: of a few trees, others have
+    /// their turn at the next call.
     pub(super) fn pin_more(&self) {
-        if !self.pages.take_short() {
+        let short = self.pages.take_short();
+        if short.is_empty() {
             return;
         }
         let version = {
             let pin = self.epoch.pin();
             Arc::clone(&self.views.load(&pin).get().version)
         };
+        let mut has_failed = false;
         let failed = |error| {
             log::debug!("left to be asked for: {error}");
-            self.pages.note_short();
+            has_failed = true;
             Ok(())
         };
-        pin_pages(&*self.env.storage, &self.pages, &version, failed).expect("no failure ends it");
+        let trees = short.iter().filter_map(|tree| version.tree(*tree));
+        pin_pages(&*self.env.storage, &self.pages, trees, failed).expect("no failure ends it");
+        if has_failed {
+            short.iter().for_each(|tree| self.pages.note_short(*tree));
+        }
     }
 
     /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices into a run. Slices of

@@ -159,7 +159,9 @@ impl Gaps {
     pub(crate) fn cut(&self, tree: TreeId, key: &[u8]) {
         let part = self.part(tree);
         if part.is_any.load(Ordering::SeqCst) {
-            part.all.lock().cut(tree, key);
+            let mut all = part.all.lock();
+            all.cut(tree, key);
+            part.trim(&mut all);
         }
     }
 
@@ -207,13 +209,7 @@ impl Gaps {
         part.is_any.store(true, Ordering::SeqCst);
         let given = self.given.0.load(Ordering::SeqCst);
         all.learn(sight, span, given);
-        if all.bytes > BYTES_MAX {
-            all.keep_used();
-        }
-        if all.bytes > BYTES_MAX {
-            all.clear();
-        }
-        part.tell(&all);
+        part.trim(&mut all);
     }
 
     /// Forgets what was not used since it was last called.
@@ -246,6 +242,17 @@ impl Gaps {
 }
 
 impl Part {
+    /// Has stretches go until all keep to their bytes: puts make many of one.
+    fn trim(&self, all: &mut All) {
+        if all.bytes > BYTES_MAX {
+            all.keep_used();
+        }
+        if all.bytes > BYTES_MAX {
+            all.clear();
+        }
+        self.tell(all);
+    }
+
     fn tell(&self, all: &All) {
         self.is_any.store(!all.trees.is_empty(), Ordering::Relaxed);
     }

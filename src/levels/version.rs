@@ -5,7 +5,7 @@
 //! successors.
 //!
 //! Invariants:
-//! 1. Trees are sorted by id, each once.
+//! 1. Trees are sorted by id, each once; so are the chunks that they lie in.
 //! 2. Levels hold their runs newest first. In level 0 every table is a run, and they are disjoint in
 //!    sequence; in a deeper level tables with one run number are a run, and the greater number is the newer.
 //! 3. Tables of a run are sorted by key and disjoint.
@@ -368,12 +368,62 @@ pub(crate) enum Change {
     },
 }
 
-/// All trees at one moment.
+/// Trees of a chunk, at most: a change of a version copies one or two of them, and a pointer to each other.
+const CHUNK_TREES_MAX: usize = 128;
+
+/// Trees whose ids follow one another.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Version {
+struct Chunk {
     /// Ids of `trees`, apart so that a search touches few lines.
     ids: Vec<TreeId>,
     trees: Vec<Arc<Tree>>,
+}
+
+impl Chunk {
+    #[inline]
+    fn tree(&self, id: TreeId) -> Option<&Arc<Tree>> {
+        let index = match self.ids.as_slice() {
+            [only] if *only == id => 0,
+            ids => ids.binary_search(&id).ok()?,
+        };
+        self.trees.get(index)
+    }
+
+    fn replace(&mut self, id: TreeId, tree: Option<Arc<Tree>>) {
+        match (self.ids.binary_search(&id), tree) {
+            (Ok(index), Some(tree)) => self.trees[index] = tree,
+            (Ok(index), None) => {
+                self.ids.remove(index);
+                self.trees.remove(index);
+            }
+            (Err(index), Some(tree)) => {
+                self.ids.insert(index, id);
+                self.trees.insert(index, tree);
+            }
+            (Err(_), None) => {}
+        }
+    }
+
+    /// Its trees from an index on.
+    fn split_off(&mut self, index: usize) -> Chunk {
+        Chunk { ids: self.ids.split_off(index), trees: self.trees.split_off(index) }
+    }
+
+    fn append(&mut self, next: &Chunk) {
+        self.ids.extend_from_slice(&next.ids);
+        self.trees.extend_from_slice(&next.trees);
+    }
+}
+
+/// All trees at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Version {
+    /// Here, so that a search of few trees goes no further. It may be empty.
+    first: Chunk,
+    /// None is empty.
+    others: Vec<Arc<Chunk>>,
+    /// The first id in each of `others`.
+    others_from: Vec<TreeId>,
 }
 
 impl Version {
@@ -384,15 +434,17 @@ impl Version {
     /// The same, for what outlives the version.
     #[inline]
     pub(crate) fn counted_tree(&self, id: TreeId) -> Option<&Arc<Tree>> {
-        let index = match self.ids.as_slice() {
-            [only] if *only == id => 0,
-            ids => ids.binary_search(&id).ok()?,
-        };
-        self.trees.get(index)
+        if self.others.is_empty() {
+            return self.first.tree(id);
+        }
+        match self.others_from.partition_point(|from| *from <= id) {
+            0 => self.first.tree(id),
+            number => self.others.get(number - 1)?.tree(id),
+        }
     }
 
     pub(crate) fn trees(&self) -> impl Iterator<Item = &Arc<Tree>> {
-        self.trees.iter()
+        self.first.trees.iter().chain(self.others.iter().flat_map(|chunk| &chunk.trees))
     }
 
     /// The version after `changes`; untouched trees are shared.
@@ -426,17 +478,45 @@ impl Version {
     }
 
     fn replace(&mut self, id: TreeId, tree: Option<Arc<Tree>>) {
-        match (self.ids.binary_search(&id), tree) {
-            (Ok(index), Some(tree)) => self.trees[index] = tree,
-            (Ok(index), None) => {
-                self.ids.remove(index);
-                self.trees.remove(index);
+        let Some(index) = self.others_from.partition_point(|from| *from <= id).checked_sub(1) else {
+            self.first.replace(id, tree);
+            if self.first.ids.len() > CHUNK_TREES_MAX {
+                let next = self.first.split_off(CHUNK_TREES_MAX / 2);
+                self.insert_chunk(0, next);
             }
-            (Err(index), Some(tree)) => {
-                self.ids.insert(index, id);
-                self.trees.insert(index, tree);
-            }
-            (Err(_), None) => {}
+            return;
+        };
+        let is_last = index + 1 == self.others.len();
+        let chunk = Arc::make_mut(&mut self.others[index]);
+        chunk.replace(id, tree);
+        if chunk.ids.len() > CHUNK_TREES_MAX {
+            // New trees have the greatest ids: what they leave behind stays full.
+            let next = chunk.split_off(if is_last { CHUNK_TREES_MAX } else { CHUNK_TREES_MAX / 2 });
+            self.insert_chunk(index + 1, next);
+        } else if chunk.ids.is_empty() {
+            self.remove_chunk(index);
+        } else {
+            self.others_from[index] = chunk.ids[0];
+            self.join_next(index);
+        }
+    }
+
+    fn insert_chunk(&mut self, index: usize, chunk: Chunk) {
+        self.others_from.insert(index, chunk.ids[0]);
+        self.others.insert(index, Arc::new(chunk));
+    }
+
+    fn remove_chunk(&mut self, index: usize) -> Arc<Chunk> {
+        self.others_from.remove(index);
+        self.others.remove(index)
+    }
+
+    /// Makes a chunk and the next one, if they are small, one.
+    fn join_next(&mut self, index: usize) {
+        let count = |index: usize| self.others.get(index).map_or(CHUNK_TREES_MAX, |one| one.ids.len());
+        if count(index) + count(index + 1) <= CHUNK_TREES_MAX / 2 {
+            let next = self.remove_chunk(index + 1);
+            Arc::make_mut(&mut self.others[index]).append(&next);
         }
     }
 }
@@ -464,5 +544,71 @@ fn apply(tables: &mut Option<Vec<(Spot, Placed)>>, change: Change) {
             let moved = tables.iter_mut().find(|(_, placed)| placed.name() == name);
             moved.expect("only what is there is moved").0 = spot;
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::id::{KeyspaceId, PartitionId};
+
+    fn id(number: u32) -> TreeId {
+        TreeId { keyspace: KeyspaceId(number), partition: PartitionId(number) }
+    }
+
+    fn check(version: &Version, numbers: &BTreeSet<u32>) {
+        let found: Vec<TreeId> = version.trees().map(|tree| tree.id).collect();
+        assert_eq!(found, numbers.iter().map(|number| id(*number)).collect::<Vec<_>>());
+        let most = numbers.last().map_or(0, |last| *last) + 2;
+        for number in 0..most {
+            let tree = version.tree(id(number)).map(|tree| tree.id);
+            assert_eq!(tree, numbers.contains(&number).then(|| id(number)));
+        }
+        let sizes = || std::iter::once(&version.first).chain(version.others.iter().map(|one| &**one));
+        assert!(
+            sizes().all(|chunk| chunk.ids.len() <= CHUNK_TREES_MAX && chunk.ids.len() == chunk.trees.len())
+        );
+        assert!(version.others.iter().all(|chunk| !chunk.ids.is_empty()));
+    }
+
+    proptest::proptest! {
+        /// A version has the trees that were added and not dropped, in the order of their ids, however they
+        /// came and went.
+        #[test]
+        fn trees_are_found_in_their_order(
+            edits in proptest::collection::vec((0u32..2000, 1u32..400, proptest::bool::weighted(0.6)), 1..20),
+        ) {
+            let (mut version, mut numbers) = (Version::default(), BTreeSet::new());
+            for (from, count, adds) in edits {
+                let (mut changes, before) = (Vec::new(), numbers.clone());
+                for number in from..from + count {
+                    if adds && numbers.insert(number) {
+                        changes.push(Change::AddTree(id(number)));
+                    } else if !adds && numbers.remove(&number) {
+                        changes.push(Change::DropTree(id(number)));
+                    }
+                }
+                let after = version.after(changes);
+                check(&version, &before);
+                check(&after, &numbers);
+                version = after;
+            }
+        }
+    }
+
+    /// A change of one tree of ten thousand copies few of them, and a pointer for each hundred others.
+    #[test]
+    fn changes_copy_few_trees() {
+        let all = Version::default().after((0..10_000).map(|number| Change::AddTree(id(number))).collect());
+        assert!(all.others.len() <= 10_000 / CHUNK_TREES_MAX + 2, "{} chunks", all.others.len());
+        for number in [0, 63, 64, 5000, 9999] {
+            let after = all.after(vec![Change::DropTree(id(number))]);
+            let is_shared = |chunk: &&Arc<Chunk>| all.others.iter().any(|old| Arc::ptr_eq(old, chunk));
+            let copied: usize =
+                after.others.iter().filter(|chunk| !is_shared(chunk)).map(|chunk| chunk.ids.len()).sum();
+            assert!(copied + after.first.ids.len() <= 2 * CHUNK_TREES_MAX, "{copied} trees are copied");
+        }
+        let none = all.after((0..9_990).map(|number| Change::DropTree(id(number))).collect());
+        assert!(none.others.len() <= 2, "{} chunks of 10 trees", none.others.len());
     }
 }

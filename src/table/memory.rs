@@ -3,9 +3,11 @@
 //! The pages lie in the cache's memory, taken when a table is published and given back when it goes; the
 //! cache has the rest. Any thread.
 
-use std::ops::{Deref, DerefMut};
+use std::collections::BTreeSet;
+use std::ops::{Bound, Deref, DerefMut};
 
-use crate::base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
+use crate::base::id::TreeId;
+use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::cache::{Cache, PinnedPages, Place};
 
 /// What direct reads want of addresses, and what keeps a page within one page.
@@ -21,9 +23,19 @@ pub(crate) struct PageBudget {
     limit_bytes: u64,
     /// Of all places there are.
     places_bytes: AtomicU64,
-    /// Some pages that were to stay in memory do not.
-    is_short: AtomicBool,
+    /// Trees with pages that were to stay in memory and do not.
+    short: Mutex<Short>,
 }
+
+#[derive(Default, Debug)]
+struct Short {
+    trees: BTreeSet<TreeId>,
+    /// The last one that was tried again.
+    last: Option<TreeId>,
+}
+
+/// Trees that are tried again at once, at most: what that costs does not grow with their number.
+const SHORT_TREES_MAX: usize = 32;
 
 /// What pages are of: what is looked at most has more of the budget, so that it finds room whatever came
 /// before it.
@@ -54,7 +66,7 @@ impl PageBudget {
             cache: cache.clone(),
             limit_bytes,
             places_bytes: AtomicU64::new(0),
-            is_short: AtomicBool::new(false),
+            short: Mutex::default(),
         })
     }
 
@@ -72,21 +84,26 @@ impl PageBudget {
 
     /// Room for so many pages, if there is.
     pub(super) fn take(&self, count: usize, rank: PageRank) -> Option<PinnedPages> {
-        let pages = self.cache.pin_pages(count, self.limit_bytes / 16 * rank.sixteenths());
-        if pages.is_none() {
-            self.note_short();
+        self.cache.pin_pages(count, self.limit_bytes / 16 * rank.sixteenths())
+    }
+
+    /// Pages of a tree that were to stay in memory could not be had.
+    pub(crate) fn note_short(&self, tree: TreeId) {
+        self.short.lock().trees.insert(tree);
+    }
+
+    /// Some of the trees that lack pages, each in its turn, which are to be tried again.
+    pub(crate) fn take_short(&self) -> Vec<TreeId> {
+        let mut short = self.short.lock();
+        let behind = short.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let from_behind = short.trees.range((behind, Bound::Unbounded)).chain(&short.trees);
+        let count = short.trees.len().min(SHORT_TREES_MAX);
+        let taken: Vec<TreeId> = from_behind.take(count).copied().collect();
+        for tree in &taken {
+            short.trees.remove(tree);
         }
-        pages
-    }
-
-    /// Pages that were to stay in memory could not be had.
-    pub(crate) fn note_short(&self) {
-        self.is_short.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether that was so since the last call: only then there is anything to try again.
-    pub(crate) fn take_short(&self) -> bool {
-        self.is_short.load(Ordering::Relaxed) && self.is_short.swap(false, Ordering::Relaxed)
+        short.last = taken.last().copied();
+        taken
     }
 
     /// Places for so many blocks, while all there are take a small part of the cache: where the data is many
@@ -171,6 +188,7 @@ impl std::fmt::Debug for AlignedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::id::{KeyspaceId, PartitionId};
 
     /// A budget grants up to its limit, less to what is looked at less, and gets everything back.
     #[test]
@@ -181,8 +199,7 @@ mod tests {
         );
         let one = budget.take(13, PageRank::LastFilters).expect("within the limit");
         let two = budget.take(3, PageRank::Fences).expect("within the limit");
-        assert!(budget.take_short() && !budget.take_short());
-        assert!(budget.take(1, PageRank::Fences).is_none() && budget.take_short());
+        assert!(budget.take(1, PageRank::Fences).is_none());
         assert_eq!(budget.pinned_bytes(), 64 << 10);
         drop((one, two));
         assert_eq!(budget.pinned_bytes(), 0);
@@ -196,5 +213,21 @@ mod tests {
         let bytes = AlignedBytes::new(8192);
         assert!((bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT) && bytes.iter().all(|byte| *byte == 0));
         assert!(format!("{:?}", AlignedBytes::new(5)).contains('5'));
+    }
+
+    /// Trees that lack pages are tried again in turns, a few at a time, and each once.
+    #[test]
+    fn trees_that_lack_pages_have_their_turns() {
+        let budget = PageBudget::alone(64 << 10);
+        assert!(budget.take_short().is_empty());
+        let tree = |number| TreeId { keyspace: KeyspaceId(number), partition: PartitionId(1) };
+        (0..50).rev().for_each(|number| budget.note_short(tree(number)));
+        let first = budget.take_short();
+        assert_eq!(first, (0..32).map(tree).collect::<Vec<_>>());
+        first.iter().for_each(|tree| budget.note_short(*tree));
+        let second = budget.take_short();
+        assert_eq!(second, (32..50).chain(0..14).map(tree).collect::<Vec<_>>());
+        assert_eq!(budget.take_short(), (14..32).map(tree).collect::<Vec<_>>());
+        assert!(budget.take_short().is_empty());
     }
 }

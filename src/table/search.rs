@@ -274,10 +274,14 @@ impl Table {
                 Ok(())
             }
             None if otherwise == Otherwise::Offer => {
+                budget.note_short(self.tree());
                 let offer = |address: &BlockAddress, page: &[u8]| budget.cache().insert(address, page);
                 self.load(storage, span, page_bytes, kind, offer)
             }
-            None => Ok(()),
+            None => {
+                budget.note_short(self.tree());
+                Ok(())
+            }
         }
     }
 

@@ -184,6 +184,28 @@ fn stats() {
     assert!(users["items"].is_u64() && users["levels"].is_array());
     assert!(all["memory"]["budget_bytes"].as_u64().is_some_and(|bytes| bytes >= 1 << 20));
     assert!(all["settings"].as_array().is_some_and(|settings| !settings.is_empty()));
+    assert!(users.get("keys").is_none(), "nobody asked for the count");
+}
+
+/// With --exact, keys are counted: not their versions, nor what was deleted.
+#[test]
+fn stats_count_keys() {
+    let place = Place::new();
+    for [key, value] in [["a", "1"], ["a", "2"], ["b", "3"], ["c", "4"]] {
+        place.run("put", ["users", key, value]).ok();
+    }
+    place.run("delete", ["users", "c"]).ok();
+    place.run("put", ["more", "a", "1"]).ok();
+    let all: Value =
+        serde_json::from_str(&place.run("stats", ["--json", "--exact"]).ok()).expect("it is JSON");
+    let keyspaces = all["keyspaces"].as_array().expect("an array");
+    let mut keys: Vec<_> = keyspaces.iter().map(|one| (one["name"].as_str(), one["keys"].as_u64())).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [(Some("more"), Some(1)), (Some("users"), Some(2))]);
+    let text = place.run("stats", ["--exact"]).ok();
+    let lines = text.lines().skip_while(|line| *line != "Keys");
+    let users = lines.into_iter().find(|line| line.contains("users"));
+    assert!(users.is_some_and(|line| line.contains('2')), "{text}");
 }
 
 /// `verify` finds nothing in a sound store, and in a damaged one says where and what it concerns; `salvage`

@@ -99,6 +99,24 @@ pub(crate) struct State {
     /// Partitions and tables changed since the last check; empty between edits.
     unchecked_partitions: BTreeSet<PartitionId>,
     unchecked_tables: BTreeSet<u64>,
+    /// What keyspaces, partitions and tables take of a snapshot, at most.
+    contents_bytes: u64,
+}
+
+fn keyspace_bytes(keyspace: &Keyspace) -> u64 {
+    (16 + keyspace.name.len() + 12 * keyspace.settings.len()) as u64
+}
+
+fn partition_bytes(partition: &Partition) -> u64 {
+    (12 + partition.name.len()) as u64
+}
+
+/// Without its slices.
+const TABLE_BYTES: u64 = 31;
+
+fn slice_bytes(slice: &Slice) -> u64 {
+    let max_bytes = slice.max_key.as_ref().map_or(0, |max_key| max_key.len());
+    (104 + slice.min_key.len() + max_bytes) as u64
 }
 
 impl State {
@@ -109,7 +127,9 @@ impl State {
                 .add_keyspace(*id, Keyspace { kind: *kind, name: name.clone(), settings: settings.clone() }),
             Change::KeyspaceSettings { id, settings } => match self.keyspaces.get_mut(id) {
                 Some(keyspace) => {
+                    self.contents_bytes -= keyspace_bytes(keyspace);
                     keyspace.settings.clone_from(settings);
+                    self.contents_bytes += keyspace_bytes(keyspace);
                     Ok(())
                 }
                 None => broken("settings of an unknown keyspace", id.0.into()),
@@ -227,17 +247,9 @@ impl State {
         changes
     }
 
-    /// At least the bytes of the snapshot's encoding, and at most about twice as many. Cost: one walk over
-    /// the state.
+    /// At least the bytes of the snapshot's encoding, and at most about twice as many.
     pub(crate) fn snapshot_bytes_max(&self) -> u64 {
-        let settings = |keyspace: &Keyspace| 12 * keyspace.settings.len();
-        let keyspaces: usize = self.keyspaces.values().map(|one| 16 + one.name.len() + settings(one)).sum();
-        let partitions: usize = self.partitions.values().map(|one| 12 + one.name.len()).sum();
-        let slice =
-            |one: &Slice| 104 + one.min_key.len() + one.max_key.as_ref().map_or(0, |max_key| max_key.len());
-        let tables: usize =
-            self.tables.values().map(|one| 31 + one.slices.values().map(slice).sum::<usize>()).sum();
-        (32 + keyspaces + partitions + 52 * self.logs.len() + tables) as u64
+        32 + self.contents_bytes + 52 * self.logs.len() as u64
     }
 
     fn add_keyspace(&mut self, id: KeyspaceId, keyspace: Keyspace) -> Applied {
@@ -253,6 +265,7 @@ impl State {
         if !self.names.insert((NO_KEYSPACE, keyspace.name.as_bytes().into())) {
             return broken("a keyspace with the name of another", id.0.into());
         }
+        self.contents_bytes += keyspace_bytes(&keyspace);
         self.keyspaces.insert(id, keyspace);
         Ok(())
     }
@@ -261,6 +274,7 @@ impl State {
         let Some(keyspace) = self.keyspaces.remove(&id) else {
             return broken("a drop of an unknown keyspace", id.0.into());
         };
+        self.contents_bytes -= keyspace_bytes(&keyspace);
         self.names.remove(&(NO_KEYSPACE, keyspace.name.into_bytes().into()));
         let of_it = self.partitions.iter().filter(|(_, partition)| partition.keyspace == id);
         let of_it: Vec<PartitionId> = of_it.map(|(partition, _)| *partition).collect();
@@ -280,6 +294,7 @@ impl State {
         if !self.names.insert((partition.keyspace, partition.name.clone())) {
             return broken("a partition with the name of another", id.0.into());
         }
+        self.contents_bytes += partition_bytes(&partition);
         self.partitions.insert(id, partition);
         Ok(())
     }
@@ -288,6 +303,7 @@ impl State {
         let Some(partition) = self.partitions.remove(&id) else {
             return broken("a drop of an unknown partition", id.0.into());
         };
+        self.contents_bytes -= partition_bytes(&partition);
         self.names.remove(&(partition.keyspace, partition.name));
         self.unchecked_partitions.remove(&id);
         for (table, index) in self.slices_of.remove(&id).unwrap_or_default() {
@@ -322,6 +338,7 @@ impl State {
         if number == 0 || self.logs.contains_key(&number) || self.tables.contains_key(&number) {
             return broken("a table whose number is taken", number);
         }
+        self.contents_bytes += TABLE_BYTES + table.slices.values().map(slice_bytes).sum::<u64>();
         self.tables.insert(number, table);
         self.unchecked_tables.insert(number);
         Ok(())
@@ -341,6 +358,7 @@ impl State {
         if table.slices.contains_key(&index) {
             return broken("a slice that is there already in table", number);
         }
+        self.contents_bytes += slice_bytes(slice);
         table.slices.insert(index, slice.clone());
         self.slices_of.entry(slice.partition).or_default().insert((number, index));
         self.unchecked_partitions.insert(slice.partition);
@@ -365,9 +383,9 @@ impl State {
     /// Takes a slice out of its table, and the table out of the state when it was the last.
     fn forget_slice(&mut self, number: u64, index: u32) {
         if let Some(table) = self.tables.get_mut(&number) {
-            table.slices.remove(&index);
-            if table.slices.is_empty() {
-                self.tables.remove(&number);
+            self.contents_bytes -= table.slices.remove(&index).as_ref().map_or(0, slice_bytes);
+            if table.slices.is_empty() && self.tables.remove(&number).is_some() {
+                self.contents_bytes -= TABLE_BYTES;
             }
         }
     }

@@ -281,3 +281,16 @@ fn gaps_are_few() {
     }
     assert!(gaps.is_any(TREE));
 }
+
+/// What many puts cut of a gap keeps to the same bytes. (Each left one more, without an end.)
+#[test]
+fn gaps_that_are_cut_stay_few() {
+    let gaps = Gaps::new();
+    gaps.learn(sight(0), Span { from: Vec::new(), to: End::OfTree });
+    let mut most_bytes = 0;
+    for number in 0..10_000u32 {
+        gaps.cut(TREE, &number.to_be_bytes());
+        most_bytes = most_bytes.max(gaps.part(TREE).all.lock().bytes);
+    }
+    assert!((BYTES_MAX / 2..=BYTES_MAX).contains(&most_bytes), "{most_bytes} bytes");
+}
