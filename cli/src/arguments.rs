@@ -4,6 +4,7 @@
 
 mod bench;
 mod lab;
+mod upkeep;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +15,9 @@ use crate::rows::parse_separator;
 use crate::text::parse_bytes;
 pub(crate) use bench::{Bench, EngineName, Workload};
 pub(crate) use lab::{Repro, Time, VerifyRandom};
+pub(crate) use upkeep::{
+    Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, Man, Settings, Within,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +25,7 @@ Examples:
   trine import data users users.csv --key id  load a CSV file, rows as JSON, keyed by the column id
   trine get data users 42                     read one value
   trine scan data users --prefix 4 --limit 10 list items in key order
+  trine keyspaces data                        what maps the store has, and how large
   trine stats data                            what the store holds and what it costs
   trine verify data                           whether every byte is as it was written
   trine bench fillrandom,settle,readrandom    measure the store on this machine
@@ -70,11 +75,18 @@ pub(crate) enum Command {
     Get(Get),
     Put(Put),
     Delete(Delete),
+    DeleteRange(DeleteRange),
     Clear(Clear),
     Scan(Scan),
+    Count(Count),
     Import(Import),
     Export(Export),
+    Keyspaces(Keyspaces),
+    Drop(Drop),
+    Settings(Settings),
     Stats(Stats),
+    Compact(Compact),
+    Checkpoint(Checkpoint),
     Verify(Verify),
     Explain(Explain),
     Dump(Dump),
@@ -84,6 +96,8 @@ pub(crate) enum Command {
     Time(Time),
     VerifyRandom(VerifyRandom),
     Demo(Demo),
+    Completions(Completions),
+    Man(Man),
     #[command(hide = true)]
     DemoLoad(DemoLoad),
 }
@@ -119,6 +133,7 @@ pub(crate) struct Get {
 /// every process; with it also the loss of power.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine put data users 42 '{\"name\":\"Ann\"}'\n  \
+                        trine put data images logo - < logo.png\n  \
                         trine put data index 00ff17 cafe --hex --sync")]
 pub(crate) struct Put {
     /// The store's directory.
@@ -127,7 +142,7 @@ pub(crate) struct Put {
     pub(crate) keyspace: String,
     /// The key.
     pub(crate) key: String,
-    /// The value.
+    /// The value; - reads it from standard input.
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: String,
     /// Key and value are given in hexadecimal digits.
@@ -181,15 +196,8 @@ pub(crate) struct Scan {
     pub(crate) store: PathBuf,
     /// The keyspace's name.
     pub(crate) keyspace: String,
-    /// Only keys that begin with this.
-    #[arg(long, value_name = "P", conflicts_with_all = ["from", "to"])]
-    pub(crate) prefix: Option<String>,
-    /// Only keys from this one on.
-    #[arg(long, value_name = "A")]
-    pub(crate) from: Option<String>,
-    /// Only keys before this one (it is not included).
-    #[arg(long, value_name = "B")]
-    pub(crate) to: Option<String>,
+    #[command(flatten)]
+    pub(crate) within: Within,
     /// At most this many items.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
@@ -202,6 +210,9 @@ pub(crate) struct Scan {
     /// Bounds are given, and items printed, in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
+    /// Print the exact bytes: key, tab, value, newline.
+    #[arg(long, conflicts_with_all = ["hex", "json"])]
+    pub(crate) raw: bool,
 }
 
 /// Loads rows of a file into a keyspace, creating store and keyspace if need be.
@@ -292,8 +303,9 @@ pub(crate) struct Export {
 
 /// Shows what a store holds and costs: keyspaces, levels, memory, device traffic, space.
 ///
-/// Items are counted as they are in tables: versions and deletions that are not merged away yet count, what
-/// is only in the log and in memory does not. Reads are counted since this command opened the store.
+/// Items are counted as they are kept: versions and deletions that are not merged away yet count. --exact
+/// counts keys. Reads are counted since this command opened the store. The program's own keyspaces, whose
+/// names begin with a dot, are left out without --all.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine stats data\n  trine stats data --json | jq .space\n  \
                         trine stats data --exact")]
@@ -303,6 +315,9 @@ pub(crate) struct Stats {
     /// Also count the keys of each keyspace: reads all items.
     #[arg(long)]
     pub(crate) exact: bool,
+    /// Also the program's own keyspaces.
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// Reads every file of a store and says what is damaged, and which keys that concerns; exit code 1 if
@@ -440,8 +455,9 @@ impl Format {
     }
 }
 
-const COMMANDS_OF_A_STORE: [&str; 11] =
-    ["get", "put", "delete", "clear", "scan", "import", "export", "stats", "verify", "explain", "salvage"];
+/// Commands that do not take a store first.
+const COMMANDS_WITHOUT_A_STORE: [&str; 9] =
+    ["dump", "bench", "repro", "time", "verify-random", "demo", "demo-load", "completions", "man"];
 
 /// Moves the value of `--store` to where STORE stands, so that both spellings are one to the parser.
 pub(crate) fn with_store_first(words: Vec<OsString>) -> Vec<OsString> {
@@ -472,7 +488,7 @@ pub(crate) fn with_store_first(words: Vec<OsString>) -> Vec<OsString> {
         }
     }
     if let Some(store) = store {
-        match command_at.filter(|at| COMMANDS_OF_A_STORE.iter().any(|name| rest[*at] == *name)) {
+        match command_at.filter(|at| COMMANDS_WITHOUT_A_STORE.iter().all(|name| rest[*at] != *name)) {
             Some(at) => rest.insert(at + 1, store),
             None => rest.extend(["--store".into(), store]),
         }
@@ -504,6 +520,18 @@ mod tests {
             assert!(
                 help.contains(&format!("trine {} ", command.get_name())) || help.contains("trine demo\n")
             );
+        }
+    }
+
+    /// Every command has a store as its first argument, but for those that are known not to.
+    #[test]
+    fn commands_without_a_store_are_known() {
+        for command in Arguments::command().get_subcommands() {
+            let first = command.get_positionals().next().map(|argument| argument.get_id().as_str());
+            let is_without = COMMANDS_WITHOUT_A_STORE.contains(&command.get_name());
+            // The hidden command of the demo is only ever given by the program.
+            let has_store = first == Some("store") && command.get_name() != "demo-load";
+            assert_eq!(has_store, !is_without, "{}", command.get_name());
         }
     }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::screen::error_prefix;
 use crate::text::{self, json_escaped, one_line};
 
 /// Why a command ended without doing what was asked.
@@ -86,7 +87,7 @@ impl Failure {
                 let error = json!({"error": {"kind": self.kind(), "message": self.to_string()}});
                 eprintln!("{}", json_escaped(&error.to_string()));
             }
-            _ => eprintln!("trine: {}", one_line(&self.to_string())),
+            _ => eprintln!("{} {}", error_prefix(), one_line(&self.to_string())),
         }
     }
 }
@@ -106,6 +107,10 @@ fn kind_of_store_error(error: &trine::Error) -> &'static str {
         Error::Locked { .. } => "locked",
         Error::Permission { .. } => "permission",
         Error::LockMissing { .. } => "lock_missing",
+        Error::Memory { .. } => "memory",
+        Error::NotAscending { .. } => "not_ascending",
+        Error::Forked => "forked",
+        Error::Panicked { .. } => "panicked",
         Error::ReadOnlyFileSystem { .. } => "read_only_file_system",
         Error::NoKeyspace { .. } => "no_keyspace",
         Error::Dropped { .. } => "dropped",
@@ -115,6 +120,26 @@ fn kind_of_store_error(error: &trine::Error) -> &'static str {
         Error::TimedOut => "timed_out",
         Error::Closed => "closed",
         _ => "store",
+    }
+}
+
+/// What the store says, with what its user can do about it by this program: the library tells its own calls.
+fn in_words_of_the_program(error: &trine::Error) -> String {
+    use trine::Error;
+    match error {
+        Error::Missing { path } => {
+            format!("there is no store at {path}. Check the path; trine put and trine import make one")
+        }
+        Error::NoKeyspace { name } => format!(
+            "there is no keyspace named {name:?}. trine keyspaces lists those there are; trine put and trine \
+             import make one"
+        ),
+        Error::ReadOnly => "this command writes, and the store was opened with --read-only".to_owned(),
+        other => {
+            let text = other.to_string();
+            let text = text.replace("trine salvage, inspect::salvage", "trine salvage");
+            text.replace("memory_bytes", "--memory")
+        }
     }
 }
 
@@ -133,7 +158,7 @@ impl fmt::Display for Failure {
             Failure::Usage(message) => {
                 write!(f, "{}", message.trim_end().trim_start_matches("error: "))
             }
-            Failure::Store(error) => write!(f, "{error}"),
+            Failure::Store(error) => f.write_str(&in_words_of_the_program(error)),
             Failure::File { operation, name, source } => write!(f, "could not {operation} {name}: {source}"),
             Failure::BadRow { file, line, reason } => write!(
                 f,

@@ -1,17 +1,20 @@
 //! The commands on single items and ranges: get, put, delete, clear, scan. Also how every command opens a
 //! store.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::ops::Bound;
 use std::path::Path;
 
 use serde_json::{Map, json};
 use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
 
-use crate::arguments::{Clear, Delete, Get, Global, Put, Scan};
+use crate::arguments::{Clear, Delete, Get, Global, Put, Scan, Within};
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::text::{Spelling, add_field, one_line, readable};
+
+/// Most that is read from standard input.
+const INPUT_BYTES_MAX: u64 = 1 << 30;
 
 /// Opens what exists, for reading only.
 pub(crate) fn open_to_read(global: &Global, store: &Path) -> Result<Db, Failure> {
@@ -28,7 +31,7 @@ pub(crate) fn open_to_write(global: &Global, store: &Path) -> Result<Db, Failure
 }
 
 /// Opens for writing what exists.
-fn open_to_change(global: &Global, store: &Path) -> Result<Db, Failure> {
+pub(crate) fn open_to_change(global: &Global, store: &Path) -> Result<Db, Failure> {
     if global.read_only {
         return Err(Failure::Usage("this command writes; it cannot be --read-only".to_string()));
     }
@@ -82,7 +85,10 @@ pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
     check_writable(&put.keyspace)?;
     let spelling = Spelling::of_flag(put.hex);
     let key = spelling.parse("key", &put.key)?;
-    let value = spelling.parse("value", &put.value)?;
+    let value = match put.value.as_str() {
+        "-" => value_of_input(spelling)?,
+        value => spelling.parse("value", value)?,
+    };
     let db = open_to_write(global, &put.store)?;
     let keyspace = db.ordered(&put.keyspace).open()?;
     let mut batch = db.batch();
@@ -90,6 +96,21 @@ pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
     batch.commit_with(durability(put.sync))?;
     db.close()?;
     done(global, json!({"put": 1}))
+}
+
+/// Everything on standard input; digits may have white space around them.
+fn value_of_input(spelling: Spelling) -> Result<Vec<u8>, Failure> {
+    let mut input = Vec::new();
+    // More is over every limit of a value, and the store says so.
+    std::io::stdin().take(INPUT_BYTES_MAX).read_to_end(&mut input).map_err(|source| Failure::File {
+        operation: "read",
+        name: "standard input".to_owned(),
+        source,
+    })?;
+    match spelling {
+        Spelling::Text => Ok(input),
+        Spelling::Hex => spelling.parse("value", String::from_utf8_lossy(&input).trim()),
+    }
 }
 
 pub(crate) fn delete(global: &Global, delete: Delete) -> Result<(), Failure> {
@@ -131,12 +152,12 @@ fn clear_keyspace(db: Db, name: &str) -> Result<trine::Result<()>, Failure> {
     Ok(space.and(db.close()))
 }
 
-fn durability(sync: bool) -> Durability {
+pub(crate) fn durability(sync: bool) -> Durability {
     if sync { Durability::Sync } else { Durability::Buffered }
 }
 
 /// Silence is success for people; machines get an object.
-fn done(global: &Global, answer: serde_json::Value) -> Result<(), Failure> {
+pub(crate) fn done(global: &Global, answer: serde_json::Value) -> Result<(), Failure> {
     let mut screen = Screen::new();
     if global.json {
         screen.object(&answer)?;
@@ -146,7 +167,7 @@ fn done(global: &Global, answer: serde_json::Value) -> Result<(), Failure> {
 
 pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
     let spelling = Spelling::of_flag(scan.hex);
-    let bounds = Bounds::parse(&scan, spelling)?;
+    let bounds = Bounds::parse(&scan.within, spelling)?;
     let db = open_to_read(global, &scan.store)?;
     let keyspace = db.keyspace(&scan.keyspace)?.ordered()?;
     let mut items = bounds.range(&keyspace);
@@ -163,6 +184,13 @@ pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
                 add_field(&mut object, "value", &value, spelling);
             }
             screen.object(&serde_json::Value::Object(object))?;
+        } else if scan.raw {
+            screen.bytes(&key)?;
+            if !scan.keys_only {
+                screen.bytes(b"\t")?;
+                screen.bytes(&value)?;
+            }
+            screen.bytes(b"\n")?;
         } else if scan.keys_only {
             screen.line(spelling.line(&key))?;
         } else {
@@ -176,35 +204,45 @@ pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
 }
 
 /// Which keys a scan visits.
-struct Bounds {
+pub(crate) struct Bounds {
     prefix: Option<Vec<u8>>,
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
 }
 
 impl Bounds {
-    fn parse(scan: &Scan, spelling: Spelling) -> Result<Bounds, Failure> {
+    pub(crate) fn parse(within: &Within, spelling: Spelling) -> Result<Bounds, Failure> {
         let parse =
             |what, word: &Option<String>| word.as_ref().map(|word| spelling.parse(what, word)).transpose();
-        let from = parse("bound --from", &scan.from)?;
-        let to = parse("bound --to", &scan.to)?;
+        let from = parse("bound --from", &within.from)?;
+        let to = parse("bound --to", &within.to)?;
         if let (Some(from), Some(to)) = (&from, &to)
             && from > to
         {
             return Err(Failure::Usage("--from is after --to; add --reverse to list backwards".to_string()));
         }
         Ok(Bounds {
-            prefix: parse("prefix", &scan.prefix)?,
+            prefix: parse("prefix", &within.prefix)?,
             from: from.map_or(Bound::Unbounded, Bound::Included),
             to: to.map_or(Bound::Unbounded, Bound::Excluded),
         })
     }
 
-    fn range(self, keyspace: &Keyspace<Ordered>) -> trine::Range {
-        match self.prefix {
-            Some(prefix) => keyspace.prefix(&prefix),
-            None => keyspace.range((self.from, self.to)),
-        }
+    pub(crate) fn range(&self, keyspace: &Keyspace<Ordered>) -> trine::Range {
+        keyspace.range(self.ends())
+    }
+
+    /// The first key and the first one behind, if there are such.
+    pub(crate) fn ends(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let Some(prefix) = &self.prefix else { return (self.from.clone(), self.to.clone()) };
+        let from = if prefix.is_empty() { Bound::Unbounded } else { Bound::Included(prefix.clone()) };
+        // Behind all that begin with it comes the prefix with its last byte that can grow grown.
+        let grown = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
+            let mut end = prefix[..=last].to_vec();
+            end[last] += 1;
+            end
+        });
+        (from, grown.map_or(Bound::Unbounded, Bound::Excluded))
     }
 }
 
@@ -220,6 +258,19 @@ pub(crate) fn note(global: &Global, line: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
     use trine::sim::World;
+
+    /// A prefix is a range: up to the first key behind all that begin with it, or to the end.
+    #[test]
+    fn prefixes_are_ranges() {
+        let ends = |prefix: &[u8]| {
+            Bounds { prefix: Some(prefix.to_vec()), from: Bound::Unbounded, to: Bound::Unbounded }.ends()
+        };
+        let (from, to) = (Bound::Included, Bound::Excluded);
+        assert_eq!(ends(b"ab"), (from(b"ab".to_vec()), to(b"ac".to_vec())));
+        assert_eq!(ends(b"a\xff\xff"), (from(b"a\xff\xff".to_vec()), to(b"b".to_vec())));
+        assert_eq!(ends(b"\xff"), (from(b"\xff".to_vec()), Bound::Unbounded));
+        assert_eq!(ends(b""), (Bound::Unbounded, Bound::Unbounded));
+    }
 
     /// On a full disk a clear is done, and the flush after it too, as it writes nothing: everything is gone,
     /// also after the next opening.

@@ -29,6 +29,7 @@ mod screen;
 mod stats;
 mod system;
 mod text;
+mod upkeep;
 mod verify;
 
 use std::borrow::Cow;
@@ -79,6 +80,15 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Scan(scan) => items::scan(&global, scan),
         Command::Import(import) => import::run(&global, import),
         Command::Export(export) => export::run(&global, export),
+        Command::DeleteRange(range) => upkeep::delete_range(&global, &range),
+        Command::Count(count) => upkeep::count_keys(&global, &count),
+        Command::Keyspaces(keyspaces) => upkeep::keyspaces(&global, &keyspaces),
+        Command::Drop(drop) => upkeep::drop_keyspace(&global, &drop),
+        Command::Settings(settings) => upkeep::settings(&global, &settings),
+        Command::Compact(compact) => upkeep::compact(&global, &compact),
+        Command::Checkpoint(checkpoint) => upkeep::checkpoint(&global, &checkpoint),
+        Command::Completions(completions) => upkeep::completions(&completions),
+        Command::Man(man) => upkeep::man(&man),
         Command::Stats(stats) => stats::run(&global, stats),
         Command::Verify(verify) => verify::run(&global, verify),
         Command::Explain(explain) => explain::run(&global, explain),

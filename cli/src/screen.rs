@@ -6,6 +6,7 @@
 use std::fmt::{Display, Write as _};
 use std::io::{BufWriter, StdoutLock, Write};
 
+use anstream::{AutoStream, ColorChoice};
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 use serde_json::Value;
@@ -13,21 +14,45 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::text::{json_escaped, shown};
 
+const BOLD: &str = "\x1b[1m";
+const RED: &str = "\x1b[1;31m";
+const PLAIN: &str = "\x1b[0m";
+
+/// `trine:` as errors begin with it: in colour where that is wanted, as `NO_COLOR` and the terminal say.
+pub(crate) fn error_prefix() -> String {
+    match AutoStream::choice(&std::io::stderr()) {
+        ColorChoice::Never => "trine:".to_owned(),
+        _ => format!("{RED}trine:{PLAIN}"),
+    }
+}
+
 /// The program's standard output. Call [`Screen::finish`] at the end: dropping it loses errors.
 pub(crate) struct Screen {
     out: BufWriter<StdoutLock<'static>>,
     text: String,
+    has_colour: bool,
 }
 
 impl Screen {
     pub(crate) fn new() -> Screen {
         let out = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-        Screen { out, text: String::new() }
+        let has_colour = AutoStream::choice(&std::io::stdout()) != ColorChoice::Never;
+        Screen { out, text: String::new(), has_colour }
     }
 
     /// A line, or several, for people.
     pub(crate) fn line(&mut self, line: impl Display) -> Result<(), Failure> {
         self.print(line, shown)
+    }
+
+    /// A line above others, bold on a terminal.
+    pub(crate) fn heading(&mut self, heading: impl Display) -> Result<(), Failure> {
+        if !self.has_colour {
+            return self.line(heading);
+        }
+        self.bytes(BOLD.as_bytes())?;
+        self.print(heading, shown)?;
+        self.bytes(PLAIN.as_bytes())
     }
 
     /// One JSON document on one line, for machines.

@@ -11,12 +11,15 @@ use crate::items::open_to_read;
 use crate::progress;
 use crate::screen::{Screen, table};
 use crate::text::{bytes, count, nanoseconds, ratio};
+use crate::upkeep::{OWN, setting_to_json};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Failure> {
     let db = open_to_read(global, &arguments.store)?;
     // First: what the count reads is among what the device did.
-    let keys = if arguments.exact { Some(counted(&db)?) } else { None };
-    let stats = db.stats();
+    let is_shown = |name: &str| arguments.all || !name.starts_with(OWN);
+    let keys = if arguments.exact { Some(counted(&db, is_shown)?) } else { None };
+    let mut stats = db.stats();
+    stats.keyspaces.retain(|keyspace| is_shown(&keyspace.name));
     let mut screen = Screen::new();
     if global.json {
         let mut all = to_json(&stats);
@@ -28,7 +31,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Fa
     } else {
         let keys = keys.map(|keys| ("Keys", keys_table(&keys)));
         for (title, table) in keys.into_iter().chain(tables(&stats)) {
-            screen.line(title)?;
+            screen.heading(title)?;
             screen.line(format_args!("{table}\n"))?;
         }
         screen.line(
@@ -40,14 +43,14 @@ pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Fa
 }
 
 /// The keys of each keyspace, in the order of the statistics.
-fn counted(db: &Db) -> Result<Vec<(String, u64)>, Failure> {
+fn counted(db: &Db, is_shown: impl Fn(&str) -> bool) -> Result<Vec<(String, u64)>, Failure> {
     let mut keys = Vec::new();
-    for keyspace in db.stats().keyspaces {
+    for keyspace in db.stats().keyspaces.iter().filter(|one| is_shown(&one.name)) {
         let items = db.keyspace(&keyspace.name)?.ordered()?;
         let bar = progress::over_items(items.approximate_len()?, "counting");
         let count = items.exact_len(|counted| bar.set_position(counted))?;
         bar.finish_and_clear();
-        keys.push((keyspace.name, count));
+        keys.push((keyspace.name.clone(), count));
     }
     Ok(keys)
 }
@@ -58,13 +61,6 @@ fn keys_table(keys: &[(String, u64)]) -> Table {
         table.add_row([crate::text::escaped(name.as_bytes()), count(*keys)]);
     }
     table
-}
-
-fn setting_to_json(setting: &trine::SettingValue) -> Value {
-    json!({
-        "name": setting.name, "value": setting.value, "text": setting.text(), "default": setting.default,
-        "about": setting.about,
-    })
 }
 
 fn tables(stats: &trine::Stats) -> Vec<(&'static str, Table)> {
@@ -83,8 +79,7 @@ fn tables(stats: &trine::Stats) -> Vec<(&'static str, Table)> {
 }
 
 fn keyspaces(stats: &trine::Stats) -> Table {
-    let mut table =
-        table(["keyspace", "items in tables", "keys and values", "in tables", "tables", "levels"]);
+    let mut table = table(["keyspace", "items", "keys and values", "in tables", "tables", "levels"]);
     for keyspace in &stats.keyspaces {
         table.add_row([
             crate::text::escaped(keyspace.name.as_bytes()),

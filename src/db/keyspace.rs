@@ -654,6 +654,34 @@ impl<K> Keyspace<K> {
         KeyspaceAt::new(self.clone(), snapshot)
     }
 
+    /// Flushes, and merges this keyspace into one run without overwritten items and tombstones, as
+    /// [`Db::compact`](super::Db::compact) does with all; waits for it.
+    ///
+    /// # Errors
+    /// `Dropped`, `ReadOnly`, `Latched`, `Full`, `Corrupt`, `Io`.
+    ///
+    /// # Cost
+    /// Reads and writes the keyspace once. The flush is that of the whole store.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let (users, sessions) = (db.ordered("users").open()?, db.ordered("sessions").open()?);
+    /// for value in [b"1", b"2"] {
+    ///     users.put(b"ann", value)?;
+    ///     sessions.put(b"ann", value)?;
+    ///     db.flush()?;
+    /// }
+    /// users.compact()?;
+    /// assert_eq!((users.stats()?.items, sessions.stats()?.items), (1, 2));
+    /// # Ok(()) }
+    /// ```
+    pub fn compact(&self) -> Result<()> {
+        let tree = self.live()?.tree;
+        self.handle.compact_tree(tree)
+    }
+
     /// Every setting of the keyspace, with its default and what it does.
     ///
     /// ```

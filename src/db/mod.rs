@@ -395,7 +395,7 @@ impl Db {
     /// Counters and sizes now.
     ///
     /// # Cost
-    /// Walks the tables in memory; no device access.
+    /// Walks the tables in memory and what is in write buffers; no device access.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -272,10 +272,19 @@ impl Store {
     /// Flushes, then merges what is there at the call into one run a tree. What is written meanwhile does not
     /// keep it; an ingest does, as it has the number of the last flush.
     pub(crate) fn compact(&self) -> Result<()> {
+        self.compact_one_or_all(None)
+    }
+
+    /// The same of one tree; all that is in memory is flushed.
+    pub(crate) fn compact_tree(&self, tree: TreeId) -> Result<()> {
+        self.compact_one_or_all(Some(tree))
+    }
+
+    fn compact_one_or_all(&self, only: Option<TreeId>) -> Result<()> {
         // What was ingested before anything was written counts as of the first write.
         let target = self.writer.visible().max(1);
         self.flush()?;
-        let trees: Vec<TreeId> = self.trees();
+        let trees = only.map_or_else(|| self.trees(), |tree| vec![tree]);
         let _hurries = self.work.hurry_merges();
         self.work.want_full(&trees, target);
         let is_left =

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::base::reserve::Role;
-use crate::base::sync::Ordering;
+use crate::base::sync::{Arc, Ordering};
 use crate::levels::version::{Placed, Tree};
+use crate::levels::view::View;
 
 use super::Store;
 use super::budget::GENERATION_COUNT;
 use super::catalog::Keyspace;
+use super::length::in_memory;
 use super::snapshot::PointKind;
 use super::space::{SpaceStats, placed};
 
@@ -78,7 +80,7 @@ pub struct Stats {
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
-    /// Items in tables: every version and tombstone counts. What is still in memory is not among them.
+    /// Items: in tables every version and tombstone, in each write buffer every key.
     pub items: u64,
     /// Bytes of their keys and values.
     pub key_value_bytes: u64,
@@ -391,10 +393,8 @@ impl Store {
     pub(crate) fn stats(&self) -> Stats {
         let pin = self.epoch.pin();
         let view = self.views.load(&pin).get();
-        let keyspaces: Vec<KeyspaceStats> = {
-            let names = self.catalog.names();
-            names.values().map(|one| self.stats_of(one, view.version.tree(one.tree))).collect()
-        };
+        let keyspaces: Vec<Arc<Keyspace>> = self.catalog.names().values().cloned().collect();
+        let keyspaces = keyspaces.iter().map(|one| self.stats_of(one, view)).collect();
         let files: BTreeMap<u64, u64> = placed(&view.version).map(file_bytes).collect();
         drop(pin);
         let memory = self.memory_stats();
@@ -426,11 +426,16 @@ impl Store {
 
     pub(crate) fn keyspace_stats(&self, keyspace: &Keyspace) -> KeyspaceStats {
         let pin = self.epoch.pin();
-        self.stats_of(keyspace, self.views.load(&pin).get().version.tree(keyspace.tree))
+        self.stats_of(keyspace, self.views.load(&pin).get())
     }
 
-    fn stats_of(&self, keyspace: &Keyspace, tree: Option<&Tree>) -> KeyspaceStats {
-        keyspace_stats(keyspace, tree, self.writer.pressures.of(keyspace.tree))
+    fn stats_of(&self, keyspace: &Keyspace, view: &View) -> KeyspaceStats {
+        let pressure = self.writer.pressures.of(keyspace.tree);
+        let mut stats = keyspace_stats(keyspace, view.version.tree(keyspace.tree), pressure);
+        let (items, key_value_bytes) = in_memory(view, keyspace.tree, self.writer.visible());
+        stats.items += items;
+        stats.key_value_bytes += key_value_bytes;
+        stats
     }
 
     /// What snapshots and iterators keep that the present version, of these files, does not.

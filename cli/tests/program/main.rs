@@ -10,6 +10,7 @@ mod lab;
 mod output;
 mod resume;
 mod rows;
+mod upkeep;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
