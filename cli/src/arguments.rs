@@ -281,11 +281,13 @@ pub(crate) struct Import {
 /// What it writes, `trine import` reads back byte for byte. csv and tsv have the columns key, value and hex;
 /// hex says which of them (k, v or kv) are in hexadecimal because they are not UTF-8. jsonl has "key" and
 /// "value", or "key_hex" and "value_hex". On a terminal csv and tsv also have fields with control and format
-/// characters in hexadecimal. A FILE appears complete or not at all; one that exists is left alone without
-/// --force.
+/// characters in hexadecimal; so they have with --safe, and fields that a spreadsheet would take for a
+/// formula have an apostrophe before them, which hex tells by a capital (K, V). A FILE appears complete or
+/// not at all; one that exists is left alone without --force.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine export data users users.jsonl\n  \
-                        trine export data users --format csv | gzip > users.csv.gz")]
+                        trine export data users --format csv | gzip > users.csv.gz\n  \
+                        trine export data users users.csv --safe")]
 pub(crate) struct Export {
     /// The store's directory.
     pub(crate) store: PathBuf,
@@ -299,6 +301,9 @@ pub(crate) struct Export {
     /// The format; guessed from the file's extension, jsonl on standard output.
     #[arg(long)]
     pub(crate) format: Option<Format>,
+    /// For a spreadsheet: no field is a formula or has control characters (csv and tsv).
+    #[arg(long)]
+    pub(crate) safe: bool,
 }
 
 /// Shows what a store holds and costs: keyspaces, levels, memory, device traffic, space.

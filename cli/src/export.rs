@@ -33,13 +33,20 @@ pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), F
             Failure::Usage(format!("the format of {file} cannot be guessed; say --format csv, tsv or jsonl"))
         })?,
     };
+    if arguments.safe && format == Format::Jsonl {
+        return Err(Failure::Usage("--safe is for csv and tsv".to_string()));
+    }
     let target = file.map(|file| Target::of(file, arguments.force)).transpose()?;
     let db = open_to_read(global, &arguments.store)?;
     let keyspace = db.keyspace(&arguments.keyspace)?.ordered()?;
     match target {
         None => {
             let out = io::stdout().lock();
-            let reader = if out.is_terminal() { Reader::Terminal } else { Reader::Program };
+            let reader = match (arguments.safe, out.is_terminal()) {
+                (true, _) => Reader::Spreadsheet,
+                (false, true) => Reader::Terminal,
+                (false, false) => Reader::Program,
+            };
             let mut out = BufWriter::with_capacity(1 << 16, out);
             let failed = Failure::output;
             write_items(&keyspace, (format, reader), &mut out, &ProgressBar::hidden(), failed)?;
@@ -49,7 +56,8 @@ pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), F
             let items =
                 db.stats().keyspaces.iter().find(|one| one.name == arguments.keyspace).map(|one| one.items);
             let bar = progress::over_items(items.unwrap_or(0), "exporting");
-            let items = write_file(&keyspace, format, &target, &bar)?;
+            let reader = if arguments.safe { Reader::Spreadsheet } else { Reader::Program };
+            let items = write_file(&keyspace, (format, reader), &target, &bar)?;
             bar.finish_and_clear();
             let mut screen = Screen::new();
             if global.json {
@@ -112,13 +120,12 @@ fn exists() -> io::Error {
 
 fn write_file(
     keyspace: &Keyspace<Ordered>,
-    format: Format,
+    format: (Format, Reader),
     target: &Target<'_>,
     bar: &ProgressBar,
 ) -> Result<u64, Failure> {
     let failed = |source| Failure::file("write", target.named, source);
     interrupt::watch()?;
-    let format = (format, Reader::Program);
     if target.way == Way::Append {
         let out = File::options().write(true).open(&target.path).map_err(failed)?;
         let mut out = BufWriter::with_capacity(1 << 18, out);

@@ -162,8 +162,8 @@ impl fmt::Display for Failure {
             Failure::File { operation, name, source } => write!(f, "could not {operation} {name}: {source}"),
             Failure::BadRow { file, line, reason } => write!(
                 f,
-                "{file}, line {line}: {reason}. The rows before it are in; \
-                 --skip-bad leaves such rows out and goes on"
+                "{file}, line {line}: {reason}. The rows before it are in. Mend it and give the command \
+                 again with --restart, or with --skip-bad to leave such rows out"
             ),
             Failure::Changed(message) | Failure::Other(message) | Failure::Interrupted(message) => {
                 write!(f, "{message}")

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use super::write::GUARD;
 use super::{Shape, from_hex};
 
 /// The columns of a file, and those of the item; decided once, by the first row.
@@ -62,16 +63,29 @@ impl Columns {
             Source::Column(_) | Source::WholeRow => Vec::new(),
         };
         let key = std::mem::take(&mut fields[self.key]);
-        match flags.as_slice() {
-            b"" => Ok((key, value)),
-            b"k" => Ok((from_hex("key", &key)?, value)),
-            b"v" => Ok((key, from_hex("value", &value)?)),
-            b"kv" => Ok((from_hex("key", &key)?, from_hex("value", &value)?)),
+        let (of_key, of_value) = match flags.as_slice() {
+            [] => (None, None),
+            [of_key @ (b'k' | b'K')] => (Some(*of_key), None),
+            [of_value @ (b'v' | b'V')] => (None, Some(*of_value)),
+            [of_key @ (b'k' | b'K'), of_value @ (b'v' | b'V')] => (Some(*of_key), Some(*of_value)),
             _ => {
-                Err("the column hex must be empty, k, v or kv; name --key and --value if it is data"
-                    .to_string())
+                let message = "the column hex must be empty or of the letters k, v, K and V, one for each of \
+                               key and value; name --key and --value if it is data";
+                return Err(message.to_string());
             }
-        }
+        };
+        Ok((unflagged("key", key, of_key)?, unflagged("value", value, of_value)?))
+    }
+}
+
+/// A field as it was before it was written: a small letter says that it is in hexadecimal digits, a capital
+/// that an apostrophe is before it.
+fn unflagged(what: &str, mut field: Vec<u8>, flag: Option<u8>) -> Result<Vec<u8>, String> {
+    match flag {
+        None => Ok(field),
+        Some(flag) if flag.is_ascii_lowercase() => from_hex(what, &field),
+        Some(_) if field.first() == Some(&GUARD) => Ok(field.split_off(1)),
+        Some(_) => Err(format!("the {what} should have an apostrophe before it, as the column hex says")),
     }
 }
 

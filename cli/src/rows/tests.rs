@@ -407,7 +407,11 @@ fn what_is_written_is_read_back() {
         (b"k".to_vec(), b"\\".to_vec()),
         ("\u{202e}gnp.exe".as_bytes().to_vec(), "\u{1b}[31m\u{85}\u{e0041}".as_bytes().to_vec()),
     ]);
-    let readers = [write::Reader::Program, write::Reader::Terminal];
+    items.extend(
+        ["=1+1", "+1", "-1", "@a", "\t=1", "\r=1", "\u{ff1d}1", "'=1", "'"]
+            .map(|field| (format!("{field} key").into_bytes(), field.as_bytes().to_vec())),
+    );
+    let readers = [write::Reader::Program, write::Reader::Terminal, write::Reader::Spreadsheet];
     for (format, reader) in readers
         .into_iter()
         .flat_map(|reader| [Format::Csv, Format::Tsv, Format::Jsonl].map(|format| (format, reader)))
@@ -428,9 +432,32 @@ fn what_is_written_is_read_back() {
             .collect();
         assert_eq!(read, items, "{format:?}");
         let text = String::from_utf8(text).expect("every format is UTF-8");
-        let is_safe = format == Format::Jsonl || reader == write::Reader::Terminal;
+        let is_safe = format == Format::Jsonl || reader != write::Reader::Program;
         assert_eq!(text.contains(crate::text::is_unsafe), !is_safe, "{format:?} for {reader:?}");
     }
+}
+
+/// No field for a spreadsheet begins like a formula; one with a guard that is not there is a bad row.
+#[test]
+fn formulas_are_guarded() {
+    let (mut text, mut scratch) = (Vec::new(), Vec::new());
+    let format = (Format::Csv, write::Reader::Spreadsheet);
+    for field in ["=1+1", "+1", "-1", "@a", "\t=1", "\r=1", "\u{ff1d}1", "\u{1b}=1", "plain"] {
+        write::write_item(format, (field.as_bytes(), field.as_bytes()), &mut scratch, &mut text)
+            .expect("a Vec takes every write");
+    }
+    let mut reader = ::csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_slice());
+    let records: Vec<_> = reader.records().map(|record| record.expect("it is good CSV")).collect();
+    let starts =
+        |field: &str| ['=', '+', '-', '@', '\t', '\r', '\u{ff1d}'].iter().any(|c| field.starts_with(*c));
+    assert_eq!(records.iter().flatten().find(|field| starts(field)), None);
+    assert_eq!(
+        records.last().map(|record| record.iter().collect::<Vec<_>>()),
+        Some(vec!["plain", "plain", ""])
+    );
+    assert_eq!(records[0].iter().collect::<Vec<_>>(), ["'=1+1", "'=1+1", "KV"]);
+    let rows = all_rows(b"key,value,hex\na,b,K\n'a,b,VK\n", shape(Format::Csv)).expect("the header is good");
+    assert!(rows.iter().all(|row| matches!(row, Row::Bad { .. })), "{} rows", rows.len());
 }
 
 /// What CSV writes, an independent reader reads as the same fields.

@@ -14,7 +14,16 @@ pub(crate) enum Reader {
     Program,
     /// Fields with control or format characters are in hexadecimal, too.
     Terminal,
+    /// The same, and fields that it would take for formulas have an apostrophe before them.
+    Spreadsheet,
 }
+
+/// What a spreadsheet takes for the beginning of a formula, or skips to find one.
+const FORMULA_STARTS: [char; 10] =
+    ['=', '+', '-', '@', '\t', '\r', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
+
+/// What is in front of a field that begins like a formula.
+pub(super) const GUARD: u8 = b'\'';
 
 /// Writes the header that the format begins with.
 pub(crate) fn write_header(format: Format, out: &mut impl Write) -> io::Result<()> {
@@ -56,14 +65,28 @@ fn write_fields(
 ) {
     let mut flags = Vec::new();
     for (field, flag) in [(key, b'k'), (value, b'v')] {
-        let is_refused = |text: &str| reader == Reader::Terminal && text.chars().any(is_unsafe);
-        if std::str::from_utf8(field).is_ok_and(|text| !is_refused(text)) {
-            write_field(field, row);
-        } else {
-            write_field(hex(field).as_bytes(), row);
-            flags.push(flag);
+        let is_refused = |text: &str| reader != Reader::Program && text.chars().any(is_unsafe);
+        match std::str::from_utf8(field) {
+            Ok(text) if is_refused(text) => write_hex(field, flag, write_field, row, &mut flags),
+            Ok(text) if reader == Reader::Spreadsheet && text.starts_with(FORMULA_STARTS) => {
+                write_field(&[&[GUARD], field].concat(), row);
+                flags.push(flag.to_ascii_uppercase());
+            }
+            Ok(_) => write_field(field, row),
+            Err(_) => write_hex(field, flag, write_field, row, &mut flags),
         }
         row.push(separator);
     }
     row.extend_from_slice(&flags);
+}
+
+fn write_hex(
+    field: &[u8],
+    flag: u8,
+    write_field: fn(&[u8], &mut Vec<u8>),
+    row: &mut Vec<u8>,
+    flags: &mut Vec<u8>,
+) {
+    write_field(hex(field).as_bytes(), row);
+    flags.push(flag);
 }

@@ -197,3 +197,32 @@ fn named_pipes() {
     of_output(child.wait_with_output().expect("it ends")).ok();
     assert_eq!(place.run("scan", ["k"]).ok(), rows.replace(',', "\t"));
 }
+
+/// An export for spreadsheets comes back byte for byte; jsonl has no such form.
+#[test]
+fn safe_exports_come_back() {
+    let place = Place::new();
+    place.run("put", ["k", "=1+1", "@SUM(A1)"]).ok();
+    place.run("put", ["k", "plain", "\u{1b}[31m"]).ok();
+    let file = place.file("safe.csv");
+    place.run("export", ["k", words(&file), "--safe"]).ok();
+    let text = std::fs::read_to_string(&file).expect("it was written");
+    assert_eq!(text, "key,value,hex\n'=1+1,'@SUM(A1),KV\nplain,1b5b33316d,v\n");
+    let before = place.all("k");
+    place.run("import", ["copy", words(&file)]).ok();
+    assert_eq!(place.all("copy"), before);
+    assert_eq!(place.run("export", ["k", "--safe", "--json"]).failed_json(2), "usage");
+}
+
+/// A bad row that was mended is no row of the file that was begun: the import says how to begin again.
+#[test]
+fn a_mended_row_is_imported_with_restart() {
+    let place = Place::new();
+    let file = place.with_file("rows.csv", "key,value\na,1\nb\nc,3\n");
+    let error = place.run("import", ["k", words(&file)]).failed(3);
+    assert!(error.contains("line 3") && error.contains("--restart"), "{error}");
+    let file = place.with_file("rows.csv", "key,value\na,1\nb,2\nc,3\n");
+    assert!(place.run("import", ["k", words(&file)]).failed(3).contains("--restart"));
+    place.run("import", ["k", words(&file), "--restart"]).ok();
+    assert_eq!(place.run("scan", ["k"]).ok(), "a\t1\nb\t2\nc\t3\n");
+}
