@@ -29,7 +29,7 @@ pub use db::{
     FileReader, FileReaderKind, GetAsync, Ingest, IoStats, Keyspace, KeyspaceAt, KeyspaceBuilder,
     KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, MultiGetAsync, NextAsync,
     ObsoleteFile, Ordered, PageStats, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot,
-    SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteStats, block_on,
+    SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteAsync, WriteStats, block_on,
 };
 
 /// The README's example, run as a test of the documentation.

@@ -32,6 +32,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests damage files, and run outside the simulator")]
 
 mod apart;
+mod async_writes;
 mod asynchronous;
 mod bad_input;
 mod checkpoint;

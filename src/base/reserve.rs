@@ -124,7 +124,7 @@ pub(crate) struct Reserve {
     lender: Box<dyn Lender>,
     /// A caller waits for memory to be given back.
     is_awaited: AtomicBool,
-    freed: Event,
+    freed: Arc<Event>,
 }
 
 /// Memory of a role, until this is dropped.
@@ -144,7 +144,7 @@ impl Reserve {
             lending: Mutex::new(()),
             lender: Box::new(lender),
             is_awaited: AtomicBool::new(false),
-            freed: Event::new(),
+            freed: Arc::new(Event::new()),
         })
     }
 
@@ -200,7 +200,7 @@ impl Reserve {
     }
 
     /// Moves when memory that a caller waits for is given back.
-    pub(crate) fn freed(&self) -> &Event {
+    pub(crate) fn freed(&self) -> &Arc<Event> {
         &self.freed
     }
 

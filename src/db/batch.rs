@@ -40,6 +40,10 @@ impl Batch {
         Batch { handle: Arc::clone(handle), items: Items::default(), keyspaces: Keyspaces::default() }
     }
 
+    pub(crate) fn into_parts(self) -> (Arc<Handle>, Items, Keyspaces) {
+        (self.handle, self.items, self.keyspaces)
+    }
+
     /// Adds a write of `value` under `key`.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ pub mod sim;
 mod snapshot;
 mod stats;
 mod value;
+mod write_async;
 
 use std::path::Path;
 
@@ -30,6 +31,7 @@ pub use range::{Cursor, Range};
 pub use snapshot::{KeyspaceAt, Snapshot};
 pub use stats::SettingValue;
 pub use value::Value;
+pub use write_async::WriteAsync;
 
 pub use crate::base::settings::SettingInput;
 pub use crate::engine::space::{FileReader, FileReaderKind, ObsoleteFile, SpaceStats};

@@ -76,7 +76,10 @@ impl Store {
         let synced = if is_writable { self.sync_log() } else { Ok(()) };
         // Workers first: an edit of theirs must not meet a closed writer.
         self.work.stop(&self.writer.changed);
+        self.async_writes.wake();
+        self.cache.reserve().freed().notify();
         self.env.threads.join();
+        self.async_writes.close(&Error::Closed);
         let shortened = if is_writable && synced.is_ok() { self.shorten_logs() } else { Ok(()) };
         self.writer.begin_close();
         let ends = loop {

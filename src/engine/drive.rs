@@ -9,6 +9,8 @@ pub(crate) mod later;
 pub(crate) mod local;
 mod many;
 
+use std::ops::Deref;
+
 use crate::base::error::{Error, Result};
 use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
 use crate::base::sync::{Arc, Event};
@@ -18,6 +20,7 @@ use crate::read::get::{Get, Op, Wants};
 use crate::read::scan::Scan;
 use crate::read::trace::{NoTrace, Tracer};
 use crate::write::commit::{Commit, CommitOp, WriteAsk};
+use crate::write::writer::Writer;
 
 use super::Store;
 use super::catalog::Keyspace;
@@ -231,7 +234,7 @@ impl Store {
         }
     }
 
-    fn answer(&self, commit: &Commit<'_>, ask: WriteAsk) -> Result<()> {
+    pub(super) fn answer<W: Deref<Target = Writer>>(&self, commit: &Commit<W>, ask: WriteAsk) -> Result<()> {
         let storage = &self.env.storage;
         match ask {
             WriteAsk::Append { file, offset, writeback } => {

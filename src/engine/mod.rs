@@ -4,6 +4,7 @@
 //! Threads share a [`Store`] by reference. Readers take no lock; every change of tables and keyspaces goes
 //! through the catalog, one at a time; no lock is held across I/O.
 
+pub(crate) mod async_writes;
 mod bearing;
 mod budget;
 pub(crate) mod callback;
@@ -68,6 +69,7 @@ pub(crate) use crate::read::get::Wants;
 pub(crate) use crate::read::trace::NoTrace;
 pub(crate) use crate::write::writer::Until;
 
+use async_writes::AsyncWrites;
 use budget::Budget;
 use catalog::CatalogCell;
 use close::Close;
@@ -138,6 +140,7 @@ pub(crate) struct Store {
     recovery: Recovery,
     is_closed: AtomicBool,
     close: Close,
+    async_writes: AsyncWrites,
 }
 
 impl std::fmt::Debug for Store {
@@ -220,7 +223,6 @@ impl Store {
         until: Option<Until>,
     ) -> Result<()> {
         self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())?;
-        let default = if self.settings.sync_every_commit == 1 { Until::Synced } else { Until::Written };
         if items.count() == 0 {
             return self.check_writable();
         }
@@ -230,10 +232,15 @@ impl Store {
             items: items.count(),
             key_value_bytes: items.key_value_bytes(),
             keyspaces,
-            until: until.unwrap_or(default),
+            until: until.unwrap_or_else(|| self.default_until()),
             seals: Seals::No,
             frees: items.frees(),
+            queues: None,
         })
+    }
+
+    fn default_until(&self) -> Until {
+        if self.settings.sync_every_commit == 1 { Until::Synced } else { Until::Written }
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -30,6 +30,7 @@ use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
 use crate::write::writer::{Resumed, Writer};
 
+use super::async_writes::AsyncWrites;
 use super::budget::{Budget, GENERATION_COUNT};
 use super::catalog::{Catalog, CatalogCell, Keyspace};
 use super::keyspaces::restored;
@@ -361,6 +362,7 @@ impl Parts {
             recovery: logs.recovery,
             is_closed: AtomicBool::new(false),
             close: Close::default(),
+            async_writes: AsyncWrites::default(),
             env: self.env,
         })
     }

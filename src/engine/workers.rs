@@ -86,7 +86,7 @@ impl Store {
     }
 }
 
-fn spawn<W: Job + 'static>(store: &Arc<Store>, name: &'static str, work: W) -> Result<()> {
+pub(super) fn spawn<W: Job + 'static>(store: &Arc<Store>, name: &'static str, work: W) -> Result<()> {
     store.env.threads.spawn(name, Box::new(Background::new(store, name, work)))
 }
 

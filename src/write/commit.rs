@@ -15,6 +15,8 @@
 //! 5. After a failed sync, or a failed append other than on a full disk, the latch is set and nothing is
 //!    written.
 
+use std::ops::Deref;
+
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, ItemKind, Sequence};
 use crate::base::reserve;
@@ -27,7 +29,10 @@ use super::batch::{self, Keyspaces};
 use super::writer::{Front, Payload, Sealing, Seals, Ticket, TicketState, Until, Writer};
 
 /// Batches of a group hold at most this many bytes beside the leader's own.
-pub(super) const GROUP_BYTES_MAX: usize = 1 << 20;
+pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
+
+/// A longer payload is not committed alone: copying it takes the caller's time.
+const ALONE_BYTES_MAX: usize = 16 << 10;
 
 /// What a commit asks of its driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +46,9 @@ pub(crate) enum WriteAsk {
     /// Wait that long: background work is behind.
     Pause { ns: u64 },
 }
+
+/// What a commit does next; at its end, whether its batch was written.
+pub(crate) type CommitStep = Step<WriteAsk, Result<()>>;
 
 /// What is committed. The same value is given to every call of the machine.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +67,8 @@ pub(crate) struct CommitOp<'a> {
     pub(crate) seals: Seals,
     /// It is of range tombstones alone.
     pub(crate) frees: bool,
+    /// It queues up even while nobody leads, and this moves when its ticket does: see [`Writer::lead_next`].
+    pub(crate) queues: Option<&'a Arc<Event>>,
 }
 
 impl CommitOp<'_> {
@@ -66,7 +76,17 @@ impl CommitOp<'_> {
     pub(crate) fn empty(until: Until, seals: Seals) -> CommitOp<'static> {
         let keyspaces = Keyspaces::NONE;
         let (payload, shared, frees) = (&[][..], None, false);
-        CommitOp { payload, shared, items: 0, key_value_bytes: 0, keyspaces, until, seals, frees }
+        CommitOp {
+            payload,
+            shared,
+            items: 0,
+            key_value_bytes: 0,
+            keyspaces,
+            until,
+            seals,
+            frees,
+            queues: None,
+        }
     }
 }
 
@@ -92,10 +112,12 @@ struct Lead {
     stage: Stage,
 }
 
-/// The machine.
-pub(crate) struct Commit<'w> {
-    writer: &'w Writer,
+/// The machine. It reaches its writer through `W`, a reference or what keeps the writer alive.
+pub(crate) struct Commit<W: Deref<Target = Writer>> {
+    writer: W,
     role: Role,
+    /// It takes nobody along.
+    is_alone: bool,
 }
 
 enum Role {
@@ -109,14 +131,14 @@ enum Role {
     Over,
 }
 
-impl<'w> Commit<'w> {
+impl<W: Deref<Target = Writer>> Commit<W> {
     /// Starts a commit.
-    pub(crate) fn start(op: &CommitOp<'_>, writer: &'w Writer) -> (Commit<'w>, Step<WriteAsk, Result<()>>) {
-        let mut commit = Commit { writer, role: Role::Fresh };
-        if let Some(error) = writer.latched() {
-            return (commit, Step::Done(Err(error.clone())));
+    pub(crate) fn start(op: &CommitOp<'_>, writer: W) -> (Commit<W>, CommitStep) {
+        let mut commit = Commit { writer, role: Role::Fresh, is_alone: false };
+        if let Some(error) = commit.writer.latched().cloned() {
+            return (commit, Step::Done(Err(error)));
         }
-        let delay = writer.delay_ns(op.payload, op.items, op.key_value_bytes);
+        let delay = commit.writer.delay_ns(op.payload, op.items, op.key_value_bytes);
         if delay > 0 {
             return (commit, Step::Ask(WriteAsk::Pause { ns: delay }));
         }
@@ -124,8 +146,38 @@ impl<'w> Commit<'w> {
         (commit, step)
     }
 
+    /// Starts a commit of a few bytes that asks for nothing but appends: no other one is under way or waits,
+    /// it wants no sync, and there is room. `None` where that is not so, and nothing was done.
+    pub(crate) fn start_alone(op: &CommitOp<'_>, writer: W) -> Option<(Commit<W>, CommitStep)> {
+        let is_slowed =
+            |writer: &Writer| writer.pressures.delay_ns(op.payload, op.items, op.key_value_bytes) > 0;
+        if op.until == Until::Synced
+            || op.seals == Seals::Yes
+            || op.payload.len() > ALONE_BYTES_MAX
+            || writer.latched().is_some()
+            || is_slowed(&writer)
+        {
+            return None;
+        }
+        let front = {
+            let mut queue = writer.queue.lock();
+            if queue.waiting.is_empty() { queue.front.take() } else { None }
+        }?;
+        let is_erased = front.remains_to == 0 && front.remains_starts.is_empty();
+        if !is_erased
+            || !front.has_memtable_room(op.items, op.key_value_bytes, op.frees)
+            || !front.has_log_room(op.payload.len(), op.frees)
+        {
+            writer.hand_over(front);
+            return None;
+        }
+        let mut commit = Commit { writer, role: Role::Over, is_alone: true };
+        let step = commit.append(op, front);
+        Some((commit, step))
+    }
+
     /// Goes on after an ask was answered, or after a wait.
-    pub(crate) fn resume(&mut self, op: &CommitOp<'_>, answer: Result<()>) -> Step<WriteAsk, Result<()>> {
+    pub(crate) fn resume(&mut self, op: &CommitOp<'_>, answer: Result<()>) -> CommitStep {
         match std::mem::replace(&mut self.role, Role::Over) {
             Role::Fresh | Role::Asks(_) => self.begin(op),
             Role::Follows(ticket, _) => self.follow(op, ticket),
@@ -151,10 +203,10 @@ impl<'w> Commit<'w> {
         }
     }
 
-    fn begin(&mut self, op: &CommitOp<'_>) -> Step<WriteAsk, Result<()>> {
+    fn begin(&mut self, op: &CommitOp<'_>) -> CommitStep {
         let mut queue = self.writer.queue.lock();
         let mut grant = None;
-        if queue.front.is_none() && !op.payload.is_empty() {
+        if (queue.front.is_none() || op.queues.is_some()) && !op.payload.is_empty() {
             // Without the lock: it takes others.
             drop(queue);
             grant = match self.writer.reserve.grant_or_wait(reserve::Role::Batches, op.payload.len() as u64) {
@@ -166,7 +218,9 @@ impl<'w> Commit<'w> {
             };
             queue = self.writer.queue.lock();
         }
-        if let Some(front) = queue.front.take() {
+        if op.queues.is_none()
+            && let Some(front) = queue.front.take()
+        {
             drop(queue);
             return self.make_room(op, front);
         }
@@ -187,7 +241,7 @@ impl<'w> Commit<'w> {
             seals: op.seals,
             frees: op.frees,
             state: Mutex::new(TicketState::Queued),
-            moved: Event::new(),
+            moved: op.queues.map_or_else(|| Arc::new(Event::new()), Arc::clone),
         });
         let seen = ticket.moved.seen();
         queue.waiting.push(Arc::clone(&ticket));
@@ -195,7 +249,7 @@ impl<'w> Commit<'w> {
         Step::Wait
     }
 
-    fn follow(&mut self, op: &CommitOp<'_>, ticket: Arc<Ticket>) -> Step<WriteAsk, Result<()>> {
+    fn follow(&mut self, op: &CommitOp<'_>, ticket: Arc<Ticket>) -> CommitStep {
         let seen = ticket.moved.seen();
         let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued);
         match state {
@@ -209,7 +263,7 @@ impl<'w> Commit<'w> {
     }
 
     /// Seals until the batch fits, then frames the group.
-    fn make_room(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> Step<WriteAsk, Result<()>> {
+    fn make_room(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> CommitStep {
         if let Some(error) = self.writer.latched() {
             return self.give_up(front, Vec::new(), error.clone());
         }
@@ -240,7 +294,7 @@ impl<'w> Commit<'w> {
         }
     }
 
-    fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> Step<WriteAsk, Result<()>> {
+    fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> CommitStep {
         if let Err(error) = op.keyspaces.check_live() {
             return self.give_up(front, Vec::new(), error);
         }
@@ -273,6 +327,9 @@ impl<'w> Commit<'w> {
 
     /// Takes from the queue what fits beside the leader's own batch.
     fn gather(&self, op: &CommitOp<'_>, front: &Front) -> Vec<Arc<Ticket>> {
+        if self.is_alone {
+            return Vec::new();
+        }
         let mut queue = self.writer.queue.lock();
         if queue.waiting.is_empty() {
             return Vec::new();
@@ -302,7 +359,7 @@ impl<'w> Commit<'w> {
         queue.waiting.drain(..count).collect()
     }
 
-    fn lead(&mut self, op: &CommitOp<'_>, mut lead: Lead, answer: Result<()>) -> Step<WriteAsk, Result<()>> {
+    fn lead(&mut self, op: &CommitOp<'_>, mut lead: Lead, answer: Result<()>) -> CommitStep {
         // A flush may have synced an earlier log at the same time, and even have removed it since.
         let is_earlier_durable = matches!(lead.stage, Stage::Sync)
             && lead.front.earlier.first().is_some_and(|log| log.is_durable.get().is_some());
@@ -339,13 +396,13 @@ impl<'w> Commit<'w> {
         }
     }
 
-    fn appended(&mut self, op: &CommitOp<'_>, lead: Lead) -> Step<WriteAsk, Result<()>> {
+    fn appended(&mut self, op: &CommitOp<'_>, lead: Lead) -> CommitStep {
         let wants_sync =
             op.until == Until::Synced || lead.group.iter().any(|ticket| ticket.until == Until::Synced);
         if wants_sync { self.sync(op, lead) } else { self.finish(op, lead) }
     }
 
-    fn sync(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> Step<WriteAsk, Result<()>> {
+    fn sync(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> CommitStep {
         lead.front.earlier.retain(|log| log.is_durable.get().is_none());
         let file = match lead.front.earlier.first() {
             Some(log) => log.file,
@@ -358,7 +415,7 @@ impl<'w> Commit<'w> {
     }
 
     /// Makes the group visible, answers it and leaves.
-    fn finish(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> Step<WriteAsk, Result<()>> {
+    fn finish(&mut self, op: &CommitOp<'_>, mut lead: Lead) -> CommitStep {
         let front = &mut *lead.front;
         let own = (op.payload, op.items, op.key_value_bytes);
         let others = lead.group.iter().map(|ticket| (&*ticket.payload, ticket.items, ticket.key_value_bytes));
@@ -398,7 +455,7 @@ impl<'w> Commit<'w> {
         Step::Done(Ok(()))
     }
 
-    fn fail(&mut self, lead: Lead, error: Error) -> Step<WriteAsk, Result<()>> {
+    fn fail(&mut self, lead: Lead, error: Error) -> CommitStep {
         let Lead { mut front, group, stage } = lead;
         match (stage, &error) {
             (Stage::Room, _) => {}
@@ -426,18 +483,13 @@ impl<'w> Commit<'w> {
         mut front: Box<Front>,
         group: Vec<Arc<Ticket>>,
         refused: Option<Error>,
-    ) -> Step<WriteAsk, Result<()>> {
+    ) -> CommitStep {
         let (offset, file) = (front.erase_remains(), front.spare.log.file());
         self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(refused) });
         Step::Ask(WriteAsk::Append { file, offset, writeback: None })
     }
 
-    fn give_up(
-        &mut self,
-        front: Box<Front>,
-        group: Vec<Arc<Ticket>>,
-        error: Error,
-    ) -> Step<WriteAsk, Result<()>> {
+    fn give_up(&mut self, front: Box<Front>, group: Vec<Arc<Ticket>>, error: Error) -> CommitStep {
         for ticket in group {
             ticket.set(TicketState::Done(Err(error.clone())));
         }
@@ -446,7 +498,7 @@ impl<'w> Commit<'w> {
     }
 }
 
-impl Drop for Commit<'_> {
+impl<W: Deref<Target = Writer>> Drop for Commit<W> {
     /// A commit given up half-way: the front must not be lost with it.
     fn drop(&mut self) {
         match std::mem::replace(&mut self.role, Role::Over) {

@@ -54,7 +54,7 @@ impl<'w> Hold<'w> {
             seals: Seals::Yes,
             frees: false,
             state: Mutex::new(TicketState::Queued),
-            moved: Event::new(),
+            moved: Arc::new(Event::new()),
         });
         let seen = ticket.moved.seen();
         queue.waiting.push(Arc::clone(&ticket));

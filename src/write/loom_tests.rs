@@ -59,6 +59,8 @@ impl World {
         let op = CommitOp {
             frees: false,
             payload: items.payload(),
+            shared: None,
+            queues: None,
             items: items.count(),
             key_value_bytes: items.key_value_bytes(),
             keyspaces: Keyspaces::NONE,

@@ -1,13 +1,14 @@
-//! A commit that waits for another: what it writes, what memory that takes, and what becomes of it.
+//! A commit that waits for another: what it writes, what memory that takes, what becomes of it, and how the
+//! front comes to it.
 
 use std::ops::Deref;
 
 use crate::base::error::Result;
 use crate::base::reserve::Grant;
-use crate::base::sync::{Arc, Event, Mutex};
+use crate::base::sync::{Arc, Event, Mutex, Ordering};
 
 use super::batch::{Items, Keyspaces};
-use super::writer::{Front, Seals, Until};
+use super::writer::{Front, Seals, Until, Writer};
 
 pub(super) struct Ticket {
     pub(super) payload: Payload,
@@ -20,7 +21,8 @@ pub(super) struct Ticket {
     pub(super) seals: Seals,
     pub(super) frees: bool,
     pub(super) state: Mutex<TicketState>,
-    pub(super) moved: Event,
+    /// Several tickets may have one.
+    pub(super) moved: Arc<Event>,
 }
 
 /// A batch that waits.
@@ -54,5 +56,53 @@ impl Ticket {
         }
         *self.state.lock() = state;
         self.moved.notify();
+    }
+}
+
+impl Writer {
+    /// Takes a ticket out of the queue; the front must not be lost with it.
+    pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
+        let mut queue = self.queue.lock();
+        queue.waiting.retain(|one| !Arc::ptr_eq(one, ticket));
+        let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued);
+        drop(queue);
+        if let TicketState::Leads(front) = state {
+            self.hand_over(front);
+        }
+    }
+
+    /// Has the first in the queue lead, if nobody does: for those that queued up without a look at the front.
+    pub(crate) fn lead_next(&self) {
+        let mut queue = self.queue.lock();
+        if queue.waiting.is_empty() {
+            return;
+        }
+        let front = queue.front.take();
+        drop(queue);
+        if let Some(front) = front {
+            self.hand_over(front);
+        }
+    }
+
+    /// Gives the front to the next in the queue, or leaves it for whoever comes.
+    pub(super) fn hand_over(&self, front: Box<Front>) {
+        let mut queue = self.queue.lock();
+        let is_news = self.want_ahead(&mut queue, &front);
+        if queue.waiting.is_empty() {
+            queue.front = Some(front);
+            drop(queue);
+            if is_news || self.is_closing.load(Ordering::SeqCst) {
+                self.changed.notify();
+            }
+            return;
+        }
+        let next = queue.waiting.remove(0);
+        // Under the lock: whoever gives its ticket up finds it in the queue, or the front in it.
+        *next.state.lock() = TicketState::Leads(front);
+        drop(queue);
+        next.moved.notify();
+        if is_news {
+            self.changed.notify();
+        }
     }
 }

@@ -475,41 +475,8 @@ impl Writer {
         Ok(Sealing::NoRoom { seen })
     }
 
-    /// Takes a ticket out of the queue; the front must not be lost with it.
-    pub(super) fn leave(&self, ticket: &Arc<Ticket>) {
-        let mut queue = self.queue.lock();
-        queue.waiting.retain(|one| !Arc::ptr_eq(one, ticket));
-        let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Queued);
-        drop(queue);
-        if let TicketState::Leads(front) = state {
-            self.hand_over(front);
-        }
-    }
-
-    /// Gives the front to the next in the queue, or leaves it for whoever comes.
-    pub(super) fn hand_over(&self, front: Box<Front>) {
-        let mut queue = self.queue.lock();
-        let is_news = self.want_ahead(&mut queue, &front);
-        if queue.waiting.is_empty() {
-            queue.front = Some(front);
-            drop(queue);
-            if is_news || self.is_closing.load(Ordering::SeqCst) {
-                self.changed.notify();
-            }
-            return;
-        }
-        let next = queue.waiting.remove(0);
-        // Under the lock: whoever gives its ticket up finds it in the queue, or the front in it.
-        *next.state.lock() = TicketState::Leads(front);
-        drop(queue);
-        next.moved.notify();
-        if is_news {
-            self.changed.notify();
-        }
-    }
-
     /// Wants the next log and generation once the present ones are half full; whether that is news.
-    fn want_ahead(&self, queue: &mut Queue, front: &Front) -> bool {
+    pub(super) fn want_ahead(&self, queue: &mut Queue, front: &Front) -> bool {
         let before = queue.wants;
         let is_memtable_half_full = front.is_memtable_half_full();
         if (is_memtable_half_full || front.is_log_half_full())

@@ -119,6 +119,19 @@ impl AtomicU32 {
     }
 }
 
+impl AtomicU64 {
+    #[track_caller]
+    pub(crate) fn fetch_update(
+        &self,
+        done: Ordering,
+        failed: Ordering,
+        update: impl FnMut(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
+        let weak = |order| weaker(order, Ordering::AcqRel);
+        fenced(done, || self.0.fetch_update(weak(done), weaker(failed, Ordering::Acquire), update))
+    }
+}
+
 /// As `std::sync::Condvar`, as far as it is used.
 #[derive(Default, Debug)]
 pub(crate) struct Condvar(loom::sync::Condvar);

@@ -106,6 +106,11 @@ pub(super) fn session(store: &Arc<Store>) -> u64 {
     })
 }
 
+/// A `block_on` of this thread, if there is one, comes to wait for that store, in the way its threads wait.
+pub(in crate::engine) fn note(store: &Arc<Store>) {
+    admission(store);
+}
+
 /// The block, or a share in a read of it that this thread may wait for, if there is either.
 pub(super) fn join(store: &Arc<Store>, address: &BlockAddress) -> Option<Result<BlockRef, Waiter>> {
     let own = |session: &ManuallyDrop<Option<Session>>| {

@@ -82,7 +82,7 @@ enum Next {
 
 struct Writer<'s> {
     op: Op,
-    commit: Commit<'s>,
+    commit: Commit<&'s crate::write::writer::Writer>,
     next: Next,
 }
 

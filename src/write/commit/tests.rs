@@ -107,6 +107,7 @@ impl Op {
     fn get(&self) -> CommitOp<'_> {
         CommitOp {
             frees: self.items.frees(),
+            queues: None,
             payload: self.items.payload(),
             shared: None,
             items: self.items.count(),
@@ -225,7 +226,7 @@ fn seal() -> Op {
 struct Driven<'w> {
     world: &'w World,
     op: &'w Op,
-    commit: Commit<'w>,
+    commit: Commit<&'w Writer>,
     step: Step<WriteAsk, Result<()>>,
 }
 

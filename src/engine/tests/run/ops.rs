@@ -25,6 +25,7 @@ impl Op {
     pub(super) fn commit_op(&self) -> CommitOp<'_> {
         CommitOp {
             frees: self.items.frees(),
+            queues: None,
             payload: self.items.payload(),
             shared: None,
             items: self.items.count(),

@@ -1,0 +1,226 @@
+//! Writes that do not wait on their caller's thread.
+
+use std::fmt;
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::base::error::{Error, Result};
+use crate::base::id::ItemKind;
+use crate::base::sync::Arc;
+use crate::engine::Until;
+use crate::engine::async_writes::{AsyncItems, AsyncWrite, Begun};
+
+use super::{Batch, Db, Durability, Handle, Keyspace};
+
+impl<K> Keyspace<K> {
+    /// Writes `value` under `key`, without waiting on the caller's thread. Nothing happens before the future
+    /// is polled. It may be polled on any executor, or by [`block_on`](super::block_on).
+    ///
+    /// Dropping it while it waits gives it up, and nothing is written; once the store has begun with it, it
+    /// is written whole or refused whole all the same.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`], and `Closed` if the store is closed before it was done, or perhaps at once
+    /// after.
+    ///
+    /// # Cost
+    /// Two allocations. What needs no sync and has room is written by the thread that polls, as
+    /// [`Keyspace::put`] does it; else a hand-over to a thread of the store, which commits what has come
+    /// together in one group.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// trine::block_on(async {
+    ///     users.put_async(b"ann", b"1").await?;
+    ///     users.put_async(b"bob", b"2").durability(trine::Durability::Sync).await
+    /// })?;
+    /// assert_eq!(users.get(b"bob")?.as_deref(), Some(&b"2"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn put_async(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> WriteAsync {
+        WriteAsync::one(self, ItemKind::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// Deletes `key`, as [`Keyspace::put_async`] writes one.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put_async`].
+    ///
+    /// # Cost
+    /// As [`Keyspace::put_async`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// trine::block_on(users.delete_async(b"ann"))?;
+    /// assert!(!users.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn delete_async(&self, key: impl AsRef<[u8]>) -> WriteAsync {
+        WriteAsync::one(self, ItemKind::Delete, key.as_ref(), &[])
+    }
+}
+
+impl Batch {
+    /// Writes the batch without waiting on the caller's thread, as [`Keyspace::put_async`] does an item.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`], and `Closed`.
+    ///
+    /// # Cost
+    /// As [`Keyspace::put_async`], without a copy.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// batch.put(&users, b"ann", b"1")?;
+    /// batch.put(&users, b"bob", b"2")?;
+    /// trine::block_on(batch.commit_async())?;
+    /// assert_eq!(users.iter().count(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn commit_async(self) -> WriteAsync {
+        let (handle, items, keyspaces) = self.into_parts();
+        WriteAsync::new(handle, Stage::New(AsyncItems { items, keyspaces }))
+    }
+}
+
+impl Db {
+    /// Makes every write that was acknowledged before durable, without waiting on the caller's thread.
+    ///
+    /// # Errors
+    /// As [`Db::sync`], and `Closed`.
+    ///
+    /// # Cost
+    /// As [`Db::sync`], and a hand-over to a thread of the store.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// db.ordered("users").open()?.put(b"ann", b"1")?;
+    /// trine::block_on(db.sync_async())?;
+    /// # Ok(()) }
+    /// ```
+    pub fn sync_async(&self) -> WriteAsync {
+        let write = WriteAsync::new(Arc::clone(&self.handle), Stage::New(AsyncItems::default()));
+        write.durability(Durability::Sync)
+    }
+}
+
+/// A write under way; see [`Keyspace::put_async`], [`Batch::commit_async`] and [`Db::sync_async`].
+///
+/// # Panics
+/// When it is polled after it was ready.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// let write: trine::WriteAsync = users.put_async(b"ann", b"1");
+/// drop(write);
+/// assert!(!users.contains(b"ann")?, "it was never polled");
+/// # Ok(()) }
+/// ```
+#[must_use = "a future does nothing until it is polled"]
+pub struct WriteAsync {
+    handle: Arc<Handle>,
+    until: Option<Until>,
+    stage: Stage,
+}
+
+enum Stage {
+    New(AsyncItems),
+    /// It was never one that could be written.
+    Refused(Error),
+    UnderWay(Arc<AsyncWrite>),
+    Over,
+}
+
+impl WriteAsync {
+    fn new(handle: Arc<Handle>, stage: Stage) -> WriteAsync {
+        WriteAsync { handle, until: None, stage }
+    }
+
+    fn one<K>(keyspace: &Keyspace<K>, kind: ItemKind, key: &[u8], value: &[u8]) -> WriteAsync {
+        let (handle, keyspace) = keyspace.parts();
+        let mut what = AsyncItems::default();
+        let added = what.items.push(keyspace.tree, kind, key, value);
+        what.keyspaces.add(keyspace);
+        WriteAsync::new(handle, added.map_or_else(Stage::Refused, |()| Stage::New(what)))
+    }
+
+    /// When it is done: as the store's settings say, unless it is told here, before the first poll.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = db.stats().io.syncs;
+    /// trine::block_on(users.put_async(b"ann", b"1").durability(trine::Durability::Sync))?;
+    /// assert!(db.stats().io.syncs > before);
+    /// # Ok(()) }
+    /// ```
+    pub fn durability(mut self, durability: Durability) -> WriteAsync {
+        self.until = Some(durability.until());
+        self
+    }
+}
+
+impl Future for WriteAsync {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let WriteAsync { handle, until, stage } = self.get_mut();
+        let waker = context.waker();
+        let under_way = match mem::replace(stage, Stage::Over) {
+            Stage::New(what) => match handle.begin_write(what, *until, waker) {
+                Begun::Done(result) => return Poll::Ready(result),
+                Begun::Queued(write) => write,
+            },
+            Stage::UnderWay(write) => match handle.poll_write(&write, waker) {
+                Poll::Ready(Err(Error::Forked)) => {
+                    // Its waker is the other process's.
+                    mem::forget(write);
+                    return Poll::Ready(Err(Error::Forked));
+                }
+                Poll::Ready(result) => return Poll::Ready(result),
+                Poll::Pending => write,
+            },
+            Stage::Refused(error) => return Poll::Ready(Err(error)),
+            Stage::Over => panic!("it was polled after it was ready"),
+        };
+        *stage = Stage::UnderWay(under_way);
+        Poll::Pending
+    }
+}
+
+impl Drop for WriteAsync {
+    fn drop(&mut self) {
+        if let Stage::UnderWay(write) = mem::replace(&mut self.stage, Stage::Over) {
+            if self.handle.is_forked() {
+                mem::forget(write);
+            } else {
+                self.handle.give_write_up(&write);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for WriteAsync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteAsync").finish_non_exhaustive()
+    }
+}
