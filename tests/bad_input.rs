@@ -98,20 +98,22 @@ fn batches_have_a_limit() {
     let mut batch = db.batch();
     batch.put(&users, b"a", b"1").expect("a small item");
     assert_eq!(too_large(batch.put(&users, b"b", vec![0; VALUE_BYTES_MAX + 1])).0, "value");
-    assert_eq!((batch.len(), batch.bytes()), (1, 2));
+    assert_eq!((batch.len(), batch.bytes()), (1, 2 + 11));
     batch.commit().expect("what it holds is written");
+    assert_eq!((batch.len(), batch.bytes()), (0, 0));
 
     let model = contents(&users);
     for value_bytes in [0, 1, 100, 65_536, VALUE_BYTES_MAX] {
         let mut batch = db.batch();
         let mut index: u32 = 0;
-        while (batch.bytes() as u64) < limit {
+        while batch.bytes() as u64 <= limit {
             batch.put(&users, index.to_be_bytes(), vec![1; value_bytes]).expect("a small item");
             index += 1;
         }
         let (what, at_most, given) = too_large(batch.commit());
         assert_eq!((what, at_most), ("batch", limit));
         assert!(given > limit, "{given}");
+        assert_eq!((batch.len(), batch.fits()), (index as usize, false), "refused, it is as it was");
         assert_eq!(contents(&users), model);
     }
     users.put(b"after", b"2").expect("the store goes on");

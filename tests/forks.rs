@@ -104,7 +104,7 @@ impl Held {
         look("range", self.range.next().is_some_and(|item| is_forked(&item)));
         look("cursor", is_forked(&self.cursor.next()) && is_forked(&self.cursor.seek(key(7))));
         look("cursor, new", is_forked(&items.cursor::<&[u8]>(..).prev()));
-        look("batch", self.batch.take().is_some_and(|batch| is_forked(&batch.commit())));
+        look("batch", self.batch.take().is_some_and(|mut batch| is_forked(&batch.commit())));
         let ingest = self.ingest.as_mut().expect("begun");
         look("ingest put", is_forked(&ingest.put(key(KEYS), VALUE)));
         look("ingest", self.ingest.take().is_some_and(|ingest| is_forked(&ingest.finish())));

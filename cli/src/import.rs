@@ -43,6 +43,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Import) -> Result<(), F
     let mut import = Import {
         positions: if from_file { Some(Positions::open(&db, &arguments, shape)?) } else { None },
         batch: db.batch(),
+        batch_key_value_bytes: 0,
         batch_bytes_max: batch_bytes_max(&db),
         db,
         keyspace,
@@ -101,6 +102,8 @@ struct Import<'a> {
     positions: Option<Positions>,
     rows: Rows,
     batch: Batch,
+    /// Keys and values of the batch.
+    batch_key_value_bytes: u64,
     batch_bytes_max: usize,
     tally: Tally,
     bar: ProgressBar,
@@ -169,7 +172,11 @@ impl Import<'_> {
                 let reason = format!("the {what} of {given} bytes is over the limit of {limit}");
                 self.refuse(item.at, item.at.lines + 1, reason)
             }
-            other => Ok(other?),
+            other => {
+                other?;
+                self.batch_key_value_bytes += (item.key.len() + item.value.len()) as u64;
+                Ok(())
+            }
         }
     }
 
@@ -205,7 +212,7 @@ impl Import<'_> {
         let mut tally = self.tally;
         tally.items += batch.len() as u64;
         tally.items_now += batch.len() as u64;
-        tally.key_value_bytes_now += batch.bytes() as u64;
+        tally.key_value_bytes_now += std::mem::take(&mut self.batch_key_value_bytes);
         if let Some(positions) = &mut self.positions {
             match part {
                 Part::Last => positions.delete(&mut batch)?,

@@ -10,6 +10,7 @@ use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::engine::Until;
 use crate::engine::async_writes::{AsyncItems, AsyncWrite, Begun};
+use crate::write::batch::{Items, Keyspaces};
 
 use super::{Batch, Db, Durability, Handle, Keyspace};
 
@@ -25,7 +26,7 @@ impl<K> Keyspace<K> {
     /// after.
     ///
     /// # Cost
-    /// Two allocations. What needs no sync and has room is written by the thread that polls, as
+    /// A few allocations. What needs no sync and has room is written by the thread that polls, as
     /// [`Keyspace::put`] does it; else a hand-over to a thread of the store, which commits what has come
     /// together in one group.
     ///
@@ -155,9 +156,10 @@ impl WriteAsync {
 
     fn one<K>(keyspace: &Keyspace<K>, kind: ItemKind, key: &[u8], value: &[u8]) -> WriteAsync {
         let (handle, keyspace) = keyspace.parts();
-        let mut what = AsyncItems::default();
-        let added = what.items.push(keyspace.tree, kind, key, value);
-        what.keyspaces.add(keyspace);
+        let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
+        let added = items.push(keyspace.tree, kind, key, value);
+        keyspaces.add(keyspace);
+        let what = AsyncItems { items: Arc::new(items), keyspaces };
         WriteAsync::new(handle, added.map_or_else(Stage::Refused, |()| Stage::New(what)))
     }
 

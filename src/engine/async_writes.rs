@@ -32,7 +32,7 @@ const UNDER_WAY_MAX: usize = 1024;
 /// What a future writes; without items, it syncs what is written.
 #[derive(Debug, Default)]
 pub(crate) struct AsyncItems {
-    pub(crate) items: Items,
+    pub(crate) items: Arc<Items>,
     pub(crate) keyspaces: Keyspaces,
 }
 
@@ -74,7 +74,7 @@ fn op(what: &AsyncItems, until: Until) -> CommitOp<'_> {
     let AsyncItems { items, keyspaces } = what;
     CommitOp {
         payload: items.payload(),
-        shared: None,
+        shared: Some(items),
         items: items.count(),
         key_value_bytes: items.key_value_bytes(),
         keyspaces,
@@ -155,10 +155,7 @@ impl Store {
         waker: &Waker,
     ) -> Begun {
         let items = &what.items;
-        let checked = self.check_writable().and_then(|()| {
-            self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())
-        });
-        if let Err(error) = checked {
+        if let Err(error) = self.check_writable().and_then(|()| self.check_batch(items)) {
             return Begun::Done(Err(error));
         }
         let until = until.unwrap_or_else(|| self.default_until());

@@ -207,12 +207,16 @@ impl Store {
     /// The same for a batch, which is refused if one of its keyspaces was dropped.
     pub(crate) fn write_batch(
         &self,
-        items: Items,
+        items: &Arc<Items>,
         keyspaces: &Keyspaces,
         until: Option<Until>,
     ) -> Result<()> {
-        let items = Arc::new(items);
-        self.write_items(&items, Some(&items), keyspaces, until)
+        self.write_items(items, Some(items), keyspaces, until)
+    }
+
+    /// Refuses items that no write buffer has room for.
+    pub(crate) fn check_batch(&self, items: &Items) -> Result<()> {
+        self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())
     }
 
     fn write_items(
@@ -222,7 +226,7 @@ impl Store {
         keyspaces: &Keyspaces,
         until: Option<Until>,
     ) -> Result<()> {
-        self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())?;
+        self.check_batch(items)?;
         if items.count() == 0 {
             return self.check_writable();
         }

@@ -321,7 +321,7 @@ impl Target {
     /// Commits what is pending and begins anew.
     pub(super) fn commit(&self, pending: &mut Pending) -> trine::Result<()> {
         match std::mem::replace(pending, self.pending()).batch {
-            Some(batch) => batch.commit(),
+            Some(mut batch) => batch.commit(),
             None => Ok(()),
         }
     }
