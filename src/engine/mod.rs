@@ -16,6 +16,7 @@ mod free;
 mod history;
 pub(crate) mod ingest;
 pub(crate) mod keyspaces;
+mod large;
 mod length;
 mod merge_queue;
 mod merge_work;
@@ -68,7 +69,7 @@ pub(crate) use crate::read::get::Wants;
 pub(crate) use crate::read::trace::NoTrace;
 pub(crate) use crate::write::writer::Until;
 
-use budget::Budget;
+use budget::{BatchRoom, Budget};
 use catalog::CatalogCell;
 use close::Close;
 use quiet::Quiet;
@@ -211,9 +212,9 @@ impl Store {
         self.write_items(items, Some(items), keyspaces, until)
     }
 
-    /// Refuses items that no write buffer has room for.
-    pub(crate) fn check_batch(&self, items: &Items) -> Result<()> {
-        self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())
+    /// Where items have room; refuses those that no write buffer may be made for.
+    pub(crate) fn check_batch(&self, items: &Items) -> Result<BatchRoom> {
+        self.budget.check_batch(&items.size())
     }
 
     fn write_items(
@@ -223,12 +224,16 @@ impl Store {
         keyspaces: &Keyspaces,
         until: Option<Until>,
     ) -> Result<()> {
-        self.check_batch(items)?;
+        let found = self.check_batch(items)?;
         let default = if self.settings.sync_every_commit == 1 { Until::Synced } else { Until::Written };
         if items.count() == 0 {
             return self.check_writable();
         }
-        self.commit(&CommitOp {
+        let room = match found {
+            BatchRoom::AnyGeneration => None,
+            BatchRoom::OwnGeneration { region_bytes } => Some(self.wait_for_large_room(items, region_bytes)?),
+        };
+        let written = self.commit(&CommitOp {
             payload: items.payload(),
             shared,
             items: items.count(),
@@ -237,7 +242,12 @@ impl Store {
             until: until.unwrap_or(default),
             seals: Seals::No,
             frees: items.frees(),
-        })
+            room: room.as_ref(),
+        });
+        if let Some(room) = room {
+            self.end_large_room(room);
+        }
+        written
     }
 
     fn check_writable(&self) -> Result<()> {

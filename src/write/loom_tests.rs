@@ -59,11 +59,13 @@ impl World {
         let op = CommitOp {
             frees: false,
             payload: items.payload(),
+            shared: None,
             items: items.count(),
             key_value_bytes: items.key_value_bytes(),
             keyspaces: Keyspaces::NONE,
             until,
             seals: Seals::No,
+            room: None,
         };
         let (mut commit, mut step) = Commit::start(&op, &self.writer);
         loop {
