@@ -155,7 +155,7 @@ fn acknowledged_writes_survive_power_loss() {
         let items = db.ordered("a").open().unwrap();
         db.sync().unwrap();
         if let Some(index) = stop {
-            world.stop(Stop::Before, world.calls() + index);
+            world.stop(Stop::Before, index);
         }
         let calls_before = world.calls();
         let mut answered = 0u32;

@@ -48,6 +48,7 @@ mod freed;
 mod full_disk;
 mod hostile;
 mod kills;
+mod large_batches;
 mod lengths;
 mod limits;
 mod linear;

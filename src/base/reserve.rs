@@ -30,6 +30,8 @@ pub(crate) enum Role {
     Iterators,
     /// Batches whose commit waits for another.
     Batches,
+    /// Write buffers made for one batch each, until they are flushed.
+    LargeBatches,
     /// Tables that ingests build.
     Ingests,
     /// The catalog, and what the manifest says.
@@ -37,12 +39,13 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    pub(crate) const ALL: [Role; 7] = [
+    pub(crate) const ALL: [Role; 8] = [
         Role::Kept,
         Role::Tables,
         Role::Blocks,
         Role::Iterators,
         Role::Batches,
+        Role::LargeBatches,
         Role::Ingests,
         Role::Manifest,
     ];
@@ -55,6 +58,7 @@ impl Role {
             Role::Blocks => "blocks without a frame",
             Role::Iterators => "iterators",
             Role::Batches => "waiting batches",
+            Role::LargeBatches => "large batches",
             Role::Ingests => "ingests",
             Role::Manifest => "manifest",
         }

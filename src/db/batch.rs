@@ -209,6 +209,23 @@ impl Batch {
         self.items.payload().len()
     }
 
+    /// Bytes that it takes in memory at most: its keys and values, and some 40 for each write. A batch is
+    /// limited by these: [`Stats::batch_bytes_max`](crate::Stats), about a quarter of `memory_bytes`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let mut batch = db.batch();
+    /// batch.put(&users, b"ann", b"12")?;
+    /// assert!(batch.memory_bytes() as u64 <= db.stats().batch_bytes_max);
+    /// # Ok(()) }
+    /// ```
+    pub fn memory_bytes(&self) -> usize {
+        self.items.memory_bytes()
+    }
+
     /// Whether [`Batch::commit`] takes a batch of this size: the same check, made beforehand. Costs nothing.
     ///
     /// ```

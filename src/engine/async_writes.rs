@@ -19,9 +19,11 @@ use crate::base::sync::{Arc, Event, Mutex, wake_all};
 use crate::io::env::Turn;
 use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::{Commit, CommitOp, GROUP_BYTES_MAX, WriteAsk};
+use crate::write::large::LargeRoom;
 use crate::write::writer::{Seals, Until, Writer};
 
 use super::Store;
+use super::budget::BatchRoom;
 use super::drive::local;
 use super::work::Job;
 use super::workers;
@@ -39,6 +41,7 @@ pub(crate) struct AsyncItems {
 /// A write in the queue, or taken from it.
 pub(crate) struct AsyncWrite {
     what: AsyncItems,
+    found: BatchRoom,
     until: Until,
     number: u64,
     state: Mutex<WriteState>,
@@ -82,6 +85,7 @@ fn op(what: &AsyncItems, until: Until) -> CommitOp<'_> {
         seals: Seals::No,
         frees: items.frees(),
         queues: None,
+        room: None,
     }
 }
 
@@ -118,7 +122,12 @@ impl AsyncWrites {
         waiting.into_values().for_each(|write| write.set_done(Err(error.clone())));
     }
 
-    fn push(&self, what: AsyncItems, until: Until, waker: &Waker) -> Result<Arc<AsyncWrite>> {
+    fn push(
+        &self,
+        what: AsyncItems,
+        (found, until): (BatchRoom, Until),
+        waker: &Waker,
+    ) -> Result<Arc<AsyncWrite>> {
         let own = waker.clone();
         let mut queue = self.queue.lock();
         if queue.is_closed {
@@ -127,7 +136,7 @@ impl AsyncWrites {
         let number = queue.next;
         queue.next += 1;
         let state = Mutex::new(WriteState::Queued(own));
-        let write = Arc::new(AsyncWrite { what, until, number, state });
+        let write = Arc::new(AsyncWrite { what, found, until, number, state });
         queue.waiting.insert(number, Arc::clone(&write));
         drop(queue);
         self.event.notify();
@@ -155,17 +164,22 @@ impl Store {
         waker: &Waker,
     ) -> Begun {
         let items = &what.items;
-        if let Err(error) = self.check_writable().and_then(|()| self.check_batch(items)) {
-            return Begun::Done(Err(error));
-        }
+        let found = match self.check_writable().and_then(|()| self.check_batch(items)) {
+            Ok(found) => found,
+            Err(error) => return Begun::Done(Err(error)),
+        };
         let until = until.unwrap_or_else(|| self.default_until());
         if items.count() == 0 && until == Until::Written {
             return Begun::Done(Ok(()));
         }
-        if let Some(done) = self.write_now(&op(&what, until)) {
+        if found == BatchRoom::AnyGeneration
+            && let Some(done) = self.write_now(&op(&what, until))
+        {
             return Begun::Done(done);
         }
-        match self.start_commit_worker().and_then(|()| self.async_writes.push(what, until, waker)) {
+        let queued =
+            self.start_commit_worker().and_then(|()| self.async_writes.push(what, (found, until), waker));
+        match queued {
             Ok(write) => {
                 local::note(self);
                 Begun::Queued(write)
@@ -237,10 +251,14 @@ impl Deref for OfStore {
 #[derive(Default)]
 pub(super) struct CommitWork {
     under_way: VecDeque<UnderWay>,
+    /// A large one that there was no memory for.
+    next: Option<Arc<AsyncWrite>>,
 }
 
 struct UnderWay {
     write: Arc<AsyncWrite>,
+    /// For a large one.
+    room: Option<LargeRoom>,
     commit: Commit<OfStore>,
     step: Step<WriteAsk, Result<()>>,
     /// Until when it pauses, once that is known.
@@ -262,11 +280,27 @@ impl CommitWork {
     fn take(&mut self, store: &Arc<Store>) {
         let mut bytes: usize = self.under_way.iter().map(|one| one.write.what.items.payload().len()).sum();
         while self.under_way.len() < UNDER_WAY_MAX && bytes < GROUP_BYTES_MAX {
-            let Some(write) = store.async_writes.pop() else { break };
+            let Some(write) = self.next.take().or_else(|| store.async_writes.pop()) else { break };
+            let room = match write.found {
+                BatchRoom::AnyGeneration => None,
+                BatchRoom::OwnGeneration { region_bytes } => {
+                    match store.try_large_room(&write.what.items, region_bytes) {
+                        Ok(Some(room)) => Some(room),
+                        Ok(None) => {
+                            self.next = Some(write);
+                            break;
+                        }
+                        Err(error) => {
+                            write.set_done(Err(error));
+                            continue;
+                        }
+                    }
+                }
+            };
             bytes += write.what.items.payload().len();
-            let op = write.op(&store.async_writes.event);
+            let op = CommitOp { room: room.as_ref(), ..write.op(&store.async_writes.event) };
             let (commit, step) = Commit::start(&op, OfStore(Arc::clone(store)));
-            self.under_way.push_back(UnderWay { write, commit, step, paused_to_ns: None });
+            self.under_way.push_back(UnderWay { write, room, commit, step, paused_to_ns: None });
         }
     }
 }
@@ -300,7 +334,8 @@ impl UnderWay {
                 }
                 Step::Ask(ask) => store.answer(&self.commit, *ask),
             };
-            self.step = self.commit.resume(&self.write.op(&store.async_writes.event), answer);
+            let op = CommitOp { room: self.room.as_ref(), ..self.write.op(&store.async_writes.event) };
+            self.step = self.commit.resume(&op, answer);
         }
     }
 }
@@ -310,7 +345,7 @@ impl Job for CommitWork {
 
     fn turn(&mut self, store: &Arc<Store>) -> Turn {
         let event = &store.async_writes.event;
-        let seen = event.seen();
+        let (seen, seen_changed) = (event.seen(), store.writer.changed.seen());
         self.take(store);
         store.writer.lead_next();
         let (mut has_moved, mut has_ticket) = (false, false);
@@ -318,6 +353,7 @@ impl Job for CommitWork {
         self.under_way.retain_mut(|one| {
             match one.go_on(store) {
                 Progress::Done(result) => {
+                    one.room.take().into_iter().for_each(|room| store.end_large_room(room));
                     one.write.set_done(result);
                     has_moved = true;
                     return false;
@@ -335,8 +371,11 @@ impl Job for CommitWork {
             return Turn::Again;
         }
         let timeout_ns = until_ns.map(|ns| ns.saturating_sub(store.env.clock.now_ns()));
+        if self.next.is_some() && self.under_way.is_empty() {
+            room = Some(seen_changed);
+        }
         match (room, memory) {
-            // It leads: nothing else goes on before there is room.
+            // It leads, or is alone: nothing else goes on before there is room.
             (Some(seen), _) => Turn::Idle { event: Arc::clone(&store.writer.changed), seen, timeout_ns },
             (None, Some(seen)) if !has_ticket => {
                 Turn::Idle { event: Arc::clone(store.cache.reserve().freed()), seen, timeout_ns }
@@ -348,10 +387,12 @@ impl Job for CommitWork {
 
     fn stop(&mut self, store: &Store) {
         let error = store.writer.latched().cloned().unwrap_or(Error::Closed);
-        for UnderWay { write, commit, .. } in self.under_way.drain(..) {
+        for UnderWay { write, room, commit, .. } in self.under_way.drain(..) {
             drop(commit);
+            room.into_iter().for_each(|room| store.end_large_room(room));
             write.set_done(Err(error.clone()));
         }
+        self.next.take().into_iter().for_each(|write| write.set_done(Err(error.clone())));
         store.async_writes.close(&error);
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::reserve::{Limits, Role};
-use crate::memtable;
+use crate::memtable::{self, BatchSize};
+use crate::write::large;
 use crate::write::lengths::LogLengths;
 
 /// Smallest and largest generation of a store that is not a test's, in bytes.
@@ -22,6 +23,8 @@ const LEND_PART: u64 = 256;
 const LEND_BYTES: (u64, u64) = (1 << 10, 256 << 10);
 /// Least room for what the manifest says.
 const MANIFEST_BYTES_MIN: u64 = 1 << 20;
+/// One batch may have a generation of its own of that part of the whole.
+const LARGE_BATCH_PART: u64 = 4;
 /// Generations there may be: one active, two sealed.
 pub(crate) const GENERATION_COUNT: u64 = 3;
 
@@ -92,6 +95,7 @@ impl Budget {
             Role::Tables => self.memory_bytes / 4,
             // One view may have so many write buffers: a single snapshot refuses nobody.
             Role::Kept => (self.memory_bytes / 8).max(GENERATION_COUNT * self.generation_bytes),
+            Role::LargeBatches => self.large_batch_bytes_max(),
             Role::Ingests => self.memory_bytes / 8,
             Role::Blocks | Role::Iterators | Role::Batches => self.memory_bytes / 16,
             // A test's budget has room for a few keyspaces.
@@ -127,30 +131,51 @@ impl Budget {
         (self.work_bytes * 4).max(64 << 10)
     }
 
-    /// Largest batch, in bytes of the log: half a generation.
-    pub(crate) fn batch_bytes_max(&self) -> usize {
-        (self.generation_bytes / 2) as usize
+    /// Largest generation that is made for one batch.
+    fn large_generation_bytes_max(&self) -> usize {
+        let quarter = (self.memory_bytes / LARGE_BATCH_PART).max(self.generation_bytes);
+        usize::try_from(quarter)
+            .map_or(memtable::REGION_BYTES_MAX, |bytes| bytes.min(memtable::REGION_BYTES_MAX))
+            & !4095
     }
 
-    /// Whether an empty generation, and an empty log, are sure to have room for a batch.
-    pub(crate) fn check_batch(
-        &self,
-        payload_bytes: usize,
-        items: usize,
-        key_value_bytes: usize,
-    ) -> Result<()> {
-        let in_log = (payload_bytes, self.batch_bytes_max());
-        let in_memory = (
-            memtable::batch_bytes(items, key_value_bytes),
-            memtable::batch_bytes_max(self.generation_bytes as usize),
-        );
-        match [in_log, in_memory].into_iter().find(|(given, limit)| given > limit) {
-            None => Ok(()),
-            Some((given, limit)) => {
-                Err(Error::TooLarge { what: "batch", limit: limit as u64, given: given as u64 })
-            }
-        }
+    /// The same with what it takes to order the smallest items there are.
+    fn large_batch_bytes_max(&self) -> u64 {
+        let region_bytes = self.large_generation_bytes_max();
+        let size = BatchSize { items: 1, ..BatchSize::default() };
+        (region_bytes + large::order_bytes(region_bytes / memtable::sorted_batch_bytes(&size))) as u64
     }
+
+    /// Largest batch, in bytes that it takes in memory in the order of its keys.
+    pub(crate) fn batch_bytes_max(&self) -> usize {
+        memtable::batch_bytes_max(self.large_generation_bytes_max())
+    }
+
+    /// Where a batch has room.
+    ///
+    /// # Errors
+    /// `TooLarge`: nowhere.
+    pub(crate) fn check_batch(&self, size: &BatchSize) -> Result<BatchRoom> {
+        let in_any_order = memtable::batch_bytes(size.items, size.key_value_bytes);
+        if in_any_order <= memtable::batch_bytes_max(self.generation_bytes as usize) {
+            return Ok(BatchRoom::AnyGeneration);
+        }
+        let (given, limit) = (memtable::sorted_batch_bytes(size), self.batch_bytes_max());
+        if given > limit {
+            return Err(Error::TooLarge { what: "batch", limit: limit as u64, given: given as u64 });
+        }
+        let region_bytes = memtable::region_bytes_for(given).max(self.generation_bytes as usize);
+        Ok(BatchRoom::OwnGeneration { region_bytes })
+    }
+}
+
+/// Where a batch has room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BatchRoom {
+    /// In an empty generation and an empty log, whatever its items are.
+    AnyGeneration,
+    /// In an empty generation of that size, in the order of its keys.
+    OwnGeneration { region_bytes: usize },
 }
 
 /// Of generations, what the cache may have while nothing is sealed: all but one, less what is written to the
@@ -167,8 +192,6 @@ fn pages_bytes(cache_bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::storage::Storage;
-    use crate::wal::{Log, LogIdentity};
 
     /// The parts never exceed the whole, from a test's budget to a large one.
     #[test]
@@ -198,34 +221,47 @@ mod tests {
         assert_eq!(budget.with_cache_bytes(u64::MAX), budget);
     }
 
-    /// A batch within the limits has room in an empty generation and an empty log, however tiny its items:
-    /// many of a few bytes are refused although their bytes are few.
+    /// A batch within the limits has room, however tiny its items: in an empty generation of the budget's
+    /// size, or in one that takes a quarter of the memory at most. What is over them is told in the same
+    /// measure.
     #[test]
     fn batches_within_the_limits_have_room() {
-        for memory_bytes in [1 << 18, 1 << 20, 32 << 20] {
+        for memory_bytes in [1 << 18, 1 << 20, 32 << 20, 256 << 20] {
             let budget = Budget::divide(memory_bytes);
-            let region = crate::base::region::Region::heap(budget.generation_bytes as usize).expect("small");
-            let (_, inserter) = memtable::generation(region);
-            let identity = LogIdentity { number: 1, path: 0, uid: 1, store_id: 1, bytes: budget.log_bytes };
-            let storage = crate::io::sim::SimDisk::new(1);
-            storage.create_directory().expect("no fault");
-            let log = Log::create(&*storage, &identity).expect("no fault");
-            for item_bytes in [10, 11, 40, 300, 5000] {
-                let (mut fits, mut refused) = (0, budget.batch_bytes_max() / item_bytes + 1);
-                while fits + 1 < refused {
-                    let items = (fits + refused) / 2;
-                    match budget.check_batch(items * item_bytes, items, items * (item_bytes - 10)) {
-                        Ok(()) => fits = items,
-                        Err(_) => refused = items,
+            for item_bytes in [0, 1, 30, 300, 5000] {
+                let size =
+                    |items| BatchSize { items, ranges: 0, key_value_bytes: items * item_bytes, trees: 1 };
+                let (mut any, mut own, mut refused) = (0, 0, memory_bytes as usize / 16);
+                while own + 1 < refused {
+                    let items = (own + refused) / 2;
+                    match budget.check_batch(&size(items)) {
+                        Ok(BatchRoom::AnyGeneration) => (any, own) = (items, items),
+                        Ok(BatchRoom::OwnGeneration { region_bytes }) => {
+                            assert!(region_bytes as u64 <= memory_bytes / 4, "{items} items of {item_bytes}");
+                            own = items;
+                        }
+                        Err(Error::TooLarge { what: "batch", limit, given }) => {
+                            assert_eq!(limit, budget.batch_bytes_max() as u64);
+                            assert!(given > limit, "{items} items of {item_bytes}");
+                            refused = items;
+                        }
+                        Err(error) => panic!("{error}"),
                     }
                 }
-                assert!(inserter.room(fits, fits * (item_bytes - 10)), "{fits} items of {item_bytes}");
-                assert!(log.room_bytes() >= fits * item_bytes);
-                assert!(fits > 0 || item_bytes > 300);
+                let region =
+                    crate::base::region::Region::heap(budget.generation_bytes as usize).expect("small");
+                let (_, inserter) = memtable::generation(region);
+                assert!(inserter.room(any, any * item_bytes), "{any} items of {item_bytes}");
+                assert!(own > 4 * any || item_bytes > 300, "{any}, {own} items of {item_bytes}");
             }
-            let tiny = budget.batch_bytes_max() / 10;
-            let refused = budget.check_batch(tiny * 10, tiny, 0);
-            assert!(matches!(refused, Err(Error::TooLarge { what: "batch", .. })));
         }
+        // What the default memory takes.
+        let budget = Budget::divide(256 << 20);
+        let fits = |items: usize, item_bytes: usize| {
+            budget
+                .check_batch(&BatchSize { items, ranges: 0, key_value_bytes: items * item_bytes, trees: 2 })
+                .is_ok()
+        };
+        assert!(fits(100_000, 16) && fits((40 << 20) / 100, 100));
     }
 }

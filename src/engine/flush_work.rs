@@ -169,8 +169,8 @@ impl FlushWork {
         }
         let Some(sealed) = store.writer.oldest_sealed() else {
             // What a seal needs is made first.
-            let is_sealed =
-                self.are_deletes_old(store) && (store.writer.try_seal() || Self::wants(store).is_any());
+            let is_due = self.are_deletes_old(store) || store.writer.holds_large_batch();
+            let is_sealed = is_due && (store.writer.try_seal() || Self::wants(store).is_any());
             return if is_sealed { Ok(true) } else { self.wait_for_kept(store) };
         };
         store.work.set_flushing(true);
@@ -299,7 +299,7 @@ impl FlushWork {
         // Memory first: a log that the manifest names must not be left over when there is none.
         if wants.memtable {
             let (generation, inserter) = store.new_generation(store.budget.generation_bytes as usize)?;
-            store.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
+            store.writer.put_standby_memtable(StandbyMemtable { generation, inserter, grant: None });
         }
         if let Some(NextLog { bytes, least_bytes }) = wants.log {
             let old = match self.take_old_log(store) {
@@ -322,7 +322,8 @@ impl FlushWork {
     /// Keeps a log that nothing names any more, or the one that is kept, whichever is longer: the next log is
     /// as long or longer. Removes the other.
     fn keep_longest(&mut self, store: &Store, log: &SealedLog) {
-        if self.old_log.is_some_and(|(_, bytes)| bytes >= log.bytes) {
+        let is_of_large_batch = log.bytes > store.budget.log_bytes;
+        if is_of_large_batch || self.old_log.is_some_and(|(_, bytes)| bytes >= log.bytes) {
             return store.remove_quietly(log.file);
         }
         let shorter = self.take_old_log(store);

@@ -220,13 +220,16 @@ impl Store {
 
     /// Memory of generations that only snapshots, iterators and reads under way keep, in bytes.
     pub(super) fn kept_bytes(&self) -> u64 {
-        let alive = self.generations.lock().iter().filter(|one| one.strong_count() > 0).count();
-        let in_view = {
+        let outside: u64 = {
+            let alive = self.generations.lock();
             let pin = self.epoch.pin();
-            self.views.load(&pin).get().generations.len()
+            let in_view = &self.views.load(&pin).get().generations;
+            let is_outside = |one: &Arc<Generation>| !in_view.iter().any(|live| Arc::ptr_eq(live, one));
+            let outside = alive.iter().filter_map(|one| one.upgrade()).filter(is_outside);
+            outside.map(|one| one.capacity_bytes() as u64).sum()
         };
-        alive.saturating_sub(in_view + usize::from(self.writer.standby().1)) as u64
-            * self.budget.generation_bytes
+        let standby = u64::from(self.writer.standby().1) * self.budget.generation_bytes;
+        outside.saturating_sub(standby)
     }
 
     /// Whether flushed generations keep so much that no further write buffer may be made.

@@ -17,6 +17,7 @@ mod free;
 mod history;
 pub(crate) mod ingest;
 pub(crate) mod keyspaces;
+mod large;
 mod length;
 mod merge_queue;
 mod merge_work;
@@ -70,7 +71,7 @@ pub(crate) use crate::read::trace::NoTrace;
 pub(crate) use crate::write::writer::Until;
 
 use async_writes::AsyncWrites;
-use budget::Budget;
+use budget::{BatchRoom, Budget};
 use catalog::CatalogCell;
 use close::Close;
 use quiet::Quiet;
@@ -214,9 +215,9 @@ impl Store {
         self.write_items(items, Some(items), keyspaces, until)
     }
 
-    /// Refuses items that no write buffer has room for.
-    pub(crate) fn check_batch(&self, items: &Items) -> Result<()> {
-        self.budget.check_batch(items.payload().len(), items.count(), items.key_value_bytes())
+    /// Where items have room; refuses those that no write buffer may be made for.
+    pub(crate) fn check_batch(&self, items: &Items) -> Result<BatchRoom> {
+        self.budget.check_batch(&items.size())
     }
 
     fn write_items(
@@ -226,11 +227,15 @@ impl Store {
         keyspaces: &Keyspaces,
         until: Option<Until>,
     ) -> Result<()> {
-        self.check_batch(items)?;
+        let found = self.check_batch(items)?;
         if items.count() == 0 {
             return self.check_writable();
         }
-        self.commit(&CommitOp {
+        let room = match found {
+            BatchRoom::AnyGeneration => None,
+            BatchRoom::OwnGeneration { region_bytes } => Some(self.wait_for_large_room(items, region_bytes)?),
+        };
+        let written = self.commit(&CommitOp {
             payload: items.payload(),
             shared,
             items: items.count(),
@@ -240,7 +245,12 @@ impl Store {
             seals: Seals::No,
             frees: items.frees(),
             queues: None,
-        })
+            room: room.as_ref(),
+        });
+        if let Some(room) = room {
+            self.end_large_room(room);
+        }
+        written
     }
 
     fn default_until(&self) -> Until {

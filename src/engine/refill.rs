@@ -7,8 +7,10 @@ use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, SEQUENCE_MAX, Sequence, TreeId};
 use crate::base::sync::Arc;
-use crate::memtable::{self, Generation, Inserter};
+use crate::format::log::{Item, Items};
+use crate::memtable::{self, BatchSize, Generation, Inserter};
 use crate::wal::replay::{After, Chain, Replayed};
+use crate::write::large;
 
 use super::budget::Budget;
 use super::recover::{Found, Parts};
@@ -118,41 +120,42 @@ struct Filling<'f> {
 }
 
 impl Filling<'_> {
-    fn add(&mut self, file: FileName, first: Sequence, items: crate::format::log::Items<'_>) -> Result<()> {
-        let count = items.count_left() as usize;
-        let bytes = items.clone().map(|item| item.key.len() + item.value.len()).sum();
-        if self.now.as_ref().is_some_and(|now| !now.inserter.room(count, bytes)) {
+    fn add(&mut self, file: FileName, first: Sequence, items: Items<'_>) -> Result<()> {
+        let size = large::batch_size(&items);
+        if self.now.as_ref().is_some_and(|now| !now.inserter.room(size.items, size.key_value_bytes)) {
             self.seal();
         }
         if self.now.is_none() {
-            self.begin(file, count, bytes)?;
+            self.begin(file, &size)?;
         }
-        let mut now = self.now.as_mut();
-        for (item, sequence) in items.zip(first..) {
-            if let Some(now) = &mut now {
-                now.last_sequence = now.last_sequence.max(sequence);
-            }
-            let state = &self.found.state;
+        let (state, known) = (&self.found.state, &self.known);
+        let keeps = |item: &Item<'_>, sequence: Sequence| {
             if sequence <= state.flushed {
-                continue;
+                return Ok(false);
             }
-            if self.known.contains(&item.tree) {
-                let Some(now) = &mut now else { continue };
-                let hash = self.secret.hash(item.key);
-                now.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
-            } else if item.tree.keyspace.0 >= state.next_keyspace {
+            if known.contains(&item.tree) {
+                return Ok(true);
+            }
+            if item.tree.keyspace.0 >= state.next_keyspace {
                 let limit = state.next_keyspace;
                 return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
-            } else if !state.keyspaces.contains_key(&item.tree.keyspace) {
+            }
+            if !state.keyspaces.contains_key(&item.tree.keyspace) {
                 self.found.manifest.check_unknown(file.number, item.tree.keyspace)?;
             }
-        }
-        Ok(())
+            Ok(false)
+        };
+        let Some(now) = &mut self.now else {
+            // Too many: what comes is only checked.
+            return items.zip(first..).try_for_each(|(item, sequence)| keeps(&item, sequence).map(drop));
+        };
+        now.last_sequence = now.last_sequence.max(first + (size.items as u64).saturating_sub(1));
+        large::insert(&mut now.inserter, &self.secret, items, first, keeps)
     }
 
     /// An empty generation that has room for a batch of this size, unless there are too many.
-    fn begin(&mut self, file: FileName, count: usize, bytes: usize) -> Result<()> {
-        let region_bytes = region_bytes_for(&self.parts.budget, file, count, bytes)?;
+    fn begin(&mut self, file: FileName, size: &BatchSize) -> Result<()> {
+        let region_bytes = region_bytes_for(&self.parts.budget, file, size)?;
         self.bytes += region_bytes as u64;
         self.overflow |= self.bytes > self.bytes_max;
         if self.overflow {
@@ -185,19 +188,19 @@ impl Filling<'_> {
     }
 }
 
-/// Memory of a generation that has room for a batch; more than the budget's if the batch was written under a
-/// larger one.
-pub(super) fn region_bytes_for(budget: &Budget, file: FileName, count: usize, bytes: usize) -> Result<usize> {
-    let mut region_bytes = budget.generation_bytes as usize;
-    let given = memtable::batch_bytes(count, bytes);
-    while memtable::batch_bytes_max(region_bytes) < given {
-        region_bytes *= 2;
+/// Memory of a generation that has room for a batch: the budget's, or, where the batch has room in the order
+/// of its keys alone, as much as that takes; it may have been written under a larger budget.
+pub(super) fn region_bytes_for(budget: &Budget, file: FileName, size: &BatchSize) -> Result<usize> {
+    let least = budget.generation_bytes as usize;
+    if memtable::batch_bytes(size.items, size.key_value_bytes) <= memtable::batch_bytes_max(least) {
+        return Ok(least);
     }
-    if region_bytes > memtable::REGION_BYTES_MAX {
-        let limit = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
+    let given = memtable::sorted_batch_bytes(size);
+    let limit = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
+    if given > limit {
         return Err(Error::corrupt(file, 0, "memory that a batch takes", limit, given));
     }
-    Ok(region_bytes)
+    Ok(memtable::region_bytes_for(given).max(least))
 }
 
 #[cfg(test)]
@@ -205,25 +208,24 @@ mod tests {
     use super::*;
     use crate::base::id::FileKind;
 
-    /// Memory for a batch is the budget's, or doubled until the batch fits: not once more, and not beyond
-    /// what a generation may have.
+    /// Memory for a batch is the budget's, or as much as the batch takes in the order of its keys: to the
+    /// page, and not beyond what a generation may have.
     #[test]
     fn batches_find_memory() {
         let (budget, file) = (Budget::divide(1 << 20), FileName::new(FileKind::Log, 3));
-        let region_bytes = |bytes| region_bytes_for(&budget, file, 1, bytes);
+        let size = |bytes| BatchSize { items: 1, ranges: 0, key_value_bytes: bytes, trees: 1 };
+        let region_bytes = |bytes| region_bytes_for(&budget, file, &size(bytes));
         let least = budget.generation_bytes as usize;
-        let around = memtable::batch_bytes(1, 0);
         assert_eq!(region_bytes(0).expect("fits"), least);
-        for times in [1, 2, 16] {
-            // Sizes are rounded: the last that fits is searched for.
-            let fits = |bytes| memtable::batch_bytes(1, bytes) <= memtable::batch_bytes_max(times * least);
-            let most = (0..times * least).rev().find(|bytes| fits(*bytes)).expect("some do");
-            assert!(most > times * least / 2 - around);
-            assert_eq!(region_bytes(most).expect("fits"), times * least, "{times}");
-            assert_eq!(region_bytes(most + 1).expect("fits"), 2 * times * least, "{times}");
+        for bytes in [least, 3 * least, 17 * least + 5] {
+            let found = region_bytes(bytes).expect("fits");
+            let taken = memtable::sorted_batch_bytes(&size(bytes));
+            assert!(memtable::batch_bytes_max(found) >= taken, "{bytes}");
+            assert!(memtable::batch_bytes_max(found - 2 * 4096) < taken, "{bytes}");
         }
-        let most = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
-        assert!(region_bytes(most / 2).expect("fits") <= memtable::REGION_BYTES_MAX);
+        let around = memtable::sorted_batch_bytes(&size(0));
+        let most = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX) - around;
+        assert!(region_bytes(most).expect("fits") <= memtable::REGION_BYTES_MAX);
         match region_bytes(most + 1) {
             Err(Error::Corrupt(at)) => {
                 assert_eq!((at.file, at.what), (file.to_string(), "memory that a batch takes"))

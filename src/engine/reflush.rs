@@ -10,11 +10,12 @@ use std::collections::BTreeSet;
 
 use crate::base::error::Result;
 use crate::base::id::{FileName, Sequence, TreeId};
-use crate::base::sync::{Arc, AtomicBool, OnceLock};
-use crate::format::log::Items;
+use crate::base::sync::{Arc, AtomicBool, Mutex, OnceLock};
+use crate::format::log::{Item, Items};
 use crate::format::manifest::Log;
 use crate::memtable::{Generation, Inserter};
 use crate::wal::replay::Chain;
+use crate::write::large;
 use crate::write::writer::{Sealed, SealedLog};
 
 use super::Store;
@@ -61,22 +62,18 @@ struct Reflush<'s> {
 
 impl Reflush<'_> {
     fn add(&mut self, file: FileName, first: Sequence, items: Items<'_>) -> Result<()> {
-        let count = items.count_left() as usize;
-        let bytes = items.clone().map(|item| item.key.len() + item.value.len()).sum();
-        if self.now.as_ref().is_some_and(|(_, inserter)| !inserter.room(count, bytes)) {
+        let size = large::batch_size(&items);
+        if self.now.as_ref().is_some_and(|(_, inserter)| !inserter.room(size.items, size.key_value_bytes)) {
             self.flush()?;
         }
-        let region_bytes = region_bytes_for(&self.store.budget, file, count, bytes)?;
+        let region_bytes = region_bytes_for(&self.store.budget, file, &size)?;
         self.begin(region_bytes)?;
         let Some((_, inserter)) = &mut self.now else { unreachable!("begun above") };
-        for (item, sequence) in items.zip(first..) {
-            self.last_sequence = self.last_sequence.max(sequence);
-            if sequence > self.flushed && self.known.contains(&item.tree) {
-                let hash = self.store.secret.hash(item.key);
-                inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
-            }
-        }
-        Ok(())
+        self.last_sequence = self.last_sequence.max(first + (size.items as u64).saturating_sub(1));
+        let (flushed, known) = (self.flushed, &self.known);
+        let keeps =
+            |item: &Item<'_>, sequence: Sequence| Ok(sequence > flushed && known.contains(&item.tree));
+        large::insert(inserter, &self.store.secret, items, first, keeps)
     }
 
     /// A generation to fill, if there is none.
@@ -92,7 +89,8 @@ impl Reflush<'_> {
     fn flush(&mut self) -> Result<()> {
         let Some((generation, _)) = self.now.take() else { return Ok(()) };
         let logs = std::mem::take(&mut self.ended);
-        let sealed = Arc::new(Sealed { generation, logs, last_sequence: self.last_sequence });
+        let sealed =
+            Arc::new(Sealed { generation, logs, last_sequence: self.last_sequence, grant: Mutex::new(None) });
         let mut work = FlushWork::default();
         let flushed = work.flush_whole(self.store, &sealed);
         work.end(self.store);

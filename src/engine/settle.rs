@@ -12,7 +12,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName};
-use crate::base::sync::{Arc, AtomicBool, OnceLock};
+use crate::base::sync::{Arc, AtomicBool, Mutex, OnceLock};
 use crate::format::manifest::{Change, State, edit_bytes};
 use crate::io::storage::Storage;
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
@@ -148,7 +148,12 @@ impl Parts {
         };
         let sealed = logs.generations.iter().map(|(generation, numbers, last_sequence)| {
             let logs = ended(numbers, &logs.replayed, state);
-            Arc::new(Sealed { generation: Arc::clone(generation), logs, last_sequence: *last_sequence })
+            Arc::new(Sealed {
+                generation: Arc::clone(generation),
+                logs,
+                last_sequence: *last_sequence,
+                grant: Mutex::new(None),
+            })
         });
         Ok(Resumed {
             spare: Spare { log, generation, inserter },

@@ -58,7 +58,7 @@ pub struct Stats {
     pub snapshots: SnapshotStats,
     /// Flushes and merges.
     pub background: BackgroundStats,
-    /// Largest batch that a commit takes, in bytes of its encoding.
+    /// Largest batch that a commit takes, in bytes of [`Batch::memory_bytes`](crate::Batch::memory_bytes).
     pub batch_bytes_max: u64,
 }
 

@@ -47,6 +47,8 @@ pub(crate) fn put_item(out: &mut Vec<u8>, tree: TreeId, kind: ItemKind, key: &[u
 /// The items of a payload that was checked to its last byte.
 #[derive(Clone, Debug)]
 pub(crate) struct Items<'a> {
+    /// All of the payload.
+    whole: Reader<'a>,
     rest: Reader<'a>,
     count: u64,
 }
@@ -60,12 +62,25 @@ impl<'a> Items<'a> {
             decode_item(&mut reader)?;
             count += 1;
         }
-        Ok(Items { rest: Reader::new(payload), count })
+        Ok(Items::encoded(payload, count))
     }
 
     /// The items of a payload that [`put_item`] made, `count` of them: nothing is checked before it is taken.
     pub(crate) fn encoded(payload: &'a [u8], count: u64) -> Items<'a> {
-        Items { rest: Reader::new(payload), count }
+        let whole = Reader::new(payload);
+        Items { rest: whole.clone(), whole, count }
+    }
+
+    /// Bytes of the payload before the next item.
+    pub(crate) fn offset(&self) -> usize {
+        self.rest.at()
+    }
+
+    /// The item at an offset that [`Items::offset`] has told.
+    pub(crate) fn at(&self, offset: usize) -> Item<'a> {
+        let mut reader = self.whole.clone();
+        reader.bytes(offset, "the items before").expect("an offset in the payload");
+        decode_item(&mut reader).expect("these bytes were decoded, or encoded, before")
     }
 
     /// Items not yet taken.

@@ -19,6 +19,7 @@ use super::arena::{Arena, Bump, ENTRY_BYTES_MAX, Entry, JUMP_BYTES, Offset};
 use super::index::{Turn, open_child, turn_to_key};
 use super::node::{Item, LEAF_SLOTS_COUNTS, Node, Order, SLOTS_COUNT_MAX, Shape, node_bytes};
 use super::ranges::{RANGE_BYTES, RANGE_ENTRY_BYTES};
+use super::room::{BatchSize, sorted_batch_bytes};
 use super::versions;
 
 /// Inner levels of the highest tree: nodes but those at the right edge have at least 7 keys, and there are
@@ -35,7 +36,7 @@ const INNER_SPLIT_BYTES: usize = 2 * ROOT_BYTES;
 /// What one new key is charged for nodes that do not exist yet: 2/7 of a leaf's split, and of that 2/7 for
 /// each level above, together 4/35 of an inner node's at most; a new tree's first leaf, its growth and its
 /// first root fit too, spread over the keys that cause them.
-const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 4 / 35 + 24;
+pub(super) const NEW_KEY_BYTES: usize = LEAF_SPLIT_BYTES * 2 / 7 + INNER_SPLIT_BYTES * 4 / 35 + 24;
 
 /// A range tombstone is charged as a new key, and takes no more.
 const _: () = assert!(RANGE_BYTES + RANGE_ENTRY_BYTES <= NEW_KEY_BYTES);
@@ -86,12 +87,16 @@ impl Inserter {
         need.saturating_add(self.generation.ranges.owed_bytes()) <= self.bump.free_bytes()
     }
 
+    /// Whether the generation is empty and has room for a batch that is inserted in the order of its keys.
+    pub(crate) fn sorted_room(&self, size: &BatchSize) -> bool {
+        self.generation.items() == 0 && sorted_batch_bytes(size) <= self.bump.free_bytes()
+    }
+
     /// Adds a version of a key, or a range tombstone: from `key` to before `value`, which is empty for all
     /// from `key` on. Readers see it at once, but for the bound they ask with.
     ///
-    /// # Panics
-    /// If [`Inserter::room`] was not asked, if key or value are over their limits, if a key's sequence goes
-    /// back, if a range is empty, or if the tree's ids are 0.
+    /// # Panics If neither [`Inserter::room`] nor [`Inserter::sorted_room`] was asked, if key or value are
+    /// over their limits, if a key's sequence goes back, if a range is empty, or if the tree's ids are 0.
     pub(crate) fn insert(
         &mut self,
         tree: TreeId,

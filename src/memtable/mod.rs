@@ -39,6 +39,7 @@ mod index;
 mod inserter;
 mod node;
 mod ranges;
+mod room;
 mod versions;
 
 #[cfg(all(loom, test))]
@@ -62,6 +63,7 @@ use index::Cut;
 pub(crate) use inserter::Inserter;
 pub(crate) use ranges::MemStretch;
 use ranges::Ranges;
+pub(crate) use room::{BatchSize, batch_bytes_max, region_bytes_for, sorted_batch_bytes};
 
 /// One version of one key. A tombstone is an item too; of a range tombstone the key is the range's start, and
 /// the value is nothing of use.
@@ -124,12 +126,6 @@ pub(crate) fn generation(region: Region) -> (Arc<Generation>, Inserter) {
 pub(crate) fn batch_bytes(items: usize, key_value_bytes: usize) -> usize {
     let (_, growth) = Directory::new_bytes(items);
     inserter::batch_bytes(items, key_value_bytes).saturating_add(growth)
-}
-
-/// Bytes that an empty generation in a region has for a batch.
-pub(crate) fn batch_bytes_max(region_bytes: usize) -> usize {
-    let (directory, _) = Directory::new_bytes(0);
-    (region_bytes & !7).saturating_sub(Filter::bytes(region_bytes) + directory + Ranges::new_bytes())
 }
 
 impl Generation {

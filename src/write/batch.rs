@@ -4,6 +4,9 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId, VALUE_BYTES_MAX};
 use crate::base::sync::Arc;
 use crate::format::log::put_item;
+use crate::memtable::{BatchSize, sorted_batch_bytes};
+
+use super::large::note_tree;
 
 /// A batch's items as the log holds them.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +16,8 @@ pub(crate) struct Items {
     /// Of them, range tombstones.
     ranges_count: usize,
     key_value_bytes: usize,
+    /// That they are of, in order.
+    trees: Vec<TreeId>,
 }
 
 impl Items {
@@ -26,7 +31,13 @@ impl Items {
         self.count += 1;
         self.ranges_count += usize::from(kind == ItemKind::DeleteRange);
         self.key_value_bytes += key.len() + value.len();
+        note_tree(&mut self.trees, tree);
         Ok(())
+    }
+
+    /// What they take in memory at most, in the order of their keys.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        sorted_batch_bytes(&self.size())
     }
 
     pub(crate) fn payload(&self) -> &[u8] {
@@ -43,12 +54,22 @@ impl Items {
         self.ranges_count > 0 && self.ranges_count == self.count
     }
 
+    pub(crate) fn size(&self) -> BatchSize {
+        BatchSize {
+            items: self.count,
+            ranges: self.ranges_count,
+            key_value_bytes: self.key_value_bytes,
+            trees: self.trees.len(),
+        }
+    }
+
     pub(crate) fn key_value_bytes(&self) -> usize {
         self.key_value_bytes
     }
 
     pub(crate) fn clear(&mut self) {
         self.payload.clear();
+        self.trees.clear();
         (self.count, self.ranges_count, self.key_value_bytes) = (0, 0, 0);
     }
 }

@@ -26,6 +26,7 @@ use crate::format::log::Items;
 use crate::wal::{Log, Mark};
 
 use super::batch::{self, Keyspaces};
+use super::large::{self, LargeRoom};
 use super::writer::{Front, Payload, Sealing, Seals, Ticket, TicketState, Until, Writer};
 
 /// Batches of a group hold at most this many bytes beside the leader's own.
@@ -69,13 +70,15 @@ pub(crate) struct CommitOp<'a> {
     pub(crate) frees: bool,
     /// It queues up even while nobody leads, and this moves when its ticket does: see [`Writer::lead_next`].
     pub(crate) queues: Option<&'a Arc<Event>>,
+    /// For a batch that may find no room in any other generation.
+    pub(crate) room: Option<&'a LargeRoom>,
 }
 
 impl CommitOp<'_> {
     /// One that writes nothing: a sync or a seal.
     pub(crate) fn empty(until: Until, seals: Seals) -> CommitOp<'static> {
         let keyspaces = Keyspaces::NONE;
-        let (payload, shared, frees) = (&[][..], None, false);
+        let (payload, shared, frees, room) = (&[][..], None, false, None);
         CommitOp {
             payload,
             shared,
@@ -86,6 +89,7 @@ impl CommitOp<'_> {
             seals,
             frees,
             queues: None,
+            room,
         }
     }
 }
@@ -206,7 +210,9 @@ impl<W: Deref<Target = Writer>> Commit<W> {
     fn begin(&mut self, op: &CommitOp<'_>) -> CommitStep {
         let mut queue = self.writer.queue.lock();
         let mut grant = None;
-        if (queue.front.is_none() || op.queues.is_some()) && !op.payload.is_empty() {
+        // The room of a large batch is granted already.
+        let may_wait = queue.front.is_none() || op.queues.is_some();
+        if may_wait && !op.payload.is_empty() && op.room.is_none() {
             // Without the lock: it takes others.
             drop(queue);
             grant = match self.writer.reserve.grant_or_wait(reserve::Role::Batches, op.payload.len() as u64) {
@@ -270,18 +276,24 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         if !front.remains_starts.is_empty() {
             return self.erase(front, Vec::new(), None);
         }
+        if front.holds_large_batch() && front.remains_to == 0 {
+            self.writer.seal_if_ready(&mut front);
+        }
         let is_sealed = op.seals == Seals::No || front.is_empty();
-        let fits_memtable = is_sealed && front.has_memtable_room(op.items, op.key_value_bytes, op.frees);
+        let fits_memtable = is_sealed && Self::has_memtable_room(op, &front);
         if fits_memtable && front.has_log_room(op.payload.len(), op.frees) {
             return self.append(op, front);
         }
         if front.remains_to > 0 {
             return self.erase(front, Vec::new(), None);
         }
-        assert!(fits_memtable || !front.is_empty(), "an empty generation has room for any batch");
-        let moved = match fits_memtable {
-            true => self.writer.switch_log(&mut front, op.payload.len()),
-            false => self.writer.seal(&mut front),
+        let moved = match op.room {
+            _ if fits_memtable => self.writer.switch_log(&mut front, op.payload.len()),
+            Some(room) => self.writer.seal_for(&mut front, room, op.payload.len()),
+            None => {
+                assert!(!front.is_empty(), "an empty generation has room for any other batch");
+                self.writer.seal(&mut front)
+            }
         };
         match moved {
             // The next log may still be too short.
@@ -292,6 +304,11 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             }
             Err(error) => self.give_up(front, Vec::new(), error),
         }
+    }
+
+    fn has_memtable_room(op: &CommitOp<'_>, front: &Front) -> bool {
+        front.has_memtable_room(op.items, op.key_value_bytes, op.frees)
+            || op.room.is_some_and(|room| front.has_sorted_room(&room.size))
     }
 
     fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> CommitStep {
@@ -426,9 +443,11 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         let (mut batches, mut has_ranges) = (0, false);
         let gaps = self.writer.views.gaps();
         gaps.begin(front.last_sequence);
+        let is_sorted = op.room.is_some() && !front.spare.inserter.room(op.items, op.key_value_bytes);
         for (payload, count, key_value_bytes) in std::iter::once(own).chain(others) {
             bytes += key_value_bytes as u64;
             batches += u64::from(count > 0);
+            let items_before = sequence;
             for item in Items::encoded(payload, count as u64) {
                 sequence += 1;
                 match item.kind {
@@ -436,11 +455,26 @@ impl<W: Deref<Target = Writer>> Commit<W> {
                     ItemKind::Delete => gaps.grow(item.tree, item.key, sequence),
                     ItemKind::DeleteRange => has_ranges = true,
                 }
-                let hash = self.writer.secret.hash(item.key);
-                front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
+                if !is_sorted {
+                    let hash = self.writer.secret.hash(item.key);
+                    front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
+                }
+            }
+            if is_sorted {
+                assert!(
+                    count == op.items,
+                    "a batch that has room in the order of its keys alone is no group's"
+                );
+                let items = Items::encoded(payload, count as u64);
+                let (inserter, secret) = (&mut front.spare.inserter, &self.writer.secret);
+                large::insert_sorted(inserter, secret, items, items_before + 1, |_, _| Ok(true))
+                    .expect("all of them are kept");
             }
         }
         assert!(sequence == front.last_sequence, "a batch holds the items it was announced with");
+        if let Some(grant) = &mut front.memtable_grant {
+            grant.set(front.spare.generation.capacity_bytes() as u64);
+        }
         front.buffer.shrink_to(GROUP_BYTES_MAX);
         front.count_buffer();
         self.writer.visible.store(sequence, Ordering::Release);

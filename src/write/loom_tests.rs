@@ -66,6 +66,7 @@ impl World {
             keyspaces: Keyspaces::NONE,
             until,
             seals: Seals::No,
+            room: None,
         };
         let (mut commit, mut step) = Commit::start(&op, &self.writer);
         loop {

@@ -87,7 +87,7 @@ impl Writer {
     /// Gives the front to the next in the queue, or leaves it for whoever comes.
     pub(super) fn hand_over(&self, front: Box<Front>) {
         let mut queue = self.queue.lock();
-        let is_news = self.want_ahead(&mut queue, &front);
+        let is_news = self.want_ahead(&mut queue, &front) || front.holds_large_batch();
         if queue.waiting.is_empty() {
             queue.front = Some(front);
             drop(queue);

@@ -7,16 +7,18 @@
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, Sequence};
-use crate::base::reserve::{Grant, Reserve, Role};
+use crate::base::reserve::{Grant, Reserve};
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, MutexGuard, OnceLock, Ordering};
-use crate::format::frames::{FramePoint, RECORDS_FROM};
+use crate::format::frames::FramePoint;
 use crate::levels::view::Views;
-use crate::memtable::{Generation, Inserter};
+use crate::memtable::Generation;
 use crate::wal::Log;
 
 use super::awaited::AwaitedMemory;
-use super::commit::GROUP_BYTES_MAX;
-use super::lengths::{LogLengths, Wants, log_reserve_bytes, memtable_reserve_bytes};
+pub(super) use super::front::Front;
+pub(crate) use super::front::{Spare, StandbyMemtable};
+use super::large::LargeRoom;
+use super::lengths::{LogLengths, Wants};
 use super::pace::Pressures;
 pub(super) use super::ticket::{Payload, Ticket, TicketState};
 
@@ -35,9 +37,6 @@ pub(crate) enum Seals {
     No,
     Yes,
 }
-
-/// The log starts writing back what it appended in pieces of this size.
-const WRITEBACK_BYTES: u64 = 1 << 20;
 
 /// Sealed generations that may wait for their flush.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
@@ -61,6 +60,8 @@ pub(crate) struct Sealed {
     pub(crate) logs: Vec<Arc<SealedLog>>,
     /// Last sequence given out when it was sealed.
     pub(crate) last_sequence: Sequence,
+    /// For its memory, if that is beside the three write buffers of the budget.
+    pub(crate) grant: Mutex<Option<Grant>>,
 }
 
 /// What came of going on with another log or generation.
@@ -70,42 +71,6 @@ pub(crate) enum Sealing {
     Sealed,
     /// None is ready: `changed`, seen that often, moves when that may be over.
     NoRoom { seen: u64 },
-}
-
-/// A log and a generation.
-pub(crate) struct Spare {
-    pub(crate) log: Log,
-    pub(crate) generation: Arc<Generation>,
-    pub(crate) inserter: Inserter,
-}
-
-/// An empty generation made ready in the background.
-pub(crate) struct StandbyMemtable {
-    pub(crate) generation: Arc<Generation>,
-    pub(crate) inserter: Inserter,
-}
-
-/// What the leader holds.
-pub(crate) struct Front {
-    pub(super) spare: Spare,
-    pub(super) last_sequence: Sequence,
-    /// Earlier logs of the present generation.
-    pub(super) logs: Vec<Arc<SealedLog>>,
-    /// Earlier logs that may not be durable yet.
-    pub(super) earlier: Vec<Arc<SealedLog>>,
-    /// Framed records, or the page that says how far they are durable, on their way.
-    pub(super) buffer: Vec<u8>,
-    /// For the buffer, while it is longer than a group's.
-    pub(super) buffer_grant: Grant,
-    pub(super) written_back: u64,
-    /// Up to here, if past the log's tail, the file may hold records that a full disk cut short and that were
-    /// refused.
-    pub(super) remains_to: u64,
-    /// Where those of them begin that are behind another. While there are any, nothing is written over the
-    /// first: if that is cut short too, a sound record behind one that is not would pass for damage.
-    pub(super) remains_starts: Vec<u64>,
-    /// The same of the records on their way.
-    pub(super) starts: Vec<u64>,
 }
 
 /// What vouches for the ends of a closed store's logs.
@@ -364,17 +329,17 @@ impl Writer {
             return None;
         }
         let log = queue.standby_log.take()?;
-        let StandbyMemtable { generation, inserter } =
-            queue.standby_memtable.take().expect("asked for above, under the same lock");
-        let next = Arc::clone(&generation);
-        queue.sealed.push(front.seal(Spare { log, generation, inserter }));
+        let memtable = queue.standby_memtable.take().expect("asked for above, under the same lock");
+        let next = Arc::clone(&memtable.generation);
+        queue.sealed.push(front.seal(log, memtable));
         Some(next)
     }
 
     /// Seals the front's generation and goes on with `next`, however many are sealed.
     pub(super) fn seal_into(&self, front: &mut Front, next: Spare) {
-        let generation = Arc::clone(&next.generation);
-        self.queue.lock().sealed.push(front.seal(next));
+        let Spare { log, generation, inserter } = next;
+        let memtable = StandbyMemtable { generation: Arc::clone(&generation), inserter, grant: None };
+        self.queue.lock().sealed.push(front.seal(log, memtable));
         self.begin_generation(generation);
     }
 
@@ -409,8 +374,20 @@ impl Writer {
 
     /// A generation's items are in tables.
     pub(crate) fn flushed(&self, sealed: &Arc<Sealed>) {
+        // Before others hear of it: they may wait for that memory.
+        drop(sealed.grant.lock().take());
         self.queue.lock().sealed.retain(|one| !Arc::ptr_eq(one, sealed));
         self.changed.notify();
+    }
+
+    /// Whether a large batch is to be sealed.
+    pub(crate) fn holds_large_batch(&self) -> bool {
+        self.queue.lock().front.as_ref().is_some_and(|front| front.holds_large_batch())
+    }
+
+    /// Why no room can be made, while that lasts.
+    pub(crate) fn stuck(&self) -> Option<Error> {
+        self.queue.lock().stuck.clone().filter(|_| !self.awaited.is_given())
     }
 
     /// Says why no room can be made, or that it can again.
@@ -445,6 +422,46 @@ impl Writer {
             return Ok(Sealing::Sealed);
         }
         self.no_room(queue, wants, seen)
+    }
+
+    /// The same with the generation that was made for a large batch, and a log that may still be too short
+    /// for it.
+    pub(super) fn seal_for(
+        &self,
+        front: &mut Front,
+        room: &LargeRoom,
+        payload_bytes: usize,
+    ) -> Result<Sealing> {
+        let seen = self.changed.seen();
+        let mut queue = self.queue.lock();
+        let wants = queue.wants;
+        if queue.standby_log.is_none() {
+            queue.wants.log.get_or_insert(self.lengths.next(&front.spare.log, payload_bytes));
+        }
+        let log = if queue.sealed.len() < SEALED_COUNT_MAX { queue.standby_log.take() } else { None };
+        let Some(log) = log else {
+            return self.no_room(queue, wants, seen);
+        };
+        let memtable = room.take();
+        let next = Arc::clone(&memtable.generation);
+        queue.sealed.push(front.seal(log, memtable));
+        drop(queue);
+        self.begin_generation(next);
+        Ok(Sealing::Sealed)
+    }
+
+    /// Seals the front's generation if log and generation are ready; else they are wanted.
+    pub(super) fn seal_if_ready(&self, front: &mut Front) {
+        let mut queue = self.queue.lock();
+        let wants = queue.wants;
+        let next = self.seal_in(&mut queue, front);
+        let is_news = queue.wants != wants;
+        drop(queue);
+        match next {
+            Some(next) => self.begin_generation(next),
+            None if is_news => self.changed.notify(),
+            None => {}
+        }
     }
 
     /// Goes on with a fresh log and the same generation, if there is one; the payload may need a longer one
@@ -487,133 +504,6 @@ impl Writer {
         }
         queue.wants.memtable |= is_memtable_half_full && queue.standby_memtable.is_none();
         queue.wants != before
-    }
-}
-
-impl Front {
-    pub(super) fn new(spare: Spare, last_sequence: Sequence, reserve: &Arc<Reserve>) -> Front {
-        Front {
-            written_back: spare.log.tail().bytes,
-            spare,
-            last_sequence,
-            logs: Vec::new(),
-            earlier: Vec::new(),
-            buffer: Vec::new(),
-            buffer_grant: reserve.grant(Role::Batches, 0),
-            remains_to: 0,
-            remains_starts: Vec::new(),
-            starts: Vec::new(),
-        }
-    }
-
-    /// An empty memtable has room for every batch, also what is reserved.
-    pub(super) fn has_memtable_room(&self, items: usize, key_value_bytes: usize, frees: bool) -> bool {
-        let reserved = match frees || self.is_empty() {
-            true => 0,
-            false => memtable_reserve_bytes(self.spare.generation.capacity_bytes()),
-        };
-        self.spare.inserter.room(items, key_value_bytes + reserved)
-    }
-
-    pub(super) fn has_log_room(&self, payload_bytes: usize, frees: bool) -> bool {
-        let log = &self.spare.log;
-        let reserved = if frees { 0 } else { log_reserve_bytes(log.bytes() - RECORDS_FROM) as usize };
-        log.room_bytes() >= payload_bytes + reserved
-    }
-
-    fn is_memtable_half_full(&self) -> bool {
-        !self.has_memtable_room(1, self.spare.generation.capacity_bytes() / 2, true)
-    }
-
-    fn is_log_half_full(&self) -> bool {
-        (self.spare.log.room_bytes() as u64) < (self.spare.log.bytes() - RECORDS_FROM) / 2
-    }
-
-    /// Counts the buffer as memory of batches, while it is longer than a group's.
-    pub(super) fn count_buffer(&mut self) {
-        let bytes = self.buffer.capacity();
-        let bytes = if bytes > GROUP_BYTES_MAX { bytes as u64 } else { 0 };
-        if bytes != self.buffer_grant.bytes() {
-            self.buffer_grant.set(bytes);
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.spare.generation.items() == 0
-    }
-
-    /// Goes on with `next`; what was written so far waits for its flush.
-    fn seal(&mut self, next: Spare) -> Arc<Sealed> {
-        let Spare { log, generation, inserter } = next;
-        self.switch_log(log);
-        let generation = std::mem::replace(&mut self.spare.generation, generation);
-        self.spare.inserter = inserter;
-        let logs = std::mem::take(&mut self.logs);
-        Arc::new(Sealed { generation, logs, last_sequence: self.last_sequence })
-    }
-
-    /// Goes on with another log and the same generation.
-    fn switch_log(&mut self, next: Log) {
-        let old = std::mem::replace(&mut self.spare.log, next);
-        let is_durable = OnceLock::new();
-        if old.unsynced_bytes() == 0 {
-            is_durable.get_or_init(|| ());
-        }
-        let log = Arc::new(SealedLog {
-            file: old.file(),
-            end: old.tail(),
-            bytes: old.bytes(),
-            is_durable,
-            is_promised: AtomicBool::new(false),
-        });
-        self.earlier.retain(|log| log.is_durable.get().is_none());
-        if log.is_durable.get().is_none() {
-            self.earlier.push(Arc::clone(&log));
-        }
-        self.logs.push(log);
-        self.written_back = self.spare.log.tail().bytes;
-    }
-
-    /// Notes that the first earlier log is durable; `false` if it was the present log that was synced.
-    pub(super) fn synced_earlier(&mut self) -> bool {
-        if self.earlier.is_empty() {
-            return false;
-        }
-        let log = self.earlier.remove(0);
-        // A flush may have synced it at the same time: durable twice is durable.
-        let _ = log.is_durable.set(());
-        true
-    }
-
-    /// Makes the buffer, whose bytes end at the log's tail, reach over the remains with zeros.
-    pub(super) fn cover_remains(&mut self) {
-        let behind = self.remains_to.saturating_sub(self.spare.log.tail().bytes);
-        self.buffer.resize(self.buffer.len() + behind as usize, 0);
-    }
-
-    /// Puts zeros over the last of the remains into the buffer; where they go. From the back on, so that what
-    /// a full disk lets through leaves no sound record behind one that is not.
-    pub(super) fn erase_remains(&mut self) -> u64 {
-        let from = self.remains_starts.last().copied().unwrap_or(self.spare.log.tail().bytes);
-        self.buffer.clear();
-        self.buffer.resize(self.remains_to.saturating_sub(from) as usize, 0);
-        from
-    }
-
-    /// They were written; `true` if nothing remains.
-    pub(super) fn erased_remains(&mut self) -> bool {
-        self.remains_to = self.remains_starts.pop().unwrap_or(0);
-        self.remains_to == 0
-    }
-
-    /// What has been appended since the last writeback, once it is worth a call.
-    pub(super) fn next_writeback(&mut self) -> Option<(u64, u64)> {
-        let (from, tail) = (self.written_back, self.spare.log.tail().bytes);
-        if tail - from < WRITEBACK_BYTES {
-            return None;
-        }
-        self.written_back = tail;
-        Some((from, tail - from))
     }
 }
 

@@ -61,8 +61,6 @@ const NAMES: [&str; 4] = ["a", "b", "users", "z"];
 const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Lengths of values around which they are stored, cached or refused in another way.
 const LIMITS: [usize; 7] = [4040, 8150, 16 << 10, 65_480, 131_000, 262_144, VALUE_BYTES_MAX - 3];
-/// What an item adds to its key and value in a batch, at most.
-const ITEM_BYTES_MAX: usize = 24;
 
 fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
     let durability = if rng.one_in(4) { Durability::Sync } else { Durability::Buffered };
@@ -214,12 +212,13 @@ impl Twin {
         let value = self.value();
         let space = self.spaces.get_mut(&name).unwrap();
         let written = if deletes { space.keyspace.delete(&key) } else { space.keyspace.put(&key, &value) };
-        let bytes = key.len() + if deletes { 0 } else { value.len() };
         match written {
             Ok(()) if deletes => drop(space.map.remove(&key)),
             Ok(()) => drop(space.map.insert(key, value)),
             Err(Error::TooLarge { what, .. }) => {
-                assert!(what == "batch" && bytes + ITEM_BYTES_MAX > self.batch_bytes_max as usize, "{what}");
+                let mut batch = self.db.batch();
+                batch.put(&space.keyspace, &key, &value).unwrap();
+                assert!(what == "batch" && batch.memory_bytes() as u64 > self.batch_bytes_max, "{what}");
             }
             Err(error) => panic!("{error}"),
         }
@@ -292,11 +291,10 @@ impl Twin {
                 space.map.insert(key, value);
             }
         }
-        let bytes = batch.bytes() + count * ITEM_BYTES_MAX;
         match batch.commit() {
             Ok(()) => self.spaces = after,
             Err(Error::TooLarge { what, .. }) => {
-                assert!(what == "batch" && bytes > self.batch_bytes_max as usize);
+                assert!(what == "batch" && batch.memory_bytes() as u64 > self.batch_bytes_max);
             }
             Err(error) => panic!("{error}"),
         }

@@ -97,6 +97,8 @@ pub(super) struct Past {
     /// Errors that writers and others were told.
     pub(super) errors: Vec<Error>,
     pub(super) ingests_count: u64,
+    /// Batches that had a write buffer made for them.
+    pub(super) large_count: u64,
     /// A full disk refused what came after so many writes.
     refused_from: Option<usize>,
 }
@@ -111,6 +113,7 @@ impl Past {
             names: Names::new(),
             errors: Vec::new(),
             ingests_count: 0,
+            large_count: 0,
             refused_from: None,
         }
     }
@@ -250,6 +253,11 @@ impl<'s> Run<'s> {
             Next::Answer(answer) => answer,
             Next::Step(Step::Done(result)) => {
                 self.done(&writer.op, result);
+                if let Some(room) = writer.op.room {
+                    drop(writer.commit);
+                    self.store.end_large_room(room);
+                    self.past.large_count += 1;
+                }
                 return true;
             }
             Next::Step(Step::Touch) => unreachable!("a commit takes no turns with others"),

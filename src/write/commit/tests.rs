@@ -91,7 +91,7 @@ impl World {
     fn put_spare(&self, number: u64) {
         let Spare { log, generation, inserter } = spare(&self.disk, number, LOG_BYTES);
         self.writer.put_standby_log(log);
-        self.writer.put_standby_memtable(StandbyMemtable { generation, inserter });
+        self.writer.put_standby_memtable(StandbyMemtable { generation, inserter, grant: None });
     }
 }
 
@@ -115,6 +115,7 @@ impl Op {
             keyspaces: &self.keyspaces,
             until: self.until,
             seals: self.seals,
+            room: None,
         }
     }
 }

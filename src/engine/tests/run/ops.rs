@@ -3,8 +3,10 @@
 use crate::base::id::ItemKind;
 use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::{Commit, CommitOp};
+use crate::write::large::LargeRoom;
 use crate::write::writer::{Seals, Until};
 
+use super::super::super::budget::BatchRoom;
 use super::super::model::{Write, fingerprint};
 use super::{Next, Run, Writer};
 
@@ -17,6 +19,8 @@ pub(super) struct Op {
     pub(super) seals: Seals,
     /// Its place in the commit order, once it was handed to the log.
     pub(super) place: Option<usize>,
+    /// For a batch that no write buffer may hold.
+    pub(super) room: Option<LargeRoom>,
     /// For a sync: everything up to here was acknowledged before it began.
     pub(super) covers: usize,
 }
@@ -33,6 +37,7 @@ impl Op {
             keyspaces: &self.keyspaces,
             until: self.until,
             seals: self.seals,
+            room: self.room.as_ref(),
         }
     }
 }
@@ -41,7 +46,7 @@ impl<'s> Run<'s> {
     fn empty_op(&self, until: Until) -> Op {
         let covers = self.past.model.known.acked;
         let (items, writes, keyspaces) = (Items::default(), Vec::new(), Keyspaces::default());
-        Op { items, writes, keyspaces, until, seals: Seals::No, place: None, covers }
+        Op { items, writes, keyspaces, until, seals: Seals::No, place: None, room: None, covers }
     }
 
     pub(super) fn make_op(&mut self) -> Option<Op> {
@@ -63,6 +68,14 @@ impl<'s> Run<'s> {
             self.add_item(&mut op, space, index);
         }
         self.past.op_next += 1;
+        match self.store.check_batch(&op.items).ok()? {
+            BatchRoom::AnyGeneration => {}
+            BatchRoom::OwnGeneration { region_bytes } => {
+                let grant = self.store.grant_large_room(&op.items, region_bytes)?;
+                op.room =
+                    Some(self.store.large_room(&op.items, region_bytes, grant).expect("there is memory"));
+            }
+        }
         Some(op)
     }
 
