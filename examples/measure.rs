@@ -178,7 +178,7 @@ impl Run<'_> {
 
     fn scan(&mut self) {
         let before = self.db.stats().io;
-        let mut cursor = self.keyspace.cursor::<&[u8]>(..);
+        let mut cursor = self.keyspace.cursor(..);
         let started = Instant::now();
         let mut random = 1;
         for _ in 0..self.operations {
@@ -197,7 +197,7 @@ impl Run<'_> {
 
     fn iterate(&mut self) {
         let started = Instant::now();
-        let mut cursor = self.keyspace.cursor::<&[u8]>(..);
+        let mut cursor = self.keyspace.cursor(..);
         let mut count = 0;
         let mut bytes = 0;
         while let Some((key, value)) = cursor.next().unwrap() {

@@ -318,7 +318,7 @@ fn dropped_futures_leave_nothing() {
         let (_, waker) = Wakes::new();
         let mut gets: Vec<GetAsync> = (0..100).map(|number| items.get_async(key(number * 190))).collect();
         let mut many = items.multi_get_async(&(0..100).map(|number| key(number * 180)).collect::<Vec<_>>());
-        let mut range = items.range_async::<&[u8]>(..);
+        let mut range = items.range_async(..);
         for _ in 0..polls {
             let is_ready = |future: &mut GetAsync| poll(future, &waker).is_ready();
             gets.retain_mut(|get| !is_ready(get));
@@ -469,5 +469,5 @@ fn futures_begin_when_they_are_polled() {
     fn is_free<T: Send + 'static>(_: &T) {}
     is_free(&items.get_async(key(1)));
     is_free(&items.multi_get_async(&[key(1)]));
-    is_free(&items.range_async::<&[u8]>(..));
+    is_free(&items.range_async(..));
 }

@@ -494,3 +494,23 @@ fn writes_where_none_are_taken() {
     assert!(matches!(db.ordered("users").open(), Err(Error::Closed)));
     assert!(matches!(db.drop_keyspace("users"), Err(Error::Closed)));
 }
+
+/// Handles say what they are of; settings below zero are refused by name, and so is a store that is there
+/// where a new one is wanted.
+#[test]
+fn handles_and_openers_say_what_they_mean() {
+    let scratch = Scratch::new();
+    let db = small(&scratch.data()).create(trine::Create::New).open().expect("a new store");
+    let users = db.ordered("users").set("compression", false).open().expect("a new keyspace");
+    let path = format!("{:?}", scratch.data());
+    assert!(format!("{db:?}").contains(&path), "{db:?}");
+    assert!(format!("{users:?}").contains("users") && format!("{users:?}").contains(&path), "{users:?}");
+    let refused = db.ordered("users").set("size_ratio", -1).open().expect_err("below zero");
+    assert!(refused.kind() == "invalid" && refused.to_string().contains("size_ratio is -1"), "{refused}");
+    assert!(db.ordered("users").set("size_ratio", 4_usize).open().is_ok());
+    drop(users);
+    db.close().expect("closes");
+    let exists = small(&scratch.data()).create(trine::Create::New).open().expect_err("there is one");
+    assert_eq!(exists.kind(), "exists", "{exists}");
+    small(&scratch.data()).open().expect("it is as it was");
+}

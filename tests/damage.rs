@@ -281,7 +281,7 @@ fn is_told(report: &Report, (outcome, db): (Outcome, Option<Db>), damaged: &str,
         for key in model.keys().filter(|key| keyspace.get(key).is_err()) {
             let is_at_risk = |one: &Finding| match &one.at_risk {
                 AtRisk::Keys { keyspace, from, to } => {
-                    keyspace == name && (from.as_ref(), to.as_ref()).contains(key)
+                    keyspace == name && RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), key)
                 }
                 _ => false,
             };
@@ -338,7 +338,7 @@ fn lost(salvaged: &Salvaged, path: &Path, whole: &Whole, (damaged, damage): (&st
             lost += 1;
             let is_at_risk = |one: &Finding| match &one.at_risk {
                 AtRisk::Keys { keyspace, from, to } => {
-                    keyspace == name && (from.as_ref(), to.as_ref()).contains(&key)
+                    keyspace == name && RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), &key)
                 }
                 AtRisk::Writes { .. } | AtRisk::Store => true,
                 _ => false,

@@ -173,11 +173,11 @@ fn ranges_are_the_maps() {
                 let bounds = (bound(&mut rng, &model), bound(&mut rng, &model));
                 let left = inside(&model, &bounds);
                 let range = match rng.below(2) {
-                    0 => items.range::<&[u8]>(slices(&bounds)),
-                    _ => items.at(&snapshot).range::<&[u8]>(slices(&bounds)),
+                    0 => items.range(slices(&bounds)),
+                    _ => items.at(&snapshot).range(slices(&bounds)),
                 };
                 ranges.push(HeldRange { range, left: left.clone().into() });
-                let cursor = items.cursor::<&[u8]>(slices(&bounds));
+                let cursor = items.cursor(slices(&bounds));
                 cursors.push(HeldCursor { cursor, items: left, at: Stand::Start });
             }
             let of_model = |item: Option<(&Vec<u8>, &Vec<u8>)>| item.map(|(k, v)| (k.clone(), v.clone()));

@@ -64,7 +64,7 @@ impl Held {
         let (db, items) = filled(path);
         let snapshot = db.snapshot();
         let before = items.at(&snapshot);
-        let (mut range, mut cursor) = (items.iter(), items.cursor::<&[u8]>(..));
+        let (mut range, mut cursor) = (items.iter(), items.cursor(..));
         assert_eq!(range.next().unwrap().unwrap().0, key(0)[..]);
         assert_eq!(cursor.next().unwrap().unwrap().0, key(0));
         let mut batch = db.batch();
@@ -76,7 +76,7 @@ impl Held {
         // Whether they are in flight or done is up to the device.
         let (get, gets) =
             (poll(&mut get).is_pending().then_some(get), poll(&mut gets).is_pending().then_some(gets));
-        let items_ahead = items.range_async::<&[u8]>(..);
+        let items_ahead = items.range_async(..);
         let queue = Completions::default();
         let (batch, ingest) = (Some(batch), Some(ingest));
         Held { db, items, snapshot, before, range, cursor, batch, ingest, get, gets, items_ahead, queue }
@@ -103,7 +103,7 @@ impl Held {
         look("snapshot", is_forked(&items.at(&self.db.snapshot()).get(key(1))));
         look("range", self.range.next().is_some_and(|item| is_forked(&item)));
         look("cursor", is_forked(&self.cursor.next()) && is_forked(&self.cursor.seek(key(7))));
-        look("cursor, new", is_forked(&items.cursor::<&[u8]>(..).prev()));
+        look("cursor, new", is_forked(&items.cursor(..).prev()));
         look("batch", self.batch.take().is_some_and(|mut batch| is_forked(&batch.commit())));
         let ingest = self.ingest.as_mut().expect("begun");
         look("ingest put", is_forked(&ingest.put(key(KEYS), VALUE)));

@@ -60,7 +60,7 @@ fn a_full_disk_can_be_emptied() {
         let junk = db.ordered("junk").open().unwrap();
         match means {
             Means::Clear => junk.clear().unwrap(),
-            Means::DeleteRange => junk.delete_range::<&[u8]>(..).unwrap(),
+            Means::DeleteRange => junk.delete_range(..).unwrap(),
             Means::Drop => db.drop_keyspace("junk").unwrap(),
         }
         world.advance_ns(1_000_000_000);

@@ -316,7 +316,7 @@ fn idle_iterators_keep_no_write_buffer() {
     let mut held = Vec::new();
     for round in 0..30 {
         put_all(round);
-        let (fresh, mut range, mut cursor) = (items.iter(), items.iter(), items.cursor::<&[u8]>(..));
+        let (fresh, mut range, mut cursor) = (items.iter(), items.iter(), items.cursor(..));
         assert_eq!(number(&range.next().unwrap().unwrap().0), 0);
         assert_eq!(number(&range.next_back().unwrap().unwrap().0), 999);
         assert_eq!(cursor.prev().unwrap().map(|(_, value)| value[0]), Some(round as u8));

@@ -289,7 +289,7 @@ fn closing_ends_what_is_in_flight() {
     for Place { name, world, db, items, .. } in places() {
         let mut gets: Vec<GetAsync> = (0..200).map(|number| items.get_async(key(number * 99))).collect();
         let (wakes, waker) = Wakes::new();
-        let mut range = items.range_async::<&[u8]>(..);
+        let mut range = items.range_async(..);
         let pending = gets.iter_mut().filter_map(|get| poll(get, &waker).is_pending().then_some(())).count();
         assert!(pending > 50, "{name}: {pending}");
         drop(poll(&mut range.next(), &waker));

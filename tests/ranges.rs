@@ -34,7 +34,7 @@ fn nothing_is_left_of_what_was_deleted() {
         fill(&items, 0..3000);
         let before = db.snapshot();
         match round {
-            0 => items.delete_range::<&[u8]>(..).unwrap(),
+            0 => items.delete_range(..).unwrap(),
             1 => {
                 items.delete_range(key(1000)..key(2000)).unwrap();
                 items.delete_range(..=key(1000)).unwrap();
@@ -77,7 +77,7 @@ fn a_deleted_stretch_costs_a_seek() {
             let before = db.stats().io.device_reads;
             let range = || items.range(key(40)..key(60 + count));
             assert_eq!((range().count(), range().rev().count()), (20, 20));
-            let mut cursor = items.cursor::<&[u8]>(..);
+            let mut cursor = items.cursor(..);
             cursor.seek(key(60)).unwrap();
             assert_eq!(cursor.next().unwrap().unwrap().0, key(50 + count));
             assert_eq!(cursor.prev().unwrap().unwrap().0, key(49));

@@ -103,7 +103,7 @@ fn iterators_follow_their_view() {
         write(&users, &mut model, &mut rng, count);
         let expected: Vec<(Vec<u8>, Vec<u8>)> = model.clone().into_iter().collect();
         let mut iterator = users.iter();
-        let (mut cursor, mut sought) = (users.cursor::<&str>(..), users.cursor::<&str>(..));
+        let (mut cursor, mut sought) = (users.cursor(..), users.cursor(..));
         let untouched = users.iter();
         let (mut front, mut back) = (Vec::new(), Vec::new());
         sought.seek("0300").unwrap();
@@ -124,7 +124,7 @@ fn iterators_follow_their_view() {
                 assert_eq!(expected[index - 1], prev, "round {round}");
             }
         }
-        let first = expected.iter().find(|(key, _)| key.as_slice() >= b"0300");
+        let first = expected.iter().find(|(key, _)| key.as_slice() >= &b"0300"[..]);
         let found = sought.next().unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
         assert_eq!(found.as_ref(), first);
         front.extend(iterator.map(Result::unwrap));
@@ -235,7 +235,7 @@ impl Many {
             }
             850..880 => {
                 let (from, to) = (key.clone().min(other.clone()), key.max(other));
-                space.delete_range::<&[u8]>(&from[..]..&to[..]).unwrap();
+                space.delete_range(&from[..]..&to[..]).unwrap();
                 model.retain(|key, _| !(&from..&to).contains(&key));
             }
             880..885 => {
@@ -391,12 +391,12 @@ fn snapshots_of_other_stores_are_refused() {
     assert!(is_invalid(&at.multi_get(&["ann"])) && is_invalid(&at.multi_get_with(&["ann"], |_, _| ())));
     assert!(is_invalid(&at.first()) && is_invalid(&at.last()) && is_invalid(&at.approximate_len()));
     assert!(is_invalid(&at.iter().next().unwrap()) && is_invalid(&at.prefix("a").next_back().unwrap()));
-    let mut cursor = at.cursor::<&str>(..);
+    let mut cursor = at.cursor(..);
     assert!(is_invalid(&cursor.next()) && is_invalid(&cursor.seek("a")) && is_invalid(&cursor.prev()));
     assert!(
         is_invalid(&block_on(at.get_async("ann"))) && is_invalid(&block_on(at.multi_get_async(&["ann"])))
     );
-    assert!(is_invalid(&block_on(at.range_async::<&str>(..).next()).unwrap()));
+    assert!(is_invalid(&block_on(at.range_async(..).next()).unwrap()));
     let mut batch = other_db.batch();
     assert!(is_invalid(&batch.put(&users, "ann", "3")) && batch.is_empty());
 

@@ -69,7 +69,7 @@ impl Failure {
             Failure::NotFound(_) => "not_found",
             Failure::Check(_) => "check_failed",
             Failure::Usage(_) => "usage",
-            Failure::Store(error) => kind_of_store_error(error),
+            Failure::Store(error) => error.kind(),
             Failure::File { .. } => "file",
             Failure::BadRow { .. } => "bad_row",
             Failure::Changed(_) => "changed_import",
@@ -89,37 +89,6 @@ impl Failure {
             }
             _ => eprintln!("{} {}", error_prefix(), one_line(&self.to_string())),
         }
-    }
-}
-
-fn kind_of_store_error(error: &trine::Error) -> &'static str {
-    use trine::Error;
-    match error {
-        Error::Corrupt(_) => "corrupt",
-        Error::Io { .. } => "io",
-        Error::Full { .. } => "full",
-        Error::TooLarge { .. } => "too_large",
-        Error::Mismatch { .. } => "mismatch",
-        Error::Invalid { .. } => "invalid",
-        Error::Unsupported { .. } => "unsupported",
-        Error::Missing { .. } => "missing",
-        Error::Foreign { .. } => "foreign",
-        Error::Locked { .. } => "locked",
-        Error::Permission { .. } => "permission",
-        Error::LockMissing { .. } => "lock_missing",
-        Error::Memory { .. } => "memory",
-        Error::NotAscending { .. } => "not_ascending",
-        Error::Forked => "forked",
-        Error::Panicked { .. } => "panicked",
-        Error::ReadOnlyFileSystem { .. } => "read_only_file_system",
-        Error::NoKeyspace { .. } => "no_keyspace",
-        Error::Dropped { .. } => "dropped",
-        Error::ReadOnly => "read_only",
-        Error::Latched { .. } => "latched",
-        Error::WouldBlock => "would_block",
-        Error::TimedOut => "timed_out",
-        Error::Closed => "closed",
-        _ => "store",
     }
 }
 

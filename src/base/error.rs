@@ -99,6 +99,11 @@ pub enum Error {
         /// The directory.
         path: String,
     },
+    /// There is a store already, and a new one was asked for.
+    Exists {
+        /// The directory.
+        path: String,
+    },
     /// The directory holds something else than a store, and no file of one.
     Foreign {
         /// The directory.
@@ -247,6 +252,45 @@ impl Error {
         Error::corrupt(file, base + bad.at as u64, bad.what, bad.expected, bad.found)
     }
 
+    /// One word for what it is, which stays the same: for counters, logs and answers to machines.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// assert_eq!(db.keyspace("users").unwrap_err().kind(), "no_keyspace");
+    /// # Ok(()) }
+    /// ```
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::Corrupt(_) => "corrupt",
+            Error::Io { .. } => "io",
+            Error::Full { .. } => "full",
+            Error::TooLarge { .. } => "too_large",
+            Error::Mismatch { .. } => "mismatch",
+            Error::Invalid { .. } => "invalid",
+            Error::Unsupported { .. } => "unsupported",
+            Error::Missing { .. } => "missing",
+            Error::Exists { .. } => "exists",
+            Error::Foreign { .. } => "foreign",
+            Error::Locked { .. } => "locked",
+            Error::Permission { .. } => "permission",
+            Error::LockMissing { .. } => "lock_missing",
+            Error::Memory { .. } => "memory",
+            Error::NotAscending { .. } => "not_ascending",
+            Error::Forked => "forked",
+            Error::Panicked { .. } => "panicked",
+            Error::ReadOnlyFileSystem { .. } => "read_only_file_system",
+            Error::NoKeyspace { .. } => "no_keyspace",
+            Error::Dropped { .. } => "dropped",
+            Error::ReadOnly => "read_only",
+            Error::Latched { .. } => "latched",
+            Error::WouldBlock => "would_block",
+            Error::TimedOut => "timed_out",
+            Error::Closed => "closed",
+        }
+    }
+
     /// A thread that panicked, with the message.
     pub(crate) fn panicked(thread: &'static str, panic: &(dyn std::any::Any + Send)) -> Error {
         let text = panic.downcast_ref::<&str>().copied();
@@ -328,6 +372,19 @@ fn io(
     }
 }
 
+/// A directory that is not what was expected.
+fn place(f: &mut fmt::Formatter<'_>, error: &Error, path: &str) -> fmt::Result {
+    match error {
+        Error::Missing { .. } => {
+            write!(f, "there is no store at {path}. Check the path, or let opening make one")
+        }
+        Error::Foreign { found, .. } => {
+            write!(f, "{path} is not a store: it holds {found}. Choose an empty or new directory")
+        }
+        _ => write!(f, "there is a store at {path} already. Choose another directory, or open that one"),
+    }
+}
+
 const FORKED_TEXT: &str = "this process was forked off the one that opened the store, and cannot use it; \
                            open it again here, once the other process has closed it";
 
@@ -356,11 +413,8 @@ impl fmt::Display for Error {
                 "{file} needs {what}, which this release does not support. Open it with the release that \
                  wrote it, or a newer one"
             ),
-            Error::Missing { path } => {
-                write!(f, "there is no store at {path}. Check the path, or let opening make one")
-            }
-            Error::Foreign { path, found } => {
-                write!(f, "{path} is not a store: it holds {found}. Choose an empty or new directory")
+            Error::Missing { path } | Error::Exists { path } | Error::Foreign { path, .. } => {
+                place(f, self, path)
             }
             Error::Locked { path } => {
                 write!(f, "the store at {path} is open elsewhere. Close the other process or handle first")

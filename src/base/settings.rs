@@ -23,6 +23,9 @@ impl Setting {
         let text = match input {
             SettingInput::Number(number) => return Ok(number),
             SettingInput::Text(text) => text,
+            SettingInput::Negative(number) => {
+                return Err(Error::Invalid { faults: vec![self.fault(&number.to_string())] });
+            }
         };
         let word = self.words.iter().position(|word| *word == text);
         let number = word.map(|index| index as u64).or_else(|| text.parse().ok());
@@ -62,6 +65,33 @@ pub enum SettingInput<'a> {
     Number(u64),
     /// The name of a value, as [`SettingValue::words`](crate::SettingValue::words) lists them, or a number.
     Text(&'a str),
+    /// A number below zero, which no setting is.
+    Negative(i32),
+}
+
+impl From<usize> for SettingInput<'_> {
+    fn from(number: usize) -> Self {
+        SettingInput::Number(number as u64)
+    }
+}
+
+impl From<u32> for SettingInput<'_> {
+    fn from(number: u32) -> Self {
+        SettingInput::Number(number.into())
+    }
+}
+
+impl From<i32> for SettingInput<'_> {
+    fn from(number: i32) -> Self {
+        u64::try_from(number).map_or(SettingInput::Negative(number), SettingInput::Number)
+    }
+}
+
+/// 1 and 0.
+impl From<bool> for SettingInput<'_> {
+    fn from(is_on: bool) -> Self {
+        SettingInput::Number(is_on.into())
+    }
 }
 
 impl From<u64> for SettingInput<'_> {

@@ -3,7 +3,6 @@
 //! They hold the store open. Nothing here knows an executor: a future is woken by whoever has read its block.
 
 use std::fmt;
-use std::ops::RangeBounds;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use crate::engine::{Wants, callback};
 use crate::read::scan::{self, Scan};
 
 use super::completions::Completions;
+use super::key_range::KeyRange;
 use super::range::{self, live_at};
 use super::{Handle, Keyspace, KeyspaceAt, Ordered, Value};
 
@@ -196,8 +196,8 @@ impl Keyspace<Ordered> {
     /// assert_eq!(count, 1);
     /// # Ok(()) }
     /// ```
-    pub fn range_async<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> RangeAsync {
-        RangeAsync::new(self, None, range::owned(range))
+    pub fn range_async(&self, range: impl KeyRange) -> RangeAsync {
+        RangeAsync::new(self, None, range.into_bounds())
     }
 }
 
@@ -250,13 +250,13 @@ impl KeyspaceAt<Ordered> {
     /// users.put("ann", b"1")?;
     /// let before = users.at(&db.snapshot());
     /// users.clear()?;
-    /// let mut range = before.range_async::<&str>(..);
+    /// let mut range = before.range_async(..);
     /// assert!(trine::block_on(range.next()).is_some());
     /// # Ok(()) }
     /// ```
-    pub fn range_async<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> RangeAsync {
+    pub fn range_async(&self, range: impl KeyRange) -> RangeAsync {
         let (keyspace, point) = self.parts();
-        RangeAsync::new(keyspace, Some(point), range::owned(range))
+        RangeAsync::new(keyspace, Some(point), range.into_bounds())
     }
 }
 
@@ -554,7 +554,7 @@ impl RangeAsync {
     /// # let db = trine::Db::open(dir.path().join("data"))?;
     /// # let users = db.ordered("users").open()?;
     /// users.put(b"ann", b"1")?;
-    /// let mut range = users.range_async::<&str>(..);
+    /// let mut range = users.range_async(..);
     /// let (key, value) = trine::block_on(range.next()).unwrap()?;
     /// assert_eq!((&key[..], &value[..]), (&b"ann"[..], &b"1"[..]));
     /// # Ok(()) }
@@ -576,7 +576,7 @@ impl RangeAsync {
     /// # let users = db.ordered("users").open()?;
     /// users.put(b"ann", b"1")?;
     /// users.put(b"bob", b"2")?;
-    /// let mut range = users.range_async::<&str>(..);
+    /// let mut range = users.range_async(..);
     /// assert_eq!(trine::block_on(range.next_back()).unwrap()?.0, b"bob"[..]);
     /// # Ok(()) }
     /// ```
@@ -592,7 +592,7 @@ impl RangeAsync {
     /// # let db = trine::Db::open(dir.path().join("data"))?;
     /// # let users = db.ordered("users").open()?;
     /// users.put(b"ann", b"1")?;
-    /// let mut range = users.range_async::<&str>(..);
+    /// let mut range = users.range_async(..);
     /// let next = std::future::poll_fn(|context| range.poll_next(context));
     /// assert_eq!(trine::block_on(next).unwrap()?.0, b"ann"[..]);
     /// # Ok(()) }
@@ -678,7 +678,7 @@ impl fmt::Debug for RangeAsync {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let db = trine::Db::open(dir.path().join("data"))?;
 /// # let users = db.ordered("users").open()?;
-/// let mut range = users.range_async::<&str>(..);
+/// let mut range = users.range_async(..);
 /// let next: trine::NextAsync = range.next();
 /// assert!(trine::block_on(next).is_none());
 /// # Ok(()) }

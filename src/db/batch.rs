@@ -1,12 +1,11 @@
 //! Batches: writes that happen together.
 
-use std::ops::RangeBounds;
-
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::write::batch::{Items, Keyspaces};
 
+use super::key_range::KeyRange;
 use super::range::half_open;
 use super::{Durability, Handle, Keyspace, Ordered};
 
@@ -112,11 +111,7 @@ impl Batch {
     /// assert!(!users.contains("ann")? && users.contains("bob")?);
     /// # Ok(()) }
     /// ```
-    pub fn delete_range<B: AsRef<[u8]>>(
-        &mut self,
-        keyspace: &Keyspace<Ordered>,
-        range: impl RangeBounds<B>,
-    ) -> Result<()> {
+    pub fn delete_range(&mut self, keyspace: &Keyspace<Ordered>, range: impl KeyRange) -> Result<()> {
         match half_open(range)? {
             Some((start, end)) => self.push(keyspace, ItemKind::DeleteRange, &start, &end),
             None => Ok(()),

@@ -52,6 +52,8 @@ impl Durability {
 /// assert!(matches!(never(), Err(Error::Missing { .. })));
 /// Db::builder(&path).create(Create::IfMissing).open()?.close()?;
 /// assert!(never().is_ok());
+/// let new = Db::builder(&path).create(Create::New).open();
+/// assert!(matches!(new, Err(Error::Exists { .. })));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,6 +64,8 @@ pub enum Create {
     IfMissing,
     /// Never made: `Missing` if there is none.
     Never,
+    /// Always made: `Exists` if there is one.
+    New,
 }
 
 /// What the opener may do.
@@ -230,6 +234,7 @@ impl Builder {
             (Access::ReadOnly, _) => Mode::ReadOnly,
             (Access::ReadWrite, Create::Never) => Mode::Existing,
             (Access::ReadWrite, Create::IfMissing) => Mode::CreateIfMissing,
+            (Access::ReadWrite, Create::New) => Mode::CreateNew,
         };
         Ok(OpenOptions::new(self.settings.clone(), mode))
     }

@@ -1,8 +1,8 @@
 //! Handles of keyspaces.
 
 use std::cell::Cell;
+use std::fmt;
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
@@ -11,12 +11,13 @@ use crate::base::sync::Arc;
 use crate::engine::catalog;
 use crate::engine::snapshot::Point;
 use crate::engine::stats::KeyspaceStats;
-use crate::engine::{NoTrace, Wants};
+use crate::engine::{NoTrace, Until, Wants};
 use crate::inspect::{Explainer, Explanation};
 use crate::write::batch::Items;
 
+use super::key_range::KeyRange;
 use super::range::{self, Cursor, Range};
-use super::{Handle, Ingest, KeyspaceAt, SettingValue, Snapshot, Value};
+use super::{Durability, Handle, Ingest, KeyspaceAt, SettingValue, Snapshot, Value};
 
 /// A keyspace whose keys are ordered as unsigned bytes.
 ///
@@ -237,11 +238,18 @@ impl KeyspaceBuilder {
 /// assert!(users.contains(b"ann")?);
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct Keyspace<K> {
     handle: Arc<Handle>,
     keyspace: Arc<catalog::Keyspace>,
     kind: PhantomData<fn() -> K>,
+}
+
+impl<K> fmt::Debug for Keyspace<K> {
+    /// Its name, and the directory of its store.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, store) = (&self.keyspace.name, self.handle.storage().path());
+        f.debug_struct("Keyspace").field("name", name).field("store", &store).finish()
+    }
 }
 
 impl<K> Clone for Keyspace<K> {
@@ -314,7 +322,31 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.write_one(ItemKind::Put, key.as_ref(), value.as_ref())
+        self.write_one((ItemKind::Put, key.as_ref(), value.as_ref()), None)
+    }
+
+    /// As [`Keyspace::put`], acknowledged as `durability` says.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// let before = db.stats().io.syncs;
+    /// users.put_with(b"ann", b"1", trine::Durability::Sync)?;
+    /// assert!(db.stats().io.syncs > before);
+    /// # Ok(()) }
+    /// ```
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.write_one((ItemKind::Put, key.as_ref(), value.as_ref()), Some(durability.until()))
     }
 
     /// Removes `key`; no error if it is not there.
@@ -333,7 +365,26 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.write_one(ItemKind::Delete, key.as_ref(), &[])
+        self.write_one((ItemKind::Delete, key.as_ref(), &[]), None)
+    }
+
+    /// As [`Keyspace::delete`], acknowledged as `durability` says.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// users.delete_with(b"ann", trine::Durability::Sync)?;
+    /// assert!(!users.contains(b"ann")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.write_one((ItemKind::Delete, key.as_ref(), &[]), Some(durability.until()))
     }
 
     /// Removes every key that there is; the keyspace, its settings and its handles stay.
@@ -367,15 +418,15 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn clear(&self) -> Result<()> {
-        self.write_one(ItemKind::DeleteRange, &[], &[])
+        self.write_one((ItemKind::DeleteRange, &[], &[]), None)
     }
 
-    fn write_one(&self, kind: ItemKind, key: &[u8], value: &[u8]) -> Result<()> {
+    fn write_one(&self, (kind, key, value): (ItemKind, &[u8], &[u8]), until: Option<Until>) -> Result<()> {
         let tree = self.live()?.tree;
         // A destructor of another thread-local finds this one destroyed: its write has a fresh buffer.
         let mut items = ONE.try_with(Cell::take).unwrap_or_default();
         items.clear();
-        let written = items.push(tree, kind, key, value).and_then(|()| self.handle.write(&items, None));
+        let written = items.push(tree, kind, key, value).and_then(|()| self.handle.write(&items, until));
         // As above: the buffer is dropped then.
         let _ = ONE.try_with(|one| one.set(items));
         written
@@ -757,8 +808,8 @@ impl Keyspace<Ordered> {
     /// assert_eq!(last, b"bob"[..]);
     /// # Ok(()) }
     /// ```
-    pub fn range<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Range {
-        Range::new(&self.handle, &self.keyspace, None, range::owned(range))
+    pub fn range(&self, range: impl KeyRange) -> Range {
+        Range::new(&self.handle, &self.keyspace, None, range.into_bounds())
     }
 
     /// Items whose keys begin with `prefix`.
@@ -789,6 +840,42 @@ impl Keyspace<Ordered> {
     /// ```
     pub fn iter(&self) -> Range {
         Range::new(&self.handle, &self.keyspace, None, range::all())
+    }
+
+    /// Whether there is no key. Looks for the first one.
+    ///
+    /// # Errors
+    /// As [`Keyspace::first`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// assert!(users.is_empty()?);
+    /// users.put(b"ann", b"1")?;
+    /// assert!(!users.is_empty()?);
+    /// # Ok(()) }
+    /// ```
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.first()?.is_none())
+    }
+
+    /// Every key, in order, from either end.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put(b"ann", b"1")?;
+    /// users.put(b"bob", b"2")?;
+    /// let keys: Vec<trine::Value> = users.keys().collect::<trine::Result<_>>()?;
+    /// assert_eq!(keys, [b"ann", b"bob"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = Result<Value>> + use<> {
+        self.iter().map(|item| item.map(|(key, _)| key))
     }
 
     /// The item with the least key.
@@ -921,7 +1008,7 @@ impl Keyspace<Ordered> {
     /// ```
     pub fn exact_len(&self, progress: impl FnMut(u64)) -> Result<u64> {
         self.live()?;
-        range::counted(self.cursor::<&[u8]>(..), progress)
+        range::counted(self.cursor(..), progress)
     }
 
     /// A cursor over the items of `range`: it lends keys and values, goes both ways and seeks.
@@ -934,15 +1021,15 @@ impl Keyspace<Ordered> {
     /// for name in ["ann", "bob", "eve"] {
     ///     users.put(name, b"")?;
     /// }
-    /// let mut cursor = users.cursor::<&str>(..);
+    /// let mut cursor = users.cursor(..);
     /// cursor.seek("b")?;
     /// assert_eq!(cursor.next()?.map(|(key, _)| key), Some(&b"bob"[..]));
     /// assert_eq!(cursor.next()?.map(|(key, _)| key), Some(&b"eve"[..]));
     /// assert_eq!(cursor.prev()?.map(|(key, _)| key), Some(&b"bob"[..]));
     /// # Ok(()) }
     /// ```
-    pub fn cursor<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Cursor {
-        Cursor::new(&self.handle, &self.keyspace, None, range::owned(range))
+    pub fn cursor(&self, range: impl KeyRange) -> Cursor {
+        Cursor::new(&self.handle, &self.keyspace, None, range.into_bounds())
     }
 
     /// Removes every key of a range, whatever is in it.
@@ -965,9 +1052,9 @@ impl Keyspace<Ordered> {
     /// assert_eq!(events.iter().count(), 1);
     /// # Ok(()) }
     /// ```
-    pub fn delete_range<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Result<()> {
+    pub fn delete_range(&self, range: impl KeyRange) -> Result<()> {
         match range::half_open(range)? {
-            Some((start, end)) => self.write_one(ItemKind::DeleteRange, &start, &end),
+            Some((start, end)) => self.write_one((ItemKind::DeleteRange, &start, &end), None),
             None => self.live().map(|_| ()),
         }
     }

@@ -5,6 +5,7 @@ mod batch;
 mod builder;
 mod completions;
 mod ingest;
+mod key_range;
 mod keyspace;
 mod range;
 #[cfg(any(test, feature = "sim"))]
@@ -14,7 +15,7 @@ mod stats;
 mod value;
 mod write_async;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::base::error::Result;
 use crate::base::sync::Arc;
@@ -26,6 +27,7 @@ pub use batch::Batch;
 pub use builder::{Access, Builder, Create, Durability};
 pub use completions::{Completion, Completions};
 pub use ingest::Ingest;
+pub use key_range::KeyRange;
 pub use keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind, Ordered, Trace, TraceStep};
 pub use range::{Cursor, Range};
 pub use snapshot::{KeyspaceAt, Snapshot};
@@ -60,7 +62,7 @@ pub use crate::engine::stats::{
 /// assert_eq!(users.get(b"ann")?.as_deref(), Some(&b"1"[..]));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Db {
     handle: Arc<Handle>,
 }
@@ -69,6 +71,13 @@ pub struct Db {
 #[derive(Debug)]
 pub(crate) struct Handle {
     store: Arc<Store>,
+}
+
+impl std::fmt::Debug for Db {
+    /// The directory of the store.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Db").field("path", &self.path()).finish()
+    }
 }
 
 impl std::ops::Deref for Handle {
@@ -165,6 +174,34 @@ impl Db {
     /// ```
     pub fn keyspace(&self, name: &str) -> Result<Keyspace<Any>> {
         Ok(Keyspace::new(&self.handle, self.handle.keyspace(name)?))
+    }
+
+    /// Whether there is a keyspace of that name. Nothing is made.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// assert!(!db.contains_keyspace("users"));
+    /// db.ordered("users").open()?;
+    /// assert!(db.contains_keyspace("users"));
+    /// # Ok(()) }
+    /// ```
+    pub fn contains_keyspace(&self, name: &str) -> bool {
+        self.handle.has_keyspace(name)
+    }
+
+    /// The directory of the store, as it was given to open it.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let path = dir.path().join("data");
+    /// assert_eq!(trine::Db::open(&path)?.path(), path);
+    /// # Ok(()) }
+    /// ```
+    pub fn path(&self) -> PathBuf {
+        self.handle.storage().path().into()
     }
 
     /// Every keyspace, by name.

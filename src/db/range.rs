@@ -1,7 +1,7 @@
 //! Iterators and cursors over items in order.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::KEY_BYTES_MAX;
@@ -11,13 +11,8 @@ use crate::engine::catalog;
 use crate::engine::snapshot::Point;
 use crate::read::scan::{self, Scan};
 
+use super::key_range::KeyRange;
 use super::{Handle, Value};
-
-/// The bounds of `range`, owned.
-pub(crate) fn owned<B: AsRef<[u8]>>(range: impl RangeBounds<B>) -> scan::Range {
-    let own = |bound: Bound<&B>| bound.map(|key| key.as_ref().to_vec());
-    (own(range.start_bound()), own(range.end_bound()))
-}
 
 pub(crate) fn all() -> scan::Range {
     (Bound::Unbounded, Bound::Unbounded)
@@ -28,8 +23,8 @@ pub(crate) fn all() -> scan::Range {
 ///
 /// # Errors
 /// `TooLarge` for a bound longer than a key may be.
-pub(crate) fn half_open<B: AsRef<[u8]>>(range: impl RangeBounds<B>) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let (start, end) = owned(range);
+pub(crate) fn half_open(range: impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let (start, end) = range.into_bounds();
     for bound in [&start, &end] {
         if let Bound::Included(key) | Bound::Excluded(key) = bound
             && key.len() > KEY_BYTES_MAX
@@ -235,7 +230,7 @@ impl fmt::Debug for Range {
 /// # let users = db.ordered("users").open()?;
 /// users.put("ann", "1")?;
 /// users.put("bob", "2")?;
-/// let mut cursor: trine::Cursor = users.cursor::<&str>(..);
+/// let mut cursor: trine::Cursor = users.cursor(..);
 /// assert_eq!(cursor.prev()?, Some((&b"bob"[..], &b"2"[..])));
 /// assert_eq!(cursor.prev()?, Some((&b"ann"[..], &b"1"[..])));
 /// # Ok(()) }
@@ -293,7 +288,7 @@ impl Cursor {
     /// # let users = db.ordered("users").open()?;
     /// users.put("ann", "1")?;
     /// users.put("eve", "2")?;
-    /// let mut cursor = users.cursor::<&str>(..);
+    /// let mut cursor = users.cursor(..);
     /// cursor.seek("bob")?;
     /// assert_eq!(cursor.next()?, Some((&b"eve"[..], &b"2"[..])));
     /// cursor.seek("bob")?;
@@ -449,7 +444,7 @@ mod tests {
     #[test]
     fn ranges_begin_at_a_key_and_end_before_one() {
         use Bound::{Excluded, Included, Unbounded};
-        let half_open = |start, end| half_open::<&[u8]>((start, end)).expect("short keys");
+        let half_open = |start, end| half_open((start, end)).expect("short keys");
         let keys = |start: &[u8], end: &[u8]| Some((start.to_vec(), end.to_vec()));
         let (a, b): (&[u8], &[u8]) = (b"a", b"b");
         assert_eq!(half_open(Unbounded, Unbounded), keys(b"", b""));
@@ -468,7 +463,7 @@ mod tests {
         let next = [&long[1..], &[8]].concat();
         assert_eq!(half_open(Excluded(&long), Unbounded), keys(&next, b""));
         long.push(0);
-        let refused = super::half_open::<&[u8]>((Included(long.as_slice()), Unbounded));
+        let refused = super::half_open((Included(long.as_slice()), Unbounded));
         assert!(matches!(refused, Err(Error::TooLarge { .. })));
     }
 }

@@ -1,12 +1,11 @@
 //! Snapshots: the store at one moment.
 
-use std::ops::RangeBounds;
-
 use crate::base::error::Result;
 use crate::base::sync::Arc;
 use crate::engine::Wants;
 use crate::engine::snapshot::Point;
 
+use super::key_range::KeyRange;
 use super::range::{self, Cursor, Range};
 use super::{Handle, Keyspace, Ordered, Value};
 
@@ -228,8 +227,8 @@ impl KeyspaceAt<Ordered> {
     /// assert_eq!((before.range("a"..).count(), users.range("a"..).count()), (1, 2));
     /// # Ok(()) }
     /// ```
-    pub fn range<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Range {
-        self.keyspace.range_at(&self.snapshot.point, range::owned(range))
+    pub fn range(&self, range: impl KeyRange) -> Range {
+        self.keyspace.range_at(&self.snapshot.point, range.into_bounds())
     }
 
     /// As [`Keyspace::prefix`].
@@ -340,7 +339,7 @@ impl KeyspaceAt<Ordered> {
     /// # Ok(()) }
     /// ```
     pub fn exact_len(&self, progress: impl FnMut(u64)) -> Result<u64> {
-        range::counted(self.cursor::<&[u8]>(..), progress)
+        range::counted(self.cursor(..), progress)
     }
 
     /// As [`Keyspace::cursor`].
@@ -357,7 +356,7 @@ impl KeyspaceAt<Ordered> {
     /// assert_eq!(cursor.next()?, None);
     /// # Ok(()) }
     /// ```
-    pub fn cursor<B: AsRef<[u8]>>(&self, range: impl RangeBounds<B>) -> Cursor {
-        self.keyspace.cursor_at(&self.snapshot.point, range::owned(range))
+    pub fn cursor(&self, range: impl KeyRange) -> Cursor {
+        self.keyspace.cursor_at(&self.snapshot.point, range.into_bounds())
     }
 }

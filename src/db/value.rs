@@ -1,7 +1,10 @@
 //! Owned bytes of a key or value.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
+
+use crate::base::sync::Arc;
 
 /// A key or value that was read: owned bytes that keep nothing of the store alive.
 ///
@@ -12,7 +15,10 @@ use std::ops::Deref;
 /// # let users = db.ordered("users").open()?;
 /// users.put(b"ann", b"1")?;
 /// let value: trine::Value = users.get(b"ann")?.unwrap();
-/// assert_eq!((value.len(), &value[..], value == b"1"[..]), (1, &b"1"[..], true));
+/// assert_eq!((value.len(), &value[..]), (1, &b"1"[..]));
+/// assert!(value == b"1" && value == "1" && value == vec![b'1']);
+/// let shared: std::sync::Arc<[u8]> = value.into();
+/// assert_eq!(shared[..], b"1"[..]);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -47,6 +53,73 @@ impl PartialEq<[u8]> for Value {
 impl PartialEq<&[u8]> for Value {
     fn eq(&self, other: &&[u8]) -> bool {
         self.0 == *other
+    }
+}
+
+impl<const N: usize> PartialEq<[u8; N]> for Value {
+    fn eq(&self, other: &[u8; N]) -> bool {
+        self.0 == other
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Value {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<Vec<u8>> for Value {
+    fn eq(&self, other: &Vec<u8>) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<str> for Value {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for Value {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == other.as_bytes()
+    }
+}
+
+impl Borrow<[u8]> for Value {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Value {
+        Value(bytes)
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Value {
+        Value::copy(bytes)
+    }
+}
+
+impl From<Value> for Box<[u8]> {
+    fn from(value: Value) -> Box<[u8]> {
+        value.0.into()
+    }
+}
+
+impl From<Value> for Arc<[u8]> {
+    fn from(value: Value) -> Arc<[u8]> {
+        value.0.into()
+    }
+}
+
+#[cfg(feature = "bytes")]
+impl From<Value> for bytes::Bytes {
+    fn from(value: Value) -> bytes::Bytes {
+        value.0.into()
     }
 }
 

@@ -29,6 +29,10 @@ impl Store {
         self.catalog.names().keys().cloned().collect()
     }
 
+    pub(crate) fn has_keyspace(&self, name: &str) -> bool {
+        self.catalog.names().contains_key(name)
+    }
+
     pub(super) fn trees(&self) -> Vec<TreeId> {
         self.catalog.names().values().map(|keyspace| keyspace.tree).collect()
     }

@@ -99,10 +99,19 @@ impl OpenOptions {
 pub(crate) enum Mode {
     /// Make it if there is none; read and write.
     CreateIfMissing,
+    /// Make it, if there is none; read and write.
+    CreateNew,
     /// Read and write what is there.
     Existing,
     /// Change not a byte.
     ReadOnly,
+}
+
+impl Mode {
+    /// Whether a store is made where there is none.
+    pub(crate) fn makes(self) -> bool {
+        matches!(self, Mode::CreateIfMissing | Mode::CreateNew)
+    }
 }
 
 /// Reads that missed the cache.

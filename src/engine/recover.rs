@@ -106,8 +106,11 @@ impl Store {
         let discarded = Discarded::new(Arc::clone(&changed));
         let parts = Parts { env, budget, epoch, cache, pages, discarded, files, changed };
         let found = match read(&parts)? {
+            Some(_) if options.mode == Mode::CreateNew => {
+                return Err(Error::Exists { path: parts.env.storage.path() });
+            }
             Some(found) => found,
-            None if options.mode == Mode::CreateIfMissing => {
+            None if options.mode.makes() => {
                 create(&parts, &options)?;
                 read(&parts)?.expect("it was made just now")
             }
@@ -163,7 +166,7 @@ pub(crate) fn lock(env: &Env, mode: Mode) -> Result<()> {
 pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
     let storage = &env.storage;
     if !storage.exists()? {
-        if mode != Mode::CreateIfMissing {
+        if !mode.makes() {
             return Err(Error::Missing { path: storage.path() });
         }
         storage.create_directory()?;
@@ -181,7 +184,7 @@ pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
                 }
             }
         }
-        if mode != Mode::CreateIfMissing {
+        if !mode.makes() {
             return Err(Error::Missing { path: storage.path() });
         }
         if let Some(found) = foreign {

@@ -254,7 +254,8 @@ fn are_told(db: &Db, answers: &BTreeMap<String, Answers>) -> std::result::Result
         let is_told = |key: &Vec<u8>| {
             report.findings.iter().any(|one| match &one.at_risk {
                 AtRisk::Keys { keyspace, from, to } => {
-                    keyspace == name && std::ops::RangeBounds::contains(&(from.as_ref(), to.as_ref()), key)
+                    keyspace == name
+                        && std::ops::RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), key)
                 }
                 _ => false,
             })

@@ -241,7 +241,8 @@ fn is_told(
             let is_missing = !model.contains_key(key);
             let is_at_risk = salvaged.report.findings.iter().any(|one| match &one.at_risk {
                 AtRisk::Keys { keyspace, from, to } => {
-                    keyspace == name && std::ops::RangeBounds::contains(&(from.as_ref(), to.as_ref()), key)
+                    keyspace == name
+                        && std::ops::RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), key)
                 }
                 AtRisk::Writes { .. } | AtRisk::Store => true,
                 _ => false,

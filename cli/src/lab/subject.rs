@@ -185,7 +185,7 @@ impl Subject {
         match self {
             Subject::Lab(lab) => lab.scan(|key, value| each(number(key), value))?,
             Subject::Store { items, .. } => {
-                let mut cursor = items.cursor::<[u8; 4]>(..);
+                let mut cursor = items.cursor(..);
                 while let Some((key, value)) = cursor.next()? {
                     each(number(key), value);
                 }

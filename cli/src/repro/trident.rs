@@ -313,7 +313,7 @@ struct SizePoint {
 
 fn scanned(job: &Job, held: &Held) -> Result<f64, Failure> {
     let (started, mut bytes) = (Instant::now(), 0);
-    let mut cursor = held.items.cursor::<&[u8]>(..);
+    let mut cursor = held.items.cursor(..);
     while let Some((key, value)) = cursor.next()? {
         bytes += key.len() + value.len();
         if started.elapsed() > measured(job) {

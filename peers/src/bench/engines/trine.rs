@@ -65,7 +65,7 @@ impl Engine for Trine {
     }
 
     fn reader(&self, sees: Sees) -> Answer<Box<dyn Reader + '_>> {
-        let cursor = (sees == Sees::Still).then(|| self.items.cursor::<&[u8]>(..));
+        let cursor = (sees == Sees::Still).then(|| self.items.cursor(..));
         Ok(Box::new(TrineReader { items: &self.items, cursor }))
     }
 
@@ -197,6 +197,6 @@ impl Reader for TrineReader<'_> {
     }
 
     fn all(&mut self, look: &mut Look<'_>) -> Answer<Option<u64>> {
-        walk(&mut self.items.cursor::<&[u8]>(..), u64::MAX, look).map(Some)
+        walk(&mut self.items.cursor(..), u64::MAX, look).map(Some)
     }
 }
