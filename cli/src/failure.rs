@@ -7,7 +7,6 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::screen::error_prefix;
 use crate::text::{self, json_escaped, one_line};
 
 /// Why a command ended without doing what was asked.
@@ -78,16 +77,16 @@ impl Failure {
         }
     }
 
-    /// One line, or one JSON object, on standard error, with everything unprintable escaped; nothing for a
-    /// reader that went away.
-    pub(crate) fn tell(&self, json: bool) {
+    /// One line behind `prefix`, or one JSON object, on standard error, with everything unprintable escaped;
+    /// nothing for a reader that went away.
+    pub(crate) fn tell(&self, json: bool, prefix: &str) {
         match self {
             Failure::BrokenPipe => {}
             _ if json => {
                 let error = json!({"error": {"kind": self.kind(), "message": self.to_string()}});
                 eprintln!("{}", json_escaped(&error.to_string()));
             }
-            _ => eprintln!("{} {}", error_prefix(), one_line(&self.to_string())),
+            _ => eprintln!("{prefix} {}", one_line(&self.to_string())),
         }
     }
 }

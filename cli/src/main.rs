@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell(json);
+            failure.tell(json, &screen::error_prefix());
             ExitCode::from(failure.exit_code())
         }
     }

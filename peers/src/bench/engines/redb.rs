@@ -140,7 +140,7 @@ impl RedbReader<'_> {
 
     fn walk(&self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {
         self.with(|items| {
-            let mut range = items.range(from..).map_err(told)?;
+            let mut range = items.range::<&[u8]>(from..).map_err(told)?;
             let mut count = 0;
             while count < items_max
                 && let Some(item) = range.next()
