@@ -471,3 +471,21 @@ fn futures_begin_when_they_are_polled() {
     is_free(&items.multi_get_async(&[key(1)]));
     is_free(&items.range_async(..));
 }
+
+/// What other crates know of: a range is a stream, statistics become JSON, a value becomes shared bytes.
+#[test]
+fn types_of_other_crates() {
+    let world = World::new(3);
+    let db = world.builder().open().unwrap();
+    let items = db.ordered("items").open().unwrap();
+    for name in ["a/1", "a/2", "b/1"] {
+        items.put(name, name).unwrap();
+    }
+    let keys = block_on(items.prefix_async("a/").map(|item| item.unwrap().0).collect::<Vec<Value>>());
+    assert_eq!(keys, ["a/1", "a/2"]);
+    let stats = serde_json::to_value(db.stats()).unwrap();
+    assert_eq!(stats["keyspaces"][0]["name"], "items");
+    assert_eq!(stats["keyspaces"][0]["items"], 3);
+    let shared: bytes::Bytes = items.get("b/1").unwrap().unwrap().into();
+    assert_eq!(shared, "b/1");
+}

@@ -199,6 +199,24 @@ impl Keyspace<Ordered> {
     pub fn range_async(&self, range: impl KeyRange) -> RangeAsync {
         RangeAsync::new(self, None, range.into_bounds())
     }
+
+    /// Items whose keys begin with `prefix`, as [`Keyspace::range_async`] reads a range.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("user/ann", b"1")?;
+    /// users.put("zone/eu", b"2")?;
+    /// let mut range = users.prefix_async("user/");
+    /// assert_eq!(trine::block_on(range.next()).unwrap()?.0, "user/ann");
+    /// assert!(trine::block_on(range.next()).is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn prefix_async(&self, prefix: impl AsRef<[u8]>) -> RangeAsync {
+        RangeAsync::new(self, None, range::of_prefix(prefix.as_ref()))
+    }
 }
 
 impl<K> KeyspaceAt<K> {
@@ -257,6 +275,27 @@ impl KeyspaceAt<Ordered> {
     pub fn range_async(&self, range: impl KeyRange) -> RangeAsync {
         let (keyspace, point) = self.parts();
         RangeAsync::new(keyspace, Some(point), range.into_bounds())
+    }
+
+    /// Items whose keys begin with `prefix`, as [`KeyspaceAt::range_async`] reads a range.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("user/ann", b"1")?;
+    /// users.put("zone/eu", b"2")?;
+    /// let before = users.at(&db.snapshot());
+    /// users.clear()?;
+    /// let mut range = before.prefix_async("user/");
+    /// assert_eq!(trine::block_on(range.next()).unwrap()?.0, "user/ann");
+    /// assert!(trine::block_on(range.next()).is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn prefix_async(&self, prefix: impl AsRef<[u8]>) -> RangeAsync {
+        let (keyspace, point) = self.parts();
+        RangeAsync::new(keyspace, Some(point), range::of_prefix(prefix.as_ref()))
     }
 }
 
@@ -653,6 +692,16 @@ impl RangeAsync {
         let item = (!has_met).then(|| (Value::copy(scan.key()), Value::copy(scan.value())));
         scan.forget_value();
         Poll::Ready(Ok(item))
+    }
+}
+
+/// Items from the front.
+#[cfg(feature = "stream")]
+impl futures_core::Stream for RangeAsync {
+    type Item = Result<(Value, Value)>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        RangeAsync::poll_next(self.get_mut(), context)
     }
 }
 

@@ -32,6 +32,7 @@ use super::snapshot::PointKind;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SpaceStats {
     /// Tables that hold the store's items.
@@ -83,6 +84,7 @@ pub struct SpaceStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ObsoleteFile {
     /// Its name in the store's directory.
@@ -95,6 +97,7 @@ pub struct ObsoleteFile {
 
 /// Readers of one kind that hold a file; see [`ObsoleteFile`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct FileReader {
     /// Their kind.
@@ -105,6 +108,7 @@ pub struct FileReader {
 
 /// What may hold a file; see [`ObsoleteFile`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum FileReaderKind {
     /// A [`Snapshot`](crate::Snapshot); `stats().snapshots` tells the age of the oldest.

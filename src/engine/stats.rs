@@ -40,6 +40,7 @@ pub(crate) struct Recovery {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Each keyspace, by name.
@@ -76,6 +77,7 @@ pub struct Stats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyspaceStats {
     /// Its name.
@@ -109,6 +111,7 @@ pub struct KeyspaceStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelStats {
     /// Its number; flushes write to level 0.
@@ -144,6 +147,7 @@ pub struct LevelStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PageStats {
     /// All of them.
@@ -165,6 +169,7 @@ pub struct PageStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemoryStats {
     /// What the store may use.
@@ -193,6 +198,7 @@ pub struct MemoryStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemoryRole {
     /// What it is for.
@@ -223,6 +229,7 @@ pub struct MemoryRole {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct IoStats {
     /// Blocks that gets and scans read from the device, because no memory held them.
@@ -273,6 +280,7 @@ pub struct IoStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WriteStats {
     /// Batches committed; a put is a batch of one.
@@ -311,6 +319,7 @@ pub struct WriteStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RecoveryStats {
     /// Items replayed from logs.
@@ -336,6 +345,7 @@ pub struct RecoveryStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SnapshotStats {
     /// Snapshots alive.
@@ -370,6 +380,7 @@ pub struct SnapshotStats {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackgroundStats {
     /// Generations that wait for their flush.
