@@ -119,6 +119,20 @@ impl AtomicU32 {
     }
 }
 
+impl AtomicU8 {
+    #[track_caller]
+    pub(crate) fn compare_exchange(
+        &self,
+        from: u8,
+        to: u8,
+        done: Ordering,
+        failed: Ordering,
+    ) -> Result<u8, u8> {
+        let (weak, weak_failed) = (weaker(done, Ordering::AcqRel), weaker(failed, Ordering::Acquire));
+        fenced(done, || self.0.compare_exchange(from, to, weak, weak_failed))
+    }
+}
+
 impl AtomicU64 {
     #[track_caller]
     pub(crate) fn fetch_update(
@@ -172,6 +186,17 @@ pub(crate) struct OnceLock<T> {
 impl<T> Default for OnceLock<T> {
     fn default() -> OnceLock<T> {
         OnceLock::new()
+    }
+}
+
+impl<T: Clone> Clone for OnceLock<T> {
+    fn clone(&self) -> OnceLock<T> {
+        let copy = OnceLock::new();
+        if let Some(value) = self.get() {
+            // It is new: nothing is set.
+            let _ = copy.set(value.clone());
+        }
+        copy
     }
 }
 
