@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::settings::{KeyspaceSettings, SettingInput};
+use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::engine::catalog;
 use crate::engine::snapshot::Point;
@@ -791,7 +792,8 @@ impl Keyspace<Ordered> {
     /// Items whose keys lie in `range`, in order, from either end. They are those of the moment of the call.
     ///
     /// # Cost
-    /// One seek a run; then one block read a block of items, unless cached. An item is two allocations: a
+    /// One seek a run; then one block read a block of items, unless cached. The first 16 items, if memory has
+    /// them, are read by this call. A key or value of more than 30 bytes is an allocation: a
     /// [`cursor`](Keyspace::cursor) has none.
     ///
     /// ```
@@ -884,7 +886,7 @@ impl Keyspace<Ordered> {
     /// As [`Keyspace::get`].
     ///
     /// # Cost
-    /// One seek a run, and two allocations.
+    /// One seek a run, and an allocation for a key or value of more than 30 bytes.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -899,7 +901,7 @@ impl Keyspace<Ordered> {
     /// # Ok(()) }
     /// ```
     pub fn first(&self) -> Result<Option<(Value, Value)>> {
-        self.iter().next().transpose()
+        range::first_item(&self.handle, &self.keyspace, None, Direction::Forward)
     }
 
     /// The item with the greatest key.
@@ -921,7 +923,7 @@ impl Keyspace<Ordered> {
     /// # Ok(()) }
     /// ```
     pub fn last(&self) -> Result<Option<(Value, Value)>> {
-        self.iter().next_back().transpose()
+        range::first_item(&self.handle, &self.keyspace, None, Direction::Backward)
     }
 
     /// Begins to load items that come in the order of their keys, past log and write buffer, straight into
@@ -1061,6 +1063,14 @@ impl Keyspace<Ordered> {
 
     pub(crate) fn range_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Range {
         Range::new(&self.handle, &self.keyspace, Some(at), range)
+    }
+
+    pub(crate) fn first_item_at(
+        &self,
+        at: &Arc<Point>,
+        direction: Direction,
+    ) -> Result<Option<(Value, Value)>> {
+        range::first_item(&self.handle, &self.keyspace, Some(at), direction)
     }
 
     pub(crate) fn approximate_len_at(&self, at: &Point) -> Result<u64> {

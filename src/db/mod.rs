@@ -8,6 +8,7 @@ mod ingest;
 mod key_range;
 mod keyspace;
 mod range;
+mod side;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod snapshot;

@@ -31,6 +31,7 @@ use crate::write::writer::Ends;
 use super::Store;
 use super::bearing::Bearing;
 use super::order::OrderGate;
+use super::usual::Usual;
 
 /// A keyspace, as its handles share it.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(crate) struct Keyspace {
     state: ForkByte,
     settings: Mutex<KeyspaceSettings>,
     pub(super) bearing: Bearing,
+    /// What its ranges mostly are.
+    pub(crate) usual: Usual,
 }
 
 const LIVE: u8 = 1;
@@ -61,13 +64,15 @@ impl Keyspace {
         bytes: &ForkBytes,
     ) -> Result<Keyspace> {
         let state = bytes.byte(LIVE)?;
-        Ok(Keyspace { id, name, tree, state, settings: Mutex::new(settings), bearing: Bearing::new() })
+        let (settings, bearing, usual) = (Mutex::new(settings), Bearing::new(), Usual::new());
+        Ok(Keyspace { id, name, tree, state, settings, bearing, usual })
     }
 
     /// A stand-in, every read of which answers `Invalid`; `state` is from [`Keyspace::state_of_stand_ins`].
     pub(super) fn stand_in(&self, state: ForkByte) -> Keyspace {
         let (name, settings) = (self.name.clone(), Mutex::new(self.settings()));
-        Keyspace { id: self.id, name, tree: self.tree, state, settings, bearing: Bearing::new() }
+        let (bearing, usual) = (Bearing::new(), Usual::new());
+        Keyspace { id: self.id, name, tree: self.tree, state, settings, bearing, usual }
     }
 
     /// The state that all stand-ins of a store share.

@@ -37,6 +37,7 @@ pub(crate) mod stats;
 mod tables;
 mod timer;
 pub(crate) mod unnamed;
+mod usual;
 mod work;
 mod workers;
 
@@ -63,6 +64,8 @@ use crate::table::{Discarded, PageBudget};
 use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::CommitOp;
 use crate::write::writer::{Seals, Writer};
+
+pub(crate) use drive::NeedsPoint;
 
 pub(crate) use crate::io::env::Env;
 use crate::read::breadth::{Breadth, Search};
