@@ -1,5 +1,5 @@
-//! One end of a range, or a cursor: the first items, read at once, then those of a scan. It holds no point and
-//! no range; iterators and cursors give both at each step. One thread at a time.
+//! One end of a range, or a cursor: the first items, read at once, then those of a scan. It holds no point
+//! and no range; iterators and cursors give both at each step. One thread at a time.
 
 use std::ops::Bound;
 

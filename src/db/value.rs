@@ -8,8 +8,8 @@ use std::ops::Deref;
 
 use crate::base::sync::Arc;
 
-/// A key or value that was read: owned bytes that keep nothing of the store alive. Up to 30 of them lie in the
-/// value itself; more are an allocation.
+/// A key or value that was read: owned bytes that keep nothing of the store alive. Up to 30 of them lie in
+/// the value itself; more are an allocation.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
