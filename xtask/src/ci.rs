@@ -115,8 +115,8 @@ fn work(root: &Path, work: &Work) -> Result<(), String> {
     }
 }
 
-/// Runs cargo for the service. It builds into the project's own target directory, so that dependencies of
-/// both are built once.
+/// Runs cargo for the service. It builds into the project's own target directory, which has some of its
+/// dependencies already.
 fn service(root: &Path, subcommand: &str, arguments: &[&str]) -> Result<(), String> {
     let arguments = [&[subcommand, "--manifest-path", SERVICE], arguments].concat();
     let target = root.join("target").display().to_string();

@@ -32,7 +32,7 @@ impl Failure {
 
     /// Says which item of a batch it is about, counted from 1.
     pub(crate) fn of_item(mut self, number: usize) -> Failure {
-        self.message = format!("item {number}: {}; nothing of the batch was written", self.message);
+        self.message = format!("item {number} of the batch, which is not written: {}", self.message);
         self
     }
 }

@@ -68,18 +68,25 @@ fn errors_say_what_is_wrong() {
         ("PUT", "/items/ann?snyc=1", b"", 400, bad, "unknown field `snyc`"),
         ("PUT", "/items/ann", &vec![0; (1 << 20) + 1], 413, "too_large", "over the limit of 1048576"),
         ("PUT", "/items/ann", &vec![0; (2 << 20) + 1], 413, bad, "length limit exceeded"),
-        ("POST", "/batch", long_key.as_bytes(), 413, "too_large", "item 1: a key of 70000 bytes"),
-        ("POST", "/batch", b"[", 400, bad, "EOF"),
-        ("POST", "/batch", br#"[{"op": "clear", "key": "a"}]"#, 422, bad, "unknown variant `clear`"),
         (
             "POST",
             "/batch",
-            br#"[{"op": "put", "key": "a"}]"#,
+            long_key.as_bytes(),
+            413,
+            "too_large",
+            "item 1 of the batch, which is not written: a key of 70000",
+        ),
+        ("POST", "/batch", b"[", 400, bad, "EOF"),
+        ("POST", "/batch", br#"[{"op": "clear", "key": "a"}]"#, 422, bad, "unknown variant `clear`"),
+        ("POST", "/batch", br#"[{"op": "put", "key": "a"}]"#, 400, bad, "a put has either a value or base64"),
+        (
+            "POST",
+            "/batch",
+            br#"[{"op": "put", "key": "a", "base64": "*"}]"#,
             400,
             bad,
-            "item 1: a put has either a value or base64",
+            "its value is not base64",
         ),
-        ("POST", "/batch", br#"[{"op": "put", "key": "a", "base64": "*"}]"#, 400, bad, "item 1: its value"),
         ("GET", "/items?limit=0", b"", 400, bad, "limit is 0, and may be 1 to 1000"),
         ("GET", "/items?limit=1001", b"", 400, bad, "limit is 1001"),
         ("GET", "/items?limit=many", b"", 400, bad, "invalid digit"),
@@ -192,7 +199,10 @@ fn batches_are_written_whole() {
     };
     let refused = server.send("POST", "/batch", batch(&"k".repeat(70_000)).as_bytes()).expect(413);
     let message = refused.json()["message"].as_str().unwrap().to_owned();
-    assert!(message.starts_with("item 3: a key of 70000 bytes"), "{message}");
+    assert!(
+        message.starts_with("item 3 of the batch, which is not written: a key of 70000 bytes"),
+        "{message}"
+    );
     assert_eq!(server.get("old").as_deref(), Some(&b"1"[..]));
     assert_eq!(server.get("new"), None);
 
