@@ -146,6 +146,7 @@ impl Server {
         let mut pages = 1;
         while let Some(after) = next {
             let (more, following) = self.page(&format!("{query}&after={}", encoded(&after)));
+            assert!(more[0].0 > after, "{query}: a page begins before it should");
             items.extend(more);
             next = following;
             pages += 1;
