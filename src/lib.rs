@@ -28,8 +28,8 @@ pub use db::{
     Access, Any, BackgroundStats, Batch, Builder, Completion, Completions, Create, Cursor, Db, Durability,
     FileReader, FileReaderKind, GetAsync, Ingest, IoStats, KeyRange, Keyspace, KeyspaceAt, KeyspaceBuilder,
     KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, MultiGetAsync, NextAsync,
-    ObsoleteFile, Ordered, PageStats, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot,
-    SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteAsync, WriteStats, block_on,
+    ObsoleteFile, Ordered, PageStats, Prefix, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue,
+    Snapshot, SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteAsync, WriteStats, block_on,
 };
 
 /// The README's example, run as a test of the documentation.
