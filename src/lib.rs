@@ -1,4 +1,9 @@
-//! An embedded key-value store for very many small items, read far more often than written.
+//! An ordered key-value store in a directory. [`Db`] opens it, a [`Keyspace`] reads and writes it. Below: the
+//! README, and the table of [settings](#settings).
+//!
+#![doc = include_str!("../README.md")]
+#![doc = ""]
+#![doc = include_str!("../docs/SETTINGS.md")]
 
 mod base;
 mod cache;
@@ -31,8 +36,3 @@ pub use db::{
     ObsoleteFile, Ordered, PageStats, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot,
     SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteAsync, WriteStats, block_on,
 };
-
-/// The README's example, run as a test of the documentation.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
