@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::text::{Document, Mode, settle};
-use crate::tidy;
+use crate::{quickstart, tidy};
 
 /// What a step runs.
 enum Work {
@@ -21,6 +21,8 @@ enum Work {
     Tidy,
     /// Generated pages are what the sources make of them.
     Pages,
+    /// The README's quickstart in a new package.
+    Quickstart,
 }
 
 struct Step {
@@ -46,6 +48,7 @@ const STEPS: &[Step] = &[
         ]),
     },
     Step { name: "docs", work: Work::Docs(&["doc", "--no-deps", "--all-features"]) },
+    Step { name: "the quickstart", work: Work::Quickstart },
     Step { name: "tests of xtask", work: Work::Cargo(&["test", "--quiet", "--package", "xtask"]) },
     Step {
         name: "the library without features",
@@ -99,6 +102,7 @@ fn work(root: &Path, work: &Work) -> Result<(), String> {
             settle(root, Document::Format, Mode::Check)?;
             settle(root, Document::Settings, Mode::Check)
         }
+        Work::Quickstart => quickstart::run(root),
     }
 }
 

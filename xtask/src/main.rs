@@ -13,7 +13,9 @@ mod fuzzing;
 mod layers;
 mod mutants;
 mod paths;
+mod quickstart;
 mod rules;
+mod scratch;
 mod settings;
 mod source;
 mod text;
@@ -35,6 +37,7 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   format [--check]    writes docs/FORMAT.md from the module docs of src/format and the goldens
   settings [--check]  writes docs/SETTINGS.md from the table in src/base/settings.rs
   layers [--check]    writes the import table in docs/ARCHITECTURE.md
+  quickstart          builds and runs the README's quickstart in a new package
   wrap                breaks comment lines that are too long
   loom                models of what threads share, in every order of threads
   asan, tsan, miri    tests of the library under a sanitizer or Miri; skipped where nightly lacks them
@@ -76,6 +79,7 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["format"] => text::settle(&root, Document::Format, mode),
         ["settings"] => text::settle(&root, Document::Settings, mode),
         ["layers"] => text::settle(&root, Document::Layers, mode),
+        ["quickstart"] => quickstart::run(&root),
         ["wrap"] => wrap::run(&root),
         ["loom"] => checkers::loom(&root),
         ["asan"] => checkers::asan(&root),
