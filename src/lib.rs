@@ -5,6 +5,12 @@
 #![doc = ""]
 #![doc = include_str!("../docs/SETTINGS.md")]
 
+#[cfg(windows)]
+compile_error!(
+    "trine does not run on Windows: files, locks and memory are reached through POSIX calls (src/io/os), and \
+     nothing stands in for them there. Build and run it in WSL 2, with the store on the Linux file system."
+);
+
 mod base;
 mod cache;
 mod compact;

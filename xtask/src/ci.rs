@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::text::{Document, Mode, settle};
-use crate::{quickstart, tidy};
+use crate::{platforms, quickstart, tidy};
 
 /// What a step runs.
 enum Work {
@@ -23,6 +23,8 @@ enum Work {
     Pages,
     /// The README's quickstart in a new package.
     Quickstart,
+    /// Compiled for macOS.
+    Macos,
 }
 
 struct Step {
@@ -48,6 +50,7 @@ const STEPS: &[Step] = &[
         ]),
     },
     Step { name: "docs", work: Work::Docs(&["doc", "--no-deps", "--all-features"]) },
+    Step { name: "macOS, compiled", work: Work::Macos },
     Step { name: "the quickstart", work: Work::Quickstart },
     Step { name: "tests of xtask", work: Work::Cargo(&["test", "--quiet", "--package", "xtask"]) },
     Step {
@@ -102,6 +105,7 @@ fn work(root: &Path, work: &Work) -> Result<(), String> {
             settle(root, Document::Format, Mode::Check)?;
             settle(root, Document::Settings, Mode::Check)
         }
+        Work::Macos => platforms::macos(root),
         Work::Quickstart => quickstart::run(root),
     }
 }

@@ -13,6 +13,7 @@ mod fuzzing;
 mod layers;
 mod mutants;
 mod paths;
+mod platforms;
 mod quickstart;
 mod rules;
 mod scratch;
@@ -37,6 +38,7 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   format [--check]    writes docs/FORMAT.md from the module docs of src/format and the goldens
   settings [--check]  writes docs/SETTINGS.md from the table in src/base/settings.rs
   layers [--check]    writes the import table in docs/ARCHITECTURE.md
+  macos               compiles for macOS, without running; skipped where its std cannot be had
   quickstart          builds and runs the README's quickstart in a new package
   wrap                breaks comment lines that are too long
   loom                models of what threads share, in every order of threads
@@ -79,6 +81,7 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["format"] => text::settle(&root, Document::Format, mode),
         ["settings"] => text::settle(&root, Document::Settings, mode),
         ["layers"] => text::settle(&root, Document::Layers, mode),
+        ["macos"] => platforms::macos(&root),
         ["quickstart"] => quickstart::run(&root),
         ["wrap"] => wrap::run(&root),
         ["loom"] => checkers::loom(&root),
