@@ -10,6 +10,7 @@ mod docs;
 mod finding;
 mod format;
 mod fuzzing;
+mod hello;
 mod layers;
 mod mutants;
 mod paths;
@@ -38,6 +39,7 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   format [--check]    writes docs/FORMAT.md from the module docs of src/format and the goldens
   settings [--check]  writes docs/SETTINGS.md from the table in src/base/settings.rs
   layers [--check]    writes the import table in docs/ARCHITECTURE.md
+  hello               builds the smallest program with Trine, redb and fjall, and prints what each cost
   macos               compiles for macOS, without running; skipped where its std cannot be had
   quickstart          builds and runs the README's quickstart in a new package
   wrap                breaks comment lines that are too long
@@ -81,6 +83,7 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["format"] => text::settle(&root, Document::Format, mode),
         ["settings"] => text::settle(&root, Document::Settings, mode),
         ["layers"] => text::settle(&root, Document::Layers, mode),
+        ["hello"] => hello::run(&root),
         ["macos"] => platforms::macos(&root),
         ["quickstart"] => quickstart::run(&root),
         ["wrap"] => wrap::run(&root),
