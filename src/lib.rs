@@ -1,5 +1,5 @@
 //! An ordered key-value store in a directory. [`Db`] opens it, a [`Keyspace`] reads and writes it. Below: the
-//! README, and the table of [settings](#settings).
+//! README, then every setting with its default and its range.
 //!
 #![doc = include_str!("../README.md")]
 #![doc = ""]

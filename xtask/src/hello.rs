@@ -59,6 +59,8 @@ const HELLOS: &[Hello] = &[
 struct Cost {
     version: String,
     seconds: f64,
+    /// Of processors, which other work on the machine changes less; `None` where the system does not tell.
+    processor_seconds: Option<f64>,
     crates: usize,
     binary_bytes: u64,
 }
@@ -68,14 +70,17 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     let scratch = Scratch::new("hello")?;
     let mut rows = String::new();
     for hello in HELLOS {
-        let Cost { version, seconds, crates, binary_bytes } = build(root, scratch.path(), hello)?;
-        let megabytes = binary_bytes as f64 / 1e6;
-        rows += &format!("| {} {version} | {seconds:.0} s | {crates} | {megabytes:.1} MB |\n", hello.name);
+        let cost = build(root, scratch.path(), hello)?;
+        let Cost { version, seconds, crates, .. } = &cost;
+        let busy = cost.processor_seconds.map_or("?".to_owned(), |seconds| format!("{seconds:.0}"));
+        let megabytes = cost.binary_bytes as f64 / 1e6;
+        let name = hello.name;
+        rows += &format!("| {name} {version} | {seconds:.0} s | {busy} s | {crates} | {megabytes:.1} MB |\n");
     }
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let compiler = output(Command::new("rustc").arg("--version"))?;
     println!("On {cores} cores, {}:\n", compiler.trim());
-    print!("| program | build | crates | binary |\n|---|---|---|---|\n{rows}");
+    print!("| program | build | processors | crates | binary |\n|---|---|---|---|---|\n{rows}");
     Ok(())
 }
 
@@ -95,9 +100,10 @@ fn build(root: &Path, scratch: &Path, hello: &Hello) -> Result<Cost, String> {
     package.write("src/main.rs", &main)?;
     package.cargo(&["fetch", "--quiet"])?;
     let tree = package.cargo(&["tree", "--edges", "normal,build", "--prefix", "none", "--no-dedupe"])?;
-    let started = Instant::now();
+    let (started, before) = (Instant::now(), processor_seconds());
     package.cargo(&["build", "--release", "--quiet", "--offline"])?;
     let seconds = started.elapsed().as_secs_f64();
+    let processor_seconds = processor_seconds().zip(before).map(|(after, before)| after - before);
     let binary = package.directory.join("target/release/hello");
     let told = output(Command::new(&binary).current_dir(&package.directory))?;
     if told != "world\n" {
@@ -107,9 +113,20 @@ fn build(root: &Path, scratch: &Path, hello: &Hello) -> Result<Cost, String> {
     Ok(Cost {
         version: version_of(&tree, name).ok_or_else(|| format!("{name} is not in the tree:\n{tree}"))?,
         seconds,
+        processor_seconds,
         crates: crates_in(&tree),
         binary_bytes: metadata.len(),
     })
+}
+
+/// What the children of this process that have ended took of processors, as Linux counts it.
+fn processor_seconds() -> Option<f64> {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program is in parentheses and may have any character; the state comes after it.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(13);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
 /// Crates of `cargo tree --prefix none`, without the program's own.
