@@ -136,6 +136,49 @@ fn a_full_disk_refuses_all_of_it() {
     check_memory(&db);
 }
 
+fn large_batch_memory(db: &Db) -> u64 {
+    let roles = db.stats().memory.roles;
+    roles.iter().find(|role| role.name == "large batches").expect("it is a role").bytes
+}
+
+/// A large batch that is refused gives its memory back, and the next one is written: the keyspace was
+/// dropped, or the disk is full at whatever write to the log.
+#[test]
+fn a_refused_batch_leaves_no_memory_behind() {
+    let (world, db, items) = small_world(13);
+    let dropped = db.ordered("dropped").open().unwrap();
+    let mut refused: Vec<Batch> = (0..4).map(|_| filled(&db, &dropped, COUNT, &[7; 100])).collect();
+    db.drop_keyspace("dropped").unwrap();
+    for batch in &mut refused {
+        let error = batch.commit().unwrap_err();
+        assert!(matches!(error, Error::Dropped { .. }), "{error}");
+        assert_eq!((batch.len(), large_batch_memory(&db)), (COUNT as usize, 0));
+    }
+    filled(&db, &items, COUNT, &[7; 100]).commit().unwrap();
+    world.run_until_idle();
+    assert_eq!(large_batch_memory(&db), 0);
+    let mut is_refused = [false; 2];
+    for index in 0..6 {
+        world.fail(&[Fault::of(Operation::Write, Failure::Full).in_files("log").after(index)]);
+        let mut batch = filled(&db, &items, COUNT, &[7; 100]);
+        let written = batch.commit();
+        is_refused[usize::from(written.is_err())] = true;
+        world.fail(&[]);
+        if let Err(error) = written {
+            assert!(matches!(error, Error::Full { .. }), "{error}");
+            assert_eq!((batch.len(), large_batch_memory(&db)), (COUNT as usize, 0));
+            items.put(b"before", b"2").unwrap();
+            world.advance_ns(2_000_000_000);
+            batch.commit().unwrap();
+        }
+        world.run_until_idle();
+        assert_eq!(large_batch_memory(&db), 0);
+        assert!(is_there(&items));
+    }
+    assert_eq!(is_refused, [true; 2]);
+    check_memory(&db);
+}
+
 /// Larger ones are refused with the limit in the measure that the batch tells.
 #[test]
 fn the_largest_batch() {

@@ -731,7 +731,7 @@ impl<K> Keyspace<K> {
     /// ```
     pub fn compact(&self) -> Result<()> {
         let tree = self.live()?.tree;
-        self.handle.compact_tree(tree)
+        self.handle.compact_tree(tree, (Vec::new(), Vec::new()))
     }
 
     /// Every setting of the keyspace, with its default and what it does.
@@ -924,6 +924,39 @@ impl Keyspace<Ordered> {
     /// ```
     pub fn last(&self) -> Result<Option<(Value, Value)>> {
         range::first_item(&self.handle, &self.keyspace, None, Direction::Backward)
+    }
+
+    /// As [`Keyspace::compact`], of a range: what is in it is merged into one run without overwritten items and
+    /// tombstones; waits for it.
+    ///
+    /// Tables are merged whole, and the newest of them, those of level 0, all together: some keys beside the
+    /// range are taken along. What was deleted in the range gives its space back.
+    ///
+    /// # Errors
+    /// As [`Keyspace::compact`]; `TooLarge` for a bound longer than a key may be.
+    ///
+    /// # Cost
+    /// Reads and writes the tables that have keys of the range. The flush is that of the whole store.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").open()?;
+    /// for day in ["2026-01-01/a", "2026-01-01/b", "2026-01-02/a"] {
+    ///     events.put(day, b"")?;
+    /// }
+    /// events.delete("2026-01-01/a")?;
+    /// events.compact_range("2026-01-01".."2026-01-02")?;
+    /// assert_eq!(events.iter().count(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
+        let tree = self.live()?.tree;
+        match range::half_open(range)? {
+            Some(keys) => self.handle.compact_tree(tree, keys),
+            None => Ok(()),
+        }
     }
 
     /// Begins to load items that come in the order of their keys, past log and write buffer, straight into

@@ -28,7 +28,7 @@ pub use batch::Batch;
 pub use builder::{Access, Builder, Create, Durability};
 pub use completions::{Completion, Completions};
 pub use ingest::Ingest;
-pub use key_range::KeyRange;
+pub use key_range::{KeyRange, Prefix};
 pub use keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind, Ordered, Trace, TraceStep};
 pub use range::{Cursor, Range};
 pub use snapshot::{KeyspaceAt, Snapshot};

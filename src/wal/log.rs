@@ -121,6 +121,11 @@ impl Log {
         self.framer.tail()
     }
 
+    /// Whether no record is in it, as far as any was not taken back.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tail().bytes == RECORDS_FROM
+    }
+
     /// Bytes framed and not yet known durable.
     pub(crate) fn unsynced_bytes(&self) -> u64 {
         self.framer.unsynced_bytes()

@@ -27,7 +27,9 @@ use crate::wal::{Log, Mark};
 
 use super::batch::{self, Keyspaces};
 use super::large::{self, LargeRoom};
-use super::writer::{Front, Payload, Sealing, Seals, Ticket, TicketState, Until, Writer};
+use super::writer::{
+    Front, LOGS_MAX, Payload, SEALED_COUNT_MAX, Sealing, Seals, Ticket, TicketState, Until, Writer,
+};
 
 /// Batches of a group hold at most this many bytes beside the leader's own.
 pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -114,6 +116,9 @@ struct Lead {
     front: Box<Front>,
     group: Vec<Arc<Ticket>>,
     stage: Stage,
+    /// Once its record is written the batch begins the generation that was made for it. Not before: a batch
+    /// that is refused leaves nothing of that generation behind.
+    begins_own: bool,
 }
 
 /// The machine. It reaches its writer through `W`, a reference or what keeps the writer alive.
@@ -176,7 +181,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             return None;
         }
         let mut commit = Commit { writer, role: Role::Over, is_alone: true };
-        let step = commit.append(op, front);
+        let step = commit.append(op, front, false);
         Some((commit, step))
     }
 
@@ -282,15 +287,20 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         let is_sealed = op.seals == Seals::No || front.is_empty();
         let fits_memtable = is_sealed && Self::has_memtable_room(op, &front);
         if fits_memtable && front.has_log_room(op.payload.len(), op.frees) {
-            return self.append(op, front);
+            return self.append(op, front, false);
+        }
+        if op.room.is_some() && self.may_begin_own(op, &front) {
+            return self.append(op, front, true);
         }
         if front.remains_to > 0 {
             return self.erase(front, Vec::new(), None);
         }
         let moved = match op.room {
             _ if fits_memtable => self.writer.switch_log(&mut front, op.payload.len()),
-            Some(room) => self.writer.seal_for(&mut front, room, op.payload.len()),
-            None => {
+            Some(_) if front.logs.len() < LOGS_MAX || front.is_empty() => {
+                self.writer.switch_log_to_seal(&mut front, op.payload.len())
+            }
+            _ => {
                 assert!(!front.is_empty(), "an empty generation has room for any other batch");
                 self.writer.seal(&mut front)
             }
@@ -299,7 +309,8 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             // The next log may still be too short.
             Ok(Sealing::Sealed) => self.make_room(op, front),
             Ok(Sealing::NoRoom { seen }) => {
-                self.role = Role::Leads(Lead { front, group: Vec::new(), stage: Stage::Room });
+                self.role =
+                    Role::Leads(Lead { front, group: Vec::new(), stage: Stage::Room, begins_own: false });
                 Step::Ask(WriteAsk::Room { seen })
             }
             Err(error) => self.give_up(front, Vec::new(), error),
@@ -311,11 +322,18 @@ impl<W: Deref<Target = Writer>> Commit<W> {
             || op.room.is_some_and(|room| front.has_sorted_room(&room.size))
     }
 
-    fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>) -> CommitStep {
+    /// Whether a batch may begin the generation that was made for it: the log has nothing of the present one.
+    fn may_begin_own(&self, op: &CommitOp<'_>, front: &Front) -> bool {
+        front.spare.log.is_empty()
+            && front.has_log_room(op.payload.len(), op.frees)
+            && self.writer.sealed_count() < SEALED_COUNT_MAX
+    }
+
+    fn append(&mut self, op: &CommitOp<'_>, mut front: Box<Front>, begins_own: bool) -> CommitStep {
         if let Err(error) = op.keyspaces.check_live() {
             return self.give_up(front, Vec::new(), error);
         }
-        let group = self.gather(op, &front);
+        let group = if begins_own { Vec::new() } else { self.gather(op, &front) };
         let (mark, last_sequence) = (front.spare.log.mark(), front.last_sequence);
         let offset = front.spare.log.tail().bytes;
         front.buffer.clear();
@@ -333,12 +351,16 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         front.count_buffer();
         front.cover_remains();
         if front.buffer.is_empty() {
-            return self.appended(op, Lead { front, group, stage: Stage::Append { mark, last_sequence } });
+            return self.appended(
+                op,
+                Lead { front, group, stage: Stage::Append { mark, last_sequence }, begins_own },
+            );
         }
         let file = front.spare.log.file();
         let writeback = front.next_writeback();
         self.writer.counts.log_bytes.fetch_add(front.buffer.len() as u64, Ordering::Relaxed);
-        self.role = Role::Leads(Lead { front, group, stage: Stage::Append { mark, last_sequence } });
+        self.role =
+            Role::Leads(Lead { front, group, stage: Stage::Append { mark, last_sequence }, begins_own });
         Step::Ask(WriteAsk::Append { file, offset, writeback })
     }
 
@@ -441,6 +463,9 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         let mut bytes = 0;
         // A sync or a seal is no batch.
         let (mut batches, mut has_ranges) = (0, false);
+        if let Some(room) = op.room.filter(|_| lead.begins_own) {
+            self.writer.begin_own(front, room, sequence);
+        }
         let gaps = self.writer.views.gaps();
         gaps.begin(front.last_sequence);
         let is_sorted = op.room.is_some() && !front.spare.inserter.room(op.items, op.key_value_bytes);
@@ -490,7 +515,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
     }
 
     fn fail(&mut self, lead: Lead, error: Error) -> CommitStep {
-        let Lead { mut front, group, stage } = lead;
+        let Lead { mut front, group, stage, .. } = lead;
         match (stage, &error) {
             (Stage::Room, _) => {}
             (Stage::Append { mark, last_sequence }, Error::Full { .. }) => {
@@ -519,7 +544,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
         refused: Option<Error>,
     ) -> CommitStep {
         let (offset, file) = (front.erase_remains(), front.spare.log.file());
-        self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(refused) });
+        self.role = Role::Leads(Lead { front, group, stage: Stage::Erase(refused), begins_own: false });
         Step::Ask(WriteAsk::Append { file, offset, writeback: None })
     }
 

@@ -90,7 +90,7 @@ impl Front {
 
     /// Whether it holds a large batch: it is sealed as soon as another generation is ready.
     pub(super) fn holds_large_batch(&self) -> bool {
-        self.memtable_grant.is_some() && !self.is_empty()
+        self.memtable_grant.is_some()
     }
 
     pub(super) fn has_log_room(&self, payload_bytes: usize, frees: bool) -> bool {
@@ -123,11 +123,16 @@ impl Front {
     /// Goes on with `log` and `next`; what was written so far waits for its flush.
     pub(super) fn seal(&mut self, log: Log, next: StandbyMemtable) -> Arc<Sealed> {
         self.switch_log(log);
+        self.seal_before(next, self.last_sequence)
+    }
+
+    /// The same with the present log, of which only what comes after `last_sequence` is in it.
+    pub(super) fn seal_before(&mut self, next: StandbyMemtable, last_sequence: Sequence) -> Arc<Sealed> {
         let generation = std::mem::replace(&mut self.spare.generation, next.generation);
         self.spare.inserter = next.inserter;
         let grant = Mutex::new(std::mem::replace(&mut self.memtable_grant, next.grant));
         let logs = std::mem::take(&mut self.logs);
-        Arc::new(Sealed { generation, logs, last_sequence: self.last_sequence, grant })
+        Arc::new(Sealed { generation, logs, last_sequence, grant })
     }
 
     /// Goes on with another log and the same generation.

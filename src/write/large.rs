@@ -2,9 +2,10 @@
 //! inserted in the order of its keys, which takes the least room.
 //!
 //! The committing thread makes the generation before it queues up (`engine::large`), so that neither the
-//! leader nor the flush worker waits for its memory. The leader seals the present generation and goes on
-//! with this one. As soon as the batch is visible it is sealed and flushed like any other. Replays put such
-//! a batch into memory by the same rule ([`insert`]).
+//! leader nor the flush worker waits for its memory. The leader writes the batch to a log of its own, then
+//! seals the present generation and goes on with this one: a batch that is refused leaves nothing of it
+//! behind. As soon as the batch is visible its generation is sealed and flushed like any other. Replays put
+//! such a batch into memory by the same rule ([`insert`]).
 //!
 //! Invariants:
 //! 1. A generation made for a large batch has room for it: `memtable::region_bytes_for` its size.

@@ -41,6 +41,10 @@ pub(crate) enum Seals {
 /// Sealed generations that may wait for their flush.
 pub(crate) const SEALED_COUNT_MAX: usize = 2;
 
+/// Earlier logs of a generation from which on a large batch has it sealed in the usual way. A large batch
+/// that a full disk refuses leaves one behind.
+pub(super) const LOGS_MAX: usize = 4;
+
 /// A log that takes no more records: where it ended.
 #[derive(Debug)]
 pub(crate) struct SealedLog {
@@ -424,30 +428,26 @@ impl Writer {
         self.no_room(queue, wants, seen)
     }
 
-    /// The same with the generation that was made for a large batch, and a log that may still be too short
-    /// for it.
-    pub(super) fn seal_for(
-        &self,
-        front: &mut Front,
-        room: &LargeRoom,
-        payload_bytes: usize,
-    ) -> Result<Sealing> {
+    /// Goes on with a fresh log while there is room for one more sealed generation; the payload may need a
+    /// longer one still.
+    pub(super) fn switch_log_to_seal(&self, front: &mut Front, payload_bytes: usize) -> Result<Sealing> {
         let seen = self.changed.seen();
-        let mut queue = self.queue.lock();
-        let wants = queue.wants;
-        if queue.standby_log.is_none() {
-            queue.wants.log.get_or_insert(self.lengths.next(&front.spare.log, payload_bytes));
-        }
-        let log = if queue.sealed.len() < SEALED_COUNT_MAX { queue.standby_log.take() } else { None };
-        let Some(log) = log else {
+        let queue = self.queue.lock();
+        if queue.sealed.len() >= SEALED_COUNT_MAX {
+            let wants = queue.wants;
             return self.no_room(queue, wants, seen);
-        };
+        }
+        drop(queue);
+        self.switch_log(front, payload_bytes)
+    }
+
+    /// Seals the front's generation and goes on with the one that was made for a large batch. The present log
+    /// has nothing but that batch, whose sequences come after `last_sequence`.
+    pub(super) fn begin_own(&self, front: &mut Front, room: &LargeRoom, last_sequence: Sequence) {
         let memtable = room.take();
         let next = Arc::clone(&memtable.generation);
-        queue.sealed.push(front.seal(log, memtable));
-        drop(queue);
+        self.queue.lock().sealed.push(front.seal_before(memtable, last_sequence));
         self.begin_generation(next);
-        Ok(Sealing::Sealed)
     }
 
     /// Seals the front's generation if log and generation are ready; else they are wanted.

@@ -9,18 +9,25 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::text::{Document, Mode, settle};
-use crate::tidy;
+use crate::{platforms, quickstart, tidy};
 
 /// What a step runs.
 enum Work {
     /// cargo with these arguments.
     Cargo(&'static [&'static str]),
+    /// cargo with this subcommand for the example service, which is a package of its own, and with these
+    /// arguments after it.
+    Service(&'static str, &'static [&'static str]),
     /// cargo with these arguments and rustdoc's warnings as errors.
     Docs(&'static [&'static str]),
     /// The house rules.
     Tidy,
     /// Generated pages are what the sources make of them.
     Pages,
+    /// The README's quickstart in a new package.
+    Quickstart,
+    /// Compiled for macOS.
+    Macos,
 }
 
 struct Step {
@@ -46,6 +53,8 @@ const STEPS: &[Step] = &[
         ]),
     },
     Step { name: "docs", work: Work::Docs(&["doc", "--no-deps", "--all-features"]) },
+    Step { name: "macOS, compiled", work: Work::Macos },
+    Step { name: "the quickstart", work: Work::Quickstart },
     Step { name: "tests of xtask", work: Work::Cargo(&["test", "--quiet", "--package", "xtask"]) },
     Step {
         name: "the library without features",
@@ -60,7 +69,16 @@ const STEPS: &[Step] = &[
             "warnings",
         ]),
     },
+    Step { name: "fmt of the service", work: Work::Service("fmt", &["--check"]) },
+    Step {
+        name: "clippy of the service",
+        work: Work::Service("clippy", &["--all-targets", "--", "-D", "warnings"]),
+    },
+    Step { name: "tests of the service", work: Work::Service("test", &["--quiet"]) },
 ];
+
+/// The example service: a program that embeds the library as its users do.
+const SERVICE: &str = "examples/service/Cargo.toml";
 
 /// The last step, as the README has it.
 const TESTS: &[&str] = &["test"];
@@ -93,13 +111,26 @@ pub(crate) fn golden(root: &Path) -> Result<(), String> {
 fn work(root: &Path, work: &Work) -> Result<(), String> {
     match work {
         Work::Cargo(arguments) => cargo(root, arguments, &[]),
+        Work::Service(subcommand, arguments) => service(root, subcommand, arguments),
         Work::Docs(arguments) => cargo(root, arguments, &[("RUSTDOCFLAGS", "-D warnings")]),
         Work::Tidy => tidy::run(root),
         Work::Pages => {
             settle(root, Document::Format, Mode::Check)?;
             settle(root, Document::Settings, Mode::Check)
         }
+        Work::Macos => platforms::macos(root),
+        Work::Quickstart => quickstart::run(root),
     }
+}
+
+/// Runs cargo for the service. It builds into the project's own target directory, which has some of its
+/// dependencies already.
+fn service(root: &Path, subcommand: &str, arguments: &[&str]) -> Result<(), String> {
+    let arguments = [&[subcommand, "--manifest-path", SERVICE], arguments].concat();
+    let target = root.join("target").display().to_string();
+    let is_chosen = std::env::var_os("CARGO_TARGET_DIR").is_some();
+    let variables = [("CARGO_TARGET_DIR", target.as_str())];
+    cargo(root, &arguments, if is_chosen { &[] } else { &variables })
 }
 
 fn cargo(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
@@ -125,5 +156,20 @@ mod tests {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
         assert_eq!(names[..2], ["build", "tidy"]);
         assert_eq!(TESTS, ["test"]);
+    }
+
+    /// The example service is built, checked and tested before the project's own tests.
+    #[test]
+    fn the_service_is_tried() {
+        let tried: Vec<&str> = STEPS
+            .iter()
+            .filter_map(|step| match step.work {
+                Work::Service(subcommand, _) => Some(subcommand),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(tried, ["fmt", "clippy", "test"]);
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(SERVICE);
+        assert!(manifest.is_file());
     }
 }

@@ -189,10 +189,10 @@ impl OsStorage {
         let open = |flags: OFlags| {
             self.retry(|| rustix::fs::openat(&*directory, name.as_str(), flags | FILE_FLAGS, FILE_MODE))
         };
-        let mut opened = open(flags);
+        let opened = open(flags);
         #[cfg(target_os = "linux")]
-        {
-            let mut flags = flags;
+        let opened = {
+            let (mut opened, mut flags) = (opened, flags);
             // Only who owns a file may leave its times alone; others read it by rights that root gave them.
             if flags.contains(OFlags::NOATIME) && matches!(opened, Err(Errno::PERM)) {
                 flags -= OFlags::NOATIME;
@@ -202,7 +202,8 @@ impl OsStorage {
                 self.give_up_direct_reads();
                 opened = open(flags - OFlags::DIRECT);
             }
-        }
+            opened
+        };
         let descriptor = opened.map_err(|errno| self.fault(operation, file, 0, errno))?;
         let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.fault(operation, file, 0, errno))?;
         if !FileType::from_raw_mode(status.st_mode).is_file() {

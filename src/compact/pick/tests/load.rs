@@ -149,7 +149,7 @@ proptest! {
                 Event::Flush(keys) => life.flush(&keys),
                 Event::Picks(count) => life.picks(count, pick),
                 Event::FullPicks(count) => {
-                    life.picks(count, |tree, settings| pick_full(tree, settings, u64::MAX));
+                    life.picks(count, |tree, settings| pick_full(tree, settings, &FullMerge::whole(u64::MAX)));
                 }
                 Event::Policy(index) => {
                     let (above, in_last, level0_runs) = [
@@ -169,7 +169,7 @@ proptest! {
         }
         life.settle(pick);
         life.check_settled();
-        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
+        life.settle(|tree, settings| pick_full(tree, settings, &FullMerge::whole(u64::MAX)));
         life.check_full();
     }
 }
