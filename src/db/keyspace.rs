@@ -926,6 +926,39 @@ impl Keyspace<Ordered> {
         range::first_item(&self.handle, &self.keyspace, None, Direction::Backward)
     }
 
+    /// About how many bytes of table files a range takes: every version and delete in it, with filters and
+    /// indexes, as they are on disk. Writes that are in memory still are not counted; what a delete will free
+    /// is, until merges have done it.
+    ///
+    /// It counts whole blocks: a block too many at each end of the range in each run, or some hundred blocks
+    /// where the index of a table is not in memory.
+    ///
+    /// # Errors
+    /// `Dropped`, `Closed`; `TooLarge` for a bound longer than a key may be.
+    ///
+    /// # Cost
+    /// No device read: a look at the index of two tables a run, and a sum over those between them.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").open()?;
+    /// for number in 0..10_000u32 {
+    ///     events.put(number.to_be_bytes(), [0; 100])?;
+    /// }
+    /// db.flush()?;
+    /// let all = events.approximate_size(..)?;
+    /// let tenth = events.approximate_size(1000u32.to_be_bytes()..2000u32.to_be_bytes())?;
+    /// assert!(all > 1_000_000 && tenth > all / 20 && tenth < all / 5);
+    /// # Ok(()) }
+    /// ```
+    pub fn approximate_size(&self, range: impl KeyRange) -> Result<u64> {
+        let tree = self.live()?.tree;
+        let keys = range::half_open(range)?;
+        Ok(keys.map_or(0, |(start, end)| self.handle.approximate_bytes(tree, (&start, &end))))
+    }
+
     /// As [`Keyspace::compact`], of a range: what is in it is merged into one run without overwritten items and
     /// tombstones; waits for it.
     ///

@@ -59,7 +59,7 @@ pub(crate) enum Fenced {
 // Small, as gets that take turns carry it from one to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataBlock {
-    extent: Extent,
+    pub(super) extent: Extent,
     /// Where the fences were resident.
     place: Option<PlaceNumber>,
 }

@@ -95,6 +95,27 @@ impl Table {
         Ok(self.data_block(fences.as_ref(), page, index))
     }
 
+    /// The share of the slice's data that lies before the block that must hold `key`, and that with the block.
+    /// By whole fence pages, as if all had the same, where the page is not at hand.
+    pub(crate) fn share_up_to<'t>(
+        &'t self,
+        key: &[u8],
+        pages: impl Fn(&BlockAddress) -> Option<&'t [u8]> + Copy,
+    ) -> (f64, f64) {
+        let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;
+        let data = self.entry().data;
+        match self.spot_of(key, pages).and_then(|spot| self.block_at(spot, pages)) {
+            Ok(block) => {
+                let before = block.extent.offset.saturating_sub(data.offset);
+                (share(before, data.bytes), share(before + u64::from(block.extent.bytes), data.bytes))
+            }
+            Err(MissingPage) => {
+                let (page, count) = (self.fence_page_of(key) as u64, self.fence_pages() as u64);
+                (share(page, count), share(page + 1, count))
+            }
+        }
+    }
+
     fn last_of<'t>(
         &'t self,
         page: usize,
