@@ -959,8 +959,8 @@ impl Keyspace<Ordered> {
         Ok(keys.map_or(0, |(start, end)| self.handle.approximate_bytes(tree, (&start, &end))))
     }
 
-    /// As [`Keyspace::compact`], of a range: what is in it is merged into one run without overwritten items and
-    /// tombstones; waits for it.
+    /// As [`Keyspace::compact`], of a range: what is in it is merged into one run without overwritten items
+    /// and tombstones; waits for it.
     ///
     /// Tables are merged whole, and the newest of them, those of level 0, all together: some keys beside the
     /// range are taken along. What was deleted in the range gives its space back.

@@ -95,8 +95,8 @@ impl Table {
         Ok(self.data_block(fences.as_ref(), page, index))
     }
 
-    /// The share of the slice's data that lies before the block that must hold `key`, and that with the block.
-    /// By whole fence pages, as if all had the same, where the page is not at hand.
+    /// The share of the slice's data that lies before the block that must hold `key`, and that with the
+    /// block. By whole fence pages, as if all had the same, where the page is not at hand.
     pub(crate) fn share_up_to<'t>(
         &'t self,
         key: &[u8],

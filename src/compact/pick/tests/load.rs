@@ -149,7 +149,8 @@ proptest! {
                 Event::Flush(keys) => life.flush(&keys),
                 Event::Picks(count) => life.picks(count, pick),
                 Event::FullPicks(count) => {
-                    life.picks(count, |tree, settings| pick_full(tree, settings, &FullMerge::whole(u64::MAX)));
+                    let all = FullMerge::whole(u64::MAX);
+                    life.picks(count, |tree, settings| pick_full(tree, settings, &all));
                 }
                 Event::Policy(index) => {
                     let (above, in_last, level0_runs) = [
