@@ -354,6 +354,11 @@ fn dense_tombstones_go_down() {
     assert_eq!(at(dense(64)), Some((Work::Merge, 1, 0..1, 2, 0..1)));
 }
 
+/// The next step of a full merge of all.
+fn pick_all(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick> {
+    pick_full(tree, settings, &FullMerge::whole(u64::MAX))
+}
+
 /// A full merge aims at what was there: it leaves what was written later alone, and ends.
 #[test]
 fn full_merges_have_a_target() {
