@@ -104,8 +104,8 @@ impl Drop for Handle {
 }
 
 impl Db {
-    /// Opens the store in directory `path`, and makes it if there is none. The directory above has to exist: a
-    /// volume that is not mounted gets no store in its place.
+    /// Opens the store in directory `path`, and makes it if there is none. The directory above has to exist:
+    /// a volume that is not mounted gets no store in its place.
     ///
     /// # Errors
     /// `Locked` if it is open elsewhere, `Foreign` if the directory holds something else and no file of a
