@@ -12,6 +12,7 @@ pub(crate) mod catalog;
 pub(crate) mod checkpoint;
 mod close;
 pub(crate) mod drive;
+mod edit;
 mod flush_work;
 mod free;
 mod history;

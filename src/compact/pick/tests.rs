@@ -382,10 +382,10 @@ fn full_merges_have_keys() {
     let tree = |level1: &[TableShape<'static>]| tree(&[&[], level1, &full()]);
     let of = |start: &str, end: &str| FullMerge { upto: 100, keys: (start.into(), end.into()) };
     let step = |wanted: &FullMerge| pick_full(&tree(&level1), &SETTINGS, wanted).as_ref().map(brief);
-    let takes = |index: usize| Some((Work::Merge, 1, index..index + 1, 2, index..index + 1));
-    assert_eq!(step(&of("c1", "c2")), takes(1));
-    assert_eq!(step(&of("d", "e")), takes(1));
-    assert_eq!(step(&of("d1", "")), takes(2));
+    let takes = |index: usize, below: Range<usize>| Some((Work::Merge, 1, index..index + 1, 2, below));
+    assert_eq!(step(&of("c1", "c2")), takes(1, 0..2));
+    assert_eq!(step(&of("d", "e")), takes(1, 0..2));
+    assert_eq!(step(&of("d1", "")), takes(2, 1..2));
     assert_eq!(step(&of("d1", "e")), None);
     assert_eq!(step(&of("f1", "")), None);
     let mut joined = of("d", "e");

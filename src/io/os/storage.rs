@@ -236,7 +236,7 @@ impl OsStorage {
         self.process.check()?;
         self.files.get(file, access, || {
             let descriptor = self.open_with("open", file, access_flags(access))?;
-            if access == Access::Buffered && has_pages(file) {
+            if access == Access::Buffered && file.kind.traits().is_paged {
                 advice::will_read_anywhere(&descriptor);
             }
             Ok(descriptor)
@@ -560,11 +560,6 @@ impl Storage for OsStorage {
             MappedFile::new(open.descriptor(), bytes).map_err(|errno| self.fault("map", file, 0, errno))?;
         Ok(Some(Arc::new(map)))
     }
-}
-
-/// Whether the file is read page by page, here and there.
-fn has_pages(file: FileName) -> bool {
-    matches!(file.kind, FileKind::Table | FileKind::Lab)
 }
 
 /// The file's name in the directory.
