@@ -14,6 +14,7 @@ pub(super) const MULTI_KEYS: u64 = 64;
 
 /// Items of a scan.
 pub(super) const SCAN_ITEMS: u64 = 100;
+pub(super) const RANGE_ITEMS: u64 = 10;
 
 /// Puts a second beside the reader of readwhilewriting.
 pub(super) const BESIDE_PUTS_A_SECOND: u64 = 50_000;
