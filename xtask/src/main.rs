@@ -12,6 +12,7 @@ mod format;
 mod fuzzing;
 mod layers;
 mod mutants;
+mod packages;
 mod paths;
 mod rules;
 mod settings;
