@@ -2,7 +2,7 @@
 //! positions.
 //!
 //! What it is not: a table reader; a row's only use here is a key and a value. Used by the import; the export
-//! writes the same formats through [`write`].
+//! writes the same formats through [`mod@write`].
 //!
 //! 1. [`Rows::position`] after a row is where the next one begins; reading from there gives the same rows.
 //! 2. A bad row is an answer, not a failure, and the row after it is read as if the bad one were not there.
