@@ -1,4 +1,15 @@
-//! An embedded key-value store for very many small items, read far more often than written.
+//! An ordered key-value store in a directory. [`Db`] opens it, a [`Keyspace`] reads and writes it. Below: the
+//! README, then every setting with its default and its range.
+//!
+#![doc = include_str!("../README.md")]
+#![doc = ""]
+#![doc = include_str!("../docs/SETTINGS.md")]
+
+#[cfg(windows)]
+compile_error!(
+    "trine does not run on Windows: files, locks and memory are reached through POSIX calls (src/io/os), and \
+     nothing stands in for them there. Build and run it in WSL 2, with the store on the Linux file system."
+);
 
 mod base;
 mod cache;
@@ -28,11 +39,6 @@ pub use db::{
     Access, Any, BackgroundStats, Batch, Builder, Completion, Completions, Create, Cursor, Db, Durability,
     FileReader, FileReaderKind, GetAsync, Ingest, IoStats, KeyRange, Keyspace, KeyspaceAt, KeyspaceBuilder,
     KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, MultiGetAsync, NextAsync,
-    ObsoleteFile, Ordered, PageStats, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot,
-    SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteAsync, WriteStats, block_on,
+    ObsoleteFile, Ordered, PageStats, Prefix, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue,
+    Snapshot, SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteAsync, WriteStats, block_on,
 };
-
-/// The README's example, run as a test of the documentation.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

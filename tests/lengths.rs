@@ -90,3 +90,53 @@ fn exact_lengths_are_counted() {
     db.drop_keyspace("items").unwrap();
     assert!(matches!(items.exact_len(|_| {}), Err(trine::Error::Dropped { .. })));
 }
+
+/// The bytes of a range are about its share of the tables, in any run, with fences in memory or not; those of
+/// parts add up to about the whole, and what is dropped takes none.
+#[test]
+fn sizes_of_ranges_add_up() {
+    const ITEMS: u32 = 40_000;
+    for (seed, memory_bytes) in [(3, 16 << 20), (4, 1 << 20)] {
+        let world = World::new(seed);
+        let db = world.builder().memory_bytes(memory_bytes).open().unwrap();
+        let items = db.ordered("a").set("table_bytes", 256 << 10).open().unwrap();
+        assert_eq!(items.approximate_size(..).unwrap(), 0);
+        for number in 0..ITEMS {
+            items.put((number * 7919 % ITEMS).to_be_bytes(), [1; 60]).unwrap();
+        }
+        for is_compacted in [false, true] {
+            if is_compacted {
+                db.compact().unwrap();
+            } else {
+                db.flush().unwrap();
+                world.run_until_idle();
+            }
+            let all = items.approximate_size(..).unwrap();
+            let levels = items.stats().unwrap().levels;
+            let (tables, runs): (u64, u64) = levels
+                .iter()
+                .fold((0, 0), |(tables, runs), level| (tables + level.table_bytes, runs + level.runs));
+            assert!(all <= tables && all * 10 > tables * 9, "{all} of {tables}");
+            let parts = 20;
+            let part = |number: u32| (ITEMS / parts * number).to_be_bytes();
+            let sizes: Vec<u64> = (0..parts)
+                .map(|number| items.approximate_size(part(number)..part(number + 1)).unwrap())
+                .collect();
+            // Without fences in memory a page of them is the least that is told apart.
+            let blocks_bytes = if memory_bytes > 2 << 20 { runs * 2 * 4200 } else { all / 4 };
+            for size in &sizes {
+                let share = all / u64::from(parts);
+                assert!(
+                    size + blocks_bytes >= share && *size <= share + blocks_bytes,
+                    "{size} beside {share}"
+                );
+            }
+            assert_eq!(items.approximate_size(part(2)..part(1)).unwrap(), 0);
+            assert!(items.approximate_size(trine::Prefix::new([9])).unwrap() <= 4200);
+        }
+        items.delete_range(..).unwrap();
+        db.flush().unwrap();
+        db.settle().unwrap();
+        assert_eq!(items.approximate_size(..).unwrap(), 0);
+    }
+}

@@ -23,6 +23,7 @@
 //! - `forks`: handles in forked processes, and in threads that end.
 //! - `kills`: a process killed at random under load, and a file system ended under it.
 //! - `linear`: one order that explains what several threads were answered, over a crash.
+//! - `semantics`: where the store is not as a `BTreeMap` is.
 //! - `fixture`: a store written by an earlier build still opens.
 //!
 //! `TRINE_SEED=n` replays one seed of the tests that have seeds; `TRINE_SEEDS=n` has them try so many,
@@ -63,6 +64,7 @@ mod raw;
 mod reads;
 mod rng;
 mod salvage;
+mod semantics;
 mod snapshots;
 mod space;
 mod support;

@@ -301,6 +301,46 @@ fn idle_iterators_hold_a_part_of_the_cache() {
     assert_eq!(role(&db, "iterators").bytes, 0, "they are gone");
 }
 
+/// The items that open iterators and cursors have read ahead are granted too: those that come when there is
+/// no room read none, and find the same items.
+#[test]
+fn items_read_ahead_are_granted() {
+    const ITEMS: u64 = 2000;
+    let world = World::new(14);
+    let db = open(&world);
+    let items = db.ordered("a").open().unwrap();
+    for number in 0..ITEMS {
+        items.put((number * 7919 % ITEMS).to_be_bytes(), [number as u8; 100]).unwrap();
+    }
+    db.compact().unwrap();
+    let mut held = Vec::new();
+    for iterator in 0..3000 {
+        let first = iterator * 601 % (ITEMS - 40);
+        // Of some, all was read when they began.
+        let length = if iterator % 2 == 0 { 10 } else { 40 };
+        let mut range = items.range(first.to_be_bytes()..(first + length).to_be_bytes());
+        let mut cursor = items.cursor(first.to_be_bytes()..);
+        assert_eq!(number(&range.next().unwrap().unwrap().0), first);
+        assert_eq!(cursor.next().unwrap().map(|(key, _)| number(key)), Some(first));
+        held.push((first, length, range, cursor));
+    }
+    check(&db, "with all iterators");
+    let ahead = role(&db, "items read ahead");
+    assert!(ahead.bytes <= ahead.limit_bytes && ahead.refusals > 0, "{ahead:?}");
+    assert!(ahead.bytes * 2 > ahead.limit_bytes, "{ahead:?}");
+    for number in 0..ITEMS {
+        items.delete(number.to_be_bytes()).unwrap();
+    }
+    for (first, length, range, mut cursor) in held {
+        let left: Vec<u64> = range.map(|item| number(&item.unwrap().0)).collect();
+        assert_eq!(left, (first + 1..first + length).collect::<Vec<_>>());
+        for next in first + 1..first + 30 {
+            assert_eq!(cursor.next().unwrap().map(|(key, _)| number(key)), Some(next));
+        }
+    }
+    assert_eq!(role(&db, "items read ahead").bytes, 0, "they are gone");
+}
+
 /// Iterators that nobody steps keep no write buffer, however much is flushed meanwhile: neither those that
 /// have not begun nor those that stand at an item of a write buffer. They still have the items of then.
 #[test]

@@ -388,3 +388,38 @@ fn a_real_directory_has_what_stats_says() {
     let space = db.stats().space;
     assert_eq!((sum(&space), space.obsolete_table_bytes), (directory_bytes(&scratch.data()), 0));
 }
+
+/// A range that is compacted gives the space of what was deleted in it back, and nothing is written of tables
+/// beside it.
+#[test]
+fn a_range_is_compacted_alone() {
+    const GROUPS: u32 = 10;
+    const EACH: u32 = 1000;
+    let world = World::new(77);
+    let db = world.builder().memory_bytes(1 << 20).open().unwrap();
+    let items = db.ordered("a").set("table_bytes", 64 << 10).open().unwrap();
+    let key = |group: u32, number: u32| format!("{group:02}/{number:05}");
+    for group in 0..GROUPS {
+        for number in 0..EACH {
+            items.put(key(group, number), [group as u8; 300]).unwrap();
+        }
+    }
+    db.compact().unwrap();
+    for number in (0..EACH).step_by(2) {
+        items.delete(key(3, number)).unwrap();
+    }
+    db.flush().unwrap();
+    let table_bytes = || items.stats().unwrap().table_bytes;
+    let moved_bytes = || db.stats().background.paced_bytes;
+    let (before, moved_before) = (table_bytes(), moved_bytes());
+    items.compact_range("04"..="04").unwrap();
+    items.compact_range("9".."1").unwrap();
+    assert!(moved_bytes() - moved_before < before / 20, "there is nothing to merge but what level 0 has");
+    items.compact_range(trine::Prefix::new("03/")).unwrap();
+    let (after, moved) = (table_bytes(), moved_bytes() - moved_before);
+    assert!(after < before - before / 30, "{before} {after}");
+    assert!(moved < before / 2, "{moved} of {before}");
+    assert_eq!(items.iter().count() as u32, GROUPS * EACH - EACH / 2);
+    db.compact().unwrap();
+    assert_eq!(items.iter().count() as u32, GROUPS * EACH - EACH / 2);
+}

@@ -54,25 +54,59 @@ impl FileKind {
         FileKind::Lab,
     ];
 
-    /// The word a file name begins with.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            FileKind::Lock => "LOCK",
-            FileKind::Store => "STORE",
-            FileKind::Manifest => "manifest",
-            FileKind::Log => "log",
-            FileKind::Table => "table",
-            FileKind::Cluster => "cluster",
-            FileKind::Blob => "blob",
-            FileKind::History => "history",
-            FileKind::Lab => "lab",
-        }
+    /// What is the same of all files of the kind. A new kind says all of it here.
+    pub(crate) const fn traits(self) -> FileTraits {
+        let (word, layout, is_paged) = match self {
+            FileKind::Lock => ("LOCK", FileLayout::Empty, false),
+            FileKind::Store => ("STORE", FileLayout::Slots, false),
+            FileKind::Manifest => ("manifest", FileLayout::Frames, false),
+            FileKind::Log => ("log", FileLayout::Frames, false),
+            FileKind::Table => ("table", FileLayout::Table, true),
+            FileKind::Cluster => ("cluster", FileLayout::Unwritten, false),
+            FileKind::Blob => ("blob", FileLayout::Unwritten, false),
+            FileKind::History => ("history", FileLayout::Table, false),
+            FileKind::Lab => ("lab", FileLayout::Lab, true),
+        };
+        let is_numbered = !matches!(self, FileKind::Lock | FileKind::Store);
+        FileTraits { word, is_numbered, layout, is_paged }
     }
 
-    /// LOCK and STORE are one of a kind; every other file carries a number.
-    pub(crate) fn is_numbered(self) -> bool {
-        !matches!(self, FileKind::Lock | FileKind::Store)
+    pub(crate) fn word(self) -> &'static str {
+        self.traits().word
     }
+
+    pub(crate) fn is_numbered(self) -> bool {
+        self.traits().is_numbered
+    }
+}
+
+/// See [`FileKind::traits`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileTraits {
+    /// What its name begins with.
+    pub(crate) word: &'static str,
+    /// LOCK and STORE are one of a kind; every other file carries a number.
+    pub(crate) is_numbered: bool,
+    pub(crate) layout: FileLayout,
+    /// It is read page by page, here and there: past the kernel's cache where the settings say so.
+    pub(crate) is_paged: bool,
+}
+
+/// How the bytes of a file lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileLayout {
+    /// There are none.
+    Empty,
+    /// A header and two slots.
+    Slots,
+    /// A header and framed records.
+    Frames,
+    /// A header, blocks and a footer that says where they are.
+    Table,
+    /// The lab's own.
+    Lab,
+    /// No release writes one.
+    Unwritten,
 }
 
 /// A file of the store. Names on disk are made from it and never taken from bytes on disk.

@@ -1,6 +1,9 @@
 //! A hint to the processor that memory is wanted soon. It reads nothing and may be called from anywhere.
 
-#![expect(unsafe_code, reason = "the processor's hint is an unsafe call")]
+#![cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(unsafe_code, reason = "the processor's hint is an unsafe call")
+)]
 
 /// Asks for the cache line of `memory` that begins, or goes on, `at` bytes behind its start; it may lie
 /// behind its end.

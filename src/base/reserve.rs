@@ -28,6 +28,8 @@ pub(crate) enum Role {
     Blocks,
     /// Blocks that iterators hold between two steps. They lie in the cache.
     Iterators,
+    /// Items that iterators and cursors have read before they are asked for them.
+    ReadAhead,
     /// Batches whose commit waits for another.
     Batches,
     /// Write buffers made for one batch each, until they are flushed.
@@ -39,11 +41,12 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    pub(crate) const ALL: [Role; 8] = [
+    pub(crate) const ALL: [Role; 9] = [
         Role::Kept,
         Role::Tables,
         Role::Blocks,
         Role::Iterators,
+        Role::ReadAhead,
         Role::Batches,
         Role::LargeBatches,
         Role::Ingests,
@@ -57,6 +60,7 @@ impl Role {
             Role::Tables => "table bounds",
             Role::Blocks => "blocks without a frame",
             Role::Iterators => "iterators",
+            Role::ReadAhead => "items read ahead",
             Role::Batches => "waiting batches",
             Role::LargeBatches => "large batches",
             Role::Ingests => "ingests",

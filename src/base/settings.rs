@@ -154,8 +154,10 @@ macro_rules! settings {
 
 settings! { StoreSettings, "Settings of one open store.":
     memory_bytes 0 = 256 << 20, 32 << 20, 1 << 44,
-        "Memory for everything: write buffers, cache, filters, indexes, merges. \
-         Larger: fewer device reads and merges. Smaller: less memory.";
+        "Memory for everything the store keeps. Three write buffers have 1/16 each (4 to 64 MiB), flushes \
+         and merges 1/8, cache, filters and indexes the rest. The largest batch takes 1/4, 256 MiB at most. \
+         Where memory is short, reads go to the device and writers wait for a flush. Resident memory may \
+         exceed the setting by about 10 %. Larger: fewer device reads and merges. Smaller: less memory.";
     sync_every_commit 0 = 0, 0, 1,
         "1: every commit is acknowledged only when it would survive power loss. 0: when the kernel has it.";
     direct_io 0 = 1, 0, 1,

@@ -120,13 +120,49 @@ pub(crate) fn is_due(tree: &TreeShape<'_>, settings: &PickSettings) -> bool {
         || levels().any(|(level, runs)| runs.iter().flatten().any(|table| is_swept(table, level)))
 }
 
-/// The next step towards one run without tombstones in the last level, for everything that was written up to
-/// `target`; `None` once that is all there is. Levels go down one after the other, so that with one run a
+/// What someone wants merged into one run of a tree.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FullMerge {
+    /// What was written up to then.
+    pub(crate) upto: Sequence,
+    /// Of the keys from the first one on to before the second, which is empty if there is no end.
+    pub(crate) keys: (Vec<u8>, Vec<u8>),
+}
+
+impl FullMerge {
+    /// Of all keys.
+    #[cfg(test)]
+    pub(crate) fn whole(upto: Sequence) -> FullMerge {
+        FullMerge { upto, keys: (Vec::new(), Vec::new()) }
+    }
+
+    /// Adds what another wants, and what lies between.
+    pub(crate) fn join(&mut self, other: FullMerge) {
+        self.upto = self.upto.max(other.upto);
+        let (start, end) = &mut self.keys;
+        if other.keys.0 < *start {
+            *start = other.keys.0;
+        }
+        if !end.is_empty() && (other.keys.1.is_empty() || other.keys.1 > *end) {
+            *end = other.keys.1;
+        }
+    }
+
+    fn wants(&self, table: &TableShape<'_>) -> bool {
+        let (start, end) = &self.keys;
+        table.first_sequence <= self.upto
+            && table.max >= start.as_slice()
+            && (end.is_empty() || table.min < end.as_slice())
+    }
+}
+
+/// The next step towards one run without tombstones in the last level, for what is wanted; `None` once that
+/// is all there is. Levels go down one after the other, so that with one run a
 /// level each byte of the last one is rewritten about once and no step needs much space. What was written
 /// later is taken along where it is in the way, so that the steps end under sustained writes.
-pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, target: Sequence) -> Option<Pick> {
+pub(crate) fn pick_full(tree: &TreeShape<'_>, settings: &PickSettings, wanted: &FullMerge) -> Option<Pick> {
     let shape = Shape::new(tree, settings);
-    let is_wanted = |table: &TableShape<'_>| table.first_sequence <= target;
+    let is_wanted = |table: &TableShape<'_>| wanted.wants(table);
     let first = |level: usize| {
         let runs = shape.runs(level).iter().enumerate();
         runs.filter_map(|(run, tables)| Some((run, tables.iter().position(is_wanted)?))).next()

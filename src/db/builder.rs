@@ -123,7 +123,29 @@ impl Builder {
         }
     }
 
-    /// Memory for everything the store keeps: write buffers, cache, filters, indexes, merges. In bytes.
+    /// Memory for everything the store keeps, in bytes: 256 MiB by default, 32 MiB at least.
+    ///
+    /// One budget, divided by the store:
+    ///
+    /// | part | share | of 256 MiB |
+    /// |---|---|---|
+    /// | three write buffers | 1/16 each, 4 to 64 MiB | 48 MiB |
+    /// | flushes and merges | 1/8 | 32 MiB |
+    /// | cache of blocks, with filters and indexes | the rest | 176 MiB |
+    ///
+    /// What follows from it:
+    /// - The largest batch takes a quarter in memory, 256 MiB at most; a larger one answers
+    ///   [`TooLarge`](crate::Error::TooLarge) ([`Batch::memory_bytes`](crate::Batch::memory_bytes)).
+    /// - Filters and indexes that do not fit are read from the device, as data is: reads take longer and
+    ///   answer the same.
+    /// - Writers wait while all three write buffers are full, until one is flushed.
+    /// - [`Memory`](crate::Error::Memory) tells what no wait can mend: too many keyspaces, or snapshots and
+    ///   futures that keep too much.
+    /// - While nothing is flushed or merged, the cache has most of the memory of both.
+    ///
+    /// [`Stats::memory`](crate::Stats::memory) tells what each part takes. Resident memory of the process may
+    /// exceed the budget by about 10 %: stacks of threads, the allocator, and the program's own copies of
+    /// values are outside.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

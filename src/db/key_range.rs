@@ -2,8 +2,10 @@
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-/// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b`, or a pair of [`Bound`]s, whatever the keys
-/// are kept in.
+use super::range::of_prefix;
+
+/// A range of keys: `..`, `a..b`, `a..=b`, `a..`, `..b`, `..=b`, a pair of [`Bound`]s, or a [`Prefix`],
+/// whatever the keys are kept in.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -27,6 +29,78 @@ pub trait Sealed {
     /// First and last key.
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>);
 }
+
+/// All keys that begin with a prefix, as a range; from behind one of them on, if that is said.
+///
+/// [`Keyspace::prefix`](crate::Keyspace::prefix) is the short way to their items. This is for all else that
+/// takes a range, and for going on where a page ended.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// # let users = db.ordered("users").open()?;
+/// use trine::Prefix;
+/// for name in ["a/ann", "a/bob", "a/cid", "b/ann"] {
+///     users.put(name, b"")?;
+/// }
+/// let page: Vec<_> = users.range(Prefix::new("a/")).take(2).collect::<trine::Result<_>>()?;
+/// let (last, _) = page.last().unwrap();
+/// assert_eq!(users.range(Prefix::new("a/").after(last)).next().unwrap()?.0, "a/cid");
+/// users.delete_range(Prefix::new("a/"))?;
+/// assert_eq!(users.iter().count(), 1);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    prefix: Vec<u8>,
+    after: Option<Vec<u8>>,
+}
+
+impl Prefix {
+    /// All keys that begin with these bytes.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("a/ann", b"")?;
+    /// assert_eq!(users.range(trine::Prefix::new("a/")).count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn new(prefix: impl AsRef<[u8]>) -> Prefix {
+        Prefix { prefix: own(prefix), after: None }
+    }
+
+    /// Those of them that come after `key`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let users = db.ordered("users").open()?;
+    /// users.put("a/ann", b"")?;
+    /// assert_eq!(users.range(trine::Prefix::new("a/").after("a/ann")).count(), 0);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn after(self, key: impl AsRef<[u8]>) -> Prefix {
+        Prefix { after: Some(own(key)), ..self }
+    }
+}
+
+impl Sealed for Prefix {
+    fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let (start, end) = of_prefix(&self.prefix);
+        match self.after.filter(|after| *after >= self.prefix) {
+            Some(after) => (Bound::Excluded(after), end),
+            None => (start, end),
+        }
+    }
+}
+
+impl KeyRange for Prefix {}
 
 fn own(key: impl AsRef<[u8]>) -> Vec<u8> {
     key.as_ref().to_vec()

@@ -8,6 +8,7 @@ mod ingest;
 mod key_range;
 mod keyspace;
 mod range;
+mod side;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod snapshot;
@@ -27,7 +28,7 @@ pub use batch::Batch;
 pub use builder::{Access, Builder, Create, Durability};
 pub use completions::{Completion, Completions};
 pub use ingest::Ingest;
-pub use key_range::KeyRange;
+pub use key_range::{KeyRange, Prefix};
 pub use keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind, Ordered, Trace, TraceStep};
 pub use range::{Cursor, Range};
 pub use snapshot::{KeyspaceAt, Snapshot};
@@ -103,7 +104,8 @@ impl Drop for Handle {
 }
 
 impl Db {
-    /// Opens the store in directory `path`, and makes it if there is none.
+    /// Opens the store in directory `path`, and makes it if there is none. The directory above has to exist:
+    /// a volume that is not mounted gets no store in its place.
     ///
     /// # Errors
     /// `Locked` if it is open elsewhere, `Foreign` if the directory holds something else and no file of a

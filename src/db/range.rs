@@ -7,11 +7,12 @@ use crate::base::error::{Error, Result};
 use crate::base::id::KEY_BYTES_MAX;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
-use crate::engine::catalog;
 use crate::engine::snapshot::Point;
-use crate::read::scan::{self, Scan};
+use crate::engine::{NeedsPoint, catalog};
+use crate::read::scan::{self, Batch, ITEMS_MAX, Scan};
 
 use super::key_range::KeyRange;
+use super::side::{Reading, Side};
 use super::{Handle, Value};
 
 pub(crate) fn all() -> scan::Range {
@@ -71,10 +72,8 @@ pub(crate) fn of_prefix(prefix: &[u8]) -> scan::Range {
     (Bound::Included(prefix.to_vec()), end)
 }
 
-/// A scan that is opened when it is first needed.
-struct Side {
-    scan: Option<Scan>,
-    direction: Direction,
+fn copied((key, value): (&[u8], &[u8])) -> (Value, Value) {
+    (Value::copy(key), Value::copy(value))
 }
 
 /// Items in key order, from either end; each is read when it is asked for. After an error it ends.
@@ -96,10 +95,13 @@ struct Side {
 pub struct Range {
     handle: Arc<Handle>,
     keyspace: Arc<catalog::Keyspace>,
-    point: Arc<Point>,
     range: scan::Range,
-    front: Side,
-    back: Side,
+    /// In the direction in which it was read first.
+    side: Side,
+    /// From the other end, once somebody asks.
+    reverse: Option<Box<Side>>,
+    /// `None`: all items were read at once.
+    point: Option<Arc<Point>>,
     is_over: bool,
 }
 
@@ -110,57 +112,78 @@ impl Range {
         at: Option<&Arc<Point>>,
         range: scan::Range,
     ) -> Range {
-        Range {
-            handle: Arc::clone(handle),
-            keyspace: Arc::clone(keyspace),
-            point: at.map_or_else(|| handle.point(), Arc::clone),
-            range,
-            front: Side { scan: None, direction: Direction::Forward },
-            back: Side { scan: None, direction: Direction::Backward },
-            is_over: false,
-        }
+        let (direction, is_long) = (keyspace.usual.direction(), keyspace.usual.is_long());
+        let mut side = Side::new(direction, is_long);
+        let point = if side.prepare_batch(handle) {
+            let wanted = (&range, direction, ITEMS_MAX);
+            let needs = (at, NeedsPoint::ForMore);
+            let (filled, point) = handle.begin_range(keyspace, needs, wanted, &mut side.batch);
+            side.set_filled(filled);
+            point
+        } else {
+            Some(at.map_or_else(|| handle.point(), Arc::clone))
+        };
+        let (handle, keyspace) = (Arc::clone(handle), Arc::clone(keyspace));
+        Range { handle, keyspace, range, side, reverse: None, point, is_over: false }
     }
 
     fn step(&mut self, direction: Direction) -> Option<Result<(Value, Value)>> {
         if self.is_over {
             return None;
         }
-        let moved = self.advance(direction);
-        match moved {
-            Ok(Some(item)) => Some(Ok(item)),
-            Ok(None) => {
-                self.is_over = true;
-                None
-            }
-            Err(error) => {
-                self.is_over = true;
-                Some(Err(error))
-            }
-        }
+        let item = self.advance(direction).transpose();
+        self.is_over = !matches!(item, Some(Ok(_)));
+        item
     }
 
     fn advance(&mut self, direction: Direction) -> Result<Option<(Value, Value)>> {
-        live_at(&self.handle, &self.keyspace, &self.point)?;
-        let (side, other) = match direction {
-            Direction::Forward => (&mut self.front, &self.back),
-            Direction::Backward => (&mut self.back, &self.front),
+        let Range { handle, keyspace, range, side, reverse, point, .. } = self;
+        let Some(point) = point else {
+            check_open(handle)?;
+            // It was there when everything was read.
+            keyspace.check_live_at(|| true)?;
+            return Ok(side.take_read(direction).map(copied));
         };
-        let scan = side
-            .scan
-            .get_or_insert_with(|| scan(&self.keyspace, &self.point, self.range.clone(), side.direction));
-        if !self.handle.advance(&self.point, scan)? {
+        live_at(handle, keyspace, point)?;
+        let reading = Reading { handle, keyspace, point, range };
+        let (side, other) = if direction == side.direction {
+            (side, reverse.as_deref())
+        } else {
+            (&mut **reverse.get_or_insert_with(|| Box::new(Side::new(direction, true))), Some(&*side))
+        };
+        if !side.advance(&reading)? {
             return Ok(None);
         }
-        let key = scan.key();
+        let item = side.item();
         // The two ends must not pass each other.
-        let has_met = other.scan.as_ref().is_some_and(|other| match direction {
-            Direction::Forward => key >= other.key(),
-            Direction::Backward => key <= other.key(),
+        let has_met = other.and_then(Side::last).is_some_and(|other| match direction {
+            Direction::Forward => item.0 >= other,
+            Direction::Backward => item.0 <= other,
         });
-        let item = (!has_met).then(|| (Value::copy(key), Value::copy(scan.value())));
-        scan.forget_value();
+        let item = (!has_met).then(|| copied(item));
+        side.forget_value();
         Ok(item)
     }
+}
+
+/// The first item of all in that direction, as of the point or of now.
+pub(crate) fn first_item(
+    handle: &Arc<Handle>,
+    keyspace: &Arc<catalog::Keyspace>,
+    at: Option<&Arc<Point>>,
+    direction: Direction,
+) -> Result<Option<(Value, Value)>> {
+    let (range, mut batch) = (all(), Batch::default());
+    batch.begin();
+    let needs = (at, NeedsPoint::ForOne);
+    let (_, point) = handle.begin_range(keyspace, needs, (&range, direction, 1), &mut batch);
+    let Some(point) = point else {
+        return Ok(batch.take_first().map(|number| copied(batch.item(number))));
+    };
+    let mut scan = scan(keyspace, &point, range, direction);
+    live_at(handle, keyspace, &point)?;
+    let moved = handle.advance(&point, &mut scan)?;
+    Ok(moved.then(|| copied((scan.key(), scan.value()))))
 }
 
 pub(crate) fn scan(
@@ -172,11 +195,13 @@ pub(crate) fn scan(
     Scan::new(point.sight(keyspace.tree), range, direction)
 }
 
+fn check_open(handle: &Handle) -> Result<()> {
+    if handle.is_closed() { Err(Error::Closed) } else { Ok(()) }
+}
+
 /// A dropped keyspace is seen by views from before the drop, and by no other.
 pub(crate) fn live_at(handle: &Handle, keyspace: &catalog::Keyspace, point: &Point) -> Result<()> {
-    if handle.is_closed() {
-        return Err(Error::Closed);
-    }
+    check_open(handle)?;
     keyspace.check_live_at(|| handle.view_of(point).version.tree(keyspace.tree).is_some())
 }
 
@@ -206,8 +231,15 @@ impl Drop for Range {
     /// In a forked process what it reads from is left as it is.
     fn drop(&mut self) {
         if self.handle.is_forked() {
-            leave_point(&self.point);
-            std::mem::forget((self.front.scan.take(), self.back.scan.take()));
+            self.point.iter().for_each(leave_point);
+            self.side.leave();
+            self.reverse.iter_mut().for_each(|side| side.leave());
+            return;
+        }
+        let reverse = self.reverse.as_deref().filter(|side| side.has_begun());
+        let used = reverse.filter(|_| !self.side.has_begun()).unwrap_or(&self.side);
+        if used.has_begun() {
+            self.keyspace.usual.learn(used.was_long(), used.direction);
         }
     }
 }
@@ -240,20 +272,19 @@ pub struct Cursor {
     keyspace: Arc<catalog::Keyspace>,
     point: Arc<Point>,
     range: scan::Range,
-    /// Opened when it is first needed.
-    scan: Option<Scan>,
-    place: Place,
-    direction: Direction,
+    side: Side,
+    stand: Stand,
 }
 
 /// Where a cursor stands.
-enum Place {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stand {
     /// Nowhere yet.
     Start,
-    /// Between items: the scan, going in this direction, has not been moved since a seek.
-    Before(Vec<u8>),
+    /// Between items: before its side's first one, since a seek.
+    Before,
     At,
-    /// Past the last item, going in the cursor's direction.
+    /// Past the last item, going in its side's direction.
     End,
 }
 
@@ -264,15 +295,13 @@ impl Cursor {
         at: Option<&Arc<Point>>,
         range: scan::Range,
     ) -> Cursor {
-        let point = at.map_or_else(|| handle.point(), Arc::clone);
         Cursor {
             handle: Arc::clone(handle),
             keyspace: Arc::clone(keyspace),
+            point: at.map_or_else(|| handle.point(), Arc::clone),
             range,
-            scan: None,
-            point,
-            place: Place::Start,
-            direction: Direction::Forward,
+            side: Side::new(Direction::Forward, keyspace.usual.is_long()),
+            stand: Stand::Start,
         }
     }
 
@@ -297,9 +326,8 @@ impl Cursor {
     /// ```
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         live_at(&self.handle, &self.keyspace, &self.point)?;
-        self.scan().seek(Bound::Included(key.as_ref()), Direction::Forward);
-        self.direction = Direction::Forward;
-        self.place = Place::Before(key.as_ref().to_vec());
+        self.side.restart(Bound::Included(key.as_ref()), Direction::Forward);
+        self.stand = Stand::Before;
         Ok(())
     }
 
@@ -352,48 +380,30 @@ impl Cursor {
 
     fn step(&mut self, direction: Direction) -> Result<Option<(&[u8], &[u8])>> {
         live_at(&self.handle, &self.keyspace, &self.point)?;
-        if direction != self.direction {
+        if direction != self.side.direction {
             self.turn(direction);
-        } else if matches!(self.place, Place::End) {
+        } else if self.stand == Stand::End {
             return Ok(None);
         }
-        let Cursor { handle, keyspace, point, range, scan, place, .. } = self;
-        let scan = opened(scan, (keyspace, point), range);
-        let moved = handle.advance(point, scan);
-        *place = if matches!(moved, Ok(true)) { Place::At } else { Place::End };
-        Ok(moved?.then(|| (scan.key(), scan.value())))
-    }
-
-    fn scan(&mut self) -> &mut Scan {
-        let Cursor { keyspace, point, range, scan, .. } = self;
-        opened(scan, (keyspace, point), range)
+        let Cursor { handle, keyspace, point, range, side, stand } = self;
+        let moved = side.advance(&Reading { handle, keyspace, point, range });
+        *stand = if matches!(moved, Ok(true)) { Stand::At } else { Stand::End };
+        Ok(moved?.then(|| side.item()))
     }
 
     /// Goes the other way from where it stands.
     fn turn(&mut self, direction: Direction) {
-        self.direction = direction;
-        match std::mem::replace(&mut self.place, Place::Start) {
-            Place::Start | Place::End => self.scan().seek(Bound::Unbounded, direction),
+        match self.stand {
+            Stand::Start | Stand::End => self.side.restart(Bound::Unbounded, direction),
             // Only a seek leaves this, and it goes forward: what lies before its key comes next.
-            Place::Before(key) => self.scan().seek(Bound::Excluded(&key), direction),
-            Place::At => {
-                let key = self.scan().key().to_vec();
-                self.scan().seek(Bound::Excluded(&key), direction);
+            Stand::Before => self.side.turn_at_start(direction),
+            Stand::At => {
+                let key = self.side.item().0.to_vec();
+                self.side.restart(Bound::Excluded(&key), direction);
             }
         }
+        self.stand = Stand::Start;
     }
-}
-
-/// A cursor's scan, opened if it is not yet.
-fn opened<'s>(
-    scan: &'s mut Option<Scan>,
-    (keyspace, point): (&catalog::Keyspace, &Point),
-    range: &mut scan::Range,
-) -> &'s mut Scan {
-    scan.get_or_insert_with(|| {
-        let range = std::mem::replace(range, all());
-        self::scan(keyspace, point, range, Direction::Forward)
-    })
 }
 
 impl Drop for Cursor {
@@ -401,7 +411,9 @@ impl Drop for Cursor {
     fn drop(&mut self) {
         if self.handle.is_forked() {
             leave_point(&self.point);
-            std::mem::forget(self.scan.take());
+            self.side.leave();
+        } else if self.side.has_begun() {
+            self.keyspace.usual.learn(self.side.was_long(), self.keyspace.usual.direction());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Snapshots: the store at one moment.
 
 use crate::base::error::Result;
+use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::engine::Wants;
 use crate::engine::snapshot::Point;
@@ -281,7 +282,7 @@ impl KeyspaceAt<Ordered> {
     /// # Ok(()) }
     /// ```
     pub fn first(&self) -> Result<Option<(Value, Value)>> {
-        self.iter().next().transpose()
+        self.keyspace.first_item_at(&self.snapshot.point, Direction::Forward)
     }
 
     /// As [`Keyspace::last`].
@@ -301,7 +302,7 @@ impl KeyspaceAt<Ordered> {
     /// # Ok(()) }
     /// ```
     pub fn last(&self) -> Result<Option<(Value, Value)>> {
-        self.iter().next_back().transpose()
+        self.keyspace.first_item_at(&self.snapshot.point, Direction::Backward)
     }
 
     /// As [`Keyspace::approximate_len`].

@@ -1,12 +1,15 @@
 //! Owned bytes of a key or value.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 use crate::base::sync::Arc;
 
-/// A key or value that was read: owned bytes that keep nothing of the store alive.
+/// A key or value that was read: owned bytes that keep nothing of the store alive. Up to 30 of them lie in
+/// the value itself; more are an allocation.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -21,80 +24,132 @@ use crate::base::sync::Arc;
 /// assert_eq!(shared[..], b"1"[..]);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Value(Vec<u8>);
+#[derive(Clone)]
+pub struct Value(Bytes);
+
+/// Bytes that lie in the value itself.
+const SMALL_BYTES_MAX: usize = 30;
+
+#[derive(Clone)]
+enum Bytes {
+    Small { length: u8, bytes: [u8; SMALL_BYTES_MAX] },
+    Large(Box<[u8]>),
+}
 
 impl Value {
+    #[inline]
     pub(crate) fn copy(bytes: &[u8]) -> Value {
-        Value(bytes.to_vec())
+        if bytes.len() > SMALL_BYTES_MAX {
+            return Value(Bytes::Large(bytes.into()));
+        }
+        let mut small = [0; SMALL_BYTES_MAX];
+        small[..bytes.len()].copy_from_slice(bytes);
+        Value(Bytes::Small { length: bytes.len() as u8, bytes: small })
     }
 }
 
 impl Deref for Value {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Bytes::Small { length, bytes } => &bytes[..usize::from(*length)],
+            Bytes::Large(bytes) => bytes,
+        }
     }
 }
 
 impl AsRef<[u8]> for Value {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        self
+    }
+}
+
+impl Default for Value {
+    fn default() -> Value {
+        Value::copy(&[])
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Value {}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Value) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Value {
+    fn cmp(&self, other: &Value) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+/// As of the slice, which it may be looked up by.
+impl Hash for Value {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
     }
 }
 
 impl PartialEq<[u8]> for Value {
     fn eq(&self, other: &[u8]) -> bool {
-        self.0 == other
+        **self == *other
     }
 }
 
 impl PartialEq<&[u8]> for Value {
     fn eq(&self, other: &&[u8]) -> bool {
-        self.0 == *other
+        **self == **other
     }
 }
 
 impl<const N: usize> PartialEq<[u8; N]> for Value {
     fn eq(&self, other: &[u8; N]) -> bool {
-        self.0 == other
+        **self == *other
     }
 }
 
 impl<const N: usize> PartialEq<&[u8; N]> for Value {
     fn eq(&self, other: &&[u8; N]) -> bool {
-        self.0 == *other
+        **self == **other
     }
 }
 
 impl PartialEq<Vec<u8>> for Value {
     fn eq(&self, other: &Vec<u8>) -> bool {
-        self.0 == *other
+        **self == **other
     }
 }
 
 impl PartialEq<str> for Value {
     fn eq(&self, other: &str) -> bool {
-        self.0 == other.as_bytes()
+        **self == *other.as_bytes()
     }
 }
 
 impl PartialEq<&str> for Value {
     fn eq(&self, other: &&str) -> bool {
-        self.0 == other.as_bytes()
+        **self == *other.as_bytes()
     }
 }
 
 impl Borrow<[u8]> for Value {
     fn borrow(&self) -> &[u8] {
-        &self.0
+        self
     }
 }
 
 impl From<Vec<u8>> for Value {
     fn from(bytes: Vec<u8>) -> Value {
-        Value(bytes)
+        if bytes.len() > SMALL_BYTES_MAX { Value(Bytes::Large(bytes.into())) } else { Value::copy(&bytes) }
     }
 }
 
@@ -104,33 +159,78 @@ impl From<&[u8]> for Value {
     }
 }
 
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Vec<u8> {
+        match value.0 {
+            Bytes::Small { length, bytes } => bytes[..usize::from(length)].to_vec(),
+            Bytes::Large(bytes) => bytes.into_vec(),
+        }
+    }
+}
+
 impl From<Value> for Box<[u8]> {
     fn from(value: Value) -> Box<[u8]> {
-        value.0.into()
+        match value.0 {
+            Bytes::Small { length, bytes } => bytes[..usize::from(length)].into(),
+            Bytes::Large(bytes) => bytes,
+        }
     }
 }
 
 impl From<Value> for Arc<[u8]> {
     fn from(value: Value) -> Arc<[u8]> {
-        value.0.into()
+        value[..].into()
     }
 }
 
 #[cfg(feature = "bytes")]
 impl From<Value> for bytes::Bytes {
     fn from(value: Value) -> bytes::Bytes {
-        value.0.into()
-    }
-}
-
-impl From<Value> for Vec<u8> {
-    fn from(value: Value) -> Vec<u8> {
-        value.0
+        Box::<[u8]>::from(value).into()
     }
 }
 
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "b\"{}\"", self.0.escape_ascii())
+        write!(f, "b\"{}\"", self.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Bytes of every length come out as they went in; few lie in the value, which is no larger than four
+    /// words.
+    #[test]
+    fn values_hold_what_was_copied() {
+        assert_eq!((size_of::<Value>(), Value::default().len()), (32, 0));
+        for length in [0, 1, 7, SMALL_BYTES_MAX - 1, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, 1000] {
+            let bytes: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            for value in [Value::copy(&bytes), Value::from(bytes.clone())] {
+                assert_eq!((&value[..], value.as_ref(), &value), (&bytes[..], &bytes[..], &value.clone()));
+                assert_eq!(matches!(value.0, Bytes::Small { .. }), length <= SMALL_BYTES_MAX);
+                assert_eq!(Box::<[u8]>::from(value.clone())[..], bytes);
+                assert_eq!(Arc::<[u8]>::from(value.clone())[..], bytes);
+                assert_eq!(Vec::from(value), bytes);
+            }
+        }
+    }
+
+    /// Values compare, hash and print as their bytes do, small or large.
+    #[test]
+    fn values_compare_as_their_bytes() {
+        let bytes = [&b"b"[..], b"", b"a\0", &[b'a'; 40], b"a", &[b'b'; 40]];
+        let mut values: Vec<Value> = bytes.iter().map(|bytes| Value::copy(bytes)).collect();
+        values.sort();
+        let mut sorted = bytes;
+        sorted.sort();
+        assert!(values.iter().zip(sorted).all(|(value, bytes)| *value == bytes && *value == *bytes));
+        let all: HashSet<Value> = values.into_iter().chain(bytes.map(Value::copy)).collect();
+        assert_eq!(all.len(), bytes.len());
+        assert!(bytes.iter().all(|bytes| all.contains(*bytes)));
+        assert_eq!(format!("{:?}", Value::copy(b"a\x01")), "b\"a\\x01\"");
     }
 }

@@ -97,7 +97,7 @@ impl Budget {
             Role::Kept => (self.memory_bytes / 8).max(GENERATION_COUNT * self.generation_bytes),
             Role::LargeBatches => self.large_batch_bytes_max(),
             Role::Ingests => self.memory_bytes / 8,
-            Role::Blocks | Role::Iterators | Role::Batches => self.memory_bytes / 16,
+            Role::Blocks | Role::Iterators | Role::ReadAhead | Role::Batches => self.memory_bytes / 16,
             // A test's budget has room for a few keyspaces.
             Role::Manifest => (self.memory_bytes / 16).max(MANIFEST_BYTES_MIN),
         };

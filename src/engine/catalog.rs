@@ -23,14 +23,15 @@ use crate::io::fork::{FORKED, ForkByte, ForkBytes};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::store::StoreFile;
 use crate::levels::version;
-use crate::memtable::Generation;
 use crate::table::{TableFile, TableIdentity};
 use crate::write::batch::Writable;
 use crate::write::writer::Ends;
 
 use super::Store;
 use super::bearing::Bearing;
+use super::edit::Edit;
 use super::order::OrderGate;
+use super::usual::Usual;
 
 /// A keyspace, as its handles share it.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(crate) struct Keyspace {
     state: ForkByte,
     settings: Mutex<KeyspaceSettings>,
     pub(super) bearing: Bearing,
+    /// What its ranges mostly are.
+    pub(crate) usual: Usual,
 }
 
 const LIVE: u8 = 1;
@@ -61,13 +64,15 @@ impl Keyspace {
         bytes: &ForkBytes,
     ) -> Result<Keyspace> {
         let state = bytes.byte(LIVE)?;
-        Ok(Keyspace { id, name, tree, state, settings: Mutex::new(settings), bearing: Bearing::new() })
+        let (settings, bearing, usual) = (Mutex::new(settings), Bearing::new(), Usual::new());
+        Ok(Keyspace { id, name, tree, state, settings, bearing, usual })
     }
 
     /// A stand-in, every read of which answers `Invalid`; `state` is from [`Keyspace::state_of_stand_ins`].
     pub(super) fn stand_in(&self, state: ForkByte) -> Keyspace {
         let (name, settings) = (self.name.clone(), Mutex::new(self.settings()));
-        Keyspace { id: self.id, name, tree: self.tree, state, settings, bearing: Bearing::new() }
+        let (bearing, usual) = (Bearing::new(), Usual::new());
+        Keyspace { id: self.id, name, tree: self.tree, state, settings, bearing, usual }
     }
 
     /// The state that all stand-ins of a store share.
@@ -266,15 +271,6 @@ impl CatalogCell {
     }
 }
 
-/// One edit of manifest and version.
-#[derive(Default)]
-pub(crate) struct Edit<'e> {
-    pub(crate) changes: Vec<Change>,
-    pub(crate) version: Vec<version::Change>,
-    /// Generations whose items the new version holds.
-    pub(crate) flushed: &'e [Arc<Generation>],
-}
-
 impl Store {
     /// Makes an edit durable, then visible.
     pub(super) fn edit(&self, edit: Edit<'_>) -> Result<()> {
@@ -286,27 +282,29 @@ impl Store {
         if let Some(error) = self.writer.latched() {
             return Err(error.clone());
         }
-        self.make_manifest_room(catalog, &edit.changes)?;
+        self.make_manifest_room(catalog, edit.changes())?;
+        let version_changes = edit.version_changes(&catalog.state);
         // Before the manifest: an edit that does not fit the state must never get to the disk.
-        catalog.state.apply_edit(&edit.changes).expect("edits are made from the state they change");
-        self.append(catalog, &edit.changes)?;
+        catalog.state.apply_edit(edit.changes()).expect("edits are made from the state they change");
+        self.append(catalog, edit.changes())?;
         catalog.count_memory();
-        if edit.version.is_empty() && edit.flushed.is_empty() {
+        if version_changes.is_empty() && edit.flushed().is_empty() {
             return Ok(());
         }
         let before = {
             let pin = self.epoch.pin();
             Arc::clone(&self.views.load(&pin).get().version)
         };
-        let touched: BTreeSet<TreeId> = edit.version.iter().map(version::Change::tree).collect();
-        let after = Arc::new(before.after(edit.version));
+        let touched: BTreeSet<TreeId> = version_changes.iter().map(version::Change::tree).collect();
+        let after = Arc::new(before.after(version_changes));
+        debug_assert!(touched.iter().all(|tree| agrees(&catalog.state, &after, *tree)), "edits tell all");
         // No other tree has lost a table.
         for file in touched.iter().flat_map(|tree| table_files(&before, *tree)) {
             if !catalog.state.tables.contains_key(&file.name().number) {
                 file.mark_obsolete();
             }
         }
-        self.views.publish(after, edit.flushed);
+        self.views.publish(after, edit.flushed());
         drop(before);
         self.work.merge_queue.note_all(touched);
         self.epoch.collect();
@@ -483,6 +481,21 @@ impl NewFiles for StoreFiles {
     fn next(&self) -> Result<TableIdentity> {
         self.0.new_table()
     }
+}
+
+/// Whether the version has of a tree what the manifest says.
+fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
+    let has_partition = state.partitions.contains_key(&tree.partition);
+    let named: BTreeSet<(u64, u32, u64, u64)> = state
+        .slices(tree.partition)
+        .map(|(table, index, slice)| (table, index, u64::from(slice.level), slice.run))
+        .collect();
+    let Some(tree) = version.tree(tree) else { return !has_partition && named.is_empty() };
+    let there = tree.spots().map(|(spot, placed)| {
+        let (table, index) = placed.name();
+        (table, index, spot.level as u64, spot.run)
+    });
+    has_partition && there.collect::<BTreeSet<_>>() == named
 }
 
 fn table_files(version: &version::Version, tree: TreeId) -> impl Iterator<Item = &Arc<TableFile>> {

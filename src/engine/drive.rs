@@ -8,6 +8,7 @@ mod found;
 pub(crate) mod later;
 pub(crate) mod local;
 mod many;
+mod short;
 
 use std::ops::Deref;
 
@@ -28,6 +29,7 @@ use super::snapshot::Point;
 use fetch::{Answered, Fetches};
 pub(super) use fetch::{Claimed, REQUEST_BYTES_MAX, requests};
 use found::{Copies, Found};
+pub(crate) use short::NeedsPoint;
 
 impl Store {
     /// Looks `key` up and hands its value to `take`, under a pin and without copying it: for short calls of

@@ -19,12 +19,11 @@ use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
 use crate::write::lengths::{NextLog, Wants};
 use crate::write::writer::{Sealed, SealedLog, StandbyMemtable};
 
-use super::catalog::Edit;
+use super::edit::{Edit, Origin};
 use super::free::Freeing;
 use super::history::History;
 use super::obsolete::RemovalPace;
 use super::quiet::{Need, Whose};
-use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 use super::{Store, slices};
 
@@ -347,9 +346,8 @@ impl FlushWork {
             let pin = store.epoch.pin();
             Arc::clone(&store.views.load(&pin).get().version)
         };
-        let mut edit = Edit { flushed: &flushed, ..Edit::default() };
-        edit.changes.push(Change::Flushed { sequence: sealed.last_sequence });
-        edit.changes.extend(sealed.logs.iter().map(|log| Change::LogRemoved { number: log.file.number }));
+        let logs = sealed.logs.iter().map(|log| log.file.number);
+        let edit = Edit::flush(&flushed, sealed.last_sequence, logs);
         let files = output.table.iter().map(|summary| summary.identity.file);
         let oldest_tombstone_s = self.began_s(store, &sealed.generation);
         install(store, &output, oldest_tombstone_s, edit).inspect_err(|_| store.remove_unnamed(files))?;
@@ -408,7 +406,7 @@ fn promise(store: &Store, logs: &[Arc<SealedLog>]) -> Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    store.edit(Edit { changes, ..Edit::default() })?;
+    store.edit(Edit::of(changes))?;
     logs.iter().for_each(|log| log.is_promised.store(true, Ordering::Release));
     Ok(())
 }
@@ -449,7 +447,7 @@ pub(super) fn make_log(store: &Store, old: Option<FileName>, bytes: u64) -> Resu
     let named = made.and_then(|log| {
         store.sync_directory()?;
         let change = Change::Log { number, path: 0, uid: identity.uid, bytes };
-        store.edit(Edit { changes: vec![change], ..Edit::default() })?;
+        store.edit(Edit::of(vec![change]))?;
         Ok(log)
     });
     let files = old.into_iter().chain([FileName::new(FileKind::Log, number)]);

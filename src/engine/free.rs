@@ -20,14 +20,14 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{Sequence, TreeId};
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::unseen::covered;
-use crate::format::manifest::Change;
 use crate::format::table::ranges::farther;
-use crate::levels::version::{self, Placed};
+use crate::levels::version::Placed;
 use crate::levels::view::View;
 use crate::memtable::Generation;
 
 use super::Store;
-use super::catalog::{Catalog, Edit};
+use super::catalog::Catalog;
+use super::edit::Edit;
 use super::work::Kind;
 
 /// Between two looks passes at least this long,
@@ -122,11 +122,7 @@ impl Store {
         }
         self.sync_named_logs(&catalog)?;
         let mut edit = Edit::default();
-        for name in names {
-            let (table, index) = name;
-            edit.changes.push(Change::SliceRemoved { table, index });
-            edit.version.push(version::Change::Remove { tree, name });
-        }
+        edit.remove(names);
         self.edit_taken(&mut catalog, edit)?;
         drop(catalog);
         self.work.set_error(Kind::Merge(tree), None);

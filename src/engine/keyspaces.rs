@@ -9,9 +9,9 @@ use crate::base::reserve::Role;
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, KeyspaceKind, Settings};
-use crate::levels::version;
 
-use super::catalog::{Catalog, Edit, KEYSPACE_BYTES, Keyspace};
+use super::catalog::{Catalog, KEYSPACE_BYTES, Keyspace};
+use super::edit::Edit;
 use super::order::OrderTurn;
 use super::{Mode, Store};
 
@@ -103,7 +103,7 @@ impl Store {
         let settings = merged(before.clone(), given)?;
         if settings != before {
             let change = Change::KeyspaceSettings { id: keyspace.id, settings: stored(&settings) };
-            self.edit_taken(catalog, Edit { changes: vec![change], ..Edit::default() })?;
+            self.edit_taken(catalog, Edit::of(vec![change]))?;
             keyspace.set_settings(settings);
             self.work.merge_queue.note(keyspace.tree);
             // A merge may be due by the new ones that was not by the old.
@@ -154,10 +154,7 @@ impl Store {
         });
         changes.push(Change::Partition { id: partition, keyspace: id, name: Box::default() });
         (catalog.next_keyspace, catalog.next_partition) = (id.0 + 1, partition.0 + 1);
-        self.edit_taken(
-            catalog,
-            Edit { changes, version: vec![version::Change::AddTree(tree)], ..Edit::default() },
-        )?;
+        self.edit_taken(catalog, Edit::of(changes))?;
         let keyspace = Arc::new(keyspace);
         self.catalog.by_tree.lock().insert(tree, Arc::clone(&keyspace));
         self.work.merge_queue.note(tree);
@@ -177,14 +174,7 @@ impl Store {
         let keyspace = self.keyspace(name)?;
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
-        self.edit_taken(
-            &mut catalog,
-            Edit {
-                changes: vec![Change::DropKeyspace { id: keyspace.id }],
-                version: vec![version::Change::DropTree(keyspace.tree)],
-                ..Edit::default()
-            },
-        )?;
+        self.edit_taken(&mut catalog, Edit::of(vec![Change::DropKeyspace { id: keyspace.id }]))?;
         keyspace.set_dropped();
         self.catalog.names().remove(name);
         self.catalog.by_tree.lock().remove(&keyspace.tree);

@@ -1,4 +1,4 @@
-//! About how many keys a tree has, without a read of the device.
+//! About how many keys a tree has, and bytes a range, without a read of the device.
 //!
 //! Write buffers are known key by key: of each key its newest version counts once, and filters tell whether a
 //! table has the key too. Of tables only numbers are known: their puts less their deletes count, as if no
@@ -10,7 +10,7 @@ use std::ops::Bound;
 use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::key::common_prefix;
-use crate::base::step::Direction;
+use crate::base::step::{BlockAddress, Direction};
 use crate::base::sync::Arc;
 use crate::compact::unseen::covered;
 use crate::format::table::ranges::farther;
@@ -104,6 +104,29 @@ impl Store {
             merge.advance().expect("memory does not fail");
         }
         u64::try_from(len).unwrap_or(0)
+    }
+}
+
+impl Store {
+    /// About how many bytes of tables hold keys of the tree from the first one on to before the second, which
+    /// is empty if there is no end: all versions and deletes, with their filters and fences. Looks at what is
+    /// in memory of each table.
+    pub(crate) fn approximate_bytes(&self, tree: TreeId, (start, end): (&[u8], &[u8])) -> u64 {
+        let pin = self.epoch.pin();
+        let view = self.views.load(&pin).get();
+        let Some(tree) = view.version.tree(tree) else { return 0 };
+        let pages = |address: &BlockAddress| self.cache.lookup(address, &pin);
+        let is_before_end = |key: &[u8]| end.is_empty() || key < end;
+        let mut bytes = 0.0;
+        for run in tree.runs() {
+            let tables = run.tables()[run.position(start)..].iter().map(|placed| &*placed.table);
+            for table in tables.take_while(|table| is_before_end(table.min())) {
+                let from = if table.min() < start { table.share_up_to(start, pages).0 } else { 0.0 };
+                let to = if is_before_end(table.max()) { 1.0 } else { table.share_up_to(end, pages).1 };
+                bytes += table.slice_bytes() as f64 * (to - from).clamp(0.0, 1.0);
+            }
+        }
+        bytes as u64
     }
 }
 

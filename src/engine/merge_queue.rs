@@ -217,7 +217,7 @@ impl Store {
         known.looks += 1;
         known.forget(id);
         // Before the version: only a later one can tell that it is done.
-        let full_target = self.work.full_target(id);
+        let wanted_full = self.work.wanted_full(id);
         let keyspace = self.keyspace_of(id);
         let error = self.work.error_of(Kind::Merge(id));
         let pin = self.epoch.pin();
@@ -232,9 +232,9 @@ impl Store {
         let (unseen, is_damaged) = (unseen(tree), matches!(error, Some(Error::Corrupt(_))));
         let is_merge_due = pick::is_due(&shape, &settings);
         let due = if unseen.is_empty() {
-            let full = full_target.and_then(|target| pick::pick_full(&shape, &settings, target));
-            if let (Some(target), None, false) = (full_target, &full, self.work.is_merging(id)) {
-                self.work.full_done(id, target);
+            let full = wanted_full.as_ref().and_then(|wanted| pick::pick_full(&shape, &settings, wanted));
+            if let (Some(wanted), None, false) = (&wanted_full, &full, self.work.is_merging(id)) {
+                self.work.full_done(id, wanted);
             }
             let picked = full.or_else(|| if is_merge_due { pick::pick(&shape, &settings) } else { None });
             // One with a damaged table would fail again, and keep the others from being merged.

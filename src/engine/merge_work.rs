@@ -10,17 +10,16 @@ use crate::compact::job::{MergeJob, MergeOutput, MergePlan, wanted_bytes};
 use crate::compact::pick::{OutputRun, Pick, Work as PickedWork};
 use crate::compact::shape::{Part, Place};
 use crate::compact::unseen::unseen;
-use crate::format::manifest::Change;
 use crate::io::env::Turn;
 use crate::io::pace::Quantum;
-use crate::levels::version::{self, Placed, Spot, Tree};
+use crate::levels::version::{Placed, Spot, Tree};
 use crate::merge::Progress;
 use crate::table::{Admission, Otherwise, PageRank, Table};
 
-use super::catalog::{Edit, StoreFiles};
+use super::catalog::StoreFiles;
+use super::edit::{Edit, Origin};
 use super::merge_queue::{Due, TableName};
 use super::quiet::{Need, Whose};
-use super::tables::Origin;
 use super::work::{Job, Kind, MemoryPart, RETRY_NS};
 use super::{Store, slices};
 
@@ -267,11 +266,7 @@ fn is_vain(store: &Store, merging: &mut Merging) -> bool {
 /// Takes tables out of a tree.
 fn drop_tables(store: &Store, tree: TreeId, names: &[TableName]) -> Result<()> {
     let mut edit = Edit::default();
-    for name in names {
-        let (table, index) = *name;
-        edit.changes.push(Change::SliceRemoved { table, index });
-        edit.version.push(version::Change::Remove { tree, name: *name });
-    }
+    edit.remove(names.iter().copied());
     store.edit_tree(tree, edit)?;
     store.work.set_error(Kind::Merge(tree), None);
     store.measure_pressure();
@@ -281,12 +276,7 @@ fn drop_tables(store: &Store, tree: TreeId, names: &[TableName]) -> Result<()> {
 
 fn move_tables(store: &Store, tree: TreeId, inputs: &[Placed], spot: Spot) -> Result<()> {
     let mut edit = Edit::default();
-    for placed in inputs {
-        let (table, index) = placed.name();
-        let level = u8::try_from(spot.level).expect("a level fits a byte");
-        edit.changes.push(Change::SliceMoved { table, index, level, run: spot.run });
-        edit.version.push(version::Change::Move { tree, name: placed.name(), spot });
-    }
+    inputs.iter().for_each(|placed| edit.relocate(placed.name(), spot));
     store.edit_tree(tree, edit).map(|_| ())
 }
 
@@ -303,11 +293,7 @@ fn publish(store: &Arc<Store>, merging: &Merging, output: &MergeOutput) -> Resul
 /// Puts the new tables in the place of the inputs; `false` if the tree was dropped meanwhile.
 fn install(store: &Store, merging: &Merging, output: &MergeOutput) -> Result<bool> {
     let mut edit = Edit::default();
-    for placed in &merging.inputs {
-        let (table, index) = placed.name();
-        edit.changes.push(Change::SliceRemoved { table, index });
-        edit.version.push(version::Change::Remove { tree: merging.tree, name: placed.name() });
-    }
+    edit.remove(merging.inputs.iter().map(Placed::name));
     let inputs = || merging.inputs.iter();
     let first = inputs().map(|placed| placed.first_sequence).min().unwrap_or(0);
     let last = inputs().map(|placed| placed.last_sequence).max().unwrap_or(0);

@@ -12,6 +12,7 @@ pub(crate) mod catalog;
 pub(crate) mod checkpoint;
 mod close;
 pub(crate) mod drive;
+mod edit;
 mod flush_work;
 mod free;
 mod history;
@@ -37,6 +38,7 @@ pub(crate) mod stats;
 mod tables;
 mod timer;
 pub(crate) mod unnamed;
+mod usual;
 mod work;
 mod workers;
 
@@ -53,6 +55,7 @@ use crate::base::reserve::Grant;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak};
 use crate::cache::Cache;
+use crate::compact::pick::FullMerge;
 use crate::io::ledger::FileLedger;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::io::pace::Pacer;
@@ -63,6 +66,8 @@ use crate::table::{Discarded, PageBudget};
 use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::CommitOp;
 use crate::write::writer::{Seals, Writer};
+
+pub(crate) use drive::NeedsPoint;
 
 pub(crate) use crate::io::env::Env;
 use crate::read::breadth::{Breadth, Search};
@@ -302,23 +307,27 @@ impl Store {
     /// Flushes, then merges what is there at the call into one run a tree. What is written meanwhile does not
     /// keep it; an ingest does, as it has the number of the last flush.
     pub(crate) fn compact(&self) -> Result<()> {
-        self.compact_one_or_all(None)
+        self.compact_trees(Store::trees, (Vec::new(), Vec::new()))
     }
 
-    /// The same of one tree; all that is in memory is flushed.
-    pub(crate) fn compact_tree(&self, tree: TreeId) -> Result<()> {
-        self.compact_one_or_all(Some(tree))
+    /// The same of some keys of one tree, from the first one on to before the second, which is empty if there
+    /// is no end; all that is in memory is flushed.
+    pub(crate) fn compact_tree(&self, tree: TreeId, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
+        self.compact_trees(|_| vec![tree], keys)
     }
 
-    fn compact_one_or_all(&self, only: Option<TreeId>) -> Result<()> {
+    fn compact_trees(
+        &self,
+        trees: impl FnOnce(&Store) -> Vec<TreeId>,
+        keys: (Vec<u8>, Vec<u8>),
+    ) -> Result<()> {
         // What was ingested before anything was written counts as of the first write.
-        let target = self.writer.visible().max(1);
+        let upto = self.writer.visible().max(1);
         self.flush()?;
-        let trees = only.map_or_else(|| self.trees(), |tree| vec![tree]);
+        let trees = trees(self);
         let _hurries = self.work.hurry_merges();
-        self.work.want_full(&trees, target);
-        let is_left =
-            |store: &Store, tree| store.work.full_target(tree).is_some() && store.keyspace_of(tree).is_some();
+        self.work.want_full(&trees, &FullMerge { upto, keys });
+        let is_left = |store: &Store, tree| store.work.wants_full(tree) && store.keyspace_of(tree).is_some();
         let wanted: BTreeSet<TreeId> = trees.iter().copied().collect();
         // What is done is not looked at again, whatever others want of it.
         let left = RefCell::new(trees);

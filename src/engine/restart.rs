@@ -21,7 +21,7 @@ use crate::write::hold::Hold;
 use crate::write::writer::Spare;
 
 use super::Store;
-use super::catalog::Edit;
+use super::edit::Edit;
 use super::flush_work::{begin_flush, install};
 
 impl Store {
@@ -53,9 +53,7 @@ impl Store {
             let catalog = self.catalog.take(&*self.env.threads);
             catalog.state.logs.iter().map(|(number, log)| (*number, *log)).collect()
         };
-        let mut changes = vec![Change::Flushed { sequence: last_sequence }];
-        changes.extend(logs.iter().map(|(number, _)| Change::LogRemoved { number: *number }));
-        let edit = Edit { changes, flushed: &generations, ..Edit::default() };
+        let edit = Edit::flush(&generations, last_sequence, logs.iter().map(|(number, _)| *number));
         let files = output.table.iter().map(|summary| summary.identity.file);
         let oldest_s = self.env.clock.unix_s();
         install(self, &output, oldest_s, edit).inspect_err(|_| self.remove_unnamed(files))?;
@@ -91,7 +89,7 @@ impl Store {
         let made = Log::recycle(&*self.env.storage, log.file(*old), &identity)?;
         self.sync_directory()?;
         let change = Change::Log { number, path: 0, uid, bytes: log.bytes };
-        self.edit(Edit { changes: vec![change], ..Edit::default() })?;
+        self.edit(Edit::of(vec![change]))?;
         Ok(made)
     }
 }

@@ -141,6 +141,15 @@ impl Store {
     pub(super) fn point_of(&self, kind: PointKind) -> Arc<Point> {
         let era = self.views.gaps().era();
         let (view, bound) = self.now();
+        self.listed_point(view, bound, era, kind)
+    }
+
+    /// For an iterator that has read from that view under a pin; `era`: of the gaps, from before it.
+    pub(super) fn point_behind(&self, view: Arc<View>, bound: Sequence, era: u64) -> Arc<Point> {
+        self.listed_point(view, bound, era, PointKind::Iterator)
+    }
+
+    fn listed_point(&self, view: Arc<View>, bound: Sequence, era: u64, kind: PointKind) -> Arc<Point> {
         let view = Published::new(&self.epoch, view);
         let is_brief = kind == PointKind::Iterator;
         let release = (!is_brief).then(|| Release(Arc::clone(&self.writer.awaited)));
@@ -154,7 +163,9 @@ impl Store {
 
     /// The present view, counted, and the bound that goes with it.
     pub(super) fn now(&self) -> (Arc<View>, Sequence) {
-        self.views.now(&self.epoch, || self.writer.visible())
+        let pin = self.epoch.pin();
+        let (view, bound) = self.views.now(&pin, || self.writer.visible());
+        (view.counted(), bound)
     }
 
     /// The view of a point, for what outlives a pin.

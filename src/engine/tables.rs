@@ -4,15 +4,14 @@
 //! again whenever tables have changed: fences first, then filters from the upper levels down.
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileName, Sequence};
 use crate::base::sync::Arc;
-use crate::format::manifest::{Change, Slice};
 use crate::io::storage::Storage;
-use crate::levels::version::{self, Placed, Spot, Tree};
+use crate::levels::version::{Spot, Tree};
 use crate::table::{Otherwise, PageBudget, PageRank, Table, TableFile, TableSummary};
 
 use super::Store;
-use super::catalog::{Catalog, Edit};
+use super::catalog::Catalog;
+use super::edit::{Edit, Origin};
 
 /// Pins what is not pinned yet of some trees and finds room, in the order of use. What failed is told to
 /// `failed`, which decides whether that ends it.
@@ -42,15 +41,6 @@ pub(super) fn pin_pages<'t>(
         table.load_pages(storage, pages, rank, Otherwise::Leave).or_else(&mut failed)?;
     }
     Ok(())
-}
-
-/// Where new tables' items come from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
-    /// First and last sequence number that they may have.
-    pub(super) sequences: (Sequence, Sequence),
-    /// When the oldest tombstone among them was written at the latest, in seconds since 1970.
-    pub(super) oldest_tombstone_s: u64,
 }
 
 impl Store {
@@ -107,49 +97,12 @@ impl Store {
         spot: Spot,
         origin: Origin,
     ) {
-        let Origin { sequences: (first_sequence, last_sequence), oldest_tombstone_s } = origin;
-        let FileName { number, path, .. } = summary.identity.file;
-        let live: Vec<&Arc<Table>> = tables.iter().filter(|table| catalog.has_tree(table.tree())).collect();
+        let live: Vec<Arc<Table>> =
+            tables.iter().filter(|table| catalog.has_tree(table.tree())).map(Arc::clone).collect();
         if live.is_empty() {
             tables.iter().for_each(|table| table.file().mark_obsolete());
-            return;
-        }
-        edit.changes.push(Change::Table {
-            number,
-            path,
-            uid: summary.identity.uid,
-            bytes: summary.bytes,
-            checksum: summary.checksum,
-        });
-        for table in live {
-            let tombstones_dense =
-                summary.slices.get(table.index()).map_or(0, |slice| slice.tombstones_dense);
-            let has_tombstones = table.tombstones() > 0 || !table.ranges().is_empty();
-            let oldest_tombstone_s = if has_tombstones { oldest_tombstone_s } else { 0 };
-            let slice = Slice {
-                keyspace: table.tree().keyspace,
-                partition: table.tree().partition,
-                level: u8::try_from(spot.level).expect("a level fits a byte"),
-                run: spot.run,
-                items: table.items(),
-                tombstones: table.tombstones(),
-                oldest_tombstone_s,
-                tombstones_dense,
-                key_value_bytes: table.key_value_bytes(),
-                first_sequence,
-                last_sequence,
-                min_key: table.min().into(),
-                max_key: table.bounded_max().map(Box::from),
-            };
-            edit.changes.push(Change::Slice { table: number, index: table.index() as u32, slice });
-            let placed = Placed {
-                table: Arc::clone(table),
-                first_sequence,
-                last_sequence,
-                oldest_tombstone_s,
-                tombstones_dense,
-            };
-            edit.version.push(version::Change::Add { spot, placed });
+        } else {
+            edit.add(summary, live, spot, origin);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Background work as a whole: what is wanted, what is under way, what went wrong, and how far behind it is.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Error;
-use crate::base::id::{Sequence, TreeId};
+use crate::base::id::TreeId;
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
+use crate::compact::pick::FullMerge;
 use crate::compact::shape::{PickSettings, TableShape, TreeShape};
 use crate::io::env::Turn;
 use crate::io::pace::Haste;
@@ -80,8 +82,8 @@ struct State {
     /// Memory that merges under way may take.
     granted_bytes: u64,
     is_flushing: bool,
-    /// Trees of which someone wants everything up to a sequence number merged into one run.
-    full: BTreeMap<TreeId, Sequence>,
+    /// What someone wants merged into one run, by tree.
+    full: BTreeMap<TreeId, FullMerge>,
     /// What stopped each kind of work, until it goes on, and which failure it was.
     errors: BTreeMap<Kind, (u64, Error)>,
     /// Failures so far.
@@ -113,27 +115,33 @@ impl Work {
         self.awaiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Wants what trees hold up to `target` merged into one run each.
-    pub(super) fn want_full(&self, trees: &[TreeId], target: Sequence) {
+    /// Wants that of each of the trees merged into one run.
+    pub(super) fn want_full(&self, trees: &[TreeId], wanted: &FullMerge) {
         let mut state = self.state.lock();
         for tree in trees {
-            let wanted = state.full.entry(*tree).or_default();
-            *wanted = target.max(*wanted);
+            match state.full.entry(*tree) {
+                Entry::Vacant(entry) => drop(entry.insert(wanted.clone())),
+                Entry::Occupied(mut entry) => entry.get_mut().join(wanted.clone()),
+            }
         }
         drop(state);
         self.merge_queue.note_all(trees.iter().copied());
         self.moved.notify();
     }
 
-    /// Up to where a tree is wanted in one run. Only a version loaded after this call can tell that it is.
-    pub(super) fn full_target(&self, tree: TreeId) -> Option<Sequence> {
-        self.state.lock().full.get(&tree).copied()
+    /// What of a tree is wanted in one run. Only a version loaded after this call can tell that it is.
+    pub(super) fn wanted_full(&self, tree: TreeId) -> Option<FullMerge> {
+        self.state.lock().full.get(&tree).cloned()
     }
 
-    /// A tree is in one run up to `target`; someone may want more of it since.
-    pub(super) fn full_done(&self, tree: TreeId, target: Sequence) {
+    pub(super) fn wants_full(&self, tree: TreeId) -> bool {
+        self.state.lock().full.contains_key(&tree)
+    }
+
+    /// That of a tree is in one run; someone may want more of it since.
+    pub(super) fn full_done(&self, tree: TreeId, done: &FullMerge) {
         let mut state = self.state.lock();
-        if state.full.get(&tree).is_some_and(|wanted| *wanted <= target) {
+        if state.full.get(&tree) == Some(done) {
             state.full.remove(&tree);
         }
         drop(state);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::base::error::{Corrupt, Error, Result};
-use crate::base::id::{FileKind, FileName, ItemKind};
+use crate::base::id::{FileKind, FileLayout, FileName, ItemKind};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
 use crate::format::frames::{
@@ -101,16 +101,17 @@ pub(crate) fn dump_in(storage: &Arc<dyn Storage>, file: FileName, tell: &mut dyn
         Ok(header) => header,
         Err(error) => return dump.part(0, bytes, "header", Err(error)),
     };
-    if bytes > FRAMED_BYTES_MAX && !matches!(file.kind, FileKind::Table | FileKind::History) {
+    let layout = file.kind.traits().layout;
+    if bytes > FRAMED_BYTES_MAX && layout != FileLayout::Table {
         let error = Error::corrupt(file, 0, "the file's length", FRAMED_BYTES_MAX, bytes);
         return dump.part(0, bytes, "file", Err(error));
     }
     let says = format!("{:?}, store {:032x}, uid {:016x}", file.kind, header.store_id, header.uid);
     dump.part(0, PAGE_BYTES as u64, "header", Ok(says))?;
-    match file.kind {
-        FileKind::Store => dump.store(&read_whole(&**storage, file, bytes)?, &header),
-        FileKind::Log | FileKind::Manifest => dump.frames(&read_whole(&**storage, file, bytes)?, &header),
-        FileKind::Table | FileKind::History => {
+    match layout {
+        FileLayout::Slots => dump.store(&read_whole(&**storage, file, bytes)?, &header),
+        FileLayout::Frames => dump.frames(&read_whole(&**storage, file, bytes)?, &header),
+        FileLayout::Table => {
             let identity = TableIdentity { file, uid: header.uid, store_id: header.store_id };
             let parts = table_parts(storage, identity, bytes, &mut |part| dump.table(part));
             match parts {
@@ -118,7 +119,7 @@ pub(crate) fn dump_in(storage: &Arc<dyn Storage>, file: FileName, tell: &mut dyn
                 parts => parts,
             }
         }
-        _ => Ok(()),
+        FileLayout::Empty | FileLayout::Lab | FileLayout::Unwritten => Ok(()),
     }
 }
 

@@ -10,70 +10,21 @@
 //!    sequence; in a deeper level tables with one run number are a run, and the greater number is the newer.
 //! 3. Tables of a run are sorted by key and disjoint.
 
+mod placed;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::error::{Error, Result};
-use crate::base::id::{FileName, Sequence, TreeId};
+use crate::base::id::TreeId;
 use crate::base::key::{common_prefix, head, head_after};
 use crate::base::sync::{Arc, OnceLock};
 use crate::format::manifest;
 use crate::format::table::ranges::{Around, Ranges};
 use crate::table::Table;
 
+pub(crate) use placed::Placed;
+
 /// Deepest level.
 const LEVEL_MAX: usize = manifest::LEVEL_MAX as usize;
-
-/// A table in its place.
-#[derive(Clone, Debug)]
-pub(crate) struct Placed {
-    pub(crate) table: Arc<Table>,
-    pub(crate) first_sequence: Sequence,
-    pub(crate) last_sequence: Sequence,
-    /// When its oldest tombstone was written at the latest, in seconds since 1970; 0 without tombstones.
-    pub(crate) oldest_tombstone_s: u64,
-    /// Most tombstones among consecutive items, as it was counted when the table was built.
-    pub(crate) tombstones_dense: u64,
-}
-
-impl Placed {
-    /// The slices of a table file where the manifest places them.
-    ///
-    /// # Errors
-    /// `Corrupt` if the file has other slices than the manifest says.
-    pub(crate) fn all(
-        table: &manifest::Table,
-        file: FileName,
-        opened: &[Arc<Table>],
-    ) -> Result<Vec<(Spot, Placed)>> {
-        let mut all = Vec::with_capacity(table.slices.len());
-        for (index, slice) in &table.slices {
-            let Some(table) = opened.iter().find(|one| one.index() as u32 == *index) else {
-                return Err(Error::corrupt(file, 0, "a slice of the table", index, opened.len()));
-            };
-            let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
-            let is_bounded_alike =
-                *table.min() == *slice.min_key && table.bounded_max() == slice.max_key.as_deref();
-            if table.tree() != tree || !is_bounded_alike {
-                let what = "tree and bounds of a slice";
-                return Err(Error::corrupt(file, 0, what, "the manifest's", "others"));
-            }
-            let placed = Placed {
-                table: Arc::clone(table),
-                first_sequence: slice.first_sequence,
-                last_sequence: slice.last_sequence,
-                oldest_tombstone_s: slice.oldest_tombstone_s,
-                tombstones_dense: slice.tombstones_dense,
-            };
-            all.push((Spot { level: usize::from(slice.level), run: slice.run }, placed));
-        }
-        Ok(all)
-    }
-
-    /// What the manifest calls it: file number and slice.
-    pub(crate) fn name(&self) -> (u64, u32) {
-        (self.table.file().name().number, self.table.index() as u32)
-    }
-}
 
 /// Tables with disjoint key ranges, searched as one.
 #[derive(Clone, Debug)]
@@ -271,7 +222,7 @@ impl Tree {
     }
 
     /// Every table with where it is.
-    fn spots(&self) -> impl Iterator<Item = (Spot, &Placed)> {
+    pub(crate) fn spots(&self) -> impl Iterator<Item = (Spot, &Placed)> {
         self.levels.iter().enumerate().flat_map(|(level, runs)| {
             runs.iter().flat_map(move |run| {
                 let spot = Spot { level, run: run.number };

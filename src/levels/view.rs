@@ -49,15 +49,19 @@ impl Views {
         self.current.load(pin)
     }
 
-    /// The present view, counted, and the bound that goes with it: `visible` says what is visible now.
-    pub(crate) fn now(&self, epoch: &Epoch, visible: impl Fn() -> Sequence) -> (Arc<View>, Sequence) {
+    /// The present view and the bound that goes with it: `visible` says what is visible now.
+    #[inline]
+    pub(crate) fn now<'p>(
+        &self,
+        pin: &'p Pin,
+        visible: impl Fn() -> Sequence,
+    ) -> (Loaded<'p, View>, Sequence) {
         loop {
-            let pin = epoch.pin();
-            let view = self.load(&pin);
+            let view = self.load(pin);
             let bound = visible();
             // Invariants 3 and 4.
-            if std::ptr::eq(view.get(), self.load(&pin).get()) {
-                return (view.counted(), bound);
+            if std::ptr::eq(view.get(), self.load(pin).get()) {
+                return (view, bound);
             }
         }
     }
@@ -117,7 +121,8 @@ mod tests {
             let view = View { generations: vec![generation()], version: Arc::new(Version::default()) };
             let views = Views::new(&epoch, view);
             let (newer, calls) = (generation(), Cell::new(0));
-            let (view, bound) = views.now(&epoch, || {
+            let pin = epoch.pin();
+            let (view, bound) = views.now(&pin, || {
                 calls.set(calls.get() + 1);
                 if calls.get() == 1 {
                     comes(&views, &newer);
@@ -125,7 +130,7 @@ mod tests {
                 10 + calls.get()
             });
             assert_eq!((calls.get(), bound), (2, 12), "both are of the second look");
-            assert!(std::ptr::eq(&*view, views.load(&epoch.pin()).get()));
+            assert!(std::ptr::eq(view.get(), views.load(&pin).get()));
         }
     }
 }

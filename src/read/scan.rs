@@ -23,10 +23,12 @@
 //!    as well.
 //! 5. The key of every source is at hand without a view, and so is the value of the item that it stands at.
 
+mod batch;
 mod held;
 mod lead;
 mod passed;
 mod range;
+mod short;
 mod source;
 
 use std::ops::Bound;
@@ -44,10 +46,12 @@ use crate::levels::view::View;
 use crate::merge::{Covers, Hidden, LoserTree, RANGE_SEQUENCE, Stretch};
 use crate::table::{Moved, TableCursor};
 
+pub(crate) use batch::Batch;
 use lead::Lead;
 use passed::Passed;
-pub(crate) use range::Range;
-use range::{SkipTo, expected_prefix, is_past, tighter};
+pub(crate) use range::{Range, start_of, tighter};
+use range::{SkipTo, expected_prefix, is_past};
+pub(crate) use short::{Filled, ITEMS_MAX, Wanted, fill};
 use source::{BLOCK_LINES, MemorySource, RunSource, Source, key_of, kind_of, sequence_of};
 
 /// Of the cache, the share that all sources of a scan may fill ahead.
@@ -273,7 +277,7 @@ impl Scan {
 
     /// Is to seek, once there is a view.
     fn position_from(&mut self, from: Bound<&[u8]>) {
-        self.from = tighter(from, &self.range, self.direction);
+        self.from = tighter(from, &self.range, self.direction).map(<[u8]>::to_vec);
         self.sources.clear();
         self.unready.clear();
         (self.has_key, self.winner, self.is_found) = (false, None, false);

@@ -1,5 +1,6 @@
 //! Gets and scans over views made by hand, beside a map that says what they must find.
 
+mod short;
 mod wide;
 
 use std::collections::BTreeMap;

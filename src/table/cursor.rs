@@ -122,11 +122,7 @@ impl TableCursor {
                 return;
             }
         };
-        let nothing = match self.direction {
-            Direction::Forward => key > self.table.entry().max.as_slice(),
-            Direction::Backward => key < self.table.entry().min.as_slice(),
-        };
-        if nothing {
+        if !self.table.has_items_from(key, self.direction) {
             self.state = State::Ended;
             return;
         }

@@ -22,6 +22,7 @@ mod parts;
 mod rescue;
 mod scrub;
 mod search;
+mod spot;
 mod stream;
 mod verify;
 
@@ -41,5 +42,6 @@ pub(crate) use parts::{Said, TablePart, table_parts};
 pub(crate) use rescue::{Good, good_extents, read_past_faults, slice_entries};
 pub(crate) use scrub::{Damage, corrupt, scrub};
 pub(crate) use search::{DataBlock, FenceLine, Fenced, Filtered, Otherwise, Table};
+pub(crate) use spot::{BlockSpot, MissingPage};
 pub(crate) use stream::TableStream;
 pub(crate) use verify::complete_read;

@@ -12,7 +12,7 @@ use crate::base::id::{KEY_GREATEST, TreeId};
 use crate::base::key::head;
 use crate::base::prefetch::prefetch;
 use crate::base::reserve::{Grant, Role};
-use crate::base::step::{BlockAddress, BlockKind};
+use crate::base::step::{BlockAddress, BlockKind, Direction};
 use crate::base::sync::{Arc, AtomicU64, OnceLock, Ordering};
 use crate::cache::{PinnedPages, Place};
 use crate::format::table::fence::{Extent, FencePage, LINE_BYTES};
@@ -59,7 +59,7 @@ pub(crate) enum Fenced {
 // Small, as gets that take turns carry it from one to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataBlock {
-    extent: Extent,
+    pub(super) extent: Extent,
     /// Where the fences were resident.
     place: Option<PlaceNumber>,
 }
@@ -331,6 +331,15 @@ impl Table {
         key_head > self.max_head || (key_head == self.max_head && key > self.max())
     }
 
+    /// Whether an item may lie at `key` or behind it in that direction.
+    #[inline]
+    pub(crate) fn has_items_from(&self, key: &[u8], direction: Direction) -> bool {
+        match direction {
+            Direction::Forward => key <= self.entry.max.as_slice(),
+            Direction::Backward => key >= self.entry.min.as_slice(),
+        }
+    }
+
     /// Whether `key` lies within the bounds.
     #[cfg(test)]
     pub(crate) fn admits(&self, key: &[u8]) -> bool {
@@ -411,6 +420,25 @@ impl Table {
         let (page, first) = (fences.page(number), self.first_separator(number));
         let index = page.find_in(key, first, at.line as usize);
         self.fenced(&page, key, first, index, Some(fences.place_number(number, index)))
+    }
+
+    /// The fence page and the index in it of the block that must hold `key`, where
+    /// [`Table::prefetch_fence`] said.
+    #[inline]
+    pub(super) fn index_in(&self, key: &[u8], at: FenceLine) -> (usize, usize) {
+        let (fences, number) = (self.fences.get().expect("fences stay"), at.page as usize);
+        let first = self.first_separator(number);
+        (number, fences.page(number).find_in(key, first, at.line as usize))
+    }
+
+    /// The block of that number of a page; of a slice of one block without a page.
+    #[inline]
+    pub(super) fn data_block(&self, page: Option<&FencePage<'_>>, number: usize, index: usize) -> DataBlock {
+        let place = self.fences.get().map(|fences| fences.place_number(number, index));
+        match page {
+            Some(page) => DataBlock { extent: page.extent(index), place },
+            None => DataBlock { extent: self.only_extent(), place: None },
+        }
     }
 
     /// The data block that must hold `key` if the slice does, or whether it does. `page`: what an earlier

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::text::{Document, Mode, settle};
-use crate::tidy;
+use crate::{platforms, quickstart, tidy};
 
 /// What a step runs.
 enum Work {
@@ -24,6 +24,10 @@ enum Work {
     Tidy,
     /// Generated pages are what the sources make of them.
     Pages,
+    /// The README's quickstart in a new package.
+    Quickstart,
+    /// Compiled for macOS.
+    Macos,
 }
 
 struct Step {
@@ -49,6 +53,8 @@ const STEPS: &[Step] = &[
         ]),
     },
     Step { name: "docs", work: Work::Docs(&["doc", "--no-deps", "--all-features"]) },
+    Step { name: "macOS, compiled", work: Work::Macos },
+    Step { name: "the quickstart", work: Work::Quickstart },
     Step { name: "tests of xtask", work: Work::Cargo(&["test", "--quiet", "--package", "xtask"]) },
     Step {
         name: "the library without features",
@@ -125,6 +131,8 @@ fn work(root: &Path, work: &Work) -> Result<(), String> {
             settle(root, Document::Format, Mode::Check)?;
             settle(root, Document::Settings, Mode::Check)
         }
+        Work::Macos => platforms::macos(root),
+        Work::Quickstart => quickstart::run(root),
     }
 }
 

@@ -10,11 +10,15 @@ mod docs;
 mod finding;
 mod format;
 mod fuzzing;
+mod hello;
 mod layers;
 mod mutants;
 mod packages;
 mod paths;
+mod platforms;
+mod quickstart;
 mod rules;
+mod scratch;
 mod settings;
 mod source;
 mod text;
@@ -36,6 +40,9 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   format [--check]    writes docs/FORMAT.md from the module docs of src/format and the goldens
   settings [--check]  writes docs/SETTINGS.md from the table in src/base/settings.rs
   layers [--check]    writes the import table in docs/ARCHITECTURE.md
+  hello               builds the smallest program with Trine, redb and fjall, and prints what each cost
+  macos               compiles for macOS, without running; skipped where its std cannot be had
+  quickstart          builds and runs the README's quickstart in a new package
   wrap                breaks comment lines that are too long
   loom                models of what threads share, in every order of threads
   asan, tsan, miri    tests of the library under a sanitizer or Miri; skipped where nightly lacks them
@@ -77,6 +84,9 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["format"] => text::settle(&root, Document::Format, mode),
         ["settings"] => text::settle(&root, Document::Settings, mode),
         ["layers"] => text::settle(&root, Document::Layers, mode),
+        ["hello"] => hello::run(&root),
+        ["macos"] => platforms::macos(&root),
+        ["quickstart"] => quickstart::run(&root),
         ["wrap"] => wrap::run(&root),
         ["loom"] => checkers::loom(&root),
         ["asan"] => checkers::asan(&root),

@@ -11,7 +11,9 @@ const PATH: &str = "src/base/settings.rs";
 const HEAD: &str = "\
 # Settings
 
-Written by `cargo xtask settings` from the table in `src/base/settings.rs`. Change that, not this page.
+A size is in bytes, shown with its unit: 1 MiB is 1,048,576. `set` takes names where values have them.
+
+<!-- Written by `cargo xtask settings` from the table in `src/base/settings.rs`. Change that instead. -->
 ";
 
 /// One row of the table.

@@ -2,7 +2,6 @@
 //! `blkio`), while a value lives. It needs root.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/sys/fs/cgroup/blkio";
@@ -22,8 +21,8 @@ impl Throttle {
             let what = what.to_string();
             move |error: std::io::Error| format!("{what}: {error}")
         };
-        let device = fs::metadata(directory).map_err(said("the store's directory"))?.dev();
-        let device = whole_device(device);
+        let status = rustix::fs::stat(directory).map_err(std::io::Error::from);
+        let device = whole_device(status.map_err(said("the store's directory"))?.st_dev);
         let group = Path::new(ROOT).join(format!("trine-repro-{}", std::process::id()));
         fs::create_dir(&group).map_err(said("no control group of version 1 for devices"))?;
         let throttle = Throttle { group };
@@ -37,7 +36,7 @@ impl Throttle {
 }
 
 /// The numbers of a disk, of one that may be a part of it.
-fn whole_device(device: u64) -> String {
+fn whole_device(device: rustix::fs::Dev) -> String {
     let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let link = fs::canonicalize(format!("/sys/dev/block/{numbers}"));
     let part = link.ok().filter(|path| path.join("partition").exists());

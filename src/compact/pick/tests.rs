@@ -354,15 +354,47 @@ fn dense_tombstones_go_down() {
     assert_eq!(at(dense(64)), Some((Work::Merge, 1, 0..1, 2, 0..1)));
 }
 
+/// The next step of a full merge of all.
+fn pick_all(tree: &TreeShape<'_>, settings: &PickSettings) -> Option<Pick> {
+    pick_full(tree, settings, &FullMerge::whole(u64::MAX))
+}
+
 /// A full merge aims at what was there: it leaves what was written later alone, and ends.
 #[test]
 fn full_merges_have_a_target() {
     let later = |min, max| TableShape { first_sequence: 50, ..table(min, max, 10) };
     let tree = |level1: &[TableShape<'static>]| tree(&[&[later("a", "b")], level1, &full()]);
-    let step = |tree: &TreeShape<'static>| pick_full(tree, &SETTINGS, 49).as_ref().map(brief);
+    let step =
+        |tree: &TreeShape<'static>| pick_full(tree, &SETTINGS, &FullMerge::whole(49)).as_ref().map(brief);
     assert_eq!(step(&tree(&[later("a", "b"), table("e", "f", 10)])), Some((Work::Merge, 1, 1..2, 2, 1..2)));
     assert_eq!(step(&tree(&[later("a", "b")])), None);
-    assert_eq!(pick_full(&tree(&[]), &SETTINGS, 50).map(|pick| pick.inputs.len()), Some(1));
+    assert_eq!(
+        pick_full(&tree(&[]), &SETTINGS, &FullMerge::whole(50)).map(|pick| pick.inputs.len()),
+        Some(1)
+    );
+}
+
+/// A full merge of some keys takes the tables that may have any of them, and no others; what is wanted twice
+/// is wanted once.
+#[test]
+fn full_merges_have_keys() {
+    let level1 = [table("a", "b", 10), table("c", "d", 10), table("e", "f", 10)];
+    let tree = |level1: &[TableShape<'static>]| tree(&[&[], level1, &full()]);
+    let of = |start: &str, end: &str| FullMerge { upto: 100, keys: (start.into(), end.into()) };
+    let step = |wanted: &FullMerge| pick_full(&tree(&level1), &SETTINGS, wanted).as_ref().map(brief);
+    let takes = |index: usize, below: Range<usize>| Some((Work::Merge, 1, index..index + 1, 2, below));
+    assert_eq!(step(&of("c1", "c2")), takes(1, 0..2));
+    assert_eq!(step(&of("d", "e")), takes(1, 0..2));
+    assert_eq!(step(&of("d1", "")), takes(2, 1..2));
+    assert_eq!(step(&of("d1", "e")), None);
+    assert_eq!(step(&of("f1", "")), None);
+    let mut joined = of("d", "e");
+    joined.join(FullMerge { upto: 7, ..of("b", "c") });
+    assert_eq!(joined, of("b", "e"));
+    joined.join(of("x", ""));
+    assert_eq!(joined, of("b", ""));
+    joined.join(FullMerge::whole(200));
+    assert_eq!(joined, FullMerge::whole(200));
 }
 
 /// Runs of the last level that are to be one become so in parts of about a third of it, however short the

@@ -29,7 +29,7 @@ fn place(store: &Store) -> (u64, u64) {
 /// An edit of these settings; nobody reads them.
 fn with_settings(keyspace: &Keyspace, count: u16) -> Edit<'static> {
     let settings: Settings = (1000..1000 + count).map(|id| (id, u64::MAX)).collect();
-    Edit { changes: vec![Change::KeyspaceSettings { id: keyspace.id, settings }], ..Edit::default() }
+    Edit::of(vec![Change::KeyspaceSettings { id: keyspace.id, settings }])
 }
 
 /// A manifest is written anew when little room is left in it, though the next edit would still fit, and not
@@ -44,7 +44,7 @@ fn a_manifest_is_written_anew_in_time() {
     while place(&store) == first {
         let edit = with_settings(&keyspace, 10);
         assert!(
-            store.catalog.take(&*store.env.threads).manifest.has_reserved_room(&edit.changes),
+            store.catalog.take(&*store.env.threads).manifest.has_reserved_room(edit.changes()),
             "edit {edits}"
         );
         store.edit(edit).expect("no fault");
@@ -57,7 +57,7 @@ fn a_manifest_is_written_anew_in_time() {
 
     // Longer than a file that the state alone would get, and than half of the next larger ones.
     let edit = with_settings(&keyspace, 20_800);
-    let bytes = edit_bytes(&edit.changes);
+    let bytes = edit_bytes(edit.changes());
     assert!((249_000..(256 << 10) - RECORDS_FROM).contains(&bytes), "{bytes}");
     store.edit(edit).expect("a longer file has room");
     let third = place(&store);

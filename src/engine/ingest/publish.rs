@@ -23,8 +23,7 @@ use crate::base::step::Direction;
 use crate::base::sync::{Arc, Event};
 use crate::compact::pick::{self, OutputRun};
 use crate::compact::place::{Bounds, Placement, place};
-use crate::format::manifest::Change;
-use crate::levels::version::{self, Spot, Tree};
+use crate::levels::version::{Spot, Tree};
 use crate::memtable::Generation;
 use crate::table::{Table, TableSummary};
 use crate::write::writer::Sealing;
@@ -32,9 +31,9 @@ use crate::write::writer::Sealing;
 use std::ops::Bound;
 
 use super::super::Store;
-use super::super::catalog::{Edit, Keyspace};
+use super::super::catalog::Keyspace;
+use super::super::edit::{Edit, Origin};
 use super::super::order::OrderTurn;
-use super::super::tables::Origin;
 use super::super::work::{Hurries, Kind, shape};
 
 /// Runs of a tree at which an ingest waits for merges: it might add one each time, and nothing slows it.
@@ -311,11 +310,7 @@ fn lower(tree: &Tree, placement: Placement, edit: &mut Edit<'_>) -> Spot {
     let oldest_first =
         tree.levels().first().into_iter().flat_map(|runs| runs.iter()).rev().take(lowered_count);
     for (run, placed) in (next_run..).zip(oldest_first.flat_map(|run| run.tables())) {
-        let (table, index) = placed.name();
-        let level_byte = u8::try_from(level).expect("a level fits a byte");
-        edit.changes.push(Change::SliceMoved { table, index, level: level_byte, run });
-        let spot = Spot { level, run };
-        edit.version.push(version::Change::Move { tree: tree.id, name: (table, index), spot });
+        edit.relocate(placed.name(), Spot { level, run });
     }
     let run = match run {
         OutputRun::New => next_run + lowered_count as u64,

@@ -129,7 +129,7 @@ fn a_damaged_keyspace_keeps_no_other_from_merging() {
     }
     assert!(matches!(store.compact(), Err(Error::Corrupt(_))));
     for _ in 0..100_000 {
-        if !store.work.is_busy() && store.work.full_target(good.tree).is_none() {
+        if !store.work.is_busy() && !store.work.wants_full(good.tree) {
             break;
         }
         let seen = store.work.moved.seen();

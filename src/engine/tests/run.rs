@@ -15,6 +15,7 @@ use crate::base::id::{FileKind, FileName};
 use crate::base::settings::StoreSettings;
 use crate::base::step::Step;
 use crate::base::sync::{Arc, Mutex};
+use crate::compact::pick::FullMerge;
 use crate::format::frames::RECORDS_FROM;
 use crate::format::witness::WITNESS_OFFSET;
 use crate::io::env::Env;
@@ -195,7 +196,9 @@ impl<'s> Run<'s> {
         match kind {
             Some(0) => self.change_names(),
             Some(1) => self.change_settings(),
-            Some(2) => self.store.work.want_full(&self.store.trees(), self.store.writer.visible()),
+            Some(2) => {
+                self.store.work.want_full(&self.store.trees(), &FullMerge::whole(self.store.writer.visible()))
+            }
             Some(3) => self.rewrite_manifest(),
             Some(4) => self.begin_ingest(),
             Some(5) => drop(self.drive_ingest()),

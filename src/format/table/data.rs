@@ -139,6 +139,7 @@ impl Layout {
         Layout::parse(block).expect("the block was checked when it was read")
     }
 
+    #[inline]
     pub(crate) fn items(&self) -> usize {
         self.items
     }
@@ -182,20 +183,24 @@ impl Layout {
     }
 
     /// What all keys of the block begin with.
+    #[inline]
     pub(crate) fn prefix<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         look(block, self.prefix_at..self.suffixes_at)
     }
 
     /// The rest of the key of item `index`.
+    #[inline]
     pub(crate) fn suffix<'a>(&self, block: &'a [u8], index: usize) -> &'a [u8] {
         look(block, self.suffix_range(block, index))
     }
 
     /// Whether no item is a delete, by the header alone.
+    #[inline]
     pub(crate) fn is_all_puts(&self) -> bool {
         self.flags & KINDS == 0
     }
 
+    #[inline]
     pub(crate) fn kind(&self, block: &[u8], index: usize) -> ItemKind {
         if self.is_all_puts() {
             return ItemKind::Put;
@@ -223,7 +228,7 @@ impl Layout {
     }
 
     #[inline]
-    fn suffix_range(&self, block: &[u8], index: usize) -> Range<usize> {
+    pub(crate) fn suffix_range(&self, block: &[u8], index: usize) -> Range<usize> {
         let inside = if self.flags & FIXED_KEYS != 0 {
             index * self.suffix_bytes..(index + 1) * self.suffix_bytes
         } else {
@@ -232,10 +237,12 @@ impl Layout {
         self.suffixes_at + inside.start..self.suffixes_at + inside.end
     }
 
+    #[inline]
     fn end_before(&self, block: &[u8], ends_at: usize, index: usize) -> usize {
         if index == 0 { 0 } else { self.end(block, ends_at, index - 1) }
     }
 
+    #[inline]
     fn end(&self, block: &[u8], ends_at: usize, index: usize) -> usize {
         if self.flags & WIDE != 0 {
             let at = ends_at + index * 4;

@@ -131,11 +131,12 @@ impl FilterShape {
             1 => ((lines as usize + 1) * LINE_BYTES).next_multiple_of(UNIT_BYTES),
             _ => PAGE_BYTES,
         };
-        let probes = match (plan.kind, plan.probes) {
-            (FilterKind::Fuse, _) => fuse::PROBES,
-            (FilterKind::Line, 0) => line::probes(plan.millibits_per_key),
-            (_, 0) => bloom::probes(plan.millibits_per_key),
-            (_, probes) => probes.min(PROBES_MAX),
+        let given = (plan.probes > 0).then_some(plan.probes.min(PROBES_MAX));
+        let probes = match plan.kind {
+            FilterKind::None => 0,
+            FilterKind::Line => given.unwrap_or_else(|| line::probes(plan.millibits_per_key)),
+            FilterKind::Bloom => given.unwrap_or_else(|| bloom::probes(plan.millibits_per_key)),
+            FilterKind::Fuse => fuse::PROBES,
         };
         let pages = u32::try_from(pages).expect("a slice has far fewer items");
         FilterShape { kind: plan.kind, pages, page_bytes: page_bytes as u32, probes }
@@ -230,7 +231,10 @@ pub(crate) fn build(plan: FilterPlan, hashes: &mut Vec<u64>, out: &mut Vec<u8>) 
         let page = &mut pages[at..at + page_bytes];
         match shape.kind {
             FilterKind::Bloom => bloom::add(page, *hash, shape.probes),
-            _ => line::add(page, *hash, shape.probes),
+            FilterKind::Line => line::add(page, *hash, shape.probes),
+            FilterKind::None | FilterKind::Fuse => {
+                unreachable!("one has no pages, the other was built above")
+            }
         }
     }
     shape

@@ -8,7 +8,9 @@
 
 use std::fmt;
 
-use crate::base::sync::{Arc, AtomicUsize, Mutex, OnceLock, Ordering};
+use crate::base::sync::{Arc, Mutex, OnceLock};
+#[cfg(target_os = "linux")]
+use crate::base::sync::{AtomicUsize, Ordering};
 
 use super::super::reader::{PlainReader, Reader, ReaderKind};
 use super::pool::Pool;
@@ -32,6 +34,7 @@ pub(crate) enum ReadWith {
 }
 
 /// Rings kept while nobody borrows them.
+#[cfg(target_os = "linux")]
 const IDLE_RINGS_MAX: usize = 4;
 /// Rings lent at once; who comes then reads as where there are none.
 #[cfg(target_os = "linux")]
@@ -44,6 +47,7 @@ type Ring = std::convert::Infallible;
 pub(super) struct Readers {
     asked: ReadWith,
     idle: Mutex<Vec<Ring>>,
+    #[cfg(target_os = "linux")]
     lent_count: AtomicUsize,
     /// Why there are no rings.
     refused: OnceLock<String>,
@@ -56,6 +60,7 @@ impl Readers {
         Readers {
             asked,
             idle: Mutex::default(),
+            #[cfg(target_os = "linux")]
             lent_count: AtomicUsize::new(0),
             refused: OnceLock::new(),
             pool: OnceLock::new(),

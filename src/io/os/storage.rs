@@ -189,10 +189,10 @@ impl OsStorage {
         let open = |flags: OFlags| {
             self.retry(|| rustix::fs::openat(&*directory, name.as_str(), flags | FILE_FLAGS, FILE_MODE))
         };
-        let mut opened = open(flags);
+        let opened = open(flags);
         #[cfg(target_os = "linux")]
-        {
-            let mut flags = flags;
+        let opened = {
+            let (mut opened, mut flags) = (opened, flags);
             // Only who owns a file may leave its times alone; others read it by rights that root gave them.
             if flags.contains(OFlags::NOATIME) && matches!(opened, Err(Errno::PERM)) {
                 flags -= OFlags::NOATIME;
@@ -202,7 +202,8 @@ impl OsStorage {
                 self.give_up_direct_reads();
                 opened = open(flags - OFlags::DIRECT);
             }
-        }
+            opened
+        };
         let descriptor = opened.map_err(|errno| self.fault(operation, file, 0, errno))?;
         let status = rustix::fs::fstat(&descriptor).map_err(|errno| self.fault(operation, file, 0, errno))?;
         if !FileType::from_raw_mode(status.st_mode).is_file() {
@@ -235,7 +236,7 @@ impl OsStorage {
         self.process.check()?;
         self.files.get(file, access, || {
             let descriptor = self.open_with("open", file, access_flags(access))?;
-            if access == Access::Buffered && has_pages(file) {
+            if access == Access::Buffered && file.kind.traits().is_paged {
                 advice::will_read_anywhere(&descriptor);
             }
             Ok(descriptor)
@@ -559,11 +560,6 @@ impl Storage for OsStorage {
             MappedFile::new(open.descriptor(), bytes).map_err(|errno| self.fault("map", file, 0, errno))?;
         Ok(Some(Arc::new(map)))
     }
-}
-
-/// Whether the file is read page by page, here and there.
-fn has_pages(file: FileName) -> bool {
-    matches!(file.kind, FileKind::Table | FileKind::Lab)
 }
 
 /// The file's name in the directory.

@@ -43,25 +43,31 @@ impl SkipTo {
     }
 }
 
-/// `from`, or the range's own start in that direction where `from` lies before it.
-pub(super) fn tighter(from: Bound<&[u8]>, range: &Range, direction: Direction) -> Bound<Vec<u8>> {
-    let own = match direction {
-        Direction::Forward => range.0.as_ref().map(Vec::as_slice),
-        Direction::Backward => range.1.as_ref().map(Vec::as_slice),
+/// Where the range begins in that direction.
+pub(crate) fn start_of(range: &Range, direction: Direction) -> Bound<&[u8]> {
+    let start = match direction {
+        Direction::Forward => &range.0,
+        Direction::Backward => &range.1,
     };
+    start.as_ref().map(Vec::as_slice)
+}
+
+/// `from`, or the range's own start in that direction where `from` lies before it.
+pub(crate) fn tighter<'b>(from: Bound<&'b [u8]>, range: &'b Range, direction: Direction) -> Bound<&'b [u8]> {
+    let own = start_of(range, direction);
     let (Bound::Included(own_key) | Bound::Excluded(own_key)) = own else {
-        return from.map(<[u8]>::to_vec);
+        return from;
     };
     let (Bound::Included(key) | Bound::Excluded(key)) = from else {
-        return own.map(<[u8]>::to_vec);
+        return own;
     };
     let inside = match direction {
         Direction::Forward => key.cmp(own_key),
         Direction::Backward => own_key.cmp(key),
     };
     match (inside, own) {
-        (Ordering::Greater, _) | (Ordering::Equal, Bound::Included(_)) => from.map(<[u8]>::to_vec),
-        _ => own.map(<[u8]>::to_vec),
+        (Ordering::Greater, _) | (Ordering::Equal, Bound::Included(_)) => from,
+        _ => own,
     }
 }
 

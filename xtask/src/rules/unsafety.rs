@@ -22,12 +22,17 @@ pub(crate) const UNSAFE_FILES: &[&str] = &[
 ];
 
 const SAYS_SO: &[&str] = &["#", "!", "[", "expect", "(", "unsafe_code"];
+/// A file whose unsafe code is for some systems or processors says so for them only.
+const SAYS_WHERE: &[&str] = &["#", "!", "[", "cfg_attr"];
+const SAYS_IT: &[&str] = &["expect", "(", "unsafe_code"];
 
 pub(crate) fn check(source: &Source, out: &mut Vec<Finding>) {
     let tokens = source.tokens();
     let line = |index: usize| source.line_of(tokens[index].at);
     let first = places(&tokens, &["unsafe"]).next();
-    let says_so = places(&tokens, SAYS_SO).next();
+    let says_where = places(&tokens, SAYS_WHERE).next();
+    let says_it_there = says_where.and_then(|index| places(&tokens, SAYS_IT).find(|at| *at > index));
+    let says_so = places(&tokens, SAYS_SO).next().or(says_it_there);
     let listed = UNSAFE_FILES.iter().any(|listed| {
         if listed.ends_with('/') { source.path.starts_with(listed) } else { source.path == *listed }
     });
@@ -83,6 +88,7 @@ mod tests {
         let said = format!("{EXPECT}{body}");
         for (path, text, count) in [
             ("src/base/region.rs", said.as_str(), 0),
+            ("src/base/region.rs", &format!("//! a\n#![cfg_attr(b, expect(unsafe_code))]\n{body}"), 0),
             ("src/base/region.rs", body, 1),
             ("src/base/region.rs", "//! safe", 1),
             ("src/format/header.rs", said.as_str(), 1),

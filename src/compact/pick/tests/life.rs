@@ -251,11 +251,11 @@ proptest! {
                 life.check_settled();
             }
         }
-        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
+        life.settle(pick_all);
         life.check_full();
         let all: Vec<(u16, bool)> = (0..800).map(|key| (key, true)).collect();
         life.flush(&all);
-        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
+        life.settle(pick_all);
         prop_assert!(life.levels.iter().all(Vec::is_empty), "everything was deleted");
     }
 }

@@ -148,9 +148,7 @@ proptest! {
             match event {
                 Event::Flush(keys) => life.flush(&keys),
                 Event::Picks(count) => life.picks(count, pick),
-                Event::FullPicks(count) => {
-                    life.picks(count, |tree, settings| pick_full(tree, settings, u64::MAX));
-                }
+                Event::FullPicks(count) => life.picks(count, pick_all),
                 Event::Policy(index) => {
                     let (above, in_last, level0_runs) = [
                         (settings.runs_per_level, settings.runs_in_last_level, settings.level0_runs),
@@ -169,7 +167,7 @@ proptest! {
         }
         life.settle(pick);
         life.check_settled();
-        life.settle(|tree, settings| pick_full(tree, settings, u64::MAX));
+        life.settle(pick_all);
         life.check_full();
     }
 }

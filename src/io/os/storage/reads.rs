@@ -13,7 +13,7 @@ use crate::base::sync::{Arc, Ordering};
 
 use super::super::super::reader::fill_rest;
 use super::super::files::{Access, OpenFile};
-use super::{DIRECT_ALIGNMENTS, OsStorage, check_range, has_pages};
+use super::{DIRECT_ALIGNMENTS, OsStorage, check_range};
 
 /// Buffers that one system call takes.
 const PARTS_COUNT_MAX: usize = 1024;
@@ -58,7 +58,7 @@ impl OsStorage {
         let alignment = u64::from(self.direct_alignment.load(Ordering::Relaxed));
         let place =
             buffers.iter().fold(offset, |place, buffer| place | buffer.len() as u64 | buffer.as_ptr() as u64);
-        has_pages(file) && alignment > 0 && place.is_multiple_of(alignment)
+        file.kind.traits().is_paged && alignment > 0 && place.is_multiple_of(alignment)
     }
 
     /// The file, open for a read of these bytes.

@@ -1,0 +1,212 @@
+//! One end of a range, or a cursor: the first items, read at once, then those of a scan. It holds no point
+//! and no range; iterators and cursors give both at each step. One thread at a time.
+
+use std::ops::Bound;
+
+use crate::base::error::Result;
+use crate::base::reserve::Grant;
+use crate::base::step::Direction;
+use crate::engine::catalog;
+use crate::engine::snapshot::Point;
+use crate::read::scan::{self, Batch, Filled, ITEMS_MAX, Scan, Wanted};
+
+use super::Handle;
+
+/// Where a range is read from.
+pub(super) struct Reading<'r> {
+    pub(super) handle: &'r Handle,
+    pub(super) keyspace: &'r catalog::Keyspace,
+    pub(super) point: &'r Point,
+    pub(super) range: &'r scan::Range,
+}
+
+/// Items of a range in one direction.
+pub(super) struct Side {
+    pub(super) direction: Direction,
+    /// Where it begins.
+    pub(super) start: Bound<Vec<u8>>,
+    pub(super) batch: Batch,
+    /// How far the batch reaches, and how many items were read; `None`: nothing was.
+    filled: Option<(Filled, usize)>,
+    /// The item of the batch that it stands at.
+    at: Option<usize>,
+    /// For the batch.
+    grant: Option<Grant>,
+    /// Made when the batch is not enough.
+    scan: Option<Box<Scan>>,
+    /// The scan goes on where the batch ended.
+    is_scanning: bool,
+    /// More is wanted than a batch has: there is to be none.
+    is_long: bool,
+    /// Items since it began.
+    taken: usize,
+}
+
+impl Side {
+    /// Where more is wanted than is read at once, it is read by a scan from the first item on.
+    pub(super) fn new(direction: Direction, is_long: bool) -> Side {
+        Side {
+            direction,
+            start: Bound::Unbounded,
+            batch: Batch::default(),
+            filled: None,
+            at: None,
+            grant: None,
+            scan: None,
+            is_scanning: false,
+            is_long,
+            taken: 0,
+        }
+    }
+
+    /// Begins anew, before the first item from `start` on.
+    pub(super) fn restart(&mut self, start: Bound<&[u8]>, direction: Direction) {
+        let mut own = match std::mem::replace(&mut self.start, Bound::Unbounded) {
+            Bound::Included(own) | Bound::Excluded(own) => own,
+            Bound::Unbounded => Vec::new(),
+        };
+        self.start = start.map(|start| {
+            own.clear();
+            own.extend_from_slice(start);
+            own
+        });
+        self.begin(direction);
+    }
+
+    /// Begins anew with what lies before the key where it begins.
+    pub(super) fn turn_at_start(&mut self, direction: Direction) {
+        let start = std::mem::replace(&mut self.start, Bound::Unbounded);
+        self.start = match start {
+            Bound::Included(start) | Bound::Excluded(start) => Bound::Excluded(start),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        self.begin(direction);
+    }
+
+    fn begin(&mut self, direction: Direction) {
+        if self.taken > 0 {
+            self.is_long = self.was_long();
+        }
+        self.direction = direction;
+        self.batch.clear();
+        (self.filled, self.at, self.is_scanning, self.taken) = (None, None, false, 0);
+    }
+
+    /// Whether a batch was of no use: more items were taken than it has, or it has none of those there are.
+    pub(super) fn was_long(&self) -> bool {
+        self.taken > ITEMS_MAX || self.filled == Some((Filled::Left, 0))
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// Has memory for a batch, if it is to have one; `false` if not.
+    pub(super) fn prepare_batch(&mut self, handle: &Handle) -> bool {
+        if self.is_long {
+            return false;
+        }
+        if self.grant.is_none() {
+            self.grant = handle.grant_batch();
+        }
+        if self.grant.is_some() {
+            self.batch.begin();
+        }
+        self.grant.is_some()
+    }
+
+    /// The first items were read into the batch.
+    pub(super) fn set_filled(&mut self, filled: Filled) {
+        self.filled = Some((filled, self.batch.count()));
+    }
+
+    /// Goes to the next item; `false` at the end.
+    #[inline]
+    pub(super) fn advance(&mut self, of: &Reading<'_>) -> Result<bool> {
+        self.at = self.batch.take_first();
+        let moved = self.at.is_some() || self.advance_beyond(of)?;
+        self.taken += usize::from(moved);
+        Ok(moved)
+    }
+
+    /// As `advance`, behind what was read at once.
+    fn advance_beyond(&mut self, of: &Reading<'_>) -> Result<bool> {
+        if !self.is_scanning {
+            if self.filled.is_none() && self.prepare_batch(of.handle) {
+                self.fill(of);
+                self.at = self.batch.take_first();
+                if self.at.is_some() {
+                    return Ok(true);
+                }
+            }
+            if matches!(self.filled, Some((Filled::ToEnd, _))) {
+                return Ok(false);
+            }
+            self.begin_scan(of);
+        }
+        of.handle.advance(of.point, self.scan.as_mut().expect("it goes on"))
+    }
+
+    /// Reads the first items at once.
+    fn fill(&mut self, of: &Reading<'_>) {
+        let Side { batch, start, direction, .. } = self;
+        let (range, direction) = (of.range, *direction);
+        let from = scan::tighter(start.as_ref().map(Vec::as_slice), range, direction);
+        let sight = of.point.sight(of.keyspace.tree);
+        let wanted = Wanted { sight, range, direction, from, items_max: ITEMS_MAX };
+        let filled = of.handle.fill(of.point, &wanted, batch);
+        self.set_filled(filled);
+    }
+
+    fn begin_scan(&mut self, of: &Reading<'_>) {
+        let sight = of.point.sight(of.keyspace.tree);
+        let scan =
+            self.scan.get_or_insert_with(|| Box::new(Scan::new(sight, of.range.clone(), self.direction)));
+        let from = match self.batch.last_key() {
+            Some(key) => Bound::Excluded(key),
+            None => self.start.as_ref().map(Vec::as_slice),
+        };
+        scan.seek(from, self.direction);
+        (self.is_scanning, self.at) = (true, None);
+        (self.batch, self.grant) = (Batch::default(), None);
+    }
+
+    /// Key and value of the item it stands at.
+    #[inline]
+    pub(super) fn item(&self) -> (&[u8], &[u8]) {
+        match (self.at, &self.scan) {
+            (Some(number), _) => self.batch.item(number),
+            (None, Some(scan)) => (scan.key(), scan.value()),
+            (None, None) => unreachable!("it stands at an item"),
+        }
+    }
+
+    /// An item of a batch that has all, from either end.
+    pub(super) fn take_read(&mut self, direction: Direction) -> Option<(&[u8], &[u8])> {
+        let is_own = direction == self.direction;
+        let number = if is_own { self.batch.take_first() } else { self.batch.take_last() }?;
+        self.taken += usize::from(is_own);
+        Some(self.batch.item(number))
+    }
+
+    /// The item was copied.
+    pub(super) fn forget_value(&mut self) {
+        if let Some(scan) = self.scan.as_mut().filter(|_| self.is_scanning) {
+            scan.forget_value();
+        }
+    }
+
+    /// The key of the last item; `None` before the first.
+    pub(super) fn last(&self) -> Option<&[u8]> {
+        match (self.at, &self.scan) {
+            (Some(number), _) => Some(self.batch.item(number).0),
+            (None, Some(scan)) if self.is_scanning => Some(scan.key()),
+            _ => None,
+        }
+    }
+
+    /// In a forked process, leaves what it has of the store as it is.
+    pub(super) fn leave(&mut self) {
+        std::mem::forget((self.scan.take(), self.grant.take()));
+    }
+}

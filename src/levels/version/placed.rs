@@ -1,0 +1,88 @@
+//! An opened slice of a table with what the manifest says of it beside its place.
+//!
+//! Both ways lie here: from the manifest's words, and to them. Plain values.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileName, Sequence, TreeId};
+use crate::base::sync::Arc;
+use crate::format::manifest;
+use crate::table::Table;
+
+use super::Spot;
+
+/// A table in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) table: Arc<Table>,
+    pub(crate) first_sequence: Sequence,
+    pub(crate) last_sequence: Sequence,
+    /// When its oldest tombstone was written at the latest, in seconds since 1970; 0 without tombstones.
+    pub(crate) oldest_tombstone_s: u64,
+    /// Most tombstones among consecutive items, as it was counted when the table was built.
+    pub(crate) tombstones_dense: u64,
+}
+
+impl Placed {
+    /// The slices of a table file where the manifest places them.
+    ///
+    /// # Errors
+    /// `Corrupt` if the file has other slices than the manifest says.
+    pub(crate) fn all(
+        table: &manifest::Table,
+        file: FileName,
+        opened: &[Arc<Table>],
+    ) -> Result<Vec<(Spot, Placed)>> {
+        let mut all = Vec::with_capacity(table.slices.len());
+        for (index, slice) in &table.slices {
+            let Some(table) = opened.iter().find(|one| one.index() as u32 == *index) else {
+                return Err(Error::corrupt(file, 0, "a slice of the table", index, opened.len()));
+            };
+            let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
+            let is_bounded_alike =
+                *table.min() == *slice.min_key && table.bounded_max() == slice.max_key.as_deref();
+            if table.tree() != tree || !is_bounded_alike {
+                let what = "tree and bounds of a slice";
+                return Err(Error::corrupt(file, 0, what, "the manifest's", "others"));
+            }
+            all.push(Placed::of(slice, table));
+        }
+        Ok(all)
+    }
+
+    /// An opened slice where the manifest places it.
+    pub(crate) fn of(slice: &manifest::Slice, table: &Arc<Table>) -> (Spot, Placed) {
+        let placed = Placed {
+            table: Arc::clone(table),
+            first_sequence: slice.first_sequence,
+            last_sequence: slice.last_sequence,
+            oldest_tombstone_s: slice.oldest_tombstone_s,
+            tombstones_dense: slice.tombstones_dense,
+        };
+        (Spot { level: usize::from(slice.level), run: slice.run }, placed)
+    }
+
+    /// What the manifest says of it.
+    pub(crate) fn slice(&self, spot: Spot) -> manifest::Slice {
+        let table = &*self.table;
+        manifest::Slice {
+            keyspace: table.tree().keyspace,
+            partition: table.tree().partition,
+            level: u8::try_from(spot.level).expect("a level fits a byte"),
+            run: spot.run,
+            items: table.items(),
+            tombstones: table.tombstones(),
+            oldest_tombstone_s: self.oldest_tombstone_s,
+            tombstones_dense: self.tombstones_dense,
+            key_value_bytes: table.key_value_bytes(),
+            first_sequence: self.first_sequence,
+            last_sequence: self.last_sequence,
+            min_key: table.min().into(),
+            max_key: table.bounded_max().map(Box::from),
+        }
+    }
+
+    /// What the manifest calls it: file number and slice.
+    pub(crate) fn name(&self) -> (u64, u32) {
+        (self.table.file().name().number, self.table.index() as u32)
+    }
+}

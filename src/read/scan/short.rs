@@ -1,0 +1,431 @@
+//! The first items of a range, read at once under a pin: no counts, no tree of matches, no allocation.
+//!
+//! Every source stands at an item in memory that the pin keeps. The least key is found by one pass over eight
+//! bytes of each source's key; items of one source that come before every other source's are copied without a
+//! match. What this cannot do is left to [`Scan`](super::Scan), which goes on behind the last key read: to
+//! read a block that is not in the cache, to go past many deleted keys, to go past a range that was deleted,
+//! to merge very many sources.
+//!
+//! Called by drivers, who give the view and bound of one moment. One call; it waits for nothing.
+//!
+//! Invariants:
+//! 1. What is in the batch is what a scan of the same view and bound yields first, in its order.
+//! 2. A key is copied only once every source stands at or past it; of equal keys the newest source's is
+//!    taken.
+
+mod run;
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use crate::base::id::ItemKind;
+use crate::base::step::Direction;
+use crate::levels::gaps::{End, Gaps, Sight, Span, after, end_of, first_from};
+use crate::levels::version::Tree;
+use crate::levels::view::View;
+use crate::memtable::{Generation, MemItem, Position};
+use crate::table::MissingPage;
+
+use super::Pinned;
+use super::batch::Batch;
+use super::range::{Range, expected_prefix};
+use run::{Entry, Place, RunSource, SplitKey, compare, rank_behind};
+
+/// More sources are merged by a tree of matches.
+const SOURCES_MAX: usize = 12;
+/// A longer key or value is handed out where it lies.
+const ITEM_BYTES_MAX: usize = 1 << 10;
+/// The batch takes no more items from so many bytes on.
+const BATCH_BYTES: usize = 4 << 10;
+/// Most items of a batch. More are a scan's, which copies none.
+pub(crate) const ITEMS_MAX: usize = 16;
+/// Deleted keys that are passed here; a scan looks for gaps among more.
+const DELETES_MAX: usize = 64;
+/// So many deleted keys before the first item are worth a gap.
+const GAP_DELETES: usize = 8;
+
+/// What is read.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'w> {
+    pub(crate) sight: Sight,
+    pub(crate) range: &'w Range,
+    pub(crate) direction: Direction,
+    /// Where it begins in that direction, within the range.
+    pub(crate) from: Bound<&'w [u8]>,
+    pub(crate) items_max: usize,
+}
+
+/// How far the batch reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Filled {
+    /// To the end of the range.
+    ToEnd,
+    /// As many as were wanted, or as fit.
+    Full,
+    /// To where a scan has to go on.
+    Left,
+}
+
+/// A scan has to go on.
+struct Stuck;
+
+impl From<MissingPage> for Stuck {
+    fn from(_: MissingPage) -> Stuck {
+        Stuck
+    }
+}
+
+/// A source that stands at an item.
+enum Source<'p> {
+    Memory { generation: &'p Generation, position: Position, item: MemItem<'p> },
+    Run(RunSource<'p>),
+}
+
+/// The sources and where they end.
+struct Short<'w, 'p> {
+    wanted: &'w Wanted<'w>,
+    place: Place<'p>,
+    /// What most keys begin with.
+    prefix: &'p [u8],
+    /// Newest first, and eight bytes of the key of each, smaller for what comes first.
+    sources: SmallVec<[Source<'p>; SOURCES_MAX]>,
+    ranks: SmallVec<[u64; SOURCES_MAX]>,
+    /// Of the end of the range and of `limit`, whichever comes first, if there is either.
+    edge_rank: u64,
+    has_edge: bool,
+    /// Behind it something was deleted as a range.
+    limit: Option<&'p [u8]>,
+    deletes: Deletes,
+}
+
+/// Deleted keys that were passed: all, and those before the first item.
+#[derive(Default)]
+struct Deletes {
+    all: usize,
+    leading: usize,
+}
+
+impl Deletes {
+    #[cold]
+    fn note(&mut self, batch: &Batch) -> Result<(), Stuck> {
+        self.all += 1;
+        self.leading += usize::from(batch.count() == 0);
+        if self.all > DELETES_MAX { Err(Stuck) } else { Ok(()) }
+    }
+}
+
+/// Reads the first items into `batch`, behind those that it has.
+pub(crate) fn fill<'p>(wanted: &Wanted<'p>, pinned: Pinned<'p>, batch: &mut Batch) -> Filled {
+    let Pinned { view, pin, cache, gaps } = pinned;
+    let view = view.get();
+    let Wanted { sight, direction, .. } = *wanted;
+    let beyond = if gaps.is_any(sight.tree) { gaps.beyond(sight, wanted.from, direction) } else { None };
+    let from = match &beyond {
+        None => wanted.from,
+        Some(None) => return Filled::ToEnd,
+        Some(Some(beyond)) => beyond.as_ref().map(Vec::as_slice),
+    };
+    let tree = view.version.tree(sight.tree);
+    let prefix =
+        tree.map_or(&[][..], |tree| expected_prefix(tree.shared_prefix(), tree.key_bytes(), wanted.range));
+    let mut short = Short {
+        wanted,
+        place: Place { cache, pin },
+        prefix,
+        sources: SmallVec::new(),
+        ranks: SmallVec::new(),
+        edge_rank: u64::MAX,
+        has_edge: false,
+        limit: None,
+        deletes: Deletes::default(),
+    };
+    let filled = short.enter(from, view, tree).and_then(|()| short.merge(batch)).unwrap_or(Filled::Left);
+    if short.deletes.leading >= GAP_DELETES {
+        learn_gap(wanted, filled, gaps, batch);
+    }
+    filled
+}
+
+/// Many keys were deleted before the first item: what lies before it is a gap.
+#[cold]
+fn learn_gap(wanted: &Wanted<'_>, filled: Filled, gaps: &Gaps, batch: &Batch) {
+    let found = (batch.count() > 0).then(|| batch.item(0).0);
+    if found.is_none() && filled != Filled::ToEnd {
+        return;
+    }
+    let span = match wanted.direction {
+        Direction::Forward => Span {
+            from: first_from(wanted.from),
+            to: match found {
+                Some(key) => End::Before(key.to_vec()),
+                None => end_of(wanted.range.1.as_ref().map(Vec::as_slice)),
+            },
+        },
+        Direction::Backward => Span {
+            from: match found {
+                Some(key) => after(key),
+                None => first_from(wanted.range.0.as_ref().map(Vec::as_slice)),
+            },
+            to: end_of(wanted.from),
+        },
+    };
+    gaps.learn(wanted.sight, span);
+}
+
+impl<'p> Short<'_, 'p> {
+    /// Has every source stand at its first item.
+    fn enter(&mut self, from: Bound<&[u8]>, view: &'p View, tree: Option<&'p Tree>) -> Result<(), Stuck> {
+        let Wanted { sight, range, direction, .. } = *self.wanted;
+        let levels = tree.map_or(&[][..], Tree::levels);
+        if view.generations.len() + levels.iter().map(|runs| runs.len()).sum::<usize>() > SOURCES_MAX {
+            return Err(Stuck);
+        }
+        // Misses of memory of all runs overlap with each other, and with those of the write buffers.
+        let mut entries: SmallVec<[Entry<'p>; SOURCES_MAX]> = SmallVec::new();
+        for run in levels.iter().flat_map(|runs| runs.iter()) {
+            if run.has_ranges() {
+                let key = self.key_of(from)?;
+                let around = run.around(key);
+                self.limit_to(around.is_covered, (around.from, around.to))?;
+            }
+            entries.extend(Entry::find(run, from, direction));
+        }
+        for entry in &mut entries {
+            entry.find_block(from, direction, self.place)?;
+        }
+        for entry in &mut entries {
+            entry.bring(self.place);
+        }
+        for generation in &view.generations {
+            if generation.has_ranges(sight.bound) {
+                let key = self.key_of(from)?;
+                let stretch = generation.stretch(sight.tree, key, sight.bound);
+                self.limit_to(stretch.cover.is_some(), (stretch.from, stretch.to))?;
+            }
+            if let Some(position) = generation.seek(sight.tree, from, direction, sight.bound) {
+                let item = generation.item(position);
+                self.ranks.push(self.rank(item.key));
+                self.sources.push(Source::Memory { generation, position, item });
+            }
+        }
+        for entry in &entries {
+            if let Some(source) = RunSource::open(entry, from, (self.wanted, self.prefix), self.place)? {
+                self.ranks.push(self.turned(source.rank()));
+                self.sources.push(Source::Run(source));
+            }
+        }
+        let end = match direction {
+            Direction::Forward => &range.1,
+            Direction::Backward => &range.0,
+        };
+        if let Bound::Included(end) | Bound::Excluded(end) = end {
+            (self.edge_rank, self.has_edge) = (self.rank(end), true);
+        }
+        if let Some(limit) = self.limit {
+            (self.edge_rank, self.has_edge) = (self.edge_rank.min(self.rank(limit)), true);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, batch: &mut Batch) -> Result<Filled, Stuck> {
+        while let Some((mut best, rank, mut next_rank)) = self.least() {
+            if next_rank == rank && self.sources.len() > 1 {
+                best = self.settle_ties(rank)?;
+                next_rank = rank;
+            }
+            if rank >= self.edge_rank {
+                if self.is_past(self.sources[best].key()) {
+                    return Ok(Filled::ToEnd);
+                }
+                if self.is_beyond_limit(self.sources[best].key()) {
+                    return Err(Stuck);
+                }
+            }
+            if batch.count() >= self.wanted.items_max || batch.bytes() >= BATCH_BYTES {
+                return Ok(Filled::Full);
+            }
+            self.take_from(best, next_rank.min(self.edge_rank), batch)?;
+        }
+        Ok(Filled::ToEnd)
+    }
+
+    /// Copies items of a source up to one of that rank, one at least.
+    fn take_from(&mut self, best: usize, stop_rank: u64, batch: &mut Batch) -> Result<(), Stuck> {
+        let flip = self.flip();
+        let Wanted { sight, direction, items_max, .. } = *self.wanted;
+        match &mut self.sources[best] {
+            Source::Memory { generation, position, item } => loop {
+                if item.kind == ItemKind::Put {
+                    if item.value.len().max(item.key.len()) > ITEM_BYTES_MAX {
+                        return Err(Stuck);
+                    }
+                    batch.push((item.key, &[]), item.value);
+                } else {
+                    self.deletes.note(batch)?;
+                }
+                let next = generation.step(sight.tree, *position, direction, sight.bound);
+                let Some(next) = next else { break };
+                (*position, *item) = (next, generation.item(next));
+                let rank = rank_behind(self.prefix, item.key) ^ flip;
+                self.ranks[best] = rank;
+                if rank >= stop_rank || batch.count() >= items_max || batch.bytes() >= BATCH_BYTES {
+                    return Ok(());
+                }
+            },
+            Source::Run(run) => loop {
+                // A rank of all ones may be that of the edge itself.
+                let is_alone = self.ranks.len() == 1 && !self.has_edge;
+                let stop = (!is_alone).then_some(stop_rank);
+                let count = run.items_before(stop, items_max - batch.count(), direction);
+                let count = run.items_within(BATCH_BYTES - batch.bytes(), count, direction);
+                run.copy(count, direction, &mut self.deletes, batch)?;
+                if !run.step(count, (self.wanted, self.prefix), self.place)? {
+                    break;
+                }
+                let rank = run.rank() ^ flip;
+                self.ranks[best] = rank;
+                if rank >= stop_rank || batch.count() >= items_max || batch.bytes() >= BATCH_BYTES {
+                    return Ok(());
+                }
+            },
+        }
+        self.remove(best);
+        Ok(())
+    }
+
+    fn remove(&mut self, index: usize) {
+        self.sources.remove(index);
+        self.ranks.remove(index);
+    }
+
+    /// The first source of the least rank, that rank, and the least of the others.
+    #[inline]
+    fn least(&self) -> Option<(usize, u64, u64)> {
+        let (first, rest) = self.ranks.split_first()?;
+        let (mut best, mut least, mut next) = (0, *first, u64::MAX);
+        for (index, rank) in rest.iter().enumerate() {
+            if *rank < least {
+                (best, next, least) = (index + 1, least, *rank);
+            } else {
+                next = next.min(*rank);
+            }
+        }
+        Some((best, least, next))
+    }
+
+    /// The source that comes first of those with the least rank, by whole keys. Others that stand at its key
+    /// leave it: they are older.
+    fn settle_ties(&mut self, rank: u64) -> Result<usize, Stuck> {
+        let mut best = self.ranks.iter().position(|one| *one == rank).expect("it is the least");
+        let mut index = best + 1;
+        while index < self.sources.len() {
+            if self.ranks[index] == rank {
+                let order = compare(self.sources[best].key(), self.sources[index].key());
+                match (order, self.wanted.direction) {
+                    (Ordering::Equal, _) if !self.step(index)? => {
+                        self.remove(index);
+                        continue;
+                    }
+                    (Ordering::Greater, Direction::Forward) | (Ordering::Less, Direction::Backward) => {
+                        best = index;
+                    }
+                    _ => {}
+                }
+            }
+            index += 1;
+        }
+        Ok(best)
+    }
+
+    /// Moves a source to its next item; `false` at its end.
+    fn step(&mut self, index: usize) -> Result<bool, Stuck> {
+        let Wanted { sight, direction, .. } = *self.wanted;
+        let rank = match &mut self.sources[index] {
+            Source::Memory { generation, position, item } => {
+                let next = generation.step(sight.tree, *position, direction, sight.bound);
+                let Some(next) = next else { return Ok(false) };
+                (*position, *item) = (next, generation.item(next));
+                rank_behind(self.prefix, item.key)
+            }
+            Source::Run(run) => {
+                if !run.step(1, (self.wanted, self.prefix), self.place)? {
+                    return Ok(false);
+                }
+                run.rank()
+            }
+        };
+        self.ranks[index] = self.turned(rank);
+        Ok(true)
+    }
+
+    fn flip(&self) -> u64 {
+        match self.wanted.direction {
+            Direction::Forward => 0,
+            Direction::Backward => u64::MAX,
+        }
+    }
+
+    fn turned(&self, rank: u64) -> u64 {
+        rank ^ self.flip()
+    }
+
+    fn rank(&self, key: &[u8]) -> u64 {
+        self.turned(rank_behind(self.prefix, key))
+    }
+
+    /// The key around which range tombstones are asked for.
+    fn key_of<'f>(&self, from: Bound<&'f [u8]>) -> Result<&'f [u8], Stuck> {
+        match (from, self.wanted.direction) {
+            (Bound::Included(key) | Bound::Excluded(key), _) => Ok(key),
+            (Bound::Unbounded, Direction::Forward) => Ok(&[]),
+            (Bound::Unbounded, Direction::Backward) => Err(Stuck),
+        }
+    }
+
+    /// Takes note of the keys around the start of which a source's range tombstones say one thing.
+    fn limit_to(&mut self, is_covered: bool, (from, to): (&'p [u8], &'p [u8])) -> Result<(), Stuck> {
+        if is_covered {
+            return Err(Stuck);
+        }
+        let (limit, is_tighter) = match self.wanted.direction {
+            Direction::Forward => (to, self.limit.is_none_or(|limit| to < limit)),
+            Direction::Backward => (from, self.limit.is_none_or(|limit| from > limit)),
+        };
+        if !limit.is_empty() && is_tighter {
+            self.limit = Some(limit);
+        }
+        Ok(())
+    }
+
+    fn is_beyond_limit(&self, key: SplitKey<'_>) -> bool {
+        self.limit.is_some_and(|limit| match self.wanted.direction {
+            Direction::Forward => compare(key, (limit, &[])).is_ge(),
+            Direction::Backward => compare(key, (limit, &[])).is_lt(),
+        })
+    }
+
+    /// As [`is_past`](super::range::is_past).
+    fn is_past(&self, key: SplitKey<'_>) -> bool {
+        let Wanted { range, direction, .. } = self.wanted;
+        let (end, beyond) = match direction {
+            Direction::Forward => (&range.1, Ordering::Greater),
+            Direction::Backward => (&range.0, Ordering::Less),
+        };
+        match end {
+            Bound::Unbounded => false,
+            Bound::Included(end) => compare(key, (end, &[])) == beyond,
+            Bound::Excluded(end) => [beyond, Ordering::Equal].contains(&compare(key, (end, &[]))),
+        }
+    }
+}
+
+impl<'p> Source<'p> {
+    fn key(&self) -> SplitKey<'p> {
+        match self {
+            Source::Memory { item, .. } => (item.key, &[]),
+            Source::Run(run) => (run.prefix, run.suffix),
+        }
+    }
+}
