@@ -69,6 +69,19 @@ const STEPS: &[Step] = &[
             "warnings",
         ]),
     },
+    Step {
+        name: "the workload without features, as peers has it",
+        work: Work::Cargo(&[
+            "clippy",
+            "--package",
+            "trine-workload",
+            "--lib",
+            "--no-default-features",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    },
     Step { name: "fmt of the service", work: Work::Service("fmt", &["--check"]) },
     Step {
         name: "clippy of the service",
@@ -80,8 +93,8 @@ const STEPS: &[Step] = &[
 /// The example service: a program that embeds the library as its users do.
 const SERVICE: &str = "examples/service/Cargo.toml";
 
-/// The last step, as the README has it.
-const TESTS: &[&str] = &["test"];
+/// The last step: the README's `cargo test`, with the packages that it leaves out and no step before tests.
+const TESTS: &[&str] = &["test", "--workspace", "--exclude", "xtask"];
 
 /// Runs every step, then the tests.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
@@ -155,7 +168,15 @@ mod tests {
     fn steps_are_in_order() {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
         assert_eq!(names[..2], ["build", "tidy"]);
-        assert_eq!(TESTS, ["test"]);
+        assert_eq!(TESTS[0], "test");
+    }
+
+    /// Tests of every package run: of xtask in a step of its own, of all others in the last one.
+    #[test]
+    fn every_package_is_tested() {
+        let of_xtask = ["test", "--quiet", "--package", "xtask"];
+        assert!(STEPS.iter().any(|step| matches!(step.work, Work::Cargo(words) if words == of_xtask)));
+        assert_eq!(TESTS[1..], ["--workspace", "--exclude", "xtask"]);
     }
 
     /// The example service is built, checked and tested before the project's own tests.

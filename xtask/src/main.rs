@@ -13,6 +13,7 @@ mod fuzzing;
 mod hello;
 mod layers;
 mod mutants;
+mod packages;
 mod paths;
 mod platforms;
 mod quickstart;

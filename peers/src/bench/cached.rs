@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use trine_workload::distribution::{Chooser, Distribution};
+
 use super::child::Child;
-use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Executor, Regime, Sees};
 use super::loads::SMALL;

@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
+use trine_workload::plot::{Axis, Chart, Series};
+
 use super::bars::NULL;
-use super::chart::{Axis, Chart, Series};
 use super::results::Line;
 use super::rows::{FLIGHT, Flight, SIZES, ValueSize, Way};
 use super::table::rate;

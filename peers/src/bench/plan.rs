@@ -1,8 +1,8 @@
 //! What is measured: the groups of rows in their order, what each is made of, and how large everything is.
 
 use clap::ValueEnum;
+use trine_workload::keys::Shape;
 
-use super::keys::Shape;
 use super::rows;
 
 /// Of a value, but in rows by value size.
