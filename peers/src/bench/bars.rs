@@ -113,7 +113,7 @@ const ROCKSDB: Against = Against::Store("rocksdb");
 const ROCKSDB_THREADS: Against = Against::Best("rocksdb", Kind::Threads);
 const ROCKSDB_TOGETHER: Against = Against::Best("rocksdb", Kind::Together);
 
-pub(super) const BARS: [Bar; 48] = [
+pub(super) const BARS: [Bar; 51] = [
     least(rows::LOAD, Figure::Rate, 2.5, ROCKSDB),
     most(rows::LOAD, Figure::WrittenWithoutLog, 1.0, ROCKSDB),
     most(rows::LOAD, Figure::P9999, 10e6, Against::One),

@@ -205,7 +205,7 @@ pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
     standard_rows().chain(sizes)
 }
 
-const FIRST: [&str; 39] = [
+const FIRST: [&str; 42] = [
     LOAD,
     FILLSEQ,
     OVERWRITE,
