@@ -123,28 +123,32 @@ impl Side {
     /// Goes to the next item; `false` at the end.
     #[inline]
     pub(super) fn advance(&mut self, of: &Reading<'_>) -> Result<bool> {
-        self.at = self.batch.take_first();
-        let moved = self.at.is_some() || self.advance_beyond(of)?;
+        let moved = match &mut self.scan {
+            Some(scan) if self.is_scanning => of.handle.advance(of.point, scan)?,
+            _ => {
+                self.at = self.batch.take_first();
+                self.at.is_some() || self.advance_beyond(of)?
+            }
+        };
         self.taken += usize::from(moved);
         Ok(moved)
     }
 
-    /// As `advance`, behind what was read at once.
+    /// As `advance`, where nothing was read yet or all that was is taken.
+    #[inline(never)]
     fn advance_beyond(&mut self, of: &Reading<'_>) -> Result<bool> {
-        if !self.is_scanning {
-            if self.filled.is_none() && self.prepare_batch(of.handle) {
-                self.fill(of);
-                self.at = self.batch.take_first();
-                if self.at.is_some() {
-                    return Ok(true);
-                }
+        if self.filled.is_none() && self.prepare_batch(of.handle) {
+            self.fill(of);
+            self.at = self.batch.take_first();
+            if self.at.is_some() {
+                return Ok(true);
             }
-            if matches!(self.filled, Some((Filled::ToEnd, _))) {
-                return Ok(false);
-            }
-            self.begin_scan(of);
         }
-        of.handle.advance(of.point, self.scan.as_mut().expect("it goes on"))
+        if matches!(self.filled, Some((Filled::ToEnd, _))) {
+            return Ok(false);
+        }
+        self.begin_scan(of);
+        of.handle.advance(of.point, self.scan.as_mut().expect("it was begun"))
     }
 
     /// Reads the first items at once.

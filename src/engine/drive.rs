@@ -144,10 +144,14 @@ impl Store {
     }
 
     /// Moves a scan of the point to its next item; `false` at its end.
+    #[inline]
     pub(crate) fn advance(&self, point: &Point, scan: &mut Scan) -> Result<bool> {
-        if scan.advance_at_hand(&self.cache) {
-            return Ok(true);
-        }
+        if scan.advance_at_hand(&self.cache) { Ok(true) } else { self.advance_further(point, scan) }
+    }
+
+    /// As `advance`, where the blocks at hand have no more.
+    #[inline(never)]
+    fn advance_further(&self, point: &Point, scan: &mut Scan) -> Result<bool> {
         let step = {
             let pin = self.epoch.pin();
             scan.advance(self.pinned(point, &pin))
