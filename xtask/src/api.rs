@@ -1,4 +1,5 @@
-//! `docs/api.txt`: the public face of the library, a line an item, so that a change of it is a change of a file.
+//! `docs/api.txt`: the public face of the library, a line an item, so that a change of it is a change of a
+//! file.
 //!
 //! It follows the public names of `src/lib.rs` to their items and shows these, their fields, variants and
 //! methods, and the traits they implement. It does not compile: impls that macros write and auto traits are
@@ -356,7 +357,8 @@ mod tests {
                        #[doc(hidden)]\npub mod fuzz;\npub use db::{Db, Item, Way};\n\
                        #[cfg(any(test, feature = \"sim\"))]\npub use db::sim;";
     const DB: &str = "mod item;\npub mod sim;\npub use item::Item;\n\
-                      /// A store.\n#[derive(Clone, Debug)]\n#[cfg_attr(feature = \"serde\", derive(serde::Serialize))]\n\
+                      /// A store.\n#[derive(Clone, Debug)]\n#[cfg_attr(feature = \"serde\",
+                      /// derive(serde::Serialize))]\n\
                       pub struct Db<K> { pub path: Vec<(u8, K)>, handle: u8 }\n\
                       impl<K> Db<K> {\n  /// Opens it.\n  pub fn open<P: AsRef<u8>>(\n    path: P,\n    mut by: u8,\n  ) \
                       -> Result<Db<K>> { loop {} }\n  pub(crate) fn not_this() {}\n  \
@@ -405,8 +407,8 @@ trine::inspect::verify: fn verify(db: &Db) -> bool
         page(&Tree::of(&files)).expect("there is a root")
     }
 
-    /// What users reach is shown, through every way that leads there; what is hidden, behind other features or of
-    /// another type with the same name is not.
+    /// What users reach is shown, through every way that leads there; what is hidden, behind other features
+    /// or of another type with the same name is not.
     #[test]
     fn the_public_face_is_shown() {
         assert_eq!(made(DB), format!("{HEAD}{EXPECTED}"));

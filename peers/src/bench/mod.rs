@@ -7,9 +7,6 @@
 //!    same files.
 
 mod cached;
-#[path = "../../../cli/src/plot/chart/mod.rs"]
-#[expect(dead_code, reason = "what this program does not use of a file of `trine`")]
-mod chart;
 #[path = "../../../cli/src/bench/direct.rs"]
 mod direct;
 #[path = "../../../cli/src/bench/distribution.rs"]
@@ -32,17 +29,18 @@ mod bare;
 mod bars;
 mod child;
 mod cold;
+mod compare;
 mod device;
 mod drive;
 mod engines;
 mod flight;
+mod latest;
 mod limits;
 mod loads;
 mod measure;
 mod mixes;
 mod page;
 mod parent;
-mod pictures;
 mod plan;
 mod process;
 mod queue;
@@ -53,8 +51,9 @@ mod space;
 mod table;
 #[cfg(test)]
 mod tests;
+mod verdicts;
 mod worker;
 
 pub(crate) use child::{ChildOptions, child};
-pub(crate) use page::page;
+pub(crate) use page::pages;
 pub(crate) use parent::{Options, run, show};
