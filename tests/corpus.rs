@@ -6,19 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use trine::fuzz::{Mode, short};
+use trine_fuzz_targets::{TARGETS, Target, allocations, measured};
 
 use crate::damage::states;
 use crate::rng::Rng;
 use crate::support::Files;
-
-use targets::{TARGETS, Target, measured};
-
-#[path = "../fuzz/src/allocations.rs"]
-mod allocations;
-#[path = "../fuzz/src/directory.rs"]
-mod directory;
-#[path = "../fuzz/src/targets.rs"]
-mod targets;
 
 #[global_allocator]
 static COUNTING: allocations::Counting = allocations::Counting;

@@ -3,18 +3,16 @@
 //! The help is the manual: every command says what it does, what it answers and shows an example.
 
 mod bench;
-mod lab;
 mod upkeep;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::{Args, Parser, Subcommand, value_parser};
+use trine_workload::rows::{Format, parse_separator};
+use trine_workload::text::parse_bytes;
 
-use crate::rows::parse_separator;
-use crate::text::parse_bytes;
 pub(crate) use bench::{Bench, EngineName, Workload};
-pub(crate) use lab::{Repro, Time, VerifyRandom};
 pub(crate) use upkeep::{
     Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, Man, Settings, Within,
 };
@@ -92,9 +90,6 @@ pub(crate) enum Command {
     Dump(Dump),
     Salvage(Salvage),
     Bench(Bench),
-    Repro(Repro),
-    Time(Time),
-    VerifyRandom(VerifyRandom),
     Demo(Demo),
     Completions(Completions),
     Man(Man),
@@ -435,34 +430,8 @@ pub(crate) struct DemoLoad {
     pub(crate) memory_bytes: u64,
 }
 
-/// A format of rows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Format {
-    /// Comma-separated values.
-    Csv,
-    /// Tab-separated values.
-    Tsv,
-    /// One JSON object a line.
-    Jsonl,
-}
-
-impl Format {
-    /// The format a file's extension stands for.
-    pub(crate) fn of_path(path: &std::path::Path) -> Option<Format> {
-        let extension = path.extension()?.to_str()?.to_ascii_lowercase();
-        match extension.as_str() {
-            "csv" => Some(Format::Csv),
-            "tsv" | "tab" => Some(Format::Tsv),
-            "jsonl" | "ndjson" => Some(Format::Jsonl),
-            _ => None,
-        }
-    }
-}
-
 /// Commands that do not take a store first.
-const COMMANDS_WITHOUT_A_STORE: [&str; 9] =
-    ["dump", "bench", "repro", "time", "verify-random", "demo", "demo-load", "completions", "man"];
+const COMMANDS_WITHOUT_A_STORE: [&str; 6] = ["dump", "bench", "demo", "demo-load", "completions", "man"];
 
 /// Moves the value of `--store` to where STORE stands, so that both spellings are one to the parser.
 pub(crate) fn with_store_first(words: Vec<OsString>) -> Vec<OsString> {

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use trine::inspect::{self, Part};
+use trine_workload::failure::Failure;
+use trine_workload::screen::Screen;
 
 use crate::arguments::{self, Global};
-use crate::failure::Failure;
-use crate::screen::Screen;
 
 pub(crate) fn run(global: &Global, arguments: arguments::Dump) -> Result<(), Failure> {
     let mut screen = Screen::new();

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 use trine::inspect::{Explanation, Step};
+use trine_workload::failure::Failure;
+use trine_workload::screen::{Screen, table};
+use trine_workload::text::{Spelling, bytes, nanoseconds};
 
 use crate::arguments::{self, Global};
-use crate::failure::Failure;
 use crate::items::open_to_read;
-use crate::screen::{Screen, table};
-use crate::text::{Spelling, bytes, nanoseconds};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Explain) -> Result<(), Failure> {
     let key = Spelling::of_flag(arguments.hex).parse("key", &arguments.key)?;

@@ -11,14 +11,15 @@ use std::path::{Path, PathBuf};
 use indicatif::ProgressBar;
 use serde_json::{Map, json};
 use trine::{Keyspace, Ordered};
+use trine_workload::failure::Failure;
+use trine_workload::rows::Format;
+use trine_workload::rows::write::{Reader, write_header, write_item};
+use trine_workload::screen::Screen;
+use trine_workload::text::Spelling;
+use trine_workload::{interrupt, progress, text};
 
-use crate::arguments::{self, Format, Global};
-use crate::failure::Failure;
+use crate::arguments::{self, Global};
 use crate::items::open_to_read;
-use crate::rows::write::{Reader, write_header, write_item};
-use crate::screen::Screen;
-use crate::text::Spelling;
-use crate::{interrupt, progress, text};
 
 /// How often, in items, the bar moves and Ctrl-C is looked at.
 const STEP_ITEMS: u64 = 1024;

@@ -14,13 +14,14 @@ use std::time::Instant;
 use indicatif::ProgressBar;
 use serde_json::json;
 use trine::{Batch, Db, Keyspace, Ordered};
+use trine_workload::failure::Failure;
+use trine_workload::rows::{Format, Item, Position, Row, Rows, Shape};
+use trine_workload::screen::Screen;
+use trine_workload::{interrupt, progress, text};
 
-use crate::arguments::{self, Format, Global};
-use crate::failure::Failure;
+use crate::arguments::{self, Global};
 use crate::items::{check_writable, note, open_to_write};
-use crate::rows::{Item, Position, Row, Rows, Shape};
-use crate::screen::Screen;
-use crate::{interrupt, progress, stats, text};
+use crate::stats;
 use position::Positions;
 
 /// A batch is also committed before its items take more than this, or than half of what the store takes.

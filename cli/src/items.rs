@@ -7,11 +7,11 @@ use std::path::Path;
 
 use serde_json::{Map, json};
 use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
+use trine_workload::failure::Failure;
+use trine_workload::screen::Screen;
+use trine_workload::text::{Spelling, add_field, one_line, readable};
 
 use crate::arguments::{Clear, Delete, Get, Global, Put, Scan, Within};
-use crate::failure::Failure;
-use crate::screen::Screen;
-use crate::text::{Spelling, add_field, one_line, readable};
 
 /// Most that is read from standard input.
 const INPUT_BYTES_MAX: u64 = 1 << 30;

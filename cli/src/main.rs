@@ -3,68 +3,33 @@
 //! What it is: a thin face over the library's public API for shells and scripts. What it is not: a part of
 //! the store; it knows no bytes on disk and nothing that an embedding program could not know.
 //!
-//! Exit codes: 0 done, 1 key not found or a check of `demo`, `bench`, `verify` or `verify-random` failed, 2
-//! wrong usage, 3 the store or a file failed, 130 interrupted. An error is one line `trine: ...` on standard
-//! error, or one JSON object with `--json`. A reader that goes away (`| head`) ends the program quietly.
+//! Exit codes: 0 done, 1 key not found or a check of `demo`, `bench` or `verify` failed, 2 wrong usage, 3 the
+//! store or a file failed, 130 interrupted. An error is one line `trine: ...` on standard error, or one JSON
+//! object with `--json`. A reader that goes away (`| head`) ends the program quietly.
 
 #![expect(clippy::disallowed_methods, reason = "the program, not the library")]
 
 mod arguments;
 mod bench;
 mod demo;
-mod dice;
 mod dump;
 mod explain;
 mod export;
-mod failure;
 mod import;
-mod interrupt;
 mod items;
-mod lab;
-mod plot;
-mod progress;
-mod repro;
-mod rows;
-mod screen;
 mod stats;
-mod system;
-mod text;
 mod upkeep;
 mod verify;
 
-use std::borrow::Cow;
 use std::process::ExitCode;
 
+use trine_workload::failure::Failure;
+use trine_workload::program;
+
 use arguments::{Arguments, Command};
-use clap::Parser;
-use failure::Failure;
 
 fn main() -> ExitCode {
-    let words = arguments::with_store_first(std::env::args_os().collect());
-    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
-    let outcome = match Arguments::try_parse_from(words) {
-        Ok(arguments) => run(arguments),
-        Err(error) if error.use_stderr() && json => Err(Failure::Usage(error.to_string())),
-        Err(error) => return exit(&error),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            failure.tell(json, &screen::error_prefix());
-            ExitCode::from(failure.exit_code())
-        }
-    }
-}
-
-/// Prints the parser's answer: help, the version, or a fault with the arguments in it.
-fn exit(error: &clap::Error) -> ExitCode {
-    let text = error.render().to_string();
-    match text::shown(&text) {
-        Cow::Borrowed(_) => error.exit(),
-        // Colors are escapes too: the answer is plain once an argument has some of its own.
-        Cow::Owned(plain) => eprint!("{plain}"),
-    }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    program::main("trine", arguments::with_store_first(std::env::args_os().collect()), run)
 }
 
 fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -95,9 +60,6 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Dump(dump) => dump::run(&global, dump),
         Command::Salvage(salvage) => verify::salvage(&global, salvage),
         Command::Bench(bench) => bench::run(&global, bench),
-        Command::Repro(repro) => repro::run(&global, repro),
-        Command::Time(time) => lab::time(&global, time),
-        Command::VerifyRandom(verify) => lab::verify_random(&global, verify),
         Command::Demo(demo) => demo::run(&global, demo),
         Command::DemoLoad(load) => demo::load::run(load),
     }

@@ -4,13 +4,13 @@
 use comfy_table::Table;
 use serde_json::{Value, json};
 use trine::Db;
+use trine_workload::failure::Failure;
+use trine_workload::progress;
+use trine_workload::screen::{Screen, table};
+use trine_workload::text::{bytes, count, nanoseconds, ratio};
 
 use crate::arguments::{self, Global};
-use crate::failure::Failure;
 use crate::items::open_to_read;
-use crate::progress;
-use crate::screen::{Screen, table};
-use crate::text::{bytes, count, nanoseconds, ratio};
 use crate::upkeep::{OWN, setting_to_json};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Failure> {
@@ -58,7 +58,7 @@ fn counted(db: &Db, is_shown: impl Fn(&str) -> bool) -> Result<Vec<(String, u64)
 fn keys_table(keys: &[(String, u64)]) -> Table {
     let mut table = table(["keyspace", "keys"]);
     for (name, keys) in keys {
-        table.add_row([crate::text::escaped(name.as_bytes()), count(*keys)]);
+        table.add_row([trine_workload::text::escaped(name.as_bytes()), count(*keys)]);
     }
     table
 }
@@ -82,7 +82,7 @@ fn keyspaces(stats: &trine::Stats) -> Table {
     let mut table = table(["keyspace", "items", "keys and values", "in tables", "tables", "levels"]);
     for keyspace in &stats.keyspaces {
         table.add_row([
-            crate::text::escaped(keyspace.name.as_bytes()),
+            trine_workload::text::escaped(keyspace.name.as_bytes()),
             count(keyspace.items),
             bytes(keyspace.key_value_bytes),
             bytes(keyspace.table_bytes),
@@ -99,7 +99,7 @@ fn levels(stats: &trine::Stats) -> Table {
     for keyspace in &stats.keyspaces {
         for level in &keyspace.levels {
             table.add_row([
-                crate::text::escaped(keyspace.name.as_bytes()),
+                trine_workload::text::escaped(keyspace.name.as_bytes()),
                 level.level.to_string(),
                 count(level.runs),
                 count(level.tables),

@@ -8,15 +8,15 @@ use std::time::Duration;
 use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
 use trine::{Db, SettingValue};
+use trine_workload::failure::Failure;
+use trine_workload::progress;
+use trine_workload::screen::{Screen, table};
+use trine_workload::text::{self, Spelling, bytes, count, parse_bytes};
 
 use crate::arguments::{
     Arguments, Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Global, Keyspaces, Man, Settings,
 };
-use crate::failure::Failure;
 use crate::items::{Bounds, check_writable, done, durability, note, open_to_change, open_to_read};
-use crate::progress;
-use crate::screen::{Screen, table};
-use crate::text::{self, Spelling, bytes, count, parse_bytes};
 
 /// Names of the program's own keyspaces begin with this.
 pub(crate) const OWN: char = '.';

@@ -6,12 +6,12 @@ use std::ops::Bound;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use trine::inspect::{self, AtRisk, Doubt, Doubtful, Finding, Progress, Report};
+use trine_workload::failure::Failure;
+use trine_workload::progress;
+use trine_workload::screen::{Screen, table};
+use trine_workload::text::{bytes, count, escaped, one_line, path};
 
 use crate::arguments::{self, Global};
-use crate::failure::Failure;
-use crate::progress;
-use crate::screen::{Screen, table};
-use crate::text::{bytes, count, escaped, one_line, path};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Verify) -> Result<(), Failure> {
     let bar = progress::over_bytes(0);

@@ -1,11 +1,10 @@
-//! The rows that the program imports, by its own sources: each row is an item or is told, and reading from a
-//! row's position gives the same rows again.
+//! The rows that the program imports: each row is an item or is told, and reading from a row's position gives
+//! the same rows again.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use super::arguments::Format;
-use super::rows::{ROW_BYTES_MAX, Row, Rows, Shape};
+use trine_workload::rows::{Format, ROW_BYTES_MAX, Row, Rows, Shape};
 
 /// A file in memory, one a process.
 fn path() -> &'static PathBuf {

@@ -6,8 +6,6 @@
 //! again as a child: for everything that may crash, hang or be killed, and for all that is measured.
 
 mod bench;
-#[path = "../../cli/src/dice.rs"]
-mod dice;
 mod engines;
 mod faults;
 mod machine;

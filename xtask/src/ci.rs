@@ -57,11 +57,28 @@ const STEPS: &[Step] = &[
     Step { name: "the quickstart", work: Work::Quickstart },
     Step { name: "tests of xtask", work: Work::Cargo(&["test", "--quiet", "--package", "xtask"]) },
     Step {
+        name: "tests of workload and repro",
+        work: Work::Cargo(&["test", "--quiet", "--package", "trine-workload", "--package", "trine-repro"]),
+    },
+    Step {
         name: "the library without features",
         work: Work::Cargo(&[
             "rustc",
             "--package",
             "trine",
+            "--lib",
+            "--no-default-features",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    },
+    Step {
+        name: "the workload without features, as peers has it",
+        work: Work::Cargo(&[
+            "clippy",
+            "--package",
+            "trine-workload",
             "--lib",
             "--no-default-features",
             "--",
@@ -157,6 +174,16 @@ mod tests {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
         assert_eq!(names[..2], ["build", "tidy"]);
         assert_eq!(TESTS, ["test"]);
+    }
+
+    /// Tests of every package run: of those that the last step leaves out in steps of their own.
+    #[test]
+    fn every_package_is_tested() {
+        let of_xtask = ["test", "--quiet", "--package", "xtask"];
+        let of_others = ["test", "--quiet", "--package", "trine-workload", "--package", "trine-repro"];
+        for words in [&of_xtask[..], &of_others] {
+            assert!(STEPS.iter().any(|step| matches!(step.work, Work::Cargo(own) if own == words)));
+        }
     }
 
     /// The example service is built, checked and tested before the project's own tests.

@@ -89,7 +89,7 @@ fn outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// `file` as seen from the folder of `page`.
-fn join(page: &str, file: &str) -> String {
+pub(crate) fn join(page: &str, file: &str) -> String {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
     for part in file.trim_end_matches('/').split('/') {

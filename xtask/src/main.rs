@@ -15,6 +15,7 @@ mod hello;
 mod items;
 mod layers;
 mod mutants;
+mod packages;
 mod paths;
 mod platforms;
 mod quickstart;

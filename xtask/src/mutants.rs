@@ -27,12 +27,13 @@ struct Stage {
     seconds_max: u32,
 }
 
-/// Files and folders that the library's tests need.
-const COPIED: &[&str] = &["src", "tests", "cli", "xtask", "examples", "docs", "fuzz", "README.md", "Cargo."];
+/// Files and folders that the library's tests need, with the packages of the workspace.
+const COPIED: &[&str] =
+    &["src", "tests", "cli", "workload", "repro", "xtask", "examples", "docs", "fuzz", "README.md", "Cargo."];
 
-/// The library as its own dependency, which would be built anew for each change too: the features that it
-/// asks for are given instead.
-const ITSELF: &str = "trine = { path = \".\"";
+/// The library as a dependency of its own tests, by itself or by another package: it would be built anew for
+/// each change too. The features that are asked for there are given instead.
+const LEFT_OUT: &[&str] = &["trine = { path = \".\"", "trine-fuzz-targets = "];
 const FEATURES: &str = "--features=fuzz,lab,sim";
 
 /// Memory of one process, in KiB: a change may have it ask for more and more.
@@ -92,7 +93,7 @@ fn copy(root: &Path) -> Result<(), String> {
         let mut bytes = fs::read(&from).map_err(told)?;
         if name == "Cargo.toml" {
             let text = String::from_utf8_lossy(&bytes).into_owned();
-            let lines = text.lines().filter(|line| !line.starts_with(ITSELF));
+            let lines = text.lines().filter(|line| !LEFT_OUT.iter().any(|start| line.starts_with(start)));
             bytes = lines.flat_map(|line| [line, "\n"]).collect::<String>().into_bytes();
         }
         if fs::read(&to).is_ok_and(|there| there == bytes) {
@@ -176,6 +177,21 @@ mod tests {
     fn shards_are_read() {
         for (text, verdict) in [("0/7", true), ("6/7", true), ("7/7", false), ("7", false), ("a/b", false)] {
             assert_eq!(is_shard(text), verdict, "{text}");
+        }
+    }
+
+    /// Every package of the workspace is in the copy, without which cargo does not read it; so is every line
+    /// of the manifest that is left out of the copy there to be left out.
+    #[test]
+    fn copies_are_whole() {
+        let manifest = include_str!("../../Cargo.toml");
+        let members = manifest.lines().find_map(|line| line.strip_prefix("members = ["));
+        for member in members.expect("a workspace").split('"').skip(1).step_by(2).filter(|name| *name != ".")
+        {
+            assert!(COPIED.iter().any(|start| member.starts_with(start)), "{member}");
+        }
+        for start in LEFT_OUT {
+            assert_eq!(manifest.lines().filter(|line| line.starts_with(start)).count(), 1, "{start}");
         }
     }
 

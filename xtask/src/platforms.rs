@@ -20,8 +20,8 @@ pub(crate) fn macos(root: &Path) -> Result<(), String> {
     }
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
-    command.args(["check", "--package", "trine", "--package", "trine-cli", "--all-features"]);
-    command.args(["--target", MACOS]).env("RUSTFLAGS", "-D warnings").current_dir(root);
+    command.args(["check", "--workspace", "--exclude", "xtask", "--all-features", "--target", MACOS]);
+    command.env("RUSTFLAGS", "-D warnings").current_dir(root);
     let status = command.stdin(Stdio::null()).status();
     let status = status.map_err(|error| format!("could not run cargo: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("cargo check for {MACOS} ended with {status}")) }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::finding::Finding;
 use crate::tree::Tree;
-use crate::{docs, layers, rules};
+use crate::{docs, layers, packages, rules};
 
 /// Prints what is wrong; fails if anything is.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
@@ -25,6 +25,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut out = Vec::new();
     layers::check(tree, &mut out);
     layers::check_public_uses(tree, &mut out);
+    packages::check(tree, &mut out);
     rules::check(tree, &mut out);
     docs::check(tree, &mut out);
     out.sort();

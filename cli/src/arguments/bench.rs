@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, value_parser};
-
-use crate::bench::{Core, Distribution};
-use crate::text::parse_bytes;
+use trine_workload::distribution::Distribution;
+use trine_workload::text::parse_bytes;
+use trine_workload::ycsb::Core;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,8 +1,9 @@
 //! The check of a scan's items, one after the other.
 
-use super::keys::Shape;
+use trine_workload::keys::Shape;
+use trine_workload::text;
+
 use super::record::Answers;
-use crate::text;
 
 /// Looks at the items of a scan: keys ascend, values are those of their keys.
 pub(super) struct InOrder<'a> {

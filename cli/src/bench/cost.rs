@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use trine::{Db, Stats};
+use trine_workload::system;
+use trine_workload::text::ratio;
 
 use super::store::Engine;
 use crate::stats::{Log, amplification};
-use crate::system;
-use crate::text::ratio;
 
 /// Bytes of a device read as the kernel's figures are counted.
 const KERNEL_READ_BYTES: u64 = 4096;

@@ -7,25 +7,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use trine_workload::direct::Mode;
+use trine_workload::failure::Failure;
+use trine_workload::plot::{Axis, Bars, Chart, Series};
+use trine_workload::probe::{self, Device, Probe, Random};
+use trine_workload::progress;
+use trine_workload::screen::{Screen, table};
+use trine_workload::text::{bytes, count, nanoseconds};
 
-use super::direct::Mode;
-use super::probe::{self, Device, Probe, Random, Trouble};
 use super::stop_if_asked;
 use crate::arguments::Bench;
-use crate::failure::Failure;
-use crate::plot::{Axis, Bars, Chart, Series};
-use crate::progress;
-use crate::screen::{Screen, table};
-use crate::text::{bytes, count, nanoseconds};
 
 /// Seconds of a measurement where none are given.
 const SECONDS: u64 = 2;
-
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Failure {
-        Failure::file(trouble.operation, &trouble.path, trouble.source)
-    }
-}
 
 pub(super) fn measure(arguments: &Bench, directory: &Path) -> Result<Device, Failure> {
     let bar = progress::endless();

@@ -1,9 +1,8 @@
 //! What a bench store holds, remembered in the store itself: which items there are and how they look.
 
 use serde::{Deserialize, Serialize};
-
-use super::keys::{Permutation, Shape};
-use super::numbering::Numbering;
+use trine_workload::keys::{Permutation, Shape};
+use trine_workload::numbering::Numbering;
 
 /// The keyspace that marks a store as the bench's own, and the key of its state.
 pub(super) const MARK: &str = ".bench";

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use trine::Db;
+use trine_workload::distribution::{Chooser, Distribution};
+use trine_workload::failure::Failure;
+use trine_workload::mixgraph::Mixgraph;
+use trine_workload::progress;
 
 use super::cost::{Cost, Moment};
-use super::distribution::{Chooser, Distribution};
 use super::items::{Family, Items, Order};
-use super::mixgraph::Mixgraph;
 use super::record::{Kind, Record, Second};
 use super::store::{Engine, Target};
 use super::work::{self, Job, Role, Script, Shared};
 use crate::arguments::{Bench, Workload};
-use crate::failure::Failure;
-use crate::progress;
 
 /// Between two looks at the threads.
 const LOOK: Duration = Duration::from_millis(50);

@@ -3,35 +3,25 @@
 mod check;
 mod cost;
 mod device;
-mod direct;
-mod distribution;
 mod items;
-mod keys;
 mod measure;
-mod mixgraph;
-mod numbering;
-mod probe;
 mod record;
 mod report;
 mod store;
 mod work;
-mod ycsb;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tempfile::TempDir;
+use trine_workload::failure::Failure;
+use trine_workload::interrupt;
+use trine_workload::probe::Device;
+use trine_workload::screen::Screen;
 
 use crate::arguments::{self, Global, Workload};
-use crate::failure::Failure;
-use crate::interrupt;
-use crate::screen::Screen;
 use measure::Outcome;
-use probe::Device;
 use store::Engine;
-
-pub(crate) use distribution::Distribution;
-pub(crate) use ycsb::Core;
 
 /// Where the bench works; a temporary directory is removed when this is dropped.
 enum Place {

@@ -8,8 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-
-use crate::failure::Failure;
+use trine_workload::failure::Failure;
 
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
+use trine_workload::failure::Failure;
+use trine_workload::mixgraph::KEY_BYTES;
+use trine_workload::plot::{Axis, Bars, Chart, Series, row};
+use trine_workload::screen::{Screen, table};
+use trine_workload::text::{bytes, count, nanoseconds};
 
 use super::measure::Outcome;
-use super::mixgraph::KEY_BYTES;
 use super::record::{Record, Times};
 use crate::arguments::{Bench, EngineName, Global, Workload};
-use crate::failure::Failure;
-use crate::plot::{Axis, Bars, Chart, Series, row};
-use crate::screen::{Screen, table};
-use crate::text::{bytes, count, nanoseconds};
 
 /// What the run was asked, for both kinds of report.
 pub(super) fn configuration(global: &Global, arguments: &Bench) -> Value {

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
+use trine_workload::failure::Failure;
+use trine_workload::text::parse_bytes;
 
 use super::items::{Family, Items, MARK, Order, STATE_KEY, State};
 use crate::arguments::{Bench, EngineName, Global};
-use crate::failure::Failure;
-use crate::text::parse_bytes;
 
 /// Settings of `--set`, told apart by whose they are.
 #[derive(Default)]
@@ -84,7 +84,7 @@ impl<'a> Engine<'a> {
 
     fn refuse_foreign(&self, directory: &Path) -> Result<(), Failure> {
         let foreign = |path: &Path| {
-            let path = crate::text::path(path);
+            let path = trine_workload::text::path(path);
             let hint = "give --dir another directory, or --any-store to work beside what it holds";
             Failure::Usage(format!("{path} is a store that the bench did not make; {hint}"))
         };

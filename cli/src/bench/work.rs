@@ -8,17 +8,18 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use trine_workload::dice::Dice;
+use trine_workload::distribution::Chooser;
+use trine_workload::failure::Failure;
+use trine_workload::keys::Shape;
+use trine_workload::mixgraph::{self, Mixgraph};
+use trine_workload::numbering::Numbering;
+use trine_workload::ycsb::{self, Core};
+use trine_workload::{interrupt, text};
+
 use super::check::InOrder;
-use super::distribution::Chooser;
-use super::keys::Shape;
-use super::mixgraph::{self, Mixgraph};
-use super::numbering::Numbering;
 use super::record::{Kind, Record, Seconds, Window, nanoseconds};
 use super::store::{Found, Pending, Target};
-use super::ycsb::{self, Core};
-use crate::dice::Dice;
-use crate::failure::Failure;
-use crate::{interrupt, text};
 
 /// Items a loading thread takes at a time, unless a batch has more.
 const LOAD_CHUNK: u64 = 64;

@@ -9,13 +9,14 @@ use std::time::Instant;
 use indicatif::ProgressBar;
 use serde_json::Value;
 use trine::Db;
+use trine_workload::failure::Failure;
+use trine_workload::system;
+use trine_workload::{interrupt, progress, text};
 
 use super::Run;
 use super::check::Check;
 use super::load::{self, Done, Written};
-use crate::failure::Failure;
-use crate::system;
-use crate::{interrupt, progress, stats, text};
+use crate::stats;
 
 /// Records after the last one found, of which none may be there.
 const ABSENT_AFTER: u64 = 1000;

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
+use trine_workload::failure::Failure;
+use trine_workload::interrupt;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::records::{FILES, KEYSPACES, Record, SEPARATOR, Sources, WORDS, key_hash};
-use crate::failure::Failure;
-use crate::interrupt;
 
 const SAMPLE: u64 = 20_000;
 const PREFIXES: usize = 64;

@@ -6,12 +6,12 @@
 
 use serde::{Deserialize, Serialize};
 use trine::{Db, Keyspace, Ordered};
+use trine_workload::failure::Failure;
+use trine_workload::screen::Screen;
+use trine_workload::text::json_escaped;
 
 use super::records::{KEYSPACES, Record, Sources};
 use crate::arguments::DemoLoad;
-use crate::failure::Failure;
-use crate::screen::Screen;
-use crate::text::json_escaped;
 
 /// The keyspace and key of the number of records that are in.
 pub(crate) const POSITION_KEYSPACE: &str = ".demo";
@@ -131,7 +131,7 @@ impl Loader {
         let done = Done {
             written: Written::of(&self.db.stats().write),
             settle_ns: started.elapsed().as_nanos() as u64,
-            resident_peak_bytes: crate::system::resident_peak_bytes(),
+            resident_peak_bytes: trine_workload::system::resident_peak_bytes(),
         };
         self.tell("done", &done)?;
         self.screen.flush()?;

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use trine::Db;
-
-use crate::failure::Failure;
+use trine_workload::failure::Failure;
 
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 

@@ -18,10 +18,10 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 use trine::Db;
+use trine_workload::failure::Failure;
+use trine_workload::{interrupt, progress, system};
 
 use crate::arguments::{self, Global};
-use crate::failure::Failure;
-use crate::{interrupt, progress, system};
 use check::Check;
 use expectation::Expectation;
 use meter::Cost;
@@ -84,7 +84,7 @@ impl Place {
         match entries.next() {
             Some(_) => Err(Failure::Usage(format!(
                 "{} is not empty; give --dir a new directory",
-                crate::text::path(directory)
+                trine_workload::text::path(directory)
             ))),
             None => Ok(Place::Given(directory.clone())),
         }

@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use trine::{Db, Keyspace, Ordered, Value};
+use trine_workload::dice::Dice;
+use trine_workload::failure::Failure;
+use trine_workload::{progress, text};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Run;
@@ -12,9 +15,6 @@ use super::expectation::{Expectation, Order, Sample};
 use super::load;
 use super::meter::{Cost, Meter};
 use super::records::{KEYSPACES, WORDS, key_hash};
-use crate::dice::Dice;
-use crate::failure::Failure;
-use crate::{progress, text};
 
 /// Items of a short range.
 const RANGE_ITEMS: usize = 20;

@@ -11,9 +11,8 @@ use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use trine_workload::dice::Dice;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
-
-use crate::dice::Dice;
 
 /// Between the parts of a key; sorts before every printable character.
 pub(crate) const SEPARATOR: char = '\u{1f}';

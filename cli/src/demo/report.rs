@@ -3,15 +3,15 @@
 use std::fmt::Display;
 
 use serde_json::{Value, json};
+use trine_workload::failure::Failure;
+use trine_workload::screen::{Screen, table};
+use trine_workload::text::{bytes, count, nanoseconds, ratio};
 
 use super::check::Check;
 use super::crash::{Killed, Load};
 use super::records::{FILES, Sources, WORDS};
 use super::{ReadReport, Run, WARM_MEMORY_BYTES};
-use crate::failure::Failure;
-use crate::screen::{Screen, table};
 use crate::stats::{memory, memory_to_json};
-use crate::text::{bytes, count, nanoseconds, ratio};
 
 pub(crate) struct Report<'a> {
     pub(crate) run: &'a Run<'a>,
@@ -86,7 +86,7 @@ impl Report<'_> {
                 self.run.arguments.seed
             )),
             Sources::Files(files) => {
-                let roots = self.run.roots.iter().map(|root| crate::text::path(root));
+                let roots = self.run.roots.iter().map(|root| trine_workload::text::path(root));
                 let roots: Vec<String> = roots.collect();
                 page.conclusion(format_args!(
                     "{size} of keys and values, made from {} of the {} sources in {}.",
@@ -273,7 +273,7 @@ impl Report<'_> {
         if self.is_kept() {
             page.conclusion(format_args!(
                 "The store is kept: trine stats {}",
-                crate::text::path(&self.run.store())
+                trine_workload::text::path(&self.run.store())
             ))?;
         }
         Ok(())

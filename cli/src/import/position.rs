@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use trine::{Batch, Db, Keyspace, Ordered};
+use trine_workload::failure::Failure;
+use trine_workload::rows::{Position, Shape, separator_option};
+use trine_workload::text::{count, path};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::arguments;
-use crate::failure::Failure;
-use crate::rows::{Position, Shape, separator_option};
-use crate::text::{count, path};
 
 /// The keyspace that holds the positions of unfinished imports.
 pub(crate) const KEYSPACE: &str = ".import";

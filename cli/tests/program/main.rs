@@ -6,7 +6,6 @@
 mod bench;
 mod demo;
 mod items;
-mod lab;
 mod output;
 mod resume;
 mod rows;

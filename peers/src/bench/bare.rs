@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::path::PathBuf;
 
+use trine_workload::direct::{self, Aligned, Mode};
+use trine_workload::probe::{self, PAGE_BYTES};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::direct::{self, Aligned, Mode};
 use super::engines::{Changes, Compacted, Counts, Engine, Found, Look, Reader, Sees, Values};
-use super::probe::{self, PAGE_BYTES};
 use crate::engines::{Answer, told};
 
 /// A file of its own, removed with this.

@@ -113,7 +113,7 @@ const ROCKSDB: Against = Against::Store("rocksdb");
 const ROCKSDB_THREADS: Against = Against::Best("rocksdb", Kind::Threads);
 const ROCKSDB_TOGETHER: Against = Against::Best("rocksdb", Kind::Together);
 
-pub(super) const BARS: [Bar; 48] = [
+pub(super) const BARS: [Bar; 51] = [
     least(rows::LOAD, Figure::Rate, 2.5, ROCKSDB),
     most(rows::LOAD, Figure::WrittenWithoutLog, 1.0, ROCKSDB),
     most(rows::LOAD, Figure::P9999, 10e6, Against::One),
@@ -130,7 +130,10 @@ pub(super) const BARS: [Bar; 48] = [
     least(rows::GET_ABSENT, Figure::Rate, 2.5, ROCKSDB),
     least(rows::GET_ABSENT, Figure::Rate, 2.5, Against::Store("fjall")),
     least(rows::SCAN, Figure::Rate, 3.0, ROCKSDB),
-    least(rows::SCAN, Figure::Rate, 1.0, Against::Store("lmdb")),
+    least(rows::SCAN, Figure::Rate, 1.5, Against::Store("lmdb")),
+    least(rows::RANGE, Figure::Rate, 1.2, Against::Store("lmdb")),
+    least(rows::RANGE, Figure::Rate, 1.2, Against::Store("redb")),
+    least(rows::QUEUE_POP, Figure::Rate, 1.0, Against::Store("redb")),
     least(rows::COLD_GET, Figure::Rate, 0.9, Against::Own(rows::COLD_BARE)),
     most(rows::COLD_GET, Figure::Reads, 1.02, Against::One),
     least(rows::COLD_MULTI, Figure::Rate, 3.0, ROCKSDB),

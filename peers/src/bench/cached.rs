@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use trine_workload::distribution::{Chooser, Distribution};
+
 use super::child::Child;
-use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Executor, Regime, Sees};
 use super::loads::SMALL;
 use super::measure::Turns;
-use super::plan::{BESIDE_PUTS_A_SECOND, MULTI_KEYS, SCAN_ITEMS};
+use super::plan::{BESIDE_PUTS_A_SECOND, MULTI_KEYS, RANGE_ITEMS, SCAN_ITEMS};
 use super::rows;
 use crate::engines::Answer;
 
@@ -112,9 +113,17 @@ pub(super) fn cached(child: &Child<'_>) -> Answer<()> {
         let owned = job(rows::SCAN_OWNED, Script::ScanOwned { items: SCAN_ITEMS });
         read(child, rows::SCAN_OWNED, SMALL, owned, uniform)?;
     }
+    let range = job(rows::RANGE, Script::Scan { items: RANGE_ITEMS });
+    read(child, rows::RANGE, SMALL, range, uniform)?;
+    if child.contender.has_owned_iterator {
+        let owned = job(rows::RANGE_OWNED, Script::ScanOwned { items: RANGE_ITEMS });
+        read(child, rows::RANGE_OWNED, SMALL, owned, uniform)?;
+    }
     read(child, rows::SEEK, SMALL, job(rows::SEEK, Script::Scan { items: 1 }), uniform)?;
     if half_fill(child, &*engine, &data)? {
         read(child, rows::GET_HALF, SMALL, job(rows::GET_HALF, Script::Get), uniform)?;
+        let range = job(rows::RANGE_HALF, Script::Scan { items: RANGE_ITEMS });
+        read(child, rows::RANGE_HALF, SMALL, range, uniform)?;
     }
     engine.close()
 }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use trine_workload::keys::Permutation;
+use trine_workload::numbering::Numbering;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::drive::{Data, Job, Limit, Ran, Script};
 use super::engines::{Contender, Engine, Regime, Sees, Settings, contender};
-use super::keys::Permutation;
 use super::measure::{self, Moment};
-use super::numbering::Numbering;
 use super::plan::{Group, Plan, Stage};
 use super::results::{Line, Measured};
 use super::{cached, cold, flight, limits, loads, mixes, process, queue, rows, space};

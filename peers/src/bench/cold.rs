@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use trine_workload::distribution::{Chooser, Distribution};
+
 use super::bare::Bare;
 use super::cached::{half_fill, read, read_in_turns};
 use super::child::Child;
-use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Found, Regime, Sees};
 use super::flight::TURN;

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::direct::Mode;
-use super::probe::{self, Probe, Trouble};
+use trine_workload::direct::Mode;
+use trine_workload::probe::{self, Probe, Trouble};
+
 use super::results::Calibration;
 use crate::engines::Answer;
 
@@ -17,12 +18,6 @@ const TIME: Duration = Duration::from_secs(2);
 
 /// A device that moved by more than this part marks its run.
 pub(super) const MOVED: f64 = 0.1;
-
-impl From<Trouble> for String {
-    fn from(trouble: Trouble) -> String {
-        format!("could not {} {}: {}", trouble.operation, trouble.path.display(), trouble.source)
-    }
-}
 
 /// Of a file whose reads and writes are the device's.
 pub(super) fn file_bytes(scale: f64) -> u64 {
@@ -38,7 +33,7 @@ pub(super) fn calibrate(
 ) -> Answer<Calibration> {
     let time = TIME.mul_f64(scale.clamp(0.1, 1.0));
     let probe = Probe { bytes: file_bytes(scale), time, operations_max: u64::MAX, seed };
-    let device = probe::measure(&probe, directory, |_| Ok::<(), String>(()))?;
+    let device = probe::measure(&probe, directory, |_| Ok::<(), Trouble>(())).map_err(told)?;
     Ok(Calibration {
         run,
         is_after,
@@ -48,6 +43,10 @@ pub(super) fn calibrate(
         sequential_write_bytes: device.write_bytes_a_second,
         syncs: device.syncs_a_second,
     })
+}
+
+fn told(trouble: Trouble) -> String {
+    format!("could not {} {}: {}", trouble.operation, trouble.path.display(), trouble.source)
 }
 
 /// What moved between two calibrations, and by how much.

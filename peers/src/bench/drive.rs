@@ -10,14 +10,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::distribution::Chooser;
+use trine_workload::distribution::Chooser;
+use trine_workload::mixgraph::Mixgraph;
+use trine_workload::numbering::Numbering;
+use trine_workload::ycsb::Core;
+
 use super::engines::{Engine, Executor, Sees};
-use super::mixgraph::Mixgraph;
-use super::numbering::Numbering;
 use super::process::Memory;
 use super::record::Record;
 use super::worker::Worker;
-use super::ycsb::Core;
 use crate::engines::Answer;
 
 /// Items a loading thread takes at a time, unless a batch has more.

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use trine_workload::distribution::{Chooser, Distribution};
+
 use super::cached::{read, read_in_turns};
 use super::child::Child;
 use super::cold::forget;
-use super::distribution::{Chooser, Distribution};
 use super::drive::{Job, Limit, Script};
 use super::engines::{Executor, Regime};
 use super::loads::BIG;

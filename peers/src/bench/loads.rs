@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use trine_workload::distribution::{Chooser, Distribution};
+use trine_workload::numbering::Numbering;
+
 use super::child::Child;
-use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Engine, Regime, Sees};
-use super::numbering::Numbering;
 use super::results::Measured;
 use super::rows;
 use crate::engines::{Answer, told};

@@ -1,17 +1,18 @@
 //! Rows of mixed requests: mixgraph, YCSB; and synced puts.
 
+use trine_workload::distribution::{Chooser, Distribution};
+use trine_workload::mixgraph::Mixgraph;
+use trine_workload::numbering::Numbering;
+use trine_workload::ycsb::Core;
+
 use super::cached::read;
 use super::child::Child;
 use super::cold::forget;
-use super::distribution::{Chooser, Distribution};
 use super::drive::{Data, Job, Limit, Script};
 use super::engines::{Regime, Sees};
 use super::loads::{SMALL, put_all};
-use super::mixgraph::Mixgraph;
-use super::numbering::Numbering;
 use super::plan::SYNCED_WRITERS;
 use super::rows;
-use super::ycsb::Core;
 use crate::engines::{Answer, Until};
 
 const YCSB: &str = "ycsb";

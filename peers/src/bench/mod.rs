@@ -4,29 +4,11 @@
 //!    done run by run, so that a machine that drifts does so for all.
 //! 2. What was measured is kept at once: ctrl-C, or a session that dies, loses one row at most.
 //! 3. Keys, values, distributions, mixes and the calibration of the device are those of `trine bench`: the
-//!    same files.
-
-mod cached;
-#[path = "../../../cli/src/bench/direct.rs"]
-mod direct;
-#[path = "../../../cli/src/bench/distribution.rs"]
-#[expect(dead_code, reason = "what this program does not use of a file of `trine bench`")]
-mod distribution;
-#[path = "../../../cli/src/bench/keys.rs"]
-mod keys;
-#[path = "../../../cli/src/bench/mixgraph.rs"]
-#[expect(dead_code, reason = "what this program does not use of a file of `trine bench`")]
-mod mixgraph;
-#[path = "../../../cli/src/bench/numbering.rs"]
-mod numbering;
-#[path = "../../../cli/src/bench/probe.rs"]
-#[expect(dead_code, reason = "what this program does not use of a file of `trine bench`")]
-mod probe;
-#[path = "../../../cli/src/bench/ycsb.rs"]
-mod ycsb;
+//!    package `trine-workload`.
 
 mod bare;
 mod bars;
+mod cached;
 mod child;
 mod cold;
 mod compare;

@@ -1,8 +1,8 @@
 //! What is measured: the groups of rows in their order, what each is made of, and how large everything is.
 
 use clap::ValueEnum;
+use trine_workload::keys::Shape;
 
-use super::keys::Shape;
 use super::rows;
 
 /// Of a value, but in rows by value size.
@@ -14,6 +14,7 @@ pub(super) const MULTI_KEYS: u64 = 64;
 
 /// Items of a scan.
 pub(super) const SCAN_ITEMS: u64 = 100;
+pub(super) const RANGE_ITEMS: u64 = 10;
 
 /// Puts a second beside the reader of readwhilewriting.
 pub(super) const BESIDE_PUTS_A_SECOND: u64 = 50_000;

@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use trine_workload::numbering::Numbering;
+
 use super::child::Child;
 use super::engines::{Changes, Engine, Regime, Sees};
 use super::loads::put_all;
 use super::measure::{self, Moment};
-use super::numbering::Numbering;
 use super::plan::{QUEUE_SEEKS, SHAPE};
 use super::record::Record;
 use super::rows;

@@ -2,9 +2,9 @@
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use trine_workload::keys::Shape;
 
 use super::engines::Found;
-use super::keys::Shape;
 use crate::engines::{Answer, told};
 
 const LATENCY_NS_MAX: u64 = 600_000_000_000;

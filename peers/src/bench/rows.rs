@@ -20,8 +20,11 @@ pub(super) const GET_ABSENT: &str = "cached get, absent key";
 pub(super) const MULTI: &str = "cached multi-get of 64";
 pub(super) const SCAN: &str = "cached scan of 100";
 pub(super) const SCAN_OWNED: &str = "cached scan of 100, owned pairs";
+pub(super) const RANGE: &str = "cached range of 10";
+pub(super) const RANGE_OWNED: &str = "cached range of 10, owned pairs";
 pub(super) const SEEK: &str = "cached seek";
 pub(super) const GET_HALF: &str = "cached get, write buffer half full";
+pub(super) const RANGE_HALF: &str = "cached range of 10, write buffer half full";
 pub(super) const BESIDE: &str = "readwhilewriting";
 pub(super) const MIXGRAPH: &str = "mixgraph";
 pub(super) const QUEUE_BEFORE: &str = "delete queue: seek before";
@@ -202,7 +205,7 @@ pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
     standard_rows().chain(sizes)
 }
 
-const FIRST: [&str; 39] = [
+const FIRST: [&str; 42] = [
     LOAD,
     FILLSEQ,
     OVERWRITE,
@@ -222,8 +225,11 @@ const FIRST: [&str; 39] = [
     MULTI,
     SCAN,
     SCAN_OWNED,
+    RANGE,
+    RANGE_OWNED,
     SEEK,
     GET_HALF,
+    RANGE_HALF,
     BESIDE,
     MIXGRAPH,
     QUEUE_BEFORE,

@@ -3,19 +3,20 @@
 use std::cell::RefCell;
 use std::path::Path;
 
+use trine_workload::distribution::{Chooser, Distribution};
+use trine_workload::keys::Permutation;
+use trine_workload::mixgraph::Mixgraph;
+use trine_workload::numbering::Numbering;
+use trine_workload::ycsb::Core;
+
 use super::child::{self, ChildOptions};
-use super::distribution::{Chooser, Distribution};
 use super::drive::{self, Data, Job, Limit, Script};
 use super::engines::{
     Asker, Changes, Compacted, Counts, Engine, Executor, Found, Look, Reader, Regime, Sees, Settings, Values,
     contenders,
 };
-use super::keys::Permutation;
-use super::mixgraph::Mixgraph;
-use super::numbering::Numbering;
 use super::plan::{Group, SHAPE, VALUE_BYTES};
 use super::process::disk_bytes;
-use super::ycsb::Core;
 use super::{bars, rows};
 use crate::engines::{Answer, Until};
 

@@ -27,15 +27,15 @@ const SHOWN_MAX: usize = 10;
 /// Rows of the README in which a peer is ahead, the worst.
 const SHOWN_BEHIND_MAX: usize = 5;
 
-/// Every row in which a peer is ahead, then every bar: missed, short, too close to say, met, not measured.
+/// Every row in which a peer is ahead, then every bar: missed, short, too close to say, not measured, met.
 pub(super) fn bars_table(lines: &[Line]) -> String {
     let mut judged = bars::judge(lines);
     judged.sort_by_key(|one| match one.verdict {
         Verdict::Missed => 0,
         Verdict::Met | Verdict::TooClose if one.is_short() => 1,
         Verdict::TooClose => 2,
-        Verdict::Met => 3,
-        Verdict::NotMeasured => 4,
+        Verdict::NotMeasured => 3,
+        Verdict::Met => 4,
     });
     let rows = behind(lines).iter().map(behind_row).chain(judged.iter().map(bar_row)).collect::<Vec<_>>();
     let head = ["row", "bar", "measured, median", "least to most", "runs", "verdict"];

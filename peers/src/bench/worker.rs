@@ -3,13 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use trine_workload::dice::Dice;
+use trine_workload::keys::Permutation;
+use trine_workload::{mixgraph, ycsb};
+
 use super::drive::{Job, LOAD_CHUNK, Script, Shared, share};
 use super::engines::{Asked, Asker, Changes, Found, Reader, Values};
-use super::keys::Permutation;
 use super::plan::SHAPE;
 use super::record::{Expected, InOrder, Record, hex};
-use super::{mixgraph, ycsb};
-use crate::dice::Dice;
 use crate::engines::Answer;
 
 /// Operations between two looks at what other threads see.

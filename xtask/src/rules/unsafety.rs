@@ -16,7 +16,7 @@ pub(crate) const UNSAFE_FILES: &[&str] = &[
     "src/io/fork.rs",
     "src/io/os/",
     "tests/raw.rs",
-    "fuzz/src/allocations.rs",
+    "fuzz/targets/src/allocations.rs",
     "peers/src/bench/engines/lmdb.rs",
     "peers/src/engines/lmdb.rs",
 ];

@@ -1,0 +1,180 @@
+//! What the program can be told: commands, their arguments and their help, in one place.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, value_parser};
+
+const EXAMPLES: &str = "\
+Examples:
+  trine-repro run --list                 name the experiments
+  trine-repro run lemur-levels           run one again
+  trine-repro time default               time the store itself, by Lemur's protocol
+  trine-repro verify-random drizard      compare a preset with a map
+
+Exit codes: 0 done, 1 an answer was wrong, 2 wrong usage, 3 a store or a file
+failed, 130 interrupted.
+An error is one line `trine-repro: ...` on standard error, and with --json
+{\"error\":{\"kind\":..,\"message\":..}}.";
+
+/// Runs experiments of the papers whose ideas Trine was built against again.
+///
+/// Presets are drizard, lemur-leveling and lemur-tiering, rebuilt from their papers' parts, and default: the
+/// store itself.
+#[derive(Parser)]
+#[command(name = "trine-repro", version, after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options every command takes, before or after its name.
+#[derive(Args)]
+pub(crate) struct Global {
+    /// Answer in JSON, for machines; errors too.
+    #[arg(long, global = true, help_heading = "For every command")]
+    pub(crate) json: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Time(Time),
+    VerifyRandom(VerifyRandom),
+}
+
+/// Runs a paper's experiment again and prints the paper's number beside ours.
+///
+/// Drizard and Lemur are rebuilt from their parts (the presets drizard, lemur-leveling, lemur-tiering), and
+/// each figure of their papers is measured on them and on the store itself (default). TridentKV's reads are
+/// measured on the store, by gets that wait and by futures. A verdict follows each claim: agrees, differs, or
+/// cannot be tested here, with the reason. The papers' curves are known by the numbers and directions in
+/// their text only: where that is a direction, the verdict is about the direction.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  trine-repro run --list\n  trine-repro run drizard-bloom\n  \
+                        trine-repro run lemur-levels --scale 1 --out figures --json")]
+pub(crate) struct Run {
+    /// The experiment; `trine-repro run --list` names them.
+    #[arg(required_unless_present = "list", value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// List the experiments and what each shows.
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) list: bool,
+    /// Size, where 1 is the paper's: its items, its reads. Each experiment has a default that takes less than
+    /// ten minutes.
+    #[arg(long, value_name = "S", value_parser = scale)]
+    pub(crate) scale: Option<f64>,
+    /// Write each figure as SVG and CSV into this directory; it is made if need be.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Work in this directory instead of a temporary one; it is made if need be.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// Times inserts and searches on any preset, with any knob.
+///
+/// The protocol is Lemur's: the even keys 0, 2, .. in random order are inserted, then random keys are
+/// searched of which half are missing; the whole several times, each on a new store. Rates are means with the
+/// 95 % confidence interval of the mean.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  trine-repro time lemur-leveling\n  \
+                        trine-repro time drizard --set ratio=7 --inserts 200000 --searches 50000\n  \
+                        trine-repro time default --value-bytes 100 --json")]
+pub(crate) struct Time {
+    /// drizard, lemur-leveling, lemur-tiering, or default: the store itself.
+    #[arg(value_name = "PRESET")]
+    pub(crate) preset: String,
+    /// Another value of a knob; with default of a keyspace's setting, or with `store.` before it of the
+    /// store's. May be given several times.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Keys to insert.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) inserts: u64,
+    /// Keys to search, half of them missing.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) searches: u64,
+    /// Times that all of it is done.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1000))]
+    pub(crate) runs: u64,
+    /// Length of values, in bytes; without it the preset's, and 20 with default.
+    #[arg(long, value_name = "BYTES", value_parser = value_parser!(u64).range(0..=2048))]
+    pub(crate) value_bytes: Option<u64>,
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Work in this directory instead of a temporary one; it is made if need be.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Checks a preset against a map: random inserts, deletions, searches and reopens, every answer compared.
+///
+/// Exit code 1 if any answer was wrong.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  trine-repro verify-random default\n  \
+                        trine-repro verify-random lemur-tiering --operations 50000 --set ratio=2")]
+pub(crate) struct VerifyRandom {
+    /// drizard, lemur-leveling, lemur-tiering, or default: the store itself.
+    #[arg(value_name = "PRESET")]
+    pub(crate) preset: String,
+    /// Another value of a knob; with default of a keyspace's setting, or with `store.` before it of the
+    /// store's. May be given several times.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) sets: Vec<String>,
+    /// Operations to do.
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) operations: u64,
+    /// Different keys.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) keys: u64,
+    /// Times that the store is closed and opened again.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) reopens: u64,
+    /// Seed of every random choice.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Work in this directory instead of a temporary one; it is made if need be.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+fn scale(word: &str) -> Result<f64, String> {
+    let number: f64 = word.parse().map_err(|_| "it is not a number".to_string())?;
+    if (0.000_1..=100.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err("it must be from 0.0001 to 100".to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    /// The parser's own check of the table of commands.
+    #[test]
+    fn the_table_of_commands_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    /// Every command has an example in its help, with the command's name in it.
+    #[test]
+    fn every_command_shows_an_example() {
+        for command in Arguments::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("trine-repro {} ", command.get_name())), "{}", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The command run: a paper's experiment run again, its claims held against what is measured here.
+//!
+//! What it is not: a benchmark of the store against rivals. Each experiment is a function from a [`Job`] to
+//! [`Figure`]s; a figure has rows as measured, a chart, and claims with verdicts. The papers' machines were
+//! others, so a verdict is about a claim's direction, or its factor where the paper gives one; absolute
+//! numbers stand side by side.
+
+mod drizard;
+mod drizard_parts;
+mod lemur;
+mod report;
+mod throttle;
+mod trident;
+
+use std::time::Instant;
+
+use serde_json::json;
+use trine_workload::failure::Failure;
+use trine_workload::plot::{Bars, Chart};
+use trine_workload::progress;
+use trine_workload::screen::{Screen, table};
+
+use crate::arguments::{self, Global};
+use crate::lab::{Subject, Workshop, search};
+
+/// An experiment, and the scale that takes less than ten minutes.
+struct Experiment {
+    name: &'static str,
+    figures: &'static str,
+    shows: &'static str,
+    scale: f64,
+    run: fn(&mut Job) -> Result<Vec<Figure>, Failure>,
+}
+
+const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "drizard-architectures",
+        figures: "Drizard, figures 3 and 4",
+        shows: "sizes of the memory component and ratios, reads and updates under three skews",
+        scale: 1.0,
+        run: drizard::architectures,
+    },
+    Experiment {
+        name: "drizard-bloom",
+        figures: "Drizard, figure 5",
+        shows: "a Bloom filter of the whole store: reads of which half are missing, bits and hashes",
+        scale: 0.1,
+        run: drizard_parts::bloom,
+    },
+    Experiment {
+        name: "drizard-bounds",
+        figures: "Drizard, figure 6",
+        shows: "a check of each component's smallest and largest key, sorted and unsorted loads",
+        scale: 1.0,
+        run: drizard_parts::bounds,
+    },
+    Experiment {
+        name: "drizard-parallel",
+        figures: "Drizard, section 2.6",
+        shows: "several components looked into at a time",
+        scale: 1.0,
+        run: drizard_parts::parallel,
+    },
+    Experiment {
+        name: "lemur-levels",
+        figures: "Lemur, figures 1 and 2",
+        shows: "size of the memory level and ratio, leveling and appending",
+        scale: 1.0,
+        run: lemur::levels,
+    },
+    Experiment {
+        name: "lemur-bloom",
+        figures: "Lemur, figures 3 and 4",
+        shows: "bits and hashes of each level's Bloom filter",
+        scale: 1.0,
+        run: lemur::bloom,
+    },
+    Experiment {
+        name: "trident-threads",
+        figures: "TridentKV, figure 18",
+        shows: "threads that wait for their gets, and threads with many in flight",
+        scale: trident::SCALE,
+        run: trident::threads,
+    },
+    Experiment {
+        name: "trident-read",
+        figures: "TridentKV, figures 2, 10, 11 and 13",
+        shows: "value sizes, scans, slower devices, the steps of a get",
+        scale: trident::SCALE,
+        run: trident::read,
+    },
+];
+
+/// What an experiment is given.
+struct Job {
+    /// 1: as large as the paper's.
+    scale: f64,
+    seed: u64,
+    workshop: Workshop,
+    bar: indicatif::ProgressBar,
+}
+
+impl Job {
+    /// A count of the paper's at this scale, at least `least`.
+    fn scaled(&self, count: u64, least: u64) -> u64 {
+        ((count as f64 * self.scale) as u64).max(least)
+    }
+
+    /// Announces so many steps.
+    fn steps(&self, count: usize) {
+        self.bar.set_length(count as u64);
+    }
+
+    fn step(&self, what: String) {
+        self.bar.set_message(what);
+        self.bar.inc(1);
+    }
+}
+
+/// How a claim stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    Agrees,
+    Differs,
+    Untestable,
+}
+
+impl Verdict {
+    fn of(agrees: bool) -> Verdict {
+        if agrees { Verdict::Agrees } else { Verdict::Differs }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Verdict::Agrees => "agrees",
+            Verdict::Differs => "differs",
+            Verdict::Untestable => "cannot be tested here",
+        }
+    }
+}
+
+/// A statement of the paper beside what was measured.
+struct Claim {
+    paper: String,
+    ours: String,
+    verdict: Verdict,
+    reason: String,
+}
+
+/// What is drawn.
+enum Picture {
+    Lines(Chart),
+    Bars(Bars),
+}
+
+/// One figure of the paper, measured anew.
+struct Figure {
+    /// Of the files, without extension.
+    name: &'static str,
+    title: String,
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+    picture: Picture,
+    claims: Vec<Claim>,
+}
+
+pub(crate) fn run(global: &Global, arguments: arguments::Run) -> Result<(), Failure> {
+    let Some(name) = &arguments.name else { return list(global) };
+    let Some(experiment) = EXPERIMENTS.iter().find(|one| one.name == name) else {
+        let names: Vec<&str> = EXPERIMENTS.iter().map(|one| one.name).collect();
+        return Err(Failure::Usage(format!(
+            "there is no experiment {name:?}; there are {}",
+            names.join(", ")
+        )));
+    };
+    let mut job = Job {
+        scale: arguments.scale.unwrap_or(experiment.scale),
+        seed: arguments.seed,
+        workshop: Workshop::make(arguments.dir.as_deref())?,
+        bar: progress::over_items(1, experiment.name),
+    };
+    let started = Instant::now();
+    let figures = (experiment.run)(&mut job)?;
+    job.bar.finish_and_clear();
+    if let Some(out) = &arguments.out {
+        report::write_pictures(&figures, out)?;
+    }
+    let heading = report::Heading {
+        name: experiment.name,
+        figures: experiment.figures,
+        scale: job.scale,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if global.json { report::print_json(&heading, &figures) } else { report::print(&heading, &figures) }
+}
+
+fn list(global: &Global) -> Result<(), Failure> {
+    let mut screen = Screen::new();
+    if global.json {
+        let one = |one: &Experiment| {
+            let (name, figures, shows, scale) = (one.name, one.figures, one.shows, one.scale);
+            json!({"name": name, "figures": figures, "shows": shows, "scale": scale})
+        };
+        screen.json(&EXPERIMENTS.iter().map(one).collect())?;
+    } else {
+        let mut rows = table(["experiment", "of", "shows", "scale"]);
+        for one in EXPERIMENTS {
+            rows.add_row([one.name, one.figures, one.shows, &one.scale.to_string()]);
+        }
+        screen.line(rows)?;
+    }
+    screen.finish()
+}
+
+/// Rounds of reads of which the fastest counts: the others were disturbed more.
+const ROUNDS: usize = 5;
+
+/// Reads a second of present and absent keys, and how many were there.
+fn read_rounds(subject: &Subject, keys: &[u32]) -> Result<(f64, u64), Failure> {
+    let (mut fastest, mut found) = (0.0_f64, 0);
+    for round in keys.chunks(keys.len().div_ceil(ROUNDS).max(1)) {
+        let (rate, there) = search(subject, round.iter().copied())?;
+        fastest = fastest.max(rate);
+        found += there;
+    }
+    Ok((fastest, found))
+}
+
+/// By how much `new` is more than `old`, in percent.
+fn percent(new: f64, old: f64) -> f64 {
+    (new / old - 1.0) * 100.0
+}
+
+/// With its sign.
+fn signed(percent: f64) -> String {
+    format!("{percent:+.0} %")
+}
+
+fn a_second(rate: f64) -> String {
+    trine_workload::text::count(rate as u64)
+}

@@ -1,0 +1,68 @@
+//! A file that is read and written past the page cache where the file system allows.
+//!
+//! What it is not: the store's own I/O; the bench measures the device without the store.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// What direct requests are aligned to, in memory and in the file.
+pub const ALIGNMENT: usize = 4096;
+
+/// A buffer whose bytes begin at a multiple of [`ALIGNMENT`].
+pub struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    /// Zeros, so many.
+    pub fn new(length: usize) -> Aligned {
+        let bytes = vec![0_u8; length + ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(ALIGNMENT);
+        assert!(start < ALIGNMENT, "a byte can always be aligned within that many");
+        Aligned { bytes, start, length }
+    }
+
+    /// Its bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.length]
+    }
+}
+
+/// Whether requests pass the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// They do.
+    Direct,
+    /// The file system refuses that.
+    Buffered,
+}
+
+/// Makes a new file; direct if the file system takes that.
+pub fn create(path: &Path) -> io::Result<(File, Mode)> {
+    let buffered = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        let direct = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).expect("a flag of open fits");
+        match OpenOptions::new().read(true).write(true).custom_flags(direct).open(path) {
+            Ok(file) => return Ok((file, Mode::Direct)),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((buffered, Mode::Buffered))
+}
+
+/// Fills the buffer from `offset` on.
+pub fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    file.read_exact_at(buffer, offset)
+}
+
+/// Writes all of the buffer at `offset`.
+pub fn write_at(file: &File, buffer: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(buffer, offset)
+}

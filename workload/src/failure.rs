@@ -1,0 +1,165 @@
+//! Everything that can end a command early, with its exit code, its kind for machines and its line for
+//! people.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::probe::Trouble;
+use crate::text::{self, json_escaped, one_line};
+
+/// Why a command ended without doing what was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The key is not there.
+    NotFound(String),
+    /// Checks of the demo, or workloads of the bench, that failed; the report has said which.
+    Check(usize),
+    /// The command line asks for something that cannot be.
+    Usage(String),
+    /// The store's own error.
+    Store(trine::Error),
+    /// A file other than the store's.
+    File {
+        /// What was done, as a verb.
+        operation: &'static str,
+        /// The file, as messages call it.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A row that cannot be an item.
+    BadRow {
+        /// The file, as messages call it.
+        file: String,
+        /// The line that the row begins on, from 1.
+        line: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An unfinished import does not fit what is asked now.
+    Changed(String),
+    /// Something else the program needs, such as its own child, went wrong.
+    Other(String),
+    /// Stopped by a signal, at a point the message names.
+    Interrupted(String),
+    /// The reader of standard output went away.
+    BrokenPipe,
+}
+
+impl Failure {
+    /// A failed operation on the file at `path`.
+    pub fn file(operation: &'static str, path: &Path, source: io::Error) -> Failure {
+        Failure::File { operation, name: text::path(path), source }
+    }
+
+    /// A failed write to standard output.
+    pub fn output(source: io::Error) -> Failure {
+        match source.kind() {
+            io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => Failure::File { operation: "write", name: "standard output".to_string(), source },
+        }
+    }
+
+    /// The program's exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::BrokenPipe => 0,
+            Failure::NotFound(_) | Failure::Check(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Store(_)
+            | Failure::File { .. }
+            | Failure::BadRow { .. }
+            | Failure::Changed(_)
+            | Failure::Other(_) => 3,
+            Failure::Interrupted(_) => 130,
+        }
+    }
+
+    /// The word a script compares.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Failure::BrokenPipe => "broken_pipe",
+            Failure::NotFound(_) => "not_found",
+            Failure::Check(_) => "check_failed",
+            Failure::Usage(_) => "usage",
+            Failure::Store(error) => error.kind(),
+            Failure::File { .. } => "file",
+            Failure::BadRow { .. } => "bad_row",
+            Failure::Changed(_) => "changed_import",
+            Failure::Other(_) => "other",
+            Failure::Interrupted(_) => "interrupted",
+        }
+    }
+
+    /// One line behind `prefix`, or one JSON object, on standard error, with everything unprintable escaped;
+    /// nothing for a reader that went away.
+    pub fn tell(&self, json: bool, prefix: &str) {
+        match self {
+            Failure::BrokenPipe => {}
+            _ if json => {
+                let error = json!({"error": {"kind": self.kind(), "message": self.to_string()}});
+                eprintln!("{}", json_escaped(&error.to_string()));
+            }
+            _ => eprintln!("{prefix} {}", one_line(&self.to_string())),
+        }
+    }
+}
+
+/// What the store says, with what its user can do about it by this program: the library tells its own calls.
+fn in_words_of_the_program(error: &trine::Error) -> String {
+    use trine::Error;
+    match error {
+        Error::Missing { path } => {
+            format!("there is no store at {path}. Check the path; trine put and trine import make one")
+        }
+        Error::NoKeyspace { name } => format!(
+            "there is no keyspace named {name:?}. trine keyspaces lists those there are; trine put and trine \
+             import make one"
+        ),
+        Error::ReadOnly => "this command writes, and the store was opened with --read-only".to_owned(),
+        other => {
+            let text = other.to_string();
+            let text = text.replace("trine salvage, inspect::salvage", "trine salvage");
+            text.replace("memory_bytes", "--memory")
+        }
+    }
+}
+
+impl From<trine::Error> for Failure {
+    fn from(error: trine::Error) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Failure {
+        Failure::file(trouble.operation, &trouble.path, trouble.source)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::NotFound(what) => write!(f, "{what}"),
+            Failure::Check(1) => write!(f, "one check failed; the report says which"),
+            Failure::Check(count) => write!(f, "{count} checks failed; the report says which"),
+            Failure::Usage(message) => {
+                write!(f, "{}", message.trim_end().trim_start_matches("error: "))
+            }
+            Failure::Store(error) => f.write_str(&in_words_of_the_program(error)),
+            Failure::File { operation, name, source } => write!(f, "could not {operation} {name}: {source}"),
+            Failure::BadRow { file, line, reason } => write!(
+                f,
+                "{file}, line {line}: {reason}. The rows before it are in. Mend it and give the command \
+                 again with --restart, or with --skip-bad to leave such rows out"
+            ),
+            Failure::Changed(message) | Failure::Other(message) | Failure::Interrupted(message) => {
+                write!(f, "{message}")
+            }
+            Failure::BrokenPipe => write!(f, "the reader of the output went away"),
+        }
+    }
+}
