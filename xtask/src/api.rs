@@ -356,10 +356,9 @@ mod tests {
     const LIB: &str = "mod db;\npub mod inspect;\n#[cfg(feature = \"lab\")]\npub mod lab;\n\
                        #[doc(hidden)]\npub mod fuzz;\npub use db::{Db, Item, Way};\n\
                        #[cfg(any(test, feature = \"sim\"))]\npub use db::sim;";
-    const DB: &str = "mod item;\npub mod sim;\npub use item::Item;\n\
-                      /// A store.\n#[derive(Clone, Debug)]\n#[cfg_attr(feature = \"serde\",
-                      /// derive(serde::Serialize))]\n\
-                      pub struct Db<K> { pub path: Vec<(u8, K)>, handle: u8 }\n\
+    const DB: &str = "mod item;\npub mod sim;\npub use item::Item;\n/// A store.\n\
+                      #[derive(Clone, Debug)]\n#[cfg_attr(feature = \"serde\", \
+                      derive(serde::Serialize))]\npub struct Db<K> { pub path: Vec<(u8, K)>, handle: u8 }\n\
                       impl<K> Db<K> {\n  /// Opens it.\n  pub fn open<P: AsRef<u8>>(\n    path: P,\n    mut by: u8,\n  ) \
                       -> Result<Db<K>> { loop {} }\n  pub(crate) fn not_this() {}\n  \
                       #[cfg(feature = \"lab\")] pub fn nor_this() {}\n  pub const MAX: u8 = 3;\n}\n\
