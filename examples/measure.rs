@@ -1,4 +1,4 @@
-//! The figures of docs/RESULTS.md: load, reopen after a kill, cold and cached gets, absent keys, scans.
+//! The figures of docs/results/alone.md: load, reopen after a kill, cold and cached gets, absent keys, scans.
 //!
 //! `cargo run --release --example measure -- DIR COMMAND ITEMS MEMORY_MIB [OPERATIONS [WARM]]`, with COMMAND
 //! one of `load` (random order, then killed without closing), `sorted` (puts in the order of the keys),

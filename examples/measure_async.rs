@@ -1,5 +1,5 @@
-//! Gets of random keys by one thread that waits for none of them: what docs/RESULTS.md says of asynchronous
-//! reads.
+//! Gets of random keys by one thread that waits for none of them: the figures of docs/results/alone.md
+//! for reads that do not wait.
 //!
 //! `cargo run --release --example measure_async -- DIR HOW ITEMS MEMORY_MIB OPERATIONS DEPTH [WARM [IO]]`, in
 //! a directory loaded by the example `measure`. HOW is one of `blocking` (get), `multi` (multi_get of DEPTH

@@ -44,10 +44,11 @@ enum Command {
         /// What `bench --json` wrote.
         results: Vec<PathBuf>,
     },
-    /// Writes the tables of what `bench` measured into a page, between its markers; first what Trine loses.
+    /// Writes the tables of what `bench` measured into docs/RESULTS.md and README.md, between their markers
+    /// and with losses first, and into docs/results/latest.md.
     Results {
-        /// The page, such as docs/RESULTS.md.
-        page: PathBuf,
+        /// The folder of the project.
+        root: PathBuf,
         /// What `bench --json` wrote.
         results: Vec<PathBuf>,
     },
@@ -73,7 +74,7 @@ fn main() -> ExitCode {
         Command::Page { page, results } => faults::page(&page, &results),
         Command::Bench(options) => bench::run(&options),
         Command::Show { results } => bench::show(&results),
-        Command::Results { page, results } => bench::page(&page, &results),
+        Command::Results { root, results } => bench::pages(&root, &results),
         Command::BenchChild(options) => bench::child(&options),
         Command::Check { store, directory } => faults::check(&store, &directory),
         Command::Load(options) => faults::load(&options),

@@ -106,20 +106,18 @@ fn own(key: impl AsRef<[u8]>) -> Vec<u8> {
     key.as_ref().to_vec()
 }
 
-macro_rules! key_range {
+macro_rules! sealed {
     ($($range:ty: $own:ident => $bounds:expr;)*) => {
         $(impl<K: AsRef<[u8]>> Sealed for $range {
             fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
                 let $own = self;
                 $bounds
             }
-        }
-
-        impl<K: AsRef<[u8]>> KeyRange for $range {})*
+        })*
     };
 }
 
-key_range! {
+sealed! {
     Range<K>: range => (Bound::Included(own(range.start)), Bound::Excluded(own(range.end)));
     RangeFrom<K>: range => (Bound::Included(own(range.start)), Bound::Unbounded);
     RangeTo<K>: range => (Bound::Unbounded, Bound::Excluded(own(range.end)));
@@ -130,6 +128,13 @@ key_range! {
     };
     (Bound<K>, Bound<K>): range => (range.0.map(own), range.1.map(own));
 }
+
+impl<K: AsRef<[u8]>> KeyRange for Range<K> {}
+impl<K: AsRef<[u8]>> KeyRange for RangeFrom<K> {}
+impl<K: AsRef<[u8]>> KeyRange for RangeTo<K> {}
+impl<K: AsRef<[u8]>> KeyRange for RangeToInclusive<K> {}
+impl<K: AsRef<[u8]>> KeyRange for RangeInclusive<K> {}
+impl<K: AsRef<[u8]>> KeyRange for (Bound<K>, Bound<K>) {}
 
 impl Sealed for RangeFull {
     fn into_bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {

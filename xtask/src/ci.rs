@@ -133,7 +133,8 @@ fn work(root: &Path, work: &Work) -> Result<(), String> {
         Work::Tidy => tidy::run(root),
         Work::Pages => {
             settle(root, Document::Format, Mode::Check)?;
-            settle(root, Document::Settings, Mode::Check)
+            settle(root, Document::Settings, Mode::Check)?;
+            settle(root, Document::Api, Mode::Check)
         }
         Work::Macos => platforms::macos(root),
         Work::Quickstart => quickstart::run(root),

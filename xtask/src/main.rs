@@ -3,6 +3,7 @@
 //! It is not part of the library or of the program `trine`, and is never published. `.ci/run` and developers
 //! call it. One thread; children are started one after another.
 
+mod api;
 mod checkers;
 mod ci;
 mod coverage;
@@ -11,6 +12,7 @@ mod finding;
 mod format;
 mod fuzzing;
 mod hello;
+mod items;
 mod layers;
 mod mutants;
 mod packages;
@@ -39,6 +41,7 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   tidy                the house rules, with file:line and what to do instead
   format [--check]    writes docs/FORMAT.md from the module docs of src/format and the goldens
   settings [--check]  writes docs/SETTINGS.md from the table in src/base/settings.rs
+  api [--check]       writes docs/api.txt, the public items of the library, from src
   layers [--check]    writes the import table in docs/ARCHITECTURE.md
   hello               builds the smallest program with Trine, redb and fjall, and prints what each cost
   macos               compiles for macOS, without running; skipped where its std cannot be had
@@ -54,7 +57,7 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   fuzz [SECONDS]      runs every target of fuzz/ for so long, both ways; needs nightly and cargo-fuzz
 
 --check writes nothing and fails if the file is stale.
---root runs tidy, format, settings or layers over another tree.";
+--root runs tidy, format, settings, api or layers over another tree.";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1).collect()) {
@@ -83,6 +86,7 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["tidy"] => tidy::run(&root),
         ["format"] => text::settle(&root, Document::Format, mode),
         ["settings"] => text::settle(&root, Document::Settings, mode),
+        ["api"] => text::settle(&root, Document::Api, mode),
         ["layers"] => text::settle(&root, Document::Layers, mode),
         ["hello"] => hello::run(&root),
         ["macos"] => platforms::macos(&root),

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::tree::Tree;
-use crate::{docs, format, settings};
+use crate::{api, docs, format, settings};
 
 /// A page that is generated, in whole or in part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,6 +12,7 @@ pub(crate) enum Document {
     Format,
     Settings,
     Layers,
+    Api,
 }
 
 /// What to do with a page once it is made.
@@ -28,6 +29,7 @@ impl Document {
             Document::Format => "docs/FORMAT.md",
             Document::Settings => "docs/SETTINGS.md",
             Document::Layers => docs::ARCHITECTURE,
+            Document::Api => api::PATH,
         }
     }
 
@@ -36,6 +38,7 @@ impl Document {
             Document::Format => "cargo xtask format",
             Document::Settings => "cargo xtask settings",
             Document::Layers => "cargo xtask layers",
+            Document::Api => "cargo xtask api",
         }
     }
 
@@ -43,6 +46,7 @@ impl Document {
         match self {
             Document::Format => format::page(tree),
             Document::Settings => settings::page(tree),
+            Document::Api => api::page(tree),
             Document::Layers => {
                 let page = tree.text(docs::ARCHITECTURE).ok_or("there is no docs/ARCHITECTURE.md")?;
                 docs::with_layers(page).ok_or("docs/ARCHITECTURE.md has lost its layers markers".to_string())

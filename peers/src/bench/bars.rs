@@ -209,11 +209,7 @@ fn judged(bar: Bar, lines: &[Line]) -> Judged {
 }
 
 fn verdict(bar: &Bar, ratios: &[f64]) -> Verdict {
-    // How many times better than the bar: 1 just reaches it.
-    let better = |ratio: f64| match bar.side {
-        Side::AtLeast => ratio / bar.factor,
-        Side::AtMost => bar.factor / ratio.max(1e-12),
-    };
+    let better = |ratio: f64| bar.reached(ratio);
     let Some(middle) = median(&mut ratios.to_vec()).map(better) else { return Verdict::NotMeasured };
     let is_close = (middle - 1.0).abs() < CLOSE;
     let is_ratio = !matches!(bar.against, Against::One | Against::Memory | Against::Replay);
@@ -337,7 +333,22 @@ fn value(figure: Figure, one: &Measured) -> Option<f64> {
     }
 }
 
+impl Judged {
+    /// The median does not reach the bar, though too little to say that the bar is missed.
+    pub(super) fn is_short(&self) -> bool {
+        median(&mut self.ratios.clone()).is_some_and(|middle| self.bar.reached(middle) < 1.0)
+    }
+}
+
 impl Bar {
+    /// How many times better than the bar: 1 just reaches it.
+    fn reached(&self, ratio: f64) -> f64 {
+        match self.side {
+            Side::AtLeast => ratio / self.factor,
+            Side::AtMost => self.factor / ratio.max(1e-12),
+        }
+    }
+
     /// The bar in words.
     pub(super) fn told(&self) -> String {
         let what = match self.figure {
@@ -421,7 +432,8 @@ mod tests {
         assert_eq!(of(&bar, &[(190, 100); 10]).verdict, Verdict::Missed);
         let mut mixed = [(190, 100); 10];
         (mixed[0], mixed[1]) = ((201, 100), (202, 100));
-        assert_eq!(of(&bar, &mixed).verdict, Verdict::Met);
+        assert_eq!((of(&bar, &mixed).verdict, of(&bar, &mixed).is_short()), (Verdict::Met, true));
+        assert!(!of(&bar, &[(250, 100)]).is_short());
         mixed[1] = mixed[2];
         assert_eq!(of(&bar, &mixed).verdict, Verdict::Missed);
     }

@@ -1,8 +1,9 @@
 //! Data block, reading side: items of one key range, in columns.
 //!
 //! A point lookup touches the header and the tags, one key and one value: of a page of 16-byte keys and
-//! 100-byte values 2.2 lines of 64 bytes before the value (docs/RESULTS.md). Writing is `data_build`. `table`
-//! checks a block once, when it comes from the device; everything else here takes checked blocks only.
+//! 100-byte values 2.2 lines of 64 bytes before the value (docs/results/alone.md). Writing is `data_build`.
+//! `table` checks a block once, when it comes from the device; everything else here takes checked blocks
+//! only.
 //!
 //! ```text
 //! offset size         type name: meaning
