@@ -7,6 +7,7 @@ mod api;
 mod checkers;
 mod ci;
 mod coverage;
+mod cycles;
 mod docs;
 mod finding;
 mod format;
@@ -43,6 +44,7 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   settings [--check]  writes docs/SETTINGS.md from the table in src/base/settings.rs
   api [--check]       writes docs/api.txt, the public items of the library, from src
   layers [--check]    writes the import table in docs/ARCHITECTURE.md
+  cycles              prints which files of the library name each other, by module
   hello               builds the smallest program with Trine, redb and fjall, and prints what each cost
   macos               compiles for macOS, without running; skipped where its std cannot be had
   quickstart          builds and runs the README's quickstart in a new package
@@ -57,7 +59,7 @@ usage: cargo xtask COMMAND [--root DIRECTORY]
   fuzz [SECONDS]      runs every target of fuzz/ for so long, both ways; needs nightly and cargo-fuzz
 
 --check writes nothing and fails if the file is stale.
---root runs tidy, format, settings, api or layers over another tree.";
+--root runs tidy, cycles, format, settings, api or layers over another tree.";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1).collect()) {
@@ -88,6 +90,7 @@ fn run(mut arguments: Vec<String>) -> Result<(), String> {
         ["settings"] => text::settle(&root, Document::Settings, mode),
         ["api"] => text::settle(&root, Document::Api, mode),
         ["layers"] => text::settle(&root, Document::Layers, mode),
+        ["cycles"] => tidy::print_cycles(&root),
         ["hello"] => hello::run(&root),
         ["macos"] => platforms::macos(&root),
         ["quickstart"] => quickstart::run(&root),

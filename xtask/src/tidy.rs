@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::finding::Finding;
 use crate::tree::Tree;
-use crate::{docs, layers, packages, rules};
+use crate::{cycles, docs, layers, packages, rules};
 
 /// Prints what is wrong; fails if anything is.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
@@ -20,11 +20,18 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     if findings.is_empty() { Ok(()) } else { Err(format!("tidy: {} to mend", findings.len())) }
 }
 
+/// Prints which files name each other.
+pub(crate) fn print_cycles(root: &Path) -> Result<(), String> {
+    print!("{}", cycles::report(&Tree::load(root)?));
+    Ok(())
+}
+
 /// All findings, by place.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut out = Vec::new();
     layers::check(tree, &mut out);
     layers::check_public_uses(tree, &mut out);
+    cycles::check(tree, &mut out);
     packages::check(tree, &mut out);
     rules::check(tree, &mut out);
     docs::check(tree, &mut out);
