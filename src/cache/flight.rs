@@ -19,8 +19,10 @@ use crate::base::few::Few;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex, OnceLock, Weak, wake_all};
 
+use super::block::{BlockRef, LentBlock};
 use super::frames::{Counted, Key, Owned};
-use super::{BlockRef, DATA_VISITS, LentBlock, Shared, visits};
+use super::shared::Shared;
+use super::visits::{DATA_VISITS, visits};
 
 const SHARD_COUNT: usize = 16;
 

@@ -19,28 +19,32 @@
 //! 4. A block enters unmarked: what a scan touches once goes first.
 //! 5. No lock is held while another layer's code runs; the epoch's deferred calls included.
 
+mod block;
 mod flight;
 mod frames;
 mod index;
 #[cfg(all(loom, test))]
 mod loom_tests;
 mod pool;
+mod shared;
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-use std::ops::Deref;
+mod visits;
 
 use crate::base::epoch::{Epoch, Pin};
 use crate::base::region::Region;
-use crate::base::reserve::{Grant, Lender, Limits, Reserve, Role};
-use crate::base::step::{BlockAddress, BlockKind};
+use crate::base::reserve::{Lender, Limits, Reserve};
+use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex};
 
+pub(crate) use block::BlockRef;
 use flight::FlightTable;
 pub(crate) use flight::{Claim, Share, Slot, Waiter};
-use frames::{Counted, Frames, HeapBlock, Key, Owned, Pages, Plan};
+use frames::{Frames, Key, Pages, Plan};
 pub(crate) use frames::{Near, Place};
-use pool::{BayLook, Pinning, Pool, Shortage};
+use pool::{BayLook, Pinning, Pool};
+use shared::Shared;
+use visits::visits;
 
 /// The block cache of a store. Clones are the same cache.
 #[derive(Clone)]
@@ -49,35 +53,10 @@ pub(crate) struct Cache {
     shared: Arc<Shared>,
 }
 
-/// What cache and slots share.
-pub(crate) struct Shared {
-    frames: Arc<Frames>,
-    pool: Arc<Mutex<Pool>>,
-    flights: FlightTable,
-    epoch: Epoch,
-    reserve: Arc<Reserve>,
-}
-
 /// The slabs, for what is granted to others.
 struct Slabs {
     pool: Arc<Mutex<Pool>>,
     epoch: Epoch,
-}
-
-/// A block that stays as it is until this is dropped: a count on its frame, or heap memory of its own.
-#[derive(Clone)]
-pub(crate) struct BlockRef(Block);
-
-#[derive(Clone)]
-enum Block {
-    Frame(Counted),
-    Heap(Arc<LentBlock>),
-}
-
-/// A block outside the frames, and what was granted for it.
-struct LentBlock {
-    block: HeapBlock,
-    _grant: Grant,
 }
 
 /// Pages of the cache's memory that hold no blocks, until this is dropped: whoever has them looks at them
@@ -91,13 +70,6 @@ pub(crate) struct PinnedPages {
 const PIN_TRIES: usize = 4;
 /// Times that a closing of the annex goes over what is left of it.
 const CLOSE_TRIES: usize = 4;
-/// Visits of the hand that a block outlives once it was hit: data, and what is searched before it.
-///
-/// Many, for the hand goes round often where much more is asked for than fits, most of it once: what is hit a
-/// few times in a second has to outlive some tenths of one without a hit.
-const DATA_VISITS: u8 = 7;
-const PAGE_VISITS: u8 = 4 * DATA_VISITS;
-
 /// What a try to close the annex comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Closing {
@@ -345,15 +317,6 @@ impl Cache {
     }
 }
 
-/// See [`DATA_VISITS`].
-#[inline]
-fn visits(kind: BlockKind) -> u8 {
-    match kind {
-        BlockKind::Data => DATA_VISITS,
-        BlockKind::Filter | BlockKind::Fence => PAGE_VISITS,
-    }
-}
-
 impl PinnedPages {
     /// The first `bytes` of a page.
     #[inline]
@@ -394,62 +357,5 @@ impl std::fmt::Debug for Cache {
 impl std::fmt::Debug for PinnedPages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PinnedPages({})", self.pages.starts().len())
-    }
-}
-
-impl Shared {
-    /// Memory of its own for a block without a frame.
-    fn heap_block(&self, bytes: usize) -> LentBlock {
-        let grant = self.reserve.grant(Role::Blocks, bytes as u64);
-        LentBlock { _grant: grant, block: HeapBlock::new(&self.frames, bytes) }
-    }
-
-    /// A frame of `bytes` for the block of `key`, evicting if need be.
-    fn take_frame(&self, key: Key, bytes: usize) -> Option<Owned> {
-        // The second look is for what the first evicted.
-        for _ in 0..2 {
-            let taken = self.pool.lock().take(key, bytes);
-            if let Some(stamp) = taken.stamp {
-                stamp.defer(&self.epoch);
-            }
-            match (taken.owned, taken.shortage) {
-                (Some(owned), Shortage::No) => return Some(owned),
-                (Some(owned), Shortage::Yes) => {
-                    self.epoch.pin().flush();
-                    return Some(owned);
-                }
-                (None, Shortage::No) => return None,
-                (None, Shortage::Yes) => self.epoch.collect(),
-            }
-        }
-        None
-    }
-}
-
-impl BlockRef {
-    fn from_frame(counted: Counted) -> BlockRef {
-        BlockRef(Block::Frame(counted))
-    }
-
-    fn from_heap(block: LentBlock) -> BlockRef {
-        BlockRef(Block::Heap(Arc::new(block)))
-    }
-}
-
-impl Deref for BlockRef {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Block::Frame(counted) => counted.bytes(),
-            Block::Heap(lent) => lent.block.bytes(),
-        }
-    }
-}
-
-impl std::fmt::Debug for BlockRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "BlockRef({} bytes)", self.len())
     }
 }

@@ -34,11 +34,11 @@ use crate::base::sync::Arc;
 pub(crate) use annex::BayLook;
 pub(crate) use shares::Pinning;
 
-use super::DATA_VISITS;
 use super::frames::{
     Counted, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frames, Heat, Key, Owned, Pages, Retired, Stamp, UNIT_BYTES,
     Vacant,
 };
+use super::visits::DATA_VISITS;
 
 /// Frame sizes of the classes: each size a block of 4 to 8 KiB can have; above, the largest of which 15 to 2
 /// fit a slab of 128 KiB, so that a slab is cut into as many frames as blocks of that size fit it.

@@ -12,6 +12,7 @@ use super::*;
 use crate::base::id::{FileKind, FileName};
 use crate::base::step::BlockKind;
 use crate::base::sync::{AtomicUsize, Ordering};
+use crate::cache::visits::DATA_VISITS;
 
 const UNIT: u32 = frames::UNIT_BYTES as u32;
 /// Miri runs the same tests, shorter.

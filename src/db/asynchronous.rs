@@ -10,17 +10,19 @@ use std::time::Duration;
 use crate::base::error::{Error, Result};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
-use crate::engine::catalog;
-use crate::engine::drive::later::{Asks, LaterGet, LaterKey, LaterMany, Patience};
-use crate::engine::drive::local;
-use crate::engine::snapshot::Point;
-use crate::engine::{Wants, callback};
+use crate::engine::Wants;
+use crate::engine::publish::keyspace;
+use crate::engine::publish::snapshot::Point;
+use crate::engine::reads::callback;
+use crate::engine::reads::later::{Asks, LaterGet, LaterKey, LaterMany, Patience};
+use crate::engine::reads::local;
 use crate::read::scan::{self, Scan};
 
 use super::completions::Completions;
+use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::range::{self, live_at};
-use super::{Handle, Keyspace, KeyspaceAt, Ordered, Value};
+use super::{Keyspace, KeyspaceAt, Ordered, Value};
 
 /// Polls a future until it is ready, and sleeps while it is not.
 ///
@@ -303,7 +305,7 @@ impl KeyspaceAt<Ordered> {
 #[derive(Clone)]
 struct Place {
     handle: Arc<Handle>,
-    keyspace: Arc<catalog::Keyspace>,
+    keyspace: Arc<keyspace::Keyspace>,
     point: Option<Arc<Point>>,
 }
 

@@ -5,9 +5,10 @@ use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::write::batch::{Items, Keyspaces};
 
+use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::range::half_open;
-use super::{Durability, Handle, Keyspace, Ordered};
+use super::{Durability, Keyspace, Ordered};
 
 /// Writes to any keyspaces of one store that become visible and durable together, or not at all.
 ///

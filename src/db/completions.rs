@@ -7,10 +7,11 @@ use std::fmt;
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Event, Mutex};
-use crate::engine::callback;
+use crate::engine::reads::callback;
 
+use super::Value;
 use super::asynchronous::GetAsync;
-use super::{Handle, Value};
+use super::handle::Handle;
 
 /// Answers of gets that were asked for with a number, in the order in which they come: for callers that have
 /// an event loop of their own and no futures.

@@ -2,9 +2,10 @@
 
 use crate::base::error::Result;
 use crate::base::sync::Arc;
-use crate::engine::{catalog, ingest};
+use crate::engine::ingest;
+use crate::engine::publish::keyspace;
 
-use super::Handle;
+use super::handle::Handle;
 
 /// Items on their way into a keyspace, in ascending order of their keys, each key once.
 ///
@@ -46,7 +47,7 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    pub(crate) fn begin(handle: &Arc<Handle>, keyspace: &Arc<catalog::Keyspace>) -> Result<Ingest> {
+    pub(crate) fn begin(handle: &Arc<Handle>, keyspace: &Arc<keyspace::Keyspace>) -> Result<Ingest> {
         Ok(Ingest { ingest: ingest::Ingest::begin(handle, keyspace)?, _handle: Arc::clone(handle) })
     }
 

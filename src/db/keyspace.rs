@@ -9,16 +9,17 @@ use crate::base::id::ItemKind;
 use crate::base::settings::{KeyspaceSettings, SettingInput};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
-use crate::engine::catalog;
-use crate::engine::snapshot::Point;
+use crate::engine::publish::keyspace;
+use crate::engine::publish::snapshot::Point;
 use crate::engine::stats::KeyspaceStats;
 use crate::engine::{NoTrace, Until, Wants};
 use crate::inspect::{Explainer, Explanation};
 use crate::write::batch::Items;
 
+use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::range::{self, Cursor, Range};
-use super::{Durability, Handle, Ingest, KeyspaceAt, SettingValue, Snapshot, Value};
+use super::{Durability, Ingest, KeyspaceAt, SettingValue, Snapshot, Value};
 
 /// A keyspace whose keys are ordered as unsigned bytes.
 ///
@@ -241,7 +242,7 @@ impl KeyspaceBuilder {
 /// ```
 pub struct Keyspace<K> {
     handle: Arc<Handle>,
-    keyspace: Arc<catalog::Keyspace>,
+    keyspace: Arc<keyspace::Keyspace>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -266,7 +267,7 @@ thread_local! {
 }
 
 impl<K> Keyspace<K> {
-    pub(crate) fn new(handle: &Arc<Handle>, keyspace: Arc<catalog::Keyspace>) -> Keyspace<K> {
+    pub(crate) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::Keyspace>) -> Keyspace<K> {
         Keyspace { handle: Arc::clone(handle), keyspace, kind: PhantomData }
     }
 
@@ -275,7 +276,7 @@ impl<K> Keyspace<K> {
     }
 
     /// What a future of it holds.
-    pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<catalog::Keyspace>) {
+    pub(crate) fn parts(&self) -> (Arc<Handle>, Arc<keyspace::Keyspace>) {
         (Arc::clone(&self.handle), Arc::clone(&self.keyspace))
     }
 
@@ -285,7 +286,7 @@ impl<K> Keyspace<K> {
     }
 
     /// What the engine knows it as; `Dropped` if it was dropped.
-    pub(crate) fn live(&self) -> Result<&catalog::Keyspace> {
+    pub(crate) fn live(&self) -> Result<&keyspace::Keyspace> {
         self.keyspace.check_live()?;
         Ok(&self.keyspace)
     }
@@ -606,7 +607,7 @@ impl<K> Keyspace<K> {
     }
 
     /// The keyspace, if it may be read.
-    fn readable(&self, at: Option<&Point>) -> Result<&catalog::Keyspace> {
+    fn readable(&self, at: Option<&Point>) -> Result<&keyspace::Keyspace> {
         match at {
             Some(point) => range::live_at(&self.handle, &self.keyspace, point).map(|()| &*self.keyspace),
             None => self.live(),

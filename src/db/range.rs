@@ -7,13 +7,15 @@ use crate::base::error::{Error, Result};
 use crate::base::id::KEY_BYTES_MAX;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
-use crate::engine::snapshot::Point;
-use crate::engine::{NeedsPoint, catalog};
+use crate::engine::NeedsPoint;
+use crate::engine::publish::keyspace;
+use crate::engine::publish::snapshot::Point;
 use crate::read::scan::{self, Batch, ITEMS_MAX, Scan};
 
+use super::Value;
+use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::side::{Reading, Side};
-use super::{Handle, Value};
 
 pub(crate) fn all() -> scan::Range {
     (Bound::Unbounded, Bound::Unbounded)
@@ -94,7 +96,7 @@ fn copied((key, value): (&[u8], &[u8])) -> (Value, Value) {
 /// ```
 pub struct Range {
     handle: Arc<Handle>,
-    keyspace: Arc<catalog::Keyspace>,
+    keyspace: Arc<keyspace::Keyspace>,
     range: scan::Range,
     /// In the direction in which it was read first.
     side: Side,
@@ -108,7 +110,7 @@ pub struct Range {
 impl Range {
     pub(crate) fn new(
         handle: &Arc<Handle>,
-        keyspace: &Arc<catalog::Keyspace>,
+        keyspace: &Arc<keyspace::Keyspace>,
         at: Option<&Arc<Point>>,
         range: scan::Range,
     ) -> Range {
@@ -169,7 +171,7 @@ impl Range {
 /// The first item of all in that direction, as of the point or of now.
 pub(crate) fn first_item(
     handle: &Arc<Handle>,
-    keyspace: &Arc<catalog::Keyspace>,
+    keyspace: &Arc<keyspace::Keyspace>,
     at: Option<&Arc<Point>>,
     direction: Direction,
 ) -> Result<Option<(Value, Value)>> {
@@ -187,7 +189,7 @@ pub(crate) fn first_item(
 }
 
 pub(crate) fn scan(
-    keyspace: &catalog::Keyspace,
+    keyspace: &keyspace::Keyspace,
     point: &Point,
     range: scan::Range,
     direction: Direction,
@@ -200,7 +202,7 @@ fn check_open(handle: &Handle) -> Result<()> {
 }
 
 /// A dropped keyspace is seen by views from before the drop, and by no other.
-pub(crate) fn live_at(handle: &Handle, keyspace: &catalog::Keyspace, point: &Point) -> Result<()> {
+pub(crate) fn live_at(handle: &Handle, keyspace: &keyspace::Keyspace, point: &Point) -> Result<()> {
     check_open(handle)?;
     keyspace.check_live_at(|| handle.view_of(point).version.tree(keyspace.tree).is_some())
 }
@@ -269,7 +271,7 @@ impl fmt::Debug for Range {
 /// ```
 pub struct Cursor {
     handle: Arc<Handle>,
-    keyspace: Arc<catalog::Keyspace>,
+    keyspace: Arc<keyspace::Keyspace>,
     point: Arc<Point>,
     range: scan::Range,
     side: Side,
@@ -291,7 +293,7 @@ enum Stand {
 impl Cursor {
     pub(crate) fn new(
         handle: &Arc<Handle>,
-        keyspace: &Arc<catalog::Keyspace>,
+        keyspace: &Arc<keyspace::Keyspace>,
         at: Option<&Arc<Point>>,
         range: scan::Range,
     ) -> Cursor {

@@ -6,16 +6,16 @@ use std::ops::Bound;
 use crate::base::error::Result;
 use crate::base::reserve::Grant;
 use crate::base::step::Direction;
-use crate::engine::catalog;
-use crate::engine::snapshot::Point;
+use crate::engine::publish::keyspace;
+use crate::engine::publish::snapshot::Point;
 use crate::read::scan::{self, Batch, Filled, ITEMS_MAX, Scan, Wanted};
 
-use super::Handle;
+use super::handle::Handle;
 
 /// Where a range is read from.
 pub(super) struct Reading<'r> {
     pub(super) handle: &'r Handle,
-    pub(super) keyspace: &'r catalog::Keyspace,
+    pub(super) keyspace: &'r keyspace::Keyspace,
     pub(super) point: &'r Point,
     pub(super) range: &'r scan::Range,
 }

@@ -39,8 +39,9 @@ use crate::engine::{Env, OpenOptions, Store};
 use crate::inspect::{Report, Salvaged, salvage_in, verify_in};
 use crate::io::sim::{Plan, Select, SimDisk, SimRng, SimThreads, sim_env};
 
-use super::Db;
-use super::builder::{Access, Builder, Create, Durability};
+use super::builder::{Access, Builder, Create};
+use super::database::Db;
+use super::durability::Durability;
 
 pub use crate::io::sim::{Crash, FailedSync, Failure, Operation, Repeat, Stop};
 

@@ -4,11 +4,12 @@ use crate::base::error::Result;
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::engine::Wants;
-use crate::engine::snapshot::Point;
+use crate::engine::publish::snapshot::Point;
 
+use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::range::{self, Cursor, Range};
-use super::{Handle, Keyspace, Ordered, Value};
+use super::{Keyspace, Ordered, Value};
 
 /// The store at one moment, over all keyspaces. Clones are the same moment.
 ///

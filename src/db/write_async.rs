@@ -9,10 +9,11 @@ use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::engine::Until;
-use crate::engine::async_writes::{AsyncItems, AsyncWrite, Begun};
+use crate::engine::commit::async_writes::{AsyncItems, AsyncWrite, Begun};
 use crate::write::batch::{Items, Keyspaces};
 
-use super::{Batch, Db, Durability, Handle, Keyspace};
+use super::handle::Handle;
+use super::{Batch, Db, Durability, Keyspace};
 
 impl<K> Keyspace<K> {
     /// Writes `value` under `key`, without waiting on the caller's thread. Nothing happens before the future

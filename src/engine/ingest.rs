@@ -23,10 +23,11 @@ use crate::levels::version::Version;
 use crate::table::{Otherwise, PageRank, TableBuilder, TableSummary};
 use crate::write::batch::check_item;
 
-use super::catalog::Keyspace;
-use super::work::MemoryPart;
-use super::{Store, slices};
-use publish::{Opened, Publish, Published};
+use super::slices;
+use super::store::Store;
+use crate::engine::background::work::MemoryPart;
+use crate::engine::publish::keyspace::Keyspace;
+use publish::{Opened, Publish, Published, check};
 
 /// However little memory there is, a table is not ended for less.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
@@ -278,13 +279,6 @@ impl std::fmt::Debug for Ingest {
         let name = &self.keyspace.name;
         f.debug_struct("Ingest").field("keyspace", name).field("items", &self.items).finish_non_exhaustive()
     }
-}
-
-/// Whether the keyspace takes writes now.
-fn check(store: &Store, keyspace: &Keyspace) -> Result<()> {
-    store.check_open()?;
-    store.check_writable()?;
-    keyspace.check_live()
 }
 
 /// Drives [`Publish`] on the caller's thread.

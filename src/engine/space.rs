@@ -9,8 +9,8 @@ use crate::base::id::{FileKind, FileName};
 use crate::base::sync::Ordering;
 use crate::levels::version::{Placed, Version};
 
-use super::Store;
-use super::snapshot::PointKind;
+use super::store::Store;
+use crate::engine::publish::snapshot::PointKind;
 
 /// Space on disk, by role: lengths of the store's files, in bytes. `table_bytes` to `unnamed_bytes` add up to
 /// `total_bytes`, which is what the directory's files take but for files that are no store's.

@@ -7,21 +7,12 @@ use crate::base::sync::{Arc, Ordering};
 use crate::levels::version::{Placed, Tree};
 use crate::levels::view::View;
 
-use super::Store;
-use super::budget::GENERATION_COUNT;
-use super::catalog::Keyspace;
-use super::length::in_memory;
-use super::snapshot::PointKind;
-use super::space::{SpaceStats, placed};
-
-/// What opening the store found.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Recovery {
-    pub(crate) replayed_items: u64,
-    pub(crate) replayed_bytes: u64,
-    pub(crate) discarded_bytes: u64,
-    pub(crate) open_ns: u64,
-}
+use super::store::Store;
+use crate::engine::budget::GENERATION_COUNT;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::snapshot::PointKind;
+use crate::engine::reads::length::in_memory;
+use crate::engine::space::{SpaceStats, placed};
 
 /// Counters and sizes of an open store. Counters are since it was opened.
 ///
@@ -525,16 +516,16 @@ impl Store {
     fn io_stats(&self) -> IoStats {
         let counts = self.env.storage.counts();
         let (reads_with, reads_with_why) = self.env.storage.reader_kind();
-        let (in_flight, reads_waiting) = self.work.reads.admission.counts();
+        let (in_flight, reads_waiting) = self.blocks.queue.admission.counts();
         IoStats {
             reads_with: reads_with.name(),
             reads_with_why,
             reads_in_flight: in_flight.reads,
             reads_waiting,
-            requests_now: self.load.awaited(),
-            merge_requests_now: self.load.merges(),
-            device_reads: self.counts.block_reads.load(Ordering::Relaxed),
-            device_read_bytes: self.counts.block_read_bytes.load(Ordering::Relaxed),
+            requests_now: self.blocks.load.awaited(),
+            merge_requests_now: self.blocks.load.merges(),
+            device_reads: self.blocks.counts.block_reads.load(Ordering::Relaxed),
+            device_read_bytes: self.blocks.counts.block_read_bytes.load(Ordering::Relaxed),
             reads: counts.reads,
             read_bytes: counts.read_bytes,
             writes: counts.writes,

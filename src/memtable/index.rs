@@ -8,9 +8,9 @@ use std::ops::Bound;
 use crate::base::id::Sequence;
 use crate::base::step::Direction;
 
-use super::Position;
 use super::arena::{Arena, Entry, LINE_BYTES, Offset};
 use super::node::{Node, Order};
+use super::position::Position;
 use super::versions::visible;
 
 /// Entries of its leaf that a scan fetches ahead.

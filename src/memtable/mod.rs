@@ -38,6 +38,7 @@ mod filter;
 mod index;
 mod inserter;
 mod node;
+mod position;
 mod ranges;
 mod room;
 mod versions;
@@ -61,6 +62,7 @@ use directory::Directory;
 use filter::Filter;
 use index::Cut;
 pub(crate) use inserter::Inserter;
+pub(crate) use position::Position;
 pub(crate) use ranges::MemStretch;
 use ranges::Ranges;
 pub(crate) use room::{BatchSize, batch_bytes_max, region_bytes_for, sorted_batch_bytes};
@@ -73,14 +75,6 @@ pub(crate) struct MemItem<'a> {
     pub(crate) sequence: Sequence,
     pub(crate) kind: ItemKind,
     pub(crate) value: &'a [u8],
-}
-
-/// An item's place in the generation it was found in: plain numbers, to be used with that one only.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Position {
-    leaf: Offset,
-    entry: Offset,
-    slot: u8,
 }
 
 /// One version of a key in the generation it was found in, or one range tombstone: a plain number, to be used

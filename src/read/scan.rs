@@ -27,20 +27,21 @@ mod batch;
 mod held;
 mod lead;
 mod passed;
+mod pinned;
 mod range;
 mod short;
 mod source;
 
 use std::ops::Bound;
 
-use crate::base::epoch::{Loaded, Pin};
+use crate::base::epoch::Loaded;
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::reserve::Grant;
 use crate::base::step::{Answer, BlockAddress, Direction, Read, Reads, SCAN_ASKS_MAX, Step};
 use crate::base::sync::{Arc, Weak};
 use crate::cache::{BlockRef, Cache, Near};
-use crate::levels::gaps::{Gaps, Sight};
+use crate::levels::gaps::Sight;
 use crate::levels::version::{Run, Tree};
 use crate::levels::view::View;
 use crate::merge::{Covers, Hidden, LoserTree, RANGE_SEQUENCE, Stretch};
@@ -49,6 +50,7 @@ use crate::table::{Moved, TableCursor};
 pub(crate) use batch::Batch;
 use lead::Lead;
 use passed::Passed;
+pub(crate) use pinned::Pinned;
 pub(crate) use range::{Range, start_of, tighter};
 use range::{SkipTo, expected_prefix, is_past};
 pub(crate) use short::{Filled, ITEMS_MAX, Wanted, fill};
@@ -65,16 +67,6 @@ enum Need {
 
 fn ahead_bytes_max(cache: &Cache) -> usize {
     cache.capacity_bytes() / AHEAD_CACHE_SHARE
-}
-
-/// What a step looks at, under one pin.
-#[derive(Clone, Copy)]
-pub(crate) struct Pinned<'p> {
-    /// Of the scan's point.
-    pub(crate) view: Loaded<'p, View>,
-    pub(crate) pin: &'p Pin,
-    pub(crate) cache: &'p Cache,
-    pub(crate) gaps: &'p Gaps,
 }
 
 /// The machine.

@@ -27,12 +27,10 @@ use crate::wal::{Log, Mark};
 
 use super::batch::{self, Keyspaces};
 use super::large::{self, LargeRoom};
+use super::lengths::GROUP_BYTES_MAX;
 use super::writer::{
     Front, LOGS_MAX, Payload, SEALED_COUNT_MAX, Sealing, Seals, Ticket, TicketState, Until, Writer,
 };
-
-/// Batches of a group hold at most this many bytes beside the leader's own.
-pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
 
 /// A longer payload is not committed alone: copying it takes the caller's time.
 const ALONE_BYTES_MAX: usize = 16 << 10;

@@ -7,30 +7,15 @@ use crate::base::id::Sequence;
 use crate::base::reserve::{Grant, Reserve, Role};
 use crate::base::sync::{Arc, AtomicBool, Mutex, OnceLock};
 use crate::format::frames::RECORDS_FROM;
-use crate::memtable::{BatchSize, Generation, Inserter};
+use crate::memtable::BatchSize;
 use crate::wal::Log;
 
-use super::commit::GROUP_BYTES_MAX;
-use super::lengths::{log_reserve_bytes, memtable_reserve_bytes};
+use super::lengths::{GROUP_BYTES_MAX, log_reserve_bytes, memtable_reserve_bytes};
+use super::standby::{Spare, StandbyMemtable};
 use super::writer::{Sealed, SealedLog};
 
 /// The log starts writing back what it appended in pieces of this size.
 const WRITEBACK_BYTES: u64 = 1 << 20;
-
-/// A log and a generation.
-pub(crate) struct Spare {
-    pub(crate) log: Log,
-    pub(crate) generation: Arc<Generation>,
-    pub(crate) inserter: Inserter,
-}
-
-/// An empty generation made ready in the background.
-pub(crate) struct StandbyMemtable {
-    pub(crate) generation: Arc<Generation>,
-    pub(crate) inserter: Inserter,
-    /// For its memory, if that is beside the three write buffers of the budget.
-    pub(crate) grant: Option<Grant>,
-}
 
 /// What the leader holds.
 pub(crate) struct Front {

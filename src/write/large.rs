@@ -20,7 +20,7 @@ use crate::base::sync::{Arc, Mutex, Weak};
 use crate::format::log::{Item, Items};
 use crate::memtable::{BatchSize, Generation, Inserter};
 
-use super::front::StandbyMemtable;
+use super::standby::StandbyMemtable;
 
 /// A generation made for one batch, until a leader takes it.
 pub(crate) struct LargeRoom {

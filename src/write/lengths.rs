@@ -5,6 +5,9 @@
 use crate::format::frames::RECORDS_FROM;
 use crate::wal::Log;
 
+/// Batches of a group hold at most this many bytes beside the leader's own.
+pub(crate) const GROUP_BYTES_MAX: usize = 1 << 20;
+
 /// Of log and memtable one part in so many, and no more than that, is kept for range tombstones: they can
 /// make room on a full disk, where neither can be followed by another.
 const RESERVE_PART: usize = 16;

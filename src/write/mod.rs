@@ -14,6 +14,7 @@ pub(crate) mod large;
 pub(crate) mod layers;
 pub(crate) mod lengths;
 pub(crate) mod pace;
+mod standby;
 mod ticket;
 pub(crate) mod writer;
 

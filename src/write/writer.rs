@@ -16,10 +16,10 @@ use crate::wal::Log;
 
 use super::awaited::AwaitedMemory;
 pub(super) use super::front::Front;
-pub(crate) use super::front::{Spare, StandbyMemtable};
 use super::large::LargeRoom;
 use super::lengths::{LogLengths, Wants};
 use super::pace::Pressures;
+pub(crate) use super::standby::{Spare, StandbyMemtable};
 pub(super) use super::ticket::{Payload, Ticket, TicketState};
 
 /// When a commit is acknowledged.

@@ -13,7 +13,7 @@ use crate::source::{Part, Source};
 use crate::tree::Tree;
 
 /// Files of the largest cycle.
-const FILES_IN_CYCLE_MAX: usize = 24;
+const FILES_IN_CYCLE_MAX: usize = 3;
 
 /// Re-exports followed one after another.
 const REEXPORTS_MAX: usize = 8;

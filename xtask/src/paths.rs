@@ -46,6 +46,9 @@ pub(crate) fn named(source: &Source) -> Vec<Named<'_>> {
                 naming,
                 inside: inside.clone(),
             }));
+        } else if text == "pub" && follows(1) == "(" && follows(2) == "in" {
+            // Who may see an item is nothing that the item uses.
+            index = closing(&tokens, index + 1) + 1;
         } else if tokens[index].is_word() && follows(1) == "::" {
             let at = tokens[index].at;
             let mut segments = vec![text];
@@ -162,9 +165,11 @@ mod tests {
         );
     }
 
-    /// Paths in comments and strings are not named, nor is a path's tail.
+    /// Paths in comments and strings are not named, nor is a path's tail, nor who may see an item.
     #[test]
     fn only_code_names_paths() {
+        let seen = "pub(in crate::io) struct A; pub(in crate::io) fn f(b: crate::base::B) {}";
+        assert_eq!(absolutes("src/io/os/ring.rs", seen), ["base::B"]);
         assert!(
             absolutes("src/a.rs", "// crate::read\nlet a = \"crate::read\"; std::crate_like::x();")
                 .is_empty()

@@ -251,8 +251,18 @@ fn is_test_cfg(attribute: &[Token<'_>]) -> bool {
     let words: Vec<&str> = attribute.iter().map(|token| token.text).collect();
     match words.as_slice() {
         ["cfg", "(", "test", ")"] => true,
-        ["cfg", "(", "all", rest @ ..] => {
-            rest.contains(&"test") && !rest.iter().any(|word| matches!(*word, "not" | "any"))
+        ["cfg", "(", "all", "(", rest @ ..] => {
+            let mut depth = 0usize;
+            for word in rest {
+                match *word {
+                    "test" if depth == 0 => return true,
+                    "(" => depth += 1,
+                    ")" if depth == 0 => return false,
+                    ")" => depth -= 1,
+                    _ => {}
+                }
+            }
+            false
         }
         _ => false,
     }
@@ -408,6 +418,12 @@ mod tests {
         assert_eq!(test, [2, 3, 5, 6, 7, 8, 9, 11, 12]);
         assert_eq!(source.test_modules, ["golden"]);
         assert!(Source::new("src/a/tests.rs", "fn a() {}").is_test_file());
+        let is_test = |attribute: &str| {
+            let raw = format!("fn a() {{}}\n#[cfg({attribute})]\nfn b() {{}}");
+            Source::new("src/a.rs", &raw).part_of_line(3) == Part::Test
+        };
+        assert!(is_test("all(test, not(loom))") && is_test("all(loom, test)"));
+        assert!(!is_test("all(loom, not(test))") && !is_test("all(any(test, loom), unix)"));
     }
 
     /// Blank lines and comments are not code; the inside of a long string is.

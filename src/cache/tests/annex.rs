@@ -1,6 +1,7 @@
 //! Memory that is the cache's only for a while.
 
 use super::*;
+use crate::base::reserve::Role;
 
 /// As much as a test needs for bays that are smaller than huge pages.
 const SMALL: (usize, usize) = (1 << 20, 512 << 10);

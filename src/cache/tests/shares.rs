@@ -1,6 +1,7 @@
 //! Memory that holds no blocks: pinned pages and loans.
 
 use super::*;
+use crate::base::reserve::{Grant, Role};
 
 /// Pages are had up to the limit, also out of a full cache, hold what is written to them whatever happens to
 /// blocks, and are frames again once they are given back.

@@ -30,11 +30,12 @@ use crate::write::writer::Sealing;
 
 use std::ops::Bound;
 
-use super::super::Store;
-use super::super::catalog::Keyspace;
-use super::super::edit::{Edit, Origin};
-use super::super::order::OrderTurn;
-use super::super::work::{Hurries, Kind, shape};
+use super::super::commit::Committer;
+use crate::engine::background::shapes::shape;
+use crate::engine::background::work::{Hurries, Kind};
+use crate::engine::commit::order::OrderTurn;
+use crate::engine::publish::edit::{Edit, Origin};
+use crate::engine::publish::keyspace::Keyspace;
 
 /// Runs of a tree at which an ingest waits for merges: it might add one each time, and nothing slows it.
 const RUNS_COUNT_MAX: usize = 64;
@@ -57,7 +58,7 @@ pub(in crate::engine) enum Published {
 
 /// See the module.
 pub(in crate::engine) struct Publish<'s> {
-    store: &'s Arc<Store>,
+    store: &'s Committer,
     keyspace: Arc<Keyspace>,
     /// Ascending and disjoint.
     tables: Vec<Opened>,
@@ -104,7 +105,7 @@ enum TreeState {
 impl<'s> Publish<'s> {
     /// Of tables that are durable, with their names, and one at least.
     pub(in crate::engine) fn new(
-        store: &'s Arc<Store>,
+        store: &'s Committer,
         keyspace: &Arc<Keyspace>,
         tables: Vec<Opened>,
     ) -> Publish<'s> {
@@ -137,7 +138,7 @@ impl<'s> Publish<'s> {
     /// Why it cannot be published: nothing of it is there then, unless the store is latched, and a crash may
     /// leave it whole.
     pub(in crate::engine) fn turn(&mut self) -> Result<Published> {
-        super::check(self.store, &self.keyspace)?;
+        check(self.store, &self.keyspace)?;
         if self.store.work.is_stopped() {
             return Err(Error::Closed);
         }
@@ -301,6 +302,13 @@ impl Drop for Publish<'_> {
             self.store.work.end_want(self.keyspace.tree, self.tree == TreeState::Taken);
         }
     }
+}
+
+/// Whether the keyspace takes writes now.
+pub(super) fn check(store: &Committer, keyspace: &Keyspace) -> Result<()> {
+    store.check_open()?;
+    store.check_writable()?;
+    keyspace.check_live()
 }
 
 /// Adds to the edit what goes down from level 0 before the ingest; the run that its tables are of.

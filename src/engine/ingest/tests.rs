@@ -9,7 +9,7 @@ use crate::base::id::FileKind;
 use crate::base::step::Direction;
 use crate::base::sync::Mutex;
 use crate::engine::Until;
-use crate::engine::snapshot::Point;
+use crate::engine::publish::snapshot::Point;
 use crate::engine::tests::crash::assert_no_orphans;
 use crate::engine::tests::model::Known;
 use crate::engine::tests::recorder::Recorder;

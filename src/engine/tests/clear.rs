@@ -9,12 +9,12 @@ use crate::io::storage::Storage;
 use crate::write::batch::Items;
 
 use super::super::Store;
-use super::super::catalog::Keyspace;
 use super::crash::{Examiner, Told, contents, seeds};
 use super::model::{Known, Model, Names, Write, fingerprint};
 use super::play::Recorded;
 use super::recorder::Recorder;
 use super::run::open;
+use crate::engine::publish::keyspace::Keyspace;
 
 const MEMORY_BYTES: u64 = 128 << 10;
 const NAMES: [&str; 2] = ["cleared", "kept"];

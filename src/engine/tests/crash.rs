@@ -21,13 +21,13 @@ use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 use crate::write::writer::Until;
 
-use super::super::catalog::Keyspace;
-use super::super::snapshot::Point;
 use super::super::{Mode, OpenOptions, Store};
 use super::model::{Copied, FoundKeyspace, Known, Model, Names, fingerprint, settings_fingerprint};
 use super::recorder::Moment;
 use super::replay::is_quiet;
 use super::run::open;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::snapshot::Point;
 
 /// Calls of an opening, roughly: where in it a crash comes.
 pub(super) const OPEN_CALLS: u64 = 60;

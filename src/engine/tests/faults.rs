@@ -242,7 +242,7 @@ fn f06_a_failed_get_leaves_no_read_undone() {
         store.close().expect("no fault");
         let store = opened();
         let keyspace = store.keyspace("items").expect("it is there");
-        let reads = || store.counts.block_reads.load(Ordering::Relaxed);
+        let reads = || store.blocks.counts.block_reads.load(Ordering::Relaxed);
         let before = reads();
         disk.plan(Plan::fail(of(Operation::Read, Some(FileKind::Table)), 0, Failure::Io, Repeat::Once));
         let key = 100_u32.to_be_bytes();

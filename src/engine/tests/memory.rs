@@ -9,8 +9,8 @@ use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 
 use super::super::Store;
-use super::super::catalog::Keyspace;
 use super::run::open;
+use crate::engine::publish::keyspace::Keyspace;
 
 const VALUE_BYTES: usize = 100;
 
@@ -32,14 +32,14 @@ fn put(store: &Store, keyspace: &Keyspace, indexes: impl Iterator<Item = u64>) {
 
 /// Reads of the device by gets of these; each finds its value, or none if there is none.
 fn reads_of(store: &Store, keyspace: &Keyspace, count: u64, indexes: impl Iterator<Item = u64>) -> u64 {
-    let before = store.counts.block_reads.load(Ordering::Relaxed);
+    let before = store.blocks.counts.block_reads.load(Ordering::Relaxed);
     for index in indexes {
         let found = store
             .get(keyspace, (&key(index), Wants::Value), None, &mut NoTrace, |value| value.map(|one| one[0]));
         assert_eq!(found.expect("no fault"), (index < count).then_some(index as u8), "{index}");
     }
     assert_within_budget(store);
-    store.counts.block_reads.load(Ordering::Relaxed) - before
+    store.blocks.counts.block_reads.load(Ordering::Relaxed) - before
 }
 
 /// The roles add up to the budget at most.

@@ -11,8 +11,8 @@ use crate::io::sim::{SimDisk, SimThreads, sim_env};
 use crate::io::storage::{Entry, Storage};
 use crate::write::batch::Items;
 
-use super::super::catalog::Keyspace;
 use super::super::{Mode, OpenOptions, Store};
+use crate::engine::publish::keyspace::Keyspace;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const VALUE_BYTES: usize = 100;
@@ -169,10 +169,10 @@ fn merges_yield_to_busy_readers() {
     let items = free.keyspace("items");
     free.put_runs(&items, 1, 100);
     let rate = || free.store.stats().background.bytes_per_second;
-    let _readings: Vec<_> = (0..48).map(|_| free.store.load.reading()).collect();
-    let (before, one_more) = (rate(), free.store.load.reading());
+    let _readings: Vec<_> = (0..48).map(|_| free.store.blocks.load.reading()).collect();
+    let (before, one_more) = (rate(), free.store.blocks.load.reading());
     let yielding = rate();
-    let merging = free.store.load.merging();
+    let merging = free.store.blocks.load.merging();
     let io = free.store.stats().io;
     assert_eq!((io.requests_now, io.merge_requests_now), (49, 1));
     drop(merging);

@@ -12,10 +12,10 @@ use crate::read::get::Wants;
 use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
 
-use super::super::callback;
-use super::super::drive::later::{LaterKey, Patience};
-use super::super::drive::local;
 use super::super::{Mode, OpenOptions, Store};
+use crate::engine::reads::callback;
+use crate::engine::reads::later::{LaterKey, Patience};
+use crate::engine::reads::local;
 
 const KEYS: u64 = 400;
 const VALUE: [u8; 4000] = [7; 4000];

@@ -47,7 +47,7 @@ fn got_alone(store: &Store, items: &Items) -> Result<()> {
         let found = store.get(&keyspace, (key, Wants::Value), None, &mut NoTrace, |value| {
             assert_eq!(value, items.get(key).map(Vec::as_slice), "a key has another's value");
         });
-        assert_eq!((store.cache.stats().in_flight, store.load.awaited()), (0, 0));
+        assert_eq!((store.cache.stats().in_flight, store.blocks.load.awaited()), (0, 0));
         found
     };
     // All of them, whatever the first come to.

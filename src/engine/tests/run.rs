@@ -24,9 +24,9 @@ use crate::io::storage::Storage;
 use crate::write::commit::{Commit, WriteAsk};
 use crate::write::writer::Until;
 
-use super::super::checkpoint::Checkpoint;
 use super::super::{Mode, OpenOptions, Store};
 use super::model::{Known, Model, Names};
+use crate::engine::open::checkpoint::Checkpoint;
 
 use acts::Look;
 pub(super) use acts::{Act, place_of};

@@ -31,22 +31,20 @@
 mod bloom;
 mod fuse;
 mod line;
+mod places;
 
 use crate::base::codec::{Malformed, Reader};
 use crate::base::hash::KeyHash;
 use crate::base::step::BlockKind;
 
 use super::{PAGE_BYTES, UNIT_BYTES};
+use places::below;
+pub(crate) use places::{LINE_BYTES, MILLI, PROBES_MAX};
 
-pub(crate) const LINE_BYTES: usize = 64;
 const LINE_BITS: u64 = LINE_BYTES as u64 * 8;
 const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
-pub(crate) const PROBES_MAX: u8 = 16;
 const SEED_AT: usize = 7;
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Thousandths of a bit in a bit.
-pub(crate) const MILLI: u32 = 1000;
 /// About what a binary fuse takes a key, in many pages.
 pub(crate) const FUSE_MILLIBITS: u32 = (PAGE_BYTES * 8) as u32 * MILLI / fuse::KEYS_PER_PAGE as u32;
 
@@ -243,18 +241,6 @@ pub(crate) fn build(plan: FilterPlan, hashes: &mut Vec<u64>, out: &mut Vec<u8>) 
 /// The filter field of a hash, as everything here takes it.
 pub(crate) fn field(hash: KeyHash) -> u64 {
     hash.filter()
-}
-
-#[inline]
-fn mix(hash: u64) -> u64 {
-    let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    mixed ^ (mixed >> 33)
-}
-
-/// A place below `limit`, from the high bits of `value`.
-#[inline]
-fn below(value: u64, limit: u64) -> u64 {
-    ((u128::from(value) * u128::from(limit)) >> 64) as u64
 }
 
 /// Checks a page's header line, its length, and what its kind asks of the lines. The checksum is the

@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, Sequence, TreeId};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
-use crate::engine::keyspaces::restored;
+use crate::engine::publish::keyspace::restored;
 use crate::engine::{Store, Until};
 use crate::format::frames::{Expected, Record, every_record, scan};
 use crate::format::log;

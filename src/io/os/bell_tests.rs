@@ -69,7 +69,7 @@ impl Device {
     fn reader(&self) -> Box<dyn Reader> {
         match self {
             Device::Pipe { storage, .. } => Arc::clone(storage).reader(),
-            Device::Queue { storage, pool, .. } => pool.reader(Arc::clone(storage)),
+            Device::Queue { storage, pool, .. } => pool.reader(storage.clone()),
         }
     }
 

@@ -16,7 +16,6 @@ use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
 
 use super::super::reader::{Completed, Reader, Request, perform};
 use super::super::storage::Storage;
-use super::storage::OsStorage;
 
 /// Threads: what keeps a device busy without a ring; they sleep in reads.
 const THREADS_COUNT: usize = 8;
@@ -25,7 +24,7 @@ const ROOM: usize = 128;
 
 struct Job {
     request: Request,
-    storage: Arc<OsStorage>,
+    storage: Arc<dyn Storage>,
     landing: Arc<Landing>,
 }
 
@@ -77,7 +76,7 @@ impl Pool {
         (!threads.is_empty()).then_some(Pool { shared, threads })
     }
 
-    pub(super) fn reader(&self, storage: Arc<OsStorage>) -> Box<dyn Reader> {
+    pub(super) fn reader(&self, storage: Arc<dyn Storage>) -> Box<dyn Reader> {
         let landing = Arc::default();
         Box::new(PoolReader { storage, shared: Arc::clone(&self.shared), landing, in_flight: 0 })
     }
@@ -127,7 +126,7 @@ fn work(shared: &Shared) {
 }
 
 struct PoolReader {
-    storage: Arc<OsStorage>,
+    storage: Arc<dyn Storage>,
     shared: Arc<Shared>,
     landing: Arc<Landing>,
     in_flight: usize,

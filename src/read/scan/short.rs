@@ -28,8 +28,8 @@ use crate::levels::view::View;
 use crate::memtable::{Generation, MemItem, Position};
 use crate::table::MissingPage;
 
-use super::Pinned;
 use super::batch::Batch;
+use super::pinned::Pinned;
 use super::range::{Range, expected_prefix};
 use run::{Entry, Place, RunSource, SplitKey, compare, rank_behind};
 

@@ -3,8 +3,8 @@
 
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::sync::{Arc, Event};
-use crate::engine::catalog::Keyspace;
-use crate::engine::snapshot::Point;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::snapshot::Point;
 use crate::format::manifest::Change;
 use crate::inspect::verify_open;
 use crate::io::env::Threads;

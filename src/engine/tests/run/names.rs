@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::base::error::Result;
 use crate::base::settings::KeyspaceSettings;
-use crate::engine::checkpoint::Checkpoint;
-use crate::engine::keyspaces::merged;
-use crate::engine::order::OrderTurn;
+use crate::engine::commit::order::OrderTurn;
+use crate::engine::open::checkpoint::Checkpoint;
+use crate::engine::publish::keyspace::merged;
 
 use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
 use super::Run;

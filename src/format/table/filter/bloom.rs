@@ -7,7 +7,7 @@
 //! bits is 512 times the lines; bit b is bit b % 8 of byte b / 8 after the header line. Bloom, "Space/time
 //! trade-offs in hash coding with allowable errors", 1970.
 
-use super::{GOLDEN, LINE_BYTES, PROBES_MAX, below, mix};
+use super::places::{GOLDEN, LINE_BYTES, PROBES_MAX, below, mix};
 
 /// ln 2 × 1000: probes a bit at the optimum.
 const PROBES_PER_MILLION: u64 = 693;

@@ -20,7 +20,8 @@
 
 use crate::base::codec::{Malformed, Reader};
 
-use super::{FilterPlan, FilterShape, GOLDEN, LINE_BYTES, LINES_PER_PAGE, SEED_AT, below, mix};
+use super::places::{GOLDEN, LINE_BYTES, below, mix};
+use super::{FilterPlan, FilterShape, LINES_PER_PAGE, SEED_AT};
 
 /// Slots of a key.
 pub(super) const PROBES: u8 = 3;

@@ -7,7 +7,7 @@
 //! Bit b of a line is bit b % 64 of its little-endian word b / 64. Lines of one cache line: Putze, Sanders,
 //! Singler, "Cache-, hash- and space-efficient Bloom filters", 2007.
 
-use super::{GOLDEN, LINE_BYTES, MILLI, below, mix};
+use super::places::{GOLDEN, LINE_BYTES, MILLI, below, mix};
 
 /// Probes for each whole number of bits a key: the fewest within 1 % of the best rate that 512-bit lines
 /// allow, Σ_i Poisson(512 / bits; i) × (1 - (1 - 1/512)^(probes × i))^probes.

@@ -1,5 +1,6 @@
 //! Filters of every kind: no key is missed, rates are what the formulas say, every check is tripped.
 
+use super::places::mix;
 use super::*;
 use crate::base::checksum::Context;
 use crate::base::hash::HashSecret;

@@ -1,0 +1,83 @@
+//! One flush: begun of generations, its logs durable and promised before, its table brought into the store.
+//!
+//! The flush worker calls, and what flushes without it: a restart of the log, an opening and a closing.
+
+use crate::base::error::Result;
+use crate::base::sync::{Arc, Ordering};
+use crate::format::manifest::Change;
+use crate::levels::version::Spot;
+use crate::memtable::Generation;
+use crate::table::{Otherwise, PageRank, Table, TableSummary};
+use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
+use crate::write::writer::SealedLog;
+
+use crate::engine::publish::Publisher;
+use crate::engine::publish::edit::{Edit, Origin};
+use crate::engine::slices;
+
+/// Brings what a flush made into the store.
+pub(in crate::engine) fn install(
+    store: &Publisher,
+    output: &FlushOutput,
+    oldest_tombstone_s: u64,
+    mut edit: Edit<'_>,
+) -> Result<()> {
+    store.sync_directory()?;
+    let opened = match (&output.table, output.sequences) {
+        (Some(summary), Some(sequences)) => Some((summary, opened(store, summary)?, sequences)),
+        _ => None,
+    };
+    // Taken before it is asked which trees are there: one dropped after that must not be in the edit.
+    let mut catalog = store.catalog.take(&*store.env.threads);
+    if let Some((summary, tables, sequences)) = &opened {
+        let origin = Origin { sequences: *sequences, oldest_tombstone_s };
+        store.add_tables(&catalog, &mut edit, summary, tables, Spot::LEVEL_0, origin);
+    }
+    store.edit_taken(&mut catalog, edit)
+}
+
+/// Reads soon look into what was flushed: what is not pinned of it is offered to the cache.
+fn opened(store: &Publisher, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
+    store.open_tables(summary, PageRank::UpperFilters, Otherwise::Offer)
+}
+
+/// Makes the sealed logs durable and has the manifest promise where they end.
+pub(in crate::engine) fn promise(store: &Publisher, logs: &[Arc<SealedLog>]) -> Result<()> {
+    let mut changes = Vec::new();
+    for log in logs.iter().filter(|log| !log.is_promised.load(Ordering::Acquire)) {
+        if log.is_durable.get().is_none() {
+            store.env.storage.sync(log.file).inspect_err(|error| store.writer.latch(error))?;
+            // A commit may have synced it at the same time: durable twice is durable.
+            let _ = log.is_durable.set(());
+        }
+        changes.push(Change::LogPromised { number: log.file.number, end: log.end });
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    store.edit(Edit::of(changes))?;
+    logs.iter().for_each(|log| log.is_promised.store(true, Ordering::Release));
+    Ok(())
+}
+
+/// A flush of these generations, newest first.
+pub(in crate::engine) fn begin_flush(store: &Publisher, generations: Vec<Arc<Generation>>) -> Result<Flush> {
+    let version = {
+        let pin = store.epoch.pin();
+        Arc::clone(&store.views.load(&pin).get().version)
+    };
+    let trees: u64 = generations.iter().map(|one| one.trees().len() as u64).sum();
+    let items_per_tree = generations.iter().map(|one| one.items()).sum::<u64>() / trees.max(1);
+    let plan_of = |tree| {
+        let settings = store.keyspace_of(tree)?.settings();
+        let is_empty = version.tree(tree).is_none_or(|tree| tree.runs().next().is_none());
+        let tombstones = if is_empty { Tombstones::Drop } else { Tombstones::Keep };
+        let slice = slices::of_flush(&settings, version.tree(tree), items_per_tree);
+        Some(TreePlan { slice, tombstones })
+    };
+    let storage = Arc::clone(&store.env.storage);
+    let secret = store.secret.clone();
+    let mut flush = Flush::new(storage, store.new_table()?, secret, generations, plan_of);
+    flush.set_write_bytes(store.budget.write_bytes());
+    Ok(flush)
+}

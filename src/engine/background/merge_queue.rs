@@ -1,0 +1,165 @@
+//! The merge queue: of each tree which merge is due and how far it is behind, as it was when the tree was
+//! last looked at.
+//!
+//! A look picks a tree's next merge. Trees are looked at when something has changed that the answer depends
+//! on, so that a merge costs looks at what it changed, however many trees there are. Merge workers take the
+//! most pressing tree from here; pacing and the slowing of writers take their sums. Any thread.
+//!
+//! Invariants:
+//! 1. A change notes its tree after it can be seen: of the tree's tables, its settings, its policy, its
+//!    error, what someone wants of it, and whether it is being merged. So a look sees it, or another one
+//!    follows.
+//! 2. An answer that time changes has the time of its next look.
+//! 3. While someone waits for merges, trees that are not at rest are merged like those that are: all of them
+//!    are looked at when that begins and ends, and no others.
+//! 4. It keeps no table of any version: trees are known by weak references.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::id::TreeId;
+use crate::base::sync::{Arc, Weak};
+use crate::compact::pick::Pick;
+use crate::engine::publish::edit::TableName;
+use crate::io::pace::Debt;
+use crate::levels::version::Tree;
+
+/// The ages of deletes are looked at this often within the bound on them, and at least every hour.
+const AGE_CHECKS: u64 = 64;
+const AGE_CHECK_S_MAX: u64 = 3600;
+
+/// What is due in a tree.
+#[derive(Clone, Debug)]
+pub(in crate::engine) enum Due {
+    /// These can go.
+    Drop(Vec<TableName>),
+    Merge(Pick),
+}
+
+/// How pressing something is: most of all what costs no reads, and what failed after all others.
+pub(super) type Weight = (bool, u64);
+
+/// What the last look at a tree found.
+#[derive(Debug)]
+pub(super) struct KnownTree {
+    pub(super) tree: Weak<Tree>,
+    pub(super) due: Option<(Weight, Due)>,
+    /// Something is due whether it can be done or not.
+    pub(super) is_due: bool,
+    pub(super) debt_bytes: u64,
+    /// Flushes until its writers begin to be slowed.
+    pub(super) flushes_left: u64,
+    /// Bound on the ages of its deletes in seconds; 0: none.
+    pub(super) within_s: u64,
+    /// It does not rest yet, and is merged otherwise then.
+    pub(super) is_restless: bool,
+    pub(super) next_look_ns: Option<u64>,
+}
+
+/// The merge queue: all trees that were looked at, and what they come to together.
+#[derive(Default, Debug)]
+pub(in crate::engine) struct KnownTrees {
+    trees: BTreeMap<TreeId, KnownTree>,
+    /// By what can be done, the most pressing last; of equal ones the first tree.
+    by_weight: BTreeSet<(Weight, Reverse<TreeId>)>,
+    /// Those of which tables can go.
+    droppable: BTreeSet<TreeId>,
+    due_count: usize,
+    pub(super) by_next_look: BTreeSet<(u64, TreeId)>,
+    pub(super) restless: BTreeSet<TreeId>,
+    debt_bytes: u128,
+    by_flushes_left: BTreeSet<(u64, TreeId)>,
+    by_age_bound: BTreeSet<(u64, TreeId)>,
+    /// Someone waited for merges at the last look.
+    pub(super) was_awaited: bool,
+    /// Looks at a tree so far.
+    pub(super) looks: u64,
+}
+
+impl KnownTrees {
+    pub(super) fn forget(&mut self, id: TreeId) {
+        let Some(known) = self.trees.remove(&id) else { return };
+        if let Some((weight, _)) = known.due {
+            self.by_weight.remove(&(weight, Reverse(id)));
+        }
+        self.droppable.remove(&id);
+        self.due_count -= usize::from(known.is_due);
+        if let Some(ns) = known.next_look_ns {
+            self.by_next_look.remove(&(ns, id));
+        }
+        self.restless.remove(&id);
+        self.debt_bytes -= u128::from(known.debt_bytes);
+        self.by_flushes_left.remove(&(known.flushes_left, id));
+        self.by_age_bound.remove(&(known.within_s, id));
+    }
+
+    pub(super) fn learn(&mut self, id: TreeId, known: KnownTree) {
+        if let Some((weight, due)) = &known.due {
+            self.by_weight.insert((*weight, Reverse(id)));
+            if matches!(due, Due::Drop(_)) {
+                self.droppable.insert(id);
+            }
+        }
+        self.due_count += usize::from(known.is_due);
+        self.by_next_look.extend(known.next_look_ns.map(|ns| (ns, id)));
+        if known.is_restless {
+            self.restless.insert(id);
+        }
+        self.debt_bytes += u128::from(known.debt_bytes);
+        self.by_flushes_left.insert((known.flushes_left, id));
+        if known.within_s > 0 {
+            self.by_age_bound.insert((known.within_s, id));
+        }
+        self.trees.insert(id, known);
+    }
+
+    /// The tree with the most pressing work of those that are free.
+    pub(in crate::engine) fn most_pressing(&self, is_free: impl Fn(TreeId) -> bool) -> Option<TreeId> {
+        self.by_weight.iter().rev().map(|(_, Reverse(id))| *id).find(|id| is_free(*id))
+    }
+
+    /// What is due in a tree, if it is as it was when it was looked at.
+    pub(in crate::engine) fn due_in(&self, tree: &Arc<Tree>) -> Option<Due> {
+        let known = self.trees.get(&tree.id)?;
+        let is_same = std::ptr::eq(known.tree.as_ptr(), Arc::as_ptr(tree));
+        known.due.as_ref().filter(|_| is_same).map(|(_, due)| due.clone())
+    }
+
+    /// Whether tables of a free tree can go.
+    pub(in crate::engine) fn can_drop(&self, is_free: impl Fn(TreeId) -> bool) -> bool {
+        self.droppable.iter().any(|id| is_free(*id))
+    }
+
+    pub(in crate::engine) fn is_any_due(&self) -> bool {
+        self.due_count > 0
+    }
+
+    /// What pacing is told.
+    pub(in crate::engine) fn debt(&self) -> Debt {
+        Debt {
+            bytes: u64::try_from(self.debt_bytes).unwrap_or(u64::MAX),
+            flushes_left: self.by_flushes_left.first().map_or(u64::MAX, |(left, _)| *left),
+        }
+    }
+
+    /// When the next look is due.
+    pub(in crate::engine) fn next_look_ns(&self) -> Option<u64> {
+        self.by_next_look.first().map(|(ns, _)| *ns)
+    }
+
+    /// After how long without other work the ages of deletes are to be looked at; `None` if no keyspace
+    /// bounds them.
+    pub(in crate::engine) fn age_check_ns(&self) -> Option<u64> {
+        self.by_age_bound.first().map(|(within_s, _)| age_check_ns(*within_s))
+    }
+
+    /// Looks at a tree so far.
+    #[cfg(test)]
+    pub(in crate::engine) fn looks(&self) -> u64 {
+        self.looks
+    }
+}
+
+pub(super) fn age_check_ns(within_s: u64) -> u64 {
+    (within_s / AGE_CHECKS).clamp(1, AGE_CHECK_S_MAX).saturating_mul(1_000_000_000)
+}

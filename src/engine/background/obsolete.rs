@@ -1,0 +1,168 @@
+//! Obsolete table files: when they are removed, and how that is waited for.
+//!
+//! A file is obsolete once no version names it. It stays while a reader holds a view that has it; the drop of
+//! the last such view wakes the flush worker, which removes the file. A view that was replaced while readers
+//! were pinned is dropped by whoever advances the epoch later, so the worker looks again after a while until
+//! none is left. Readers take no lock for any of this. `compact` and `settle` wait here; `close` removes what
+//! is left without readers.
+//!
+//! Invariants:
+//! 1. An obsolete file that is held by nothing is removed without a further write.
+//! 2. A file is removed on the flush worker or in `close`, never on a reader's thread.
+
+use crate::base::sync::Ordering;
+
+use super::Scheduler;
+
+/// After how long the flush worker looks again while a replaced view is not dropped yet; twice as long each
+/// time.
+const LOOK_NS_MIN: u64 = 1_000_000;
+const LOOK_NS_MAX: u64 = 64_000_000;
+/// How often `close` looks.
+const CLOSE_LOOKS_COUNT: u32 = 16;
+
+/// When the flush worker looks again.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct RemovalPace {
+    last_ns: u64,
+}
+
+impl RemovalPace {
+    /// Removes what has no reader; after how long to look again, if not only when woken.
+    pub(in crate::engine) fn look(&mut self, store: &Scheduler) -> Option<u64> {
+        let is_done = store.remove_unread();
+        self.last_ns = if is_done { 0 } else { (2 * self.last_ns).clamp(LOOK_NS_MIN, LOOK_NS_MAX) };
+        (!is_done).then_some(self.last_ns)
+    }
+}
+
+impl Scheduler {
+    /// Removes obsolete files that no reader holds; `false` if a replaced view may still hold others.
+    fn remove_unread(&self) -> bool {
+        let removals = &self.work.removals;
+        let look = removals.looks_begun.fetch_add(1, Ordering::SeqCst) + 1;
+        if !self.discarded.is_empty() {
+            self.epoch.collect();
+        }
+        let has_retired = self.epoch.has_retired();
+        for file in self.discarded.take() {
+            self.remove_quietly(file);
+            self.discarded.forget(file);
+        }
+        let is_done = !has_retired || self.discarded.is_empty();
+        if is_done {
+            removals.look_done.store(look, Ordering::SeqCst);
+        }
+        removals.wake_waiting();
+        is_done
+    }
+
+    /// Waits until files that are obsolete now and that no reader holds are removed: until turns of workers
+    /// that are under way have ended, and a look after them.
+    pub(in crate::engine) fn await_removals(&self) {
+        let removals = &self.work.removals;
+        let _waiting = removals.wait();
+        let (mut turns, mut wanted_look) = (removals.turns_under_way(), None);
+        loop {
+            let seen = removals.moved.seen();
+            let is_over = self.work.is_stopped() || self.writer.latched().is_some();
+            if is_over || self.discarded.is_empty() {
+                return;
+            }
+            turns.retain(|(turns, count)| turns.count() == *count);
+            if turns.is_empty() {
+                let look = *wanted_look.get_or_insert_with(|| {
+                    let next = removals.looks_begun.load(Ordering::SeqCst) + 1;
+                    self.discarded.notify();
+                    next
+                });
+                if removals.look_done.load(Ordering::SeqCst) >= look {
+                    return;
+                }
+            }
+            self.env.threads.wait(&removals.moved, seen, None);
+        }
+    }
+
+    /// Removes what no reader holds when the store is closed and no worker runs any more. What readers hold
+    /// stays, and is removed when the store is opened next.
+    pub(in crate::engine) fn remove_last(&self) {
+        for _ in 0..CLOSE_LOOKS_COUNT {
+            let seen = self.writer.changed.seen();
+            if self.remove_unread() {
+                return;
+            }
+            // Calls that are under way end soon.
+            self.env.threads.wait(&self.writer.changed, seen, Some(LOOK_NS_MIN));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::{FileKind, ItemKind};
+    use crate::base::sync::Arc;
+    use crate::engine::Store;
+    use crate::engine::tests::run;
+    use crate::io::sim::SimDisk;
+    use crate::io::storage::{Entry, Storage};
+    use crate::write::batch::Items;
+
+    fn tables(disk: &SimDisk) -> usize {
+        let is_table = |entry: &Entry| matches!(entry, Entry::Ours(file) if file.kind == FileKind::Table);
+        disk.list().expect("no fault").iter().filter(|entry| is_table(entry)).count()
+    }
+
+    fn flush_item(store: &Arc<Store>) {
+        let keyspace = store.open_keyspace("k", &[]).expect("is made");
+        let mut items = Items::default();
+        items.push(keyspace.tree, ItemKind::Put, b"a", b"1").expect("is short");
+        store.write(&items, None).expect("no fault");
+        store.flush().expect("no fault");
+    }
+
+    /// A reader that is pinned while its tables become obsolete tells nobody of its end: the worker looks
+    /// again, ever more seldom, and no more once the tables are removed.
+    #[test]
+    fn a_pinned_reader_tells_nobody_of_its_end() {
+        let disk = SimDisk::new(1);
+        let (store, threads) = run::open(&disk, None, 0, 1 << 20).expect("opens");
+        flush_item(&store);
+        threads.run_until_idle();
+        assert_eq!(tables(&disk), 1);
+        let pin = store.epoch.pin();
+        store.drop_keyspace("k").expect("no fault");
+        for _ in 0..20 {
+            threads.clock().advance(LOOK_NS_MAX);
+            threads.run_until_idle();
+        }
+        assert_eq!(tables(&disk), 1);
+        drop(pin);
+        threads.run_until_idle();
+        threads.clock().advance(LOOK_NS_MAX);
+        threads.run_until_idle();
+        assert_eq!((tables(&disk), store.discarded.is_empty()), (0, true));
+        let turns = threads.turns();
+        threads.clock().advance(LOOK_NS_MAX);
+        threads.run_until_idle();
+        assert_eq!(threads.turns(), turns, "nothing is looked for any more");
+        store.close().expect("closes");
+    }
+
+    /// A look is repeated after a time that doubles up to its limit.
+    #[test]
+    fn looks_come_ever_more_seldom() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 0, 1 << 20).expect("opens");
+        flush_item(&store);
+        let pin = store.epoch.pin();
+        store.drop_keyspace("k").expect("no fault");
+        let mut pace = RemovalPace::default();
+        let times: Vec<u64> = (0..9).filter_map(|_| pace.look(&store)).collect();
+        assert_eq!(times[..3], [LOOK_NS_MIN, 2 * LOOK_NS_MIN, 4 * LOOK_NS_MIN]);
+        assert_eq!((times.len(), times[8]), (9, LOOK_NS_MAX));
+        drop(pin);
+        assert_eq!((pace.look(&store), pace.last_ns), (None, 0));
+        store.close().expect("closes");
+    }
+}

@@ -1,0 +1,77 @@
+//! How far background work is behind, and how merges are to go.
+
+use crate::base::id::TreeId;
+use crate::base::reserve::Role;
+use crate::compact::shape::PickSettings;
+use crate::io::pace::Haste;
+use crate::write::pace;
+
+use crate::engine::publish::keyspace::Keyspace;
+
+use super::Scheduler;
+
+/// With more reads of gets and scans at the device than these, merges yield: from some 48 on a read waits for
+/// others longer than it takes itself.
+const READS_MANY: u64 = 48;
+
+impl Scheduler {
+    /// How merges are to go.
+    pub(in crate::engine) fn haste(&self) -> Haste {
+        if self.work.is_awaited() {
+            Haste::Awaited
+        } else if self.blocks.load.awaited() > READS_MANY {
+            Haste::Yielding
+        } else {
+            Haste::No
+        }
+    }
+
+    /// What picking is told of a tree; `None` if its keyspace was dropped.
+    pub(in crate::engine) fn pick_settings(&self, tree: TreeId) -> Option<PickSettings> {
+        let keyspace = self.keyspace_of(tree)?;
+        Some(self.pick_settings_of(&keyspace, self.env.clock.now_ns(), self.work.is_awaited()))
+    }
+
+    /// The same of a keyspace's tree, as if someone waits for merges or not.
+    pub(in crate::engine) fn pick_settings_of(
+        &self,
+        keyspace: &Keyspace,
+        now_ns: u64,
+        is_awaited: bool,
+    ) -> PickSettings {
+        let settings = keyspace.settings();
+        let policy = keyspace.bearing.policy(&settings, now_ns, is_awaited);
+        PickSettings {
+            size_ratio: settings.size_ratio,
+            runs_per_level: policy.runs_per_level as usize,
+            runs_in_last_level: policy.runs_in_last_level as usize,
+            level0_runs: policy.level0_runs as usize,
+            table_bytes: settings.table_bytes.min(self.budget.table_bytes_max()),
+            base_level_bytes: settings.level0_runs * self.budget.generation_bytes / 2,
+            delete_persist_within_s: settings.delete_persist_within,
+            now_s: self.env.clock.unix_s(),
+        }
+    }
+
+    /// How near the roles whose memory background work gives back are to their limits.
+    fn memory_pressure(&self) -> u64 {
+        let reserve = self.cache.reserve();
+        let of = |role, from_part| {
+            let limit_bytes = reserve.limit_bytes(role);
+            pace::pressure(reserve.bytes(role), limit_bytes / 4 * from_part, limit_bytes)
+        };
+        // Write buffers are kept whole, a few within the limit: they need an earlier start.
+        of(Role::Kept, 2).max(of(Role::Tables, 3))
+    }
+
+    /// Measures how far background work is behind, for merges to be paced and writers to be slowed by.
+    pub(in crate::engine) fn measure_pressure(&self) {
+        // Held to the end: what was measured last is what counts last.
+        let known = self.look_at_trees();
+        self.pacer.set_debt(known.debt());
+        let generation = self.budget.generation_bytes;
+        let sealed = self.writer.sealed_count() as u64 * generation;
+        let shared = pace::pressure(sealed, generation / 2, 3 * generation).max(self.memory_pressure());
+        self.writer.pressures.set_shared(shared);
+    }
+}

@@ -1,0 +1,95 @@
+//! A flush on a full disk, where no log can be had to go on in: the write buffers become a table, or nothing
+//! if range tombstones cover all that they hold, and the log begins anew in a file of the old ones.
+//!
+//! It is for what has been cleared on a full disk and is in a log alone. The flush worker calls, when a flush
+//! has failed for want of space and the write buffers hold range tombstones. Writers wait meanwhile.
+//!
+//! Invariants:
+//! 1. Until the edit that says all is flushed, nothing is changed: what fails up to there has no effect.
+//! 2. From there until the manifest names the new log the store has none. What fails then latches; an opening
+//!    makes a log, for which there is room by then.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileName, SEQUENCE_MAX};
+use crate::base::sync::{Arc, Ordering};
+use crate::format::manifest::{Change, Log as NamedLog};
+use crate::memtable::Generation;
+use crate::merge::Progress;
+use crate::wal::{Log, LogIdentity};
+use crate::write::flush::FlushOutput;
+use crate::write::hold::Hold;
+use crate::write::writer::Spare;
+
+use super::Scheduler;
+use super::flush::{begin_flush, install};
+use crate::engine::publish::edit::Edit;
+
+impl Scheduler {
+    /// Whether a write buffer holds range tombstones.
+    pub(in crate::engine) fn has_ranges_in_memory(&self) -> bool {
+        let pin = self.epoch.pin();
+        let view = self.views.load(&pin).get();
+        view.generations.iter().any(|generation| generation.has_ranges(SEQUENCE_MAX))
+    }
+
+    /// Flushes every write buffer at once and begins the log anew in the shortest of its files; `false` if
+    /// nobody deleted a range, or a writer is at work.
+    ///
+    /// # Errors
+    /// `Full` if a table would be needed. What latched the store.
+    pub(in crate::engine) fn restart_log(&self) -> Result<bool> {
+        let mut hold = Hold::start(&self.writer)?;
+        if !hold.poll() {
+            return Ok(false);
+        }
+        let (generations, last_sequence) = hold.unflushed();
+        if !generations.iter().any(|generation| generation.has_ranges(SEQUENCE_MAX)) {
+            return Ok(false);
+        }
+        // Before anything is changed: memory may be short too.
+        let (generation, inserter) = self.new_generation(self.budget.generation_bytes as usize)?;
+        let output = self.flush_at_once(&generations)?;
+        let logs: Vec<(u64, NamedLog)> = {
+            let catalog = self.catalog.take(&*self.env.threads);
+            catalog.state.logs.iter().map(|(number, log)| (*number, *log)).collect()
+        };
+        let edit = Edit::flush(&generations, last_sequence, logs.iter().map(|(number, _)| *number));
+        let files = output.table.iter().map(|summary| summary.identity.file);
+        let oldest_s = self.env.clock.unix_s();
+        install(self, &output, oldest_s, edit).inspect_err(|_| self.remove_unnamed(files))?;
+        self.work.flushes.fetch_add(1, Ordering::Relaxed);
+        let log = self.log_of_shortest(&logs).inspect_err(|error| self.writer.latch(error))?;
+        hold.restart(Spare { log, generation, inserter });
+        drop(hold);
+        self.retry_when_freed();
+        self.measure_pressure();
+        Ok(true)
+    }
+
+    fn flush_at_once(&self, generations: &[Arc<Generation>]) -> Result<FlushOutput> {
+        let mut flush = begin_flush(self, generations.to_vec())?;
+        loop {
+            if let Progress::Done(output) = flush.turn()? {
+                return Ok(output);
+            }
+        }
+    }
+
+    /// The log that goes on, in the shortest of files that nothing names any more; the others are removed.
+    fn log_of_shortest(&self, logs: &[(u64, NamedLog)]) -> Result<Log> {
+        let shortest = logs.iter().filter(|(_, log)| log.path == 0).min_by_key(|(_, log)| log.bytes);
+        let Some((old, log)) = shortest else {
+            return Err(Error::Full { file: FileName::STORE.to_string() });
+        };
+        for (number, log) in logs.iter().filter(|(number, _)| number != old) {
+            self.remove_quietly(log.file(*number));
+        }
+        let (number, uid) = (self.next_file()?, self.env.random.u64());
+        let identity = LogIdentity { number, path: 0, uid, store_id: self.store_id, bytes: log.bytes };
+        let made = Log::recycle(&*self.env.storage, log.file(*old), &identity)?;
+        self.sync_directory()?;
+        let change = Change::Log { number, path: 0, uid, bytes: log.bytes };
+        self.edit(Edit::of(vec![change]))?;
+        Ok(made)
+    }
+}

@@ -1,0 +1,279 @@
+//! Background work as a whole: what is wanted, what is under way, what went wrong, and how far behind it is.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::error::Error;
+use crate::base::id::TreeId;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, Ordering};
+use crate::compact::pick::FullMerge;
+
+use super::removals::Removals;
+use crate::engine::publish::changed::ChangedTrees;
+
+/// How long a worker rests after a failure that may clear by itself.
+pub(in crate::engine) const RETRY_NS: u64 = 100_000_000;
+
+/// What background work is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::engine) enum Kind {
+    Flush,
+    Merge(TreeId),
+}
+
+/// Shared by the workers and those who wait for them.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Work {
+    /// Moves when work was done, failed, or is wanted.
+    pub(in crate::engine) moved: Arc<Event>,
+    stops: AtomicBool,
+    state: Mutex<State>,
+    pub(in crate::engine) flush_bytes: AtomicU64,
+    pub(in crate::engine) merge_read_bytes: AtomicU64,
+    pub(in crate::engine) merge_write_bytes: AtomicU64,
+    pub(in crate::engine) flushes: AtomicU64,
+    pub(in crate::engine) merges: AtomicU64,
+    pub(in crate::engine) histories: AtomicU64,
+    pub(in crate::engine) ingests: AtomicU64,
+    pub(in crate::engine) ingest_bytes: AtomicU64,
+    /// Memory that flushes, merges and ingests under way use.
+    pub(in crate::engine) memory_bytes: AtomicU64,
+    /// Memory that the cache leaves to ingests.
+    pub(in crate::engine) ingest_memory_bytes: AtomicU64,
+    /// Ingests that have begun and are not over.
+    pub(in crate::engine) ingests_begun: AtomicU64,
+    /// Callers that wait for merges.
+    awaiting: AtomicU64,
+    changed_trees: Arc<ChangedTrees>,
+    pub(in crate::engine) removals: Removals,
+    /// Number of the log that is kept to be used again; 0 is none's.
+    pub(in crate::engine) recycled_log: AtomicU64,
+}
+
+/// Someone waits for merges as long as this lives.
+pub(in crate::engine) struct Hurries<'w>(&'w Work);
+
+impl Drop for Hurries<'_> {
+    fn drop(&mut self) {
+        self.0.awaiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Trees being merged, or that an ingest has.
+    merging: BTreeSet<TreeId>,
+    /// Trees that ingests have or wait for, and how many those are: no merge of them is begun.
+    ingesting: BTreeMap<TreeId, u32>,
+    /// Memory that merges under way may take.
+    granted_bytes: u64,
+    is_flushing: bool,
+    /// What someone wants merged into one run, by tree.
+    full: BTreeMap<TreeId, FullMerge>,
+    /// What stopped each kind of work, until it goes on, and which failure it was.
+    errors: BTreeMap<Kind, (u64, Error)>,
+    /// Failures so far.
+    failures: u64,
+}
+
+impl Work {
+    /// `changed_trees`: where trees are noted of which something is wanted, or done.
+    pub(in crate::engine) fn new(changed_trees: &Arc<ChangedTrees>) -> Work {
+        Work { changed_trees: Arc::clone(changed_trees), ..Work::default() }
+    }
+
+    pub(in crate::engine) fn is_stopped(&self) -> bool {
+        self.stops.load(Ordering::Acquire)
+    }
+
+    /// Tells every worker to end at its next turn.
+    pub(in crate::engine) fn stop(&self, changed: &Event) {
+        self.stops.store(true, Ordering::Release);
+        self.moved.notify();
+        changed.notify();
+        self.removals.wake();
+    }
+
+    /// Has merges go as fast as they may, while the answer lives.
+    pub(in crate::engine) fn hurry_merges(&self) -> Hurries<'_> {
+        self.awaiting.fetch_add(1, Ordering::Relaxed);
+        self.moved.notify();
+        Hurries(self)
+    }
+
+    pub(in crate::engine) fn is_awaited(&self) -> bool {
+        self.awaiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Wants that of each of the trees merged into one run.
+    pub(in crate::engine) fn want_full(&self, trees: &[TreeId], wanted: &FullMerge) {
+        let mut state = self.state.lock();
+        for tree in trees {
+            match state.full.entry(*tree) {
+                Entry::Vacant(entry) => drop(entry.insert(wanted.clone())),
+                Entry::Occupied(mut entry) => entry.get_mut().join(wanted.clone()),
+            }
+        }
+        drop(state);
+        self.changed_trees.note_all(trees.iter().copied());
+        self.moved.notify();
+    }
+
+    /// What of a tree is wanted in one run. Only a version loaded after this call can tell that it is.
+    pub(in crate::engine) fn wanted_full(&self, tree: TreeId) -> Option<FullMerge> {
+        self.state.lock().full.get(&tree).cloned()
+    }
+
+    pub(in crate::engine) fn wants_full(&self, tree: TreeId) -> bool {
+        self.state.lock().full.contains_key(&tree)
+    }
+
+    /// That of a tree is in one run; someone may want more of it since.
+    pub(in crate::engine) fn full_done(&self, tree: TreeId, done: &FullMerge) {
+        let mut state = self.state.lock();
+        if state.full.get(&tree) == Some(done) {
+            state.full.remove(&tree);
+        }
+        drop(state);
+        self.moved.notify();
+    }
+
+    /// A tree was dropped: nothing is wanted of it any more, and nothing of it has failed.
+    pub(in crate::engine) fn forget(&self, tree: TreeId) {
+        let mut state = self.state.lock();
+        state.full.remove(&tree);
+        state.errors.remove(&Kind::Merge(tree));
+        drop(state);
+        self.changed_trees.note(tree);
+        self.moved.notify();
+    }
+
+    /// Takes a tree for merging; `false` if another worker has it, or an ingest wants it.
+    pub(in crate::engine) fn begin_merge(&self, tree: TreeId) -> bool {
+        let mut state = self.state.lock();
+        !state.ingesting.contains_key(&tree) && state.merging.insert(tree)
+    }
+
+    pub(in crate::engine) fn is_merging(&self, tree: TreeId) -> bool {
+        let state = self.state.lock();
+        state.merging.contains(&tree) || state.ingesting.contains_key(&tree)
+    }
+
+    /// Keeps merges of a tree from being begun, for an ingest that waits for those under way.
+    pub(in crate::engine) fn want_tree(&self, tree: TreeId) {
+        *self.state.lock().ingesting.entry(tree).or_default() += 1;
+    }
+
+    /// Takes a wanted tree; `false` while a merge or another ingest has it.
+    pub(in crate::engine) fn try_take_tree(&self, tree: TreeId) -> bool {
+        self.state.lock().merging.insert(tree)
+    }
+
+    /// The end of a want, and of what was taken.
+    pub(in crate::engine) fn end_want(&self, tree: TreeId, was_taken: bool) {
+        let mut state = self.state.lock();
+        let left = state.ingesting.get(&tree).map_or(0, |count| count - 1);
+        match left {
+            0 => drop(state.ingesting.remove(&tree)),
+            left => drop(state.ingesting.insert(tree, left)),
+        }
+        if was_taken {
+            state.merging.remove(&tree);
+        }
+        drop(state);
+        self.changed_trees.note(tree);
+        self.moved.notify();
+    }
+
+    pub(in crate::engine) fn end_merge(&self, tree: TreeId) {
+        self.state.lock().merging.remove(&tree);
+        self.changed_trees.note(tree);
+        self.moved.notify();
+    }
+
+    /// Grants a merge memory if all grants together stay within `limit_bytes`, or none was given: one merge
+    /// may always run, and its end moves `moved`, for which the others wait.
+    pub(in crate::engine) fn try_grant(&self, bytes: u64, limit_bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_granted = state.granted_bytes == 0 || state.granted_bytes + bytes <= limit_bytes;
+        if is_granted {
+            state.granted_bytes += bytes;
+        }
+        is_granted
+    }
+
+    pub(in crate::engine) fn end_grant(&self, bytes: u64) {
+        self.state.lock().granted_bytes -= bytes;
+        self.moved.notify();
+    }
+
+    /// Gives a tree back that was taken and not merged, for want of memory. Nobody is told: whoever has the
+    /// memory will tell.
+    pub(in crate::engine) fn postpone_merge(&self, tree: TreeId) {
+        self.state.lock().merging.remove(&tree);
+    }
+
+    pub(in crate::engine) fn set_flushing(&self, is_flushing: bool) {
+        self.state.lock().is_flushing = is_flushing;
+        self.moved.notify();
+    }
+
+    pub(in crate::engine) fn is_busy(&self) -> bool {
+        let state = self.state.lock();
+        state.is_flushing || !state.merging.is_empty()
+    }
+
+    /// Notes why a kind of work cannot go on, or that it can again.
+    pub(in crate::engine) fn set_error(&self, kind: Kind, error: Option<Error>) {
+        let mut state = self.state.lock();
+        let changed = match error {
+            Some(error) => {
+                log::warn!("{kind:?}: {error}");
+                state.failures += 1;
+                let failure = state.failures;
+                state.errors.insert(kind, (failure, error));
+                true
+            }
+            None => state.errors.remove(&kind).is_some(),
+        };
+        drop(state);
+        if changed {
+            if let Kind::Merge(tree) = kind {
+                self.changed_trees.note(tree);
+            }
+            self.moved.notify();
+        }
+    }
+
+    /// Failures so far: what came after is told from what is known already.
+    pub(in crate::engine) fn failures(&self) -> u64 {
+        self.state.lock().failures
+    }
+
+    /// What has stopped work of one of the kinds: in a failure after the first `known`, or for good.
+    pub(in crate::engine) fn error(&self, known: u64, concerns: impl Fn(Kind) -> bool) -> Option<Error> {
+        // Not asked under the lock: it may look here again.
+        let errors = self.state.lock().errors.clone();
+        // What is damaged is not tried again.
+        let is_told = |failure: u64, error: &Error| failure > known || matches!(error, Error::Corrupt(_));
+        let mut told = errors.into_iter().filter(|(_, (failure, error))| is_told(*failure, error));
+        told.find(|(kind, _)| concerns(*kind)).map(|(_, (_, error))| error)
+    }
+
+    pub(in crate::engine) fn error_of(&self, kind: Kind) -> Option<Error> {
+        self.state.lock().errors.get(&kind).map(|(_, error)| error.clone())
+    }
+}
+
+/// A worker's part in [`Work::memory_bytes`].
+#[derive(Debug, Default)]
+pub(in crate::engine) struct MemoryPart(u64);
+
+impl MemoryPart {
+    pub(in crate::engine) fn set(&mut self, work: &Work, bytes: usize) {
+        let bytes = bytes as u64;
+        work.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+        work.memory_bytes.fetch_sub(self.0, Ordering::Relaxed);
+        self.0 = bytes;
+    }
+}

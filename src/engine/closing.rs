@@ -1,0 +1,21 @@
+//! How far a store is closed, for all who close it (`open::close`).
+
+use crate::base::error::Result;
+use crate::base::sync::{Event, Mutex};
+
+/// How far `close` has come.
+#[derive(Debug, Default)]
+pub(super) enum Closing {
+    #[default]
+    Open,
+    UnderWay,
+    Closed(Result<()>),
+}
+
+/// The one closing of a store.
+#[derive(Debug, Default)]
+pub(super) struct Close {
+    pub(super) state: Mutex<Closing>,
+    /// Moves when there is a result.
+    pub(super) ended: Event,
+}

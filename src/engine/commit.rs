@@ -1,0 +1,34 @@
+//! Commits: writes, and changes of names and tables that have a place in their order.
+
+pub(crate) mod async_writes;
+mod futures;
+pub(super) mod gate;
+mod keyspaces;
+mod large;
+pub(super) mod order;
+mod waits;
+pub(super) mod worker;
+mod write;
+
+use std::ops::Deref;
+
+use super::background::Scheduler;
+use async_writes::AsyncWrites;
+use gate::OrderGate;
+
+/// See the module.
+pub(crate) struct Committer {
+    pub(super) scheduler: Scheduler,
+    /// Passed before the front of commits, by changes that have a place in their order.
+    pub(super) gate: OrderGate,
+    pub(super) async_writes: AsyncWrites,
+}
+
+impl Deref for Committer {
+    type Target = Scheduler;
+
+    #[inline]
+    fn deref(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}

@@ -1,0 +1,120 @@
+//! What waits for background work: flushes, merges of everything, rest.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::TreeId;
+use crate::compact::pick::FullMerge;
+use crate::write::commit::CommitOp;
+use crate::write::writer::{Seals, Until};
+
+use super::Committer;
+use crate::engine::background::work::Kind;
+use crate::engine::options::Mode;
+
+impl Committer {
+    fn seal(&self) -> Result<()> {
+        self.check_process()?;
+        let retry =
+            || self.wait_for(|store| store.work.error_of(Kind::Flush).is_none(), |kind| kind == Kind::Flush);
+        if self.work.error_of(Kind::Flush).is_some() {
+            // What kept a log and memory from being made ready may have cleared.
+            retry()?;
+        }
+        let seal = || self.commit(&CommitOp::empty(Until::Written, Seals::Yes));
+        match seal() {
+            // Where ranges were deleted the flush worker may begin the log anew (`restart`).
+            Err(Error::Full { .. }) if self.has_ranges_in_memory() => retry().and_then(|()| seal()),
+            sealed => sealed,
+        }
+    }
+
+    /// Seals the present generation and waits until every write before the call is in a table.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.seal()?;
+        let last = self.writer.visible();
+        self.wait_for(|store| store.writer.has_flushed(last), |kind| kind == Kind::Flush)
+    }
+
+    /// Flushes, then merges what is there at the call into one run a tree. What is written meanwhile does not
+    /// keep it; an ingest does, as it has the number of the last flush.
+    pub(crate) fn compact(&self) -> Result<()> {
+        self.compact_trees(|store| store.trees(), (Vec::new(), Vec::new()))
+    }
+
+    /// The same of some keys of one tree, from the first one on to before the second, which is empty if there
+    /// is no end; all that is in memory is flushed.
+    pub(crate) fn compact_tree(&self, tree: TreeId, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
+        self.compact_trees(|_| vec![tree], keys)
+    }
+
+    fn compact_trees(
+        &self,
+        trees: impl FnOnce(&Committer) -> Vec<TreeId>,
+        keys: (Vec<u8>, Vec<u8>),
+    ) -> Result<()> {
+        // What was ingested before anything was written counts as of the first write.
+        let upto = self.writer.visible().max(1);
+        self.flush()?;
+        let trees = trees(self);
+        let _hurries = self.work.hurry_merges();
+        self.work.want_full(&trees, &FullMerge { upto, keys });
+        let is_left =
+            |store: &Committer, tree| store.work.wants_full(tree) && store.keyspace_of(tree).is_some();
+        let wanted: BTreeSet<TreeId> = trees.iter().copied().collect();
+        // What is done is not looked at again, whatever others want of it.
+        let left = RefCell::new(trees);
+        let is_done = |store: &Committer| {
+            let mut left = left.borrow_mut();
+            while left.last().is_some_and(|tree| !is_left(store, *tree)) {
+                left.pop();
+            }
+            left.is_empty()
+        };
+        self.wait_for(
+            is_done,
+            |kind| matches!(kind, Kind::Merge(tree) if is_left(self, tree) && wanted.contains(&tree)),
+        )?;
+        self.await_removals();
+        Ok(())
+    }
+
+    /// Waits until no background work is due or under way, and obsolete files that no reader holds are
+    /// removed.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.check_process()?;
+        if self.mode == Mode::ReadOnly {
+            return Ok(());
+        }
+        let _hurries = self.work.hurry_merges();
+        let is_settled = |store: &Committer| {
+            store.writer.sealed_count() == 0 && !store.work.is_busy() && !store.is_merge_due()
+        };
+        self.wait_for(is_settled, |_| true)?;
+        self.await_removals();
+        Ok(())
+    }
+
+    /// Waits for what background work brings about; ends with its error if what concerns it cannot go on.
+    /// What failed before may have cleared: it is tried again.
+    fn wait_for(&self, is_done: impl Fn(&Committer) -> bool, concerns: impl Fn(Kind) -> bool) -> Result<()> {
+        let known = self.work.failures();
+        loop {
+            let seen = self.work.moved.seen();
+            if is_done(self) {
+                return Ok(());
+            }
+            if self.mode == Mode::ReadOnly {
+                return Err(Error::ReadOnly);
+            }
+            if let Some(error) = self.work.error(known, &concerns) {
+                return Err(error);
+            }
+            if let Some(error) = self.writer.latched() {
+                return Err(error.clone());
+            }
+            self.env.threads.wait(&self.work.moved, seen, None);
+        }
+    }
+}

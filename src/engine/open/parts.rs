@@ -1,0 +1,40 @@
+//! What an opening has made and read before there is a store.
+
+use crate::base::epoch::Epoch;
+use crate::base::id::FileName;
+use crate::base::sync::{Arc, Event};
+use crate::cache::Cache;
+use crate::engine::budget::Budget;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::format::manifest::State;
+use crate::io::env::Env;
+use crate::io::fork::ForkBytes;
+use crate::io::ledger::FileLedger;
+use crate::levels::manifest::ManifestFile;
+use crate::levels::store::StoreFile;
+use crate::levels::version::Version;
+use crate::table::{Discarded, PageBudget};
+
+/// Everything read so far.
+pub(in crate::engine) struct Found {
+    pub(in crate::engine) state: State,
+    pub(in crate::engine) manifest: ManifestFile,
+    pub(in crate::engine) store_file: StoreFile,
+    pub(in crate::engine) keyspaces: Vec<Arc<Keyspace>>,
+    /// For the states of more keyspaces.
+    pub(in crate::engine) states: ForkBytes,
+    pub(in crate::engine) version: Version,
+    pub(in crate::engine) entries: Vec<FileName>,
+}
+
+/// What is made before anything is read.
+pub(in crate::engine) struct Parts {
+    pub(in crate::engine) env: Env,
+    pub(in crate::engine) budget: Budget,
+    pub(in crate::engine) epoch: Epoch,
+    pub(in crate::engine) cache: Cache,
+    pub(in crate::engine) pages: Arc<PageBudget>,
+    pub(in crate::engine) discarded: Arc<Discarded>,
+    pub(in crate::engine) files: Arc<FileLedger>,
+    pub(in crate::engine) changed: Arc<Event>,
+}

@@ -1,0 +1,364 @@
+//! Opening a store: made if it is to be, read back, decided about, and only then changed.
+//!
+//! Invariants:
+//! 1. Until everything has been read and decided, not a byte is written but LOCK (and, for a new store, its
+//!    first files).
+//! 2. Before the first acknowledgement, every replayed log is durable (`settle`).
+
+use std::collections::BTreeMap;
+
+use crate::base::epoch::Epoch;
+use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::base::load::DeviceLoad;
+use crate::base::reserve::Role;
+use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Weak};
+use crate::cache::Cache;
+use crate::format::manifest::State;
+use crate::format::store::Live;
+use crate::io::env::Env;
+use crate::io::fork::ForkBytes;
+use crate::io::ledger::FileLedger;
+use crate::io::pace::Pacer;
+use crate::io::storage::{Entry, LockMode, Storage};
+use crate::levels::manifest::{ManifestFile, ManifestIdentity};
+use crate::levels::store::StoreFile;
+use crate::levels::version::{self, Placed, Version};
+use crate::levels::view::{View, Views};
+use crate::memtable::Generation;
+use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
+use crate::write::writer::{Resumed, Writer};
+
+use super::parts::{Found, Parts};
+use super::refill::{Logs, replay_logs};
+use super::reflush::flush_logs;
+use super::settle::{Files, remove_orphans};
+use super::start::start;
+use super::unnamed::Beside;
+use crate::engine::background::Scheduler;
+use crate::engine::background::quiet::Quiet;
+use crate::engine::background::work::Work;
+use crate::engine::budget::GENERATION_COUNT;
+use crate::engine::closing::Close;
+use crate::engine::commit::Committer;
+use crate::engine::commit::async_writes::AsyncWrites;
+use crate::engine::commit::gate::OrderGate;
+use crate::engine::options::{Mode, OpenOptions};
+use crate::engine::publish::Publisher;
+use crate::engine::publish::catalog::{Catalog, CatalogCell};
+use crate::engine::publish::changed::ChangedTrees;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::keyspace::restored;
+use crate::engine::publish::snapshot::Points;
+use crate::engine::publish::tables::pin_pages;
+use crate::engine::reads::ReadDriver;
+use crate::engine::reads::blocks::BlockReader;
+use crate::engine::store::Store;
+
+impl Store {
+    /// Opens the store of the environment.
+    pub(crate) fn open(env: Env, options: OpenOptions) -> Result<Arc<Store>> {
+        let started_ns = env.clock.now_ns();
+        lock(&env, options.mode)?;
+        let locked = Unlock { env: env.clone(), is_armed: true };
+        let (store, overflow) = Store::open_locked(env.clone(), options)?;
+        let mut store = Arc::new(store);
+        if !overflow.is_empty() {
+            flush_logs(&store, &overflow)?;
+        }
+        let alone = Arc::get_mut(&mut store).expect("no worker was started yet");
+        alone.recovery.open_ns = env.clock.now_ns() - started_ns;
+        if let Err(error) = start(&store) {
+            // Workers that did start end at their next turn.
+            store.stop_workers();
+            env.threads.join();
+            return Err(error);
+        }
+        locked.keep();
+        Ok(store)
+    }
+
+    /// The store, and the logs that are to be flushed before it is used.
+    fn open_locked(mut env: Env, options: OpenOptions) -> Result<(Store, Vec<u64>)> {
+        let files = FileLedger::new(env.storage);
+        env.storage = Arc::clone(&files) as Arc<dyn Storage>;
+        let budget = options.budget;
+        let epoch = Epoch::new();
+        let cache_bytes = (budget.cache_bytes as usize, budget.annex_bytes as usize);
+        let region = |bytes| env.memory.region(bytes);
+        let cache = Cache::with_annex(cache_bytes, budget.limits(), epoch.clone(), region);
+        let pages = PageBudget::new(&cache, budget.pages_bytes);
+        let changed = Arc::new(Event::new());
+        let discarded = Discarded::new(Arc::clone(&changed));
+        let parts = Parts { env, budget, epoch, cache, pages, discarded, files, changed };
+        let found = match read(&parts)? {
+            Some(_) if options.mode == Mode::CreateNew => {
+                return Err(Error::Exists { path: parts.env.storage.path() });
+            }
+            Some(found) => found,
+            None if options.mode.makes() => {
+                create(&parts, &options)?;
+                read(&parts)?.expect("it was made just now")
+            }
+            None => return Err(Error::Missing { path: parts.env.storage.path() }),
+        };
+        // One is taken by what is written next.
+        let replayed_bytes_max = match options.mode {
+            Mode::ReadOnly => u64::MAX,
+            _ => (GENERATION_COUNT - 1) * budget.generation_bytes,
+        };
+        let logs = replay_logs(&parts, &found, replayed_bytes_max)?;
+        let store_id = found.store_file.live().store_id;
+        let beside = Beside { state: &found.state, store_id, files: &found.entries };
+        beside.check_age(&*parts.env.storage, found.manifest.file(), logs.last_sequence)?;
+        let overflow = match logs.overflow {
+            true => logs.replayed.iter().map(|(number, _)| *number).collect(),
+            false => Vec::new(),
+        };
+        Ok((parts.assemble(found, logs, options)?, overflow))
+    }
+}
+
+/// Gives the lock up again unless the store was opened.
+struct Unlock {
+    env: Env,
+    is_armed: bool,
+}
+
+impl Unlock {
+    fn keep(mut self) {
+        self.is_armed = false;
+    }
+}
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.env.storage.unlock();
+        }
+    }
+}
+
+/// Makes the directory if it is to be made, and locks it. A directory of something else is left as it is.
+pub(crate) fn lock(env: &Env, mode: Mode) -> Result<()> {
+    prepare(env, mode)?;
+    env.storage.lock(if mode == Mode::ReadOnly { LockMode::Shared } else { LockMode::Exclusive })
+}
+
+/// Makes the directory if it is to be made, and looks whether a store is there or may be made.
+///
+/// # Errors
+/// `Missing` if there is no store, `Foreign` if there is something else, `Corrupt` if only STORE is missing.
+pub(crate) fn prepare(env: &Env, mode: Mode) -> Result<()> {
+    let storage = &env.storage;
+    if !storage.exists()? {
+        if !mode.makes() {
+            return Err(Error::Missing { path: storage.path() });
+        }
+        storage.create_directory()?;
+    }
+    if storage.length(FileName::STORE)?.is_none() {
+        let mut foreign = None;
+        for entry in storage.list()? {
+            match entry {
+                Entry::Foreign(name) => foreign = Some(name),
+                // Creation was cut short before a table or log could be made.
+                Entry::Ours(file) if matches!(file.kind, FileKind::Lock | FileKind::Manifest) => {}
+                Entry::Ours(file) => {
+                    let expected = format_args!("there beside {file}").to_string();
+                    return Err(Error::corrupt(FileName::STORE, 0, "the file", expected, "missing"));
+                }
+            }
+        }
+        if !mode.makes() {
+            return Err(Error::Missing { path: storage.path() });
+        }
+        if let Some(found) = foreign {
+            return Err(Error::Foreign { path: storage.path(), found });
+        }
+    }
+    // Before LOCK is made in a directory of something else.
+    if storage.length(FileName::LOCK)?.is_none()
+        && let Err(error @ Error::Foreign { .. }) = StoreFile::load(&**storage)
+    {
+        return Err(error);
+    }
+    Ok(())
+}
+
+fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
+    let (storage, random) = (&*parts.env.storage, &parts.env.random);
+    for entry in storage.list()? {
+        if let Entry::Ours(file) = entry
+            && file.kind == FileKind::Manifest
+        {
+            storage.remove(file)?;
+        }
+    }
+    let mut secret = [0; 16];
+    random.fill(&mut secret);
+    let store_id = u128::from(random.u64()) << 64 | u128::from(random.u64());
+    let bytes_min = options.settings.manifest_bytes;
+    let identity = ManifestIdentity { number: 1, uid: random.u64(), store_id, bytes_min };
+    let mut state = State::default();
+    (state.next_keyspace, state.next_partition) = (1, 1);
+    let manifest = ManifestFile::create(storage, &identity, &state)?;
+    let live =
+        Live { turn: 1, store_id, hash_secret: secret, manifest: manifest.place(), next_file_number: 2 };
+    StoreFile::create(storage, random.u64(), live).map(|_| ())
+}
+
+/// Reads STORE, the manifest and the ends of all tables.
+fn read(parts: &Parts) -> Result<Option<Found>> {
+    let storage = &parts.env.storage;
+    let Some(store_file) = StoreFile::load(&**storage)? else {
+        return Ok(None);
+    };
+    let (state, manifest) = ManifestFile::load(&**storage, store_file.live())?;
+    let mut entries = Vec::new();
+    for entry in storage.list()? {
+        match entry {
+            Entry::Ours(file) => entries.push(file),
+            Entry::Foreign(name) => log::info!("{name} in the store's directory is not ours, and left alone"),
+        }
+    }
+    let states = ForkBytes::new(&parts.env.memory)?;
+    let keyspaces = keyspaces(manifest.file(), &state, &states)?;
+    let version = open_tables(parts, &state, store_file.live().store_id)?;
+    Ok(Some(Found { state, manifest, store_file, keyspaces, states, version, entries }))
+}
+
+fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Arc<Keyspace>>> {
+    let mut partitions: BTreeMap<KeyspaceId, PartitionId> = BTreeMap::new();
+    for (id, one) in &state.partitions {
+        if partitions.insert(one.keyspace, *id).is_some() {
+            let what = "a keyspace with several partitions".to_owned();
+            return Err(Error::Unsupported { file: file.to_string(), what });
+        }
+    }
+    let keyspace = |(id, one): (&KeyspaceId, &crate::format::manifest::Keyspace)| {
+        let Some(partition) = partitions.get(id) else {
+            return Err(Error::corrupt(file, 0, "partitions of a keyspace", 1, 0));
+        };
+        let tree = TreeId { keyspace: *id, partition: *partition };
+        let settings = restored(&one.settings);
+        Keyspace::new((*id, tree), one.name.clone(), settings, states).map(Arc::new)
+    };
+    state.keyspaces.iter().map(keyspace).collect()
+}
+
+fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> {
+    let trees = state.partitions.iter().map(|(id, one)| TreeId { keyspace: one.keyspace, partition: *id });
+    let mut changes: Vec<version::Change> = trees.map(version::Change::AddTree).collect();
+    for (number, table) in &state.tables {
+        let identity = TableIdentity { file: table.file(*number), uid: table.uid, store_id };
+        let storage = &parts.env.storage;
+        let opened = TableFile::open(storage, identity, table.bytes, table.checksum, &parts.discarded)?;
+        let placed = Placed::all(table, identity.file, &opened)?;
+        changes.extend(placed.into_iter().map(|(spot, placed)| version::Change::Add { spot, placed }));
+    }
+    let version = Version::default().after(changes);
+    let trees = version.trees().map(Arc::as_ref);
+    pin_pages(&*parts.env.storage, &parts.pages, trees, |error| match error {
+        // Whoever needs the damaged page is told when it is read; nobody else is.
+        Error::Corrupt(_) => {
+            log::warn!("{error}");
+            Ok(())
+        }
+        error => Err(error),
+    })?;
+    Ok(version)
+}
+
+impl Parts {
+    fn writer(
+        &self,
+        resumed: Option<Resumed>,
+        views: &Arc<Views>,
+        secret: &HashSecret,
+        last: Sequence,
+    ) -> Writer {
+        let (views, secret) = (Arc::clone(views), secret.clone());
+        let (lengths, reserve) = (self.budget.log_lengths(), Arc::clone(self.cache.reserve()));
+        match resumed {
+            Some(resumed) => {
+                Writer::new(views, secret, resumed, lengths, (Arc::clone(&self.changed), reserve))
+            }
+            None => Writer::read_only(views, secret, last, reserve),
+        }
+    }
+
+    fn assemble(self, found: Found, mut logs: Logs, options: OpenOptions) -> Result<Store> {
+        let epoch = self.epoch.clone();
+        let live = found.store_file.live().clone();
+        let secret = HashSecret::expand(live.hash_secret);
+        let Found { mut state, mut manifest, mut store_file, keyspaces, states, version, entries } = found;
+        let mut generations: Vec<Arc<Generation>> =
+            logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
+        let mut next_file = live.next_file_number;
+        let is_writable = options.mode != Mode::ReadOnly;
+        let resumed = if is_writable {
+            let files = Files {
+                store: &mut store_file,
+                manifest: &mut manifest,
+                state: &mut state,
+                next: &mut next_file,
+                entries: &entries,
+            };
+            let resumed = self.settle_logs(files, &mut logs, options.settings.manifest_bytes)?;
+            // Logs too that are not needed any more.
+            remove_orphans(&*self.env.storage, &state, manifest.file(), &entries);
+            generations.insert(0, Arc::clone(&resumed.spare.generation));
+            Some(resumed)
+        } else {
+            generations.splice(..0, logs.last.take().map(|last| last.generation));
+            None
+        };
+        self.files.complete(&entries);
+        let alive: Vec<Weak<Generation>> = generations.iter().map(Arc::downgrade).collect();
+        let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(version) }));
+        let last = logs.last_sequence;
+        let writer = self.writer(resumed, &views, &secret, last);
+        let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
+        let grant = self.cache.reserve().grant(Role::Manifest, 0);
+        let mut catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition, grant };
+        catalog.count_memory();
+        let changed_trees = Arc::<ChangedTrees>::default();
+        let (work, load) = (Work::new(&changed_trees), Arc::<DeviceLoad>::default());
+        let kept = Mutex::new(self.cache.reserve().grant(Role::Kept, 0));
+        let quiet = Quiet::new(&self.cache, &self.budget, &work.moved);
+        let pacer = Pacer::new(options.settings.background_bytes_per_second);
+        let breadth = options.settings.breadth(&load);
+        let blocks = BlockReader::new(&self.env, &self.cache, load);
+        let publisher = Publisher {
+            env: self.env,
+            epoch,
+            store_id: live.store_id,
+            secret,
+            settings: options.settings,
+            mode: options.mode,
+            budget: self.budget,
+            views,
+            writer,
+            cache: self.cache,
+            pages: self.pages,
+            catalog: CatalogCell::new(catalog, (keyspaces, states), next_file)?,
+            changed_trees,
+            discarded: self.discarded,
+            files: self.files,
+            points: Points::default(),
+            generations: Mutex::new(alive),
+            is_closed: AtomicBool::new(false),
+        };
+        let reads = ReadDriver { publisher, breadth, blocks };
+        let known_trees = Mutex::default();
+        let scheduler = Scheduler { reads, work, known_trees, quiet, pacer, kept };
+        let (gate, async_writes) = (OrderGate::default(), AsyncWrites::default());
+        let committer = Committer { scheduler, gate, async_writes };
+        Ok(Store { committer, recovery: logs.recovery, close: Close::default() })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! Logs replayed into memtable generations when a store is opened. Reads only; `recover` decides and writes.
+//! What finds no room in the budget is flushed by `reflush` after that.
+
+use std::collections::BTreeSet;
+
+use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
+use crate::base::id::{FileName, SEQUENCE_MAX, Sequence, TreeId};
+use crate::base::sync::Arc;
+use crate::format::log::{Item, Items};
+use crate::memtable::{self, BatchSize, Generation, Inserter};
+use crate::wal::replay::{After, Chain, Replayed};
+use crate::write::large;
+
+use super::parts::{Found, Parts};
+use crate::engine::budget::Budget;
+use crate::engine::recovery::Recovery;
+
+/// No process lives to write this many items: a store that is nearer to the end of the numbers was not
+/// written by one.
+const SEQUENCES_LEFT_MIN: Sequence = 1 << 52;
+
+/// What the logs held.
+pub(in crate::engine) struct Logs {
+    /// In order; those behind a torn one are not among them.
+    pub(in crate::engine) replayed: Vec<(u64, Replayed)>,
+    /// Logs that were not replayed.
+    pub(in crate::engine) forgotten: Vec<u64>,
+    /// What each of them was read after.
+    pub(in crate::engine) afters: Vec<After>,
+    /// They hold more than there may be generations: none was kept, and they are to be flushed on the way.
+    pub(in crate::engine) overflow: bool,
+    /// Oldest first, each with the numbers of the logs that end in it.
+    pub(in crate::engine) generations: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
+    /// The youngest, which may go on, and the numbers of the logs that end in it.
+    pub(in crate::engine) last: Option<Filled>,
+    pub(in crate::engine) last_sequence: Sequence,
+    pub(in crate::engine) recovery: Recovery,
+}
+
+/// A generation that has room yet.
+pub(in crate::engine) struct Filled {
+    pub(in crate::engine) generation: Arc<Generation>,
+    pub(in crate::engine) inserter: Inserter,
+    pub(in crate::engine) logs: Vec<u64>,
+    last_sequence: Sequence,
+}
+
+/// Replays every log into generations, in order, as long as `generations_bytes_max` has room for them. Reads
+/// only.
+pub(in crate::engine) fn replay_logs(
+    parts: &Parts,
+    found: &Found,
+    generations_bytes_max: u64,
+) -> Result<Logs> {
+    let storage = &*parts.env.storage;
+    let live = found.store_file.live();
+    let secret = HashSecret::expand(live.hash_secret);
+    let known: BTreeSet<TreeId> = found.keyspaces.iter().map(|keyspace| keyspace.tree).collect();
+    let mut filling = Filling {
+        parts,
+        secret,
+        known,
+        found,
+        done: Vec::new(),
+        now: None,
+        bytes: 0,
+        bytes_max: generations_bytes_max,
+        overflow: false,
+    };
+    let mut logs = Logs {
+        replayed: Vec::new(),
+        forgotten: Vec::new(),
+        afters: Vec::new(),
+        overflow: false,
+        generations: Vec::new(),
+        last: None,
+        last_sequence: found.state.flushed,
+        recovery: Recovery::default(),
+    };
+    let mut chain = Chain::begin(storage, live.store_id, found.state.flushed);
+    for (number, log) in &found.state.logs {
+        let file = log.file(*number);
+        let (replayed, after) =
+            chain.next(storage, (*number, *log), &mut |first, items| filling.add(file, first, items))?;
+        logs.recovery.replayed_items += replayed.items;
+        logs.recovery.replayed_bytes += replayed.end.bytes;
+        logs.recovery.discarded_bytes += replayed.discarded_bytes;
+        let Some(after) = after else {
+            logs.forgotten.push(*number);
+            continue;
+        };
+        logs.afters.push(after);
+        logs.last_sequence = logs.last_sequence.max(replayed.last_sequence);
+        filling.end_log(*number, replayed.last_sequence);
+        logs.replayed.push((*number, replayed));
+        if filling.overflow {
+            logs.replayed.iter_mut().for_each(|(_, replayed)| replayed.shed());
+        }
+    }
+    if logs.last_sequence > SEQUENCE_MAX - SEQUENCES_LEFT_MIN {
+        let limit = SEQUENCE_MAX - SEQUENCES_LEFT_MIN;
+        let file = found.manifest.file();
+        return Err(Error::corrupt(file, 0, "the last sequence number", limit, logs.last_sequence));
+    }
+    logs.overflow = filling.overflow;
+    (logs.generations, logs.last) = (filling.done, filling.now);
+    Ok(logs)
+}
+
+/// Generations being filled from logs.
+struct Filling<'f> {
+    parts: &'f Parts,
+    secret: HashSecret,
+    known: BTreeSet<TreeId>,
+    found: &'f Found,
+    done: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
+    now: Option<Filled>,
+    /// Memory of all of them.
+    bytes: u64,
+    bytes_max: u64,
+    /// It did not suffice: from then on what comes is only checked.
+    overflow: bool,
+}
+
+impl Filling<'_> {
+    fn add(&mut self, file: FileName, first: Sequence, items: Items<'_>) -> Result<()> {
+        let size = large::batch_size(&items);
+        if self.now.as_ref().is_some_and(|now| !now.inserter.room(size.items, size.key_value_bytes)) {
+            self.seal();
+        }
+        if self.now.is_none() {
+            self.begin(file, &size)?;
+        }
+        let (state, known) = (&self.found.state, &self.known);
+        let keeps = |item: &Item<'_>, sequence: Sequence| {
+            if sequence <= state.flushed {
+                return Ok(false);
+            }
+            if known.contains(&item.tree) {
+                return Ok(true);
+            }
+            if item.tree.keyspace.0 >= state.next_keyspace {
+                let limit = state.next_keyspace;
+                return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
+            }
+            if !state.keyspaces.contains_key(&item.tree.keyspace) {
+                self.found.manifest.check_unknown(file.number, item.tree.keyspace)?;
+            }
+            Ok(false)
+        };
+        let Some(now) = &mut self.now else {
+            // Too many: what comes is only checked.
+            return items.zip(first..).try_for_each(|(item, sequence)| keeps(&item, sequence).map(drop));
+        };
+        now.last_sequence = now.last_sequence.max(first + (size.items as u64).saturating_sub(1));
+        large::insert(&mut now.inserter, &self.secret, items, first, keeps)
+    }
+
+    /// An empty generation that has room for a batch of this size, unless there are too many.
+    fn begin(&mut self, file: FileName, size: &BatchSize) -> Result<()> {
+        let region_bytes = region_bytes_for(&self.parts.budget, file, size)?;
+        self.bytes += region_bytes as u64;
+        self.overflow |= self.bytes > self.bytes_max;
+        if self.overflow {
+            self.done.clear();
+            return Ok(());
+        }
+        let region = self.parts.env.memory.region_for("a generation to replay into", region_bytes)?;
+        let (generation, inserter) = memtable::generation(region);
+        let last_sequence = self.found.state.flushed;
+        self.now = Some(Filled { generation, inserter, logs: Vec::new(), last_sequence });
+        Ok(())
+    }
+
+    fn end_log(&mut self, number: u64, last: Sequence) {
+        match (&mut self.now, self.done.last_mut()) {
+            (Some(now), _) => {
+                now.logs.push(number);
+                now.last_sequence = now.last_sequence.max(last);
+            }
+            (None, Some((_, logs, _))) => logs.push(number),
+            // Nothing was replayed so far: the log is empty and forgotten at once.
+            (None, None) => {}
+        }
+    }
+
+    fn seal(&mut self) {
+        if let Some(Filled { generation, logs, last_sequence, .. }) = self.now.take() {
+            self.done.push((generation, logs, last_sequence));
+        }
+    }
+}
+
+/// Memory of a generation that has room for a batch: the budget's, or, where the batch has room in the order
+/// of its keys alone, as much as that takes; it may have been written under a larger budget.
+pub(in crate::engine) fn region_bytes_for(
+    budget: &Budget,
+    file: FileName,
+    size: &BatchSize,
+) -> Result<usize> {
+    let least = budget.generation_bytes as usize;
+    if memtable::batch_bytes(size.items, size.key_value_bytes) <= memtable::batch_bytes_max(least) {
+        return Ok(least);
+    }
+    let given = memtable::sorted_batch_bytes(size);
+    let limit = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX);
+    if given > limit {
+        return Err(Error::corrupt(file, 0, "memory that a batch takes", limit, given));
+    }
+    Ok(memtable::region_bytes_for(given).max(least))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::FileKind;
+
+    /// Memory for a batch is the budget's, or as much as the batch takes in the order of its keys: to the
+    /// page, and not beyond what a generation may have.
+    #[test]
+    fn batches_find_memory() {
+        let (budget, file) = (Budget::divide(1 << 20), FileName::new(FileKind::Log, 3));
+        let size = |bytes| BatchSize { items: 1, ranges: 0, key_value_bytes: bytes, trees: 1 };
+        let region_bytes = |bytes| region_bytes_for(&budget, file, &size(bytes));
+        let least = budget.generation_bytes as usize;
+        assert_eq!(region_bytes(0).expect("fits"), least);
+        for bytes in [least, 3 * least, 17 * least + 5] {
+            let found = region_bytes(bytes).expect("fits");
+            let taken = memtable::sorted_batch_bytes(&size(bytes));
+            assert!(memtable::batch_bytes_max(found) >= taken, "{bytes}");
+            assert!(memtable::batch_bytes_max(found - 2 * 4096) < taken, "{bytes}");
+        }
+        let around = memtable::sorted_batch_bytes(&size(0));
+        let most = memtable::batch_bytes_max(memtable::REGION_BYTES_MAX) - around;
+        assert!(region_bytes(most).expect("fits") <= memtable::REGION_BYTES_MAX);
+        match region_bytes(most + 1) {
+            Err(Error::Corrupt(at)) => {
+                assert_eq!((at.file, at.what), (file.to_string(), "memory that a batch takes"))
+            }
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The writing part of an opening: what was decided about the logs is made so.
+//!
+//! The youngest log goes on, with the generation that it was replayed into, so that opening a store makes no
+//! file. The manifest says again where the older ones end, and no longer where that one does. A new log is
+//! made if there is none, if logs lie behind records that a power cut took, or if the logs hold more than the
+//! budget has generations for.
+//!
+//! Invariants:
+//! 1. Every replayed log is durable before the edit; the edit is durable before anything is appended to the
+//!    log that goes on.
+//! 2. Logs behind missing records are forgotten in the edit that names a new log, with a greater number.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileKind, FileName};
+use crate::base::sync::{Arc, AtomicBool, Mutex, OnceLock};
+use crate::format::manifest::{Change, State, edit_bytes};
+use crate::io::storage::Storage;
+use crate::levels::manifest::{ManifestFile, ManifestIdentity};
+use crate::levels::store::StoreFile;
+use crate::memtable;
+use crate::wal::replay::{LogEntry, Replayed, make_durable, read_witness, replay, resume};
+use crate::wal::{Log, LogIdentity};
+use crate::write::writer::{Resumed, Sealed, SealedLog, Spare};
+
+use super::parts::Parts;
+use super::refill::{Filled, Logs};
+
+/// What recovery changes.
+pub(in crate::engine) struct Files<'f> {
+    pub(in crate::engine) store: &'f mut StoreFile,
+    pub(in crate::engine) manifest: &'f mut ManifestFile,
+    pub(in crate::engine) state: &'f mut State,
+    pub(in crate::engine) next: &'f mut u64,
+    /// All files that were found.
+    pub(in crate::engine) entries: &'f [FileName],
+}
+
+impl Files<'_> {
+    /// A file number that was never given out.
+    fn next_number(&mut self, storage: &dyn Storage) -> Result<u64> {
+        if *self.next >= self.store.live().next_file_number {
+            *self.next = self.store.reserve_file_numbers(storage)?.start;
+        }
+        *self.next += 1;
+        Ok(*self.next - 1)
+    }
+}
+
+impl Parts {
+    /// Mends STORE, removes files that nothing names, makes logs durable, and goes on with the youngest.
+    pub(in crate::engine) fn settle_logs(
+        &self,
+        mut files: Files<'_>,
+        logs: &mut Logs,
+        manifest_bytes: u64,
+    ) -> Result<Resumed> {
+        let storage = &*self.env.storage;
+        // Whoever made STORE may have died before its name was durable, and no file may outlive it.
+        storage.sync_directory()?;
+        files.store.mend(storage)?;
+        files.manifest.make_durable(storage)?;
+        // Before any file is made: one that is not named may have a number that is given out now.
+        remove_orphans(storage, files.state, files.manifest.file(), files.entries);
+        let can_go_on = !logs.overflow && logs.forgotten.is_empty();
+        let active = if can_go_on { logs.replayed.pop() } else { None };
+        self.make_logs_durable(&files, logs)?;
+        let mut changes = changes_of_ended(logs, files.state);
+        let log = match active {
+            Some((number, replayed)) => {
+                if let Some(log) = files.state.logs.get(&number).filter(|log| log.promise.is_some()) {
+                    changes.push(Change::LogRemoved { number });
+                    changes.push(Change::Log { number, path: log.path, uid: log.uid, bytes: log.bytes });
+                }
+                resume(storage, replayed)?
+            }
+            None => self.create_log(&mut files, &mut changes)?,
+        };
+        self.append_changes(&mut files, &changes, manifest_bytes)?;
+        self.resumed(log, logs, files.state)
+    }
+
+    fn make_logs_durable(&self, files: &Files<'_>, logs: &mut Logs) -> Result<()> {
+        let storage = &*self.env.storage;
+        let witness = read_witness(storage);
+        for ((number, replayed), after) in logs.replayed.iter_mut().zip(&logs.afters) {
+            if logs.overflow {
+                // Not all of them are kept in memory at once.
+                let log = files.state.logs[number];
+                let store_id = files.store.live().store_id;
+                let (number, after) = (*number, *after);
+                let entry = LogEntry { number, log, store_id, witness, after, before: None };
+                *replayed = replay(storage, &entry, &mut |_, _| Ok(()))?;
+            }
+            make_durable(storage, replayed)?;
+        }
+        Ok(())
+    }
+
+    fn create_log(&self, files: &mut Files<'_>, changes: &mut Vec<Change>) -> Result<Log> {
+        let storage = &*self.env.storage;
+        let (uid, store_id) = (self.env.random.u64(), files.store.live().store_id);
+        let (number, bytes) = (files.next_number(storage)?, self.budget.log_bytes_min);
+        let log = Log::create(storage, &LogIdentity { number, path: 0, uid, store_id, bytes })?;
+        storage.sync_directory()?;
+        changes.push(Change::Log { number, path: 0, uid, bytes });
+        Ok(log)
+    }
+
+    /// Appends one edit, if there is anything to say, to a new manifest if the old one has no room.
+    fn append_changes(&self, files: &mut Files<'_>, changes: &[Change], bytes_min: u64) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let storage = &*self.env.storage;
+        if files.manifest.must_rewrite(files.state) || !files.manifest.has_room(changes) {
+            let old = files.manifest.file();
+            let identity = ManifestIdentity {
+                number: files.next_number(storage)?,
+                uid: self.env.random.u64(),
+                store_id: files.store.live().store_id,
+                bytes_min: bytes_min.max(4 * edit_bytes(changes)),
+            };
+            match ManifestFile::create(storage, &identity, files.state) {
+                Err(Error::Full { .. }) if files.manifest.has_reserved_room(changes) => {}
+                created => {
+                    *files.manifest = created?;
+                    storage.sync_directory()?;
+                    files.store.switch_manifest(storage, files.manifest.place())?;
+                    storage.remove(old)?;
+                }
+            }
+        }
+        files.manifest.append(storage, changes)?;
+        files.state.apply_edit(changes).expect("edits are made from the state they change");
+        Ok(())
+    }
+
+    /// What the writer goes on from.
+    fn resumed(&self, log: Log, logs: &mut Logs, state: &State) -> Result<Resumed> {
+        let (generation, inserter, numbers) = match logs.last.take() {
+            Some(Filled { generation, inserter, logs, .. }) => (generation, inserter, logs),
+            None => {
+                let bytes = self.budget.generation_bytes as usize;
+                let region = self.env.memory.region_for("a memtable generation", bytes)?;
+                let (generation, inserter) = memtable::generation(region);
+                (generation, inserter, Vec::new())
+            }
+        };
+        let sealed = logs.generations.iter().map(|(generation, numbers, last_sequence)| {
+            let logs = ended(numbers, &logs.replayed, state);
+            Arc::new(Sealed {
+                generation: Arc::clone(generation),
+                logs,
+                last_sequence: *last_sequence,
+                grant: Mutex::new(None),
+            })
+        });
+        Ok(Resumed {
+            spare: Spare { log, generation, inserter },
+            logs: ended(&numbers, &logs.replayed, state),
+            last_sequence: logs.last_sequence,
+            sealed: sealed.collect(),
+        })
+    }
+}
+
+/// The manifest vouches for the ends of logs that are needed yet, and forgets the others.
+fn changes_of_ended(logs: &Logs, state: &State) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (number, replayed) in &logs.replayed {
+        let mut kept = logs.generations.iter().map(|(_, numbers, _)| numbers);
+        let mut last = logs.last.iter().map(|last| &last.logs);
+        let is_kept = logs.overflow
+            || kept.any(|numbers| numbers.contains(number))
+            || last.any(|numbers| numbers.contains(number));
+        if !is_kept {
+            changes.push(Change::LogRemoved { number: *number });
+        } else if state.logs.get(number).is_some_and(|log| log.promise.is_none()) {
+            changes.push(Change::LogPromised { number: *number, end: replayed.end });
+        }
+    }
+    changes.extend(logs.forgotten.iter().map(|number| Change::LogRemoved { number: *number }));
+    changes
+}
+
+/// Those of the logs that have ended.
+fn ended(numbers: &[u64], replayed: &[(u64, Replayed)], state: &State) -> Vec<Arc<SealedLog>> {
+    let ended = numbers.iter().filter_map(|number| {
+        let (_, replayed) = replayed.iter().find(|(one, _)| one == number)?;
+        let log = state.logs.get(number)?;
+        let is_durable = OnceLock::new();
+        is_durable.get_or_init(|| ());
+        Some(Arc::new(SealedLog {
+            file: log.file(*number),
+            end: replayed.end,
+            bytes: log.bytes,
+            is_durable,
+            is_promised: AtomicBool::new(true),
+        }))
+    });
+    ended.collect()
+}
+
+/// Removes files of ours that the manifest does not name: what a crash left of unfinished work.
+pub(in crate::engine) fn remove_orphans(
+    storage: &dyn Storage,
+    state: &State,
+    manifest: FileName,
+    entries: &[FileName],
+) {
+    for file in entries {
+        let is_named = match file.kind {
+            FileKind::Lock | FileKind::Store => true,
+            FileKind::Manifest => *file == manifest,
+            FileKind::Log => state.logs.contains_key(&file.number),
+            FileKind::Table => state.tables.contains_key(&file.number),
+            // Files of later releases, and of the lab, are not ours to judge.
+            FileKind::Cluster | FileKind::Blob | FileKind::Lab => true,
+            FileKind::History => false,
+        };
+        if !is_named && let Err(error) = storage.remove(*file) {
+            log::warn!("{file} is not needed and could not be removed: {error}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! How a store is opened, and what its settings ask of the operating system.
+
+use std::path::Path;
+
+use crate::base::error::{Error, Result};
+use crate::base::settings::StoreSettings;
+use crate::io::env::Env;
+use crate::io::os::{DirectIo, FileUse, ReadWith};
+
+use super::budget::Budget;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenOptions {
+    pub(crate) settings: StoreSettings,
+    pub(crate) mode: Mode,
+    pub(crate) budget: Budget,
+}
+
+impl OpenOptions {
+    pub(crate) fn new(settings: StoreSettings, mode: Mode) -> OpenOptions {
+        let budget = Budget::divide(settings.memory_bytes);
+        OpenOptions { settings, mode, budget }
+    }
+}
+
+/// What the opener may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// Make it if there is none; read and write.
+    CreateIfMissing,
+    /// Make it, if there is none; read and write.
+    CreateNew,
+    /// Read and write what is there.
+    Existing,
+    /// Change not a byte.
+    ReadOnly,
+}
+
+impl Mode {
+    /// Whether a store is made where there is none.
+    pub(crate) fn makes(self) -> bool {
+        matches!(self, Mode::CreateIfMissing | Mode::CreateNew)
+    }
+}
+
+impl StoreSettings {
+    /// The operating system as these settings want it, for a store in `path`.
+    pub(crate) fn env(&self, path: &Path) -> Result<Env> {
+        let direct_io = if self.direct_io == 1 { DirectIo::WhereSupported } else { DirectIo::Off };
+        let read_with = self.read_with(cfg!(feature = "lab"))?;
+        let (open_files_max, maps_logs) = (self.open_files_max as usize, self.map_log == 1);
+        Env::os(path, FileUse { direct_io, open_files_max, read_with, maps_logs })
+    }
+
+    pub(super) fn read_with(&self, has_lab: bool) -> Result<ReadWith> {
+        Ok(match self.io {
+            1 => ReadWith::Plain,
+            2 => ReadWith::Ring,
+            3 => ReadWith::Pool,
+            4 if has_lab => ReadWith::RingPoll,
+            4 => {
+                let fault =
+                    "the setting \"io\" is \"ring_poll\": only for experiments, with the feature \"lab\"";
+                return Err(Error::Invalid { faults: vec![fault.to_owned()] });
+            }
+            _ => ReadWith::Auto,
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! The lowest wing: what the store holds at present, and how that changes. Views, the catalog with manifest
+//! and names, the write buffers and the log they are in, tables brought in and taken out, points that read.
+//!
+//! It knows no job and no read: `reads` and the wings above stand on it. What it changes of trees it notes in
+//! [`ChangedTrees`], and what becomes obsolete in [`Discarded`]; whoever works on them looks there.
+
+pub(crate) mod bearing;
+pub(crate) mod catalog;
+pub(crate) mod changed;
+pub(crate) mod edit;
+mod edits;
+pub(super) mod files;
+pub(crate) mod keyspace;
+mod keyspaces;
+mod points;
+pub(crate) mod snapshot;
+pub(super) mod tables;
+mod usual;
+
+use crate::base::epoch::Epoch;
+use crate::base::hash::HashSecret;
+use crate::base::settings::StoreSettings;
+use crate::base::sync::{Arc, AtomicBool, Mutex, Weak};
+use crate::cache::Cache;
+use crate::io::env::Env;
+use crate::io::ledger::FileLedger;
+use crate::levels::view::Views;
+use crate::memtable::Generation;
+use crate::table::{Discarded, PageBudget};
+use crate::write::writer::Writer;
+
+use super::budget::Budget;
+use super::options::Mode;
+use catalog::CatalogCell;
+use changed::ChangedTrees;
+use snapshot::Points;
+
+/// See the module.
+pub(crate) struct Publisher {
+    pub(super) env: Env,
+    pub(super) epoch: Epoch,
+    pub(super) store_id: u128,
+    pub(super) secret: HashSecret,
+    pub(super) settings: StoreSettings,
+    pub(super) mode: Mode,
+    pub(super) budget: Budget,
+    pub(super) views: Arc<Views>,
+    pub(super) writer: Writer,
+    pub(super) cache: Cache,
+    pub(super) pages: Arc<PageBudget>,
+    pub(super) catalog: CatalogCell,
+    pub(super) changed_trees: Arc<ChangedTrees>,
+    pub(super) discarded: Arc<Discarded>,
+    pub(super) files: Arc<FileLedger>,
+    pub(super) points: Points,
+    /// Every generation that may still be in memory, for the accounts.
+    pub(super) generations: Mutex<Vec<Weak<Generation>>>,
+    pub(super) is_closed: AtomicBool,
+}

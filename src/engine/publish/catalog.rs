@@ -1,0 +1,140 @@
+//! The catalog: manifest, STORE and keyspaces, changed by one at a time.
+//!
+//! Whoever changes it takes it out of its cell, does its I/O, and puts it back; others wait. No lock is held
+//! meanwhile.
+//!
+//! Invariant: names and ids given to the log exist in the manifest first; ids are never given out twice.
+//! Changes are made in `edits`.
+
+use std::collections::BTreeMap;
+
+use crate::base::error::Result;
+use crate::base::id::TreeId;
+use crate::base::reserve::Grant;
+use crate::base::sync::{Arc, AtomicU64, Event, Mutex, MutexGuard};
+use crate::format::manifest::State;
+use crate::io::env::Threads;
+use crate::io::fork::{ForkByte, ForkBytes};
+use crate::levels::manifest::ManifestFile;
+use crate::levels::store::StoreFile;
+
+use super::keyspace::Keyspace;
+
+/// What the manifest says, and the files that say it.
+pub(crate) struct Catalog {
+    pub(crate) state: State,
+    pub(crate) manifest: ManifestFile,
+    pub(crate) store_file: StoreFile,
+    /// First ids not given out; those below the state's own counters are reserved.
+    pub(crate) next_keyspace: u32,
+    pub(crate) next_partition: u32,
+    /// The memory of the catalog.
+    pub(in crate::engine) grant: Grant,
+}
+
+/// Roughly what a keyspace and a table take in memory, in all parts of the store together, in bytes.
+pub(in crate::engine) const KEYSPACE_BYTES: u64 = 768;
+const TABLE_BYTES: u64 = 256;
+
+impl Catalog {
+    /// Grants itself the memory for what it holds now.
+    pub(in crate::engine) fn count_memory(&mut self) {
+        let (keyspaces, tables) = (self.state.keyspaces.len() as u64, self.state.tables.len() as u64);
+        self.grant.set(keyspaces * KEYSPACE_BYTES + tables * TABLE_BYTES);
+    }
+
+    pub(in crate::engine) fn has_tree(&self, tree: TreeId) -> bool {
+        self.state.partitions.get(&tree.partition).is_some_and(|one| one.keyspace == tree.keyspace)
+    }
+}
+
+/// Holds the catalog while nobody changes it.
+pub(crate) struct CatalogCell {
+    free: Mutex<Option<Box<Catalog>>>,
+    freed: Event,
+    pub(in crate::engine) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
+    /// The same ones: background work asks for each tree.
+    pub(in crate::engine) by_tree: Mutex<BTreeMap<TreeId, Arc<Keyspace>>>,
+    /// For the states of keyspaces, and the state of stand-ins.
+    pub(in crate::engine) states: ForkBytes,
+    pub(in crate::engine) stand_in: ForkByte,
+    /// File numbers below `reserved` are STORE's promise never to be given out again.
+    pub(super) next_file: AtomicU64,
+    pub(super) reserved: AtomicU64,
+    /// Checkpoints that wait for their flush. Counted up by who holds the catalog.
+    pub(in crate::engine) checkpoints: AtomicU64,
+}
+
+/// The catalog, taken; goes back when dropped.
+pub(crate) struct Taken<'c> {
+    cell: &'c CatalogCell,
+    catalog: Option<Box<Catalog>>,
+}
+
+impl std::ops::Deref for Taken<'_> {
+    type Target = Catalog;
+
+    fn deref(&self) -> &Catalog {
+        self.catalog.as_ref().expect("taken until dropped")
+    }
+}
+
+impl std::ops::DerefMut for Taken<'_> {
+    fn deref_mut(&mut self) -> &mut Catalog {
+        self.catalog.as_mut().expect("taken until dropped")
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let catalog = self.catalog.take();
+        *self.cell.free.lock() = catalog;
+        self.cell.freed.notify();
+    }
+}
+
+/// Lengths of the logs together.
+pub(in crate::engine) fn log_bytes(state: &State) -> u64 {
+    state.logs.values().map(|log| log.bytes).sum()
+}
+
+impl CatalogCell {
+    /// `next_file` is the first number not given out; STORE has reserved up to what its live record says.
+    ///
+    /// # Errors
+    /// `Io` if there is no memory for a state.
+    pub(crate) fn new(
+        catalog: Catalog,
+        (keyspaces, states): (Vec<Arc<Keyspace>>, ForkBytes),
+        next_file: u64,
+    ) -> Result<CatalogCell> {
+        let reserved = catalog.store_file.live().next_file_number;
+        let by_tree = keyspaces.iter().map(|one| (one.tree, Arc::clone(one))).collect();
+        let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
+        Ok(CatalogCell {
+            stand_in: Keyspace::state_of_stand_ins(&states)?,
+            states,
+            free: Mutex::new(Some(Box::new(catalog))),
+            freed: Event::new(),
+            keyspaces: Mutex::new(keyspaces),
+            by_tree: Mutex::new(by_tree),
+            next_file: AtomicU64::new(next_file),
+            reserved: AtomicU64::new(reserved),
+            checkpoints: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn take(&self, threads: &dyn Threads) -> Taken<'_> {
+        loop {
+            let seen = self.freed.seen();
+            if let Some(catalog) = self.free.lock().take() {
+                return Taken { cell: self, catalog: Some(catalog) };
+            }
+            threads.wait(&self.freed, seen, None);
+        }
+    }
+
+    pub(in crate::engine) fn names(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Keyspace>>> {
+        self.keyspaces.lock()
+    }
+}

@@ -1,0 +1,150 @@
+//! Edits: what changes in keyspaces, logs and tables, told once. The manifest keeps the changes; the version
+//! that readers see follows from them ([`Edit::version_changes`]).
+//!
+//! Made by whoever changes something, durable and visible by `catalog`. Plain values.
+
+use crate::base::id::{PartitionId, Sequence, TreeId};
+use crate::base::sync::Arc;
+use crate::format::manifest::{Change, State};
+use crate::levels::version::{self, Placed, Spot};
+use crate::memtable::Generation;
+use crate::table::{Table, TableSummary};
+
+/// File number and slice.
+pub(crate) type TableName = (u64, u32);
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Edit<'e> {
+    changes: Vec<Change>,
+    /// The slices that the changes add, opened.
+    opened: Vec<Arc<Table>>,
+    /// Generations whose items the new version holds.
+    flushed: &'e [Arc<Generation>],
+}
+
+/// Where new tables' items come from.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Origin {
+    /// First and last sequence number that they may have.
+    pub(in crate::engine) sequences: (Sequence, Sequence),
+    /// When the oldest tombstone among them was written at the latest, in seconds since 1970.
+    pub(in crate::engine) oldest_tombstone_s: u64,
+}
+
+impl<'e> Edit<'e> {
+    /// Changes that add no slice.
+    pub(in crate::engine) fn of(changes: Vec<Change>) -> Edit<'e> {
+        let adds = |change: &Change| matches!(change, Change::Slice { .. });
+        assert!(!changes.iter().any(adds), "slices are added with their tables");
+        Edit { changes, ..Edit::default() }
+    }
+
+    /// All up to `sequence` is in tables now, those generations among it; logs of those numbers are needed no
+    /// more.
+    pub(in crate::engine) fn flush(
+        flushed: &'e [Arc<Generation>],
+        sequence: Sequence,
+        logs: impl IntoIterator<Item = u64>,
+    ) -> Edit<'e> {
+        let mut changes = vec![Change::Flushed { sequence }];
+        changes.extend(logs.into_iter().map(|number| Change::LogRemoved { number }));
+        Edit { changes, opened: Vec::new(), flushed }
+    }
+
+    /// Adds slices of a new table to a run of their trees.
+    pub(in crate::engine) fn add(
+        &mut self,
+        summary: &TableSummary,
+        slices: Vec<Arc<Table>>,
+        spot: Spot,
+        origin: Origin,
+    ) {
+        let file = summary.identity.file;
+        self.changes.push(Change::Table {
+            number: file.number,
+            path: file.path,
+            uid: summary.identity.uid,
+            bytes: summary.bytes,
+            checksum: summary.checksum,
+        });
+        for table in &slices {
+            let has_tombstones = table.tombstones() > 0 || !table.ranges().is_empty();
+            let placed = Placed {
+                table: Arc::clone(table),
+                first_sequence: origin.sequences.0,
+                last_sequence: origin.sequences.1,
+                oldest_tombstone_s: if has_tombstones { origin.oldest_tombstone_s } else { 0 },
+                tombstones_dense: summary.slices.get(table.index()).map_or(0, |slice| slice.tombstones_dense),
+            };
+            let (table, index) = placed.name();
+            self.changes.push(Change::Slice { table, index, slice: placed.slice(spot) });
+        }
+        self.opened.extend(slices);
+    }
+
+    /// Takes slices out of their trees. Their file goes with its last one, once nobody looks at it.
+    pub(in crate::engine) fn remove(&mut self, names: impl IntoIterator<Item = TableName>) {
+        let removed = names.into_iter().map(|(table, index)| Change::SliceRemoved { table, index });
+        self.changes.extend(removed);
+    }
+
+    /// Puts a slice into another run of its tree.
+    pub(in crate::engine) fn relocate(&mut self, (table, index): TableName, spot: Spot) {
+        let level = u8::try_from(spot.level).expect("a level fits a byte");
+        self.changes.push(Change::SliceMoved { table, index, level, run: spot.run });
+    }
+
+    /// For the manifest.
+    pub(in crate::engine) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    pub(in crate::engine) fn flushed(&self) -> &'e [Arc<Generation>] {
+        self.flushed
+    }
+
+    /// What becomes of the version, from the state before the edit.
+    pub(in crate::engine) fn version_changes(&self, before: &State) -> Vec<version::Change> {
+        let tree =
+            |partition: PartitionId| TreeId { keyspace: before.partitions[&partition].keyspace, partition };
+        let tree_of = |table: u64, index: u32| tree(before.tables[&table].slices[&index].partition);
+        let (mut changes, mut opened) = (Vec::new(), self.opened.iter());
+        for change in &self.changes {
+            match change {
+                Change::Partition { id, keyspace, .. } => {
+                    changes.push(version::Change::AddTree(TreeId { keyspace: *keyspace, partition: *id }));
+                }
+                Change::DropKeyspace { id } => {
+                    let dropped = before.partitions.iter().filter(|(_, one)| one.keyspace == *id);
+                    changes.extend(dropped.map(|(partition, _)| version::Change::DropTree(tree(*partition))));
+                }
+                Change::DropPartition { id } => changes.push(version::Change::DropTree(tree(*id))),
+                Change::Slice { table, index, slice } => {
+                    let (spot, placed) = Placed::of(slice, opened.next().expect("one a slice"));
+                    assert_eq!(placed.name(), (*table, *index), "they are in the order of the changes");
+                    changes.push(version::Change::Add { spot, placed });
+                }
+                Change::SliceMoved { table, index, level, run } => {
+                    let spot = Spot { level: usize::from(*level), run: *run };
+                    let (tree, name) = (tree_of(*table, *index), (*table, *index));
+                    changes.push(version::Change::Move { tree, name, spot });
+                }
+                Change::SliceRemoved { table, index } => {
+                    let (tree, name) = (tree_of(*table, *index), (*table, *index));
+                    changes.push(version::Change::Remove { tree, name });
+                }
+                // The version holds neither settings nor logs, and of a table its slices.
+                Change::Keyspace { .. }
+                | Change::KeyspaceSettings { .. }
+                | Change::Log { .. }
+                | Change::LogPromised { .. }
+                | Change::LogRemoved { .. }
+                | Change::Table { .. }
+                | Change::Ids { .. }
+                | Change::Flushed { .. } => {}
+            }
+        }
+        changes
+    }
+}

@@ -1,0 +1,202 @@
+//! Edits made durable in the manifest, then visible in a version.
+//!
+//! Invariants:
+//! 1. An edit is durable in the manifest before its version is published.
+//! 2. A file is removed only after the edit that forgets it is durable and nobody looks at it any more.
+
+use std::collections::BTreeSet;
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileName, TreeId};
+use crate::base::sync::Arc;
+use crate::format::frames::{FramePoint, RECORDS_FROM};
+use crate::format::manifest::{Change, State, edit_bytes};
+use crate::levels::manifest::{ManifestFile, ManifestIdentity};
+use crate::levels::version;
+use crate::table::TableFile;
+use crate::write::writer::Ends;
+
+use super::Publisher;
+use super::catalog::Catalog;
+use super::edit::Edit;
+
+impl Publisher {
+    /// Makes an edit durable, then visible.
+    pub(in crate::engine) fn edit(&self, edit: Edit<'_>) -> Result<()> {
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        self.edit_taken(&mut catalog, edit)
+    }
+
+    pub(in crate::engine) fn edit_taken(&self, catalog: &mut Catalog, edit: Edit<'_>) -> Result<()> {
+        if let Some(error) = self.writer.latched() {
+            return Err(error.clone());
+        }
+        self.make_manifest_room(catalog, edit.changes())?;
+        let version_changes = edit.version_changes(&catalog.state);
+        // Before the manifest: an edit that does not fit the state must never get to the disk.
+        catalog.state.apply_edit(edit.changes()).expect("edits are made from the state they change");
+        self.append(catalog, edit.changes())?;
+        catalog.count_memory();
+        if version_changes.is_empty() && edit.flushed().is_empty() {
+            return Ok(());
+        }
+        let before = {
+            let pin = self.epoch.pin();
+            Arc::clone(&self.views.load(&pin).get().version)
+        };
+        let touched: BTreeSet<TreeId> = version_changes.iter().map(version::Change::tree).collect();
+        let after = Arc::new(before.after(version_changes));
+        debug_assert!(touched.iter().all(|tree| agrees(&catalog.state, &after, *tree)), "edits tell all");
+        // No other tree has lost a table.
+        for file in touched.iter().flat_map(|tree| table_files(&before, *tree)) {
+            if !catalog.state.tables.contains_key(&file.name().number) {
+                file.mark_obsolete();
+            }
+        }
+        self.views.publish(after, edit.flushed());
+        drop(before);
+        self.changed_trees.note_all(touched);
+        self.epoch.collect();
+        if !self.discarded.is_empty() {
+            // Readers that are pinned now may keep files, and tell nobody of their end.
+            self.discarded.notify();
+        }
+        Ok(())
+    }
+
+    /// An edit of one tree; nothing is done, and `false`, if the tree was dropped meanwhile.
+    pub(in crate::engine) fn edit_tree(&self, tree: TreeId, edit: Edit<'_>) -> Result<bool> {
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        if !catalog.has_tree(tree) {
+            return Ok(false);
+        }
+        self.edit_taken(&mut catalog, edit).map(|()| true)
+    }
+
+    /// Rewrites the manifest if it has no room or is mostly history. Where the disk has no room for a new
+    /// one, an edit that may give some back goes into what is kept of the old one for it.
+    fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
+        if catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(changes) {
+            let rewritten = self.rewrite_manifest(catalog, changes);
+            match rewritten {
+                Err(Error::Full { .. }) if changes.iter().all(Change::frees) => {
+                    return match catalog.manifest.has_reserved_room(changes) {
+                        true => Ok(()),
+                        false => rewritten,
+                    };
+                }
+                _ => rewritten?,
+            }
+        }
+        if !catalog.manifest.has_room(changes) {
+            let limit = catalog.manifest.place().bytes;
+            return Err(Error::TooLarge { what: "manifest", limit, given: edit_bytes(changes) });
+        }
+        Ok(())
+    }
+
+    /// Has the files of a store that is closed say once more where they end. The manifest promises the ends
+    /// of the logs, if it has room for it, and forgets a log that was not used: then none of them can be an
+    /// older copy of itself, nor a block in another's place take the last record and what vouches for it. A
+    /// slot of the log and the manifest's other one say so too.
+    pub(in crate::engine) fn vouch_for_ends(&self, catalog: &mut Catalog, ends: &Ends) -> Result<()> {
+        let storage = &*self.env.storage;
+        if let Some((file, offset, page)) = &ends.slot {
+            storage.write(*file, *offset, page)?;
+        }
+        let is_news = |(file, end): &&(FileName, FramePoint)| {
+            let log = catalog.state.logs.get(&file.number);
+            end.bytes > RECORDS_FROM && log.is_some_and(|log| log.promise.is_none())
+        };
+        let promised =
+            |(file, end): &(FileName, FramePoint)| Change::LogPromised { number: file.number, end: *end };
+        let mut changes: Vec<Change> = ends.logs.iter().filter(is_news).map(promised).collect();
+        changes.extend(ends.standby.map(|log| Change::LogRemoved { number: log.number }));
+        if !changes.is_empty() && catalog.manifest.has_room(&changes) {
+            catalog.state.apply_edit(&changes).expect("edits are made from the state they change");
+            self.append(catalog, &changes)?;
+            ends.standby.into_iter().for_each(|log| self.remove_quietly(log));
+        }
+        catalog.manifest.vouch_again(storage)
+    }
+
+    fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
+        let appended = catalog.manifest.append(&*self.env.storage, changes);
+        match &appended {
+            Ok(()) => {}
+            Err(Error::Full { .. }) if self.take_back(catalog) => {}
+            // How much of the edit reached the disk is not known.
+            Err(error) => self.writer.latch(error),
+        }
+        appended
+    }
+
+    /// Makes the state what the manifest says again, after a full disk refused an edit; `false` if it cannot.
+    fn take_back(&self, catalog: &mut Catalog) -> bool {
+        if self.reload(catalog) {
+            return true;
+        }
+        // What was written of the edit may read back whole, if the rest of it is zeros: wiped before anything
+        // is done on the strength of its not being there.
+        catalog.manifest.make_durable(&*self.env.storage).is_ok() && self.reload(catalog)
+    }
+
+    /// Takes state and manifest as they are on disk, if no edit is there that should not be.
+    fn reload(&self, catalog: &mut Catalog) -> bool {
+        match ManifestFile::load(&*self.env.storage, catalog.store_file.live()) {
+            Ok((state, manifest)) if manifest.edit_count() == catalog.manifest.edit_count() => {
+                (catalog.state, catalog.manifest) = (state, manifest);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(in crate::engine) fn rewrite_manifest(
+        &self,
+        catalog: &mut Catalog,
+        changes: &[Change],
+    ) -> Result<()> {
+        let storage = &*self.env.storage;
+        let old = catalog.manifest.file();
+        let number = self.next_file_in(catalog)?;
+        let identity = ManifestIdentity {
+            number,
+            uid: self.env.random.u64(),
+            store_id: self.store_id,
+            bytes_min: self.settings.manifest_bytes.max(4 * edit_bytes(changes)),
+        };
+        let manifest = ManifestFile::create(storage, &identity, &catalog.state)?;
+        self.sync_directory()?;
+        let switched = catalog.store_file.switch_manifest(storage, manifest.place());
+        if let Err(error) = &switched {
+            self.writer.latch(error);
+        }
+        switched?;
+        catalog.manifest = manifest;
+        self.remove_quietly(old);
+        Ok(())
+    }
+}
+
+/// Whether the version has of a tree what the manifest says.
+fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
+    let has_partition = state.partitions.contains_key(&tree.partition);
+    let named: BTreeSet<(u64, u32, u64, u64)> = state
+        .slices(tree.partition)
+        .map(|(table, index, slice)| (table, index, u64::from(slice.level), slice.run))
+        .collect();
+    let Some(tree) = version.tree(tree) else { return !has_partition && named.is_empty() };
+    let there = tree.spots().map(|(spot, placed)| {
+        let (table, index) = placed.name();
+        (table, index, spot.level as u64, spot.run)
+    });
+    has_partition && there.collect::<BTreeSet<_>>() == named
+}
+
+fn table_files(version: &version::Version, tree: TreeId) -> impl Iterator<Item = &Arc<TableFile>> {
+    version.tree(tree).into_iter().flat_map(|tree| tree.tables()).map(|(_, placed)| placed.table.file())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The catalog of a whole store on a simulated machine: when the manifest is written anew, what is said at
+//! the end, and numbers of files.
+
+use super::*;
+use crate::base::id::{FileKind, ItemKind};
+use crate::base::settings::StoreSettings;
+use crate::base::sync::Ordering;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::{Mode, OpenOptions, Store};
+use crate::format::manifest::{self, Settings};
+use crate::io::sim::{Failure, Plan, Repeat, Select, SimDisk, sim_env};
+use crate::levels::store::StoreFile;
+use crate::write::batch::Items;
+
+fn open(disk: &Arc<SimDisk>) -> Arc<Store> {
+    let settings =
+        StoreSettings { memory_bytes: 1 << 20, manifest_bytes: 16 << 10, ..StoreSettings::default() };
+    Store::open(sim_env(disk, 5).0, OpenOptions::new(settings, Mode::CreateIfMissing)).expect("opens")
+}
+
+fn put(store: &Store, keyspace: &Keyspace, key: &str) {
+    let mut items = Items::default();
+    items.push(keyspace.tree, ItemKind::Put, key.as_bytes(), b"value").expect("small");
+    store.write(&items, None).expect("no fault");
+}
+
+fn place(store: &Store) -> (u64, u64) {
+    let place = store.catalog.take(&*store.env.threads).manifest.place();
+    (place.number, place.bytes)
+}
+
+/// An edit of these settings; nobody reads them.
+fn with_settings(keyspace: &Keyspace, count: u16) -> Edit<'static> {
+    let settings: Settings = (1000..1000 + count).map(|id| (id, u64::MAX)).collect();
+    Edit::of(vec![Change::KeyspaceSettings { id: keyspace.id, settings }])
+}
+
+/// A manifest is written anew when little room is left in it, though the next edit would still fit, and not
+/// before; and when an edit does not fit, into a file with room for some of its like.
+#[test]
+fn a_manifest_is_written_anew_in_time() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk);
+    let keyspace = store.open_keyspace("a", &[]).expect("made");
+    let first = place(&store);
+    let mut edits = 0;
+    while place(&store) == first {
+        let edit = with_settings(&keyspace, 10);
+        assert!(
+            store.catalog.take(&*store.env.threads).manifest.has_reserved_room(edit.changes()),
+            "edit {edits}"
+        );
+        store.edit(edit).expect("no fault");
+        edits += 1;
+    }
+    assert!(edits > 200, "{edits} edits fit");
+    let second = place(&store);
+    assert_eq!(second.1, first.1);
+    assert!(disk.contents(FileName::new(FileKind::Manifest, first.0)).is_none(), "the old one is removed");
+
+    // Longer than a file that the state alone would get, and than half of the next larger ones.
+    let edit = with_settings(&keyspace, 20_800);
+    let bytes = edit_bytes(edit.changes());
+    assert!((249_000..(256 << 10) - RECORDS_FROM).contains(&bytes), "{bytes}");
+    store.edit(edit).expect("a longer file has room");
+    let third = place(&store);
+    assert!(third.0 > second.0);
+    assert_eq!(third.1, (4 * bytes).next_power_of_two());
+    store.close().expect("no fault");
+    assert_eq!(place_on(&disk), third);
+    open(&disk).close().expect("no fault");
+}
+
+/// What STORE says is live.
+fn place_on(disk: &Arc<SimDisk>) -> (u64, u64) {
+    let place = StoreFile::load(&**disk).expect("sound").expect("a store").live().manifest;
+    (place.number, place.bytes)
+}
+
+fn state_on(disk: &Arc<SimDisk>) -> (State, ManifestFile) {
+    let file = StoreFile::load(&**disk).expect("sound").expect("a store");
+    ManifestFile::load(&**disk, file.live()).expect("sound")
+}
+
+/// A store that is closed has its manifest promise where the log ends that was written to, and no other.
+#[test]
+fn ends_are_promised_at_the_end() {
+    let disk = SimDisk::new(1);
+    open(&disk).close().expect("no fault");
+    let logs: Vec<manifest::Log> = state_on(&disk).0.logs.into_values().collect();
+    assert_eq!(logs.len(), 1);
+    assert_eq!(logs[0].promise, None, "nothing is in it");
+    let store = open(&disk);
+    let keyspace = store.open_keyspace("a", &[]).expect("made");
+    put(&store, &keyspace, "one");
+    store.close().expect("no fault");
+    let (state, manifest) = state_on(&disk);
+    let promises: Vec<u64> =
+        state.logs.values().filter_map(|log| log.promise.map(|promise| promise.bytes)).collect();
+    assert_eq!(promises.len(), 1);
+    assert!(promises[0] > RECORDS_FROM);
+    let edits = manifest.edit_count();
+    let store = open(&disk);
+    let open_logs: Vec<manifest::Log> =
+        store.catalog.take(&*store.env.threads).state.logs.values().copied().collect();
+    assert_eq!(open_logs, [manifest::Log { promise: None, ..logs[0] }], "the log goes on");
+    store.close().expect("no fault");
+    assert_eq!(state_on(&disk).1.edit_count(), edits + 2, "those of the opening and of the closing");
+}
+
+/// Every number below the one that STORE names is given out, once; none above it.
+#[test]
+fn file_numbers_are_given_out_once() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk);
+    let first = store.next_file().expect("no fault");
+    for number in first + 1..first + 2100 {
+        assert_eq!(store.next_file().expect("no fault"), number);
+        let reserved = StoreFile::load(&*disk).expect("sound").expect("a store").live().next_file_number;
+        assert!((number + 1..=number + 1024).contains(&reserved), "{number} of {reserved}");
+    }
+    store.close().expect("no fault");
+    let store = open(&disk);
+    assert!(store.next_file().expect("no fault") >= first + 2100);
+    store.close().expect("no fault");
+}
+
+/// A disk that is full when numbers are to be reserved is told, and does not latch the store; one that fails
+/// does.
+#[test]
+fn numbers_without_room_latch_nothing() {
+    for (failure, is_latched) in [(Failure::Full, false), (Failure::Io, true)] {
+        let disk = SimDisk::new(1);
+        let store = open(&disk);
+        let reserved = store.catalog.reserved.load(Ordering::Relaxed);
+        while store.next_file().expect("no fault") + 1 < reserved {}
+        disk.plan(Plan::fail(Select::ANY, 0, failure, Repeat::Once));
+        store.next_file().expect_err("nothing can be reserved");
+        assert_eq!(store.writer.latched().is_some(), is_latched, "{failure:?}");
+        assert_eq!(store.next_file().is_err(), is_latched, "{failure:?}");
+        assert_eq!(store.close().is_err(), is_latched, "{failure:?}");
+    }
+}
+
+/// A keyspace says what it is: live, dropped, closed.
+#[test]
+fn keyspaces_say_what_they_are() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk);
+    let (kept, gone) = (store.open_keyspace("kept", &[]), store.open_keyspace("gone", &[]));
+    let (kept, gone) = (kept.expect("made"), gone.expect("made"));
+    let has = |keyspace: &Keyspace| store.catalog.take(&*store.env.threads).has_tree(keyspace.tree);
+    assert!(has(&kept) && has(&gone));
+    assert!(!kept.is_dropped() && kept.check_live().is_ok());
+    store.drop_keyspace("gone").expect("no fault");
+    assert!(has(&kept) && !has(&gone));
+    let crossed = TreeId { keyspace: gone.id, partition: kept.tree.partition };
+    assert!(!store.catalog.take(&*store.env.threads).has_tree(crossed));
+    assert!(gone.is_dropped() && !kept.is_dropped());
+    assert!(matches!(gone.check_live(), Err(Error::Dropped { name }) if name == "gone"));
+    store.close().expect("no fault");
+    assert!(matches!(kept.check_live(), Err(Error::Closed)) && !kept.is_dropped());
+    assert!(matches!(gone.check_live(), Err(Error::Dropped { .. } | Error::Closed)));
+}
+
+/// New files of an edit that failed are removed, but not once the store is latched: the manifest may name
+/// them.
+#[test]
+fn files_that_nothing_names_are_removed() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk);
+    let file = FileName::new(FileKind::Table, store.next_file().expect("no fault"));
+    let make = || store.env.storage.create(file).expect("no fault");
+    make();
+    store.remove_unnamed([file]);
+    assert!(disk.contents(file).is_none());
+    store.remove_unnamed([file]);
+    make();
+    store.writer.latch(&Error::Closed);
+    store.remove_unnamed([file]);
+    assert!(disk.contents(file).is_some());
+    drop(store.close());
+}
+
+/// An edit that a full disk refused is taken back: state and manifest are what is on disk, if that is what it
+/// was, and nothing is latched. What else is found there is not taken.
+#[test]
+fn refused_edits_are_taken_back() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk);
+    let keyspace = store.open_keyspace("a", &[]).expect("made");
+    let settings = |store: &Store| {
+        let catalog = store.catalog.take(&*store.env.threads);
+        catalog.state.keyspaces[&keyspace.id].settings.clone()
+    };
+    let before = settings(&store);
+    disk.plan(Plan::fail(Select::ANY, 0, Failure::Full, Repeat::Once));
+    assert!(matches!(store.edit(with_settings(&keyspace, 10)), Err(Error::Full { .. })));
+    assert!(store.writer.latched().is_none());
+    assert_eq!(settings(&store), before);
+    store.edit(with_settings(&keyspace, 10)).expect("there is room");
+    assert_ne!(settings(&store), before);
+
+    let mut catalog = store.catalog.take(&*store.env.threads);
+    let known = catalog.state.clone();
+    catalog.state.apply_edit(&[Change::Flushed { sequence: 5 }]).expect("consistent");
+    assert!(store.take_back(&mut catalog));
+    assert_eq!(catalog.state, known);
+    let (_, mut another) = state_on(&disk);
+    another.append(&*disk, &[Change::Flushed { sequence: 7 }]).expect("no fault");
+    assert!(!store.take_back(&mut catalog), "an edit is there that should not be");
+    assert_eq!(catalog.state, known);
+    drop(catalog);
+    drop(store.close());
+}

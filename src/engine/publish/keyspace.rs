@@ -1,0 +1,172 @@
+//! A keyspace, as its handles and the workers share it, and its settings as the manifest keeps them.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{KeyspaceId, TreeId};
+use crate::base::settings::KeyspaceSettings;
+use crate::base::sync::Mutex;
+use crate::format::manifest::Settings;
+use crate::io::fork::{FORKED, ForkByte, ForkBytes};
+use crate::write::batch::Writable;
+
+use super::bearing::{Bearing, is_adaptive};
+use super::usual::Usual;
+
+/// A keyspace, as its handles share it.
+#[derive(Debug)]
+pub(crate) struct Keyspace {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    /// Its only partition.
+    pub(crate) tree: TreeId,
+    /// One of the values below, [`FORKED`] in a forked process.
+    state: ForkByte,
+    settings: Mutex<KeyspaceSettings>,
+    pub(in crate::engine) bearing: Bearing,
+    /// What its ranges mostly are.
+    pub(crate) usual: Usual,
+}
+
+const LIVE: u8 = 1;
+const DROPPED: u8 = 2;
+const CLOSED: u8 = 3;
+/// Of a stand-in for a keyspace that is read as of another store's snapshot.
+const OF_ANOTHER_STORE: u8 = 4;
+
+impl Keyspace {
+    /// # Errors
+    /// `Io` if there is no memory for its state.
+    pub(crate) fn new(
+        (id, tree): (KeyspaceId, TreeId),
+        name: String,
+        settings: KeyspaceSettings,
+        bytes: &ForkBytes,
+    ) -> Result<Keyspace> {
+        let state = bytes.byte(LIVE)?;
+        let (settings, bearing, usual) = (Mutex::new(settings), Bearing::new(), Usual::new());
+        Ok(Keyspace { id, name, tree, state, settings, bearing, usual })
+    }
+
+    /// A stand-in, every read of which answers `Invalid`; `state` is from [`Keyspace::state_of_stand_ins`].
+    pub(in crate::engine) fn stand_in(&self, state: ForkByte) -> Keyspace {
+        let (name, settings) = (self.name.clone(), Mutex::new(self.settings()));
+        let (bearing, usual) = (Bearing::new(), Usual::new());
+        Keyspace { id: self.id, name, tree: self.tree, state, settings, bearing, usual }
+    }
+
+    /// The state that all stand-ins of a store share.
+    ///
+    /// # Errors
+    /// `Io` if there is no memory for it.
+    pub(in crate::engine) fn state_of_stand_ins(bytes: &ForkBytes) -> Result<ForkByte> {
+        bytes.byte(OF_ANOTHER_STORE)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.state.load() == DROPPED
+    }
+
+    /// Whether it may be read and written now.
+    #[inline]
+    pub(crate) fn check_live(&self) -> Result<()> {
+        match self.state.load() {
+            LIVE => Ok(()),
+            state => Err(self.error(state)),
+        }
+    }
+
+    /// Whether it may be read as of a point, which `is_seen` says if it was dropped since.
+    #[inline]
+    pub(crate) fn check_live_at(&self, is_seen: impl FnOnce() -> bool) -> Result<()> {
+        match self.state.load() {
+            LIVE => Ok(()),
+            DROPPED if is_seen() => Ok(()),
+            state => Err(self.error(state)),
+        }
+    }
+
+    /// Why it may not be read and written in that state.
+    #[cold]
+    fn error(&self, state: u8) -> Error {
+        match state {
+            FORKED => Error::Forked,
+            DROPPED => Error::Dropped { name: self.name.clone() },
+            OF_ANOTHER_STORE => {
+                let name = &self.name;
+                let fault = format!("keyspace {name:?} belongs to another open store than the snapshot");
+                Error::Invalid { faults: vec![fault] }
+            }
+            _ => Error::Closed,
+        }
+    }
+
+    pub(in crate::engine) fn set_dropped(&self) {
+        self.state.change(LIVE, DROPPED);
+    }
+
+    pub(in crate::engine) fn set_closed(&self) {
+        self.state.change(LIVE, CLOSED);
+    }
+
+    pub(crate) fn settings(&self) -> KeyspaceSettings {
+        self.settings.lock().clone()
+    }
+
+    pub(in crate::engine) fn set_settings(&self, settings: KeyspaceSettings) {
+        *self.settings.lock() = settings;
+    }
+}
+
+impl Keyspace {
+    /// How long it is until its tree rests and its merges go otherwise; `None` if they go on as they do.
+    pub(in crate::engine) fn restless_for_ns(&self, now_ns: u64) -> Option<u64> {
+        if is_adaptive(&self.settings()) { self.bearing.rests_in_ns(now_ns) } else { None }
+    }
+}
+
+impl Writable for Keyspace {
+    fn tree(&self) -> TreeId {
+        self.tree
+    }
+
+    fn check_live(&self) -> Result<()> {
+        Keyspace::check_live(self)
+    }
+}
+
+/// Whether the settings given differ from those there are.
+pub(in crate::engine) fn is_change(before: &KeyspaceSettings, given: &[(String, u64)]) -> Result<bool> {
+    Ok(!given.is_empty() && merged(before.clone(), given)? != *before)
+}
+
+pub(in crate::engine) fn merged(
+    mut settings: KeyspaceSettings,
+    given: &[(String, u64)],
+) -> Result<KeyspaceSettings> {
+    for (name, value) in given {
+        settings.set(name, *value)?;
+    }
+    settings.validate()?;
+    Ok(settings)
+}
+
+/// As the manifest keeps them.
+pub(in crate::engine) fn stored(settings: &KeyspaceSettings) -> Settings {
+    let mut values: Settings =
+        settings.values().into_iter().map(|(setting, value)| (setting.id, value)).collect();
+    values.sort_unstable();
+    values
+}
+
+/// From the manifest. Settings that this release does not know are left alone; missing ones have their
+/// default.
+pub(crate) fn restored(values: &Settings) -> KeyspaceSettings {
+    let mut settings = KeyspaceSettings::default();
+    for setting in KeyspaceSettings::TABLE {
+        if let Some((_, value)) = values.iter().find(|(id, _)| *id == setting.id) {
+            let value = (*value).clamp(setting.min, setting.max);
+            settings.set(setting.name, value).expect("the name is the table's own");
+        }
+    }
+    settings
+}

@@ -1,0 +1,82 @@
+//! What is asked of the store before a call, and its keyspaces by name and by tree.
+
+use crate::base::error::{Error, Result};
+use crate::base::id::TreeId;
+use crate::base::settings::StoreSettings;
+use crate::base::sync::{Arc, Ordering};
+use crate::io::storage::Storage;
+
+use super::Publisher;
+use super::keyspace::Keyspace;
+
+impl Publisher {
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
+        &self.env.storage
+    }
+
+    pub(crate) fn settings(&self) -> &StoreSettings {
+        &self.settings
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub(in crate::engine) fn check_writable(&self) -> Result<()> {
+        self.check_process()?;
+        self.writer.latched().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    pub(crate) fn keyspace(&self, name: &str) -> Result<Arc<Keyspace>> {
+        self.check_open()?;
+        let found = self.catalog.names().get(name).cloned();
+        found.ok_or_else(|| Error::NoKeyspace { name: name.to_owned() })
+    }
+
+    pub(crate) fn keyspace_names(&self) -> Vec<String> {
+        self.catalog.names().keys().cloned().collect()
+    }
+
+    pub(crate) fn has_keyspace(&self, name: &str) -> bool {
+        self.catalog.names().contains_key(name)
+    }
+
+    pub(in crate::engine) fn trees(&self) -> Vec<TreeId> {
+        self.catalog.names().values().map(|keyspace| keyspace.tree).collect()
+    }
+
+    pub(in crate::engine) fn keyspace_of(&self, tree: TreeId) -> Option<Arc<Keyspace>> {
+        self.catalog.by_tree.lock().get(&tree).cloned()
+    }
+
+    /// Whether the caller is a process that was forked off the one that opened the store.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.env.storage.is_forked()
+    }
+
+    /// # Errors
+    /// `Forked`.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// `Forked`, `Closed`.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.check_process()?;
+        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// In the place of a keyspace that is read as of this store's snapshots and belongs to another store: its
+    /// reads answer `Invalid`.
+    pub(crate) fn stand_in(&self, keyspace: &Keyspace) -> Arc<Keyspace> {
+        Arc::new(keyspace.stand_in(self.catalog.stand_in.clone()))
+    }
+
+    /// After closing, handles of keyspaces answer no more.
+    pub(in crate::engine) fn close_keyspaces(&self) {
+        for keyspace in self.catalog.names().values() {
+            keyspace.set_closed();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! New tables brought into the store: opened, their filters and fences pinned, named in an edit.
+//!
+//! What is pinned stays until its table goes; what found no room is asked for like data, and looked after
+//! again whenever tables have changed: fences first, then filters from the upper levels down.
+
+use crate::base::error::{Error, Result};
+use crate::base::sync::Arc;
+use crate::io::storage::Storage;
+use crate::levels::version::{Spot, Tree};
+use crate::table::{Otherwise, PageBudget, PageRank, Table, TableFile, TableSummary};
+
+use super::Publisher;
+use crate::engine::publish::catalog::Catalog;
+use crate::engine::publish::edit::{Edit, Origin};
+
+/// Pins what is not pinned yet of some trees and finds room, in the order of use. What failed is told to
+/// `failed`, which decides whether that ends it.
+pub(in crate::engine) fn pin_pages<'t>(
+    storage: &dyn Storage,
+    pages: &Arc<PageBudget>,
+    trees: impl Iterator<Item = &'t Tree>,
+    mut failed: impl FnMut(Error) -> Result<()>,
+) -> Result<()> {
+    let mut tables: Vec<(usize, PageRank, &Table)> = Vec::new();
+    for tree in trees {
+        tables.extend(tree.tables().map(|(level, placed)| {
+            let is_last = level + 1 == tree.levels().len() && level > 0;
+            let rank = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
+            (level, rank, &*placed.table)
+        }));
+    }
+    tables.iter().for_each(|(_, _, table)| table.account(pages));
+    tables.sort_by_key(|(level, ..)| *level);
+    let fences = tables.iter().map(|(_, _, table)| (PageRank::Fences, *table));
+    let filters = |wanted| {
+        let ranked = tables.iter().filter(move |(_, rank, _)| *rank == wanted);
+        ranked.map(|(_, rank, table)| (*rank, *table))
+    };
+    let filters = filters(PageRank::UpperFilters).chain(filters(PageRank::LastFilters));
+    for (rank, table) in fences.chain(filters) {
+        table.load_pages(storage, pages, rank, Otherwise::Leave).or_else(&mut failed)?;
+    }
+    Ok(())
+}
+
+impl Publisher {
+    /// Opens finished tables, with as much of filters and fences in memory as the budget allows.
+    pub(in crate::engine) fn open_tables(
+        &self,
+        summary: &TableSummary,
+        filters: PageRank,
+        otherwise: Otherwise,
+    ) -> Result<Vec<Arc<Table>>> {
+        let storage = &self.env.storage;
+        let tables =
+            TableFile::open(storage, summary.identity, summary.bytes, summary.checksum, &self.discarded)?;
+        tables.iter().for_each(|table| table.account(&self.pages));
+        for table in &tables {
+            table.load_pages(&**storage, &self.pages, PageRank::Fences, otherwise)?;
+            table.load_pages(&**storage, &self.pages, filters, otherwise)?;
+        }
+        Ok(tables)
+    }
+
+    /// Pins what found no room before, where tables that went have left some: of a few trees, others have
+    /// their turn at the next call.
+    pub(in crate::engine) fn pin_more(&self) {
+        let short = self.pages.take_short();
+        if short.is_empty() {
+            return;
+        }
+        let version = {
+            let pin = self.epoch.pin();
+            Arc::clone(&self.views.load(&pin).get().version)
+        };
+        let mut has_failed = false;
+        let failed = |error| {
+            log::debug!("left to be asked for: {error}");
+            has_failed = true;
+            Ok(())
+        };
+        let trees = short.iter().filter_map(|tree| version.tree(*tree));
+        pin_pages(&*self.env.storage, &self.pages, trees, failed).expect("no failure ends it");
+        if has_failed {
+            short.iter().for_each(|tree| self.pages.note_short(*tree));
+        }
+    }
+
+    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices into a run. Slices of
+    /// trees dropped meanwhile are left out.
+    pub(in crate::engine) fn add_tables(
+        &self,
+        catalog: &Catalog,
+        edit: &mut Edit<'_>,
+        summary: &TableSummary,
+        tables: &[Arc<Table>],
+        spot: Spot,
+        origin: Origin,
+    ) {
+        let live: Vec<Arc<Table>> =
+            tables.iter().filter(|table| catalog.has_tree(table.tree())).map(Arc::clone).collect();
+        if live.is_empty() {
+            tables.iter().for_each(|table| table.file().mark_obsolete());
+        } else {
+            edit.add(summary, live, spot, origin);
+        }
+    }
+}

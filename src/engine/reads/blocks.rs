@@ -1,0 +1,153 @@
+//! Blocks that are not in the cache, read: what drivers on callers' threads, sessions of `block_on` and the
+//! worker have in common. Any thread.
+
+use std::any::Any;
+
+use crate::base::error::Result;
+use crate::base::load::DeviceLoad;
+use crate::base::step::BlockAddress;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Ordering};
+use crate::cache::{BlockRef, Cache, Claim};
+use crate::io::env::Env;
+use crate::io::reader::{Completed, Request, perform};
+
+use super::admission::Limits;
+use super::queue::Reads;
+use super::request::{Blocks, Claimed, REQUEST_BYTES_MAX, end_slot, requests};
+
+/// As much of what is read apart comes at once: whoever has caught up with it waits no longer than for this.
+const APART_BYTES_MAX: usize = 256 << 10;
+/// Of the cache, what reads of futures may fill at once.
+const FLIGHTS_PART: u64 = 4;
+/// Reads that missed the cache.
+#[derive(Debug, Default)]
+pub(crate) struct ReadCounts {
+    pub(crate) block_reads: AtomicU64,
+    pub(crate) block_read_bytes: AtomicU64,
+}
+
+/// What reading blocks takes.
+pub(crate) struct BlockReader {
+    pub(in crate::engine) env: Env,
+    pub(in crate::engine) cache: Cache,
+    pub(in crate::engine) load: Arc<DeviceLoad>,
+    pub(in crate::engine) counts: ReadCounts,
+    pub(in crate::engine) queue: Reads,
+    is_closed: AtomicBool,
+}
+
+impl BlockReader {
+    pub(in crate::engine) fn new(env: &Env, cache: &Cache, load: Arc<DeviceLoad>) -> Arc<BlockReader> {
+        Arc::new(BlockReader {
+            env: env.clone(),
+            cache: cache.clone(),
+            load,
+            counts: ReadCounts::default(),
+            queue: Reads::default(),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The store is being closed: who keeps this for its reads lets go of it.
+    pub(in crate::engine) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_forked(&self) -> bool {
+        self.env.storage.is_forked()
+    }
+
+    /// How much may be in flight for futures.
+    pub(in crate::engine) fn limit_reads(&self, reads: u64, cache_bytes: u64) {
+        self.queue.admission.set_limits(Limits { reads, bytes: cache_bytes / FLIGHTS_PART });
+    }
+
+    /// The block, from the cache or the device: one read and one checksum for all who want it at once.
+    pub(super) fn fetch(&self, address: &BlockAddress) -> Result<BlockRef> {
+        let mut slot = match self.cache.claim(address) {
+            Claim::Ready(block) => return Ok(block),
+            Claim::Wait(mut waiter) => {
+                let event = Arc::new(Event::new());
+                let waker = event.waker();
+                loop {
+                    let seen = event.seen();
+                    match waiter.poll(&waker) {
+                        Some(result) => return result,
+                        None => self.env.threads.wait(&event, seen, None),
+                    }
+                }
+            }
+            Claim::Read(slot) => slot,
+        };
+        self.count_read(address);
+        let _reading = self.load.reading();
+        let read = self.env.storage.read(address.file, address.offset, slot.buffer());
+        end_slot(slot, read)
+    }
+
+    /// Verifies the blocks of a request that has ended, and answers for those that were asked for.
+    pub(super) fn settle_read(&self, completed: Completed, mut answer: impl FnMut(usize, Result<BlockRef>)) {
+        let target: Box<dyn Any> = completed.target;
+        let Blocks(blocks, _reading) = *target.downcast().expect("what was pushed comes back");
+        let bytes: usize = blocks.iter().map(|block| block.address().bytes as usize).sum();
+        let is_whole = completed.result.as_ref().is_ok_and(|read| *read == bytes);
+        let is_alone = blocks.len() == 1;
+        let mut result = Some(completed.result);
+        for mut block in blocks {
+            let address = *block.address();
+            self.count_read(&address);
+            let read = match result.take().filter(|_| is_alone || is_whole) {
+                Some(Ok(_)) if is_whole => Ok(address.bytes as usize),
+                Some(result) => result,
+                None if is_whole => Ok(address.bytes as usize),
+                None => self.env.storage.read(address.file, address.offset, block.slot.buffer()),
+            };
+            // It is in flight no more when somebody hears of it.
+            drop(block.permit.take());
+            let ended = end_slot(block.slot, read);
+            if let Some(who) = block.who {
+                answer(who, ended);
+            }
+        }
+    }
+
+    /// Reads blocks that the flight alone answers for, on this thread.
+    pub(super) fn read_at_once(&self, mut claimed: Vec<Claimed>) {
+        requests(&mut claimed, REQUEST_BYTES_MAX, &self.load, |request| self.read_unasked(request));
+    }
+
+    /// Has a worker read blocks that will be wanted, if they are not here and it has room.
+    pub(super) fn read_apart(&self, blocks: &[BlockAddress]) {
+        if blocks.is_empty() || !self.queue.has_room_ahead() {
+            return;
+        }
+        let claim = |address: &BlockAddress| match self.cache.claim(address) {
+            Claim::Read(slot) => Some(Claimed::new(slot)),
+            Claim::Ready(_) | Claim::Wait(_) => None,
+        };
+        let mut claimed: Vec<Claimed> =
+            blocks.iter().filter(|block| !self.cache.holds(block)).filter_map(claim).collect();
+        requests(&mut claimed, APART_BYTES_MAX, &self.load, |request| {
+            let refused = self.queue.push_ahead(request);
+            refused.into_iter().for_each(|refused| self.read_unasked(refused));
+        });
+    }
+
+    fn count_read(&self, address: &BlockAddress) {
+        self.counts.block_reads.fetch_add(1, Ordering::Relaxed);
+        self.counts.block_read_bytes.fetch_add(u64::from(address.bytes), Ordering::Relaxed);
+    }
+
+    /// Reads what is answered by its flight alone.
+    pub(super) fn read_unasked(&self, request: Request) {
+        self.settle_unasked(perform(&*self.env.storage, request));
+    }
+
+    pub(super) fn settle_unasked(&self, completed: Completed) {
+        self.settle_read(completed, |_, _| unreachable!("nobody asks by number"));
+    }
+}

@@ -1,0 +1,135 @@
+//! Futures that nobody awaits: each is polled by whoever wakes it, and its output is given to a callback.
+//!
+//! It is no executor for the programs' futures: those wait for nothing but the store, and their polls are
+//! short. A callback runs where the last block was read, or on the thread that began if there was none.
+//!
+//! 1. One thread at a time polls; a wake meanwhile makes it poll again.
+//! 2. What it reads is read by the driver thread: a `block_on` that it was begun under owes it nothing.
+//! 3. On a thread one runs at a time: what a callback begins is gone on with when it has returned, so that
+//!    callbacks that begin gets do not nest.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
+
+use crate::base::sync::{Arc, Mutex};
+
+use crate::engine::reads::local;
+
+/// A future and its callback, in one.
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a panic carries.
+type Panic = Box<dyn Any + Send>;
+
+/// Tasks that are to be polled.
+type Waiting = VecDeque<(Arc<Task>, Running)>;
+
+struct Task {
+    state: Mutex<State>,
+}
+
+enum State {
+    Resting(Running),
+    /// A thread polls it, or will.
+    Taken {
+        woken: bool,
+    },
+    Over,
+}
+
+thread_local! {
+    /// What waits for the present one to return, on a thread that runs one. It has no destructor, so that
+    /// destructors of other thread-locals can use it: it is `None` again when the last task has run.
+    static WAITING: RefCell<ManuallyDrop<Option<Waiting>>> = const { RefCell::new(ManuallyDrop::new(None)) };
+}
+
+/// Runs `future`, and `callback` with its output.
+pub(crate) fn run<F>(future: F, callback: impl FnOnce(F::Output) + Send + 'static)
+where
+    F: Future + Send + 'static,
+{
+    let task = Arc::new(Task { state: Mutex::new(State::Taken { woken: false }) });
+    if let Err(panic) = run_or_wait(task, Box::pin(async move { callback(future.await) })) {
+        resume_unwind(panic);
+    }
+}
+
+/// Runs it now, and what comes to wait for it; or lets it wait, where another runs. Its own panic
+/// is the answer, when all have run.
+fn run_or_wait(task: Arc<Task>, running: Running) -> Result<(), Panic> {
+    let now = WAITING.with_borrow_mut(|waiting| match &mut **waiting {
+        Some(waiting) => {
+            waiting.push_back((task, running));
+            None
+        }
+        None => {
+            **waiting = Some(VecDeque::new());
+            Some((task, running))
+        }
+    });
+    let (mut next, mut own) = (now, None);
+    while let Some((task, running)) = next {
+        // The others are not to hear of it.
+        let polled = catch_unwind(AssertUnwindSafe(|| local::outside(|| task.poll(running))));
+        if own.is_some() && polled.is_err() {
+            log::error!("a callback of a get panicked");
+        }
+        own.get_or_insert(polled);
+        next = WAITING.with_borrow_mut(|waiting| {
+            let next = waiting.as_mut().and_then(VecDeque::pop_front);
+            if next.is_none() {
+                **waiting = None;
+            }
+            next
+        });
+    }
+    own.unwrap_or(Ok(()))
+}
+
+impl Task {
+    fn poll(self: &Arc<Task>, mut running: Running) {
+        let waker = Waker::from(Arc::clone(self));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if running.as_mut().poll(&mut context) == Poll::Ready(()) {
+                *self.state.lock() = State::Over;
+                return;
+            }
+            let mut state = self.state.lock();
+            match &mut *state {
+                State::Taken { woken } if *woken => *woken = false,
+                resting => {
+                    *resting = State::Resting(running);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Task>) {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::Taken { woken: false }) {
+            State::Resting(running) => {
+                drop(state);
+                // Whoever wakes it has others to wake, and its own work.
+                if run_or_wait(self, running).is_err() {
+                    log::error!("a callback of a get panicked");
+                }
+            }
+            State::Taken { .. } => *state = State::Taken { woken: true },
+            State::Over => *state = State::Over,
+        }
+    }
+}
+
+#[cfg(all(loom, test))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,143 @@
+//! Blocks that go out together: claimed in the table of reads in flight, neighbours in one request, answered
+//! in the order in which the device ends them.
+//!
+//! It knows no lookup: who asks is a number, and gets its block or its error. One thread; it is made for one
+//! call of a driver, and reads nothing any more when it is dropped.
+//!
+//! 1. Somebody else's read is waited for only while none of ours is in flight: two callers that wait for each
+//!    other's blocks both go on.
+//! 2. Of a request for several blocks that fails, each block is read again by itself: a block is lost to its
+//!    own fault only.
+
+use std::collections::VecDeque;
+
+use crate::base::step::BlockAddress;
+use crate::base::sync::{Arc, Event};
+use crate::cache::{Claim, Waiter};
+use crate::io::reader::{Completed, Reader, Request, perform};
+
+use super::blocks::BlockReader;
+use super::request::{Answered, Claimed, REQUEST_BYTES_MAX, requests};
+
+/// See the module.
+pub(super) struct Fetches<'s> {
+    blocks: &'s BlockReader,
+    reader: Option<Box<dyn Reader>>,
+    /// Not sent yet.
+    claimed: Vec<Claimed>,
+    /// Sent as soon as there is room.
+    backlog: VecDeque<Request>,
+    in_flight: usize,
+    /// Reads of others.
+    waiting: Vec<(usize, Waiter)>,
+    /// Moves when one of them ends.
+    ended: Arc<Event>,
+    completed: Vec<Completed>,
+}
+
+impl<'s> Fetches<'s> {
+    pub(super) fn new(blocks: &'s BlockReader) -> Fetches<'s> {
+        Fetches {
+            blocks,
+            reader: None,
+            claimed: Vec::new(),
+            backlog: VecDeque::new(),
+            in_flight: 0,
+            waiting: Vec::new(),
+            ended: Arc::default(),
+            completed: Vec::new(),
+        }
+    }
+
+    /// Asks for a block; it is in `answered` at once if it is here.
+    pub(super) fn ask(&mut self, who: usize, address: &BlockAddress, answered: &mut Vec<Answered>) {
+        match self.blocks.cache.claim(address) {
+            Claim::Ready(block) => answered.push((who, Ok(block))),
+            Claim::Wait(waiter) => self.waiting.push((who, waiter)),
+            Claim::Read(slot) => {
+                self.claimed.push(Claimed { who: Some(who), ..Claimed::new(slot) });
+            }
+        }
+    }
+
+    /// Asks for a block that nobody waits for yet; it goes to the cache.
+    pub(super) fn ask_ahead(&mut self, address: &BlockAddress) {
+        if self.blocks.cache.holds(address) {
+            return;
+        }
+        if let Claim::Read(slot) = self.blocks.cache.claim(address) {
+            self.claimed.push(Claimed::new(slot));
+        }
+    }
+
+    /// Whether nothing that was asked for is still to come. While it is not, nothing that is not the store's
+    /// is run: it might wait for somebody who waits for these reads.
+    pub(super) fn is_idle(&self) -> bool {
+        self.claimed.is_empty() && self.backlog.is_empty() && self.in_flight == 0 && self.waiting.is_empty()
+    }
+
+    /// Reads to their end what others may wait for, and answers nobody.
+    pub(super) fn finish(&mut self) {
+        let mut answered = Vec::new();
+        while self.in_flight > 0 || !self.backlog.is_empty() {
+            self.reap(&mut answered);
+        }
+    }
+
+    /// Sends what was asked for, in the order of the files, neighbours together.
+    pub(super) fn send(&mut self) {
+        let (claimed, load) = (&mut self.claimed, &self.blocks.load);
+        requests(claimed, REQUEST_BYTES_MAX, load, |one| self.backlog.push_back(one));
+    }
+
+    /// Waits until an asker can be answered; at once if nobody waits.
+    pub(super) fn wait(&mut self, answered: &mut Vec<Answered>) {
+        let before = answered.len();
+        let waker = self.ended.waker();
+        loop {
+            let seen = self.ended.seen();
+            self.waiting.retain_mut(|(who, waiter)| match waiter.poll(&waker) {
+                Some(result) => {
+                    answered.push((*who, result));
+                    false
+                }
+                None => true,
+            });
+            let is_reading = self.in_flight > 0 || !self.backlog.is_empty();
+            if answered.len() > before || (!is_reading && self.waiting.is_empty()) {
+                return;
+            }
+            if is_reading {
+                self.reap(answered);
+            } else {
+                self.blocks.env.threads.wait(&self.ended, seen, None);
+            }
+        }
+    }
+
+    /// Lets the reader go on, and takes what it has done.
+    fn reap(&mut self, answered: &mut Vec<Answered>) {
+        // One read alone needs no reader: it is done here.
+        if self.reader.is_none() && self.backlog.len() == 1 {
+            let request = self.backlog.pop_front().expect("there is one");
+            let completed = perform(&*self.blocks.env.storage, request);
+            return self.settle(completed, answered);
+        }
+        let storage = &self.blocks.env.storage;
+        let reader = self.reader.get_or_insert_with(|| Arc::clone(storage).reader());
+        while reader.room() > 0 {
+            let Some(request) = self.backlog.pop_front() else { break };
+            reader.push(request);
+            self.in_flight += 1;
+        }
+        reader.reap(&mut self.completed);
+        self.in_flight -= self.completed.len();
+        for completed in std::mem::take(&mut self.completed) {
+            self.settle(completed, answered);
+        }
+    }
+
+    fn settle(&mut self, completed: Completed, answered: &mut Vec<Answered>) {
+        self.blocks.settle_read(completed, |who, ended| answered.push((who, ended)));
+    }
+}

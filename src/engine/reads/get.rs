@@ -1,0 +1,134 @@
+//! Gets on the caller's thread.
+
+use crate::base::error::{Error, Result};
+use crate::base::step::{Answer, Read, Reads, Step};
+use crate::base::sync::Event;
+use crate::cache::BlockRef;
+use crate::levels::view::View;
+use crate::read::get::{Get, Op, Wants};
+use crate::read::trace::{NoTrace, Tracer};
+
+use super::ReadDriver;
+use super::fetch::Fetches;
+use super::found::{Copies, Found};
+use super::request::Answered;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::snapshot::Point;
+
+impl ReadDriver {
+    /// Looks `key` up and hands its value to `take`, under a pin and without copying it: for short calls of
+    /// our own.
+    pub(crate) fn get<T: Tracer, R>(
+        &self,
+        keyspace: &Keyspace,
+        wanted: (&[u8], Wants),
+        at: Option<&Point>,
+        tracer: &mut T,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        self.look_up(keyspace, wanted, at, tracer, |found| take(found.value()))
+    }
+
+    /// Looks `key` up and hands its value to `take`, which may do what it likes: it runs under no pin.
+    pub(crate) fn get_apart<R>(
+        &self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        at: Option<&Point>,
+        take: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let mut copies = Copies::take();
+        let keep = |found: Found<'_>| copies.keep(&found, &self.cache);
+        let kept = self.look_up(keyspace, (key, Wants::Value), at, &mut NoTrace, keep)?;
+        Ok(take(copies.value(&kept)))
+    }
+
+    /// One call under one pin if memory has the answer.
+    #[inline]
+    fn look_up<T: Tracer, R>(
+        &self,
+        keyspace: &Keyspace,
+        (key, wants): (&[u8], Wants),
+        at: Option<&Point>,
+        tracer: &mut T,
+        take: impl FnOnce(Found<'_>) -> R,
+    ) -> Result<R> {
+        let hash = self.secret.hash(key);
+        let pin = self.epoch.pin();
+        // The bound after the view: see `levels::view`. Loaded once: a point's view may be replaced.
+        let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
+        let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
+        let breadth = Some(&self.breadth);
+        let op = Op { tree: keyspace.tree, key, hash, bound, wants, breadth };
+        let (get, step) = Get::start(&op, loaded.get(), &self.cache, &pin, tracer);
+        let reads = match step {
+            Step::Done(found) => {
+                let block = || get.data_address(loaded.get().version.tree(op.tree)?);
+                return found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
+            }
+            Step::Ask(reads) => reads,
+            Step::Wait | Step::Touch => unreachable!("a get alone asks first, or is done"),
+        };
+        let held = loaded.counted();
+        drop(pin);
+        self.get_from_device(&op, &held, get, reads, tracer, take)
+    }
+
+    /// The rest of a get that found blocks missing: each round reads one at least and pins anew.
+    fn get_from_device<T: Tracer, R>(
+        &self,
+        op: &Op<'_>,
+        view: &View,
+        mut get: Get,
+        mut reads: Reads,
+        tracer: &mut T,
+        take: impl FnOnce(Found<'_>) -> R,
+    ) -> Result<R> {
+        let (mut fetches, mut answered) = (Fetches::new(&self.blocks), Vec::new());
+        loop {
+            let answer = self.read_one_at_least(&reads, &mut fetches, &mut answered);
+            let pin = self.epoch.pin();
+            match get.resume(op, view, &self.cache, &pin, tracer, answer) {
+                Step::Done(found) => {
+                    let block = || get.data_address(view.version.tree(op.tree)?);
+                    let result =
+                        found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
+                    drop(pin);
+                    // Others may wait for what is in flight, whatever became of this get.
+                    fetches.finish();
+                    return result;
+                }
+                Step::Ask(more) => reads = more,
+                Step::Wait => reads.clear(),
+                Step::Touch => unreachable!("a get alone takes no turns with others"),
+            }
+        }
+    }
+
+    /// Sends what a get asks for, and waits for an answer. A read alone is done here.
+    fn read_one_at_least(
+        &self,
+        reads: &[Read],
+        fetches: &mut Fetches<'_>,
+        answered: &mut Vec<Answered>,
+    ) -> Answer<BlockRef, Error> {
+        if let [Read { ask, block }] = reads
+            && fetches.is_idle()
+            && answered.is_empty()
+        {
+            return Answer { ask: *ask, result: self.blocks.fetch(block) };
+        }
+        reads.iter().for_each(|read| fetches.ask(usize::from(read.ask), &read.block, answered));
+        fetches.send();
+        if answered.is_empty() {
+            fetches.wait(answered);
+        }
+        let (ask, result) = answered.pop().expect("a get that waits has an ask that was not answered");
+        Answer { ask: u8::try_from(ask).expect("it was one"), result }
+    }
+
+    /// Waits until the event's count differs from `seen`.
+    pub(crate) fn wait(&self, event: &Event, seen: u64) {
+        self.env.threads.wait(event, seen, None);
+    }
+}

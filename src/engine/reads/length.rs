@@ -1,0 +1,170 @@
+//! About how many keys a tree has, and bytes a range, without a read of the device.
+//!
+//! Write buffers are known key by key: of each key its newest version counts once, and filters tell whether a
+//! table has the key too. Of tables only numbers are known: their puts less their deletes count, as if no
+//! table had a key of another, and each delete one that is there. Any thread.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use crate::base::hash::KeyHash;
+use crate::base::id::{ItemKind, Sequence, TreeId};
+use crate::base::key::common_prefix;
+use crate::base::step::{BlockAddress, Direction};
+use crate::base::sync::Arc;
+use crate::compact::unseen::covered;
+use crate::format::table::ranges::farther;
+use crate::levels::version::{Placed, Tree};
+use crate::levels::view::View;
+use crate::memtable::Generation;
+use crate::merge::Merge;
+use crate::table::{Filtered, Table};
+use crate::write::flush::GenerationSource;
+
+use super::ReadDriver;
+use crate::engine::publish::edit::TableName;
+use crate::engine::publish::snapshot::Point;
+
+/// The tables of a tree that a point sees, but for those that range tombstones cover whole.
+struct CountedTables<'v> {
+    tree: &'v Tree,
+    covered: BTreeSet<TableName>,
+}
+
+/// What tables say of a key, as far as is known without reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum InTables {
+    Counted,
+    NotCounted,
+    Unknown,
+}
+
+impl<'v> CountedTables<'v> {
+    fn of(view: &'v View, tree: &'v Tree, bound: Sequence) -> CountedTables<'v> {
+        let end_over = |key: &[u8]| end_over(&view.generations, (tree.id, bound), key);
+        CountedTables { tree, covered: covered(tree, end_over).map(Placed::name).collect() }
+    }
+
+    /// Puts less deletes.
+    fn len(&self) -> i64 {
+        let tables = self.tree.tables().map(|(_, placed)| placed);
+        let len = |placed: &Placed| {
+            let table = &placed.table;
+            table.items() as i64 - table.tombstones() as i64 - table.key_tombstones() as i64
+        };
+        tables.filter(|placed| !self.covered.contains(&placed.name())).map(len).sum()
+    }
+
+    /// Whether a key is one of those. The newest table that may have it decides: mostly its items are puts,
+    /// or deletes.
+    fn have(&self, key: &[u8], hash: KeyHash) -> InTables {
+        for run in self.tree.runs() {
+            let Some(placed) = run.find(key).map(|index| &run.tables()[index]) else { continue };
+            if self.covered.contains(&placed.name()) || !placed.table.spans(key) {
+                continue;
+            }
+            match placed.table.filter(hash, None) {
+                Filtered::No => {}
+                Filtered::Maybe if is_mostly_puts(&placed.table) => return InTables::Counted,
+                Filtered::Maybe => return InTables::NotCounted,
+                Filtered::Need(_) => return InTables::Unknown,
+            }
+        }
+        InTables::NotCounted
+    }
+}
+
+fn is_mostly_puts(table: &Table) -> bool {
+    table.tombstones() * 2 <= table.items()
+}
+
+impl ReadDriver {
+    /// About how many keys of the tree the point sees. Looks at each item in the write buffers, and at what
+    /// is in memory of each table.
+    pub(crate) fn approximate_len(&self, point: &Point, tree: TreeId) -> u64 {
+        let view = self.view_of(point);
+        let tables = view.version.tree(tree).map(|tree| CountedTables::of(&view, tree, point.bound));
+        let mut len = tables.as_ref().map_or(0, CountedTables::len);
+        let source = |generation| GenerationSource::new(generation, tree, point.bound);
+        let sources: Vec<GenerationSource> = view.generations.iter().map(source).collect();
+        let mut merge = Merge::with_prefix(sources, shared_prefix(&view, tree, point.bound));
+        while let Some(item) = merge.item() {
+            if !merge.is_hidden() {
+                let hash = self.secret.hash(item.key);
+                let known =
+                    tables.as_ref().map_or(InTables::NotCounted, |tables| tables.have(item.key, hash));
+                // Where it is not known, a put is of a new key and a delete of one that is there.
+                len += match (item.kind, known) {
+                    (ItemKind::Put, InTables::Counted) => 0,
+                    (ItemKind::Put, InTables::NotCounted | InTables::Unknown) => 1,
+                    (_, InTables::Counted | InTables::Unknown) => -1,
+                    (_, InTables::NotCounted) => 0,
+                };
+            }
+            merge.advance().expect("memory does not fail");
+        }
+        u64::try_from(len).unwrap_or(0)
+    }
+}
+
+impl ReadDriver {
+    /// About how many bytes of tables hold keys of the tree from the first one on to before the second, which
+    /// is empty if there is no end: all versions and deletes, with their filters and fences. Looks at what is
+    /// in memory of each table.
+    pub(crate) fn approximate_bytes(&self, tree: TreeId, (start, end): (&[u8], &[u8])) -> u64 {
+        let pin = self.epoch.pin();
+        let view = self.views.load(&pin).get();
+        let Some(tree) = view.version.tree(tree) else { return 0 };
+        let pages = |address: &BlockAddress| self.cache.lookup(address, &pin);
+        let is_before_end = |key: &[u8]| end.is_empty() || key < end;
+        let mut bytes = 0.0;
+        for run in tree.runs() {
+            let tables = run.tables()[run.position(start)..].iter().map(|placed| &*placed.table);
+            for table in tables.take_while(|table| is_before_end(table.min())) {
+                let from = if table.min() < start { table.share_up_to(start, pages).0 } else { 0.0 };
+                let to = if is_before_end(table.max()) { 1.0 } else { table.share_up_to(end, pages).1 };
+                bytes += table.slice_bytes() as f64 * (to - from).clamp(0.0, 1.0);
+            }
+        }
+        bytes as u64
+    }
+}
+
+/// Keys in each write buffer, deleted ones too, and bytes of them and their values: their newest versions
+/// alone. Looks at each.
+pub(in crate::engine) fn in_memory(view: &View, tree: TreeId, bound: Sequence) -> (u64, u64) {
+    let (mut items, mut key_value_bytes) = (0, 0);
+    for generation in &view.generations {
+        let mut position = generation.seek(tree, Bound::Unbounded, Direction::Forward, bound);
+        while let Some(at) = position {
+            let item = generation.item(at);
+            items += 1;
+            key_value_bytes += (item.key.len() + item.value.len()) as u64;
+            position = generation.step(tree, at, Direction::Forward, bound);
+        }
+    }
+    (items, key_value_bytes)
+}
+
+/// What all keys of a tree in write buffers begin with.
+fn shared_prefix(view: &View, tree: TreeId, bound: Sequence) -> &[u8] {
+    let ends = |direction| {
+        view.generations.iter().filter_map(move |one| {
+            let at = one.seek(tree, Bound::Unbounded, direction, bound)?;
+            Some(one.item(at).key)
+        })
+    };
+    match (ends(Direction::Forward).min(), ends(Direction::Backward).max()) {
+        (Some(first), Some(last)) => &first[..common_prefix(first, last)],
+        _ => &[],
+    }
+}
+
+/// How far range tombstones of write buffers go on over a key, if one covers it; an empty end is none.
+fn end_over<'g>(
+    generations: &'g [Arc<Generation>],
+    (tree, bound): (TreeId, Sequence),
+    key: &[u8],
+) -> Option<&'g [u8]> {
+    generations.iter().map(|one| one.range_end_over(tree, key, bound)).fold(None, farther)
+}

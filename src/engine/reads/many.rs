@@ -1,0 +1,281 @@
+//! The driver of gets of several keys: many machines take turns, and what they miss goes out together.
+//!
+//! It holds no logic of the lookup. While machines have memory to look at, one pin lasts for a round of all
+//! of them; before anything is read from the device it ends, and the view is held by a count.
+
+use crate::base::epoch::Pin;
+use crate::base::error::{Error, Result};
+use crate::base::hash::KeyHash;
+use crate::base::id::{Sequence, TreeId};
+use crate::base::step::{Answer, BlockAddress, Reads, Step};
+use crate::cache::BlockRef;
+use crate::levels::version::Tree;
+use crate::levels::view::View;
+use crate::read::get::{Get, Lookup, Op, Wants};
+use crate::read::trace::TakeTurns;
+
+use super::ReadDriver;
+use super::fetch::Fetches;
+use super::found::{Found, Kept};
+use super::request::Answered;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::snapshot::Point;
+
+/// Keys looked up at a time: as many reads as keep the device busy, and more than memory needs.
+pub(super) const BATCH_COUNT: usize = 64;
+
+/// A key's machine.
+struct Machine<K> {
+    key: K,
+    hash: KeyHash,
+    get: Get,
+}
+
+/// The machines of some keys.
+pub(super) struct Batch<K> {
+    /// Where and as of when all are looked up.
+    sight: (TreeId, Sequence),
+    machines: Vec<Machine<K>>,
+    rounds: Rounds,
+}
+
+/// Where machines are: which go on at the next rounds, and what the last came to.
+#[derive(Default)]
+struct Rounds {
+    /// Machines that are not done.
+    left: usize,
+    /// Machines, by number, that go on at the next rounds.
+    ready: Vec<usize>,
+    /// What has come for machines that waited.
+    answers: Vec<Answered>,
+    /// Blocks that machines wait for.
+    asked: Vec<(usize, BlockAddress)>,
+    /// The first key that could not be looked up, and why.
+    failed: Option<(usize, Error)>,
+}
+
+impl ReadDriver {
+    /// Looks all keys up and hands each value to `take`, with its key's number, in no order, under a pin: for
+    /// short calls of our own.
+    ///
+    /// # Errors
+    /// The error of the first of 64 keys that could not be looked up; `take` has had others by then.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+        at: Option<&Point>,
+        mut take: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
+        for (index, batch) in keys.chunks(BATCH_COUNT).enumerate() {
+            let first = index * BATCH_COUNT;
+            self.get_batch(keyspace, batch, (&view, bound), &mut |number, found| {
+                take(first + number, found.value())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The same with a `take` that may do what it likes: it runs under no pin.
+    ///
+    /// # Errors
+    /// As [`Store::multi_get`].
+    pub(crate) fn multi_get_apart<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+        at: Option<&Point>,
+        mut take: impl FnMut(usize, Option<&[u8]>),
+    ) -> Result<()> {
+        let mut kept = Kept::new();
+        // A point, unlike a view, keeps no write buffer for long.
+        let own = (at.is_none() && keys.len() > BATCH_COUNT).then(|| self.point());
+        let at = at.or(own.as_deref());
+        for (index, batch) in keys.chunks(BATCH_COUNT).enumerate() {
+            let first = index * BATCH_COUNT;
+            let result = {
+                let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
+                self.get_batch(keyspace, batch, (&view, bound), &mut |number, found| {
+                    kept.keep(first + number, &found, &self.cache);
+                })
+            };
+            kept.give(&mut take);
+            result?;
+        }
+        Ok(())
+    }
+
+    fn get_batch<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[K],
+        (view, bound): (&View, Sequence),
+        take: &mut impl FnMut(usize, Found<'_>),
+    ) -> Result<()> {
+        let mut batch = Batch::new((keyspace.tree, bound), keys.len());
+        self.begin(&mut batch, keys.iter(), view);
+        self.run_rounds(&mut batch, view, take);
+        if !batch.is_over() {
+            self.read_and_go_on(&mut batch, view, take);
+        }
+        batch.result()
+    }
+
+    /// Brings the machines what they wait for, until all are done. A read that fails ends the machine that
+    /// needs it; the others go on, for what they read others may wait for too.
+    fn read_and_go_on<K: AsRef<[u8]>>(
+        &self,
+        batch: &mut Batch<K>,
+        view: &View,
+        take: &mut impl FnMut(usize, Found<'_>),
+    ) {
+        let mut fetches = Fetches::new(&self.blocks);
+        let mut answered: Vec<Answered> = Vec::new();
+        while !batch.is_over() {
+            for (number, block) in batch.asked() {
+                fetches.ask(number, &block, &mut answered);
+            }
+            fetches.send();
+            if answered.is_empty() {
+                fetches.wait(&mut answered);
+            }
+            answered.drain(..).for_each(|(number, result)| batch.answer(number, result));
+            self.run_rounds(batch, view, take);
+        }
+    }
+
+    /// Begins with some more keys, a machine each.
+    pub(super) fn begin<K: AsRef<[u8]>>(
+        &self,
+        Batch { sight, machines, rounds }: &mut Batch<K>,
+        keys: impl Iterator<Item = K>,
+        view: &View,
+    ) {
+        let tree = view.version.tree(sight.0);
+        for key in keys {
+            let hash = self.secret.hash(key.as_ref());
+            let get = Get::begin(&op(*sight, key.as_ref(), hash), view, tree);
+            rounds.ready.push(machines.len());
+            machines.push(Machine { key, hash, get });
+            rounds.left += 1;
+        }
+    }
+
+    /// Lets machines take turns until each is done or waits for a block.
+    pub(super) fn run_rounds<K: AsRef<[u8]>>(
+        &self,
+        batch: &mut Batch<K>,
+        view: &View,
+        take: &mut impl FnMut(usize, Found<'_>),
+    ) {
+        if !batch.rounds.answers.is_empty() {
+            self.take_answers(batch, view, take);
+        }
+        let Batch { sight, machines, rounds } = batch;
+        let tree = view.version.tree(sight.0);
+        let mut ready = Vec::with_capacity(rounds.ready.len());
+        while !rounds.ready.is_empty() {
+            let pin = self.epoch.pin();
+            std::mem::swap(&mut ready, &mut rounds.ready);
+            for number in ready.drain(..) {
+                let Machine { key, hash, get } = &mut machines[number];
+                let op = op(*sight, key.as_ref(), *hash);
+                let step = get.touched(&op, (view, tree), &self.cache, &pin, &mut TakeTurns);
+                rounds.note(number, step, (get, tree, &pin), take);
+            }
+        }
+    }
+
+    /// Brings machines what they have asked for.
+    #[inline(never)]
+    fn take_answers<K: AsRef<[u8]>>(
+        &self,
+        Batch { sight, machines, rounds }: &mut Batch<K>,
+        view: &View,
+        take: &mut impl FnMut(usize, Found<'_>),
+    ) {
+        let (pin, tree) = (self.epoch.pin(), view.version.tree(sight.0));
+        let mut answers = std::mem::take(&mut rounds.answers);
+        for (number, result) in answers.drain(..) {
+            let answer = Answer { ask: 0, result };
+            let Machine { key, hash, get } = &mut machines[number];
+            let op = op(*sight, key.as_ref(), *hash);
+            let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
+            rounds.note(number, step, (get, tree, &pin), take);
+        }
+        rounds.answers = answers;
+    }
+}
+
+/// Serial in each key: the others keep the device busy.
+#[inline(always)]
+fn op((tree, bound): (TreeId, Sequence), key: &[u8], hash: KeyHash) -> Op<'_> {
+    Op { tree, key, hash, bound, wants: Wants::Value, breadth: None }
+}
+
+impl<K> Batch<K> {
+    /// Of so many keys at most, at first.
+    pub(super) fn new(sight: (TreeId, Sequence), count: usize) -> Batch<K> {
+        let ready = Vec::with_capacity(count.min(BATCH_COUNT));
+        Batch { sight, machines: Vec::with_capacity(count), rounds: Rounds { ready, ..Rounds::default() } }
+    }
+
+    /// Keys that were begun.
+    pub(super) fn started(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// What machines have asked for since this was called last.
+    pub(super) fn asked(&mut self) -> impl Iterator<Item = (usize, BlockAddress)> + use<'_, K> {
+        self.rounds.asked.drain(..)
+    }
+
+    /// Lets a machine go on at the next rounds.
+    pub(super) fn answer(&mut self, number: usize, result: Result<BlockRef>) {
+        self.rounds.answers.push((number, result));
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.rounds.left == 0
+    }
+
+    /// Whether all keys could be looked up.
+    pub(super) fn result(&mut self) -> Result<()> {
+        self.rounds.failed.take().map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+impl Rounds {
+    #[inline(always)]
+    fn note(
+        &mut self,
+        number: usize,
+        step: Step<Reads, Result<Lookup<'_>>>,
+        (get, tree, pin): (&Get, Option<&Tree>, &Pin),
+        take: &mut impl FnMut(usize, Found<'_>),
+    ) {
+        match step {
+            Step::Touch => return self.ready.push(number),
+            Step::Done(Ok(lookup)) => {
+                take(number, Found { lookup: &lookup, block: &|| get.data_address(tree?), pin });
+            }
+            Step::Done(Err(error)) => self.fail(number, error),
+            Step::Ask(reads) => return self.ask(number, &reads),
+            Step::Wait => unreachable!("a get that was answered asks, or is done"),
+        }
+        self.left -= 1;
+    }
+
+    #[cold]
+    fn ask(&mut self, number: usize, reads: &Reads) {
+        self.asked.push((number, reads[0].block));
+    }
+
+    #[cold]
+    fn fail(&mut self, number: usize, error: Error) {
+        if self.failed.as_ref().is_none_or(|(first, _)| number < *first) {
+            self.failed = Some((number, error));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Requests for blocks: claimed in the table of reads in flight, neighbours in one request, each answered by
+//! its slot. Of a request for several blocks that fails, each block is read again by itself (`blocks`): a
+//! block is lost to its own fault only.
+
+use crate::base::error::Result;
+use crate::base::few::Few;
+use crate::base::load::{DeviceLoad, Reading};
+use crate::base::step::BlockAddress;
+use crate::base::sync::Arc;
+use crate::cache::{BlockRef, Claim, Slot};
+use crate::io::reader::{Request, Target};
+use crate::table;
+
+use super::admission::{Begun, Permit};
+
+/// Most bytes of one request.
+pub(in crate::engine) const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Most blocks of one request.
+const REQUEST_BLOCKS_MAX: usize = 256;
+
+/// Who asked, and what came.
+pub(super) type Answered = (usize, Result<BlockRef>);
+
+/// A block that is ours to read.
+pub(in crate::engine) struct Claimed {
+    /// Who is answered by number; all others by the slot.
+    pub(super) who: Option<usize>,
+    pub(super) slot: Slot,
+    /// Of a future's read, until it has ended.
+    pub(super) permit: Option<Permit>,
+}
+
+impl Claimed {
+    /// For whom the slot alone answers.
+    pub(in crate::engine) fn new(slot: Slot) -> Claimed {
+        Claimed { who: None, slot, permit: None }
+    }
+
+    pub(super) fn address(&self) -> &BlockAddress {
+        self.slot.address()
+    }
+
+    /// What came of a claim; if that is a right to read, it is put to `claimed`.
+    pub(in crate::engine) fn begin(
+        claim: Claim,
+        permit: Permit,
+        claimed: &mut impl Extend<Claimed>,
+    ) -> Begun {
+        match claim {
+            Claim::Ready(block) => Ok(block),
+            Claim::Wait(waiter) => Err(waiter),
+            Claim::Read(slot) => {
+                let waiter = slot.waiter();
+                claimed.extend([Claimed { permit: Some(permit), ..Claimed::new(slot) }]);
+                Err(waiter)
+            }
+        }
+    }
+}
+
+/// The blocks of one request, side by side in their file.
+pub(super) struct Blocks(pub(super) Few<Claimed>, pub(super) Reading);
+
+impl Target for Blocks {
+    fn buffers(&mut self) -> Few<&mut [u8]> {
+        self.0.iter_mut().map(|block| block.slot.buffer()).collect()
+    }
+}
+
+/// Requests for blocks in the order of the files, neighbours together; none is left in `claimed`.
+pub(in crate::engine) fn requests(
+    claimed: &mut Vec<Claimed>,
+    bytes_max: usize,
+    load: &Arc<DeviceLoad>,
+    mut give: impl FnMut(Request),
+) {
+    claimed.sort_unstable_by_key(|block| {
+        let address = block.address();
+        (address.file, address.offset)
+    });
+    let mut blocks: Few<Claimed> = Few::new();
+    let mut bytes = 0;
+    for block in claimed.drain(..) {
+        let is_neighbour = blocks.last().is_some_and(|last| follows(last.address(), block.address()));
+        let is_full =
+            bytes + block.address().bytes as usize > bytes_max || blocks.len() == REQUEST_BLOCKS_MAX;
+        if !blocks.is_empty() && (!is_neighbour || is_full) {
+            give(request(std::mem::take(&mut blocks), load));
+            bytes = 0;
+        }
+        bytes += block.address().bytes as usize;
+        blocks.push(block);
+    }
+    if !blocks.is_empty() {
+        give(request(blocks, load));
+    }
+}
+
+/// Whether `next` begins where `block` ends.
+fn follows(block: &BlockAddress, next: &BlockAddress) -> bool {
+    block.file == next.file && block.offset + u64::from(block.bytes) == next.offset
+}
+
+fn request(blocks: Few<Claimed>, load: &Arc<DeviceLoad>) -> Request {
+    let BlockAddress { file, offset, .. } = *blocks[0].address();
+    Request { file, offset, target: Box::new(Blocks(blocks, load.reading())) }
+}
+
+/// Verifies what was read, and gives it to everybody who waits for it.
+pub(super) fn end_slot(slot: Slot, read: Result<usize>) -> Result<BlockRef> {
+    match read {
+        Ok(bytes) => table::complete_read(slot, bytes),
+        Err(error) => {
+            slot.fail(error.clone());
+            Err(error)
+        }
+    }
+}

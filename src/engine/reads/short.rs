@@ -1,0 +1,146 @@
+//! Short ranges: what memory has of the first items of a range is read under one pin, before anything is
+//! counted, listed or allocated for it. What goes on has a point, made of the same view and bound under the
+//! same pin.
+
+use crate::base::reserve::{Grant, Role};
+use crate::base::step::Direction;
+use crate::base::sync::Arc;
+use crate::levels::gaps::Sight;
+use crate::read::scan::{Batch, Filled, Pinned, Range, Wanted, fill, start_of};
+
+use super::ReadDriver;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::snapshot::Point;
+
+/// When a range needs a point after its first items.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NeedsPoint {
+    /// If there may be more items.
+    ForMore,
+    /// If there may be an item and none was read.
+    ForOne,
+}
+
+impl ReadDriver {
+    /// Reads the first items of a range in that direction into `batch`, as of the point or of now. The point
+    /// that the rest is to be read from comes with it, if it is needed.
+    pub(crate) fn begin_range(
+        &self,
+        keyspace: &Keyspace,
+        (at, needs): (Option<&Arc<Point>>, NeedsPoint),
+        (range, direction, items_max): (&Range, Direction, usize),
+        batch: &mut Batch,
+    ) -> (Filled, Option<Arc<Point>>) {
+        // What is wrong is told at the first step.
+        if self.is_closed() || self.is_forked() {
+            return (Filled::Left, Some(at.map_or_else(|| self.point(), Arc::clone)));
+        }
+        let gaps = self.views.gaps();
+        let era = gaps.era();
+        let pin = self.epoch.pin();
+        let (loaded, sight) = match at {
+            Some(point) => (point.load(&pin), point.sight(keyspace.tree)),
+            None => {
+                let (loaded, bound) = self.views.now(&pin, || self.writer.visible());
+                (loaded, Sight { tree: keyspace.tree, bound, era })
+            }
+        };
+        let view = loaded.get();
+        let from = start_of(range, direction);
+        let wanted = Wanted { sight, range, direction, from, items_max };
+        let is_live = keyspace.check_live_at(|| view.version.tree(keyspace.tree).is_some()).is_ok();
+        let filled = if is_live {
+            fill(&wanted, Pinned { view: loaded, pin: &pin, cache: &self.cache, gaps }, batch)
+        } else {
+            Filled::Left
+        };
+        let is_enough = match needs {
+            NeedsPoint::ForMore => filled == Filled::ToEnd,
+            NeedsPoint::ForOne => filled == Filled::ToEnd || batch.count() > 0,
+        };
+        if is_enough {
+            return (filled, None);
+        }
+        let point = match at {
+            Some(point) => Arc::clone(point),
+            None => self.point_behind(loaded.counted(), sight.bound, era),
+        };
+        (filled, Some(point))
+    }
+
+    /// Memory for the items that an iterator or cursor reads at once.
+    pub(crate) fn grant_batch(&self) -> Option<Grant> {
+        self.cache.reserve().try_grant(Role::ReadAhead, Batch::BYTES_MAX as u64)
+    }
+
+    /// Reads the first items of a range as of the point, which sees the keyspace.
+    pub(crate) fn fill(&self, point: &Point, wanted: &Wanted<'_>, batch: &mut Batch) -> Filled {
+        let pin = self.epoch.pin();
+        fill(wanted, self.pinned(point, &pin), batch)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::id::ItemKind;
+    use crate::engine::tests::run;
+    use crate::io::sim::SimDisk;
+    use crate::write::batch::Items;
+
+    fn numbers(batch: &Batch) -> Vec<u8> {
+        (0..batch.count()).map(|number| batch.item(number).0[0]).collect()
+    }
+
+    /// A range that is read whole at once is listed nowhere and counts nothing: neither the view nor a block.
+    /// One that goes on has a point of the moment at which it began.
+    #[test]
+    fn short_ranges_count_nothing() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
+        let keyspace = store.open_keyspace("a", &[]).expect("no fault");
+        let write = |keys: std::ops::Range<u8>| {
+            let mut items = Items::default();
+            keys.for_each(|key| items.push(keyspace.tree, ItemKind::Put, &[key], b"value").expect("small"));
+            store.write(&items, None).expect("no fault");
+        };
+        write(0..40);
+        store.compact().expect("no fault");
+        write(20..60);
+        // Blocks come to the cache.
+        store
+            .get(&keyspace, (&[5], crate::engine::Wants::Value), None, &mut crate::engine::NoTrace, |_| ())
+            .expect("no fault");
+        let view_counts = || Arc::strong_count(&store.now().0);
+        let counts = || (view_counts(), store.points.alive().len(), store.cache.stats().counted_frames);
+        let before = counts();
+        let range: Range = (std::ops::Bound::Included(vec![15]), std::ops::Bound::Excluded(vec![25]));
+        let mut batch = Batch::default();
+        for direction in [Direction::Forward, Direction::Backward] {
+            batch.clear();
+            let wanted = (&range, direction, 10);
+            let (filled, point) =
+                store.begin_range(&keyspace, (None, NeedsPoint::ForMore), wanted, &mut batch);
+            assert!(filled == Filled::ToEnd && point.is_none());
+            let mut found = numbers(&batch);
+            found.sort_unstable();
+            assert_eq!((found, counts()), ((15..25).collect(), before));
+        }
+        batch.clear();
+        let wanted = (&range, Direction::Forward, 4);
+        let (filled, point) = store.begin_range(&keyspace, (None, NeedsPoint::ForMore), wanted, &mut batch);
+        assert_eq!((filled, numbers(&batch)), (Filled::Full, (15..19).collect()));
+        let point = point.expect("it goes on");
+        assert_eq!(store.points.alive().len(), before.1 + 1);
+        let mut later = Items::default();
+        later.push(keyspace.tree, ItemKind::Delete, &[19], &[]).expect("small");
+        store.write(&later, None).expect("no fault");
+        let sight = point.sight(keyspace.tree);
+        let (from, direction, items_max) = (std::ops::Bound::Excluded(&[18][..]), Direction::Forward, 100);
+        batch.clear();
+        let wanted = Wanted { sight, range: &range, direction, from, items_max };
+        assert_eq!(store.fill(&point, &wanted, &mut batch), Filled::ToEnd);
+        assert_eq!(numbers(&batch), (19..25).collect::<Vec<u8>>(), "what was deleted since is there");
+        drop(point);
+        store.close().expect("closes");
+    }
+}

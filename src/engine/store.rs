@@ -1,0 +1,98 @@
+//! One open store: all wings, and how far it is opened and closed.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::task::Waker;
+
+use crate::base::sync::Arc;
+use crate::write::writer::Until;
+
+use super::background::{Scheduler, workers};
+use super::closing::Close;
+use super::commit::Committer;
+use super::commit::async_writes::{AsyncItems, Begun};
+use super::commit::worker::CommitWork;
+use super::publish::Publisher;
+use super::recovery::Recovery;
+
+/// One open store.
+pub(crate) struct Store {
+    pub(super) committer: Committer,
+    pub(super) recovery: Recovery,
+    pub(super) close: Close,
+}
+
+impl Store {
+    /// Does a write of a future, if there is nothing to wait for, or queues it.
+    pub(crate) fn begin_write(
+        self: &Arc<Store>,
+        what: AsyncItems,
+        until: Option<Until>,
+        waker: &Waker,
+    ) -> Begun {
+        self.begin_write_with(what, until, waker, || {
+            let committer = Held::<Committer>::new(self);
+            let work = CommitWork::new(committer.clone());
+            workers::spawn(Held::<Scheduler>::new(self), committer, "trine-commit", work)
+        })
+    }
+}
+
+impl Deref for Store {
+    type Target = Committer;
+
+    #[inline]
+    fn deref(&self) -> &Committer {
+        &self.committer
+    }
+}
+
+impl AsRef<Committer> for Store {
+    fn as_ref(&self) -> &Committer {
+        self
+    }
+}
+
+impl AsRef<Scheduler> for Store {
+    fn as_ref(&self) -> &Scheduler {
+        self
+    }
+}
+
+impl AsRef<Publisher> for Store {
+    fn as_ref(&self) -> &Publisher {
+        self
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.storage().path()).finish_non_exhaustive()
+    }
+}
+
+/// A store as one of its wings: it keeps the store, and knows no more of it than the wing.
+pub(super) struct Held<W>(Arc<Store>, PhantomData<fn() -> W>);
+
+impl<W> Held<W> {
+    pub(super) fn new(store: &Arc<Store>) -> Held<W> {
+        Held(Arc::clone(store), PhantomData)
+    }
+}
+
+impl<W> Clone for Held<W> {
+    fn clone(&self) -> Held<W> {
+        Held::new(&self.0)
+    }
+}
+
+impl<W> Deref for Held<W>
+where
+    Store: AsRef<W>,
+{
+    type Target = W;
+
+    fn deref(&self) -> &W {
+        AsRef::<W>::as_ref(&*self.0)
+    }
+}

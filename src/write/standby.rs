@@ -1,0 +1,21 @@
+//! What writers go on in, made ready before it is needed.
+
+use crate::base::reserve::Grant;
+use crate::base::sync::Arc;
+use crate::memtable::{Generation, Inserter};
+use crate::wal::Log;
+
+/// A log and a generation.
+pub(crate) struct Spare {
+    pub(crate) log: Log,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) inserter: Inserter,
+}
+
+/// An empty generation made ready in the background.
+pub(crate) struct StandbyMemtable {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) inserter: Inserter,
+    /// For its memory, if that is beside the three write buffers of the budget.
+    pub(crate) grant: Option<Grant>,
+}
