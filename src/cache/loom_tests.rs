@@ -3,9 +3,10 @@
 
 use std::task::Waker;
 
-use super::frames::Retired;
+use super::frames::{Counted, Retired};
 use super::*;
 use crate::base::id::{FileKind, FileName};
+use crate::base::step::BlockKind;
 use crate::base::sync::{Event, explore};
 
 const BYTES: usize = 4096;

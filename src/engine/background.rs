@@ -1,4 +1,7 @@
-//! Background work: flushes and merges, history, what is removed, and how far all of it is behind.
+//! Background work: flushes and merges, history, removal of files, and how far all of it is behind.
+//!
+//! Workers are jobs (`job`) on [`Scheduler`]; they change the store by edits of `publish` alone. Callers of
+//! `commit` wait for them by the event of [`Work`]. Any thread.
 
 mod flush;
 pub(super) mod flush_work;

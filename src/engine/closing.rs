@@ -1,4 +1,4 @@
-//! How far a store is closed, for all who close it (`open::close`).
+//! How far a store is closed, shared by all callers of `close` (`open::close`).
 
 use crate::base::error::Result;
 use crate::base::sync::{Event, Mutex};

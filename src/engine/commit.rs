@@ -1,4 +1,7 @@
-//! Commits: writes, and changes of names and tables that have a place in their order.
+//! Commits: writes, and the changes of keyspaces and tables that have a place in their order.
+//!
+//! Writes go through the log; `order` gives catalog changes the write leader's place; `waits` holds the calls
+//! that wait for background work. Any thread.
 
 pub(crate) mod async_writes;
 mod futures;

@@ -1,11 +1,17 @@
 //! The engine: one open store. Opens and recovers it, publishes views, drives the machines, runs flushes and
 //! merges.
 //!
-//! It stands in wings, each on the one below: `publish` (the present tables, names and write buffers, and how
-//! they change), `reads`, `background` (flushes, merges and what is removed), `commit` (writes, and changes
-//! that have a place in their order), and [`Store`], which has them all. Above it stand `open` and `ingest`,
-//! and `stats` and `space`, which read of all. Each wing is a struct that derefs to the one below, and no
-//! wing names one above (docs/decisions/0051).
+//! It is a stack of layers. Each is a struct that holds the layer below and derefs to it; no layer names one
+//! above (docs/decisions/0051), and the table in docs/ARCHITECTURE.md says which part may import which.
+//!
+//! ```text
+//! open, ingest, stats, space: recovery, ingests, statistics
+//! store      Store:      the whole
+//! commit     Committer:  writes, the order of commits and catalog changes
+//! background Scheduler:  flushes, merges, removal of files
+//! reads      ReadDriver: gets and scans
+//! publish    Publisher:  the present views, catalog and write buffers, and how they change
+//! ```
 //!
 //! Threads share a [`Store`] by reference. Readers take no lock; every change of tables and keyspaces goes
 //! through the catalog, one at a time; no lock is held across I/O.

@@ -1,5 +1,5 @@
-//! Opening a store and closing it: read back, decided about, changed, and its workers started; and a
-//! checkpoint, which makes another.
+//! Opening a store and closing it: files read, decided about and changed, workers started and stopped. A
+//! checkpoint, which makes another store, stands here too.
 
 pub(crate) mod checkpoint;
 mod close;

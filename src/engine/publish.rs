@@ -1,8 +1,8 @@
-//! The lowest wing: what the store holds at present, and how that changes. Views, the catalog with manifest
-//! and names, the write buffers and the log they are in, tables brought in and taken out, points that read.
+//! The lowest layer: the present state of a store, and how it changes. Views, the catalog with manifest and
+//! names, write buffers and their log, tables brought in and taken out, points that read.
 //!
-//! It knows no job and no read: `reads` and the wings above stand on it. What it changes of trees it notes in
-//! [`ChangedTrees`], and what becomes obsolete in [`Discarded`]; whoever works on them looks there.
+//! It knows no job and no read. A change of a tree is noted in [`ChangedTrees`], for the merge queue; a file
+//! without a version that names it in [`Discarded`], for the flush worker. Any thread.
 
 pub(crate) mod bearing;
 pub(crate) mod catalog;

@@ -1,8 +1,8 @@
 //! Gets and scans: the machines of `read`, driven on the caller's thread or by futures.
 //!
 //! It owns requests and their order, and no logic of lookup or scan. `get`, `many`, `scan` and `short` drive
-//! on the caller's thread, `later` futures, whose reads `local` does on a thread that waits for them. Blocks
-//! that are missing are read through [`BlockReader`], which all of them share with the worker.
+//! on the caller's thread, `later` drives futures, `local` reads for futures under `block_on`. All of them,
+//! and the worker, read missing blocks through one [`BlockReader`].
 
 pub(super) mod admission;
 pub(super) mod blocks;

@@ -1,4 +1,4 @@
-//! One open store: all wings, and how far it is opened and closed.
+//! One open store: all layers, and how far it is opened and closed.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// A store as one of its wings: it keeps the store, and knows no more of it than the wing.
+/// A store as one of its layers, for a worker: it keeps the store open and gives access to that layer only.
 pub(super) struct Held<W>(Arc<Store>, PhantomData<fn() -> W>);
 
 impl<W> Held<W> {

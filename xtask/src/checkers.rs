@@ -16,8 +16,6 @@ const SANITIZED: &[&str] = &[
     "table::",
     "io::fork::",
     "io::os::",
-    "engine::callback::",
-    "engine::drive::",
     "engine::reads::",
 ];
 

@@ -19,11 +19,13 @@ pub(crate) const GROUPS: &[(&str, &[&str])] = &[
     (
         "recovery",
         &[
-            "src/engine/recover",
-            "src/engine/refill",
-            "src/engine/reflush",
-            "src/engine/unnamed",
-            "src/engine/catalog",
+            "src/engine/open/recover",
+            "src/engine/open/refill",
+            "src/engine/open/reflush",
+            "src/engine/open/unnamed",
+            "src/engine/publish/catalog",
+            "src/engine/publish/edits",
+            "src/engine/publish/files",
         ],
     ),
 ];
@@ -216,8 +218,8 @@ mod tests {
             ("src/format/log.rs", Some("log")),
             ("src/format/frames/scan.rs", Some("log")),
             ("src/format/manifest/state.rs", Some("manifest")),
-            ("src/engine/recover.rs", Some("recovery")),
-            ("src/engine/recover/tests.rs", None),
+            ("src/engine/open/recover.rs", Some("recovery")),
+            ("src/engine/open/recover/tests.rs", None),
             ("src/format/header.rs", None),
             ("src/levels/stored.rs", None),
         ] {
@@ -246,7 +248,7 @@ mod tests {
     #[test]
     fn shares_are_judged() {
         let of = |missed: usize| {
-            let files = ["src/wal/log.rs", "src/format/store.rs", "src/engine/recover.rs"];
+            let files = ["src/wal/log.rs", "src/format/store.rs", "src/engine/open/recover.rs"];
             let lines = |file: &str| -> Lines {
                 (1..=100).map(|line| (line, u64::from(line > missed || file == files[0]))).collect()
             };

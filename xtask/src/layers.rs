@@ -4,7 +4,11 @@
 //! docs/ARCHITECTURE.md holds a copy, written by `cargo xtask layers` and checked by tidy. A change of the
 //! table comes with a note in docs/decisions. Tests are exempt: they may set up whatever they need.
 //!
-//! Invariant: a module imports only what stands above it in the table, so the graph has no cycle.
+//! A large module is divided in turn: its parts have rows too, which say what of the same module each may
+//! import. From other modules a part may import what its module may.
+//!
+//! Invariant: a module imports only what stands above it in the table, so the graph has no cycle; nor has
+//! that of a module's parts.
 
 use crate::finding::Finding;
 use crate::paths::{Named, Naming, absolute, named};
@@ -127,6 +131,69 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
 ];
 
+/// The parts of modules that are divided, each by its path and with the parts of the same module that it may
+/// import.
+const PARTS: &[Layer] = &[
+    Layer { module: "engine::budget", imports: &[], holds: "division of the one memory budget" },
+    Layer { module: "engine::options", imports: &["budget"], holds: "options of an opening" },
+    Layer { module: "engine::slices", imports: &[], holds: "filter, block size, compression of a new table" },
+    Layer { module: "engine::job", imports: &[], holds: "the trait of background jobs" },
+    Layer { module: "engine::closing", imports: &[], holds: "progress of the one closing" },
+    Layer { module: "engine::recovery", imports: &[], holds: "counts of the last recovery" },
+    Layer {
+        module: "engine::publish",
+        imports: &["budget", "options"],
+        holds: "the present views, catalog and write buffers, and how they change: edits, tables in and out, \
+                files, points",
+    },
+    Layer {
+        module: "engine::reads",
+        imports: &["job", "publish"],
+        holds: "gets and scans driven, for callers and for futures; the driver thread",
+    },
+    Layer {
+        module: "engine::background",
+        imports: &["budget", "slices", "job", "publish", "reads"],
+        holds: "flushes, merges, history, removal of files, and the pressure that they cause",
+    },
+    Layer {
+        module: "engine::commit",
+        imports: &["budget", "options", "job", "publish", "reads", "background"],
+        holds: "writes, the order of commits and catalog changes, keyspaces, waits for background work",
+    },
+    Layer {
+        module: "engine::store",
+        imports: &["closing", "recovery", "publish", "background", "commit"],
+        holds: "one open store, made of these layers",
+    },
+    Layer {
+        module: "engine::open",
+        imports: &[
+            "budget",
+            "options",
+            "closing",
+            "recovery",
+            "publish",
+            "reads",
+            "background",
+            "commit",
+            "store",
+        ],
+        holds: "recovery, the start of workers, closing, checkpoints",
+    },
+    Layer {
+        module: "engine::ingest",
+        imports: &["slices", "publish", "background", "commit", "store"],
+        holds: "ingests: tables built by callers, then published",
+    },
+    Layer { module: "engine::space", imports: &["publish", "store"], holds: "space on disk by role" },
+    Layer {
+        module: "engine::stats",
+        imports: &["budget", "publish", "reads", "store", "space"],
+        holds: "statistics",
+    },
+];
+
 /// Marks around the copy in docs/ARCHITECTURE.md.
 pub(crate) const BEGIN: &str = "<!-- layers: begin; written by `cargo xtask layers`, checked by tidy -->";
 pub(crate) const END: &str = "<!-- layers: end -->";
@@ -139,7 +206,26 @@ pub(crate) fn markdown() -> String {
             if layer.imports.is_empty() { "nothing of ours".into() } else { layer.imports.join(", ") };
         out += &format!("| {} | {imports} | {} |\n", layer.module, layer.holds);
     }
+    for (index, part) in PARTS.iter().enumerate() {
+        let module = module_of(part);
+        if index == 0 || module_of(&PARTS[index - 1]) != module {
+            out += &format!(
+                "\nInside `{module}`:\n\n| module | may import of `{module}` | holds |\n|---|---|---|\n"
+            );
+        }
+        let imports = if part.imports.is_empty() { "nothing".into() } else { part.imports.join(", ") };
+        out += &format!("| {} | {imports} | {} |\n", name_of(part), part.holds);
+    }
     out
+}
+
+/// The module that a part is of.
+fn module_of(part: &Layer) -> &'static str {
+    part.module.split("::").next().unwrap_or_default()
+}
+
+fn name_of(part: &Layer) -> &'static str {
+    part.module.split("::").nth(1).unwrap_or_default()
 }
 
 /// Checks every path of the library against the table.
@@ -165,12 +251,47 @@ fn check_source(source: &Source, out: &mut Vec<Finding>) {
         if source.part_at(one.at) == Part::Test {
             continue;
         }
-        if let Some(path) = from_root(&one, &module)
-            && path.first().is_some_and(|top| top != own)
-        {
-            check_path(source, layer, &one, &path, out);
+        match from_root(&one, &module) {
+            Some(path) if path.first().is_some_and(|top| top != own) => {
+                check_path(source, layer, &one, &path, out);
+            }
+            Some(path) => check_part(source, &module, &one, &path, out),
+            None => {}
         }
     }
+}
+
+/// Checks a path within a module that is divided.
+fn check_part(source: &Source, module: &[String], one: &Named<'_>, path: &[String], out: &mut Vec<Finding>) {
+    let (Some(top), Some(own)) = (module.first(), module.get(1)) else { return };
+    let parts: Vec<&Layer> = PARTS.iter().filter(|part| module_of(part) == top).collect();
+    // A path may end at the module itself, which is then named whole.
+    let named = path.get(1).map_or("", String::as_str);
+    if parts.is_empty() || named == own {
+        return;
+    }
+    let Some(part) = parts.iter().find(|part| name_of(part) == own) else {
+        out.push(Finding::new(
+            &source.path,
+            1,
+            format!("`{own}` is not in the import table of `{top}`"),
+            "Use a part that is, or add a row to PARTS in xtask/src/layers.rs with a note in docs/decisions",
+        ));
+        return;
+    };
+    if part.imports.contains(&named) {
+        return;
+    }
+    let may = if part.imports.is_empty() { "nothing of it".to_string() } else { part.imports.join(", ") };
+    out.push(Finding::new(
+        &source.path,
+        source.line_of(one.at),
+        format!("`{top}::{own}` imports `{}`", path.join("::")),
+        format!(
+            "It may import {may}, named by the file where the item stands. Take the value as an argument, or \
+             move what both need down into a part that both may import"
+        ),
+    ));
 }
 
 /// The path from the root; in the root itself a plain module name is one too.
@@ -249,6 +370,42 @@ mod tests {
                 assert!(LAYERS[..index].iter().any(|above| above.module == top), "{} {import}", layer.module);
             }
         }
+    }
+
+    /// So do the parts of each module.
+    #[test]
+    fn parts_are_a_partial_order() {
+        for (index, part) in PARTS.iter().enumerate() {
+            assert!(LAYERS.iter().any(|layer| layer.module == module_of(part)), "{}", part.module);
+            for import in part.imports {
+                let is_above =
+                    |above: &Layer| module_of(above) == module_of(part) && name_of(above) == *import;
+                assert!(PARTS[..index].iter().any(is_above), "{} {import}", part.module);
+            }
+        }
+    }
+
+    /// A part of a module that is divided imports what its row says, by the file where it stands.
+    #[test]
+    fn parts_are_held_apart() {
+        for text in [
+            "use crate::engine::commit::Committer;",
+            "use super::super::store::Store;",
+            "fn f() -> crate::engine::Store {}",
+            "use crate::engine;",
+        ] {
+            let found = findings("src/engine/publish/edits.rs", text);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+        }
+        assert_eq!(findings("src/engine/other.rs", "use super::budget::Budget;").len(), 1);
+        for text in [
+            "use crate::engine::budget::Budget;\nuse super::catalog::Catalog;\nuse super::Publisher;",
+            "#[cfg(test)]\nmod tests { use crate::engine::Store; }",
+            "pub(in crate::engine) struct A;",
+        ] {
+            assert_eq!(findings("src/engine/publish/edits.rs", text), [""; 0], "{text}");
+        }
+        assert_eq!(findings("src/engine/mod.rs", "pub(crate) use store::Store;"), [""; 0]);
     }
 
     /// Each way to write a forbidden import is seen, with the line it stands on.

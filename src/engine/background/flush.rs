@@ -1,6 +1,7 @@
-//! One flush: begun of generations, its logs durable and promised before, its table brought into the store.
+//! One flush: its logs made durable and their ends recorded, its table built and brought into the store.
 //!
-//! The flush worker calls, and what flushes without it: a restart of the log, an opening and a closing.
+//! The flush worker calls it, and so do the flushes without that worker: the restart of the log, opening,
+//! closing.
 
 use crate::base::error::Result;
 use crate::base::sync::{Arc, Ordering};

@@ -1,4 +1,4 @@
-//! Looks at trees for the merge queue: which merge of a tree is due, and how far it is behind.
+//! Looks at trees for the merge queue: which merge of a tree is due, and how far the tree is behind.
 
 use crate::base::error::Error;
 use crate::base::id::TreeId;

@@ -1,4 +1,4 @@
-//! How far background work is behind, and how merges are to go.
+//! How far background work is behind, and how fast merges are to go.
 
 use crate::base::id::TreeId;
 use crate::base::reserve::Role;

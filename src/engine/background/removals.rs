@@ -1,4 +1,4 @@
-//! Looks for obsolete files and turns of workers, as those see them who wait until a file is removed
+//! Looks for obsolete files, and turns of workers, as seen by the callers that wait for a removal
 //! (`obsolete`). Any thread.
 
 use crate::base::sync::{Arc, AtomicU64, Event, Mutex, Ordering};

@@ -1,5 +1,4 @@
-//! Samples of what is flushed: whether its keys are new, which decides how the merges of its tree go
-//! (`publish::bearing`).
+//! Samples of flushed keys: whether a key is new decides how the merges of its tree go (`publish::bearing`).
 
 use crate::base::id::{SEQUENCE_MAX, TreeId};
 use crate::base::sync::Arc;

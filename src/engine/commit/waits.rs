@@ -1,4 +1,4 @@
-//! What waits for background work: flushes, merges of everything, rest.
+//! Calls that wait for background work: flush, compact, settle.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

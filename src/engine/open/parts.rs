@@ -1,4 +1,4 @@
-//! What an opening has made and read before there is a store.
+//! The parts of a store that an opening makes and reads before there is a store.
 
 use crate::base::epoch::Epoch;
 use crate::base::id::FileName;

@@ -1,4 +1,5 @@
-//! Trees that have changed: noted with each change, taken by the merge queue, which looks at each again.
+//! Trees that have changed. Each change notes its tree here; the merge queue takes the trees and looks at
+//! each again.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Edits: what changes in keyspaces, logs and tables, told once. The manifest keeps the changes; the version
 //! that readers see follows from them ([`Edit::version_changes`]).
 //!
-//! Made by whoever changes something, durable and visible by `catalog`. Plain values.
+//! Made by whoever changes something, durable and visible by `edits`. Plain values.
 
 use crate::base::id::{PartitionId, Sequence, TreeId};
 use crate::base::sync::Arc;

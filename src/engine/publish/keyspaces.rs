@@ -1,4 +1,4 @@
-//! What is asked of the store before a call, and its keyspaces by name and by tree.
+//! Checks before a call (process, open, writable), and keyspaces by name and by tree.
 
 use crate::base::error::{Error, Result};
 use crate::base::id::TreeId;

@@ -1,4 +1,4 @@
-//! Points made of the present view.
+//! Points made of the present view (`snapshot`).
 
 use crate::base::epoch::{Pin, Published};
 use crate::base::id::Sequence;

@@ -1,5 +1,5 @@
-//! Blocks that are not in the cache, read: what drivers on callers' threads, sessions of `block_on` and the
-//! worker have in common. Any thread.
+//! Reads of blocks that the cache does not have. Drivers on callers' threads, sessions of `block_on` and the
+//! worker share one [`BlockReader`]; it outlives the store as long as a session holds it. Any thread.
 
 use std::any::Any;
 

@@ -1,4 +1,4 @@
-//! Gets on the caller's thread.
+//! Gets on the caller's thread: under one pin if memory has the answer, else in rounds of reads.
 
 use crate::base::error::{Error, Result};
 use crate::base::step::{Answer, Read, Reads, Step};

@@ -1,7 +1,7 @@
 //! The driver of futures: what the others do on their caller's thread, in steps that never wait.
 //!
 //! It owns what an operation has asked for, [`Asks`], and no logic of lookup or scan. Blocks that are not
-//! here are read by the driver thread (`reads`), or by the caller's own ring under `local`; the future is
+//! here are read by the driver thread (`worker`), or by the caller's own ring under `local`; the future is
 //! woken when one has come. One thread at a time, another at each poll if it must be.
 //!
 //! 1. Between polls an operation holds a count on its view, its machine and its waiters; no pin, no block, no

@@ -137,3 +137,6 @@ impl std::fmt::Debug for Reads {
         write!(f, "Reads({} blocks, {} requests ahead)", queue.asked.len(), queue.ahead.len())
     }
 }
+
+#[cfg(all(loom, test))]
+mod loom_tests;

@@ -1,6 +1,5 @@
-//! Requests for blocks: claimed in the table of reads in flight, neighbours in one request, each answered by
-//! its slot. Of a request for several blocks that fails, each block is read again by itself (`blocks`): a
-//! block is lost to its own fault only.
+//! Requests for blocks: each block is claimed in the table of reads in flight, neighbours share a request,
+//! and the slot of each block answers for it.
 
 use crate::base::error::Result;
 use crate::base::few::Few;

@@ -1,4 +1,4 @@
-//! Scans on the caller's thread.
+//! Scans on the caller's thread: moves to the next item, with the reads that a move asks for.
 
 use crate::base::error::Result;
 use crate::base::step::{AHEAD, Answer, Read, Reads, Step};

@@ -1,5 +1,5 @@
-//! The driver thread: reads what is in the queue, as many blocks at once as its reader has room for; it alone
-//! submits and reaps.
+//! The driver thread: reads the queued blocks, as many at once as its reader has room for; it alone submits
+//! and reaps.
 
 use std::collections::VecDeque;
 
@@ -113,7 +113,5 @@ impl Job<BlockReader> for ReadsWork {
     }
 }
 
-#[cfg(all(loom, test))]
-mod loom_tests;
 #[cfg(test)]
 mod tests;
