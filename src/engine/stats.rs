@@ -434,7 +434,7 @@ impl Store {
     fn stats_of(&self, keyspace: &Keyspace, view: &View) -> KeyspaceStats {
         let pressure = self.writer.pressures.of(keyspace.tree);
         let mut stats = keyspace_stats(keyspace, view.version.tree(keyspace.tree), pressure);
-        let (items, key_value_bytes) = in_memory(view, keyspace.tree, self.writer.visible());
+        let (items, key_value_bytes) = in_memory(view, keyspace.tree);
         stats.items += items;
         stats.key_value_bytes += key_value_bytes;
         stats

@@ -1,4 +1,5 @@
-//! The directory: which tree has its root where. Open addressing, linear probing, at most half full.
+//! The directory: which tree has its root where, and how much is in it. Open addressing, linear probing, at
+//! most half full.
 //!
 //! It is not ordered, and nothing leaves it. The inserter adds and swings roots; any thread looks up, without
 //! a lock. A full directory is copied to one of twice the size, which is then published; a reader still in
@@ -8,7 +9,8 @@
 //! offset size type name: meaning                     (one slot; in the arena)
 //!      0    8 u64  id: keyspace << 32 | partition, or 0 for a free slot; stored last, with release
 //!      8    4 u32  root: offset of the tree's root node
-//!     12    4      unused
+//!     12    4 u32  keys: of the tree
+//!     16    8 u64  bytes: of those keys and of their newest values
 //! ```
 
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
@@ -16,7 +18,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
 use super::arena::{Arena, Bump, Offset};
 
-const SLOT_BYTES: usize = 16;
+const SLOT_BYTES: usize = 24;
 const SLOTS_COUNT_MIN: usize = 8;
 
 /// The published table.
@@ -41,6 +43,23 @@ impl Directory {
         }
     }
 
+    /// The tree's slot. Only the inserter keeps one, until it adds a tree.
+    #[inline]
+    pub(super) fn slot_of(&self, arena: &Arena, tree: TreeId) -> Option<Slot> {
+        match self.table().probe(arena, id_word(tree)) {
+            Probe::Found(at) => Some(Slot(at)),
+            Probe::Free(_) => None,
+        }
+    }
+
+    /// Keys of a tree, and bytes of them and of their newest values.
+    pub(super) fn tally(&self, arena: &Arena, tree: TreeId) -> (u64, u64) {
+        self.slot_of(arena, tree).map_or((0, 0), |slot| {
+            let (keys, bytes) = slot.counts(arena);
+            (keys.load(Ordering::Relaxed).into(), bytes.load(Ordering::Relaxed))
+        })
+    }
+
     /// Every tree, in no order.
     pub(super) fn trees(&self, arena: &Arena) -> Vec<TreeId> {
         let ids = self.table().slots().map(|at| arena.words(at, 1)[0].load(Ordering::Acquire));
@@ -50,7 +69,13 @@ impl Directory {
     }
 
     /// Adds a tree that is not there. Only the inserter calls this, and says how many are.
-    pub(super) fn add(&self, arena: &Arena, bump: &mut Bump, trees_count: usize, tree: TreeId, root: Offset) {
+    pub(super) fn add(
+        &self,
+        arena: &Arena,
+        bump: &mut Bump,
+        trees_count: usize,
+        (tree, root): (TreeId, Offset),
+    ) -> Slot {
         let mut table = self.table();
         if (trees_count + 1) * 2 > table.slots_count {
             let slots_count = table.slots_count * 2;
@@ -58,13 +83,16 @@ impl Directory {
             for at in table.slots() {
                 let id = arena.words(at, 1)[0].load(Ordering::Relaxed);
                 if id != 0 {
-                    larger.put(arena, id, root_word(arena, at).load(Ordering::Relaxed));
+                    larger.put(arena, id, Slot(at));
                 }
             }
             self.place.store((slots_count as u64) << 32 | u64::from(larger.at), Ordering::Release);
             table = larger;
         }
-        table.put(arena, id_word(tree), root);
+        let Probe::Free(at) = table.probe(arena, id_word(tree)) else { panic!("a tree is added once") };
+        root_word(arena, at).store(root, Ordering::Relaxed);
+        arena.words(at, 1)[0].store(id_word(tree), Ordering::Release);
+        Slot(at)
     }
 
     /// Bytes that growing for that many trees takes from the arena at most.
@@ -122,9 +150,14 @@ impl Table {
         }
     }
 
-    fn put(self, arena: &Arena, id: u64, root: Offset) {
-        let Probe::Free(at) = self.probe(arena, id) else { panic!("a tree is added once") };
+    /// Copies a tree's slot of the table before.
+    fn put(self, arena: &Arena, id: u64, before: Slot) {
+        let Probe::Free(at) = self.probe(arena, id) else { panic!("a tree is in a table once") };
+        let root = before.root(arena).load(Ordering::Relaxed);
         root_word(arena, at).store(root, Ordering::Relaxed);
+        let ((keys, bytes), (keys_before, bytes_before)) = (Slot(at).counts(arena), before.counts(arena));
+        keys.store(keys_before.load(Ordering::Relaxed), Ordering::Relaxed);
+        bytes.store(bytes_before.load(Ordering::Relaxed), Ordering::Relaxed);
         arena.words(at, 1)[0].store(id, Ordering::Release);
     }
 
@@ -135,6 +168,39 @@ impl Table {
     #[inline]
     fn slot(self, index: usize) -> Offset {
         self.at + (index * SLOT_BYTES) as Offset
+    }
+}
+
+/// A tree's place in the published table.
+#[derive(Clone, Copy)]
+pub(super) struct Slot(Offset);
+
+impl Slot {
+    /// The word that holds the tree's root.
+    #[inline]
+    pub(super) fn root(self, arena: &Arena) -> &AtomicU32 {
+        root_word(arena, self.0)
+    }
+
+    /// A version of a key was inserted, before one whose value has `older_bytes` if the key was there. Only
+    /// the inserter calls this.
+    #[inline]
+    pub(super) fn count(self, arena: &Arena, key: &[u8], value: &[u8], older_bytes: Option<usize>) {
+        let (keys, bytes) = self.counts(arena);
+        let mut now = bytes.load(Ordering::Relaxed) + value.len() as u64;
+        match older_bytes {
+            Some(older_bytes) => now -= older_bytes as u64,
+            None => {
+                now += key.len() as u64;
+                keys.store(keys.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            }
+        }
+        bytes.store(now, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn counts(self, arena: &Arena) -> (&AtomicU32, &AtomicU64) {
+        (&arena.halves(self.0 + 12, 1)[0], &arena.words(self.0 + 16, 1)[0])
     }
 }
 

@@ -118,14 +118,16 @@ impl Inserter {
         // First: who sees the entry must see its bits.
         generation.filter.add(arena, tree, hash);
         let entry = Entry { sequence, kind, older: 0, key, value };
-        match generation.directory.find(arena, tree) {
-            Some(root) => growth.insert(root, entry),
+        let (slot, older_bytes) = match generation.directory.slot_of(arena, tree) {
+            Some(slot) => (slot, growth.insert(slot.root(arena), entry)),
             None => {
                 let root = growth.plant(&entry);
-                generation.directory.add(arena, growth.bump, growth.counts.trees, tree, root);
+                let trees_count = growth.counts.trees;
                 growth.counts.trees += 1;
+                (generation.directory.add(arena, growth.bump, trees_count, (tree, root)), None)
             }
-        }
+        };
+        slot.count(arena, key, value, older_bytes);
         generation.tally.add(sequence, kind, arena.bytes() - self.bump.free_bytes());
     }
 }
@@ -191,7 +193,8 @@ impl<'a> Growth<'a> {
         Node::build(self.arena, self.bump, FIRST_LEAF, &[item]).at
     }
 
-    fn insert(&mut self, root: &AtomicU32, mut entry: Entry<'_>) {
+    /// Bytes of the value that was the key's newest, if the key was there.
+    fn insert(&mut self, root: &AtomicU32, mut entry: Entry<'_>) -> Option<usize> {
         let mut path = Path { levels: [None; LEVELS_COUNT_MAX], count: 0 };
         let mut node = Node::open(self.arena, root.load(Ordering::Relaxed));
         while node.level > 0 {
@@ -205,11 +208,12 @@ impl<'a> Growth<'a> {
         if equal {
             let slot = order.slot(rank);
             entry.older = node.entry(slot);
-            let newest = self.arena.entry(entry.older).sequence;
-            assert!(newest <= entry.sequence, "versions of a key come in the order of their sequences");
+            let newest = self.arena.entry(entry.older);
+            let in_order = newest.sequence <= entry.sequence;
+            assert!(in_order, "versions of a key come in the order of their sequences");
             let jump = versions::jump_of_next(self.arena, entry.older);
             node.set_entry(slot, self.bump.version(self.arena, &entry, jump));
-            return;
+            return Some(newest.value.len());
         }
         let at = self.bump.entry(self.arena, &entry);
         let item = Item { head: head_after(entry.key, node.skip), entry: at, child: 0 };
@@ -226,6 +230,7 @@ impl<'a> Growth<'a> {
             let fences = path.fences(path.count);
             self.split_up(root, &path, Overflow { node, order, rank, item, left_child: 0, fences });
         }
+        None
     }
 
     /// Splits a full leaf, and every full node above it.

@@ -265,6 +265,11 @@ impl Generation {
         trees
     }
 
+    /// Keys of a tree, deleted ones too, and bytes of them and of their newest values.
+    pub(crate) fn tally_of(&self, tree: TreeId) -> (u64, u64) {
+        self.directory.tally(&self.arena, tree)
+    }
+
     /// Versions and range tombstones inserted.
     pub(crate) fn items(&self) -> u64 {
         self.tally.items.load(Ordering::Relaxed)

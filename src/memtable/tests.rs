@@ -67,6 +67,10 @@ impl Pair {
     /// Every key by get, and the whole tree in both directions.
     fn check_tree(&self, tree: TreeId, bound: Sequence) {
         let expected = self.visible(tree, bound);
+        if bound >= self.sequence {
+            let bytes = expected.iter().map(|item| (item.key.len() + item.value.len()) as u64).sum();
+            assert_eq!(self.generation.tally_of(tree), (expected.len() as u64, bytes), "{tree:?}");
+        }
         for key in self.twin.get(&tree).into_iter().flatten().map(|(key, _)| key) {
             let found = self.generation.get(tree, key, self.secret.hash(key), bound);
             let index = expected.binary_search_by(|item| item.key.cmp(key));
@@ -149,9 +153,10 @@ fn random_operations_agree_with_the_twin() {
             let key = small_key(&mut dice);
             let kind = if dice.roll(5) == 0 { ItemKind::Delete } else { ItemKind::Put };
             let value = if kind == ItemKind::Put { vec![b'v'; dice.roll(20)] } else { Vec::new() };
-            pair.insert(tree(1, 1 + dice.roll(3) as u32), &key, kind, &value);
+            // More than the directory has room for at first.
+            pair.insert(tree(1, 1 + dice.roll(6) as u32), &key, kind, &value);
         }
-        for partition in 1..=4 {
+        for partition in 1..=7 {
             for bound in [0, 1, pair.sequence / 2, pair.sequence, SEQUENCE_MAX] {
                 pair.check_tree(tree(1, partition), bound);
             }
@@ -160,7 +165,7 @@ fn random_operations_agree_with_the_twin() {
                 pair.check_from(tree(1, partition), &key, bound);
             }
         }
-        assert_eq!(pair.generation.trees(), [tree(1, 1), tree(1, 2), tree(1, 3)]);
+        assert_eq!(pair.generation.trees(), [1, 2, 3, 4, 5, 6].map(|partition| tree(1, partition)));
         assert_eq!(pair.generation.items(), operations as u64);
         assert_eq!(pair.generation.sequences(), Some((1, operations as Sequence)));
     }
@@ -293,8 +298,11 @@ fn room_is_kept_and_used() {
                 (tree, key.to_be_bytes().to_vec(), value_bytes)
             };
             let used = fill(bytes, batch, &mut random);
+            // Thousands of trees take a larger part of so small a region: their directory, and room for it to
+            // grow.
+            let least = if trees_count < 1000 { 85 } else { 75 };
             assert!(
-                cfg!(miri) || batch > 1 || used >= 85,
+                cfg!(miri) || batch > 1 || used >= least,
                 "{used} % for {value_bytes} bytes, {trees_count} trees"
             );
             fill(bytes, batch, |number| (tree(1, 1), number.to_be_bytes().to_vec(), value_bytes));

@@ -45,10 +45,13 @@ impl Scheduler {
             self.epoch.collect();
         }
         let has_retired = self.epoch.has_retired();
-        for file in self.discarded.take() {
-            self.remove_quietly(file);
-            self.discarded.forget(file);
+        let files = self.discarded.take();
+        files.iter().for_each(|file| self.remove_quietly(*file));
+        if !files.is_empty() {
+            // Their tables have left memory: only now, if a reader or a merge had them.
+            self.pin_more();
         }
+        files.iter().for_each(|file| self.discarded.forget(*file));
         let is_done = !has_retired || self.discarded.is_empty();
         if is_done {
             removals.look_done.store(look, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! New tables brought into the store: opened, their filters and fences pinned, named in an edit.
 //!
 //! What is pinned stays until its table goes; what found no room is asked for like data, and looked after
-//! again whenever tables have changed: fences first, then filters from the upper levels down.
+//! again whenever tables have changed or left memory: fences first, then filters from the upper levels down.
 
 use crate::base::error::{Error, Result};
 use crate::base::sync::Arc;

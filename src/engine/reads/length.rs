@@ -131,19 +131,10 @@ impl ReadDriver {
 }
 
 /// Keys in each write buffer, deleted ones too, and bytes of them and their values: their newest versions
-/// alone. Looks at each.
-pub(in crate::engine) fn in_memory(view: &View, tree: TreeId, bound: Sequence) -> (u64, u64) {
-    let (mut items, mut key_value_bytes) = (0, 0);
-    for generation in &view.generations {
-        let mut position = generation.seek(tree, Bound::Unbounded, Direction::Forward, bound);
-        while let Some(at) = position {
-            let item = generation.item(at);
-            items += 1;
-            key_value_bytes += (item.key.len() + item.value.len()) as u64;
-            position = generation.step(tree, at, Direction::Forward, bound);
-        }
-    }
-    (items, key_value_bytes)
+/// alone.
+pub(in crate::engine) fn in_memory(view: &View, tree: TreeId) -> (u64, u64) {
+    let tallies = view.generations.iter().map(|generation| generation.tally_of(tree));
+    tallies.fold((0, 0), |(keys, bytes), (more_keys, more_bytes)| (keys + more_keys, bytes + more_bytes))
 }
 
 /// What all keys of a tree in write buffers begin with.

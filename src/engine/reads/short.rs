@@ -70,6 +70,10 @@ impl ReadDriver {
 
     /// Memory for the items that an iterator or cursor reads at once.
     pub(crate) fn grant_batch(&self) -> Option<Grant> {
+        // There nothing is read, and a lock of the reserve may be held for ever.
+        if self.is_forked() {
+            return None;
+        }
         self.cache.reserve().try_grant(Role::ReadAhead, Batch::BYTES_MAX as u64)
     }
 
