@@ -1,8 +1,8 @@
-//! What a worker does, in turns.
+//! Jobs of worker threads.
 
 use crate::io::env::Turn;
 
-/// One kind of work of a thread of the store, on what it needs of the store.
+/// One kind of background work, done in turns; `S` is the layer of the engine that it works on.
 pub(in crate::engine) trait Job<S: ?Sized>: Send {
     /// Whether a turn may hold versions or tables that nothing else holds any more.
     const HOLDS_TABLES: bool = true;

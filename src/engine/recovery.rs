@@ -1,4 +1,4 @@
-//! What opening a store found, for its statistics.
+//! Counts of a recovery, for the statistics.
 
 /// What opening the store found.
 #[derive(Clone, Debug, Default)]

@@ -19,6 +19,7 @@ use super::request::{Blocks, Claimed, REQUEST_BYTES_MAX, end_slot, requests};
 const APART_BYTES_MAX: usize = 256 << 10;
 /// Of the cache, what reads of futures may fill at once.
 const FLIGHTS_PART: u64 = 4;
+
 /// Reads that missed the cache.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounts {
@@ -26,7 +27,7 @@ pub(crate) struct ReadCounts {
     pub(crate) block_read_bytes: AtomicU64,
 }
 
-/// What reading blocks takes.
+/// The parts of a store that reads of blocks need.
 pub(crate) struct BlockReader {
     pub(in crate::engine) env: Env,
     pub(in crate::engine) cache: Cache,
@@ -48,7 +49,7 @@ impl BlockReader {
         })
     }
 
-    /// The store is being closed: who keeps this for its reads lets go of it.
+    /// The store is being closed: sessions let go of it.
     pub(in crate::engine) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
     }

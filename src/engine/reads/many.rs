@@ -80,7 +80,7 @@ impl ReadDriver {
     /// The same with a `take` that may do what it likes: it runs under no pin.
     ///
     /// # Errors
-    /// As [`Store::multi_get`].
+    /// As [`ReadDriver::multi_get`].
     pub(crate) fn multi_get_apart<K: AsRef<[u8]>>(
         &self,
         keyspace: &Keyspace,
