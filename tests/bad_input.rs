@@ -250,7 +250,7 @@ fn other_formats_are_refused_by_name() {
     let whole = files(&data);
     type Patch = fn(&mut [u8]);
     let patches: [(&str, Patch); 4] = [
-        ("format version 4", |page| page[header::VERSION] = 4),
+        ("format version 5", |page| page[header::VERSION] = 5),
         ("format version 2", |page| page[header::VERSION] = 2),
         ("feature bit 0", |page| page[header::FEATURES] = 1),
         ("feature bit 63", |page| page[header::FEATURES + 7] = 0x80),

@@ -1,5 +1,5 @@
-//! A store as version 3 of the format writes it, kept in `tests/fixtures/store-v3`: whatever changes the
-//! bytes so that they are read otherwise, or not at all, is noticed here.
+//! Stores as versions 3 and 4 of the format write them, kept in `tests/fixtures`: whatever changes the bytes
+//! so that they are read otherwise, or not at all, is noticed here.
 //!
 //! Zeros at the end of its files are left out; `LENGTHS` says how long each is. It was made by
 //! `write_the_fixture`, which is run by hand, once for each version of the format.
@@ -7,13 +7,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use trine::sim::{Crash, World};
+use trine::sim::{Crash, Stop, World};
 use trine::{Access, Db, Error, Keyspace, Ordered};
 
 use super::support::{Files, Model, Scratch, contents, reader, small, write_files};
 
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v3")
+/// What this release writes, and the oldest that it reads.
+const VERSION: u32 = 4;
+const VERSION_OLDEST: u32 = 3;
+
+fn directory(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/store-v{version}"))
 }
 
 /// The value of an item; `None` is a removal. One is larger than a block.
@@ -97,8 +101,8 @@ fn write_the_fixture() {
         files.insert(name, bytes);
     }
     files.insert("LENGTHS".to_owned(), lengths.into_bytes());
-    let _ = fs::remove_dir_all(directory()); // There may be none.
-    write_files(&directory(), &files);
+    let _ = fs::remove_dir_all(directory(VERSION)); // There may be none.
+    write_files(&directory(VERSION), &files);
 }
 
 /// False for a log that is kept only to be used again.
@@ -109,25 +113,102 @@ fn is_needed(world: &World, name: &str) -> bool {
         || without.builder().memory_bytes(128 << 10).access(Access::ReadOnly).open().is_err()
 }
 
-/// Puts the fixture's files where a store may be opened.
-fn restore(data: &Path) {
-    let lengths = fs::read_to_string(directory().join("LENGTHS")).expect("the fixture is in the tree");
+/// The files of a version's fixture.
+fn fixture(version: u32) -> Files {
+    let directory = directory(version);
+    let lengths = fs::read_to_string(directory.join("LENGTHS")).expect("the fixture is in the tree");
     let mut files = Files::new();
     for line in lengths.lines() {
         let (length, name) = line.split_once(' ').expect("a length and a name");
-        let mut bytes = fs::read(directory().join(name)).expect("the file is in the tree");
+        let mut bytes = fs::read(directory.join(name)).expect("the file is in the tree");
         bytes.resize(length.parse().expect("a length"), 0);
         files.insert(name.to_owned(), bytes);
     }
-    write_files(data, &files);
+    files
 }
 
-/// A store of format version 3 opens for reading and for writing, holds every item it was given, in its
-/// tables and its log, has the settings it was made with, and can be merged anew.
+/// The version that the header of a file says.
+fn version_of(bytes: &[u8]) -> u32 {
+    bytes[12..16].first_chunk().map(|version| u32::from_le_bytes(*version)).expect("a header")
+}
+
+/// The versions of a store's manifests, logs and tables, each once.
+fn versions(files: &Files) -> [Vec<u32>; 3] {
+    ["manifest", "log", "table"].map(|kind| {
+        let of_kind = files.iter().filter(|(name, _)| name.starts_with(kind));
+        let mut versions: Vec<u32> = of_kind.map(|(_, bytes)| version_of(bytes)).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        versions
+    })
+}
+
+/// Opening an old store to read it writes nothing. Opened for writing it gets a manifest of this version, and
+/// its tables and logs stay as they are until they are written anew. A power cut at any call meanwhile loses
+/// nothing.
 #[test]
-fn format_version_3_is_read() {
+fn old_stores_get_a_new_manifest() {
+    let [fixed, other] = expected();
+    let check = |db: &Db, index: u64| {
+        let [one, two] = keyspaces(db);
+        assert!(contents(&one) == fixed && contents(&two) == other, "cut at call {index}");
+    };
+    let made = || {
+        let world = World::new(1);
+        drop(world.builder().open().expect("a new store, for its directory"));
+        for name in world.files().expect("lists") {
+            world.set_contents(&name, None);
+        }
+        for (name, bytes) in fixture(VERSION_OLDEST) {
+            world.set_contents(&name, Some(&bytes));
+        }
+        world.crash(Crash::Process, 1)
+    };
+    let files_of = |world: &World| -> Files {
+        let names = world.files().expect("lists").into_iter();
+        names.map(|name| (name.clone(), world.contents(&name).expect("it is there"))).collect()
+    };
+    let world = made();
+    let before = files_of(&world);
+    assert_eq!(versions(&before), [vec![3], vec![3], vec![3]]);
+    let reading = || world.builder().memory_bytes(128 << 10).access(Access::ReadOnly).open();
+    drop(reading().expect("an old store opens"));
+    assert!(files_of(&world) == before, "it was only read");
+
+    let open = |world: &World| world.builder().memory_bytes(128 << 10).open();
+    let calls = {
+        let db = open(&world).expect("an old store opens");
+        let calls = world.calls();
+        assert_eq!(versions(&files_of(&world)), [vec![4], vec![3], vec![3]]);
+        check(&db, calls);
+        db.compact().expect("merges");
+        check(&db, calls);
+        assert_eq!(versions(&files_of(&world))[2], [4]);
+        calls
+    };
+    for index in 0..calls {
+        let world = made();
+        world.stop(Stop::Before, index);
+        // What it says of its end is told elsewhere.
+        drop(open(&world));
+        let world = world.crash(Crash::Power, index);
+        let db = open(&world).unwrap_or_else(|error| panic!("cut at call {index}: {error}"));
+        check(&db, index);
+        drop(db);
+        assert_eq!(versions(&files_of(&world))[0], [4], "cut at call {index}");
+    }
+}
+
+/// A store of each version that is read opens for reading and for writing, holds every item it was given, in
+/// its tables and its log, has the settings it was made with, and can be merged anew.
+#[test]
+fn format_versions_are_read() {
+    (VERSION_OLDEST..=VERSION).for_each(is_read);
+}
+
+fn is_read(version: u32) {
     let scratch = Scratch::new();
-    restore(&scratch.data());
+    write_files(&scratch.data(), &fixture(version));
     let store = fs::read(scratch.data().join("STORE")).expect("it is there");
     assert!(store[3 * 4096..].iter().any(|byte| *byte != 0), "it has a witness");
     let models = expected();

@@ -53,7 +53,7 @@ fn scans_read_ahead_what_they_go_on_to() {
         let after = db.stats().io;
         let blocks = after.device_reads - before.device_reads;
         let requests = after.reads - before.reads;
-        assert!(blocks > 400 && requests * 20 < blocks, "{blocks} blocks in {requests} requests");
+        assert!(blocks > 400 && requests * 8 < blocks, "{blocks} blocks in {requests} requests");
         let twice = after.device_read_bytes - before.device_read_bytes > 2 * ITEMS_COUNT * 120;
         assert!(!twice, "each block is read once");
         drop(items);

@@ -19,3 +19,5 @@ pub(crate) mod reserve;
 pub(crate) mod settings;
 pub(crate) mod step;
 pub(crate) mod sync;
+#[cfg(test)]
+pub(crate) mod visits;

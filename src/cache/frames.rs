@@ -491,21 +491,47 @@ impl Owned {
 /// it gives it back to the pool first.
 pub(crate) struct Pages {
     frames: Arc<Frames>,
-    /// Where they begin, in such pages from the region's start.
-    starts: Box<[u32]>,
+    starts: Starts,
+    page_bytes: u32,
+}
+
+/// Where pages begin, in units from the region's start. Most have one.
+enum Starts {
+    One(u32),
+    Many(Box<[u32]>),
+}
+
+impl Starts {
+    #[inline]
+    fn all(&self) -> &[u32] {
+        match self {
+            Starts::One(start) => std::slice::from_ref(start),
+            Starts::Many(starts) => starts,
+        }
+    }
 }
 
 impl Pages {
     /// # Safety
     /// No frame that is not FREE, and no other pages, overlap these from now on until this is dropped.
-    pub(crate) unsafe fn new(frames: &Arc<Frames>, starts: Box<[u32]>) -> Pages {
-        let end = frames.plan.slots_at / FRAME_BYTES_MIN;
-        assert!(starts.iter().all(|start| (*start as usize) < end), "pages lie in the slabs");
-        Pages { frames: Arc::clone(frames), starts }
+    pub(crate) unsafe fn new(frames: &Arc<Frames>, starts: Vec<u32>, page_bytes: usize) -> Pages {
+        assert!(page_bytes <= FRAME_BYTES_MIN, "a page is no larger than a frame");
+        let ends = starts.iter().map(|start| *start as usize * UNIT_BYTES + page_bytes);
+        assert!(ends.max().is_none_or(|end| end <= frames.plan.slots_at), "pages lie in the slabs");
+        let starts = match starts.as_slice() {
+            [start] => Starts::One(*start),
+            _ => Starts::Many(starts.into()),
+        };
+        Pages { frames: Arc::clone(frames), starts, page_bytes: page_bytes as u32 }
+    }
+
+    /// Of each.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes as usize
     }
 
     pub(crate) fn starts(&self) -> &[u32] {
-        &self.starts
+        self.starts.all()
     }
 
     /// The first `bytes` of a page.
@@ -522,10 +548,10 @@ impl Pages {
 
     #[inline]
     fn start(&self, index: usize, bytes: usize) -> *mut u8 {
-        assert!(bytes <= FRAME_BYTES_MIN, "a page is no larger than its place");
+        assert!(bytes <= self.page_bytes as usize, "a page is no larger than its place");
         let region = self.frames.region.as_ref().expect("pages lie in a region");
         // SAFETY: `new` checked that the page lies in the slabs, so in the region.
-        unsafe { region.start().as_ptr().add(self.starts[index] as usize * FRAME_BYTES_MIN) }
+        unsafe { region.start().as_ptr().add(self.starts.all()[index] as usize * UNIT_BYTES) }
     }
 }
 

@@ -256,11 +256,11 @@ impl Cache {
         self.shared.flights.has(Key::of(address))
     }
 
-    /// Takes `count` pages of up to 4 KiB, as long as all that are taken, and what is
-    /// lent, stay within `limit_bytes`. They hold what was left in them. Better not under a pin.
-    pub(crate) fn pin_pages(&self, count: usize, limit_bytes: u64) -> Option<PinnedPages> {
+    /// Takes `count` pages of up to `page_bytes`, which are 4 KiB at most, as long as all that are taken, and
+    /// what is lent, stay within `limit_bytes`. They hold what was left in them. Better not under a pin.
+    pub(crate) fn pin_pages(&self, count: usize, page_bytes: usize, limit_bytes: u64) -> Option<PinnedPages> {
         for _ in 0..PIN_TRIES {
-            let pinning = self.shared.pool.lock().pin(count, limit_bytes);
+            let pinning = self.shared.pool.lock().pin(count, page_bytes, limit_bytes);
             match pinning {
                 Pinning::Pinned(pages) => {
                     return Some(PinnedPages { pages, pool: Arc::clone(&self.shared.pool) });

@@ -27,11 +27,13 @@
 #![expect(unsafe_code, reason = "promises that frames in use do not overlap")]
 
 mod annex;
+mod parts;
 mod shares;
 
 use crate::base::sync::Arc;
 
 pub(crate) use annex::BayLook;
+use parts::{Cut, FRAME_UNITS};
 pub(crate) use shares::Pinning;
 
 use super::frames::{
@@ -267,16 +269,25 @@ impl Pool {
         Some((self.first_frame(slab) + place, start_bytes))
     }
 
-    /// Pages in free places, of which there are enough.
-    fn take_pages(&mut self, count: usize) -> Pages {
-        let starts = (0..count).map(|_| {
+    /// Pages of up to so many bytes in free places, of which there are enough once `frames_count` frames are
+    /// taken for them.
+    fn take_pages(&mut self, count: usize, page_bytes: usize, frames_count: usize) -> Pages {
+        let frames = (0..frames_count).map(|_| {
             let (_, start_bytes) = self.take_free(PINNED).expect("the caller counted");
             u32::try_from(start_bytes / FRAME_BYTES_MIN).expect("frame numbers have 32 bits")
         });
-        let starts = starts.collect();
-        // SAFETY: each place was free in its slab's mask and no longer is; a slab of pinned pages has no
-        // frame in use, and stays one until all its places are free.
-        unsafe { Pages::new(&self.frames, starts) }
+        let frames: Vec<u32> = frames.collect();
+        let starts = match Cut::of(page_bytes) {
+            None => frames.into_iter().map(|frame| frame * FRAME_UNITS).collect(),
+            Some(cut) => {
+                let parts = &mut self.shares.parts;
+                frames.into_iter().for_each(|frame| parts.cut(cut, frame));
+                (0..count).map(|_| parts.take(cut)).collect()
+            }
+        };
+        // SAFETY: each frame's place was free in its slab's mask and no longer is, and each part was free in
+        // its frame; a slab of pinned pages has no frame in use, and stays one until all its places are free.
+        unsafe { Pages::new(&self.frames, starts, page_bytes) }
     }
 
     /// A bay of the annex, which is closed and stays so until it is given back.

@@ -85,6 +85,10 @@ impl Cuts {
         Cuts { next, at: 0, passed_bytes: 0, table_bytes, next_bytes_max }
     }
 
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.table_bytes
+    }
+
     /// Whether a table that is `file_bytes` long ends before `key`; asked for each key that is written,
     /// ascending. `None`: no table is being built, and there is nothing to cut.
     pub(crate) fn is_due(&mut self, key: &[u8], file_bytes: Option<u64>) -> bool {

@@ -1,4 +1,5 @@
-//! One merge of a tree's tables: runs in, tables out, a bounded piece of work a turn.
+//! One merge: runs of a tree's tables in, tables out, a bounded piece of work a turn. Small merges of many
+//! trees are done as one, with a slice a tree in the files that come out.
 //!
 //! It keeps the newest version of each key that no range tombstone hides, drops tombstones, of keys and of
 //! ranges, that hide nothing any more, and cuts its output into tables of one slice each. What range
@@ -15,16 +16,20 @@
 //! 3. Dropped before it is done, or failed, a job removes every file it made.
 //! 4. Nothing is allocated an item.
 
+use std::collections::BTreeSet;
+
 use crate::base::error::Result;
 use crate::base::hash::HashSecret;
-use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId};
+use crate::base::id::{FileName, ItemKind, KEY_BYTES_MAX, TreeId};
 use crate::base::key::common_prefix;
 use crate::base::load::DeviceLoad;
 use crate::base::sync::Arc;
 use crate::format::table::ranges::{Ranges, farther};
 use crate::io::storage::Storage;
-use crate::merge::{Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
-use crate::table::{Admission, SliceShape, Table, TableBuilder, TableIdentity, TableStream, TableSummary};
+use crate::merge::{Consumed, Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
+use crate::table::{
+    Admission, BuiltTable, OpenWith, SliceShape, Table, TableBuilder, TableIdentity, TableStream, Windows,
+};
 
 use super::bounds::{Cuts, OlderKeys, most_bytes};
 
@@ -43,6 +48,13 @@ const TABLE_BYTES: u64 = 2 << 20;
 const ITEM_BYTES: u64 = 12;
 const BLOCK_BYTES: u64 = 64;
 const PAGE_BYTES: u64 = 4096;
+/// Memory of a slice that has ended, in a table of many.
+const SLICE_BYTES: u64 = 1 << 10;
+/// What each tree of many counts within a turn, on top of its items.
+const TREE_COST_BYTES: u64 = 2 << 10;
+/// What slices of many trees are read through, one a file.
+const WINDOW_BYTES_MIN: usize = 32 << 10;
+const WINDOW_BYTES_MAX: usize = 256 << 10;
 /// However little memory there is, a table is not ended for less.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
 /// An output table overlaps at most about this many tables' bytes of the run it is cut like.
@@ -57,8 +69,8 @@ pub(crate) trait NewFiles: Send + Sync {
     fn next(&self) -> Result<TableIdentity>;
 }
 
-/// What to merge, and into what.
-pub(crate) struct MergePlan {
+/// What to merge of a tree, and into what.
+pub(crate) struct TreePlan {
     pub(crate) tree: TreeId,
     pub(crate) slice: SliceShape,
     /// Newest run first; the tables of a run ascending and disjoint.
@@ -70,11 +82,19 @@ pub(crate) struct MergePlan {
     pub(crate) older: Vec<Arc<Table>>,
     /// Where to cut output tables.
     pub(crate) table_bytes: u64,
+}
+
+/// How to merge.
+pub(crate) struct MergePlan {
+    /// One, or several in ascending order.
+    pub(crate) trees: Vec<TreePlan>,
     /// What it may take: a quarter for reading, the rest for the table being built, which ends early if that
     /// does not suffice.
     pub(crate) memory_bytes: u64,
     /// Where blocks of the output go whose input was cached.
     pub(crate) admission: Option<Admission>,
+    /// How its tables are opened.
+    pub(crate) opening: Option<OpenWith>,
     /// Where its reads are counted.
     pub(crate) load: Arc<DeviceLoad>,
 }
@@ -93,25 +113,40 @@ pub(crate) struct MergeCounts {
     pub(crate) bytes_written: u64,
 }
 
-/// New tables, ascending and disjoint; none if nothing lived.
+/// New tables, of each tree ascending and disjoint; none if nothing lived.
 #[derive(Debug)]
 pub(crate) struct MergeOutput {
-    pub(crate) tables: Vec<TableSummary>,
+    pub(crate) tables: Vec<BuiltTable>,
     pub(crate) counts: MergeCounts,
 }
 
 /// A merge under way.
 pub(crate) struct MergeJob {
-    merge: Merge<RunStream>,
-    older: OlderKeys,
-    cuts: Cuts,
+    way: Way,
+    /// Memory for reading.
+    read_bytes: usize,
+    /// Trees that are still to come.
+    trees: std::vec::IntoIter<TreePlan>,
+    current: Option<TreeMerge>,
+    /// The tree that was begun last.
+    begun: Option<TreeId>,
     output: Output,
     secret: HashSecret,
     counts: MergeCounts,
+    /// What was consumed of trees that are done, and how many there are.
+    done: Consumed,
+    done_count: u64,
+}
+
+/// The merge of one tree.
+struct TreeMerge {
+    merge: Merge<RunStream>,
+    older: OlderKeys,
+    cuts: Cuts,
 }
 
 impl MergeJob {
-    /// Opens the inputs and reads the first chunk of each run.
+    /// Opens the inputs of the first tree and reads the first chunk of each run.
     ///
     /// # Errors
     /// What a read said; nothing was made.
@@ -121,11 +156,54 @@ impl MergeJob {
         secret: HashSecret,
         plan: MergePlan,
     ) -> Result<MergeJob> {
+        assert!(plan.trees.windows(2).all(|pair| pair[0].tree < pair[1].tree), "trees ascend");
         let read_bytes = READ_BYTES.min(plan.memory_bytes as usize / 4);
-        let chunk_bytes = (read_bytes / plan.runs.len().max(1)).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        let way = Way {
+            storage: Arc::clone(storage),
+            load: plan.load,
+            windows: windows(&plan.trees, read_bytes / 2),
+            admission: plan.admission,
+        };
+        let output = Output {
+            storage: Arc::clone(storage),
+            new_files,
+            tree: None,
+            admission: way.admission.clone(),
+            opening: plan.opening,
+            memory_bytes: plan.memory_bytes as usize,
+            ranges: RangesLeft::of(Ranges::default()),
+            tombstones_added: 0,
+            builder: None,
+            slice_from: None,
+            tables: Vec::new(),
+        };
+        let mut job = MergeJob {
+            way,
+            read_bytes,
+            trees: plan.trees.into_iter(),
+            current: None,
+            begun: None,
+            output,
+            secret,
+            counts: MergeCounts::default(),
+            done: Consumed::default(),
+            done_count: 0,
+        };
+        job.begin_tree()?;
+        Ok(job)
+    }
+
+    /// The tree that is being merged; after an error the one that it is about.
+    pub(crate) fn tree(&self) -> Option<TreeId> {
+        self.begun
+    }
+
+    /// Begins the next tree, if there is one.
+    fn begin_tree(&mut self) -> Result<()> {
+        let Some(plan) = self.trees.next() else { return Ok(()) };
+        self.begun = Some(plan.tree);
+        let chunk_bytes = (self.read_bytes / plan.runs.len().max(1)).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let shared_prefix = shared_prefix(&plan.runs).to_vec();
-        let way =
-            Way { storage: Arc::clone(storage), load: plan.load, chunk_bytes, admission: plan.admission };
         let run_ranges = |tables: &Vec<Arc<Table>>| {
             let mut ranges = Ranges::concatenated(tables.iter().map(|one| one.ranges()));
             ranges.index();
@@ -138,8 +216,10 @@ impl MergeJob {
             let end_over = |key: &[u8]| by_run[..run].iter().map(|one| one.end_over(key)).fold(None, farther);
             tables.retain(|table| !table.is_covered_by(end_over));
         }
-        let bytes_read = runs.iter().flatten().map(|table| table.slice_bytes()).sum();
-        let sources = runs.into_iter().zip(by_run).map(|(run, own)| RunStream::new(way.clone(), run, own));
+        self.counts.bytes_read += runs.iter().flatten().map(|table| table.slice_bytes()).sum::<u64>();
+        let way = || self.way.clone();
+        let sources =
+            runs.into_iter().zip(by_run).map(|(run, own)| RunStream::new(way(), chunk_bytes, run, own));
         let sources = sources.collect::<Result<Vec<_>>>()?;
         let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
         let older = OlderKeys::new(plan.next.iter().chain(&plan.older).map(bounds).collect());
@@ -147,43 +227,46 @@ impl MergeJob {
         let clipped = ranges.iter().filter_map(|(start, end)| older.clip(start, end));
         clipped.for_each(|(start, end)| kept.push(&start, &end));
         let next = plan.next.iter().map(|table| (table.max().to_vec(), table.slice_bytes())).collect();
-        let output = Output {
-            storage: Arc::clone(storage),
-            new_files,
-            tree: plan.tree,
-            slice: plan.slice,
-            admission: way.admission,
-            memory_bytes: plan.memory_bytes as usize,
-            ranges: RangesLeft { ranges: kept, next: 0, start: None },
-            tombstones_added: 0,
-            builder: None,
-            tables: Vec::new(),
-        };
-        Ok(MergeJob {
+        self.output.tree = Some((plan.tree, plan.slice));
+        self.output.ranges = RangesLeft::of(kept);
+        self.current = Some(TreeMerge {
             merge: Merge::with_prefix(sources, &shared_prefix),
             older,
             cuts: Cuts::new(next, plan.table_bytes, plan.table_bytes.saturating_mul(NEXT_TABLES_MAX)),
-            output,
-            secret,
-            counts: MergeCounts { bytes_read, ..MergeCounts::default() },
-        })
+        });
+        Ok(())
     }
 
     /// Memory for reading and writing, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let reading = |run: &RunStream| run.stream.as_ref().map_or(0, TableStream::memory_bytes);
-        let read: usize = self.merge.sources().iter().map(reading).sum();
-        let ranges: usize = self.merge.sources().iter().map(|run| run.ranges.memory_bytes()).sum();
-        read + ranges
+        let reading = |run: &RunStream| {
+            run.stream.as_ref().map_or(0, TableStream::memory_bytes) + run.ranges.memory_bytes()
+        };
+        let current = self.current.as_ref();
+        let read: usize = current.map_or(0, |current| current.merge.sources().iter().map(reading).sum());
+        let windows = self.way.windows.as_ref().map_or(0, |windows| windows.memory_bytes());
+        read + windows
             + self.output.ranges.ranges.memory_bytes()
             + self.output.builder.as_ref().map_or(0, TableBuilder::memory_bytes)
     }
 
+    fn consumed(&self) -> Consumed {
+        let mut all = self.done;
+        all.add(self.current.as_ref().map(|current| current.merge.consumed()).unwrap_or_default());
+        all
+    }
+
     /// Bytes read, by the keys and values that were taken, and written so far.
     pub(crate) fn bytes_done(&self) -> u64 {
-        let finished: u64 = self.output.tables.iter().map(|table| table.bytes).sum();
-        let written = finished + self.output.file_bytes().unwrap_or(0);
-        self.merge.consumed().key_value_bytes + written.max(self.counts.bytes_written)
+        let finished: u64 = self.output.tables.iter().map(|table| table.summary.bytes).sum();
+        let written = finished + self.output.builder.as_ref().map_or(0, TableBuilder::file_bytes);
+        self.consumed().key_value_bytes + written.max(self.counts.bytes_written)
+    }
+
+    /// What bounds a turn.
+    fn cost_bytes(&self) -> u64 {
+        let consumed = self.consumed();
+        consumed.key_value_bytes + consumed.items * ITEM_COST_BYTES + self.done_count * TREE_COST_BYTES
     }
 
     /// Does the next piece: some ten KiB of input, and at times the end of a table.
@@ -191,56 +274,80 @@ impl MergeJob {
     /// # Errors
     /// What reading or writing said. The job is then only dropped.
     pub(crate) fn turn(&mut self) -> Result<Progress<MergeOutput>> {
-        let cost_bytes = |merge: &Merge<RunStream>| {
-            let consumed = merge.consumed();
-            consumed.key_value_bytes + consumed.items * ITEM_COST_BYTES
-        };
-        let until_bytes = cost_bytes(&self.merge) + TURN_BYTES;
-        while cost_bytes(&self.merge) < until_bytes {
-            let Some(item) = self.merge.item() else { return self.finish().map(Progress::Done) };
-            if self.merge.is_hidden() {
+        let until_bytes = self.cost_bytes() + TURN_BYTES;
+        while self.cost_bytes() < until_bytes {
+            let Some(TreeMerge { merge, older, cuts, .. }) = &mut self.current else {
+                return self.finish().map(Progress::Done);
+            };
+            let Some(item) = merge.item() else {
+                self.end_tree()?;
+                continue;
+            };
+            if merge.is_hidden() {
                 // It is only left behind.
-            } else if item.kind == ItemKind::Delete && !self.older.may_contain(item.key) {
+            } else if item.kind == ItemKind::Delete && !older.may_contain(item.key) {
                 self.counts.tombstones_dropped += 1;
             } else {
-                if self.cuts.is_due(item.key, self.output.file_bytes()) || self.output.is_full() {
+                if cuts.is_due(item.key, self.output.slice_bytes()) || self.output.is_full() {
                     self.output.cut()?;
                 }
-                let builder = self.output.builder()?;
-                if self.merge.source().is_some_and(RunStream::is_cached) {
+                let builder = self.output.slice()?;
+                if merge.source().is_some_and(RunStream::is_cached) {
                     builder.note_cached(item.key.len() + item.value.len());
                 }
                 builder.add(item.key, self.secret.hash(item.key), item.kind, item.value)?;
                 self.counts.items_out += 1;
             }
-            self.merge.advance()?;
+            merge.advance()?;
         }
         Ok(Progress::More)
     }
 
+    /// Ends the current tree and begins the next.
+    fn end_tree(&mut self) -> Result<()> {
+        let Some(current) = self.current.take() else { return Ok(()) };
+        self.done.add(current.merge.consumed());
+        self.done_count += 1;
+        self.output.end_slice(&self.secret)?;
+        self.output.end_long_table(current.cuts.table_bytes())?;
+        self.begin_tree()
+    }
+
     fn finish(&mut self) -> Result<MergeOutput> {
-        self.output.end(&self.secret)?;
+        self.output.end_table()?;
         let tables = self.output.take();
-        self.counts.items_in = self.merge.consumed().items;
+        self.counts.items_in = self.done.items;
         self.counts.tombstones_added = self.output.tombstones_added;
         let kept_or_dropped = self.counts.items_out + self.counts.tombstones_dropped;
         self.counts.items_shadowed = self.counts.items_in - kept_or_dropped;
         self.counts.items_out += self.counts.tombstones_added;
-        self.counts.bytes_written = tables.iter().map(|table| table.bytes).sum();
+        self.counts.bytes_written = tables.iter().map(|table| table.summary.bytes).sum();
         Ok(MergeOutput { tables, counts: self.counts })
     }
 }
 
-/// What a merge of these runs takes if nothing limits it: chunks, the buffer of a table, and what is kept of
+/// What a merge of these trees takes if nothing limits it: chunks, the buffer of a table, and what is kept of
 /// each of its items and blocks until it ends.
-pub(crate) fn wanted_bytes(runs: &[Vec<Arc<Table>>], table_bytes: u64) -> u64 {
-    let tables = || runs.iter().flatten();
+pub(crate) fn wanted_bytes(trees: &[TreePlan]) -> u64 {
+    let tables = || trees.iter().flat_map(|tree| &tree.runs).flatten();
     let bytes: u64 = tables().map(|table| table.slice_bytes()).sum();
     let items: u64 = tables().map(|table| table.items()).sum();
-    let table_bytes = most_bytes(table_bytes);
+    let table_bytes = most_bytes(trees.iter().map(|tree| tree.table_bytes).max().unwrap_or(0));
     let table_items = (items as f64 * (table_bytes as f64 / bytes.max(1) as f64).min(1.0)) as u64;
     let table_blocks = table_bytes.min(bytes) / PAGE_BYTES;
-    READ_BYTES as u64 + 4 * (TABLE_BYTES + table_items * ITEM_BYTES + table_blocks * BLOCK_BYTES)
+    let slices = trees.len() as u64 * SLICE_BYTES;
+    READ_BYTES as u64 + 4 * (TABLE_BYTES + table_items * ITEM_BYTES + table_blocks * BLOCK_BYTES + slices)
+}
+
+/// What slices of several trees are read through, if there is memory for it.
+fn windows(trees: &[TreePlan], bytes: usize) -> Option<Arc<Windows>> {
+    if trees.len() < 2 {
+        return None;
+    }
+    let tables = trees.iter().flat_map(|tree| &tree.runs).flatten();
+    let files: BTreeSet<FileName> = tables.map(|table| table.file().name()).collect();
+    let window_bytes = (bytes / files.len().max(1)).min(WINDOW_BYTES_MAX);
+    (window_bytes >= WINDOW_BYTES_MIN).then(|| Arc::new(Windows::new(window_bytes)))
 }
 
 /// What every key within the bounds of the inputs begins with.
@@ -255,23 +362,27 @@ fn shared_prefix(runs: &[Vec<Arc<Table>>]) -> &[u8] {
 struct Output {
     storage: Arc<dyn Storage>,
     new_files: Arc<dyn NewFiles>,
-    tree: TreeId,
-    slice: SliceShape,
+    /// The tree being merged.
+    tree: Option<(TreeId, SliceShape)>,
     admission: Option<Admission>,
+    opening: Option<OpenWith>,
     /// Of the whole job.
     memory_bytes: usize,
+    /// Of the tree being merged.
     ranges: RangesLeft,
     tombstones_added: u64,
     /// The table being built: it has an item.
     builder: Option<TableBuilder>,
+    /// Where the slice of the tree being merged begins in it; `None` if it has none yet.
+    slice_from: Option<u64>,
     /// Finished, and ours to remove until they are taken.
-    tables: Vec<TableSummary>,
+    tables: Vec<BuiltTable>,
 }
 
 impl Output {
-    /// Length so far of the table being built; `None` between tables.
-    fn file_bytes(&self) -> Option<u64> {
-        self.builder.as_ref().map(TableBuilder::file_bytes)
+    /// Length so far of the slice being built; `None` between slices.
+    fn slice_bytes(&self) -> Option<u64> {
+        Some(self.builder.as_ref()?.file_bytes() - self.slice_from?)
     }
 
     /// Whether the table being built takes half of the memory; ending it takes some more.
@@ -280,55 +391,74 @@ impl Output {
         self.builder.as_ref().is_some_and(|builder| builder.memory_bytes() > table_bytes)
     }
 
-    /// The builder of the present table, begun if there is none.
-    fn builder(&mut self) -> Result<&mut TableBuilder> {
+    /// The builder of the present table within the slice of the tree being merged; each is begun if there is
+    /// none.
+    fn slice(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
             let identity = self.new_files.next()?;
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity)?;
             builder.set_write_bytes(self.memory_bytes / 8);
-            builder.begin(self.tree, self.slice)?;
             if let Some(admission) = &self.admission {
                 builder.admit(admission.clone());
             }
+            self.opening.iter().for_each(|opening| builder.open_with(opening.clone()));
             self.builder = Some(builder);
         }
-        Ok(self.builder.as_mut().expect("made above if there was none"))
+        let builder = self.builder.as_mut().expect("made above if there was none");
+        if self.slice_from.is_none() {
+            let (tree, shape) = self.tree.expect("a tree is being merged");
+            self.slice_from = Some(builder.file_bytes());
+            builder.begin(tree, shape)?;
+        }
+        Ok(builder)
     }
 
-    /// Ends the table behind its last item, if ranges can be cut there.
+    /// Ends slice and table behind the last item, if ranges can be cut there. Without a slice of the tree
+    /// there is nothing to cut, but the table that others have left.
     fn cut(&mut self) -> Result<()> {
-        let Some(builder) = &mut self.builder else { return Ok(()) };
+        let (Some(builder), Some(_)) = (&mut self.builder, self.slice_from) else { return self.end_table() };
         if self.ranges.give(builder, Upto::LastKey) {
+            builder.end()?;
+            self.slice_from = None;
             return self.end_table();
         }
         Ok(())
     }
 
-    /// Ends the last table.
-    fn end(&mut self, secret: &HashSecret) -> Result<()> {
-        if self.builder.is_none()
+    /// Ends the last slice of the tree being merged.
+    fn end_slice(&mut self, secret: &HashSecret) -> Result<()> {
+        if self.slice_from.is_none()
             && let Some(first) = self.ranges.first().map(<[u8]>::to_vec)
         {
-            // A table has an item: one that says what the range says.
-            self.builder()?.add(&first, secret.hash(&first), ItemKind::Delete, &[])?;
+            // A slice has an item: one that says what the range says.
+            self.slice()?.add(&first, secret.hash(&first), ItemKind::Delete, &[])?;
             self.tombstones_added += 1;
         }
-        if let Some(builder) = &mut self.builder {
+        if self.slice_from.take().is_some()
+            && let Some(builder) = &mut self.builder
+        {
             self.ranges.give(builder, Upto::End);
+            builder.end()?;
         }
-        self.end_table()
+        Ok(())
     }
 
+    /// Ends the table between two slices, if it is that long.
+    fn end_long_table(&mut self, table_bytes: u64) -> Result<()> {
+        let is_long = self.builder.as_ref().is_some_and(|builder| builder.file_bytes() >= table_bytes);
+        if is_long || self.is_full() { self.end_table() } else { Ok(()) }
+    }
+
+    /// Ends the table, between two slices.
     fn end_table(&mut self) -> Result<()> {
-        if let Some(mut builder) = self.builder.take() {
-            builder.end()?;
+        if let Some(builder) = self.builder.take() {
             self.tables.push(builder.finish()?);
         }
         Ok(())
     }
 
     /// Hands the tables over; they stay.
-    fn take(&mut self) -> Vec<TableSummary> {
+    fn take(&mut self) -> Vec<BuiltTable> {
         std::mem::take(&mut self.tables)
     }
 }
@@ -337,7 +467,7 @@ impl Drop for Output {
     fn drop(&mut self) {
         // The builder removes its own file.
         for table in self.tables.drain(..) {
-            let file = table.identity.file;
+            let file = table.summary.identity.file;
             if let Err(error) = self.storage.remove(file) {
                 log::warn!("{file} of an abandoned merge stays until the store is opened anew: {error}");
             }
@@ -362,6 +492,10 @@ enum Upto {
 }
 
 impl RangesLeft {
+    fn of(ranges: Ranges) -> RangesLeft {
+        RangesLeft { ranges, next: 0, start: None }
+    }
+
     /// Where the next one begins.
     fn first(&self) -> Option<&[u8]> {
         if self.next == self.ranges.count() {
@@ -404,7 +538,7 @@ impl RangesLeft {
 struct Way {
     storage: Arc<dyn Storage>,
     load: Arc<DeviceLoad>,
-    chunk_bytes: usize,
+    windows: Option<Arc<Windows>>,
     admission: Option<Admission>,
 }
 
@@ -412,6 +546,7 @@ struct Way {
 /// whatever is in the files: a stream's keys do, and begin and end at the bounds of its table, or it fails.
 struct RunStream {
     way: Way,
+    chunk_bytes: usize,
     tables: std::vec::IntoIter<Arc<Table>>,
     stream: Option<TableStream>,
     /// Range tombstones of the run, also of tables that are not read.
@@ -419,11 +554,11 @@ struct RunStream {
 }
 
 impl RunStream {
-    fn new(way: Way, tables: Vec<Arc<Table>>, ranges: Ranges) -> Result<RunStream> {
+    fn new(way: Way, chunk_bytes: usize, tables: Vec<Arc<Table>>, ranges: Ranges) -> Result<RunStream> {
         for pair in tables.windows(2) {
             assert!(pair[0].max() < pair[1].min(), "tables of a run are ascending and disjoint");
         }
-        let mut run = RunStream { way, tables: tables.into_iter(), stream: None, ranges };
+        let mut run = RunStream { way, chunk_bytes, tables: tables.into_iter(), stream: None, ranges };
         run.open_next()?;
         Ok(run)
     }
@@ -432,8 +567,9 @@ impl RunStream {
     fn open_next(&mut self) -> Result<()> {
         self.stream = None;
         if let Some(table) = self.tables.next() {
-            let Way { storage, load, chunk_bytes, admission } = &self.way;
-            let mut stream = TableStream::new(Arc::clone(storage), Arc::clone(load), table, *chunk_bytes)?;
+            let Way { storage, load, windows, admission } = &self.way;
+            let from = (Arc::clone(storage), Arc::clone(load));
+            let mut stream = TableStream::through(windows.clone(), from, table, self.chunk_bytes)?;
             if let Some(admission) = admission {
                 stream.watch(admission);
             }

@@ -20,14 +20,14 @@ use crate::base::reserve::{Grant, Role};
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::shape::table_bytes;
 use crate::levels::version::Version;
-use crate::table::{Otherwise, PageRank, TableBuilder, TableSummary};
+use crate::table::{BuiltTable, Otherwise, PageRank, TableBuilder};
 use crate::write::batch::check_item;
 
 use super::slices;
 use super::store::Store;
 use crate::engine::background::work::MemoryPart;
 use crate::engine::publish::keyspace::Keyspace;
-use publish::{Opened, Publish, Published, check};
+use publish::{Publish, Published, check};
 
 /// However little memory there is, a table is not ended for less.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
@@ -41,7 +41,7 @@ pub(crate) struct Ingest {
     /// The table being built: it has an item.
     builder: Option<TableBuilder>,
     /// Finished, and ours to remove until they are published.
-    tables: Vec<TableSummary>,
+    tables: Vec<BuiltTable>,
     /// The key put last.
     last: Vec<u8>,
     items: u64,
@@ -182,6 +182,7 @@ impl Ingest {
         self.cut_bytes = table_bytes(self.table_bytes, most);
         let mut builder = TableBuilder::new(Arc::clone(&self.store.env.storage), self.store.new_table()?)?;
         builder.set_write_bytes(self.memory_bytes() / 8);
+        builder.open_with(self.store.opening(PageRank::LastFilters, Otherwise::Leave));
         builder.begin(self.keyspace.tree, slice)?;
         Ok(builder)
     }
@@ -195,7 +196,7 @@ impl Ingest {
         if let Some(mut builder) = self.builder.take() {
             builder.end()?;
             let table = builder.finish()?;
-            self.table_bytes += table.bytes;
+            self.table_bytes += table.summary.bytes;
             self.tables.push(table);
         }
         Ok(())
@@ -231,7 +232,7 @@ impl Ingest {
     }
 
     /// The tables, whole and durable, with their names, and opened.
-    pub(in crate::engine) fn complete(&mut self) -> Result<Vec<Opened>> {
+    pub(in crate::engine) fn complete(&mut self) -> Result<Vec<BuiltTable>> {
         check(&self.store, &self.keyspace)?;
         self.end_table()?;
         self.memory = None;
@@ -239,11 +240,7 @@ impl Ingest {
             return Ok(Vec::new());
         }
         self.store.sync_directory()?;
-        let open = |summary: &TableSummary| {
-            let tables = self.store.open_tables(summary, PageRank::LastFilters, Otherwise::Leave)?;
-            Ok(Opened { summary: summary.clone(), tables })
-        };
-        self.tables.iter().map(open).collect()
+        Ok(self.tables.clone())
     }
 
     /// Removes what was made.
@@ -258,7 +255,7 @@ impl Ingest {
         match self.store.is_closed() {
             // The directory is another's by now.
             true => builder.into_iter().for_each(TableBuilder::leave),
-            false => self.store.remove_unnamed(tables.iter().map(|table| table.identity.file)),
+            false => self.store.remove_unnamed(tables.iter().map(|built| built.summary.identity.file)),
         }
     }
 }
@@ -282,7 +279,7 @@ impl std::fmt::Debug for Ingest {
 }
 
 /// Drives [`Publish`] on the caller's thread.
-fn publish(store: &Arc<Store>, keyspace: &Arc<Keyspace>, tables: Vec<Opened>) -> Result<()> {
+fn publish(store: &Arc<Store>, keyspace: &Arc<Keyspace>, tables: Vec<BuiltTable>) -> Result<()> {
     let mut publish = Publish::new(store, keyspace, tables);
     loop {
         match publish.turn()? {

@@ -9,8 +9,9 @@
 //! 0      8    bytes magic: 89 54 72 69 6e 65 0d 0a
 //! 8      1    u8    kind: FileKind; the tag of the checksum
 //! 9      3          reserved, zero
-//! 12     4    u32   version: of the format, 3
-//! 16     8    u64   features: bits a reader must know; none yet
+//! 12     4    u32   version: of the format, 4; 3 is read
+//! 16     8    u64   features: bits a reader must know; none yet. Kept for later: 0 partitions, 1 keyspaces
+//!                      placed by hash, 2 renamed keyspaces
 //! 24     16   u128  store id: random, one a store
 //! 40     8    u64   uid: random, one a life of a file; context of all its checksums
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
@@ -29,7 +30,9 @@ use crate::base::id::{FileKind, FileName};
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 pub(crate) const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+/// The oldest version that is read: of before release 1.0, none is for ever.
+const VERSION_OLDEST: u32 = 3;
 /// Feature bits this release knows; a bit is never reused.
 const FEATURES_KNOWN: u64 = 0;
 pub(crate) const CHECKED_BYTES: usize = 48;
@@ -93,6 +96,12 @@ impl FileHeader {
         Ok(FileHeader { kind, store_id, uid })
     }
 
+    /// Whether a page that was decoded is of an older version than is written now.
+    pub(crate) fn is_older(page: &[u8]) -> bool {
+        let version = page.get(12..16).and_then(|bytes| bytes.first_chunk());
+        version.is_some_and(|version| u32::from_le_bytes(*version) < VERSION)
+    }
+
     /// As [`FileHeader::decode`], of the kind that the header says.
     pub(crate) fn decode_any(file: FileName, bytes: &[u8]) -> Result<FileHeader> {
         let found = bytes.get(MAGIC.len()).copied();
@@ -153,8 +162,7 @@ fn supported(file: FileName, version: u32, features: u64) -> Result<()> {
     if version == 0 {
         return Err(Error::corrupt(file, 12, "the format version", VERSION, version));
     }
-    // Before release 1.0 an older version is refused too.
-    if version != VERSION {
+    if !(VERSION_OLDEST..=VERSION).contains(&version) {
         return unsupported(format!("format version {version}"));
     }
     let unknown = features & !FEATURES_KNOWN;
@@ -241,7 +249,7 @@ mod tests {
         page[0] ^= 1;
         assert_eq!(corrupt_what(decode(&page)), "the magic");
         for (edited, name) in [
-            (edited(|page| page[12] = 4), "format version 4"),
+            (edited(|page| page[12] = 5), "format version 5"),
             (edited(|page| page[12] = 2), "format version 2"),
             (edited(|page| page[17] = 1), "feature bit 8"),
         ] {
@@ -250,6 +258,14 @@ mod tests {
                 other => panic!("not refused: {other:?}"),
             }
         }
+    }
+
+    /// A header of the version before is read, and known for what it is.
+    #[test]
+    fn version_3_is_read() {
+        let page = edited(|page| page[12] = 3);
+        assert_eq!(FileHeader::decode(NAME, &page, FileKind::Table).expect("decodes"), HEADER);
+        assert!(FileHeader::is_older(&page) && !FileHeader::is_older(&HEADER.encode()));
     }
 
     /// A page of another program is told from one of ours that is damaged, as far as its bytes go; either is

@@ -28,7 +28,8 @@
 //! 12 SliceRemoved    u64 table, u32 slice
 //! 13 Ids             u32 next keyspace, u32 next partition
 //! 14 Flushed         varint sequence
-//! 15..63             reserved for later releases, which set a feature bit in the file's header
+//! 15 TableRemoved    u64 number: all its slices; since version 4 of the format
+//! 16..63             reserved for later releases, which set a feature bit in the file's header
 //! settings: varint count, then u16 id, varint value of each, ids ascending
 //! run: of the slices of a partition on one level, those with one number are a run, and the greater number is
 //!     the newer; 0 on level 0, where each slice is a run and sequences say which is newer
@@ -153,6 +154,10 @@ pub(crate) enum Change {
         table: u64,
         index: u32,
     },
+    /// All slices that are left of a table.
+    TableRemoved {
+        number: u64,
+    },
     /// Ids at or above these were never given out.
     Ids {
         next_keyspace: u32,
@@ -173,6 +178,7 @@ impl Change {
             | Change::LogPromised { .. }
             | Change::LogRemoved { .. }
             | Change::SliceRemoved { .. }
+            | Change::TableRemoved { .. }
             | Change::Flushed { .. } => true,
             Change::Keyspace { .. }
             | Change::KeyspaceSettings { .. }
@@ -201,6 +207,10 @@ mod tag {
     pub(super) const SLICE_REMOVED: u8 = 12;
     pub(super) const IDS: u8 = 13;
     pub(super) const FLUSHED: u8 = 14;
+    pub(super) const TABLE_REMOVED: u8 = 15;
+    /// Those that later releases have.
+    pub(super) const RESERVED_FIRST: u8 = 16;
+    pub(super) const RESERVED_LAST: u8 = 63;
 }
 
 /// In the place of a key's length: there is no key, the slice has no last one.
@@ -277,6 +287,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             put_varint(out, *run);
         }
         Change::SliceRemoved { table, index } => put!(out, tag::SLICE_REMOVED, table, index),
+        Change::TableRemoved { number } => put!(out, tag::TABLE_REMOVED, number),
         Change::Ids { next_keyspace, next_partition } => put!(out, tag::IDS, next_keyspace, next_partition),
         Change::Flushed { sequence } => {
             put!(out, tag::FLUSHED);
@@ -339,7 +350,7 @@ impl Iterator for Changes<'_> {
 
 enum Fault {
     Malformed(Malformed),
-    Unsupported(&'static str),
+    Unsupported(String),
 }
 
 impl From<Malformed> for Fault {
@@ -405,7 +416,13 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
         tag::FLUSHED => {
             Change::Flushed { sequence: reader.varint_up_to(SEQUENCE_MAX, "the flushed sequence")? }
         }
-        _ => return Err(before.malformed("the kind of change", tag::FLUSHED.into(), tag.into()).into()),
+        tag::TABLE_REMOVED => Change::TableRemoved { number: file_number(reader)? },
+        tag::RESERVED_FIRST..=tag::RESERVED_LAST => {
+            return Err(Fault::Unsupported(format!("a change of kind {tag} in the manifest")));
+        }
+        _ => {
+            return Err(before.malformed("the kind of change", tag::TABLE_REMOVED.into(), tag.into()).into());
+        }
     })
 }
 
@@ -414,7 +431,7 @@ fn decode_keyspace(reader: &mut Reader<'_>) -> Decoded<Change> {
     let before = reader.clone();
     let kind = match reader.u8("the kind of keyspace")? {
         kind if kind == KeyspaceKind::Ordered as u8 => KeyspaceKind::Ordered,
-        KIND_HASHED => return Err(Fault::Unsupported("a hashed keyspace")),
+        KIND_HASHED => return Err(Fault::Unsupported("a hashed keyspace".to_owned())),
         kind => return Err(before.malformed("the kind of keyspace", 1, kind.into()).into()),
     };
     let before = reader.clone();

@@ -61,6 +61,8 @@ pub(crate) struct ManifestFile {
     next_edit: Sequence,
     pending: Option<Pending>,
     torn: Option<Torn>,
+    /// Of an older version of the format, which does not know all kinds of changes.
+    is_older: bool,
 }
 
 /// What a load found before an end that is not clean: an edit that may never have been made, or was damaged.
@@ -113,7 +115,7 @@ impl ManifestFile {
             let _ = storage.remove(file);
             return Err(error);
         }
-        Ok(ManifestFile { file, framer, next_edit: 2, pending: None, torn: None })
+        Ok(ManifestFile { file, framer, next_edit: 2, pending: None, torn: None, is_older: false })
     }
 
     /// Reads the live manifest and writes nothing. A torn last edit is left out.
@@ -130,6 +132,7 @@ impl ManifestFile {
         expected.check_length()?;
         let mut bytes = read_whole(storage, file, place.bytes)?;
         let found = scan(&expected, &bytes)?;
+        let is_older = FileHeader::is_older(&bytes);
 
         let mut state = State::default();
         let mut torn = Torn { end: found.end.bytes, ..Torn::default() };
@@ -172,7 +175,7 @@ impl ManifestFile {
         bytes.resize(bytes.len() + remains, 0);
         let pending = (!bytes.is_empty()).then_some(Pending { from, bytes });
         let torn = (remains > 0).then_some(torn);
-        Ok((state, ManifestFile { file, framer, next_edit, pending, torn }))
+        Ok((state, ManifestFile { file, framer, next_edit, pending, torn, is_older }))
     }
 
     /// To be asked about a log that was read after [`ManifestFile::load`] and has an item of a keyspace that
@@ -240,6 +243,7 @@ impl ManifestFile {
                         }
                     }
                     Change::SliceRemoved { table, index } => _ = unplaced.remove(&(table, index)),
+                    Change::TableRemoved { number } => unplaced.retain(|(table, _), _| *table != number),
                     _ => {}
                 }
             }
@@ -255,6 +259,12 @@ impl ManifestFile {
     /// What STORE says of this manifest.
     pub(crate) fn place(&self) -> ManifestPlace {
         ManifestPlace { number: self.file.number, uid: self.framer.header().uid, bytes: self.framer.bytes() }
+    }
+
+    /// Whether its version of the format is older than what is written now: it has no
+    /// [`Change::TableRemoved`].
+    pub(crate) fn is_older(&self) -> bool {
+        self.is_older
     }
 
     /// Makes what [`ManifestFile::load`] read durable. Comes before anything that cannot be undone is done on
@@ -274,14 +284,18 @@ impl ManifestFile {
         self.next_edit - 1
     }
 
-    /// Whether one more edit of these changes fits beside what is reserved.
+    /// Whether one more edit of these changes fits beside what is reserved; none does into a file of an older
+    /// version of the format.
     pub(crate) fn has_room(&self, changes: &[Change]) -> bool {
-        encode_edit(0, changes).len() + RESERVE_BYTES <= self.framer.room_bytes()
+        !self.is_older && encode_edit(0, changes).len() + RESERVE_BYTES <= self.framer.room_bytes()
     }
 
-    /// Whether it fits if it takes what is reserved.
+    /// Whether one of a full disk fits if it takes what is reserved, and if the file's version of the format
+    /// has its changes.
     pub(crate) fn has_reserved_room(&self, changes: &[Change]) -> bool {
-        encode_edit(0, changes).len() <= self.framer.room_bytes()
+        let is_known = |change: &Change| !matches!(change, Change::TableRemoved { .. });
+        (!self.is_older || changes.iter().all(is_known))
+            && encode_edit(0, changes).len() <= self.framer.room_bytes()
     }
 
     /// Appends one edit; it is durable when this returns.
@@ -312,13 +326,22 @@ impl ManifestFile {
         self.write_slot(storage)
     }
 
-    /// Whether it is time for a new file: little room is left, or the file holds far more than the state
-    /// needs. Cost: one walk over the state, once the file is past its first 64 KiB.
+    /// Whether it is time for a new file: it is of an older version of the format, little room is left, or
+    /// the file holds far more than the state needs.
     pub(crate) fn must_rewrite(&self, state: &State) -> bool {
         let used_bytes = self.framer.tail().bytes;
         let little_room = self.framer.room_bytes() < RESERVE_BYTES;
         let above_ratio = || used_bytes > CONTENT_RATIO * (RECORDS_FROM + state.snapshot_bytes_max());
-        little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
+        self.is_older || little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
+    }
+
+    /// Whether it will be time for a new file soon: who can wait for it writes one meanwhile.
+    pub(crate) fn wants_rewrite(&self, state: &State) -> bool {
+        let used_bytes = self.framer.tail().bytes;
+        let content_bytes = RECORDS_FROM + state.snapshot_bytes_max();
+        let is_nearly_full = || (self.framer.room_bytes() as u64) < self.framer.bytes() / 4;
+        used_bytes > REWRITE_BYTES_MIN / 4 * 3
+            && (used_bytes > (CONTENT_RATIO - 1) * content_bytes || is_nearly_full())
     }
 
     /// Has both slots vouch for what is durable, so that no block in another's place takes the last edit and

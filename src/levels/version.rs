@@ -31,6 +31,19 @@ const LEVEL_MAX: usize = manifest::LEVEL_MAX as usize;
 pub(crate) struct Run {
     /// Among the runs of a level ≥ 1 the newer has the greater; 0 in level 0.
     number: u64,
+    tables: Tables,
+    bytes: u64,
+}
+
+/// The tables of a run: in most runs of a small tree one, which needs nothing beside it.
+#[derive(Clone, Debug)]
+enum Tables {
+    One(Placed),
+    Many(Box<Many>),
+}
+
+#[derive(Clone, Debug)]
+struct Many {
     tables: Vec<Placed>,
     /// Length of the prefix that all keys of the run share.
     shared_bytes: usize,
@@ -38,7 +51,30 @@ pub(crate) struct Run {
     max_words: Vec<u64>,
     /// Tables with range tombstones, in order.
     ranged: Vec<u32>,
-    bytes: u64,
+}
+
+impl Many {
+    fn new(tables: Vec<Placed>) -> Many {
+        let (first, last) = (&tables[0].table, &tables[tables.len() - 1].table);
+        let shared_bytes = common_prefix(first.min(), last.max());
+        let max_words = tables.iter().map(|placed| head_after(placed.table.max(), shared_bytes)).collect();
+        let has_ranges = |index: &u32| !tables[*index as usize].table.ranges().is_empty();
+        let ranged = (0..tables.len() as u32).filter(has_ranges).collect();
+        Many { tables, shared_bytes, max_words, ranged }
+    }
+
+    /// See [`Run::position`], of a key between the run's ends.
+    #[inline]
+    fn position(&self, key: &[u8]) -> usize {
+        // There every key has the shared prefix.
+        let word = head_after(key, self.shared_bytes);
+        let start = self.max_words.partition_point(|max| *max < word);
+        if self.max_words.get(start).is_none_or(|max| *max != word) {
+            return start;
+        }
+        let equal = self.max_words[start..].partition_point(|max| *max == word);
+        start + self.tables[start..start + equal].partition_point(|placed| placed.table.max() < key)
+    }
 }
 
 impl Run {
@@ -48,17 +84,16 @@ impl Run {
         for pair in tables.windows(2) {
             assert!(pair[0].table.max() < pair[1].table.min(), "tables of a run are sorted and disjoint");
         }
-        let (first, last) = (&tables[0].table, &tables[tables.len() - 1].table);
-        let shared_bytes = common_prefix(first.min(), last.max());
-        let max_words = tables.iter().map(|placed| head_after(placed.table.max(), shared_bytes)).collect();
-        let has_ranges = |index: &u32| !tables[*index as usize].table.ranges().is_empty();
-        let ranged = (0..tables.len() as u32).filter(has_ranges).collect();
         let bytes = tables.iter().map(|placed| placed.table.slice_bytes()).sum();
-        Run { number, tables, shared_bytes, max_words, ranged, bytes }
+        let tables = match <[Placed; 1]>::try_from(tables) {
+            Ok([one]) => Tables::One(one),
+            Err(tables) => Tables::Many(Box::new(Many::new(tables))),
+        };
+        Run { number, tables, bytes }
     }
 
     fn min(&self) -> &[u8] {
-        self.tables[0].table.min()
+        self.tables()[0].table.min()
     }
 
     fn max(&self) -> &[u8] {
@@ -66,7 +101,8 @@ impl Run {
     }
 
     fn last(&self) -> &Table {
-        &self.tables[self.tables.len() - 1].table
+        let tables = self.tables();
+        &tables[tables.len() - 1].table
     }
 
     /// Bytes of its tables' files that are its own.
@@ -78,8 +114,21 @@ impl Run {
         self.number
     }
 
+    #[inline]
     pub(crate) fn tables(&self) -> &[Placed] {
-        &self.tables
+        match &self.tables {
+            Tables::One(one) => std::slice::from_ref(one),
+            Tables::Many(many) => &many.tables,
+        }
+    }
+
+    /// Numbers of the tables with range tombstones, ascending.
+    fn ranged(&self) -> &[u32] {
+        match &self.tables {
+            Tables::One(one) if one.table.ranges().is_empty() => &[],
+            Tables::One(_) => &[0],
+            Tables::Many(many) => &many.ranged,
+        }
     }
 
     /// Index of the first table whose largest key is not below `key`; the number of tables if there is none.
@@ -90,25 +139,19 @@ impl Run {
     /// As `position`, of a key that has this head: most comparisons need no more of it.
     #[inline]
     fn position_with_head(&self, key: &[u8], key_head: u64) -> usize {
-        if !self.tables[0].table.ends_before(key, key_head) {
+        let tables = self.tables();
+        if !tables[0].table.ends_before(key, key_head) {
             return 0;
         }
-        if self.last().ends_before(key, key_head) {
-            return self.tables.len();
+        match &self.tables {
+            Tables::Many(many) if !self.last().ends_before(key, key_head) => many.position(key),
+            _ => tables.len(),
         }
-        // Between the run's ends every key has the shared prefix.
-        let word = head_after(key, self.shared_bytes);
-        let start = self.max_words.partition_point(|max| *max < word);
-        if self.max_words.get(start).is_none_or(|max| *max != word) {
-            return start;
-        }
-        let equal = self.max_words[start..].partition_point(|max| *max == word);
-        start + self.tables[start..start + equal].partition_point(|placed| placed.table.max() < key)
     }
 
     /// Whether any of its tables has range tombstones.
     pub(crate) fn has_ranges(&self) -> bool {
-        !self.ranged.is_empty()
+        !self.ranged().is_empty()
     }
 
     /// How far its range tombstones go on over a key, if they cover it; an empty end is none.
@@ -119,26 +162,26 @@ impl Run {
 
     /// What its range tombstones say of the keys around `key`. A range that goes on in the next table is one.
     pub(crate) fn around(&self, key: &[u8]) -> Around<'_> {
-        let ranges = |index: usize| self.ranged.get(index).map(|table| self.ranges_of(*table));
+        let ranged = self.ranged();
+        let ranges = |index: usize| ranged.get(index).map(|table| self.ranges_of(*table));
         let first = |index: usize| ranges(index).and_then(Ranges::first);
-        let begun = self
-            .ranged
-            .partition_point(|table| self.ranges_of(*table).first().is_some_and(|first| first <= key));
+        let begun =
+            ranged.partition_point(|table| self.ranges_of(*table).first().is_some_and(|first| first <= key));
         let Some(at) = begun.checked_sub(1) else {
             return Around { is_covered: false, from: &[], to: first(0).unwrap_or_default() };
         };
-        let mut around = self.ranges_of(self.ranged[at]).around(key);
+        let mut around = self.ranges_of(ranged[at]).around(key);
         if !around.is_covered {
             if around.to.is_empty() {
                 around.to = first(begun).unwrap_or_default();
             }
             return around;
         }
-        for index in begun..self.ranged.len() {
-            if around.to.is_empty() || first(index) != Some(around.to) {
+        for table in &ranged[begun..] {
+            let next = self.ranges_of(*table);
+            if around.to.is_empty() || next.first() != Some(around.to) {
                 break;
             }
-            let next = self.ranges_of(self.ranged[index]);
             around.to = next.get(0).1;
             if next.count() > 1 {
                 break;
@@ -146,7 +189,7 @@ impl Run {
         }
         for index in (0..at).rev() {
             let is_first = first(index + 1) == Some(around.from);
-            match self.ranges_of(self.ranged[index]).last() {
+            match self.ranges_of(ranged[index]).last() {
                 Some((start, end)) if is_first && end == around.from => around.from = start,
                 _ => break,
             }
@@ -155,7 +198,7 @@ impl Run {
     }
 
     fn ranges_of(&self, table: u32) -> &Ranges {
-        self.tables[table as usize].table.ranges()
+        self.tables()[table as usize].table.ranges()
     }
 
     /// The table that holds `key` if the run does: by range only.
@@ -163,7 +206,7 @@ impl Run {
     pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
         let key_head = head(key);
         let index = self.position_with_head(key, key_head);
-        (!self.tables.get(index)?.table.begins_after(key, key_head)).then_some(index)
+        (!self.tables().get(index)?.table.begins_after(key, key_head)).then_some(index)
     }
 }
 
@@ -211,7 +254,7 @@ impl Tree {
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Placed)> {
         self.levels.iter().enumerate().flat_map(|(level, runs)| {
-            runs.iter().flat_map(move |run| run.tables.iter().map(move |placed| (level, placed)))
+            runs.iter().flat_map(move |run| run.tables().iter().map(move |placed| (level, placed)))
         })
     }
 
@@ -226,7 +269,7 @@ impl Tree {
         self.levels.iter().enumerate().flat_map(|(level, runs)| {
             runs.iter().flat_map(move |run| {
                 let spot = Spot { level, run: run.number };
-                run.tables.iter().map(move |placed| (spot, placed))
+                run.tables().iter().map(move |placed| (spot, placed))
             })
         })
     }
@@ -263,8 +306,8 @@ fn are_same(runs: &[Run], others: &[Run]) -> bool {
     runs.len() == others.len()
         && runs.iter().zip(others).all(|(run, other)| {
             run.number == other.number
-                && run.tables.len() == other.tables.len()
-                && run.tables.iter().zip(&other.tables).all(is_same)
+                && run.tables().len() == other.tables().len()
+                && run.tables().iter().zip(other.tables()).all(is_same)
         })
 }
 
@@ -395,7 +438,10 @@ impl Version {
     }
 
     pub(crate) fn trees(&self) -> impl Iterator<Item = &Arc<Tree>> {
-        self.first.trees.iter().chain(self.others.iter().flat_map(|chunk| &chunk.trees))
+        let trees = self.first.trees.iter().chain(self.others.iter().flat_map(|chunk| &chunk.trees));
+        #[cfg(test)]
+        let trees = trees.inspect(|_| crate::base::visits::count());
+        trees
     }
 
     /// The version after `changes`; untouched trees are shared.
@@ -406,6 +452,8 @@ impl Version {
         for change in changes {
             let id = change.tree();
             let tables = touched.entry(id).or_insert_with(|| {
+                #[cfg(test)]
+                crate::base::visits::count();
                 self.tree(id).map(|tree| tree.spots().map(|(spot, one)| (spot, one.clone())).collect())
             });
             match change {

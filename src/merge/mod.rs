@@ -101,6 +101,14 @@ pub(crate) struct Consumed {
     pub(crate) key_value_bytes: u64,
 }
 
+impl Consumed {
+    /// Adds what another merge has left behind.
+    pub(crate) fn add(&mut self, other: Consumed) {
+        self.items += other.items;
+        self.key_value_bytes += other.key_value_bytes;
+    }
+}
+
 /// The newest version of every key of several sources, ascending. Costs about log2(sources) comparisons an
 /// item, and nothing but the source's own step while one source alone is left.
 pub(crate) struct Merge<S: Source> {

@@ -120,7 +120,7 @@ impl Builder {
                 builder.add(key, hash, kind, value.as_deref().unwrap_or_default()).expect("no fault");
             }
             builder.end().expect("no fault");
-            let made = builder.finish().expect("no fault");
+            let made = builder.finish().expect("no fault").summary;
             let tables =
                 TableFile::open(&self.storage, made.identity, made.bytes, made.checksum, &self.discarded);
             let table = tables.expect("opens").remove(0);

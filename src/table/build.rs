@@ -7,7 +7,7 @@
 use crate::base::checksum::{self, Context};
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
-use crate::base::id::{FileName, ItemKind, TreeId};
+use crate::base::id::{ItemKind, TreeId};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::Arc;
 use crate::format::header::FileHeader;
@@ -17,22 +17,19 @@ use crate::format::table::fence_build::FenceBuilder;
 use crate::format::table::filter::{self, FilterPlan, FilterShape};
 use crate::format::table::footer::{Footer, SliceEntry, Span, encode_tail};
 use crate::format::table::ranges::Ranges;
-use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal, top};
+use crate::format::table::top::{self, Top};
+use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal};
 use crate::io::storage::Storage;
 
 use super::admission::Admission;
+use super::identity::{SliceSummary, TableIdentity, TableSummary};
+use super::memory::{PageBudget, PageRank};
+use super::open::{Discarded, SliceContents, TableFile};
+use super::resident::{Otherwise, Resident};
+use super::search::Table;
 
 /// What is written at once, unless there is less memory.
 const WRITE_BYTES: usize = 1 << 20;
-
-/// Which file, and whose.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct TableIdentity {
-    pub(crate) file: FileName,
-    /// 64 random bits: the context of all its checksums.
-    pub(crate) uid: u64,
-    pub(crate) store_id: u128,
-}
 
 /// Settings of a slice.
 #[derive(Clone, Copy, Debug)]
@@ -41,31 +38,6 @@ pub(crate) struct SliceShape {
     /// What data blocks aim at; rounded up to whole units.
     pub(crate) block_bytes: u32,
     pub(crate) compression: Compression,
-}
-
-/// A finished file, as the manifest keeps it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct TableSummary {
-    pub(crate) identity: TableIdentity,
-    pub(crate) bytes: u64,
-    /// Over the checksums of all its blocks.
-    pub(crate) checksum: u32,
-    pub(crate) slices: Vec<SliceSummary>,
-}
-
-/// A finished slice.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SliceSummary {
-    pub(crate) tree: TreeId,
-    pub(crate) items: u64,
-    pub(crate) tombstones: u64,
-    /// Most tombstones among 128 consecutive items.
-    pub(crate) tombstones_dense: u64,
-    pub(crate) key_value_bytes: u64,
-    pub(crate) ranges: u32,
-    /// First and last key of the items; ranges may reach beyond.
-    pub(crate) min: Vec<u8>,
-    pub(crate) max: Vec<u8>,
 }
 
 /// The most tombstones that stood among 128 consecutive items.
@@ -89,10 +61,42 @@ impl Density {
 /// A table file being written. Dropped before `finish`, it removes the file.
 pub(crate) struct TableBuilder {
     out: Output,
+    opening: Option<OpenWith>,
     slice: Option<Slice>,
-    slices: Vec<SliceEntry>,
-    densities: Vec<Density>,
+    ended: Vec<Ended>,
     last_tree: Option<TreeId>,
+}
+
+/// With what the tables of a file are opened as soon as it is finished.
+#[derive(Clone)]
+pub(crate) struct OpenWith {
+    /// Fences and filters stay in memory within it.
+    pub(crate) pages: Arc<PageBudget>,
+    pub(crate) filters: PageRank,
+    pub(crate) otherwise: Otherwise,
+    pub(crate) discarded: Arc<Discarded>,
+}
+
+/// A finished file and its tables, opened without reading it.
+#[derive(Clone, Debug)]
+pub(crate) struct BuiltTable {
+    pub(crate) summary: TableSummary,
+    /// One a slice; none without [`OpenWith`].
+    pub(crate) tables: Vec<Arc<Table>>,
+}
+
+impl BuiltTable {
+    /// Nothing will name its file.
+    pub(crate) fn mark_obsolete(&self) {
+        self.tables.iter().for_each(|table| table.file().mark_obsolete());
+    }
+}
+
+/// A slice that was written.
+struct Ended {
+    density: Density,
+    /// Top and ranges only with [`OpenWith`].
+    contents: SliceContents,
 }
 
 /// The slice being written.
@@ -129,13 +133,17 @@ impl TableBuilder {
             write_bytes: WRITE_BYTES,
             finished: false,
         };
-        let (slices, densities) = (Vec::new(), Vec::new());
-        Ok(TableBuilder { out, slice: None, slices, densities, last_tree: None })
+        Ok(TableBuilder { out, opening: None, slice: None, ended: Vec::new(), last_tree: None })
     }
 
     /// Writes in smaller pieces, of about so many bytes.
     pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
         self.out.write_bytes = (bytes / PAGE_BYTES * PAGE_BYTES).clamp(4 * PAGE_BYTES, WRITE_BYTES);
+    }
+
+    /// Has tables opened: what is written of fences and filters stays in memory where it has room.
+    pub(crate) fn open_with(&mut self, opening: OpenWith) {
+        self.opening = Some(opening);
     }
 
     /// Lets data blocks be offered to the cache.
@@ -247,9 +255,7 @@ impl TableBuilder {
         assert!(slice.items > 0 || slice.ranges.is_empty(), "a slice with ranges has an item");
         if slice.items > 0 {
             slice.write_block_rest(&mut self.out)?;
-            let entry = slice.write_index(&mut self.out)?;
-            self.slices.push(entry);
-            self.densities.push(slice.density);
+            self.ended.push(slice.write_index(&mut self.out, self.opening.as_ref())?);
         }
         Ok(())
     }
@@ -258,26 +264,28 @@ impl TableBuilder {
     ///
     /// # Panics
     /// If no slice has an item: the caller drops such a builder.
-    pub(crate) fn finish(mut self) -> Result<TableSummary> {
+    pub(crate) fn finish(mut self) -> Result<BuiltTable> {
         assert!(self.slice.is_none(), "the last slice was ended");
-        assert!(!self.slices.is_empty(), "a table has items");
-        let slices = std::mem::take(&mut self.slices);
-        let footer = Footer { blocks_checksum: self.out.blocks_checksum, slices };
-        let offset = self.out.at();
-        let block = footer.encode();
-        let span = Span { offset, bytes: block.len() as u64 };
+        assert!(!self.ended.is_empty(), "a table has items");
+        let entries = self.ended.iter().map(|ended| &ended.contents.entry);
+        let block = Footer::encode_of(self.out.blocks_checksum, entries);
+        let span = Span { offset: self.out.at(), bytes: block.len() as u64 };
         self.out.append(&block, FOOTER_TAG)?;
         let checksum = self.out.blocks_checksum;
         self.out.append(&encode_tail(span), TAIL_TAG)?;
         let bytes = self.out.finish()?;
-        let slices = footer.slices.into_iter().zip(&self.densities);
-        let slices = slices.map(|(entry, density)| SliceSummary::of(entry, *density)).collect();
-        Ok(TableSummary { identity: self.out.identity, bytes, checksum, slices })
+        let slices = self.ended.iter().map(|ended| SliceSummary::of(&ended.contents.entry, ended.density));
+        let summary = TableSummary { identity: self.out.identity, bytes, checksum, slices: slices.collect() };
+        let tables = self.opening.map_or_else(Vec::new, |opening| {
+            let slices = self.ended.into_iter().map(|ended| ended.contents);
+            TableFile::with(summary.identity, bytes, slices, &opening.discarded)
+        });
+        Ok(BuiltTable { summary, tables })
     }
 }
 
 impl SliceSummary {
-    fn of(entry: SliceEntry, density: Density) -> SliceSummary {
+    fn of(entry: &SliceEntry, density: Density) -> SliceSummary {
         SliceSummary {
             tree: entry.tree,
             items: entry.items,
@@ -285,8 +293,8 @@ impl SliceSummary {
             tombstones_dense: density.most.into(),
             key_value_bytes: entry.key_value_bytes,
             ranges: entry.ranges_count,
-            min: entry.min,
-            max: entry.max,
+            min: entry.min.to_vec(),
+            max: entry.max.to_vec(),
         }
     }
 }
@@ -329,7 +337,7 @@ impl Slice {
     }
 
     /// Writes filter pages, fence pages, top block and range blocks; describes the slice.
-    fn write_index(&mut self, out: &mut Output) -> Result<SliceEntry> {
+    fn write_index(&mut self, out: &mut Output, opening: Option<&OpenWith>) -> Result<Ended> {
         let data = Span { offset: self.start, bytes: self.fences.data_bytes() };
         let mut pages = Vec::new();
         let shape = filter::build(self.shape.filter, &mut self.hashes, &mut pages);
@@ -342,11 +350,12 @@ impl Slice {
         let mut fences = self.fences.build();
         let fence_pages = fences.first_blocks.len();
         let fence_span = out.append_pages(&mut fences.bytes, fences.page_bytes, BlockKind::Fence)?;
-        let mut top_span = Span::default();
+        let (mut top_span, mut top) = (Span::default(), None);
         if fence_pages > 0 {
             let block = top::encode(fences.first_blocks.iter().map(|block| self.fences.separator(*block)));
             top_span = Span { offset: out.at(), bytes: block.len() as u64 };
             out.append(&block, TOP_TAG)?;
+            top = opening.map(|_| Top::decode(&block, fence_pages as u32).expect("it was encoded just now"));
         }
         let ranges = Span { offset: out.at(), bytes: 0 };
         for extent in self.ranges.encode() {
@@ -354,7 +363,7 @@ impl Slice {
         }
         let ranges = Span { bytes: out.at() - ranges.offset, ..ranges };
         let count = |value: usize| u32::try_from(value).expect("a slice is far smaller");
-        Ok(SliceEntry {
+        let entry = SliceEntry {
             tree: self.tree,
             items: self.items,
             tombstones: self.tombstones,
@@ -369,9 +378,21 @@ impl Slice {
             top: top_span,
             ranges_count: count(self.ranges.count()),
             ranges: if ranges.bytes > 0 { ranges } else { Span::default() },
-            min: std::mem::take(&mut self.min),
-            max: std::mem::take(&mut self.last),
-        })
+            min: self.min.as_slice().into(),
+            max: self.last.as_slice().into(),
+        };
+        let mut contents = SliceContents { entry, ranges: Ranges::default(), resident: Resident::of(top) };
+        if let Some(OpenWith { pages: budget, filters, otherwise, .. }) = opening {
+            contents.ranges = std::mem::take(&mut self.ranges);
+            contents.ranges.index();
+            contents.account(budget);
+            let whose = (out.identity, &contents.entry);
+            let kept = [(PageRank::Fences, &fences.bytes), (*filters, &pages)];
+            for (rank, bytes) in kept {
+                contents.resident.keep(whose, bytes, budget, rank, *otherwise);
+            }
+        }
+        Ok(Ended { density: self.density, contents })
     }
 }
 
@@ -419,11 +440,20 @@ impl Output {
         let start = self.buffer.len();
         self.buffer.extend_from_slice(extent);
         let checksum = seal(&mut self.buffer[start..], context);
+        self.appended(checksum)
+    }
+
+    fn append_sealed(&mut self, extent: &[u8], checksum: u32) -> Result<()> {
+        self.buffer.extend_from_slice(extent);
+        self.appended(checksum)
+    }
+
+    fn appended(&mut self, checksum: u32) -> Result<()> {
         self.blocks_checksum = checksum::append(self.blocks_checksum, &checksum.to_le_bytes());
         self.write_full()
     }
 
-    /// Seals and appends pages; whole ones are aligned. Returns where they are.
+    /// Seals pages, in place too, and appends them; whole ones are aligned. Returns where they are.
     fn append_pages(&mut self, pages: &mut [u8], page_bytes: usize, kind: BlockKind) -> Result<Span> {
         if pages.is_empty() {
             return Ok(Span::default());
@@ -432,7 +462,10 @@ impl Output {
             self.align();
         }
         let span = Span { offset: self.at(), bytes: pages.len() as u64 };
-        pages.chunks(page_bytes).try_for_each(|page| self.append(page, kind as u8))?;
+        for page in pages.chunks_mut(page_bytes) {
+            let checksum = seal(page, self.context(kind as u8));
+            self.append_sealed(page, checksum)?;
+        }
         Ok(span)
     }
 

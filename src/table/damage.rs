@@ -242,8 +242,8 @@ fn crafted_footers_are_found_by_reading() {
         ("items of a slice", |footer| footer.slices[0].items += 1),
         ("tombstones of a slice", |footer| footer.slices[0].tombstones += 1),
         ("key and value bytes of a slice", |footer| footer.slices[0].key_value_bytes += 1),
-        ("first key of a slice", |footer| footer.slices[0].min = vec![0, 0, 0, 1]),
-        ("last key of a slice", |footer| footer.slices[0].max = vec![1, 0, 0, 1]),
+        ("first key of a slice", |footer| footer.slices[0].min = [0, 0, 0, 1].into()),
+        ("last key of a slice", |footer| footer.slices[0].max = [1, 0, 0, 1].into()),
         ("blocks checksum", |footer| footer.blocks_checksum ^= 1),
     ];
     for (what, change) in changes {

@@ -71,7 +71,7 @@ impl Bench {
             }
             builder.end().expect("ended");
         }
-        builder.finish().expect("finished")
+        builder.finish().expect("finished").summary
     }
 
     /// Writes a file of one slice with range tombstones.
@@ -84,7 +84,7 @@ impl Bench {
         }
         ranges.iter().for_each(|(start, end)| builder.add_range(start, end));
         builder.end().expect("ended");
-        builder.finish().expect("finished")
+        builder.finish().expect("finished").summary
     }
 
     pub(super) fn open(&self, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {

@@ -83,8 +83,8 @@ impl PageBudget {
     }
 
     /// Room for so many pages, if there is.
-    pub(super) fn take(&self, count: usize, rank: PageRank) -> Option<PinnedPages> {
-        self.cache.pin_pages(count, self.limit_bytes / 16 * rank.sixteenths())
+    pub(super) fn take(&self, count: usize, page_bytes: u32, rank: PageRank) -> Option<PinnedPages> {
+        self.cache.pin_pages(count, page_bytes as usize, self.limit_bytes / 16 * rank.sixteenths())
     }
 
     /// Pages of a tree that were to stay in memory could not be had.
@@ -195,11 +195,12 @@ mod tests {
     fn budgets_are_kept() {
         let budget = PageBudget::alone(64 << 10);
         assert!(
-            budget.take(17, PageRank::Fences).is_none() && budget.take(14, PageRank::LastFilters).is_none()
+            budget.take(17, 4096, PageRank::Fences).is_none()
+                && budget.take(14, 4096, PageRank::LastFilters).is_none()
         );
-        let one = budget.take(13, PageRank::LastFilters).expect("within the limit");
-        let two = budget.take(3, PageRank::Fences).expect("within the limit");
-        assert!(budget.take(1, PageRank::Fences).is_none());
+        let one = budget.take(13, 4096, PageRank::LastFilters).expect("within the limit");
+        let two = budget.take(3, 4096, PageRank::Fences).expect("within the limit");
+        assert!(budget.take(1, 4096, PageRank::Fences).is_none());
         assert_eq!(budget.pinned_bytes(), 64 << 10);
         drop((one, two));
         assert_eq!(budget.pinned_bytes(), 0);

@@ -18,9 +18,10 @@ use crate::format::table::top::Top;
 use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, check_seal};
 use crate::io::storage::Storage;
 
-use super::build::{TableIdentity, TableSummary};
-use super::memory::AlignedBytes;
-use super::search::Table;
+use super::identity::{TableIdentity, TableSummary};
+use super::memory::{AlignedBytes, PageBudget};
+use super::resident::Resident;
+use super::search::{Ranged, Table, memory_bytes};
 
 /// What is read from the end of a file at once: tail, and in most files footer and top blocks.
 const END_BYTES: u64 = 32 << 10;
@@ -95,6 +96,7 @@ impl TableFile {
     /// # Errors
     /// `Corrupt` where the file is not that one or its header, tail, footer, or a top or range block is
     /// damaged.
+    #[cfg(test)]
     pub(crate) fn open(
         storage: &Arc<dyn Storage>,
         identity: TableIdentity,
@@ -103,7 +105,7 @@ impl TableFile {
         discarded: &Arc<Discarded>,
     ) -> Result<Vec<Arc<Table>>> {
         let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
-        Ok(TableFile::with(identity, bytes, contents, discarded))
+        Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), discarded))
     }
 
     /// As [`TableFile::open`], of a file that no manifest names and whose slices are numbered: `trees` says
@@ -126,20 +128,20 @@ impl TableFile {
         for (slice, tree) in contents.slices.iter_mut().zip(trees) {
             slice.entry.tree = tree;
         }
-        Ok(TableFile::with(identity, bytes, contents, discarded))
+        Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), discarded))
     }
 
-    /// The tables of a file whose contents were read.
+    /// The tables of a file whose contents are known.
     pub(super) fn with(
         identity: TableIdentity,
         bytes: u64,
-        contents: Contents,
+        slices: impl Iterator<Item = SliceContents>,
         discarded: &Arc<Discarded>,
     ) -> Vec<Arc<Table>> {
         let (obsolete, discarded) = (AtomicBool::new(false), Arc::clone(discarded));
         let file = Arc::new(TableFile { identity, bytes, obsolete, discarded });
-        let slices = contents.slices.into_iter().enumerate();
-        slices.map(|(index, contents)| Arc::new(Table::new(&file, index, contents))).collect()
+        let tables = slices.enumerate().map(|(index, contents)| Table::new(&file, index, contents));
+        tables.map(Arc::new).collect()
     }
 
     pub(crate) fn identity(&self) -> TableIdentity {
@@ -180,8 +182,16 @@ pub(super) struct Contents {
 /// What stays of a slice in memory.
 pub(super) struct SliceContents {
     pub(super) entry: SliceEntry,
-    pub(super) top: Option<Top>,
     pub(super) ranges: Ranges,
+    pub(super) resident: Resident,
+}
+
+impl SliceContents {
+    /// Counts what its table will have in memory beside the pages.
+    pub(super) fn account(&self, budget: &PageBudget) {
+        let ranged = Ranged::of(&self.entry, &self.ranges);
+        self.resident.account(memory_bytes(&self.entry, ranged.as_ref(), self.resident.top()), budget);
+    }
 }
 
 impl Contents {
@@ -192,6 +202,14 @@ impl Contents {
         bytes: u64,
         checksum: Option<u32>,
     ) -> Result<Contents> {
+        Contents::check_length(storage, identity, bytes)?;
+        let header = read_exact(storage, identity.file, End::header_span())?;
+        let end = End::of(identity, bytes, read_exact(storage, identity.file, End::span(bytes))?);
+        Contents::decode(storage, (identity, bytes, checksum), &header, end)
+    }
+
+    /// Whether the file is there and as long as is said.
+    pub(super) fn check_length(storage: &dyn Storage, identity: TableIdentity, bytes: u64) -> Result<()> {
         let file = identity.file;
         let found = storage.length(file)?;
         if found != Some(bytes) {
@@ -201,10 +219,19 @@ impl Contents {
         if bytes < BYTES_MIN || !bytes.is_multiple_of(UNIT_BYTES as u64) {
             return Err(Error::corrupt(file, 0, "length of the table", BYTES_MIN, bytes));
         }
-        let header = read_exact(storage, file, Span { offset: 0, bytes: PAGE_BYTES as u64 })?;
+        Ok(())
+    }
+
+    /// From the header page and the end of a file of that length; what does not lie in it is read.
+    pub(super) fn decode(
+        storage: &dyn Storage,
+        (identity, bytes, checksum): (TableIdentity, u64, Option<u32>),
+        header: &[u8],
+        end: End,
+    ) -> Result<Contents> {
+        let file = identity.file;
         let expected = FileHeader { kind: file.kind, store_id: identity.store_id, uid: identity.uid };
-        FileHeader::decode(file, &header, file.kind)?.check(file, &expected)?;
-        let end = End::read(storage, identity, bytes)?;
+        FileHeader::decode(file, header, file.kind)?.check(file, &expected)?;
         let tail = Span { offset: bytes - PAGE_BYTES as u64, bytes: PAGE_BYTES as u64 };
         let footer = end.with(storage, tail, TAIL_TAG, |page, _| decode_tail(page, tail.offset))?;
         let (decoded, footer_checksum) = end.with(storage, footer, FOOTER_TAG, |block, checksum| {
@@ -226,24 +253,34 @@ impl Contents {
                 Some(end.with(storage, entry.top, TOP_TAG, decode)?)
             };
             let ranges = end.ranges(storage, &entry)?;
-            slices.push(SliceContents { entry, top, ranges });
+            slices.push(SliceContents { entry, ranges, resident: Resident::of(top) });
         }
         Ok(Contents { blocks_checksum, footer, slices })
     }
 }
 
 /// The end of the file, read at once.
-struct End {
+pub(super) struct End {
     identity: TableIdentity,
     offset: u64,
     bytes: AlignedBytes,
 }
 
 impl End {
-    fn read(storage: &dyn Storage, identity: TableIdentity, bytes: u64) -> Result<End> {
-        let offset = bytes.saturating_sub(END_BYTES);
-        let bytes = read_exact(storage, identity.file, Span { offset, bytes: bytes - offset })?;
-        Ok(End { identity, offset, bytes })
+    /// Where the header page is, which is read beside it.
+    pub(super) fn header_span() -> Span {
+        Span { offset: 0, bytes: PAGE_BYTES as u64 }
+    }
+
+    /// Where the end of a file of that length is.
+    pub(super) fn span(file_bytes: u64) -> Span {
+        let offset = file_bytes.saturating_sub(END_BYTES);
+        Span { offset, bytes: file_bytes - offset }
+    }
+
+    /// Of what was read there.
+    pub(super) fn of(identity: TableIdentity, file_bytes: u64, bytes: AlignedBytes) -> End {
+        End { identity, offset: End::span(file_bytes).offset, bytes }
     }
 
     /// Checks and decodes a block of the file, reading it if it is not in the end.

@@ -9,7 +9,7 @@ use crate::format::table::footer::Span;
 use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
 use crate::io::storage::Storage;
 
-use super::build::TableIdentity;
+use super::identity::TableIdentity;
 use super::open::{Contents, Discarded, TableFile, read_exact};
 use super::search::Table;
 use super::verify::{decompress, verify_block};
@@ -60,7 +60,7 @@ pub(crate) fn table_parts(
     let (footer, slices) = (contents.footer, contents.slices.len() as u64);
     tell(TablePart { span: footer, name: "footer, slices", said: Ok(Said::Count(slices)) });
     let discarded = Discarded::new(Arc::new(Event::new()));
-    for table in TableFile::with(identity, bytes, contents, &discarded) {
+    for table in TableFile::with(identity, bytes, contents.slices.into_iter(), &discarded) {
         slice_parts(storage, &table, tell)?;
     }
     Ok(())

@@ -17,7 +17,7 @@ use crate::format::table::{
 };
 use crate::io::storage::Storage;
 
-use super::build::TableIdentity;
+use super::identity::TableIdentity;
 use super::memory::AlignedBytes;
 use super::open::Contents;
 use super::verify::{decompress, verify_block};

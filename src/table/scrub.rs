@@ -19,7 +19,7 @@ use crate::format::table::ranges::claimed_bytes;
 use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
 use crate::io::storage::Storage;
 
-use super::build::TableIdentity;
+use super::identity::TableIdentity;
 use super::memory::AlignedBytes;
 use super::open::{Contents, Discarded, TableFile, fill_exact, read_exact};
 use super::search::{Fenced, Filtered, Table};
@@ -66,7 +66,7 @@ pub(crate) fn scrub(
     let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
     let (footer, blocks_checksum) = (contents.footer, contents.blocks_checksum);
     let discarded = Discarded::new(Arc::new(Event::new()));
-    let tables = TableFile::with(identity, bytes, contents, &discarded);
+    let tables = TableFile::with(identity, bytes, contents.slices.into_iter(), &discarded);
     let mut scrub = Scrub {
         storage,
         secret,
@@ -296,7 +296,7 @@ impl Scrub<'_> {
             let error = walk.corrupt(address, "order of keys between blocks", "ascending", "not");
             return self.note_pending(walk, error);
         }
-        if walk.seen.blocks == 0 && walk.pending.is_empty() && first != walk.table.entry().min {
+        if walk.seen.blocks == 0 && walk.pending.is_empty() && *first != *walk.table.entry().min {
             let error = walk.corrupt(address, "first key of a slice", "the one in the footer", "another");
             self.note_all(walk.table, error)?;
         }
@@ -348,7 +348,7 @@ impl Scrub<'_> {
                 self.note_all(walk.table, error)?;
             }
         }
-        if walk.last_key.as_ref() != Some(&entry.max) {
+        if walk.last_key.as_deref() != Some(&*entry.max) {
             let what = "last key of a slice";
             let error = Error::corrupt(name, entry.data.offset, what, "the one in the footer", "another");
             self.note_all(walk.table, error)?;
@@ -431,7 +431,7 @@ impl Scrub<'_> {
         self.is_damaged = true;
         let from = match &walk.last_key {
             Some(last) => Bound::Excluded(last.clone()),
-            None => Bound::Included(walk.table.entry().min.clone()),
+            None => Bound::Included(walk.table.entry().min.to_vec()),
         };
         walk.pending.push((corrupt(error)?, from));
         Ok(())
@@ -442,7 +442,7 @@ impl Scrub<'_> {
         for (error, from) in std::mem::take(&mut walk.pending) {
             let to = match next {
                 Some(next) => Bound::Excluded(next.to_vec()),
-                None => Bound::Included(walk.table.entry().max.clone()),
+                None => Bound::Included(walk.table.entry().max.to_vec()),
             };
             (self.report)(Damage { error, tree: walk.table.tree(), keys: Some((from, to)) });
         }

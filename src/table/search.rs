@@ -1,36 +1,35 @@
 //! One slice of a table file: what it spans, and how to find a key in it.
 //!
-//! `read` asks; nothing here reads a device but `load_pages`, which whoever publishes a table calls.
+//! `read` asks; nothing here reads a device.
 //! Immutable but for that, and shared freely.
 
 use std::fmt;
 use std::ops::Bound;
 
+#[cfg(test)]
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
 use crate::base::id::{KEY_GREATEST, TreeId};
 use crate::base::key::head;
 use crate::base::prefetch::prefetch;
-use crate::base::reserve::{Grant, Role};
 use crate::base::step::{BlockAddress, BlockKind, Direction};
-use crate::base::sync::{Arc, AtomicU64, OnceLock, Ordering};
-use crate::cache::{PinnedPages, Place};
+use crate::base::sync::{Arc, AtomicU32, Ordering};
+use crate::cache::Place;
 use crate::format::table::fence::{Extent, FencePage, LINE_BYTES};
 use crate::format::table::filter;
-use crate::format::table::footer::{SliceEntry, Span};
+use crate::format::table::footer::SliceEntry;
 use crate::format::table::ranges::{Ranges, are_covered, last_key};
 use crate::format::table::top::Top;
+#[cfg(test)]
 use crate::io::storage::Storage;
 
-use super::fences::{PlaceNumber, ResidentFences};
-use super::memory::{AlignedBytes, PageBudget, PageRank};
-use super::open::{SliceContents, TableFile, fill_exact};
-use super::verify::verify_block;
+use super::fences::PlaceNumber;
+use super::memory::{PageBudget, PageRank};
+use super::open::{SliceContents, TableFile};
+use super::resident::{Index, Load, Resident};
 
-/// Most bytes of one request when pages are loaded.
-const LOAD_BYTES: usize = 256 << 10;
 /// Of a thousand, more are most.
-const MOSTLY_PERMILLE: u64 = 750;
+const MOSTLY_PERMILLE: u32 = 750;
 
 /// A filter's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,61 +70,67 @@ pub(crate) struct FenceLine {
     line: u32,
 }
 
-/// What becomes of pages that the budget has no room for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Otherwise {
-    /// They are read when they are asked for.
-    Leave,
-    /// They are read now and offered to the cache.
-    Offer,
+/// Range tombstones of a slice.
+pub(super) struct Ranged {
+    ranges: Ranges,
+    /// The first key of ranges and items, and the last: `None` if no key is behind them.
+    min: Box<[u8]>,
+    max: Option<Box<[u8]>>,
+}
+
+impl Ranged {
+    /// `None` if there are none.
+    pub(super) fn of(entry: &SliceEntry, ranges: &Ranges) -> Option<Ranged> {
+        let (min, (_, end)) = (ranges.first()?, ranges.last()?);
+        let max = last_key(end).map(|last| last.max(&entry.max).into());
+        Some(Ranged { ranges: ranges.clone(), min: min.min(&entry.min).into(), max })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let max_bytes = self.max.as_ref().map_or(0, |max| max.len());
+        size_of::<Ranged>() + self.min.len() + max_bytes + self.ranges.memory_bytes()
+    }
+}
+
+static NO_RANGES: Ranges = Ranges::NONE;
+
+/// What a table has in memory beside the pages: keys, range tombstones and the separators of fence pages.
+pub(super) fn memory_bytes(entry: &SliceEntry, ranged: Option<&Ranged>, top: Option<&Top>) -> usize {
+    let index = top.map_or(0, |top| size_of::<Index>() + top.memory_bytes());
+    size_of::<Table>() + entry.min.len() + entry.max.len() + ranged.map_or(0, Ranged::memory_bytes) + index
 }
 
 /// A slice.
 pub(crate) struct Table {
     file: Arc<TableFile>,
-    index: usize,
+    index: u32,
     entry: SliceEntry,
-    ranges: Ranges,
-    /// The first key of the ranges, and the last: `None` if no key is behind them. Without ranges as the
-    /// items'.
-    min: Box<[u8]>,
-    max: Option<Box<[u8]>>,
+    /// `None` without range tombstones, as most are.
+    ranged: Option<Box<Ranged>>,
     min_head: u64,
     max_head: u64,
-    /// `None` when there is one data block.
-    top: Option<Top>,
-    filter_pages: OnceLock<PinnedPages>,
+    resident: Resident,
     /// Moving average: of a thousand gets that read a block because the filter is not in memory, those whose
     /// key was absent.
-    absent_permille: AtomicU64,
-    fences: OnceLock<ResidentFences>,
-    /// What [`Table::memory_bytes`] says, on the cache's account.
-    grant: OnceLock<Grant>,
+    absent_permille: AtomicU32,
 }
 
 impl Table {
     pub(super) fn new(file: &Arc<TableFile>, index: usize, contents: SliceContents) -> Table {
-        let SliceContents { entry, top, ranges } = contents;
-        let min: Box<[u8]> = ranges.first().map_or(&*entry.min, |first| first.min(&entry.min)).into();
-        let max: Option<Box<[u8]>> = match ranges.last() {
-            None => Some(entry.max.as_slice().into()),
-            Some((_, end)) => last_key(end).map(|last| last.max(&entry.max).into()),
-        };
-        Table {
+        let SliceContents { entry, ranges, resident } = contents;
+        let ranged = Ranged::of(&entry, &ranges).map(Box::new);
+        let mut table = Table {
             file: Arc::clone(file),
-            index,
-            min_head: head(&min),
-            max_head: head(max.as_deref().unwrap_or(&KEY_GREATEST)),
-            min,
-            max,
-            ranges,
+            index: u32::try_from(index).expect("a file has fewer slices"),
+            min_head: 0,
+            max_head: 0,
+            ranged,
             entry,
-            top,
-            filter_pages: OnceLock::new(),
-            absent_permille: AtomicU64::new(0),
-            fences: OnceLock::new(),
-            grant: OnceLock::new(),
-        }
+            resident,
+            absent_permille: AtomicU32::new(0),
+        };
+        (table.min_head, table.max_head) = (head(table.min()), head(table.max()));
+        table
     }
 
     pub(crate) fn tree(&self) -> TreeId {
@@ -134,18 +139,18 @@ impl Table {
 
     /// No item or range tombstone is of a key before it; the first is of this key.
     pub(crate) fn min(&self) -> &[u8] {
-        &self.min
+        self.ranged.as_ref().map_or(&self.entry.min, |ranged| &ranged.min)
     }
 
     /// No item or range tombstone is of a key behind it. It may be the end of the last range, which is not
     /// in the range: tables of a run are cut so that no other table of it has that key.
     pub(crate) fn max(&self) -> &[u8] {
-        self.max.as_deref().unwrap_or(&KEY_GREATEST)
+        self.bounded_max().unwrap_or(&KEY_GREATEST)
     }
 
     /// As [`Table::max`]; `None` if a range has no end.
     pub(crate) fn bounded_max(&self) -> Option<&[u8]> {
-        self.max.as_deref()
+        self.ranged.as_ref().map_or(Some(&self.entry.max), |ranged| ranged.max.as_deref())
     }
 
     /// Whether range tombstones of newer runs cover all it says: its items and its own range tombstones.
@@ -155,20 +160,21 @@ impl Table {
         if !are_covered(&self.entry.min, Bound::Included(&self.entry.max), &end_over) {
             return false;
         }
-        let (Some(first), Some((_, last))) = (self.ranges.first(), self.ranges.last()) else { return true };
+        let ranges = self.ranges();
+        let (Some(first), Some((_, last))) = (ranges.first(), ranges.last()) else { return true };
         // Mostly one newer range decides about all of them.
         are_covered(first, bound(last), &end_over)
-            || self.ranges.iter().all(|(start, end)| are_covered(start, bound(end), &end_over))
+            || ranges.iter().all(|(start, end)| are_covered(start, bound(end), &end_over))
     }
 
     /// Its range tombstones: they hide what older runs have, and nothing in this table.
     pub(crate) fn ranges(&self) -> &Ranges {
-        &self.ranges
+        self.ranged.as_ref().map_or(&NO_RANGES, |ranged| &ranged.ranges)
     }
 
     /// Whether `key` lies between the first and the last item.
     pub(crate) fn spans(&self, key: &[u8]) -> bool {
-        self.ranges.is_empty() || (self.entry.min.as_slice() <= key && key <= self.entry.max.as_slice())
+        self.ranged.is_none() || (&*self.entry.min <= key && key <= &*self.entry.max)
     }
 
     pub(crate) fn items(&self) -> u64 {
@@ -181,12 +187,18 @@ impl Table {
 
     /// Its tombstones of keys, without the one that a table of nothing but ranges has for want of items.
     pub(crate) fn key_tombstones(&self) -> u64 {
-        let is_of_range = self.entry.items == 1 && self.ranges.covers(&self.entry.min);
+        let is_of_range = self.entry.items == 1 && self.ranges().covers(&self.entry.min);
         if is_of_range { 0 } else { self.entry.tombstones }
     }
 
     pub(crate) fn key_value_bytes(&self) -> u64 {
         self.entry.key_value_bytes
+    }
+
+    /// Where in the file its data begins.
+    #[cfg(test)]
+    pub(crate) fn slice_offset(&self) -> u64 {
+        self.entry.data.offset
     }
 
     /// Bytes of the file that are this slice's.
@@ -197,13 +209,13 @@ impl Table {
     /// Bytes of the filter's pages, and of those that are kept in memory.
     pub(crate) fn filter_bytes(&self) -> (u64, u64) {
         let bytes = self.entry.filter_span().bytes;
-        (bytes, if self.filter_pages.get().is_some() { bytes } else { 0 })
+        (bytes, if self.resident.filters.get().is_some() { bytes } else { 0 })
     }
 
     /// The same of fences.
     pub(crate) fn fence_bytes(&self) -> (u64, u64) {
         let bytes = self.entry.fence_span().bytes;
-        (bytes, if self.fences.get().is_some() { bytes } else { 0 })
+        (bytes, if self.resident.fences().is_some() { bytes } else { 0 })
     }
 
     pub(crate) fn file(&self) -> &Arc<TableFile> {
@@ -212,105 +224,39 @@ impl Table {
 
     /// Which slice of its file, from 0.
     pub(crate) fn index(&self) -> usize {
-        self.index
+        self.index as usize
     }
 
-    /// Bytes of memory beside the pages: bounds, range tombstones and the separators of fence pages.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        let items = self.entry.min.len() + self.entry.max.len();
-        let bounds = self.min.len() + self.max.as_ref().map_or(0, |max| max.len());
-        let ranges = self.ranges.memory_bytes();
-        size_of::<Table>() + items + bounds + ranges + self.top.as_ref().map_or(0, Top::memory_bytes)
+    /// Bytes of memory beside the pages.
+    pub(super) fn memory_bytes(&self) -> usize {
+        memory_bytes(&self.entry, self.ranged.as_deref(), self.resident.top())
     }
 
     /// Counts its memory beside the pages, which it has anyway, against the cache's. Of several tables: all
     /// of them before the first pins pages, so that those leave room for it.
     pub(crate) fn account(&self, budget: &PageBudget) {
-        let bytes = self.memory_bytes() as u64;
-        self.grant.get_or_init(|| budget.cache().reserve().grant(Role::Tables, bytes));
+        self.resident.account(self.memory_bytes(), budget);
     }
 
-    /// Makes fence or filter pages resident, if the budget grants them and they are not yet; what is not
-    /// stays to be asked for, and is offered to the cache if `otherwise` says so.
-    ///
-    /// # Errors
-    /// `Corrupt` or `Io`; nothing is resident then that was not.
-    pub(crate) fn load_pages(
-        &self,
-        storage: &dyn Storage,
-        budget: &Arc<PageBudget>,
-        rank: PageRank,
-        otherwise: Otherwise,
-    ) -> Result<()> {
+    /// Memory for fence or filter pages, if the budget grants it and they are not resident yet; what is not
+    /// stays to be asked for.
+    pub(super) fn begin_load(&self, budget: &PageBudget, rank: PageRank) -> Option<Load> {
         self.account(budget);
-        let (span, page_bytes, kind, is_resident) = match rank {
-            PageRank::Fences => {
-                let is_resident = self.fences.get().is_some();
-                (self.entry.fence_span(), self.entry.fence_page_bytes, BlockKind::Fence, is_resident)
-            }
-            PageRank::UpperFilters | PageRank::LastFilters => {
-                let is_resident = self.filter_pages.get().is_some();
-                (self.entry.filter_span(), self.entry.filter.page_bytes, BlockKind::Filter, is_resident)
-            }
-        };
-        if span.bytes == 0 || is_resident {
-            return Ok(());
-        }
-        let count = (span.bytes / u64::from(page_bytes)) as usize;
-        match budget.take(count, rank) {
-            Some(mut pages) => {
-                let mut index = 0;
-                self.load(storage, span, page_bytes, kind, |_, page| {
-                    pages.page_mut(index, page.len()).copy_from_slice(page);
-                    index += 1;
-                })?;
-                // Another thread may have set them meanwhile; these are given back then.
-                let _is_first = if rank == PageRank::Fences {
-                    let fences = ResidentFences::new(pages, count, page_bytes as usize, budget);
-                    self.fences.set(fences).is_ok()
-                } else {
-                    self.filter_pages.set(pages).is_ok()
-                };
-                Ok(())
-            }
-            None if otherwise == Otherwise::Offer => {
-                budget.note_short(self.tree());
-                let offer = |address: &BlockAddress, page: &[u8]| budget.cache().insert(address, page);
-                self.load(storage, span, page_bytes, kind, offer)
-            }
-            None => {
-                budget.note_short(self.tree());
-                Ok(())
-            }
-        }
+        self.resident.begin((self.file.identity(), &self.entry), budget, rank)
+    }
+
+    /// Makes them resident, once they are there.
+    pub(super) fn end_load(&self, load: Load, budget: &Arc<PageBudget>) {
+        self.resident.end(load, budget);
     }
 
     /// Everything resident that the budget allows.
     #[cfg(test)]
     pub(crate) fn load_all_pages(&self, storage: &dyn Storage, budget: &Arc<PageBudget>) -> Result<()> {
-        self.load_pages(storage, budget, PageRank::Fences, Otherwise::Leave)?;
-        self.load_pages(storage, budget, PageRank::LastFilters, Otherwise::Leave)
-    }
-
-    fn load(
-        &self,
-        storage: &dyn Storage,
-        span: Span,
-        page_bytes: u32,
-        kind: BlockKind,
-        mut take: impl FnMut(&BlockAddress, &[u8]),
-    ) -> Result<()> {
-        let mut buffer = AlignedBytes::new(LOAD_BYTES.min(span.bytes as usize));
-        let mut offset = span.offset;
-        while offset < span.end() {
-            let run_bytes = (span.end() - offset).min(LOAD_BYTES as u64) as usize;
-            let run = &mut buffer[..run_bytes];
-            fill_exact(storage, self.file.name(), offset, run)?;
-            for page in run.chunks(page_bytes as usize) {
-                let address = self.address(offset, page_bytes, kind);
-                verify_block(&address, page)?;
-                take(&address, page);
-                offset += u64::from(page_bytes);
+        for rank in [PageRank::Fences, PageRank::LastFilters] {
+            if let Some(mut load) = self.begin_load(budget, rank) {
+                load.read(storage)?;
+                self.end_load(load, budget);
             }
         }
         Ok(())
@@ -335,8 +281,8 @@ impl Table {
     #[inline]
     pub(crate) fn has_items_from(&self, key: &[u8], direction: Direction) -> bool {
         match direction {
-            Direction::Forward => key <= self.entry.max.as_slice(),
-            Direction::Backward => key >= self.entry.min.as_slice(),
+            Direction::Forward => key <= &*self.entry.max,
+            Direction::Backward => key >= &*self.entry.min,
         }
     }
 
@@ -355,7 +301,7 @@ impl Table {
         }
         let hash = filter::field(hash);
         let number = shape.page(hash);
-        let page = match (self.filter_pages.get(), page) {
+        let page = match (self.resident.filters.get(), page) {
             (Some(pages), _) => pages.page(number as usize, shape.page_bytes as usize),
             (None, Some(page)) => page,
             (None, None) => {
@@ -368,7 +314,7 @@ impl Table {
 
     /// Records whether a get that read a block found its key, if the filter is not kept in memory.
     pub(crate) fn note_absent(&self, is_absent: bool) {
-        if self.filter_pages.get().is_none() {
+        if self.resident.filters.get().is_none() {
             let before = self.absent_permille.load(Ordering::Relaxed);
             let now = (before * 31 + if is_absent { 1000 } else { 0 }) / 32;
             // Cached gets read the line that this is in: it is written only while the average moves. A count
@@ -394,7 +340,7 @@ impl Table {
     #[inline]
     pub(crate) fn prefetch_filter(&self, hash: KeyHash) {
         let shape = self.entry.filter;
-        if let Some(pages) = self.filter_pages.get() {
+        if let Some(pages) = self.resident.filters.get() {
             let hash = filter::field(hash);
             let page_bytes = shape.page_bytes as usize;
             prefetch(pages.page(shape.page(hash) as usize, page_bytes), shape.first_line_at(hash));
@@ -405,7 +351,7 @@ impl Table {
     /// the processor, and what is known of where its blocks are.
     #[inline]
     pub(crate) fn prefetch_fence(&self, key: &[u8]) -> Option<FenceLine> {
-        let fences = self.fences.get()?;
+        let fences = self.resident.fences()?;
         let number = self.fence_page_of(key);
         let line = fences.page(number).line_of(key, self.first_separator(number));
         prefetch(fences.bytes(number), line * LINE_BYTES);
@@ -416,7 +362,7 @@ impl Table {
     /// As [`Table::fence`], where [`Table::prefetch_fence`] said.
     #[inline]
     pub(crate) fn fence_in(&self, key: &[u8], at: FenceLine) -> Fenced {
-        let (fences, number) = (self.fences.get().expect("fences stay"), at.page as usize);
+        let (fences, number) = (self.resident.fences().expect("fences stay"), at.page as usize);
         let (page, first) = (fences.page(number), self.first_separator(number));
         let index = page.find_in(key, first, at.line as usize);
         self.fenced(&page, key, first, index, Some(fences.place_number(number, index)))
@@ -426,7 +372,7 @@ impl Table {
     /// [`Table::prefetch_fence`] said.
     #[inline]
     pub(super) fn index_in(&self, key: &[u8], at: FenceLine) -> (usize, usize) {
-        let (fences, number) = (self.fences.get().expect("fences stay"), at.page as usize);
+        let (fences, number) = (self.resident.fences().expect("fences stay"), at.page as usize);
         let first = self.first_separator(number);
         (number, fences.page(number).find_in(key, first, at.line as usize))
     }
@@ -434,7 +380,7 @@ impl Table {
     /// The block of that number of a page; of a slice of one block without a page.
     #[inline]
     pub(super) fn data_block(&self, page: Option<&FencePage<'_>>, number: usize, index: usize) -> DataBlock {
-        let place = self.fences.get().map(|fences| fences.place_number(number, index));
+        let place = self.resident.fences().map(|fences| fences.place_number(number, index));
         match page {
             Some(page) => DataBlock { extent: page.extent(index), place },
             None => DataBlock { extent: self.only_extent(), place: None },
@@ -488,24 +434,24 @@ impl Table {
     /// Where the cache had the block when it was last looked for.
     #[inline]
     pub(crate) fn place(&self, block: &DataBlock) -> Option<&Place> {
-        self.fences.get()?.place(block.place?)
+        self.resident.fences()?.place(block.place?)
     }
 
     /// The number of the fence page that must list the block of `key`.
     #[inline]
     pub(super) fn fence_page_of(&self, key: &[u8]) -> usize {
-        self.top.as_ref().map_or(0, |top| top.find(key))
+        self.resident.top().map_or(0, |top| top.find(key))
     }
 
     /// Fence pages; one, with nothing in it, for a slice of one block.
     pub(super) fn fence_pages(&self) -> usize {
-        self.top.as_ref().map_or(1, Top::pages)
+        self.resident.top().map_or(1, Top::pages)
     }
 
     /// What all keys from a fence page on are not less than.
     #[inline]
     pub(super) fn first_separator(&self, page: usize) -> &[u8] {
-        self.top.as_ref().map_or(&self.entry.min, |top| top.separator(page))
+        self.resident.top().map_or(&self.entry.min, |top| top.separator(page))
     }
 
     /// A fence page: the resident one, else `page`, else where it is to be read; `None` if the slice has one
@@ -515,10 +461,10 @@ impl Table {
         number: usize,
         page: Option<&'a [u8]>,
     ) -> std::result::Result<Option<FencePage<'a>>, BlockAddress> {
-        if self.top.is_none() {
+        if self.resident.top().is_none() {
             return Ok(None);
         }
-        if let Some(fences) = self.fences.get() {
+        if let Some(fences) = self.resident.fences() {
             return Ok(Some(fences.page(number)));
         }
         let page_bytes = self.entry.fence_page_bytes as usize;

@@ -19,6 +19,7 @@ use super::memory::AlignedBytes;
 use super::open::fill_exact;
 use super::search::Table;
 use super::verify::{decompress, verify_block};
+use super::windows::Windows;
 
 /// Most bytes of one request.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
@@ -27,6 +28,7 @@ const CHUNK_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct TableStream {
     storage: Arc<dyn Storage>,
     load: Arc<DeviceLoad>,
+    windows: Option<Arc<Windows>>,
     table: Arc<Table>,
     chunk: AlignedBytes,
     /// What a request reads, where no block is larger.
@@ -60,14 +62,26 @@ struct Seen {
 }
 
 impl TableStream {
-    /// Stands on the first item. Requests are of `chunk_bytes`, or 1 MiB if that is less, or one block if
-    /// that is more; they are counted in `load`.
-    ///
-    /// # Errors
-    /// `Corrupt` or `Io`.
+    /// As [`TableStream::through`], of one that nobody reads beside.
+    #[cfg(test)]
     pub(crate) fn new(
         storage: Arc<dyn Storage>,
         load: Arc<DeviceLoad>,
+        table: Arc<Table>,
+        chunk_bytes: usize,
+    ) -> Result<TableStream> {
+        TableStream::through(None, (storage, load), table, chunk_bytes)
+    }
+
+    /// Stands on the first item. Requests are of `chunk_bytes`, or 1 MiB if that is less, or one block if
+    /// that is more; they are counted in `load`. `windows`: of many that read slices in the order of their
+    /// files.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io`.
+    pub(crate) fn through(
+        windows: Option<Arc<Windows>>,
+        (storage, load): (Arc<dyn Storage>, Arc<DeviceLoad>),
         table: Arc<Table>,
         chunk_bytes: usize,
     ) -> Result<TableStream> {
@@ -81,6 +95,7 @@ impl TableStream {
             ahead: has_more.then(|| Ahead::new(&storage, &load, table.file().name(), ahead_bytes)),
             storage,
             load,
+            windows,
             chunk: AlignedBytes::new(chunk_bytes),
             chunk_bytes,
             chunk_offset: data.offset,
@@ -96,7 +111,7 @@ impl TableStream {
             table,
         };
         stream.next_block()?;
-        if stream.key != stream.table.entry().min {
+        if *stream.key != *stream.table.entry().min {
             return Err(stream.corrupt("first key of a slice", "the one in the footer", "another"));
         }
         Ok(stream)
@@ -261,9 +276,13 @@ impl TableStream {
         let (from, left) = self.unread();
         let start = self.chunk_filled;
         let end = self.chunk.len().min(start.saturating_add(left));
-        let file = self.table.file().name();
-        let _reading = self.load.merging();
-        fill_exact(self.storage.as_ref(), file, from, &mut self.chunk[start..end])?;
+        let (file, buffer) = (self.table.file(), &mut self.chunk[start..end]);
+        if let Some(windows) = &self.windows {
+            windows.fill((self.storage.as_ref(), &self.load), file, from, buffer)?;
+        } else {
+            let _reading = self.load.merging();
+            fill_exact(self.storage.as_ref(), file.name(), from, buffer)?;
+        }
         self.chunk_filled = end;
         Ok(())
     }
@@ -287,7 +306,7 @@ impl TableStream {
                 return Err(self.corrupt(what, expected, found));
             }
         }
-        if self.key != entry.max {
+        if *self.key != *entry.max {
             return Err(self.corrupt("last key of a slice", "the one in the footer", "another"));
         }
         Ok(())

@@ -25,7 +25,7 @@ use crate::format::table::ranges::Ranges;
 use crate::io::storage::Storage;
 use crate::memtable::{Generation, Position};
 use crate::merge::{Item, Merge, Progress, Source, Stretch};
-use crate::table::{SliceShape, TableBuilder, TableIdentity, TableSummary};
+use crate::table::{BuiltTable, OpenWith, SliceShape, TableBuilder, TableIdentity};
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -70,7 +70,7 @@ pub(crate) struct FlushCounts {
 #[derive(Debug)]
 pub(crate) struct FlushOutput {
     /// `None` if nothing of the generations is kept.
-    pub(crate) table: Option<TableSummary>,
+    pub(crate) table: Option<BuiltTable>,
     /// First and last sequence number of the generations.
     pub(crate) sequences: Option<(Sequence, Sequence)>,
     pub(crate) counts: FlushCounts,
@@ -134,6 +134,11 @@ impl Flush {
     /// Writes in pieces of about so many bytes.
     pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
         self.output.set_write_bytes(bytes);
+    }
+
+    /// Has the table opened.
+    pub(crate) fn open_with(&mut self, opening: OpenWith) {
+        self.output.opening = Some(opening);
     }
 
     /// Memory for writing, in bytes.
@@ -219,7 +224,7 @@ impl Flush {
 
     fn finish(&mut self) -> Result<FlushOutput> {
         let table = self.output.finish()?;
-        self.counts.bytes_written = table.as_ref().map_or(0, |table| table.bytes);
+        self.counts.bytes_written = table.as_ref().map_or(0, |table| table.summary.bytes);
         let ranges = self.generations.iter().filter_map(|one| one.sequences());
         let sequences = ranges.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
         let samples = std::mem::take(&mut self.samples);
@@ -233,12 +238,13 @@ pub(super) struct Output {
     storage: Arc<dyn Storage>,
     identity: TableIdentity,
     write_bytes: usize,
+    opening: Option<OpenWith>,
     builder: Option<TableBuilder>,
 }
 
 impl Output {
     pub(super) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Output {
-        Output { storage, identity, write_bytes: usize::MAX, builder: None }
+        Output { storage, identity, write_bytes: usize::MAX, opening: None, builder: None }
     }
 
     pub(super) fn set_write_bytes(&mut self, bytes: usize) {
@@ -253,12 +259,13 @@ impl Output {
         if self.builder.is_none() {
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), self.identity)?;
             builder.set_write_bytes(self.write_bytes);
+            self.opening.take().into_iter().for_each(|opening| builder.open_with(opening));
             self.builder = Some(builder);
         }
         Ok(self.builder.as_mut().expect("made above if there was none"))
     }
 
-    pub(super) fn finish(&mut self) -> Result<Option<TableSummary>> {
+    pub(super) fn finish(&mut self) -> Result<Option<BuiltTable>> {
         self.builder.take().map(TableBuilder::finish).transpose()
     }
 }

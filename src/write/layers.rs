@@ -230,7 +230,9 @@ impl LayersFlush {
         while left_bytes > 0 {
             let Some(current) = &mut self.current else {
                 let Some((tree, shape)) = self.trees.pop() else {
-                    let (table, slices) = (self.file.output.finish()?, std::mem::take(&mut self.file.slices));
+                    let built = self.file.output.finish()?;
+                    let (table, slices) =
+                        (built.map(|built| built.summary), std::mem::take(&mut self.file.slices));
                     return Ok(Progress::Done(LayersOutput { table, slices }));
                 };
                 let tombstones = self.tombstones.remove(&tree).unwrap_or_default();

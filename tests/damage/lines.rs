@@ -308,7 +308,8 @@ fn f12_damage_stays_in_its_block() {
             let mut seen = std::collections::BTreeSet::new();
             let keys = blocks.iter().flatten();
             let doubled = keys.filter(|key| !seen.insert(*key)).count();
-            assert!(doubled * 2 <= full, "{}: {file}: {doubled} of {full}", state.name);
+            // A slice of one block has a filter that the same keys need.
+            assert!(doubled * 3 <= full * 2, "{}: {file}: {doubled} of {full}", state.name);
         }
     }
 }

@@ -1,21 +1,25 @@
 //! Memory of the cache that holds no blocks: pages that tables keep in it, and slabs that are lent.
 //!
 //! Neither is ever in the annex. Pages are pinned in slabs of their own, which the CLOCK hand passes by, so
-//! that who has them looks at them without count or index. For memory that is taken elsewhere on the cache's
-//! account (blocks that found no frame, bounds of tables) slabs stay empty: lent, so that all of it together
-//! is what the cache was given.
+//! that who has them looks at them without count or index; short ones share a frame (`parts`). For memory
+//! that is taken elsewhere on the cache's account (blocks that found no frame, bounds of tables) slabs stay
+//! empty: lent, so that all of it together is what the cache was given.
 //!
 //! 1. Pinned pages, lent memory and frames in use never exceed the slabs, but for what was taken elsewhere
 //!    while every frame was counted.
 //! 2. A slab that is owed to a loan goes to it before anyone else gets it.
 
+use super::parts::{Cut, FRAME_UNITS, Parts};
 use super::{LENT, NO_CLASS, PINNED, Pool, Slab};
 use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Stamp};
 
 /// What is taken from the slabs.
 #[derive(Default)]
 pub(super) struct Shares {
+    /// Frames that pages lie in.
     pinned_count: usize,
+    /// Those that are shared by short pages.
+    pub(super) parts: Parts,
     /// Memory taken elsewhere.
     outside_bytes: usize,
     lent: Vec<u32>,
@@ -43,28 +47,37 @@ pub(crate) enum Pinning {
 }
 
 impl Pool {
-    /// Takes `count` pages, if all pinned ones and what is lent stay within `limit_bytes`.
-    pub(crate) fn pin(&mut self, count: usize, limit_bytes: u64) -> Pinning {
-        let pinned_bytes = (self.shares.pinned_count.saturating_add(count)).saturating_mul(FRAME_BYTES_MIN);
+    /// Takes `count` pages of up to `page_bytes`, if all pinned ones and what is lent stay within
+    /// `limit_bytes`.
+    pub(crate) fn pin(&mut self, count: usize, page_bytes: usize, limit_bytes: u64) -> Pinning {
+        let frames_count = Cut::of(page_bytes).map_or(count, |cut| self.shares.parts.frames_for(cut, count));
+        let pinned_count = self.shares.pinned_count.saturating_add(frames_count);
+        let pinned_bytes = pinned_count.saturating_mul(FRAME_BYTES_MIN);
         let taken_bytes = pinned_bytes.saturating_add(self.shares.outside_bytes) as u64;
         if taken_bytes > limit_bytes.min(self.slabs_bytes() as u64) {
             return Pinning::Refused;
         }
         self.harvest();
         let open = self.classes[PINNED].free_count;
-        let slabs = count.saturating_sub(open).div_ceil(self.frames_in_slab(PINNED));
+        let slabs = frames_count.saturating_sub(open).div_ceil(self.frames_in_slab(PINNED));
         if slabs > self.free_slabs.len() {
             return Pinning::Short(self.empty_slabs(slabs - self.free_slabs.len()));
         }
-        self.shares.pinned_count += count;
-        Pinning::Pinned(self.take_pages(count))
+        self.shares.pinned_count += frames_count;
+        Pinning::Pinned(self.take_pages(count, page_bytes, frames_count))
     }
 
     /// Takes pages back, which nobody looks at any more.
     pub(crate) fn unpin(&mut self, pages: &Pages) {
-        self.shares.pinned_count -= pages.starts().len();
+        let cut = Cut::of(pages.page_bytes());
         for start in pages.starts() {
-            let start_bytes = *start as usize * FRAME_BYTES_MIN;
+            let frame = match cut {
+                None => Some(start / FRAME_UNITS),
+                Some(cut) => self.shares.parts.give_back(cut, *start),
+            };
+            let Some(frame) = frame else { continue };
+            self.shares.pinned_count -= 1;
+            let start_bytes = frame as usize * FRAME_BYTES_MIN;
             let slab = start_bytes / self.frames.plan().slab_bytes;
             let place = start_bytes % self.frames.plan().slab_bytes / FRAME_BYTES_MIN;
             self.release(self.first_frame(slab) + place as u32);
@@ -130,6 +143,7 @@ impl Pool {
         assert_eq!(count(LENT), self.shares.lent.len());
         let pinned = count(PINNED as u8) * self.frames_in_slab(PINNED) - self.classes[PINNED].free_count;
         assert_eq!(pinned, self.shares.pinned_count);
+        assert!(self.shares.parts.frames_count() <= pinned);
         let draining =
             self.slabs[self.frames.plan().annex_slabs..].iter().filter(|slab| slab.draining).count();
         assert_eq!(draining, self.shares.draining_count);

@@ -156,9 +156,9 @@ fn pages_and_loans_are_never_in_the_annex() {
     let (cache, epoch) = with_annex(SMALL);
     let base = cache.stats().capacity_bytes;
     cache.shut_annex(0);
-    assert!(cache.pin_pages((base / 4096) as usize + 1, u64::MAX).is_none());
+    assert!(cache.pin_pages((base / 4096) as usize + 1, 4096, u64::MAX).is_none());
     fill_with(&cache, &epoch, 4096, 0, 2);
-    let mut pages = cache.pin_pages((base / 2 / 4096) as usize, u64::MAX).expect("half of the base");
+    let mut pages = cache.pin_pages((base / 2 / 4096) as usize, 4096, u64::MAX).expect("half of the base");
     pages.page_mut(0, 4096).fill(7);
     let loan = cache.reserve().grant(Role::Ingests, base / 4);
     fill_with(&cache, &epoch, 8192, 100_000, 3);
@@ -192,7 +192,11 @@ fn an_annex_in_any_mix() {
                 0 => cache.shut_annex(dice.below(bytes.1 as u64 + 1) as usize),
                 1 => cache.shut_annex(0),
                 2 | 3 => drop(cache.close_annex()),
-                4 => pages.extend(cache.pin_pages(dice.below(20) as usize, bytes.0 as u64 / 2)),
+                4 => pages.extend(cache.pin_pages(
+                    dice.below(20) as usize,
+                    512 << dice.below(4),
+                    bytes.0 as u64 / 2,
+                )),
                 5 => loans.push(cache.reserve().grant(Role::Ingests, dice.below(bytes.0 as u64 / 8))),
                 6 => (pages, loans) = (Vec::new(), Vec::new()),
                 7 => held.clear(),

@@ -10,9 +10,10 @@ use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::env::Env;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
-use crate::table::{Discarded, TableFile};
+use crate::table::{Discarded, TableFile, TableSummary};
 
 mod ranges;
+mod trees;
 
 pub(in crate::compact) const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
 const SLICE: SliceShape =
@@ -69,7 +70,7 @@ impl Files {
         }
         ranges.iter().for_each(|(start, end)| builder.add_range(start.as_bytes(), end.as_bytes()));
         builder.end().expect("a write");
-        let summary = builder.finish().expect("a write");
+        let summary = builder.finish().expect("a write").summary;
         self.open(&summary)
     }
 
@@ -95,15 +96,19 @@ impl Files {
 
     fn job(&self, runs: &[Vec<Arc<Table>>], older: &[Vec<Arc<Table>>], table_bytes: u64) -> MergeJob {
         let new_files: Arc<dyn NewFiles> = Arc::clone(&self.numbers) as Arc<dyn NewFiles>;
-        let plan = MergePlan {
+        let tree = TreePlan {
             tree: TREE,
             slice: SLICE,
             runs: runs.to_vec(),
             next: older.first().cloned().unwrap_or_default(),
             older: older.iter().skip(1).flatten().cloned().collect(),
             table_bytes,
+        };
+        let plan = MergePlan {
+            trees: vec![tree],
             memory_bytes: 64 << 20,
             admission: None,
+            opening: None,
             load: Arc::default(),
         };
         MergeJob::new(&self.storage, new_files, secret(), plan).expect("inputs are readable")
@@ -165,7 +170,7 @@ fn newest_versions_in_disjoint_tables() {
 
     let (output, turns) = finish(files.job(&runs, &[], 200_000));
     assert!(turns > 3, "{turns} turns");
-    let tables: Vec<Arc<Table>> = output.tables.iter().map(|summary| files.open(summary)).collect();
+    let tables: Vec<Arc<Table>> = output.tables.iter().map(|built| files.open(&built.summary)).collect();
     let mut found = Vec::new();
     for table in &tables {
         found.extend(files.items(table));
@@ -173,7 +178,7 @@ fn newest_versions_in_disjoint_tables() {
     assert!(found.iter().map(|(key, value)| (key, value)).eq(expected.iter()));
     assert!(tables.windows(2).all(|pair| pair[0].max() < pair[1].min()));
     let all_but_last = &output.tables[..output.tables.len() - 1];
-    assert!(all_but_last.iter().all(|table| (200_000..260_000).contains(&table.bytes)));
+    assert!(all_but_last.iter().all(|table| (200_000..260_000).contains(&table.summary.bytes)));
     let items_in = layers.iter().map(|layer| layer.len() as u64).sum();
     let items_out = expected.len() as u64;
     let counts = MergeCounts {
@@ -183,7 +188,7 @@ fn newest_versions_in_disjoint_tables() {
         tombstones_dropped: tombstones,
         tombstones_added: 0,
         bytes_read: runs.iter().flatten().map(|table| table.slice_bytes()).sum(),
-        bytes_written: output.tables.iter().map(|table| table.bytes).sum(),
+        bytes_written: output.tables.iter().map(|built| built.summary.bytes).sum(),
     };
     assert_eq!(output.counts, counts);
     assert_eq!(files.file_count(), 6 + output.tables.len());
@@ -208,7 +213,7 @@ fn tombstones_live_as_long_as_older_tables_may_hold_their_key() {
         vec![files.table(&set(&[("f", Some("1"))]))],
     ];
     let (output, _) = finish(files.job(&[vec![newer], vec![inner]], &older, 1 << 20));
-    let found = files.items(&files.open(&output.tables[0]));
+    let found = files.items(&files.open(&output.tables[0].summary));
     let expected = [("b", None), ("c", None), ("e", Some("new")), ("f", None), ("z", Some("old"))];
     assert_eq!(found, set(&expected).into_iter().collect::<Vec<_>>());
     assert_eq!((output.counts.tombstones_dropped, output.counts.items_shadowed), (2, 2));

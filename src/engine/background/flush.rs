@@ -8,7 +8,7 @@ use crate::base::sync::{Arc, Ordering};
 use crate::format::manifest::Change;
 use crate::levels::version::Spot;
 use crate::memtable::Generation;
-use crate::table::{Otherwise, PageRank, Table, TableSummary};
+use crate::table::{Otherwise, PageRank};
 use crate::write::flush::{Flush, FlushOutput, Tombstones, TreePlan};
 use crate::write::writer::SealedLog;
 
@@ -24,22 +24,13 @@ pub(in crate::engine) fn install(
     mut edit: Edit<'_>,
 ) -> Result<()> {
     store.sync_directory()?;
-    let opened = match (&output.table, output.sequences) {
-        (Some(summary), Some(sequences)) => Some((summary, opened(store, summary)?, sequences)),
-        _ => None,
-    };
     // Taken before it is asked which trees are there: one dropped after that must not be in the edit.
     let mut catalog = store.catalog.take(&*store.env.threads);
-    if let Some((summary, tables, sequences)) = &opened {
-        let origin = Origin { sequences: *sequences, oldest_tombstone_s };
-        store.add_tables(&catalog, &mut edit, summary, tables, Spot::LEVEL_0, origin);
+    if let (Some(built), Some(sequences)) = (&output.table, output.sequences) {
+        let origin = Origin { sequences, oldest_tombstone_s };
+        store.add_tables(&catalog, &mut edit, built, |_| (Spot::LEVEL_0, origin));
     }
     store.edit_taken(&mut catalog, edit)
-}
-
-/// Reads soon look into what was flushed: what is not pinned of it is offered to the cache.
-fn opened(store: &Publisher, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
-    store.open_tables(summary, PageRank::UpperFilters, Otherwise::Offer)
 }
 
 /// Makes the sealed logs durable and has the manifest promise where they end.
@@ -80,5 +71,7 @@ pub(in crate::engine) fn begin_flush(store: &Publisher, generations: Vec<Arc<Gen
     let secret = store.secret.clone();
     let mut flush = Flush::new(storage, store.new_table()?, secret, generations, plan_of);
     flush.set_write_bytes(store.budget.write_bytes());
+    // Reads soon look into what was flushed: what is not pinned of it is offered to the cache.
+    flush.open_with(store.opening(PageRank::UpperFilters, Otherwise::Offer));
     Ok(flush)
 }

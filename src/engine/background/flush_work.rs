@@ -9,6 +9,7 @@ use crate::base::id::FileName;
 use crate::base::sync::{Arc, Ordering, Weak};
 use crate::compact::shape::memory_share_s;
 use crate::io::env::Turn;
+use crate::levels::manifest::ManifestFile;
 use crate::memtable::Generation;
 use crate::merge::Progress;
 use crate::write::flush::{Flush, FlushOutput};
@@ -33,6 +34,8 @@ const PINS_NS: u64 = 1_000_000;
 #[derive(Default)]
 pub(in crate::engine) struct FlushWork {
     current: Option<(Arc<Sealed>, Flush)>,
+    /// Written beside the live one, which it replaces at the next turn.
+    manifest: Option<ManifestFile>,
     history: Option<History>,
     /// Why a history file could not be written: the next try comes after the next flush, or when nothing else
     /// is left to do.
@@ -118,6 +121,7 @@ impl FlushWork {
         self.current = None;
         self.take_old_log(store).into_iter().for_each(|(log, _)| store.remove_quietly(log));
         self.history = None;
+        self.manifest.take().into_iter().for_each(|manifest| store.remove_quietly(manifest.file()));
         self.need = None;
     }
 
@@ -136,6 +140,14 @@ impl FlushWork {
     /// One piece of work; `false` if there is none.
     fn step(&mut self, store: &Scheduler) -> Result<bool> {
         self.waits_for_pins = false;
+        if let Some(manifest) = self.manifest.take() {
+            store.end_manifest(manifest)?;
+            return Ok(true);
+        }
+        self.manifest = store.begin_manifest();
+        if self.manifest.is_some() {
+            return Ok(true);
+        }
         let wants = Self::wants(store);
         if wants.is_any() && !self.has_failed_standby {
             match self.make_standby(store, wants) {
@@ -259,7 +271,8 @@ impl FlushWork {
         let Some((active, seen)) = active.and_then(|active| Some((active, self.seen_of(active)?))) else {
             return false;
         };
-        if active.deletes() == 0 {
+        // Without a bound on them in any keyspace nobody needs to know.
+        if active.deletes() == 0 || store.look_at_trees().age_check_ns().is_none() {
             return false;
         }
         let age_s = store.env.clock.unix_s().saturating_sub(seen.at_s);
@@ -347,7 +360,7 @@ impl FlushWork {
         };
         let logs = sealed.logs.iter().map(|log| log.file.number);
         let edit = Edit::flush(&flushed, sealed.last_sequence, logs);
-        let files = output.table.iter().map(|summary| summary.identity.file);
+        let files = output.table.iter().map(|built| built.summary.identity.file);
         let oldest_tombstone_s = self.began_s(store, &sealed.generation);
         install(store, &output, oldest_tombstone_s, edit).inspect_err(|_| store.remove_unnamed(files))?;
         // Counted before whoever waits for it goes on.

@@ -92,7 +92,7 @@ impl Scheduler {
                 continue;
             }
             let freed = self.free_of(tree, &newer);
-            self.work.end_merge(tree);
+            self.work.end_merges([tree]);
             has_freed |= freed?;
         }
         Ok(has_freed)
@@ -122,7 +122,7 @@ impl Scheduler {
         }
         self.sync_named_logs(&catalog)?;
         let mut edit = Edit::default();
-        edit.remove(names);
+        edit.remove(catalog.whole_tables(), names);
         self.edit_taken(&mut catalog, edit)?;
         drop(catalog);
         self.work.set_error(Kind::Merge(tree), None);

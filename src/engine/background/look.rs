@@ -8,7 +8,7 @@ use crate::compact::unseen::unseen;
 use crate::write::pace;
 
 use super::Scheduler;
-use super::merge_queue::{Due, KnownTree, KnownTrees, age_check_ns};
+use super::merge_queue::{Due, JOINT_TREE_BYTES_MAX, KnownTree, KnownTrees, TREE_COST_BYTES, age_check_ns};
 use super::shapes::shape;
 use super::work::Kind;
 
@@ -36,6 +36,8 @@ impl Scheduler {
 
     fn look_at_tree(&self, known: &mut KnownTrees, id: TreeId, now_ns: u64) {
         known.looks += 1;
+        #[cfg(test)]
+        crate::base::visits::count();
         known.forget(id);
         // Before the version: only a later one can tell that it is done.
         let wanted_full = self.work.wanted_full(id);
@@ -65,6 +67,15 @@ impl Scheduler {
         } else {
             Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(unseen.to_vec())))
         };
+        let joint_bytes = match &due {
+            Some((_, Due::Merge(pick))) if error.is_none() => {
+                let tables =
+                    pick.inputs.iter().flat_map(|one| &shape.levels[one.level][one.run][one.tables.clone()]);
+                let bytes = TREE_COST_BYTES + tables.map(|table| table.bytes).sum::<u64>();
+                Some(bytes).filter(|bytes| *bytes <= JOINT_TREE_BYTES_MAX)
+            }
+            _ => None,
+        };
         let (runs, low) = (behind.level0_runs as u64, settings.level0_runs as u64 + 1);
         self.writer.pressures.set_tree(id, pace::pressure(runs, low, low * LEVEL0_RUNS_HIGH));
         let within_s = settings.delete_persist_within_s;
@@ -76,6 +87,7 @@ impl Scheduler {
             KnownTree {
                 tree: Arc::downgrade(tree),
                 due,
+                joint_bytes,
                 is_due: !unseen.is_empty() || is_merge_due,
                 // No haste would help a tree whose merges fail, and it would disturb the reads of others.
                 debt_bytes: if error.is_none() { behind.debt_bytes } else { 0 },

@@ -16,6 +16,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
+use std::ops::Bound;
 
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, Weak};
@@ -27,6 +29,12 @@ use crate::levels::version::Tree;
 /// The ages of deletes are looked at this often within the bound on them, and at least every hour.
 const AGE_CHECKS: u64 = 64;
 const AGE_CHECK_S_MAX: u64 = 3600;
+
+/// Merges that read no more than this of a tree are done together with others, up to that much in all.
+pub(super) const JOINT_TREE_BYTES_MAX: u64 = 1 << 20;
+const JOINT_BYTES_MAX: u64 = 32 << 20;
+/// What each of them counts beside what it reads, so that they are not without number.
+pub(super) const TREE_COST_BYTES: u64 = 8 << 10;
 
 /// What is due in a tree.
 #[derive(Clone, Debug)]
@@ -44,6 +52,8 @@ pub(super) type Weight = (bool, u64);
 pub(super) struct KnownTree {
     pub(super) tree: Weak<Tree>,
     pub(super) due: Option<(Weight, Due)>,
+    /// Of a merge that is due and small enough to be done with others: the bytes that it reads.
+    pub(super) joint_bytes: Option<u64>,
     /// Something is due whether it can be done or not.
     pub(super) is_due: bool,
     pub(super) debt_bytes: u64,
@@ -62,6 +72,8 @@ pub(in crate::engine) struct KnownTrees {
     trees: BTreeMap<TreeId, KnownTree>,
     /// By what can be done, the most pressing last; of equal ones the first tree.
     by_weight: BTreeSet<(Weight, Reverse<TreeId>)>,
+    /// Those with merges that can be done together.
+    joint: BTreeSet<TreeId>,
     /// Those of which tables can go.
     droppable: BTreeSet<TreeId>,
     due_count: usize,
@@ -82,6 +94,7 @@ impl KnownTrees {
         if let Some((weight, _)) = known.due {
             self.by_weight.remove(&(weight, Reverse(id)));
         }
+        self.joint.remove(&id);
         self.droppable.remove(&id);
         self.due_count -= usize::from(known.is_due);
         if let Some(ns) = known.next_look_ns {
@@ -100,6 +113,9 @@ impl KnownTrees {
                 self.droppable.insert(id);
             }
         }
+        if known.joint_bytes.is_some() {
+            self.joint.insert(id);
+        }
         self.due_count += usize::from(known.is_due);
         self.by_next_look.extend(known.next_look_ns.map(|ns| (ns, id)));
         if known.is_restless {
@@ -116,6 +132,24 @@ impl KnownTrees {
     /// The tree with the most pressing work of those that are free.
     pub(in crate::engine) fn most_pressing(&self, is_free: impl Fn(TreeId) -> bool) -> Option<TreeId> {
         self.by_weight.iter().rev().map(|(_, Reverse(id))| *id).find(|id| is_free(*id))
+    }
+
+    /// A tree, and others whose merges can be done with its own: those that come after it, whose slices
+    /// mostly lie behind its own in the same files.
+    pub(in crate::engine) fn joint(&self, first: TreeId) -> Vec<TreeId> {
+        let mut left_bytes = JOINT_BYTES_MAX;
+        let mut has_room = |id: &TreeId| {
+            let bytes = self.trees.get(id).and_then(|known| known.joint_bytes).unwrap_or(u64::MAX);
+            let left = left_bytes.checked_sub(bytes);
+            left_bytes = left.unwrap_or(0);
+            left.is_some()
+        };
+        if !has_room(&first) {
+            return vec![first];
+        }
+        let behind = (Bound::Excluded(first), Bound::Unbounded);
+        let others = self.joint.range(behind).chain(self.joint.range(..first));
+        iter::once(first).chain(others.copied().take_while(has_room)).collect()
     }
 
     /// What is due in a tree, if it is as it was when it was looked at.

@@ -1,12 +1,16 @@
 //! A merge worker: picks the tree that is furthest behind, merges a part of it, publishes the result, and
 //! looks again. Tables that can go without being read go first, and a merge of nothing but such is given up.
+//!
+//! Small merges that are due in many trees are done as one, with one file and one edit for all of them: a
+//! merge of a few KiB costs little more than its file, its syncs and its edit. A tree whose merge has failed
+//! is merged alone, so that it stops no other.
 
 use std::collections::BTreeSet;
 
 use crate::base::error::Result;
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, Ordering};
-use crate::compact::job::{MergeJob, MergeOutput, MergePlan, NewFiles, wanted_bytes};
+use crate::compact::job::{MergeJob, MergeOutput, MergePlan, NewFiles, TreePlan, wanted_bytes};
 use crate::compact::pick::{OutputRun, Pick, Work as PickedWork};
 use crate::compact::shape::{Part, Place};
 use crate::compact::unseen::unseen;
@@ -14,13 +18,14 @@ use crate::io::env::Turn;
 use crate::io::pace::Quantum;
 use crate::levels::version::{Placed, Spot, Tree};
 use crate::merge::Progress;
-use crate::table::{Admission, Otherwise, PageRank, Table};
+use crate::table::{Admission, BuiltTable, Otherwise, PageRank};
 
 use super::merge_queue::Due;
 use super::quiet::{Need, Whose};
 use super::work::{Kind, MemoryPart, RETRY_NS};
 use crate::engine::job::Job;
 use crate::engine::publish::edit::{Edit, Origin, TableName};
+use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::slices;
 
 use super::Scheduler;
@@ -39,17 +44,21 @@ pub(in crate::engine) struct MergeWork {
 }
 
 struct Merging {
+    /// What is merged of each tree, in ascending order.
+    parts: Vec<Merged>,
+    /// Memory it was granted.
+    granted_bytes: u64,
+    job: MergeJob,
+    _need: Need,
+}
+
+/// What a merge takes from a tree, and where it puts it.
+struct Merged {
     tree: TreeId,
     inputs: Vec<Placed>,
     /// The newest table of the tree when it was last looked at: only flushes change a tree being merged.
     newest: Option<TableName>,
     output: Spot,
-    /// Of what the output's filters are.
-    filters: PageRank,
-    /// Memory it was granted.
-    granted_bytes: u64,
-    job: MergeJob,
-    _need: Need,
 }
 
 /// What beginning a merge came to.
@@ -90,8 +99,9 @@ impl Job<Scheduler> for MergeWork {
             Ok(true) => Turn::Again,
             Ok(false) => idle(seen, None),
             Err(error) => {
+                let failed = self.current.as_ref().and_then(|merging| merging.job.tree()).or(self.tree);
                 // Of a keyspace that was dropped nothing can fail.
-                if let Some(tree) = self.tree.filter(|tree| store.keyspace_of(*tree).is_some()) {
+                if let Some(tree) = failed.filter(|tree| store.keyspace_of(*tree).is_some()) {
                     store.work.set_error(Kind::Merge(tree), Some(error));
                 }
                 self.stop(store);
@@ -104,7 +114,7 @@ impl Job<Scheduler> for MergeWork {
     fn stop(&mut self, store: &Scheduler) {
         if let Some(merging) = self.current.take() {
             store.work.end_grant(merging.granted_bytes);
-            store.work.end_merge(merging.tree);
+            store.work.end_merges(merging.parts.iter().map(|part| part.tree));
         }
         self.memory.set(&store.work, 0);
     }
@@ -143,10 +153,11 @@ impl MergeWork {
         if let Progress::Done(output) = progress {
             let merging = self.current.take().expect("it was turned just now");
             let published = publish(store, &merging, &output);
+            let trees = || merging.parts.iter().map(|part| part.tree);
             store.work.end_grant(merging.granted_bytes);
-            store.work.end_merge(merging.tree);
+            store.work.end_merges(trees());
             published?;
-            store.work.set_error(Kind::Merge(merging.tree), None);
+            trees().for_each(|tree| store.work.set_error(Kind::Merge(tree), None));
             store.measure_pressure();
             store.pin_more();
         }
@@ -154,94 +165,153 @@ impl MergeWork {
     }
 
     fn begin(&mut self, store: &Scheduler) -> Result<bool> {
-        let Some((tree, due)) = choose(store) else {
+        let Some(chosen) = choose(store) else {
             return Ok(false);
         };
-        self.tree = Some(tree.id);
-        let started = match &due {
-            Due::Drop(names) => drop_tables(store, tree.id, names).map(|()| Started::Done),
-            Due::Merge(pick) => self.start(store, &tree, pick),
+        let trees = chosen.trees();
+        self.tree = trees.first().copied();
+        let started = match chosen {
+            Chosen::Drop(tree, names) => drop_tables(store, tree, &names).map(|()| Started::Done),
+            Chosen::Merge(picked) => self.start(store, picked),
         };
         match &started {
             Ok(Started::Job) => {}
             Ok(Started::Postponed) => {
-                store.work.postpone_merge(tree.id);
+                store.work.postpone_merges(&trees);
                 return Ok(false);
             }
-            Ok(Started::Done) | Err(_) => store.work.end_merge(tree.id),
+            Ok(Started::Done) | Err(_) => store.work.end_merges(trees),
         }
         started.map(|_| true)
     }
 
-    fn start(&mut self, store: &Scheduler, tree: &Tree, pick: &Pick) -> Result<Started> {
-        let Some(keyspace) = store.keyspace_of(tree.id) else {
-            return Ok(Started::Done);
-        };
-        let part = |part: &Part| &tree.levels()[part.level][part.run].tables()[part.tables.clone()];
-        let run = match pick.output_run {
-            OutputRun::New => tree.next_run_number(pick.output_level),
-            OutputRun::Into(index) => tree.levels()[pick.output_level][index].number(),
-        };
-        let output = Spot { level: pick.output_level, run };
-        let inputs: Vec<Placed> = pick.inputs.iter().flat_map(part).cloned().collect();
-        if pick.work == PickedWork::Move {
-            move_tables(store, tree.id, &inputs, output)?;
-            store.work.set_error(Kind::Merge(tree.id), None);
+    fn start(&mut self, store: &Scheduler, picked: Vec<(Arc<Tree>, Pick)>) -> Result<Started> {
+        let is_move = |(_, pick): &(Arc<Tree>, Pick)| pick.work == PickedWork::Move;
+        let (moves, merges): (Vec<_>, Vec<_>) = picked.into_iter().partition(is_move);
+        if !moves.is_empty() {
+            move_tables(store, &moves)?;
+            for (tree, _) in &moves {
+                store.work.set_error(Kind::Merge(tree.id), None);
+            }
+        }
+        let mut others: Vec<TreeId> = moves.iter().map(|(tree, _)| tree.id).collect();
+        let (mut parts, mut trees) = (Vec::new(), Vec::new());
+        for (tree, pick) in &merges {
+            let Some(keyspace) = store.keyspace_of(tree.id) else {
+                others.push(tree.id);
+                continue;
+            };
+            trees.push(plan_of(&keyspace, tree, pick));
+            let inputs = inputs(tree, pick).cloned().collect();
+            parts.push(Merged { tree: tree.id, inputs, newest: newest(tree), output: output(tree, pick) });
+        }
+        if trees.is_empty() {
             return Ok(Started::Done);
         }
-        let tables = |placed: &[Placed]| placed.iter().map(|one| Arc::clone(&one.table)).collect();
-        let runs: Vec<Vec<_>> = pick.inputs.iter().map(|one| tables(part(one))).collect();
-        let is_next = |place: &&Place| (place.level, place.run) == pick.cut_like;
-        let (next, others): (Vec<&Place>, Vec<&Place>) = pick.older.iter().partition(is_next);
-        let at = |places: Vec<&Place>| -> Vec<_> {
-            let table = |place: &Place| &tree.levels()[place.level][place.run].tables()[place.index].table;
-            places.into_iter().map(|place| Arc::clone(table(place))).collect()
-        };
-        let (next, older) = (at(next), at(others));
-        let by_level = pick.inputs.iter().flat_map(|one| part(one).iter().map(|table| (one.level, table)));
-        let slice = slices::of_merge(&keyspace.settings(), tree, by_level, pick.output_level);
-        let (table_bytes, admission) = (pick.table_bytes, Some(Admission::new(&store.cache)));
         let limit_bytes = store.budget.merges_bytes();
-        let memory_bytes = wanted_bytes(&runs, table_bytes).min(limit_bytes);
+        let memory_bytes = wanted_bytes(&trees).min(limit_bytes);
         if !store.work.try_grant(memory_bytes, limit_bytes) {
             return Ok(Started::Postponed);
         }
         let need = store.quiet.need(Whose::Merges);
-        let load = Arc::clone(&store.blocks.load);
-        let plan =
-            MergePlan { tree: tree.id, slice, runs, next, older, table_bytes, memory_bytes, admission, load };
+        let is_last = |(tree, pick): &(Arc<Tree>, Pick)| pick.output_level + 1 >= tree.levels().len();
+        let filters = if merges.iter().all(is_last) { PageRank::LastFilters } else { PageRank::UpperFilters };
+        let plan = MergePlan {
+            trees,
+            memory_bytes,
+            admission: Some(Admission::new(&store.cache)),
+            opening: Some(store.opening(filters, Otherwise::Leave)),
+            load: Arc::clone(&store.blocks.load),
+        };
         let files = Arc::clone(&self.files);
         let job = MergeJob::new(&store.env.storage, files, store.secret.clone(), plan)
             .inspect_err(|_| store.work.end_grant(memory_bytes))?;
-        let is_last = pick.output_level + 1 >= tree.levels().len();
-        let filters = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
-        let granted_bytes = memory_bytes;
-        let newest = newest(tree);
-        self.current =
-            Some(Merging { tree: tree.id, inputs, newest, output, filters, granted_bytes, job, _need: need });
+        if !others.is_empty() {
+            store.work.end_merges(others);
+        }
+        self.current = Some(Merging { parts, granted_bytes: memory_bytes, job, _need: need });
         Ok(Started::Job)
     }
 }
 
-/// The tree with the most pressing work, taken for this worker.
-fn choose(store: &Scheduler) -> Option<(Arc<Tree>, Due)> {
+/// What a merge of a tree takes.
+fn inputs<'t>(tree: &'t Tree, pick: &'t Pick) -> impl Iterator<Item = &'t Placed> {
+    pick.inputs.iter().flat_map(|one| part(tree, one))
+}
+
+fn part<'t>(tree: &'t Tree, part: &Part) -> &'t [Placed] {
+    &tree.levels()[part.level][part.run].tables()[part.tables.clone()]
+}
+
+/// The run that it makes or adds to.
+fn output(tree: &Tree, pick: &Pick) -> Spot {
+    let run = match pick.output_run {
+        OutputRun::New => tree.next_run_number(pick.output_level),
+        OutputRun::Into(index) => tree.levels()[pick.output_level][index].number(),
+    };
+    Spot { level: pick.output_level, run }
+}
+
+fn plan_of(keyspace: &Keyspace, tree: &Tree, pick: &Pick) -> TreePlan {
+    let tables = |placed: &[Placed]| placed.iter().map(|one| Arc::clone(&one.table)).collect();
+    let runs: Vec<Vec<_>> = pick.inputs.iter().map(|one| tables(part(tree, one))).collect();
+    let is_next = |place: &&Place| (place.level, place.run) == pick.cut_like;
+    let (next, others): (Vec<&Place>, Vec<&Place>) = pick.older.iter().partition(is_next);
+    let at = |places: Vec<&Place>| -> Vec<_> {
+        let table = |place: &Place| &tree.levels()[place.level][place.run].tables()[place.index].table;
+        places.into_iter().map(|place| Arc::clone(table(place))).collect()
+    };
+    let (next, older) = (at(next), at(others));
+    let by_level = pick.inputs.iter().flat_map(|one| part(tree, one).iter().map(|table| (one.level, table)));
+    let slice = slices::of_merge(&keyspace.settings(), tree, by_level, pick.output_level);
+    TreePlan { tree: tree.id, slice, runs, next, older, table_bytes: pick.table_bytes }
+}
+
+/// What a worker has taken to do.
+enum Chosen {
+    Drop(TreeId, Vec<TableName>),
+    /// Of one tree, or of several in ascending order.
+    Merge(Vec<(Arc<Tree>, Pick)>),
+}
+
+impl Chosen {
+    fn trees(&self) -> Vec<TreeId> {
+        match self {
+            Chosen::Drop(tree, _) => vec![*tree],
+            Chosen::Merge(picked) => picked.iter().map(|(tree, _)| tree.id).collect(),
+        }
+    }
+}
+
+/// The most pressing work, taken for this worker: of one tree, or if it is small of others beside it.
+fn choose(store: &Scheduler) -> Option<Chosen> {
     loop {
         let known = store.look_at_trees();
-        let id = known.most_pressing(|tree| !store.work.is_merging(tree))?;
-        if !store.work.begin_merge(id) {
-            // Another worker was quicker.
-            continue;
+        let first = known.most_pressing(|tree| !store.work.is_merging(tree))?;
+        let mut picked = Vec::new();
+        for id in known.joint(first) {
+            if !store.work.begin_merge(id) {
+                // Another worker was quicker.
+                continue;
+            }
+            let tree = {
+                let pin = store.epoch.pin();
+                store.views.load(&pin).get().version.counted_tree(id).cloned()
+            };
+            match tree.and_then(|tree| known.due_in(&tree).map(|due| (tree, due))) {
+                Some((tree, Due::Merge(pick))) => picked.push((tree, pick)),
+                Some((_, Due::Drop(names))) => return Some(Chosen::Drop(id, names)),
+                // It has changed since it was looked at.
+                None => {
+                    store.work.postpone_merges(&[id]);
+                    store.changed_trees.note(id);
+                }
+            }
         }
-        let tree = {
-            let pin = store.epoch.pin();
-            store.views.load(&pin).get().version.counted_tree(id).cloned()
-        };
-        if let Some((tree, due)) = tree.and_then(|tree| known.due_in(&tree).map(|due| (tree, due))) {
-            return Some((tree, due));
+        if !picked.is_empty() {
+            picked.sort_unstable_by_key(|(tree, _)| tree.id);
+            return Some(Chosen::Merge(picked));
         }
-        // It has changed since it was looked at.
-        store.work.postpone_merge(id);
-        store.changed_trees.note(id);
     }
 }
 
@@ -254,42 +324,54 @@ fn newest(tree: &Tree) -> Option<TableName> {
     Some(tree.runs().next()?.tables()[0].name())
 }
 
-/// Whether nothing will be left of a merge under way: its tree was dropped, or what was flushed meanwhile
+/// Whether nothing will be left of a merge under way: its trees were dropped, or what was flushed meanwhile
 /// covers all that it reads.
 fn is_vain(store: &Scheduler, merging: &mut Merging) -> bool {
     let version = {
         let pin = store.epoch.pin();
         Arc::clone(&store.views.load(&pin).get().version)
     };
-    let Some(tree) = version.tree(merging.tree) else { return true };
-    let newest = newest(tree);
-    if newest == merging.newest {
-        return false;
-    }
-    merging.newest = newest;
-    let names: BTreeSet<TableName> = unseen(tree).iter().copied().collect();
-    merging.inputs.iter().all(|placed| names.contains(&placed.name()))
+    let is_vain = |part: &mut Merged| {
+        let Some(tree) = version.tree(part.tree) else { return true };
+        let newest = newest(tree);
+        if newest == part.newest {
+            return false;
+        }
+        part.newest = newest;
+        let names: BTreeSet<TableName> = unseen(tree).iter().copied().collect();
+        part.inputs.iter().all(|placed| names.contains(&placed.name()))
+    };
+    merging.parts.iter_mut().all(is_vain)
 }
 
 /// Takes tables out of a tree.
 fn drop_tables(store: &Scheduler, tree: TreeId, names: &[TableName]) -> Result<()> {
-    let mut edit = Edit::default();
-    edit.remove(names.iter().copied());
-    store.edit_tree(tree, edit)?;
+    let mut catalog = store.catalog.take(&*store.env.threads);
+    if catalog.has_tree(tree) {
+        let mut edit = Edit::default();
+        edit.remove(catalog.whole_tables(), names.iter().copied());
+        store.edit_taken(&mut catalog, edit)?;
+    }
+    drop(catalog);
     store.work.set_error(Kind::Merge(tree), None);
     store.measure_pressure();
     store.pin_more();
     Ok(())
 }
 
-fn move_tables(store: &Scheduler, tree: TreeId, inputs: &[Placed], spot: Spot) -> Result<()> {
+/// Moves tables of trees that are still there.
+fn move_tables(store: &Scheduler, moves: &[(Arc<Tree>, Pick)]) -> Result<()> {
     let mut edit = Edit::default();
-    inputs.iter().for_each(|placed| edit.relocate(placed.name(), spot));
-    store.edit_tree(tree, edit).map(|_| ())
+    let mut catalog = store.catalog.take(&*store.env.threads);
+    for (tree, pick) in moves.iter().filter(|(tree, _)| catalog.has_tree(tree.id)) {
+        let spot = output(tree, pick);
+        inputs(tree, pick).for_each(|placed| edit.relocate(placed.name(), spot));
+    }
+    if edit.changes().is_empty() { Ok(()) } else { store.edit_taken(&mut catalog, edit) }
 }
 
 fn publish(store: &Scheduler, merging: &Merging, output: &MergeOutput) -> Result<()> {
-    let files = output.tables.iter().map(|summary| summary.identity.file);
+    let files = output.tables.iter().map(|built| built.summary.identity.file);
     if install(store, merging, output).inspect_err(|_| store.remove_unnamed(files))? {
         store.work.merges.fetch_add(1, Ordering::Relaxed);
         store.work.merge_read_bytes.fetch_add(output.counts.bytes_read, Ordering::Relaxed);
@@ -298,29 +380,35 @@ fn publish(store: &Scheduler, merging: &Merging, output: &MergeOutput) -> Result
     Ok(())
 }
 
-/// Puts the new tables in the place of the inputs; `false` if the tree was dropped meanwhile.
+/// Puts the new tables in the place of the inputs; `false` if all trees were dropped meanwhile.
 fn install(store: &Scheduler, merging: &Merging, output: &MergeOutput) -> Result<bool> {
-    let mut edit = Edit::default();
-    edit.remove(merging.inputs.iter().map(Placed::name));
-    let inputs = || merging.inputs.iter();
-    let first = inputs().map(|placed| placed.first_sequence).min().unwrap_or(0);
-    let last = inputs().map(|placed| placed.last_sequence).max().unwrap_or(0);
-    let oldest = inputs().map(|placed| placed.oldest_tombstone_s).filter(|time_s| *time_s > 0).min();
-    let origin = Origin { sequences: (first, last), oldest_tombstone_s: oldest.unwrap_or(0) };
     if !output.tables.is_empty() {
         store.sync_directory()?;
     }
-    let open = |summary| store.open_tables(summary, merging.filters, Otherwise::Leave);
-    let opened: Vec<Vec<Arc<Table>>> = output.tables.iter().map(open).collect::<Result<_>>()?;
     let mut catalog = store.catalog.take(&*store.env.threads);
-    if !catalog.has_tree(merging.tree) {
-        opened.iter().flatten().for_each(|table| table.file().mark_obsolete());
+    let live: Vec<&Merged> = merging.parts.iter().filter(|part| catalog.has_tree(part.tree)).collect();
+    if live.is_empty() {
+        output.tables.iter().for_each(BuiltTable::mark_obsolete);
         return Ok(false);
     }
-    for (summary, tables) in output.tables.iter().zip(&opened) {
-        store.add_tables(&catalog, &mut edit, summary, tables, merging.output, origin);
+    let mut edit = Edit::default();
+    edit.remove(catalog.whole_tables(), live.iter().flat_map(|part| part.inputs.iter().map(Placed::name)));
+    let place_of = |tree: TreeId| {
+        let index = live.binary_search_by_key(&tree, |part| part.tree).expect("it is in the catalog");
+        (live[index].output, origin_of(&live[index].inputs))
+    };
+    for built in &output.tables {
+        store.add_tables(&catalog, &mut edit, built, place_of);
     }
     store.edit_taken(&mut catalog, edit).map(|()| true)
+}
+
+/// Of what comes from these tables.
+fn origin_of(inputs: &[Placed]) -> Origin {
+    let first = inputs.iter().map(|placed| placed.first_sequence).min().unwrap_or(0);
+    let last = inputs.iter().map(|placed| placed.last_sequence).max().unwrap_or(0);
+    let oldest = inputs.iter().map(|placed| placed.oldest_tombstone_s).filter(|time_s| *time_s > 0).min();
+    Origin { sequences: (first, last), oldest_tombstone_s: oldest.unwrap_or(0) }
 }
 
 impl Scheduler {

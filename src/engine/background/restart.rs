@@ -54,7 +54,7 @@ impl Scheduler {
             catalog.state.logs.iter().map(|(number, log)| (*number, *log)).collect()
         };
         let edit = Edit::flush(&generations, last_sequence, logs.iter().map(|(number, _)| *number));
-        let files = output.table.iter().map(|summary| summary.identity.file);
+        let files = output.table.iter().map(|built| built.summary.identity.file);
         let oldest_s = self.env.clock.unix_s();
         install(self, &output, oldest_s, edit).inspect_err(|_| self.remove_unnamed(files))?;
         self.work.flushes.fetch_add(1, Ordering::Relaxed);

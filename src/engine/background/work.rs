@@ -185,9 +185,14 @@ impl Work {
         self.moved.notify();
     }
 
-    pub(in crate::engine) fn end_merge(&self, tree: TreeId) {
-        self.state.lock().merging.remove(&tree);
-        self.changed_trees.note(tree);
+    pub(in crate::engine) fn end_merges(&self, trees: impl IntoIterator<Item = TreeId>) {
+        let mut state = self.state.lock();
+        let ended: Vec<TreeId> = trees.into_iter().collect();
+        for tree in &ended {
+            state.merging.remove(tree);
+        }
+        drop(state);
+        self.changed_trees.note_all(ended);
         self.moved.notify();
     }
 
@@ -207,10 +212,13 @@ impl Work {
         self.moved.notify();
     }
 
-    /// Gives a tree back that was taken and not merged, for want of memory. Nobody is told: whoever has the
+    /// Gives trees back that were taken and not merged, for want of memory. Nobody is told: whoever has the
     /// memory will tell.
-    pub(in crate::engine) fn postpone_merge(&self, tree: TreeId) {
-        self.state.lock().merging.remove(&tree);
+    pub(in crate::engine) fn postpone_merges(&self, trees: &[TreeId]) {
+        let mut state = self.state.lock();
+        for tree in trees {
+            state.merging.remove(tree);
+        }
     }
 
     pub(in crate::engine) fn set_flushing(&self, is_flushing: bool) {

@@ -25,7 +25,7 @@ use crate::compact::pick::{self, OutputRun};
 use crate::compact::place::{Bounds, Placement, place};
 use crate::levels::version::{Spot, Tree};
 use crate::memtable::Generation;
-use crate::table::{Table, TableSummary};
+use crate::table::BuiltTable;
 use crate::write::writer::Sealing;
 
 use std::ops::Bound;
@@ -39,12 +39,6 @@ use crate::engine::publish::keyspace::Keyspace;
 
 /// Runs of a tree at which an ingest waits for merges: it might add one each time, and nothing slows it.
 const RUNS_COUNT_MAX: usize = 64;
-
-/// A finished table of an ingest.
-pub(in crate::engine) struct Opened {
-    pub(super) summary: TableSummary,
-    pub(super) tables: Vec<Arc<Table>>,
-}
 
 /// What came of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +55,7 @@ pub(in crate::engine) struct Publish<'s> {
     store: &'s Committer,
     keyspace: Arc<Keyspace>,
     /// Ascending and disjoint.
-    tables: Vec<Opened>,
+    tables: Vec<BuiltTable>,
     stage: Stage<'s>,
     waits: Waits,
     tree: TreeState,
@@ -107,7 +101,7 @@ impl<'s> Publish<'s> {
     pub(in crate::engine) fn new(
         store: &'s Committer,
         keyspace: &Arc<Keyspace>,
-        tables: Vec<Opened>,
+        tables: Vec<BuiltTable>,
     ) -> Publish<'s> {
         let keyspace = Arc::clone(keyspace);
         let known_failures = store.work.failures();
@@ -284,8 +278,8 @@ impl<'s> Publish<'s> {
         // Of no write of its own: below level 0 position alone says what is newer. 0 is no number of a table.
         let sequence = catalog.state.flushed.max(1);
         let origin = Origin { sequences: (sequence, sequence), oldest_tombstone_s: 0 };
-        for Opened { summary, tables } in &self.tables {
-            store.add_tables(&catalog, &mut edit, summary, tables, spot, origin);
+        for built in &self.tables {
+            store.add_tables(&catalog, &mut edit, built, |_| (spot, origin));
         }
         let closed = store.views.gaps().close();
         store.edit_taken(&mut catalog, edit)?;

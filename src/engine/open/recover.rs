@@ -15,7 +15,7 @@ use crate::base::load::DeviceLoad;
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Weak};
 use crate::cache::Cache;
-use crate::format::manifest::State;
+use crate::format::manifest::{self, State};
 use crate::format::store::Live;
 use crate::io::env::Env;
 use crate::io::fork::ForkBytes;
@@ -27,7 +27,7 @@ use crate::levels::store::StoreFile;
 use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::Generation;
-use crate::table::{Discarded, PageBudget, TableFile, TableIdentity};
+use crate::table::{Discarded, PageBudget, Table, TableIdentity, open_files};
 use crate::write::writer::{Resumed, Writer};
 
 use super::parts::{Found, Parts};
@@ -251,16 +251,20 @@ fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Ar
 fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> {
     let trees = state.partitions.iter().map(|(id, one)| TreeId { keyspace: one.keyspace, partition: *id });
     let mut changes: Vec<version::Change> = trees.map(version::Change::AddTree).collect();
-    for (number, table) in &state.tables {
+    let identity = |(number, table): (&u64, &manifest::Table)| {
         let identity = TableIdentity { file: table.file(*number), uid: table.uid, store_id };
-        let storage = &parts.env.storage;
-        let opened = TableFile::open(storage, identity, table.bytes, table.checksum, &parts.discarded)?;
-        let placed = Placed::all(table, identity.file, &opened)?;
+        (identity, table.bytes, table.checksum)
+    };
+    let tables: Vec<&manifest::Table> = state.tables.values().collect();
+    let files: Vec<(TableIdentity, u64, u32)> = state.tables.iter().map(identity).collect();
+    open_files(&parts.env.storage, &files, &parts.discarded, |index, opened: Vec<Arc<Table>>| {
+        let placed = Placed::all(tables[index], files[index].0.file, &opened)?;
         changes.extend(placed.into_iter().map(|(spot, placed)| version::Change::Add { spot, placed }));
-    }
+        Ok(())
+    })?;
     let version = Version::default().after(changes);
     let trees = version.trees().map(Arc::as_ref);
-    pin_pages(&*parts.env.storage, &parts.pages, trees, |error| match error {
+    pin_pages(&parts.env.storage, &parts.pages, trees, |error| match error {
         // Whoever needs the damaged page is told when it is read; nobody else is.
         Error::Corrupt(_) => {
             log::warn!("{error}");
@@ -322,7 +326,9 @@ impl Parts {
         let writer = self.writer(resumed, &views, &secret, last);
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
         let grant = self.cache.reserve().grant(Role::Manifest, 0);
-        let mut catalog = Catalog { state, manifest, store_file, next_keyspace, next_partition, grant };
+        let since_copy = None;
+        let mut catalog =
+            Catalog { state, manifest, store_file, next_keyspace, next_partition, grant, since_copy };
         catalog.count_memory();
         let changed_trees = Arc::<ChangedTrees>::default();
         let (work, load) = (Work::new(&changed_trees), Arc::<DeviceLoad>::default());

@@ -106,9 +106,10 @@ impl Parts {
         Ok(log)
     }
 
-    /// Appends one edit, if there is anything to say, to a new manifest if the old one has no room.
+    /// Appends one edit, if there is anything to say, to a new manifest if the old one has no room or is of
+    /// an older version of the format.
     fn append_changes(&self, files: &mut Files<'_>, changes: &[Change], bytes_min: u64) -> Result<()> {
-        if changes.is_empty() {
+        if changes.is_empty() && !files.manifest.is_older() {
             return Ok(());
         }
         let storage = &*self.env.storage;
@@ -130,8 +131,10 @@ impl Parts {
                 }
             }
         }
-        files.manifest.append(storage, changes)?;
-        files.state.apply_edit(changes).expect("edits are made from the state they change");
+        if !changes.is_empty() {
+            files.manifest.append(storage, changes)?;
+            files.state.apply_edit(changes).expect("edits are made from the state they change");
+        }
         Ok(())
     }
 

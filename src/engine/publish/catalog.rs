@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use crate::base::error::Result;
 use crate::base::id::TreeId;
 use crate::base::reserve::Grant;
-use crate::base::sync::{Arc, AtomicU64, Event, Mutex, MutexGuard};
-use crate::format::manifest::State;
+use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, MutexGuard};
+use crate::format::manifest::{Change, State};
 use crate::io::env::Threads;
 use crate::io::fork::{ForkByte, ForkBytes};
 use crate::levels::manifest::ManifestFile;
@@ -30,6 +30,8 @@ pub(crate) struct Catalog {
     pub(crate) next_partition: u32,
     /// The memory of the catalog.
     pub(in crate::engine) grant: Grant,
+    /// What was changed since the state was copied for a new manifest, while that is written.
+    pub(in crate::engine) since_copy: Option<Vec<Change>>,
 }
 
 /// Roughly what a keyspace and a table take in memory, in all parts of the store together, in bytes.
@@ -41,6 +43,11 @@ impl Catalog {
     pub(in crate::engine) fn count_memory(&mut self) {
         let (keyspaces, tables) = (self.state.keyspaces.len() as u64, self.state.tables.len() as u64);
         self.grant.set(keyspaces * KEYSPACE_BYTES + tables * TABLE_BYTES);
+    }
+
+    /// The state, if the manifest may be told that whole tables are removed.
+    pub(in crate::engine) fn whole_tables(&self) -> Option<&State> {
+        (!self.manifest.is_older()).then_some(&self.state)
     }
 
     pub(in crate::engine) fn has_tree(&self, tree: TreeId) -> bool {
@@ -61,6 +68,8 @@ pub(crate) struct CatalogCell {
     /// File numbers below `reserved` are STORE's promise never to be given out again.
     pub(super) next_file: AtomicU64,
     pub(super) reserved: AtomicU64,
+    /// The manifest is to be rewritten soon.
+    pub(super) wants_manifest: AtomicBool,
     /// Checkpoints that wait for their flush. Counted up by who holds the catalog.
     pub(in crate::engine) checkpoints: AtomicU64,
 }
@@ -120,6 +129,7 @@ impl CatalogCell {
             by_tree: Mutex::new(by_tree),
             next_file: AtomicU64::new(next_file),
             reserved: AtomicU64::new(reserved),
+            wants_manifest: AtomicBool::new(false),
             checkpoints: AtomicU64::new(0),
         })
     }

@@ -3,6 +3,8 @@
 //!
 //! Made by whoever changes something, durable and visible by `edits`. Plain values.
 
+use std::collections::BTreeMap;
+
 use crate::base::id::{PartitionId, Sequence, TreeId};
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, State};
@@ -52,14 +54,8 @@ impl<'e> Edit<'e> {
         Edit { changes, opened: Vec::new(), flushed }
     }
 
-    /// Adds slices of a new table to a run of their trees.
-    pub(in crate::engine) fn add(
-        &mut self,
-        summary: &TableSummary,
-        slices: Vec<Arc<Table>>,
-        spot: Spot,
-        origin: Origin,
-    ) {
+    /// Adds slices of a new table, each to a run of its tree.
+    pub(in crate::engine) fn add(&mut self, summary: &TableSummary, slices: Vec<(Arc<Table>, Spot, Origin)>) {
         let file = summary.identity.file;
         self.changes.push(Change::Table {
             number: file.number,
@@ -68,25 +64,43 @@ impl<'e> Edit<'e> {
             bytes: summary.bytes,
             checksum: summary.checksum,
         });
-        for table in &slices {
+        for (table, spot, origin) in slices {
             let has_tombstones = table.tombstones() > 0 || !table.ranges().is_empty();
+            let tombstones_dense =
+                summary.slices.get(table.index()).map_or(0, |slice| slice.tombstones_dense);
             let placed = Placed {
-                table: Arc::clone(table),
+                table,
                 first_sequence: origin.sequences.0,
                 last_sequence: origin.sequences.1,
                 oldest_tombstone_s: if has_tombstones { origin.oldest_tombstone_s } else { 0 },
-                tombstones_dense: summary.slices.get(table.index()).map_or(0, |slice| slice.tombstones_dense),
+                tombstones_dense,
             };
             let (table, index) = placed.name();
             self.changes.push(Change::Slice { table, index, slice: placed.slice(spot) });
+            self.opened.push(placed.table);
         }
-        self.opened.extend(slices);
     }
 
-    /// Takes slices out of their trees. Their file goes with its last one, once nobody looks at it.
-    pub(in crate::engine) fn remove(&mut self, names: impl IntoIterator<Item = TableName>) {
-        let removed = names.into_iter().map(|(table, index)| Change::SliceRemoved { table, index });
-        self.changes.extend(removed);
+    /// Takes slices out of their trees. Their file goes with its last one, once nobody looks at it. `whole`:
+    /// the state before the edit, so that slices which are all that is left of a table are told as one.
+    pub(in crate::engine) fn remove(
+        &mut self,
+        whole: Option<&State>,
+        names: impl IntoIterator<Item = TableName>,
+    ) {
+        let mut by_table: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (table, index) in names {
+            by_table.entry(table).or_default().push(index);
+        }
+        for (table, indexes) in by_table {
+            let left = whole.and_then(|state| state.tables.get(&table)).map_or(0, |table| table.slices.len());
+            if indexes.len() > 1 && indexes.len() == left {
+                self.changes.push(Change::TableRemoved { number: table });
+            } else {
+                let removed = indexes.into_iter().map(|index| Change::SliceRemoved { table, index });
+                self.changes.extend(removed);
+            }
+        }
     }
 
     /// Puts a slice into another run of its tree.
@@ -116,8 +130,8 @@ impl<'e> Edit<'e> {
                     changes.push(version::Change::AddTree(TreeId { keyspace: *keyspace, partition: *id }));
                 }
                 Change::DropKeyspace { id } => {
-                    let dropped = before.partitions.iter().filter(|(_, one)| one.keyspace == *id);
-                    changes.extend(dropped.map(|(partition, _)| version::Change::DropTree(tree(*partition))));
+                    let dropped = before.partitions_of(*id);
+                    changes.extend(dropped.map(|partition| version::Change::DropTree(tree(partition))));
                 }
                 Change::DropPartition { id } => changes.push(version::Change::DropTree(tree(*id))),
                 Change::Slice { table, index, slice } => {
@@ -129,6 +143,12 @@ impl<'e> Edit<'e> {
                     let spot = Spot { level: usize::from(*level), run: *run };
                     let (tree, name) = (tree_of(*table, *index), (*table, *index));
                     changes.push(version::Change::Move { tree, name, spot });
+                }
+                Change::TableRemoved { number } => {
+                    for (index, slice) in &before.tables[number].slices {
+                        let name = (*number, *index);
+                        changes.push(version::Change::Remove { tree: tree(slice.partition), name });
+                    }
                 }
                 Change::SliceRemoved { table, index } => {
                     let (tree, name) = (tree_of(*table, *index), (*table, *index));

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileName, TreeId};
-use crate::base::sync::Arc;
+use crate::base::id::{FileKind, FileName, TreeId};
+use crate::base::sync::{Arc, Ordering};
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 use crate::format::manifest::{Change, State, edit_bytes};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
@@ -64,15 +64,6 @@ impl Publisher {
         Ok(())
     }
 
-    /// An edit of one tree; nothing is done, and `false`, if the tree was dropped meanwhile.
-    pub(in crate::engine) fn edit_tree(&self, tree: TreeId, edit: Edit<'_>) -> Result<bool> {
-        let mut catalog = self.catalog.take(&*self.env.threads);
-        if !catalog.has_tree(tree) {
-            return Ok(false);
-        }
-        self.edit_taken(&mut catalog, edit).map(|()| true)
-    }
-
     /// Rewrites the manifest if it has no room or is mostly history. Where the disk has no room for a new
     /// one, an edit that may give some back goes into what is kept of the old one for it.
     fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
@@ -123,12 +114,22 @@ impl Publisher {
     fn append(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
         let appended = catalog.manifest.append(&*self.env.storage, changes);
         match &appended {
-            Ok(()) => {}
+            Ok(()) => self.note_appended(catalog, changes),
             Err(Error::Full { .. }) if self.take_back(catalog) => {}
             // How much of the edit reached the disk is not known.
             Err(error) => self.writer.latch(error),
         }
         appended
+    }
+
+    fn note_appended(&self, catalog: &mut Catalog, changes: &[Change]) {
+        if let Some(since_copy) = &mut catalog.since_copy {
+            since_copy.extend_from_slice(changes);
+        } else if catalog.manifest.wants_rewrite(&catalog.state) {
+            self.catalog.wants_manifest.store(true, Ordering::Release);
+            // Wakes the flush worker.
+            self.discarded.notify();
+        }
     }
 
     /// Makes the state what the manifest says again, after a full disk refused an edit; `false` if it cannot.
@@ -157,17 +158,24 @@ impl Publisher {
         catalog: &mut Catalog,
         changes: &[Change],
     ) -> Result<()> {
+        let bytes_min = self.settings.manifest_bytes.max(4 * edit_bytes(changes));
+        let identity = self.next_manifest(catalog, bytes_min)?;
+        let manifest = ManifestFile::create(&*self.env.storage, &identity, &catalog.state)?;
+        self.sync_directory()?;
+        self.switch_manifest(catalog, manifest)
+    }
+
+    fn next_manifest(&self, catalog: &mut Catalog, bytes_min: u64) -> Result<ManifestIdentity> {
+        let (number, uid) = (self.next_file_in(catalog)?, self.env.random.u64());
+        Ok(ManifestIdentity { number, uid, store_id: self.store_id, bytes_min })
+    }
+
+    /// Makes a manifest that says what the state is, and has its name, the live one.
+    fn switch_manifest(&self, catalog: &mut Catalog, manifest: ManifestFile) -> Result<()> {
         let storage = &*self.env.storage;
         let old = catalog.manifest.file();
-        let number = self.next_file_in(catalog)?;
-        let identity = ManifestIdentity {
-            number,
-            uid: self.env.random.u64(),
-            store_id: self.store_id,
-            bytes_min: self.settings.manifest_bytes.max(4 * edit_bytes(changes)),
-        };
-        let manifest = ManifestFile::create(storage, &identity, &catalog.state)?;
-        self.sync_directory()?;
+        // One that is being written elsewhere is of no use any more.
+        catalog.since_copy = None;
         let switched = catalog.store_file.switch_manifest(storage, manifest.place());
         if let Err(error) = &switched {
             self.writer.latch(error);
@@ -176,6 +184,53 @@ impl Publisher {
         catalog.manifest = manifest;
         self.remove_quietly(old);
         Ok(())
+    }
+
+    /// Writes a new manifest from a copy of the state, if it will be time for one soon, while edits go on.
+    /// What fails is left to the edit that finds no room.
+    pub(in crate::engine) fn begin_manifest(&self) -> Option<ManifestFile> {
+        if !self.catalog.wants_manifest.swap(false, Ordering::Acquire) || self.writer.latched().is_some() {
+            return None;
+        }
+        let (identity, state) = {
+            let mut catalog = self.catalog.take(&*self.env.threads);
+            if catalog.since_copy.is_some() || !catalog.manifest.wants_rewrite(&catalog.state) {
+                return None;
+            }
+            let identity = self.next_manifest(&mut catalog, self.settings.manifest_bytes).ok()?;
+            catalog.since_copy = Some(Vec::new());
+            (identity, catalog.state.clone())
+        };
+        let made = ManifestFile::create(&*self.env.storage, &identity, &state);
+        let named = made.and_then(|manifest| self.sync_directory().map(|()| manifest));
+        if let Err(error) = &named {
+            log::warn!("a new manifest could not be written: {error}");
+            self.remove_unnamed([FileName::new(FileKind::Manifest, identity.number)]);
+            self.catalog.take(&*self.env.threads).since_copy = None;
+        }
+        named.ok()
+    }
+
+    /// Adds to a manifest what was changed while it was written, and makes it the live one; if the live one
+    /// was rewritten meanwhile, or that fails, it is removed.
+    ///
+    /// # Errors
+    /// What latched the store.
+    pub(in crate::engine) fn end_manifest(&self, mut manifest: ManifestFile) -> Result<()> {
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        if let Some(error) = self.writer.latched() {
+            return Err(error.clone());
+        }
+        let since_copy = catalog.since_copy.take();
+        let is_current = since_copy.is_some_and(|changes| {
+            let has_room = manifest.has_room(&changes);
+            changes.is_empty() || has_room && manifest.append(&*self.env.storage, &changes).is_ok()
+        });
+        if !is_current {
+            self.remove_quietly(manifest.file());
+            return Ok(());
+        }
+        self.switch_manifest(&mut catalog, manifest)
     }
 }
 

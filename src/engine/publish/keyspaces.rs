@@ -42,7 +42,11 @@ impl Publisher {
     }
 
     pub(in crate::engine) fn trees(&self) -> Vec<TreeId> {
-        self.catalog.names().values().map(|keyspace| keyspace.tree).collect()
+        let names = self.catalog.names();
+        let trees = names.values().map(|keyspace| keyspace.tree);
+        #[cfg(test)]
+        let trees = trees.inspect(|_| crate::base::visits::count());
+        trees.collect()
     }
 
     pub(in crate::engine) fn keyspace_of(&self, tree: TreeId) -> Option<Arc<Keyspace>> {

@@ -4,10 +4,11 @@
 //! again whenever tables have changed or left memory: fences first, then filters from the upper levels down.
 
 use crate::base::error::{Error, Result};
+use crate::base::id::TreeId;
 use crate::base::sync::Arc;
 use crate::io::storage::Storage;
 use crate::levels::version::{Spot, Tree};
-use crate::table::{Otherwise, PageBudget, PageRank, Table, TableFile, TableSummary};
+use crate::table::{BuiltTable, OpenWith, Otherwise, PageBudget, PageRank, Table, load_pages};
 
 use super::Publisher;
 use crate::engine::publish::catalog::Catalog;
@@ -16,50 +17,36 @@ use crate::engine::publish::edit::{Edit, Origin};
 /// Pins what is not pinned yet of some trees and finds room, in the order of use. What failed is told to
 /// `failed`, which decides whether that ends it.
 pub(in crate::engine) fn pin_pages<'t>(
-    storage: &dyn Storage,
+    storage: &Arc<dyn Storage>,
     pages: &Arc<PageBudget>,
     trees: impl Iterator<Item = &'t Tree>,
-    mut failed: impl FnMut(Error) -> Result<()>,
+    failed: impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
-    let mut tables: Vec<(usize, PageRank, &Table)> = Vec::new();
+    let mut tables: Vec<(usize, PageRank, &Arc<Table>)> = Vec::new();
     for tree in trees {
         tables.extend(tree.tables().map(|(level, placed)| {
             let is_last = level + 1 == tree.levels().len() && level > 0;
             let rank = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
-            (level, rank, &*placed.table)
+            (level, rank, &placed.table)
         }));
     }
     tables.iter().for_each(|(_, _, table)| table.account(pages));
     tables.sort_by_key(|(level, ..)| *level);
-    let fences = tables.iter().map(|(_, _, table)| (PageRank::Fences, *table));
+    let fences = tables.iter().map(|(_, _, table)| (PageRank::Fences, Arc::clone(table)));
     let filters = |wanted| {
         let ranked = tables.iter().filter(move |(_, rank, _)| *rank == wanted);
-        ranked.map(|(_, rank, table)| (*rank, *table))
+        ranked.map(|(_, rank, table)| (*rank, Arc::clone(table)))
     };
     let filters = filters(PageRank::UpperFilters).chain(filters(PageRank::LastFilters));
-    for (rank, table) in fences.chain(filters) {
-        table.load_pages(storage, pages, rank, Otherwise::Leave).or_else(&mut failed)?;
-    }
-    Ok(())
+    load_pages(storage, pages, fences.chain(filters), failed)
 }
 
 impl Publisher {
-    /// Opens finished tables, with as much of filters and fences in memory as the budget allows.
-    pub(in crate::engine) fn open_tables(
-        &self,
-        summary: &TableSummary,
-        filters: PageRank,
-        otherwise: Otherwise,
-    ) -> Result<Vec<Arc<Table>>> {
-        let storage = &self.env.storage;
-        let tables =
-            TableFile::open(storage, summary.identity, summary.bytes, summary.checksum, &self.discarded)?;
-        tables.iter().for_each(|table| table.account(&self.pages));
-        for table in &tables {
-            table.load_pages(&**storage, &self.pages, PageRank::Fences, otherwise)?;
-            table.load_pages(&**storage, &self.pages, filters, otherwise)?;
-        }
-        Ok(tables)
+    /// How tables that are built are opened: with as much of filters and fences in memory as the budget
+    /// allows.
+    pub(in crate::engine) fn opening(&self, filters: PageRank, otherwise: Otherwise) -> OpenWith {
+        let (pages, discarded) = (Arc::clone(&self.pages), Arc::clone(&self.discarded));
+        OpenWith { pages, filters, otherwise, discarded }
     }
 
     /// Pins what found no room before, where tables that went have left some: of a few trees, others have
@@ -80,29 +67,32 @@ impl Publisher {
             Ok(())
         };
         let trees = short.iter().filter_map(|tree| version.tree(*tree));
-        pin_pages(&*self.env.storage, &self.pages, trees, failed).expect("no failure ends it");
+        pin_pages(&self.env.storage, &self.pages, trees, failed).expect("no failure ends it");
         if has_failed {
             short.iter().for_each(|tree| self.pages.note_short(*tree));
         }
     }
 
-    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices into a run. Slices of
-    /// trees dropped meanwhile are left out.
+    /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices into runs: `place_of` says
+    /// into which each tree's, and where they come from. Slices of trees dropped meanwhile are left out.
     pub(in crate::engine) fn add_tables(
         &self,
         catalog: &Catalog,
         edit: &mut Edit<'_>,
-        summary: &TableSummary,
-        tables: &[Arc<Table>],
-        spot: Spot,
-        origin: Origin,
+        built: &BuiltTable,
+        place_of: impl Fn(TreeId) -> (Spot, Origin),
     ) {
-        let live: Vec<Arc<Table>> =
-            tables.iter().filter(|table| catalog.has_tree(table.tree())).map(Arc::clone).collect();
+        let live = built.tables.iter().filter(|table| catalog.has_tree(table.tree()));
+        let live: Vec<(Arc<Table>, Spot, Origin)> = live
+            .map(|table| {
+                let (spot, origin) = place_of(table.tree());
+                (Arc::clone(table), spot, origin)
+            })
+            .collect();
         if live.is_empty() {
-            tables.iter().for_each(|table| table.file().mark_obsolete());
+            built.mark_obsolete();
         } else {
-            edit.add(summary, live, spot, origin);
+            edit.add(&built.summary, live);
         }
     }
 }

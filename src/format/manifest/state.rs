@@ -92,8 +92,8 @@ pub(crate) struct State {
     pub(crate) next_partition: u32,
     /// Every write up to this one is in tables.
     pub(crate) flushed: Sequence,
-    /// Names in use: of keyspaces under keyspace 0, of partitions under their keyspace.
-    names: BTreeSet<(KeyspaceId, Box<[u8]>)>,
+    /// Names in use, and whose they are: of keyspaces under keyspace 0, of partitions under their keyspace.
+    names: BTreeMap<(KeyspaceId, Box<[u8]>), u32>,
     /// Where each partition's slices are: (table, index).
     slices_of: BTreeMap<PartitionId, BTreeSet<(u64, u32)>>,
     /// Partitions and tables changed since the last check; empty between edits.
@@ -166,6 +166,7 @@ impl State {
                 Ok(())
             }
             Change::SliceRemoved { table, index } => self.remove_slice(*table, *index),
+            Change::TableRemoved { number } => self.remove_table(*number),
             Change::Ids { next_keyspace, next_partition } => {
                 if *next_keyspace < self.next_keyspace || *next_partition < self.next_partition {
                     return broken("reserved ids that go back", (*next_partition).into());
@@ -201,6 +202,13 @@ impl State {
     pub(crate) fn apply_edit(&mut self, changes: &[Change]) -> Applied {
         changes.iter().try_for_each(|change| self.apply(change))?;
         self.check()
+    }
+
+    /// The partitions of a keyspace, by name.
+    pub(crate) fn partitions_of(&self, keyspace: KeyspaceId) -> impl Iterator<Item = PartitionId> {
+        let first = (keyspace, Box::default());
+        let of_it = self.names.range(first..).take_while(move |((of, _), _)| *of == keyspace);
+        of_it.map(|(_, id)| PartitionId(*id))
     }
 
     /// The slices of one partition, as (table, index, slice).
@@ -262,7 +270,7 @@ impl State {
         if self.keyspaces.contains_key(&id) {
             return broken("a keyspace that is there already", id.0.into());
         }
-        if !self.names.insert((NO_KEYSPACE, keyspace.name.as_bytes().into())) {
+        if self.names.insert((NO_KEYSPACE, keyspace.name.as_bytes().into()), id.0).is_some() {
             return broken("a keyspace with the name of another", id.0.into());
         }
         self.contents_bytes += keyspace_bytes(&keyspace);
@@ -276,8 +284,7 @@ impl State {
         };
         self.contents_bytes -= keyspace_bytes(&keyspace);
         self.names.remove(&(NO_KEYSPACE, keyspace.name.into_bytes().into()));
-        let of_it = self.partitions.iter().filter(|(_, partition)| partition.keyspace == id);
-        let of_it: Vec<PartitionId> = of_it.map(|(partition, _)| *partition).collect();
+        let of_it: Vec<PartitionId> = self.partitions_of(id).collect();
         of_it.into_iter().try_for_each(|partition| self.drop_partition(partition))
     }
 
@@ -291,7 +298,7 @@ impl State {
         if self.partitions.contains_key(&id) {
             return broken("a partition that is there already", id.0.into());
         }
-        if !self.names.insert((partition.keyspace, partition.name.clone())) {
+        if self.names.insert((partition.keyspace, partition.name.clone()), id.0).is_some() {
             return broken("a partition with the name of another", id.0.into());
         }
         self.contents_bytes += partition_bytes(&partition);
@@ -369,15 +376,29 @@ impl State {
         let Some(slice) = self.tables.get(&number).and_then(|table| table.slices.get(&index)) else {
             return broken("removal of an unknown slice of table", number);
         };
-        let partition = slice.partition;
+        self.forget_place(slice.partition, (number, index));
+        self.forget_slice(number, index);
+        Ok(())
+    }
+
+    fn remove_table(&mut self, number: u64) -> Applied {
+        let Some(table) = self.tables.remove(&number) else {
+            return broken("removal of an unknown table", number);
+        };
+        self.contents_bytes -= TABLE_BYTES + table.slices.values().map(slice_bytes).sum::<u64>();
+        for (index, slice) in table.slices {
+            self.forget_place(slice.partition, (number, index));
+        }
+        Ok(())
+    }
+
+    fn forget_place(&mut self, partition: PartitionId, place: (u64, u32)) {
         if let Some(places) = self.slices_of.get_mut(&partition) {
-            places.remove(&(number, index));
+            places.remove(&place);
             if places.is_empty() {
                 self.slices_of.remove(&partition);
             }
         }
-        self.forget_slice(number, index);
-        Ok(())
     }
 
     /// Takes a slice out of its table, and the table out of the state when it was the last.
@@ -391,6 +412,8 @@ impl State {
     }
 
     fn check_partition(&self, partition: PartitionId) -> Applied {
+        #[cfg(test)]
+        crate::base::visits::count();
         let mut by_sequence: Vec<(Sequence, Sequence)> = Vec::new();
         let mut by_key = Vec::new();
         for (_, _, slice) in self.slices(partition) {

@@ -146,6 +146,7 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         (Change::SliceRemoved { table: 5, index: 1 }, "SliceRemoved", place),
         (IDS, "Ids", vec![("next keyspace", 4), ("next partition", 4)]),
         (Change::Flushed { sequence: 300 }, "Flushed", vec![("sequence", 2)]),
+        (Change::TableRemoved { number: 5 }, "TableRemoved", vec![("number", 8)]),
     ]
 }
 
@@ -215,8 +216,13 @@ fn checks_of_the_decoder() {
     };
     assert_eq!(what(&[0; 7]), "the chain");
     assert_eq!(what(&[0; 8]), "an edit");
-    for tag in [0, 15, 63, 64, 255] {
+    for tag in [0, 64, 255] {
         assert_eq!(what(&edited(&IDS, 0, &[tag])), "the kind of change");
+    }
+    for tag in [16, 63] {
+        let later = decoded(&edited(&IDS, 0, &[tag]));
+        let name = format!("a change of kind {tag} in the manifest");
+        assert!(matches!(later, Err(Error::Unsupported { what, .. }) if what == name), "{tag}");
     }
     let one = keyspace(1, "one");
     assert_eq!(what(&edited(&one, 1, &[0])), "a keyspace's id");
@@ -233,7 +239,13 @@ fn checks_of_the_decoder() {
     assert_eq!(what(&edited(&east, 1, &[0])), "a partition's id");
     assert_eq!(what(&edited(&east, 5, &[0])), "a keyspace's id");
     assert_eq!(what(&edited(&east, 9, &[0xff, 0xff, 0x7f])), "the partition's name length");
-    for change in [log(1), promised(1, 0), Change::LogRemoved { number: 1 }, table(1)] {
+    for change in [
+        log(1),
+        promised(1, 0),
+        Change::LogRemoved { number: 1 },
+        table(1),
+        Change::TableRemoved { number: 1 },
+    ] {
         assert_eq!(what(&edited(&change, 1, &[0])), "a file's number");
     }
     let part = slice(1, 0, 1, (5, 9), (b"b", b"c"));
@@ -388,6 +400,13 @@ fn drops_reach_down() {
     assert!(dropped.tables.is_empty());
     assert_eq!(dropped.partitions.keys().collect::<Vec<_>>(), [&PartitionId(3)]);
     dropped.apply_edit(&[keyspace(4, "one"), partition(8, 4, b"")]).expect("names are free again");
+    // A table goes at once as slice by slice.
+    let [mut whole, mut by_slice] = [state(&base()), state(&base())];
+    whole.apply_edit(&[Change::TableRemoved { number: 5 }]).expect("consistent");
+    let slices = [0, 1].map(|index| Change::SliceRemoved { table: 5, index });
+    by_slice.apply_edit(&slices).expect("consistent");
+    assert_eq!(whole, by_slice);
+    assert!(!whole.tables.contains_key(&5) && whole.slices(PartitionId(2)).next().is_none());
     let mut moved = state(&base());
     let changes =
         [Change::SliceMoved { table: 5, index: 0, level: 2, run: 0 }, Change::LogRemoved { number: 7 }];
@@ -446,6 +465,7 @@ fn checks_of_the_state() {
         ),
         (vec![Change::SliceRemoved { table: 5, index: 9 }], "removal of an unknown slice of table"),
         (vec![Change::SliceRemoved { table: 99, index: 0 }], "removal of an unknown slice of table"),
+        (vec![Change::TableRemoved { number: 99 }], "removal of an unknown table"),
         (vec![Change::Ids { next_keyspace: 1023, next_partition: 2048 }], "reserved ids that go back"),
         (vec![Change::Ids { next_keyspace: 1024, next_partition: 2047 }], "reserved ids that go back"),
         (vec![Change::Flushed { sequence: 299 }], "a flushed sequence that goes back"),

@@ -88,8 +88,8 @@ pub(crate) struct SliceEntry {
     pub(crate) ranges_count: u32,
     pub(crate) ranges: Span,
     /// First and last key of the items.
-    pub(crate) min: Vec<u8>,
-    pub(crate) max: Vec<u8>,
+    pub(crate) min: Box<[u8]>,
+    pub(crate) max: Box<[u8]>,
 }
 
 impl SliceEntry {
@@ -119,13 +119,22 @@ pub(crate) struct Footer {
 
 impl Footer {
     /// The footer, not sealed.
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn encode(&self) -> Vec<u8> {
+        Footer::encode_of(self.blocks_checksum, self.slices.iter())
+    }
+
+    /// The footer of these slices, not sealed.
+    pub(crate) fn encode_of<'s>(
+        blocks_checksum: u32,
+        slices: impl ExactSizeIterator<Item = &'s SliceEntry>,
+    ) -> Vec<u8> {
         let narrow = |value: usize| u32::try_from(value).expect("a footer is below 4 GiB").to_le_bytes();
         let mut out = vec![0, 0, 0, 0, FOOTER_TAG, 0, 0, 0, 0, 0, 0, 0];
-        out.extend_from_slice(&narrow(self.slices.len()));
-        out.extend_from_slice(&self.blocks_checksum.to_le_bytes());
+        out.extend_from_slice(&narrow(slices.len()));
+        out.extend_from_slice(&blocks_checksum.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
-        self.slices.iter().for_each(|slice| slice.encode(&mut out));
+        slices.for_each(|slice| slice.encode(&mut out));
         let used = narrow(out.len());
         out[8..12].copy_from_slice(&used);
         out.resize(extent_bytes(out.len()), 0);
@@ -220,8 +229,8 @@ impl SliceEntry {
             Span { offset: reader.u64("ranges offset")?, bytes: u64::from(reader.u32("ranges bytes")?) };
         let min_bytes = reader.u16("length of the first key")?;
         let max_bytes = reader.u16("length of the last key")?;
-        let min = reader.bytes(usize::from(min_bytes), "first key of a slice")?.to_vec();
-        let max = reader.bytes(usize::from(max_bytes), "last key of a slice")?.to_vec();
+        let min = reader.bytes(usize::from(min_bytes), "first key of a slice")?.into();
+        let max = reader.bytes(usize::from(max_bytes), "last key of a slice")?.into();
         let slice = SliceEntry {
             tree: TreeId { keyspace, partition },
             items,

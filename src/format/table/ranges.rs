@@ -85,6 +85,8 @@ thread_local! {
 }
 
 impl Ranges {
+    pub(crate) const NONE: Ranges = Ranges { keys: Vec::new(), ends: Vec::new(), index: None };
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

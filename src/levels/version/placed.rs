@@ -34,7 +34,7 @@ impl Placed {
     ) -> Result<Vec<(Spot, Placed)>> {
         let mut all = Vec::with_capacity(table.slices.len());
         for (index, slice) in &table.slices {
-            let Some(table) = opened.iter().find(|one| one.index() as u32 == *index) else {
+            let Some(table) = opened.get(*index as usize) else {
                 return Err(Error::corrupt(file, 0, "a slice of the table", index, opened.len()));
             };
             let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };

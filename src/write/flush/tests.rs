@@ -9,7 +9,7 @@ use crate::format::table::filter::FilterPlan;
 use crate::io::env::Env;
 use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::memtable::{Inserter, generation};
-use crate::table::{Discarded, Table, TableFile, TableStream};
+use crate::table::{Discarded, Table, TableFile, TableStream, TableSummary};
 
 const SLICE: SliceShape =
     SliceShape { filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
@@ -129,7 +129,7 @@ fn generations_become_slices() {
         _ => Some(DROP),
     };
     let (output, _) = finish(files.flush(&[&newer, &older], plan_of));
-    let summary = output.table.expect("something is kept");
+    let summary = output.table.expect("something is kept").summary;
     let expected = [
         (tree(1), pairs(&[("y", Some("second"))])),
         (tree(3), pairs(&[("a", None), ("b", Some("old")), ("c", Some("new"))])),

@@ -41,7 +41,7 @@ fn ranges_hide_older_inputs_and_stay_above_older_tables() {
     ];
     for (older, expected) in cases {
         let (output, _) = finish(files.job(&runs, &older, 1 << 20));
-        let table = files.open(&output.tables[0]);
+        let table = files.open(&output.tables[0].summary);
         assert_eq!(files.items(&table), alive.clone().into_iter().collect::<Vec<_>>());
         assert_eq!(ranges_of(&table), expected);
         assert_eq!((output.counts.items_in, output.counts.items_shadowed), (7, 3));
@@ -57,7 +57,7 @@ fn a_range_outlives_a_merge_that_leaves_an_older_run_out() {
     let inner = files.table(&set(&[("b", Some("1")), ("q", Some("1"))]));
     let oldest = files.table(&set(&[("b", Some("0")), ("bb", Some("0"))]));
     let (output, _) = finish(files.job(&[vec![newer], vec![inner]], &[vec![Arc::clone(&oldest)]], 1 << 20));
-    let table = files.open(&output.tables[0]);
+    let table = files.open(&output.tables[0].summary);
     assert_eq!(ranges_of(&table), pairs(&[("b", "bb\0")]));
     // A table has an item: that which the range says of its first key.
     assert_eq!(files.items(&table), [(b"b".to_vec(), None)]);
@@ -81,7 +81,7 @@ fn covered_tables_are_not_read() {
     let bytes = newer.slice_bytes();
     let (output, _) = finish(files.job(&[vec![newer], older], &[], 1 << 20));
     assert_eq!((output.counts.items_in, output.counts.bytes_read), (1, bytes));
-    assert_eq!(files.items(&files.open(&output.tables[0])), [(b"k".to_vec(), Some(b"new".to_vec()))]);
+    assert_eq!(files.items(&files.open(&output.tables[0].summary)), [(b"k".to_vec(), Some(b"new".to_vec()))]);
 }
 
 /// Output tables stay disjoint, bounds included, wherever they are cut amid ranges, and together have every
@@ -103,7 +103,7 @@ fn ranges_are_cut_with_their_tables() {
         let newer = files.table_with(kept, ranges);
         let expected = newer.ranges().clone();
         let (output, _) = finish(files.job(&[vec![newer]], std::slice::from_ref(&all), 20_000));
-        let tables: Vec<Arc<Table>> = output.tables.iter().map(|summary| files.open(summary)).collect();
+        let tables: Vec<Arc<Table>> = output.tables.iter().map(|built| files.open(&built.summary)).collect();
         assert!(tables.len() > 10, "{} tables", tables.len());
         assert!(tables.windows(2).all(|pair| pair[0].max() < pair[1].min()));
         let found: Vec<_> = tables.iter().flat_map(|table| files.items(table)).collect();

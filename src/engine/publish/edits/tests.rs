@@ -8,13 +8,16 @@ use crate::base::sync::Ordering;
 use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::{Mode, OpenOptions, Store};
 use crate::format::manifest::{self, Settings};
-use crate::io::sim::{Failure, Plan, Repeat, Select, SimDisk, sim_env};
+use crate::io::sim::{Crash, Failure, Plan, Repeat, Select, SimDisk, Stop, sim_env};
 use crate::levels::store::StoreFile;
 use crate::write::batch::Items;
 
 fn open(disk: &Arc<SimDisk>) -> Arc<Store> {
-    let settings =
-        StoreSettings { memory_bytes: 1 << 20, manifest_bytes: 16 << 10, ..StoreSettings::default() };
+    open_with(disk, 16 << 10)
+}
+
+fn open_with(disk: &Arc<SimDisk>, manifest_bytes: u64) -> Arc<Store> {
+    let settings = StoreSettings { memory_bytes: 1 << 20, manifest_bytes, ..StoreSettings::default() };
     Store::open(sim_env(disk, 5).0, OpenOptions::new(settings, Mode::CreateIfMissing)).expect("opens")
 }
 
@@ -212,4 +215,89 @@ fn refused_edits_are_taken_back() {
     assert_eq!(catalog.state, known);
     drop(catalog);
     drop(store.close());
+}
+
+/// Of a manifest that is not written anew at each edit that finds no room.
+const LARGE_BYTES: u64 = 256 << 10;
+
+/// Edits one by one until a new manifest was begun beside them.
+fn until_begun(store: &Store, keyspace: &Keyspace) -> ManifestFile {
+    for _ in 0..2000 {
+        if let Some(manifest) = store.begin_manifest() {
+            return manifest;
+        }
+        store.edit(with_settings(keyspace, 100)).expect("no fault");
+    }
+    panic!("a manifest that grows is written anew");
+}
+
+/// A manifest that will be full is written anew while edits go on, and has them. An edit that finds no room
+/// meanwhile writes its own, and the other one is removed.
+#[test]
+fn manifests_are_written_beside_edits() {
+    let disk = SimDisk::new(1);
+    let store = open_with(&disk, LARGE_BYTES);
+    let keyspace = store.open_keyspace("a", &[]).expect("made");
+    let first = place(&store);
+    let begun = until_begun(&store, &keyspace);
+    assert_eq!(place(&store), first, "the old one is live");
+    assert!(store.begin_manifest().is_none(), "one at a time");
+    let between = store.open_keyspace("between", &[]).expect("made");
+    put(&store, &between, "key");
+    let number = begun.file().number;
+    store.end_manifest(begun).expect("no fault");
+    assert_eq!(place(&store).0, number);
+    assert_eq!(place_on(&disk).0, number);
+    assert!(disk.contents(FileName::new(FileKind::Manifest, first.0)).is_none(), "the old one is removed");
+    assert_eq!(state_on(&disk).0, store.catalog.take(&*store.env.threads).state);
+
+    let begun = until_begun(&store, &keyspace);
+    store.edit(with_settings(&keyspace, 20_800)).expect("a longer file has room");
+    let longer = place(&store);
+    assert_ne!(longer.0, number);
+    let file = begun.file();
+    store.end_manifest(begun).expect("no fault");
+    assert_eq!(place(&store), longer);
+    assert!(disk.contents(file).is_none(), "it is removed");
+    store.close().expect("no fault");
+    let store = open(&disk);
+    assert!(store.keyspace("between").is_ok());
+    store.close().expect("no fault");
+}
+
+/// Cut at any call while a manifest is written beside edits, a store has every edit that was made.
+#[test]
+fn manifests_written_beside_edits_survive_cuts() {
+    let run = |disk: &Arc<SimDisk>, stop: Option<u64>| {
+        let store = open_with(disk, LARGE_BYTES);
+        let keyspace = store.open_keyspace("a", &[]).expect("made");
+        while !store.catalog.wants_manifest.load(Ordering::Relaxed) {
+            store.edit(with_settings(&keyspace, 100)).expect("no fault");
+        }
+        let before = disk.calls();
+        stop.into_iter().for_each(|index| disk.plan(Plan::stop(Stop::Before, index)));
+        let begun = store.begin_manifest();
+        let made = store.open_keyspace("between", &[]).is_ok();
+        let ended = begun.map(|manifest| store.end_manifest(manifest).is_ok());
+        let later = store.open_keyspace("later", &[]).is_ok();
+        assert!(stop.is_some() || (ended == Some(true) && made && later));
+        (made, later, disk.calls() - before)
+    };
+    let (.., calls) = run(&SimDisk::new(1), None);
+    assert!(calls > 12, "{calls}");
+    for index in 0..calls {
+        for crash in [Crash::Process, Crash::Power] {
+            let disk = SimDisk::new(1);
+            let (made, later, _) = run(&disk, Some(index));
+            let disk = disk.fork();
+            disk.crash(crash, index);
+            let store = open(&disk);
+            assert!(!made || store.keyspace("between").is_ok(), "cut at {index}");
+            assert!(!later || store.keyspace("later").is_ok(), "cut at {index}");
+            let names = disk.names().expect("lists");
+            let manifests = names.iter().filter(|name| name.starts_with("manifest")).count();
+            assert_eq!(manifests, 1, "cut at {index}: {names:?}");
+            store.close().expect("no fault");
+        }
+    }
 }

@@ -189,12 +189,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Edits settings until the manifest is about to be rewritten.
+    /// Edits settings until the manifest is about to be rewritten, or was.
     pub(in crate::engine::tests) fn fill_manifest(&mut self) {
+        let file = |store: &Store| store.catalog.take(&*store.env.threads).manifest.file();
+        let first = file(self.store);
         let is_nearly_full = |store: &Store| {
             let catalog = store.catalog.take(&*store.env.threads);
             let spare = vec![Change::Flushed { sequence: 1 }; MANIFEST_CHANGES_LEFT];
-            catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(&spare)
+            let (manifest, state) = (&catalog.manifest, &catalog.state);
+            let is_full = manifest.must_rewrite(state) || !manifest.has_room(&spare);
+            is_full || manifest.wants_rewrite(state) || manifest.file() != first
         };
         while !is_nearly_full(self.store) && self.store.writer.latched().is_none() {
             let errors_count = self.past.errors.len();

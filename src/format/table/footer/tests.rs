@@ -22,8 +22,8 @@ fn slice() -> SliceEntry {
         top: Span { offset: 13_312, bytes: 512 },
         ranges_count: 3,
         ranges: Span { offset: 13_824, bytes: 512 },
-        min: b"aa".to_vec(),
-        max: b"mmm".to_vec(),
+        min: (*b"aa").into(),
+        max: (*b"mmm").into(),
     }
 }
 
@@ -44,8 +44,8 @@ fn small() -> SliceEntry {
         top: Span::default(),
         ranges_count: 0,
         ranges: Span::default(),
-        min: b"k".to_vec(),
-        max: b"k".to_vec(),
+        min: (*b"k").into(),
+        max: (*b"k").into(),
     }
 }
 
@@ -142,7 +142,7 @@ fn malformed_slices_are_refused() {
         ("items of a slice", |slice| slice.tombstones = 71),
         ("data blocks of a slice", |slice| slice.data_blocks = 0),
         ("data blocks of a slice", |slice| slice.data_blocks = 71),
-        ("order of the first and last key", |slice| slice.min = b"n".to_vec()),
+        ("order of the first and last key", |slice| slice.min = (*b"n").into()),
         ("order of the first and last key", |slice| slice.min = slice.max.clone()),
         ("order of the first and last key", |slice| {
             (slice.items, slice.tombstones, slice.data_blocks) = (1, 0, 1)

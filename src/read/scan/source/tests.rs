@@ -177,7 +177,7 @@ fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
         builder.add(&key, hash, ItemKind::Put, &[7; VALUE_BYTES]).expect("no fault");
     }
     builder.end().expect("no fault");
-    let made = builder.finish().expect("no fault");
+    let made = builder.finish().expect("no fault").summary;
     let discarded = Discarded::new(Arc::new(Event::new()));
     let opened = TableFile::open(storage, made.identity, made.bytes, made.checksum, &discarded);
     let table = opened.expect("opens").remove(0);

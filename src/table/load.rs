@@ -1,0 +1,166 @@
+//! Many reads of table files at once, when a store is opened: ends of files, and pages that are to stay in
+//! memory.
+//!
+//! Blocking, on the caller's thread; nobody else waits for its reads.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+
+use crate::base::error::{Error, Result};
+use crate::base::few::Few;
+use crate::base::id::FileName;
+use crate::base::sync::Arc;
+use crate::format::table::footer::Span;
+use crate::io::reader::{Reader, Request, Target};
+use crate::io::storage::Storage;
+
+use super::identity::TableIdentity;
+use super::memory::{AlignedBytes, PageBudget, PageRank};
+use super::open::{Contents, Discarded, End, TableFile};
+use super::resident::Load;
+use super::search::Table;
+
+/// Reads in flight at most.
+const IN_FLIGHT_MAX: usize = 32;
+/// Pages of one slice are read as one piece up to this length, together with those that follow them closely.
+const PIECE_BYTES_MAX: u64 = 64 << 10;
+const GAP_BYTES_MAX: u64 = 16 << 10;
+
+/// Memory of a read, and what it is for.
+struct Piece<K>(K, Span, FileName, AlignedBytes);
+
+impl<K: Send + 'static> Target for Piece<K> {
+    fn buffers(&mut self) -> Few<&mut [u8]> {
+        Few::from_buf([&mut self.3])
+    }
+}
+
+/// Loads that one read brings: where it reads, and what for.
+type Group = (FileName, Span, Vec<(Arc<Table>, Load)>);
+
+/// Reads pieces of files, many at once, and hands out each with what it is for, in any order; ends with the
+/// first error of `done`.
+fn read_each<K: Send + 'static>(
+    storage: &Arc<dyn Storage>,
+    mut pieces: impl Iterator<Item = (K, FileName, Span)>,
+    mut done: impl FnMut(K, Result<AlignedBytes>) -> Result<()>,
+) -> Result<()> {
+    let mut reader: Box<dyn Reader> = Arc::clone(storage).reader();
+    let (mut in_flight, mut completed) = (0, Vec::new());
+    loop {
+        while in_flight < IN_FLIGHT_MAX && reader.room() > 0 {
+            let Some((key, file, span)) = pieces.next() else { break };
+            let target = Box::new(Piece(key, span, file, AlignedBytes::new(span.bytes as usize)));
+            reader.push(Request { file, offset: span.offset, target });
+            in_flight += 1;
+        }
+        if in_flight == 0 {
+            return Ok(());
+        }
+        reader.submit();
+        reader.reap(&mut completed);
+        for one in completed.drain(..) {
+            in_flight -= 1;
+            let target: Box<dyn Any> = one.target;
+            let Piece(key, span, file, bytes) = *target.downcast::<Piece<K>>().expect("it was pushed");
+            let read = one.result.and_then(|read| match read as u64 == span.bytes {
+                true => Ok(bytes),
+                false => Err(Error::corrupt(file, span.offset, "bytes of the table", span.bytes, read)),
+            });
+            done(key, read)?;
+        }
+    }
+}
+
+/// Opens files, given with their lengths and checksums, and hands out the tables of each, in any order: see
+/// [`TableFile::open`].
+///
+/// # Errors
+/// The first of a file, or of `opened`.
+pub(crate) fn open_files(
+    storage: &Arc<dyn Storage>,
+    files: &[(TableIdentity, u64, u32)],
+    discarded: &Arc<Discarded>,
+    mut opened: impl FnMut(usize, Vec<Arc<Table>>) -> Result<()>,
+) -> Result<()> {
+    for (identity, bytes, _) in files {
+        Contents::check_length(&**storage, *identity, *bytes)?;
+    }
+    let pieces = files.iter().enumerate().flat_map(|(index, (identity, bytes, _))| {
+        let spans = [End::header_span(), End::span(*bytes)];
+        spans.into_iter().enumerate().map(move |(part, span)| ((index, part), identity.file, span))
+    });
+    // Of each file what came first, until the other part comes.
+    let mut halves: BTreeMap<usize, AlignedBytes> = BTreeMap::new();
+    read_each(storage, pieces, |(index, part), read| {
+        let read = read?;
+        let Some(other) = halves.remove(&index) else {
+            halves.insert(index, read);
+            return Ok(());
+        };
+        let (header, end) = if part == 0 { (read, other) } else { (other, read) };
+        let (identity, bytes, checksum) = files[index];
+        let end = End::of(identity, bytes, end);
+        let contents = Contents::decode(&**storage, (identity, bytes, Some(checksum)), &header, end)?;
+        opened(index, TableFile::with(identity, bytes, contents.slices.into_iter(), discarded))
+    })
+}
+
+/// Makes pages of tables resident, in the order given as far as the budget has room, and reads them in the
+/// order of the files. What failed is told to `failed`, which decides whether that ends it.
+///
+/// # Errors
+/// What `failed` returns.
+pub(crate) fn load_pages(
+    storage: &Arc<dyn Storage>,
+    budget: &Arc<PageBudget>,
+    wanted: impl Iterator<Item = (PageRank, Arc<Table>)>,
+    mut failed: impl FnMut(Error) -> Result<()>,
+) -> Result<()> {
+    let (mut short, mut long) = (Vec::new(), Vec::new());
+    for (rank, table) in wanted {
+        if let Some(load) = table.begin_load(budget, rank) {
+            let is_short = load.span().bytes <= PIECE_BYTES_MAX;
+            let loads = if is_short { &mut short } else { &mut long };
+            loads.push((table, load));
+        }
+    }
+    for (table, mut load) in long {
+        match load.read(&**storage) {
+            Ok(()) => table.end_load(load, budget),
+            Err(error) => failed(error)?,
+        }
+    }
+    short.sort_by_key(|(_, load): &(Arc<Table>, Load)| (load.file(), load.span().offset));
+    let mut groups: Vec<Group> = Vec::new();
+    for (table, load) in short {
+        let (file, span) = (load.file(), load.span());
+        match groups.last_mut() {
+            Some((last_file, last, loads))
+                if *last_file == file
+                    && span.offset - last.end() <= GAP_BYTES_MAX
+                    && span.end() - last.offset <= PIECE_BYTES_MAX =>
+            {
+                last.bytes = span.end() - last.offset;
+                loads.push((table, load));
+            }
+            _ => groups.push((file, span, vec![(table, load)])),
+        }
+    }
+    let pieces = groups.into_iter().map(|(file, span, loads)| ((span.offset, loads), file, span));
+    read_each(storage, pieces, |(offset, loads), read| {
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => return failed(error),
+        };
+        for (table, mut load) in loads {
+            let span = load.span();
+            let start = (span.offset - offset) as usize;
+            match load.take(&bytes[start..start + span.bytes as usize]) {
+                Ok(()) => table.end_load(load, budget),
+                Err(error) => failed(error)?,
+            }
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,230 @@
+//! Filter and fence pages of a slice that stay in memory, and the account of what it has beside them.
+//!
+//! Pages come from the device, or from whoever has just written them. Immutable once they are there, for any
+//! thread.
+
+use crate::base::error::Result;
+use crate::base::id::FileName;
+use crate::base::reserve::{Grant, Role};
+use crate::base::step::{BlockAddress, BlockKind};
+use crate::base::sync::{Arc, OnceLock};
+use crate::cache::PinnedPages;
+use crate::format::table::footer::{SliceEntry, Span};
+use crate::format::table::top::Top;
+use crate::io::storage::Storage;
+
+use super::fences::ResidentFences;
+use super::identity::TableIdentity;
+use super::memory::{AlignedBytes, PageBudget, PageRank};
+use super::open::fill_exact;
+use super::verify::verify_block;
+
+/// Most bytes of one request when pages are loaded.
+const LOAD_BYTES: usize = 256 << 10;
+
+/// What becomes of pages just written that the budget has no room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Otherwise {
+    /// They are read when they are asked for.
+    Leave,
+    /// They are offered to the cache.
+    Offer,
+}
+
+/// See the module.
+pub(super) struct Resident {
+    pub(super) filters: OnceLock<PinnedPages>,
+    /// `None` when there is one data block.
+    pub(super) index: Option<Box<Index>>,
+    /// What the slice takes beside the pages, on the cache's account.
+    grant: OnceLock<Grant>,
+}
+
+/// What leads to the data blocks of a slice that has several.
+pub(super) struct Index {
+    pub(super) top: Top,
+    pub(super) fences: OnceLock<ResidentFences>,
+}
+
+impl Resident {
+    /// Of a slice of which no page is in memory; without `top` it has one data block.
+    pub(super) fn of(top: Option<Top>) -> Resident {
+        let index = top.map(|top| Box::new(Index { top, fences: OnceLock::new() }));
+        Resident { filters: OnceLock::new(), index, grant: OnceLock::new() }
+    }
+
+    #[inline]
+    pub(super) fn top(&self) -> Option<&Top> {
+        self.index.as_ref().map(|index| &index.top)
+    }
+
+    /// Its fences, if they are in memory.
+    #[inline]
+    pub(super) fn fences(&self) -> Option<&ResidentFences> {
+        self.index.as_ref()?.fences.get()
+    }
+
+    /// Counts memory that the slice has anyway against the cache's.
+    pub(super) fn account(&self, bytes: usize, budget: &PageBudget) {
+        self.grant.get_or_init(|| budget.cache().reserve().grant(Role::Tables, bytes as u64));
+    }
+
+    /// Memory for pages that are not resident; `None` if they are, if there are none, or if the budget has no
+    /// room for them, which it notes.
+    pub(super) fn begin(
+        &self,
+        (identity, entry): (TableIdentity, &SliceEntry),
+        budget: &PageBudget,
+        rank: PageRank,
+    ) -> Option<Load> {
+        let pages = PagesOf::new(identity, entry, rank);
+        let is_resident = match pages.kind {
+            BlockKind::Fence => self.fences().is_some(),
+            _ => self.filters.get().is_some(),
+        };
+        if pages.span.bytes == 0 || is_resident {
+            return None;
+        }
+        let count = (pages.span.bytes / u64::from(pages.page_bytes)) as usize;
+        let pinned = budget.take(count, pages.page_bytes, rank);
+        if pinned.is_none() {
+            budget.note_short(entry.tree);
+        }
+        Some(Load { pages, pinned: pinned?, count })
+    }
+
+    /// Keeps pages that were filled.
+    pub(super) fn end(&self, load: Load, budget: &Arc<PageBudget>) {
+        let Load { pages, pinned, count } = load;
+        // Another thread may have set them meanwhile; these are given back then.
+        let _is_first = match (&self.index, pages.kind) {
+            (Some(index), BlockKind::Fence) => {
+                let fences = ResidentFences::new(pinned, count, pages.page_bytes as usize, budget);
+                index.fences.set(fences).is_ok()
+            }
+            _ => self.filters.set(pinned).is_ok(),
+        };
+    }
+
+    /// Keeps pages that were just written, all of a kind, as they are in the file.
+    pub(super) fn keep(
+        &self,
+        (identity, entry): (TableIdentity, &SliceEntry),
+        written: &[u8],
+        budget: &Arc<PageBudget>,
+        rank: PageRank,
+        otherwise: Otherwise,
+    ) {
+        match (self.begin((identity, entry), budget, rank), otherwise) {
+            (Some(mut load), _) => {
+                load.copy(written);
+                self.end(load, budget);
+            }
+            (None, Otherwise::Leave) => {}
+            (None, Otherwise::Offer) => PagesOf::new(identity, entry, rank)
+                .each(written, |address, page| budget.cache().insert(address, page)),
+        }
+    }
+}
+
+/// Pages of one kind of a slice on their way into memory.
+pub(super) struct Load {
+    pages: PagesOf,
+    pinned: PinnedPages,
+    count: usize,
+}
+
+impl Load {
+    pub(super) fn file(&self) -> FileName {
+        self.pages.identity.file
+    }
+
+    /// Where they are in the file.
+    pub(super) fn span(&self) -> Span {
+        self.pages.span
+    }
+
+    fn copy(&mut self, bytes: &[u8]) {
+        let mut index = 0;
+        self.pages.each(bytes, |_, page| {
+            self.pinned.page_mut(index, page.len()).copy_from_slice(page);
+            index += 1;
+        });
+    }
+
+    /// Checks and takes all of them, as they were read.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut checked = Ok(());
+        self.pages.each(bytes, |address, page| {
+            if checked.is_ok() {
+                checked = verify_block(address, page).map(|_| ());
+            }
+        });
+        checked?;
+        self.copy(bytes);
+        Ok(())
+    }
+
+    /// Reads, checks and takes them.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io`.
+    pub(super) fn read(&mut self, storage: &dyn Storage) -> Result<()> {
+        let PagesOf { identity, kind, span, page_bytes } = self.pages;
+        let (mut at, mut index) = (span.offset, 0);
+        let mut buffer = AlignedBytes::new(LOAD_BYTES.min(span.bytes as usize));
+        while at < span.end() {
+            let run_bytes = (span.end() - at).min(LOAD_BYTES as u64);
+            let run = &mut buffer[..run_bytes as usize];
+            fill_exact(storage, identity.file, at, run)?;
+            let pages = PagesOf { identity, kind, span: Span { offset: at, bytes: run_bytes }, page_bytes };
+            let mut checked = Ok(());
+            pages.each(run, |address, page| {
+                if checked.is_ok() {
+                    checked = verify_block(address, page).map(|_| ());
+                }
+                self.pinned.page_mut(index, page.len()).copy_from_slice(page);
+                index += 1;
+            });
+            checked?;
+            at += run_bytes;
+        }
+        Ok(())
+    }
+}
+
+/// The pages of one kind of a slice.
+#[derive(Clone, Copy)]
+struct PagesOf {
+    identity: TableIdentity,
+    kind: BlockKind,
+    span: Span,
+    page_bytes: u32,
+}
+
+impl PagesOf {
+    fn new(identity: TableIdentity, entry: &SliceEntry, rank: PageRank) -> PagesOf {
+        let (kind, span, page_bytes) = match rank {
+            PageRank::Fences => (BlockKind::Fence, entry.fence_span(), entry.fence_page_bytes),
+            PageRank::UpperFilters | PageRank::LastFilters => {
+                (BlockKind::Filter, entry.filter_span(), entry.filter.page_bytes)
+            }
+        };
+        PagesOf { identity, kind, span, page_bytes }
+    }
+
+    /// Each page of these bytes, with its address.
+    fn each(&self, bytes: &[u8], mut take: impl FnMut(&BlockAddress, &[u8])) {
+        if bytes.is_empty() {
+            return;
+        }
+        let TableIdentity { file, uid: file_uid, .. } = self.identity;
+        let offsets = (self.span.offset..).step_by(self.page_bytes as usize);
+        for (offset, page) in offsets.zip(bytes.chunks(self.page_bytes as usize)) {
+            take(&BlockAddress { file, file_uid, offset, bytes: self.page_bytes, kind: self.kind }, page);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Tables that are opened as they are built, and many files at once.
+
+use super::*;
+use crate::base::id::FileName;
+use crate::io::sim::{Call, Operation};
+
+/// A builder that opens its tables reads nothing of what it wrote, keeps in memory what opening would have
+/// loaded, as far as there is room, and its tables answer alike.
+#[test]
+fn built_tables_are_open() {
+    let mut dice = Dice(9);
+    let large: Model = (0..9000).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
+    let small: Model = [(b"one".to_vec(), Some(vec![1])), (b"two".to_vec(), None)].into_iter().collect();
+    let other = TreeId { partition: PartitionId(2), ..TREE };
+    for limit_bytes in [1 << 20, 24 << 10, 0] {
+        let bench = Bench::new();
+        let budgets = [limit_bytes, limit_bytes].map(PageBudget::alone);
+        bench.disk.start_log();
+        let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
+        builder.open_with(OpenWith {
+            pages: Arc::clone(&budgets[0]),
+            filters: PageRank::LastFilters,
+            otherwise: Otherwise::Leave,
+            discarded: Arc::clone(&bench.discarded),
+        });
+        for (tree, model, ranges) in [(TREE, &large, true), (other, &small, false)] {
+            builder.begin(tree, SHAPE).expect("begun");
+            for (key, value) in model {
+                let (kind, value) = expected(value);
+                builder.add(key, bench.secret.hash(key), kind, &value).expect("added");
+            }
+            if ranges {
+                builder.add_range(b"", b"\0");
+            }
+            builder.end().expect("ended");
+        }
+        let built = builder.finish().expect("finished");
+        let is_read = |call: &Call| call.operation == Operation::Read;
+        assert!(bench.disk.log().len() > 2 && !bench.disk.log().iter().any(is_read));
+        let opened = bench.open(&built.summary).expect("opens");
+        for table in &opened {
+            table.load_all_pages(bench.storage.as_ref(), &budgets[1]).expect("loads");
+        }
+        assert_eq!(budgets[0].pinned_bytes(), budgets[1].pinned_bytes());
+        assert_eq!(budgets[0].pinned_bytes() > 0, limit_bytes > 0);
+        assert_eq!(built.tables.len(), opened.len());
+        for ((table, opened), model) in built.tables.iter().zip(&opened).zip([&large, &small]) {
+            assert_eq!(table.entry(), opened.entry());
+            assert!(table.ranges().iter().eq(opened.ranges().iter()));
+            assert_eq!((table.min(), table.bounded_max()), (opened.min(), opened.bounded_max()));
+            assert_eq!(table.memory_bytes(), opened.memory_bytes());
+            assert_eq!(table.filter_bytes(), opened.filter_bytes());
+            assert_eq!(table.fence_bytes(), opened.fence_bytes());
+            stream_agrees_but_for_tree(&bench, table, model);
+            for key in model.keys().step_by(7).cloned().chain((0..200).map(|_| dice.bytes(16))) {
+                let hash = bench.secret.hash(&key);
+                assert_eq!(table.filter(hash, None), opened.filter(hash, None));
+                assert_eq!(table.fence(&key, None), opened.fence(&key, None));
+            }
+        }
+    }
+}
+
+/// Files opened together have the tables that each has alone, and pages loaded together are those that each
+/// loads alone: as many as find room, in the order asked for. A damaged page costs its slice alone.
+#[test]
+fn many_files_open_at_once() {
+    let bench = Bench::new();
+    let mut files = many_files(&bench);
+    let mut opened: Vec<Vec<Arc<Table>>> = vec![Vec::new(); files.len()];
+    open_files(&bench.storage, &files, &bench.discarded, |index, tables| {
+        opened[index] = tables;
+        Ok(())
+    })
+    .expect("all are whole");
+    let alone = |(identity, bytes, checksum): &(TableIdentity, u64, u32)| {
+        TableFile::open(&bench.storage, *identity, *bytes, *checksum, &bench.discarded).expect("opens")
+    };
+    let tables = || opened.iter().flatten();
+    for limit_bytes in [4 << 20, 100 << 10] {
+        let budgets = [limit_bytes, limit_bytes].map(PageBudget::alone);
+        let others: Vec<Arc<Table>> = files.iter().flat_map(alone).collect();
+        let again: Vec<Arc<Table>> = files.iter().flat_map(alone).collect();
+        assert!(tables().map(|one| one.entry()).eq(others.iter().map(|one| one.entry())));
+        let wanted = || [PageRank::Fences, PageRank::LastFilters].into_iter();
+        let all = |tables: &[Arc<Table>]| -> Vec<(PageRank, Arc<Table>)> {
+            wanted().flat_map(|rank| tables.iter().map(move |one| (rank, Arc::clone(one)))).collect()
+        };
+        load_pages(&bench.storage, &budgets[0], all(&others).into_iter(), Err).expect("all are whole");
+        for (rank, table) in all(&again) {
+            if let Some(mut load) = table.begin_load(&budgets[1], rank) {
+                load.read(&*bench.storage).expect("it is whole");
+                table.end_load(load, &budgets[1]);
+            }
+        }
+        assert_eq!(budgets[0].pinned_bytes(), budgets[1].pinned_bytes());
+        for (one, other) in others.iter().zip(&again) {
+            assert_eq!((one.filter_bytes(), one.fence_bytes()), (other.filter_bytes(), other.fence_bytes()));
+            let hash = bench.secret.hash(one.min());
+            assert_eq!(one.filter(hash, None), other.filter(hash, None));
+            assert_eq!(one.fence(one.min(), None), other.fence(one.min(), None));
+        }
+        let is_short = others.iter().any(|one| one.filter_bytes().1 == 0);
+        assert_eq!(is_short, limit_bytes < 1 << 20);
+    }
+    damage_is_told(&bench, &mut files, &opened);
+}
+
+/// What the manifest would say of a file.
+type Named = (TableIdentity, u64, u32);
+
+/// Files of one to seven slices, most of them small.
+fn many_files(bench: &Bench) -> Vec<Named> {
+    let mut dice = Dice(11);
+    let mut files = Vec::new();
+    for number in 1..=50u64 {
+        let file = FileName { number, ..FILE };
+        let identity = TableIdentity { file, uid: number * 31, ..IDENTITY };
+        let mut builder = TableBuilder::new(Arc::clone(&bench.storage), identity).expect("created");
+        for partition in 1..=1 + number as u32 % 7 {
+            builder.begin(TreeId { partition: PartitionId(partition), ..TREE }, SHAPE).expect("begun");
+            let count = if (number + u64::from(partition)).is_multiple_of(9) { 3000 } else { 3 };
+            let model: Model = (0..count).map(|_| (dice.bytes(16), Some(vec![7; 100]))).collect();
+            for (key, value) in &model {
+                let (kind, value) = expected(value);
+                builder.add(key, bench.secret.hash(key), kind, &value).expect("added");
+            }
+            builder.end().expect("ended");
+        }
+        let summary = builder.finish().expect("finished").summary;
+        files.push((identity, summary.bytes, summary.checksum));
+    }
+    files
+}
+
+/// A page of the filter of one slice is damaged, and a file is another.
+fn damage_is_told(bench: &Bench, files: &mut [Named], opened: &[Vec<Arc<Table>>]) {
+    let damaged = opened[5][1].entry().filter_span();
+    let mut bytes = bench.disk.contents(files[5].0.file).expect("it is there");
+    bytes[damaged.offset as usize + 100] ^= 1;
+    bench.disk.set_contents(files[5].0.file, Some(&bytes));
+    let (budget, mut told) = (PageBudget::alone(4 << 20), Vec::new());
+    let tables = || opened.iter().flatten();
+    let wanted = tables().map(|one| (PageRank::LastFilters, Arc::clone(one)));
+    let failed = |error: Error| {
+        told.push(error.to_string());
+        Ok(())
+    };
+    load_pages(&bench.storage, &budget, wanted, failed).expect("it is only told");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(&files[5].0.file.to_string()), "{told:?}");
+    assert_eq!(tables().filter(|one| one.filter_bytes().1 == 0).count(), 1);
+    files[30].0.uid += 1;
+    let other = open_files(&bench.storage, files, &bench.discarded, |_, _| Ok(()));
+    assert!(matches!(other, Err(Error::Corrupt(at)) if at.what == "the file uid"));
+}
