@@ -52,6 +52,9 @@ const PAGE_BYTES: u64 = 4096;
 const SLICE_BYTES: u64 = 1 << 10;
 /// What each tree of many counts within a turn, on top of its items.
 const TREE_COST_BYTES: u64 = 2 << 10;
+/// At this length a file ends that trees share. It stays as long as any of its slices: a tree that is seldom
+/// merged keeps no more than that of others.
+const SHARED_BYTES: u64 = 4 << 20;
 /// What slices of many trees are read through, one a file.
 const WINDOW_BYTES_MIN: usize = 32 << 10;
 const WINDOW_BYTES_MAX: usize = 256 << 10;
@@ -309,7 +312,7 @@ impl MergeJob {
         self.done.add(current.merge.consumed());
         self.done_count += 1;
         self.output.end_slice(&self.secret)?;
-        self.output.end_long_table(current.cuts.table_bytes())?;
+        self.output.end_long_table(current.cuts.table_bytes().min(SHARED_BYTES))?;
         self.begin_tree()
     }
 
