@@ -1,8 +1,8 @@
 //! What many keyspaces in one store cost beside one: load, settle, memory, gets, making, dropping, opening.
 //!
 //! `cargo run --release --example trees -- DIR KEYSPACES ITEMS [MEMORY_MIB [GETS]]`: ITEMS of 16 + 100 bytes
-//! are put in random order, each into the keyspace that its number says, settled, looked up at random, and
-//! the store is opened again. The same ITEMS over one keyspace is what to compare with.
+//! are put in random order, each into the keyspace that its number says, flushed, settled, looked up at
+//! random, and the store is opened again. The same ITEMS over one keyspace is what to compare with.
 
 #![expect(
     clippy::disallowed_methods,
@@ -38,7 +38,10 @@ fn main() {
             keyspaces[(number % trees) as usize].put(key(number), value(number)).unwrap();
         }
     });
-    let (_, settle) = timed(|| db.settle().unwrap());
+    let (_, settle) = timed(|| {
+        db.flush().unwrap();
+        db.settle().unwrap();
+    });
     let (load, settle) = (load.as_secs_f64(), settle.as_secs_f64());
     let rate = items as f64 / (load + settle) / 1e3;
     println!("load {load:.2} s, settle {settle:.2} s, together {rate:.1} K items/s");
