@@ -33,6 +33,8 @@ pub(crate) struct Run {
     number: u64,
     tables: Tables,
     bytes: u64,
+    /// Whether any of its tables has range tombstones: every get asks.
+    has_ranges: bool,
 }
 
 /// The tables of a run: in most runs of a small tree one, which needs nothing beside it.
@@ -85,11 +87,12 @@ impl Run {
             assert!(pair[0].table.max() < pair[1].table.min(), "tables of a run are sorted and disjoint");
         }
         let bytes = tables.iter().map(|placed| placed.table.slice_bytes()).sum();
+        let has_ranges = tables.iter().any(|placed| !placed.table.ranges().is_empty());
         let tables = match <[Placed; 1]>::try_from(tables) {
             Ok([one]) => Tables::One(one),
             Err(tables) => Tables::Many(Box::new(Many::new(tables))),
         };
-        Run { number, tables, bytes }
+        Run { number, tables, bytes, has_ranges }
     }
 
     fn min(&self) -> &[u8] {
@@ -151,7 +154,7 @@ impl Run {
 
     /// Whether any of its tables has range tombstones.
     pub(crate) fn has_ranges(&self) -> bool {
-        !self.ranged().is_empty()
+        self.has_ranges
     }
 
     /// How far its range tombstones go on over a key, if they cover it; an empty end is none.
