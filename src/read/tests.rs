@@ -49,6 +49,7 @@ struct World {
     gaps: Gaps,
     models: Vec<(Sequence, Model)>,
     rng: SimRng,
+    wants: Wants,
     /// If there, pages come to stay in memory while machines wait for them.
     late_pages: Option<Arc<PageBudget>>,
 }
@@ -202,7 +203,8 @@ impl World {
         let gaps = Gaps::new();
         // As commits do: a gap found now says nothing of what older bounds see.
         gaps.begin(models.last().map_or(0, |(bound, _)| *bound));
-        World { storage, secret, epoch, cache, view, gaps, models, rng, late_pages: None }
+        let wants = Wants::Value;
+        World { storage, secret, epoch, cache, view, gaps, models, rng, wants, late_pages: None }
     }
 
     /// Without a page in memory at first.
@@ -240,7 +242,7 @@ impl World {
     }
 
     fn op<'a>(&self, key: &'a [u8], bound: Sequence, breadth: Option<&'a Breadth>) -> Op<'a> {
-        Op { tree: TREE, key, hash: self.secret.hash(key), bound, wants: Wants::Value, breadth }
+        Op { tree: TREE, key, hash: self.secret.hash(key), bound, wants: self.wants, breadth }
     }
 
     fn get_by<T: Tracer>(&self, key: &[u8], bound: Sequence, tracer: &mut T) -> Option<Vec<u8>> {

@@ -62,6 +62,8 @@ impl State {
             Probed::Not => State::Missed,
             Probed::Touched => unreachable!("who takes turns with others is not wide"),
             Probed::Read(block) => State::Needs(block),
+            // An empty value needs no pin: presence is told so, by fences that nothing else may keep.
+            Probed::Hit(Lookup::Pinned([])) => State::Found(Ok(Lookup::Pinned(&[]))),
             Probed::Hit(Lookup::Pinned(_)) => State::AtHand,
             Probed::Hit(Lookup::Absent) => State::Found(Ok(Lookup::Absent)),
             Probed::Hit(Lookup::Counted(block, range)) => State::Found(Ok(Lookup::Counted(block, range))),

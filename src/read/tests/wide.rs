@@ -109,7 +109,7 @@ impl World {
                     return Played { found, blocks, in_flight_max, left: in_flight.len() };
                 }
                 Step::Ask(reads) => {
-                    assert!(!reads.is_empty());
+                    assert!(!reads.is_empty() && blocks.len() < 1000, "it comes to an end");
                     for read in reads {
                         assert!(in_flight.iter().all(|other| other.ask != read.ask), "numbers differ");
                         assert!(self.age(&read.block) <= decided, "a newer run has the key");
@@ -189,6 +189,30 @@ fn wide_gets_find_the_newest_version() {
         }
     }
     assert!(detached > 300 && widest == 8, "{detached} with asks in flight, at most {widest}");
+}
+
+/// Fences alone tell that a large value is there, also where no memory keeps their pages.
+#[test]
+fn presence_of_large_values_is_told_by_fences() {
+    let shape = Shape { filter: NO_FILTER, pages_bytes: 0, cache_bytes: 0 };
+    let mut world = world(50, shape);
+    let large: Batch = (10..20).map(|number| (vec![b'l', number], Some(vec![number; 20_000]))).collect();
+    let mut builder = Builder::new(&world.storage, &world.secret, PageBudget::alone(0));
+    (builder.filter, builder.number) = (shape.filter, 200);
+    let changes = builder.run(&large, &[], Spot { level: 1, run: 9 }, BOUND);
+    world.view =
+        Arc::new(View { generations: Vec::new(), version: Arc::new(world.view.version.after(changes)) });
+    world.wants = Wants::Presence;
+    for width in [1, 2, 8] {
+        let breadth = Breadth::new(Search::Parallel(width), Arc::default());
+        for number in 8..22 {
+            let key = [b'l', number];
+            let played = world.play(&key, Some(&breadth), SMOOTH);
+            let is_there = (10..20).contains(&number);
+            assert_eq!(played.found.expect("no fault").is_some(), is_there, "{key:?}");
+            assert!(!is_there || played.blocks.iter().any(|block| block.kind == BlockKind::Fence));
+        }
+    }
 }
 
 /// A get fails for a read if, and only if, it would fail looking into one run after another: whichever of its
