@@ -50,12 +50,12 @@ const BLOCK_BYTES: u64 = 64;
 const PAGE_BYTES: u64 = 4096;
 /// Memory of a slice that has ended, in a table of many.
 const SLICE_BYTES: u64 = 1 << 10;
-/// What each tree of many counts within a turn, on top of its items.
+/// Cost of each tree within a turn, on top of its items.
 const TREE_COST_BYTES: u64 = 2 << 10;
 /// At this length a file ends that trees share. It stays as long as any of its slices: a tree that is seldom
 /// merged keeps no more than that of others.
 const SHARED_BYTES: u64 = 4 << 20;
-/// What slices of many trees are read through, one a file.
+/// Length of the window through which a joint merge reads a file.
 const WINDOW_BYTES_MIN: usize = 32 << 10;
 const WINDOW_BYTES_MAX: usize = 256 << 10;
 /// However little memory there is, a table is not ended for less.
@@ -72,7 +72,7 @@ pub(crate) trait NewFiles: Send + Sync {
     fn next(&self) -> Result<TableIdentity>;
 }
 
-/// What to merge of a tree, and into what.
+/// The plan of one tree's merge: inputs, and the shape of the output.
 pub(crate) struct TreePlan {
     pub(crate) tree: TreeId,
     pub(crate) slice: SliceShape,
@@ -136,7 +136,7 @@ pub(crate) struct MergeJob {
     output: Output,
     secret: HashSecret,
     counts: MergeCounts,
-    /// What was consumed of trees that are done, and how many there are.
+    /// Input consumed of trees that are done, and their number.
     done: Consumed,
     done_count: u64,
 }
@@ -266,7 +266,7 @@ impl MergeJob {
         self.consumed().key_value_bytes + written.max(self.counts.bytes_written)
     }
 
-    /// What bounds a turn.
+    /// Cost of the work done so far; a turn ends when it has grown by a turn's share.
     fn cost_bytes(&self) -> u64 {
         let consumed = self.consumed();
         consumed.key_value_bytes + consumed.items * ITEM_COST_BYTES + self.done_count * TREE_COST_BYTES
@@ -329,8 +329,8 @@ impl MergeJob {
     }
 }
 
-/// What a merge of these trees takes if nothing limits it: chunks, the buffer of a table, and what is kept of
-/// each of its items and blocks until it ends.
+/// Memory that a merge of these trees takes if nothing limits it: chunks, the buffer of a table, and what is
+/// kept of each of its items and blocks until it ends.
 pub(crate) fn wanted_bytes(trees: &[TreePlan]) -> u64 {
     let tables = || trees.iter().flat_map(|tree| &tree.runs).flatten();
     let bytes: u64 = tables().map(|table| table.slice_bytes()).sum();
@@ -342,7 +342,7 @@ pub(crate) fn wanted_bytes(trees: &[TreePlan]) -> u64 {
     READ_BYTES as u64 + 4 * (TABLE_BYTES + table_items * ITEM_BYTES + table_blocks * BLOCK_BYTES + slices)
 }
 
-/// What slices of several trees are read through, if there is memory for it.
+/// Windows for a joint merge, if there is memory for them.
 fn windows(trees: &[TreePlan], bytes: usize) -> Option<Arc<Windows>> {
     if trees.len() < 2 {
         return None;
@@ -371,7 +371,7 @@ struct Output {
     opening: Option<OpenWith>,
     /// Of the whole job.
     memory_bytes: usize,
-    /// Of the tree being merged.
+    /// Range tombstones of the tree being merged.
     ranges: RangesLeft,
     tombstones_added: u64,
     /// The table being built: it has an item.

@@ -30,10 +30,10 @@ use crate::levels::version::Tree;
 const AGE_CHECKS: u64 = 64;
 const AGE_CHECK_S_MAX: u64 = 3600;
 
-/// Merges that read no more than this of a tree are done together with others, up to that much in all.
+/// A merge that reads at most this much of a tree fits a joint merge, which reads at most that much.
 pub(super) const JOINT_TREE_BYTES_MAX: u64 = 1 << 20;
 const JOINT_BYTES_MAX: u64 = 32 << 20;
-/// What each of them counts beside what it reads, so that they are not without number.
+/// Cost of each tree on top of its bytes: it bounds the number of trees in a joint merge.
 pub(super) const TREE_COST_BYTES: u64 = 8 << 10;
 
 /// What is due in a tree.
@@ -52,7 +52,7 @@ pub(super) type Weight = (bool, u64);
 pub(super) struct KnownTree {
     pub(super) tree: Weak<Tree>,
     pub(super) due: Option<(Weight, Due)>,
-    /// Of a merge that is due and small enough to be done with others: the bytes that it reads.
+    /// Input bytes of the due merge, if it is small enough for a joint merge.
     pub(super) joint_bytes: Option<u64>,
     /// Something is due whether it can be done or not.
     pub(super) is_due: bool,
@@ -72,7 +72,7 @@ pub(in crate::engine) struct KnownTrees {
     trees: BTreeMap<TreeId, KnownTree>,
     /// By what can be done, the most pressing last; of equal ones the first tree.
     by_weight: BTreeSet<(Weight, Reverse<TreeId>)>,
-    /// Those with merges that can be done together.
+    /// Trees whose due merges fit a joint merge.
     joint: BTreeSet<TreeId>,
     /// Those of which tables can go.
     droppable: BTreeSet<TreeId>,

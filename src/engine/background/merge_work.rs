@@ -1,7 +1,7 @@
 //! A merge worker: picks the tree that is furthest behind, merges a part of it, publishes the result, and
 //! looks again. Tables that can go without being read go first, and a merge of nothing but such is given up.
 //!
-//! Small merges that are due in many trees are done as one, with one file and one edit for all of them: a
+//! Small merges that are due in many trees run as one joint merge, which shares files and has one edit: a
 //! merge of a few KiB costs little more than its file, its syncs and its edit. A tree whose merge has failed
 //! is merged alone, so that it stops no other.
 
@@ -44,7 +44,7 @@ pub(in crate::engine) struct MergeWork {
 }
 
 struct Merging {
-    /// What is merged of each tree, in ascending order.
+    /// One part for each tree, in ascending order.
     parts: Vec<Merged>,
     /// Memory it was granted.
     granted_bytes: u64,
@@ -52,7 +52,7 @@ struct Merging {
     _need: Need,
 }
 
-/// What a merge takes from a tree, and where it puts it.
+/// The part of a merge that belongs to one tree: its inputs and the place of its output.
 struct Merged {
     tree: TreeId,
     inputs: Vec<Placed>,
@@ -205,9 +205,11 @@ impl MergeWork {
             let inputs = inputs(tree, pick).cloned().collect();
             parts.push(Merged { tree: tree.id, inputs, newest: newest(tree), output: output(tree, pick) });
         }
-        if trees.is_empty() {
+        let Some(first) = parts.first() else {
             return Ok(Started::Done);
-        }
+        };
+        // The error of a merge that cannot begin belongs to its first tree, not to a tree that was moved.
+        self.tree = Some(first.tree);
         let limit_bytes = store.budget.merges_bytes();
         let memory_bytes = wanted_bytes(&trees).min(limit_bytes);
         if !store.work.try_grant(memory_bytes, limit_bytes) {
@@ -234,7 +236,7 @@ impl MergeWork {
     }
 }
 
-/// What a merge of a tree takes.
+/// The input tables of a tree's merge.
 fn inputs<'t>(tree: &'t Tree, pick: &'t Pick) -> impl Iterator<Item = &'t Placed> {
     pick.inputs.iter().flat_map(|one| part(tree, one))
 }
@@ -267,10 +269,10 @@ fn plan_of(keyspace: &Keyspace, tree: &Tree, pick: &Pick) -> TreePlan {
     TreePlan { tree: tree.id, slice, runs, next, older, table_bytes: pick.table_bytes }
 }
 
-/// What a worker has taken to do.
+/// The work that a worker has chosen.
 enum Chosen {
     Drop(TreeId, Vec<TableName>),
-    /// Of one tree, or of several in ascending order.
+    /// Merges of one tree, or of several in ascending order.
     Merge(Vec<(Arc<Tree>, Pick)>),
 }
 
@@ -403,7 +405,7 @@ fn install(store: &Scheduler, merging: &Merging, output: &MergeOutput) -> Result
     store.edit_taken(&mut catalog, edit).map(|()| true)
 }
 
-/// Of what comes from these tables.
+/// The origin of a merge's output, from its inputs.
 fn origin_of(inputs: &[Placed]) -> Origin {
     let first = inputs.iter().map(|placed| placed.first_sequence).min().unwrap_or(0);
     let last = inputs.iter().map(|placed| placed.last_sequence).max().unwrap_or(0);
@@ -415,5 +417,69 @@ impl Scheduler {
     /// Whether a merge waits to be begun.
     pub(in crate::engine) fn is_merge_due(&self) -> bool {
         self.look_at_trees().is_any_due()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Error;
+    use crate::base::id::ItemKind;
+    use crate::engine::tests::run;
+    use crate::io::sim::SimDisk;
+    use crate::write::batch::Items;
+
+    /// The first table of level 0, moved or merged into level 1.
+    fn pick(work: PickedWork) -> Pick {
+        Pick {
+            work,
+            inputs: vec![Part { level: 0, run: 0, tables: 0..1 }],
+            output_level: 1,
+            output_run: OutputRun::New,
+            older: Vec::new(),
+            cut_like: (2, 0),
+            table_bytes: 1 << 20,
+        }
+    }
+
+    /// A merge of several trees that cannot begin, for a table is damaged, fails for the tree of that table,
+    /// and not for one before it that is only moved.
+    #[test]
+    fn a_merge_fails_for_the_tree_that_is_damaged() {
+        let disk = SimDisk::new(1);
+        let (store, _threads) = run::open(&disk, None, 1, 8 << 20).expect("no fault");
+        let all = ["a", "b"].map(|name| store.open_keyspace(name, &[]).expect("no fault"));
+        let mut items = Items::default();
+        for keyspace in &all {
+            items.push(keyspace.tree, ItemKind::Put, b"key", b"value").expect("is short");
+        }
+        store.write(&items, None).expect("no fault");
+        store.flush().expect("no fault");
+        let trees = {
+            let pin = store.epoch.pin();
+            let version = &store.views.load(&pin).get().version;
+            all.map(|keyspace| version.counted_tree(keyspace.tree).cloned().expect("it is there"))
+        };
+        let table = &trees[1].tables().next().expect("it was flushed").1.table;
+        let mut bytes = disk.contents(table.file().name()).expect("it is there");
+        bytes[table.slice_offset() as usize + 40] ^= 0xff;
+        disk.set_contents(table.file().name(), Some(&bytes));
+        let mut work = MergeWork::new(Arc::new(Files));
+        let picked = [PickedWork::Move, PickedWork::Merge].map(pick);
+        let picked = trees.iter().cloned().zip(picked).collect();
+        assert!(trees.iter().all(|tree| store.work.begin_merge(tree.id)));
+        assert!(matches!(work.start(&store, picked), Err(Error::Corrupt(_))));
+        assert_eq!(work.tree, Some(trees[1].id));
+        store.work.end_merges(trees.map(|tree| tree.id));
+        store.close().expect("closes");
+    }
+
+    /// Gives out none: nothing is written.
+    struct Files;
+
+    impl NewFiles for Files {
+        fn next(&self) -> Result<crate::table::TableIdentity> {
+            Err(Error::Closed)
+        }
     }
 }

@@ -7,7 +7,7 @@ fn tree(number: u32) -> TreeId {
     TreeId { partition: PartitionId(number), ..TREE }
 }
 
-/// What one run has of each tree: items, and perhaps a range tombstone.
+/// The contents of one run: items of each tree, and perhaps a range tombstone.
 type Run = BTreeMap<TreeId, (Items, Option<(&'static str, &'static str)>)>;
 
 impl Files {
@@ -41,6 +41,17 @@ impl Files {
         files: &[Vec<Arc<Table>>],
         older: &BTreeMap<TreeId, Arc<Table>>,
     ) -> MergeJob {
+        self.joint_of(trees, files, older, 40_000)
+    }
+
+    /// The same with tables of that length.
+    fn joint_of(
+        &self,
+        trees: &[TreeId],
+        files: &[Vec<Arc<Table>>],
+        older: &BTreeMap<TreeId, Arc<Table>>,
+        table_bytes: u64,
+    ) -> MergeJob {
         let plan = |tree: &TreeId| {
             let of_tree = |file: &Vec<Arc<Table>>| file.iter().find(|one| one.tree() == *tree).cloned();
             TreePlan {
@@ -49,7 +60,7 @@ impl Files {
                 runs: files.iter().filter_map(of_tree).map(|table| vec![table]).collect(),
                 next: older.get(tree).cloned().into_iter().collect(),
                 older: Vec::new(),
-                table_bytes: 40_000,
+                table_bytes,
             }
         };
         let plan = MergePlan {
@@ -133,7 +144,7 @@ fn many_trees_come_out_as_alone() {
     assert_eq!(joint.counts, counts);
 }
 
-/// What fails is about the tree that was being read; what was made of others is removed with the job.
+/// An error belongs to the tree that was being read; dropping the job removes all files that it made.
 #[test]
 fn damage_is_of_one_tree() {
     let files = Files::new();
@@ -158,4 +169,18 @@ fn damage_is_of_one_tree() {
     assert_eq!(files.file_count(), before);
     let others: Vec<TreeId> = trees.into_iter().filter(|one| *one != tree(94)).collect();
     finish(files.joint(&others, &inputs, &BTreeMap::new()));
+}
+
+/// A file that trees share ends behind the tree with which it has 4 MiB, whatever a tree's tables may have.
+#[test]
+fn shared_files_are_short() {
+    let files = Files::new();
+    let of_tree = |number: u32| (tree(number), (items(number, 1, 100, 5000, 1), None));
+    let inputs = vec![files.shared(&(1..=30).map(of_tree).collect())];
+    let trees: Vec<TreeId> = (1..=30).map(tree).collect();
+    let (output, _) = finish(files.joint_of(&trees, &inputs, &BTreeMap::new(), 64 << 20));
+    let lengths: Vec<u64> = output.tables.iter().map(|built| built.summary.bytes).collect();
+    let (last, others) = lengths.split_last().expect("there are files");
+    assert!(others.len() >= 2 && *last < 5 << 20, "{lengths:?}");
+    assert!(others.iter().all(|bytes| (4 << 20..5 << 20).contains(bytes)), "{lengths:?}");
 }
