@@ -1,4 +1,4 @@
-//! What the cache and the slots of reads in flight share.
+//! The state that the cache shares with the slots of reads in flight.
 
 use crate::base::epoch::Epoch;
 use crate::base::reserve::{Reserve, Role};

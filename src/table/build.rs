@@ -26,7 +26,7 @@ use super::identity::{SliceSummary, TableIdentity, TableSummary};
 use super::memory::{PageBudget, PageRank};
 use super::open::{Discarded, SliceContents, TableFile};
 use super::resident::{Otherwise, Resident};
-use super::search::Table;
+use super::search::{Ranged, Table};
 
 /// What is written at once, unless there is less memory.
 const WRITE_BYTES: usize = 1 << 20;
@@ -67,7 +67,7 @@ pub(crate) struct TableBuilder {
     last_tree: Option<TreeId>,
 }
 
-/// With what the tables of a file are opened as soon as it is finished.
+/// Says how a builder opens the tables of the file that it finishes.
 #[derive(Clone)]
 pub(crate) struct OpenWith {
     /// Fences and filters stay in memory within it.
@@ -381,10 +381,10 @@ impl Slice {
             min: self.min.as_slice().into(),
             max: self.last.as_slice().into(),
         };
-        let mut contents = SliceContents { entry, ranges: Ranges::default(), resident: Resident::of(top) };
+        let mut contents = SliceContents { entry, ranged: None, resident: Resident::of(top) };
         if let Some(OpenWith { pages: budget, filters, otherwise, .. }) = opening {
-            contents.ranges = std::mem::take(&mut self.ranges);
-            contents.ranges.index();
+            self.ranges.index();
+            contents.ranged = Ranged::of(&contents.entry, std::mem::take(&mut self.ranges)).map(Box::new);
             contents.account(budget);
             let whose = (out.identity, &contents.entry);
             let kept = [(PageRank::Fences, &fences.bytes), (*filters, &pages)];

@@ -1,7 +1,7 @@
 //! Many reads of table files at once, when a store is opened: ends of files, and pages that are to stay in
 //! memory.
 //!
-//! Blocking, on the caller's thread; nobody else waits for its reads.
+//! Blocking, on the caller's thread, with a reader of its own.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -72,11 +72,12 @@ fn read_each<K: Send + 'static>(
     }
 }
 
-/// Opens files, given with their lengths and checksums, and hands out the tables of each, in any order: see
-/// [`TableFile::open`].
+/// Opens files, given with their lengths and checksums, and hands out the tables of each file in the order of
+/// its slices; the files come in any order.
 ///
 /// # Errors
-/// The first of a file, or of `opened`.
+/// `Corrupt` where a file is not the one that was given, or its header, tail, footer, or a top or range block
+/// is damaged; `Io`; the first error of `opened`.
 pub(crate) fn open_files(
     storage: &Arc<dyn Storage>,
     files: &[(TableIdentity, u64, u32)],
@@ -90,7 +91,7 @@ pub(crate) fn open_files(
         let spans = [End::header_span(), End::span(*bytes)];
         spans.into_iter().enumerate().map(move |(part, span)| ((index, part), identity.file, span))
     });
-    // Of each file what came first, until the other part comes.
+    // The part of a file that was read first, until the other one is read.
     let mut halves: BTreeMap<usize, AlignedBytes> = BTreeMap::new();
     read_each(storage, pieces, |(index, part), read| {
         let read = read?;
@@ -110,7 +111,7 @@ pub(crate) fn open_files(
 /// order of the files. What failed is told to `failed`, which decides whether that ends it.
 ///
 /// # Errors
-/// What `failed` returns.
+/// The error that `failed` returns.
 pub(crate) fn load_pages(
     storage: &Arc<dyn Storage>,
     budget: &Arc<PageBudget>,
@@ -163,4 +164,42 @@ pub(crate) fn load_pages(
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::base::id::FileKind;
+    use crate::io::sim::SimDisk;
+
+    /// Reads come back with what they are for, whatever their order, and no more than the most are in flight.
+    #[test]
+    fn reads_in_flight_are_bounded() {
+        let file = FileName::new(FileKind::Table, 7);
+        for seed in 1..=8 {
+            let disk = SimDisk::new(seed);
+            disk.create_directory().expect("no fault");
+            let bytes: Vec<u8> = (0..512_000u32).map(|at| (at / 512) as u8).collect();
+            disk.set_contents(file, Some(&bytes));
+            let storage: Arc<dyn Storage> = disk;
+            let (begun, ended, most) = (Cell::new(0usize), Cell::new(0), Cell::new(0));
+            let pieces = (0..1000u64).map(|number| {
+                begun.set(begun.get() + 1);
+                most.set(most.get().max(begun.get() - ended.get()));
+                (number, file, Span { offset: number * 512, bytes: 512 })
+            });
+            read_each(&storage, pieces, |number, read| {
+                ended.set(ended.get() + 1);
+                assert!(read?.iter().all(|byte| *byte == number as u8));
+                Ok(())
+            })
+            .expect("no fault");
+            assert_eq!((ended.get(), most.get()), (1000, IN_FLIGHT_MAX));
+            let behind = [((), file, Span { offset: 511_744, bytes: 512 })];
+            let short = read_each(&storage, behind.into_iter(), |(), read| read.map(|_| ()));
+            assert!(matches!(short, Err(Error::Corrupt(_))), "the file ends before");
+        }
+    }
 }

@@ -90,12 +90,7 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
-    /// Opens the file that the manifest says has this identity, length and table checksum: one table a slice,
-    /// in order.
-    ///
-    /// # Errors
-    /// `Corrupt` where the file is not that one or its header, tail, footer, or a top or range block is
-    /// damaged.
+    /// Opens one file: see [`open_files`](super::open_files).
     #[cfg(test)]
     pub(crate) fn open(
         storage: &Arc<dyn Storage>,
@@ -108,11 +103,10 @@ impl TableFile {
         Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), discarded))
     }
 
-    /// As [`TableFile::open`], of a file that no manifest names and whose slices are numbered: `trees` says
-    /// whose each of them is.
+    /// Opens a file that no manifest names and whose slices are numbered: `trees` names the tree of each.
     ///
     /// # Errors
-    /// As [`TableFile::open`].
+    /// As [`open_files`](super::open_files).
     pub(crate) fn open_numbered(
         storage: &Arc<dyn Storage>,
         summary: &TableSummary,
@@ -182,15 +176,15 @@ pub(super) struct Contents {
 /// What stays of a slice in memory.
 pub(super) struct SliceContents {
     pub(super) entry: SliceEntry,
-    pub(super) ranges: Ranges,
+    pub(super) ranged: Option<Box<Ranged>>,
     pub(super) resident: Resident,
 }
 
 impl SliceContents {
     /// Counts what its table will have in memory beside the pages.
     pub(super) fn account(&self, budget: &PageBudget) {
-        let ranged = Ranged::of(&self.entry, &self.ranges);
-        self.resident.account(memory_bytes(&self.entry, ranged.as_ref(), self.resident.top()), budget);
+        let bytes = memory_bytes(&self.entry, self.ranged.as_deref(), self.resident.top());
+        self.resident.account(bytes, budget);
     }
 }
 
@@ -253,7 +247,8 @@ impl Contents {
                 Some(end.with(storage, entry.top, TOP_TAG, decode)?)
             };
             let ranges = end.ranges(storage, &entry)?;
-            slices.push(SliceContents { entry, ranges, resident: Resident::of(top) });
+            let ranged = Ranged::of(&entry, ranges).map(Box::new);
+            slices.push(SliceContents { entry, ranged, resident: Resident::of(top) });
         }
         Ok(Contents { blocks_checksum, footer, slices })
     }
@@ -278,7 +273,7 @@ impl End {
         Span { offset, bytes: file_bytes - offset }
     }
 
-    /// Of what was read there.
+    /// Takes the bytes that were read from [`End::span`].
     pub(super) fn of(identity: TableIdentity, file_bytes: u64, bytes: AlignedBytes) -> End {
         End { identity, offset: End::span(file_bytes).offset, bytes }
     }

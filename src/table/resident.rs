@@ -22,7 +22,7 @@ use super::verify::verify_block;
 /// Most bytes of one request when pages are loaded.
 const LOAD_BYTES: usize = 256 << 10;
 
-/// What becomes of pages just written that the budget has no room for.
+/// Says where pages go that were just written and that the budget has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Otherwise {
     /// They are read when they are asked for.
@@ -36,18 +36,18 @@ pub(super) struct Resident {
     pub(super) filters: OnceLock<PinnedPages>,
     /// `None` when there is one data block.
     pub(super) index: Option<Box<Index>>,
-    /// What the slice takes beside the pages, on the cache's account.
+    /// Memory of the slice beside its pages, on the cache's account.
     grant: OnceLock<Grant>,
 }
 
-/// What leads to the data blocks of a slice that has several.
+/// The index of a slice that has several data blocks.
 pub(super) struct Index {
     pub(super) top: Top,
     pub(super) fences: OnceLock<ResidentFences>,
 }
 
 impl Resident {
-    /// Of a slice of which no page is in memory; without `top` it has one data block.
+    /// Begins without any page in memory. A slice without `top` has one data block.
     pub(super) fn of(top: Option<Top>) -> Resident {
         let index = top.map(|top| Box::new(Index { top, fences: OnceLock::new() }));
         Resident { filters: OnceLock::new(), index, grant: OnceLock::new() }
@@ -69,28 +69,30 @@ impl Resident {
         self.grant.get_or_init(|| budget.cache().reserve().grant(Role::Tables, bytes as u64));
     }
 
-    /// Memory for pages that are not resident; `None` if they are, if there are none, or if the budget has no
-    /// room for them, which it notes.
+    /// Whether the slice has pages of that rank that are not resident.
+    pub(super) fn lacks(&self, entry: &SliceEntry, rank: PageRank) -> bool {
+        match rank {
+            PageRank::Fences => entry.fence_pages > 0 && self.fences().is_none(),
+            PageRank::UpperFilters | PageRank::LastFilters => {
+                entry.filter.pages > 0 && self.filters.get().is_none()
+            }
+        }
+    }
+
+    /// Memory for pages that the slice lacks; `None` if it lacks none, or if the budget has no room for them.
     pub(super) fn begin(
         &self,
         (identity, entry): (TableIdentity, &SliceEntry),
         budget: &PageBudget,
         rank: PageRank,
     ) -> Option<Load> {
-        let pages = PagesOf::new(identity, entry, rank);
-        let is_resident = match pages.kind {
-            BlockKind::Fence => self.fences().is_some(),
-            _ => self.filters.get().is_some(),
-        };
-        if pages.span.bytes == 0 || is_resident {
+        if !self.lacks(entry, rank) {
             return None;
         }
+        let pages = PagesOf::new(identity, entry, rank);
         let count = (pages.span.bytes / u64::from(pages.page_bytes)) as usize;
-        let pinned = budget.take(count, pages.page_bytes, rank);
-        if pinned.is_none() {
-            budget.note_short(entry.tree);
-        }
-        Some(Load { pages, pinned: pinned?, count })
+        let pinned = budget.take(count, pages.page_bytes, rank)?;
+        Some(Load { pages, pinned, count })
     }
 
     /// Keeps pages that were filled.

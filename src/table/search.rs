@@ -80,10 +80,10 @@ pub(super) struct Ranged {
 
 impl Ranged {
     /// `None` if there are none.
-    pub(super) fn of(entry: &SliceEntry, ranges: &Ranges) -> Option<Ranged> {
+    pub(super) fn of(entry: &SliceEntry, ranges: Ranges) -> Option<Ranged> {
         let (min, (_, end)) = (ranges.first()?, ranges.last()?);
         let max = last_key(end).map(|last| last.max(&entry.max).into());
-        Some(Ranged { ranges: ranges.clone(), min: min.min(&entry.min).into(), max })
+        Some(Ranged { min: min.min(&entry.min).into(), max, ranges })
     }
 
     fn memory_bytes(&self) -> usize {
@@ -94,7 +94,7 @@ impl Ranged {
 
 static NO_RANGES: Ranges = Ranges::NONE;
 
-/// What a table has in memory beside the pages: keys, range tombstones and the separators of fence pages.
+/// Memory of a table beside its pages: keys, range tombstones and the separators of fence pages.
 pub(super) fn memory_bytes(entry: &SliceEntry, ranged: Option<&Ranged>, top: Option<&Top>) -> usize {
     let index = top.map_or(0, |top| size_of::<Index>() + top.memory_bytes());
     size_of::<Table>() + entry.min.len() + entry.max.len() + ranged.map_or(0, Ranged::memory_bytes) + index
@@ -117,8 +117,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(super) fn new(file: &Arc<TableFile>, index: usize, contents: SliceContents) -> Table {
-        let SliceContents { entry, ranges, resident } = contents;
-        let ranged = Ranged::of(&entry, &ranges).map(Box::new);
+        let SliceContents { entry, ranged, resident } = contents;
         let mut table = Table {
             file: Arc::clone(file),
             index: u32::try_from(index).expect("a file has fewer slices"),
@@ -238,11 +237,21 @@ impl Table {
         self.resident.account(self.memory_bytes(), budget);
     }
 
-    /// Memory for fence or filter pages, if the budget grants it and they are not resident yet; what is not
-    /// stays to be asked for.
+    /// Memory for fence or filter pages, if the budget grants it and they are not resident yet; what it
+    /// refuses stays to be asked for, and is noted.
     pub(super) fn begin_load(&self, budget: &PageBudget, rank: PageRank) -> Option<Load> {
         self.account(budget);
-        self.resident.begin((self.file.identity(), &self.entry), budget, rank)
+        let load = self.resident.begin((self.file.identity(), &self.entry), budget, rank);
+        if load.is_none() && self.resident.lacks(&self.entry, rank) {
+            budget.note_short(self.tree());
+        }
+        load
+    }
+
+    /// Whether it has fence or filter pages that are not resident.
+    pub(crate) fn lacks_pages(&self) -> bool {
+        let ranks = [PageRank::Fences, PageRank::LastFilters];
+        ranks.into_iter().any(|rank| self.resident.lacks(&self.entry, rank))
     }
 
     /// Makes them resident, once they are there.

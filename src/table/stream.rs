@@ -62,7 +62,7 @@ struct Seen {
 }
 
 impl TableStream {
-    /// As [`TableStream::through`], of one that nobody reads beside.
+    /// As [`TableStream::through`], without windows.
     #[cfg(test)]
     pub(crate) fn new(
         storage: Arc<dyn Storage>,

@@ -18,7 +18,7 @@ use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Stamp};
 pub(super) struct Shares {
     /// Frames that pages lie in.
     pinned_count: usize,
-    /// Those that are shared by short pages.
+    /// Frames that short pages share.
     pub(super) parts: Parts,
     /// Memory taken elsewhere.
     outside_bytes: usize,

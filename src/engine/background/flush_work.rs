@@ -265,14 +265,17 @@ impl FlushWork {
 
     /// Whether deletes have been in the present generation for their share of the bound on them.
     fn are_deletes_old(&self, store: &Scheduler) -> bool {
+        if store.look_at_trees().age_check_ns().is_none() {
+            // No keyspace bounds them.
+            return false;
+        }
         let pin = store.epoch.pin();
         let view = store.views.load(&pin).get();
         let active = view.generations.first();
         let Some((active, seen)) = active.and_then(|active| Some((active, self.seen_of(active)?))) else {
             return false;
         };
-        // Without a bound on them in any keyspace nobody needs to know.
-        if active.deletes() == 0 || store.look_at_trees().age_check_ns().is_none() {
+        if active.deletes() == 0 {
             return false;
         }
         let age_s = store.env.clock.unix_s().saturating_sub(seen.at_s);

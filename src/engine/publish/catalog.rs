@@ -30,7 +30,7 @@ pub(crate) struct Catalog {
     pub(crate) next_partition: u32,
     /// The memory of the catalog.
     pub(in crate::engine) grant: Grant,
-    /// What was changed since the state was copied for a new manifest, while that is written.
+    /// Changes since the state was copied for a new manifest, while that manifest is written.
     pub(in crate::engine) since_copy: Option<Vec<Change>>,
 }
 

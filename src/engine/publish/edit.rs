@@ -114,6 +114,11 @@ impl<'e> Edit<'e> {
         &self.changes
     }
 
+    /// Tables that it adds.
+    pub(in crate::engine) fn opened(&self) -> &[Arc<Table>] {
+        &self.opened
+    }
+
     pub(in crate::engine) fn flushed(&self) -> &'e [Arc<Generation>] {
         self.flushed
     }

@@ -54,6 +54,9 @@ impl Publisher {
             }
         }
         self.views.publish(after, edit.flushed());
+        // Noted only now: a look after short trees reads the published version.
+        let short = edit.opened().iter().filter(|table| table.lacks_pages());
+        short.for_each(|table| self.pages.note_short(table.tree()));
         drop(before);
         self.changed_trees.note_all(touched);
         self.epoch.collect();
@@ -174,7 +177,7 @@ impl Publisher {
     fn switch_manifest(&self, catalog: &mut Catalog, manifest: ManifestFile) -> Result<()> {
         let storage = &*self.env.storage;
         let old = catalog.manifest.file();
-        // One that is being written elsewhere is of no use any more.
+        // A manifest that is being written beside edits is obsolete now.
         catalog.since_copy = None;
         let switched = catalog.store_file.switch_manifest(storage, manifest.place());
         if let Err(error) = &switched {
@@ -187,7 +190,7 @@ impl Publisher {
     }
 
     /// Writes a new manifest from a copy of the state, if it will be time for one soon, while edits go on.
-    /// What fails is left to the edit that finds no room.
+    /// Returns `None` after a failure: the next edit that finds no room reports it.
     pub(in crate::engine) fn begin_manifest(&self) -> Option<ManifestFile> {
         if !self.catalog.wants_manifest.swap(false, Ordering::Acquire) || self.writer.latched().is_some() {
             return None;
@@ -215,7 +218,7 @@ impl Publisher {
     /// was rewritten meanwhile, or that fails, it is removed.
     ///
     /// # Errors
-    /// What latched the store.
+    /// The error that latched the store.
     pub(in crate::engine) fn end_manifest(&self, mut manifest: ManifestFile) -> Result<()> {
         let mut catalog = self.catalog.take(&*self.env.threads);
         if let Some(error) = self.writer.latched() {

@@ -95,6 +95,14 @@ fn gets_cost_what_memory_does_not_hold() {
         let others = (0..2000).map(|step| count + step);
         let reads = reads_of(&store, &keyspace, count, others) as f64 / 2000.0;
         assert!(absent.contains(&reads), "{memory_bytes}: {reads} reads a get of what is not there");
+        let lacks = {
+            let pin = store.epoch.pin();
+            let version = &store.views.load(&pin).get().version;
+            let tree = version.tree(keyspace.tree).expect("it is there");
+            tree.tables().any(|(_, placed)| placed.table.lacks_pages())
+        };
+        let noted = store.pages.take_short();
+        assert_eq!(noted, if lacks { vec![keyspace.tree] } else { Vec::new() }, "{memory_bytes}");
         store.close().expect("no fault");
     }
 }

@@ -111,7 +111,7 @@ fn visits_of_a_change(keyspaces: usize) -> [u64; 4] {
     [flushed, merged, dropped, idle]
 }
 
-/// What a change costs follows what it changes: in a store of ten keyspaces as many trees are looked at as in
+/// The cost of a change follows its size: in a store of ten keyspaces as many trees are looked at as in
 /// one of ten thousand.
 #[test]
 fn changes_look_at_their_own_trees() {

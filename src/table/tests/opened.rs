@@ -43,6 +43,9 @@ fn built_tables_are_open() {
         }
         assert_eq!(budgets[0].pinned_bytes(), budgets[1].pinned_bytes());
         assert_eq!(budgets[0].pinned_bytes() > 0, limit_bytes > 0);
+        // A table that lacks pages is noted when it is published: before that no version has it.
+        assert!(budgets[0].take_short().is_empty());
+        assert_eq!(built.tables.iter().any(|table| table.lacks_pages()), limit_bytes < 1 << 20);
         assert_eq!(built.tables.len(), opened.len());
         for ((table, opened), model) in built.tables.iter().zip(&opened).zip([&large, &small]) {
             assert_eq!(table.entry(), opened.entry());
@@ -106,7 +109,7 @@ fn many_files_open_at_once() {
     damage_is_told(&bench, &mut files, &opened);
 }
 
-/// What the manifest would say of a file.
+/// A file as the manifest names it.
 type Named = (TableIdentity, u64, u32);
 
 /// Files of one to seven slices, most of them small.

@@ -217,7 +217,7 @@ fn refused_edits_are_taken_back() {
     drop(store.close());
 }
 
-/// Of a manifest that is not written anew at each edit that finds no room.
+/// Length of a manifest that has room for many edits.
 const LARGE_BYTES: u64 = 256 << 10;
 
 /// Edits one by one until a new manifest was begun beside them.
