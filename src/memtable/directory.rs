@@ -9,16 +9,22 @@
 //! offset size type name: meaning                     (one slot; in the arena)
 //!      0    8 u64  id: keyspace << 32 | partition, or 0 for a free slot; stored last, with release
 //!      8    4 u32  root: offset of the tree's root node
-//!     12    4 u32  keys: of the tree
-//!     16    8 u64  bytes: of those keys and of their newest values
+//!     12    4 u32  tally: offset of the tree's tally
+//!
+//! offset size type name: meaning                     (one tally; in the arena, where it stays)
+//!      0    4 u32  bytes: of the tree's keys and of their newest values, which all are in the arena
+//!      4    4 u32  keys: of the tree
 //! ```
 
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 
-use super::arena::{Arena, Bump, Offset};
+use super::arena::{Arena, Bump, LINE_BYTES, Offset};
 
-const SLOT_BYTES: usize = 24;
+const SLOT_BYTES: usize = 16;
+const TALLY_BYTES: usize = 8;
+/// They are taken from the arena by the line.
+const LINE_TALLIES: usize = LINE_BYTES / TALLY_BYTES;
 const SLOTS_COUNT_MIN: usize = 8;
 
 /// The published table.
@@ -26,12 +32,15 @@ const SLOTS_COUNT_MIN: usize = 8;
 pub(super) struct Directory {
     /// Number of slots << 32 | offset of the first.
     place: AtomicU64,
+    /// Where the next tally goes; at the start of a line none is free. Only the inserter looks at it.
+    next_tally: AtomicU32,
 }
 
 impl Directory {
     pub(super) fn new(bump: &mut Bump) -> Directory {
         let at = bump.words(SLOTS_COUNT_MIN * SLOT_BYTES);
-        Directory { place: AtomicU64::new((SLOTS_COUNT_MIN as u64) << 32 | u64::from(at)) }
+        let place = AtomicU64::new((SLOTS_COUNT_MIN as u64) << 32 | u64::from(at));
+        Directory { place, next_tally: AtomicU32::new(0) }
     }
 
     /// The word that holds the tree's root.
@@ -54,10 +63,8 @@ impl Directory {
 
     /// Keys of a tree, and bytes of them and of their newest values.
     pub(super) fn tally(&self, arena: &Arena, tree: TreeId) -> (u64, u64) {
-        self.slot_of(arena, tree).map_or((0, 0), |slot| {
-            let (keys, bytes) = slot.counts(arena);
-            (keys.load(Ordering::Relaxed).into(), bytes.load(Ordering::Relaxed))
-        })
+        let tally = self.slot_of(arena, tree).map_or(0, |slot| slot.tally(arena).load(Ordering::Relaxed));
+        (tally >> 32, tally & u64::from(u32::MAX))
     }
 
     /// Every tree, in no order.
@@ -90,19 +97,27 @@ impl Directory {
             table = larger;
         }
         let Probe::Free(at) = table.probe(arena, id_word(tree)) else { panic!("a tree is added once") };
-        root_word(arena, at).store(root, Ordering::Relaxed);
-        arena.words(at, 1)[0].store(id_word(tree), Ordering::Release);
+        table.fill(arena, at, id_word(tree), [root, self.take_tally(bump)]);
         Slot(at)
     }
 
-    /// Bytes that growing for that many trees takes from the arena at most.
-    pub(super) fn growth_bytes(&self, trees_count: usize) -> usize {
-        growth_bytes(self.table().slots_count, trees_count)
+    fn take_tally(&self, bump: &mut Bump) -> Offset {
+        let mut at = self.next_tally.load(Ordering::Relaxed);
+        if (at as usize).is_multiple_of(LINE_BYTES) {
+            at = bump.words(LINE_BYTES);
+        }
+        self.next_tally.store(at + TALLY_BYTES as Offset, Ordering::Relaxed);
+        at
+    }
+
+    /// Bytes that so many more trees than those that are there take from the arena at most.
+    pub(super) fn growth_bytes(&self, trees_count: usize, more: usize) -> usize {
+        growth_bytes(self.table().slots_count, trees_count, more)
     }
 
     /// Bytes that an empty directory takes from the arena, and then for that many trees at most.
     pub(super) fn new_bytes(trees_count: usize) -> (usize, usize) {
-        (SLOTS_COUNT_MIN * SLOT_BYTES, growth_bytes(SLOTS_COUNT_MIN, trees_count))
+        (SLOTS_COUNT_MIN * SLOT_BYTES, growth_bytes(SLOTS_COUNT_MIN, 0, trees_count))
     }
 
     #[inline]
@@ -112,11 +127,11 @@ impl Directory {
     }
 }
 
-fn growth_bytes(mut slots_count: usize, trees_count: usize) -> usize {
-    let mut bytes = 0;
-    while trees_count.saturating_mul(2) > slots_count {
+fn growth_bytes(mut slots_count: usize, trees_count: usize, more: usize) -> usize {
+    let mut bytes = more.div_ceil(LINE_TALLIES).saturating_mul(LINE_BYTES);
+    while trees_count.saturating_add(more).saturating_mul(2) > slots_count {
         slots_count *= 2;
-        bytes += slots_count * SLOT_BYTES;
+        bytes = bytes.saturating_add(slots_count * SLOT_BYTES);
     }
     bytes
 }
@@ -153,11 +168,15 @@ impl Table {
     /// Copies a tree's slot of the table before.
     fn put(self, arena: &Arena, id: u64, before: Slot) {
         let Probe::Free(at) = self.probe(arena, id) else { panic!("a tree is in a table once") };
-        let root = before.root(arena).load(Ordering::Relaxed);
-        root_word(arena, at).store(root, Ordering::Relaxed);
-        let ((keys, bytes), (keys_before, bytes_before)) = (Slot(at).counts(arena), before.counts(arena));
-        keys.store(keys_before.load(Ordering::Relaxed), Ordering::Relaxed);
-        bytes.store(bytes_before.load(Ordering::Relaxed), Ordering::Relaxed);
+        let offsets = arena.halves(before.0 + 8, 2);
+        self.fill(arena, at, id, [0, 1].map(|index| offsets[index].load(Ordering::Relaxed)));
+    }
+
+    /// Fills a free slot: with root and tally, and then with the id, by which readers find it.
+    fn fill(self, arena: &Arena, at: Offset, id: u64, offsets: [Offset; 2]) {
+        for (half, offset) in arena.halves(at + 8, 2).iter().zip(offsets) {
+            half.store(offset, Ordering::Relaxed);
+        }
         arena.words(at, 1)[0].store(id, Ordering::Release);
     }
 
@@ -170,6 +189,9 @@ impl Table {
         self.at + (index * SLOT_BYTES) as Offset
     }
 }
+
+/// A key, in a tally.
+const ONE_KEY: u64 = 1 << 32;
 
 /// A tree's place in the published table.
 #[derive(Clone, Copy)]
@@ -186,21 +208,19 @@ impl Slot {
     /// the inserter calls this.
     #[inline]
     pub(super) fn count(self, arena: &Arena, key: &[u8], value: &[u8], older_bytes: Option<usize>) {
-        let (keys, bytes) = self.counts(arena);
-        let mut now = bytes.load(Ordering::Relaxed) + value.len() as u64;
-        match older_bytes {
-            Some(older_bytes) => now -= older_bytes as u64,
-            None => {
-                now += key.len() as u64;
-                keys.store(keys.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            }
-        }
-        bytes.store(now, Ordering::Relaxed);
+        let tally = self.tally(arena);
+        let now = tally.load(Ordering::Relaxed) + value.len() as u64;
+        let now = match older_bytes {
+            Some(older_bytes) => now - older_bytes as u64,
+            None => now + key.len() as u64 + ONE_KEY,
+        };
+        tally.store(now, Ordering::Relaxed);
     }
 
     #[inline]
-    fn counts(self, arena: &Arena) -> (&AtomicU32, &AtomicU64) {
-        (&arena.halves(self.0 + 12, 1)[0], &arena.words(self.0 + 16, 1)[0])
+    fn tally(self, arena: &Arena) -> &AtomicU64 {
+        let at = arena.halves(self.0 + 12, 1)[0].load(Ordering::Relaxed);
+        &arena.words(at, 1)[0]
     }
 }
 

@@ -82,8 +82,9 @@ impl Inserter {
             items.saturating_mul(counts.levels).min(counts.inners + counts.trees * counts.levels);
         let present = leaf_splits * LEAF_SPLIT_BYTES + inner_splits * INNER_SPLIT_BYTES;
         let roots = items.min(counts.trees) * ROOT_BYTES;
-        let directory = self.generation.directory.growth_bytes(counts.trees.saturating_add(items));
-        let need = batch_bytes(items, key_value_bytes).saturating_add(present + roots + directory);
+        let directory = self.generation.directory.growth_bytes(counts.trees, items);
+        let need =
+            batch_bytes(items, key_value_bytes).saturating_add(present + roots).saturating_add(directory);
         need.saturating_add(self.generation.ranges.owed_bytes()) <= self.bump.free_bytes()
     }
 
