@@ -1,4 +1,4 @@
-//! What many keyspaces in one store cost beside one: load, settle, memory, gets, making, dropping, opening.
+//! Measures the cost of many keyspaces in one store: load, settle, memory, gets, making, dropping, opening.
 //!
 //! `cargo run --release --example trees -- DIR KEYSPACES ITEMS [MEMORY_MIB [GETS]]`: ITEMS of 16 + 100 bytes
 //! are put in random order, each into the keyspace that its number says, flushed, settled, looked up at

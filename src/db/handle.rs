@@ -1,4 +1,4 @@
-//! What every handle of a store holds.
+//! The part of a store that each of its handles holds.
 
 use crate::base::sync::Arc;
 use crate::engine::Store;

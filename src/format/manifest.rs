@@ -208,7 +208,7 @@ mod tag {
     pub(super) const IDS: u8 = 13;
     pub(super) const FLUSHED: u8 = 14;
     pub(super) const TABLE_REMOVED: u8 = 15;
-    /// Those that later releases have.
+    /// Kinds of changes that later releases have.
     pub(super) const RESERVED_FIRST: u8 = 16;
     pub(super) const RESERVED_LAST: u8 = 63;
 }

@@ -61,7 +61,7 @@ pub(crate) struct ManifestFile {
     next_edit: Sequence,
     pending: Option<Pending>,
     torn: Option<Torn>,
-    /// Of an older version of the format, which does not know all kinds of changes.
+    /// The file has an older version of the format, which does not know all kinds of changes.
     is_older: bool,
 }
 
@@ -335,7 +335,7 @@ impl ManifestFile {
         self.is_older || little_room || (used_bytes > REWRITE_BYTES_MIN && above_ratio())
     }
 
-    /// Whether it will be time for a new file soon: who can wait for it writes one meanwhile.
+    /// Whether the file will have to be rewritten soon, which can begin while edits go on.
     pub(crate) fn wants_rewrite(&self, state: &State) -> bool {
         let used_bytes = self.framer.tail().bytes;
         let content_bytes = RECORDS_FROM + state.snapshot_bytes_max();

@@ -1,4 +1,4 @@
-//! What writers go on in, made ready before it is needed.
+//! The log and the write buffer that writers use next, made before they are needed.
 
 use crate::base::reserve::Grant;
 use crate::base::sync::Arc;

@@ -357,6 +357,28 @@ fn history_is_rewritten() {
     assert!(kept.manifest.must_rewrite(&state_of(&kept, used / 4 - RECORDS_FROM - 1)));
 }
 
+/// One that can be rewritten beside edits says so before it must be: at three quarters of its length, or
+/// while it is three times as long as it must be, past 48 KiB.
+#[test]
+fn rewriting_is_wanted_in_time() {
+    let mut kept = Kept::new();
+    assert_eq!(kept.manifest.place().bytes, 64 << 10);
+    let used = kept.manifest.framer.tail().bytes;
+    append_bytes(&mut kept, 1, (48 << 10) - used);
+    assert!(!kept.manifest.wants_rewrite(&State::default()), "48 KiB are little");
+    kept.append(2);
+    assert!(kept.manifest.wants_rewrite(&kept.state) && !kept.manifest.must_rewrite(&kept.state));
+    let identity = ManifestIdentity { number: 2, uid: 22, bytes_min: 1 << 20, ..IDENTITY };
+    kept.manifest = ManifestFile::create(&kept.storage, &identity, &kept.state).expect("no fault");
+    assert!(!kept.manifest.wants_rewrite(&kept.state), "it was written just now");
+    let used = kept.manifest.framer.tail().bytes;
+    append_bytes(&mut kept, 3, (752 << 10) - used);
+    assert!(!kept.manifest.wants_rewrite(&kept.state));
+    assert!(kept.manifest.wants_rewrite(&State::default()), "a small state needs less");
+    append_bytes(&mut kept, 4, 17 << 10);
+    assert!(kept.manifest.wants_rewrite(&kept.state));
+}
+
 /// The edit that does not count on is named by its number's place, the one that does not fit by its own, and
 /// the end by its.
 #[test]
