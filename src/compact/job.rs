@@ -178,6 +178,7 @@ impl MergeJob {
             tombstones_added: 0,
             builder: None,
             slice_from: None,
+            measured: Measured::default(),
             tables: Vec::new(),
         };
         let mut job = MergeJob {
@@ -291,7 +292,9 @@ impl MergeJob {
             } else if item.kind == ItemKind::Delete && !older.may_contain(item.key) {
                 self.counts.tombstones_dropped += 1;
             } else {
-                if cuts.is_due(item.key, self.output.slice_bytes()) || self.output.is_full() {
+                self.output.measure();
+                let slice_bytes = self.output.slice_from.map(|_| self.output.measured.slice_bytes);
+                if cuts.is_due(item.key, slice_bytes) || self.output.measured.is_full {
                     self.output.cut()?;
                 }
                 let builder = self.output.slice()?;
@@ -378,14 +381,30 @@ struct Output {
     builder: Option<TableBuilder>,
     /// Where the slice of the tree being merged begins in it; `None` if it has none yet.
     slice_from: Option<u64>,
+    measured: Measured,
     /// Finished, and ours to remove until they are taken.
     tables: Vec<BuiltTable>,
 }
 
+/// The slice being built, as it was when its last block was cut: an item is too short a time to measure it.
+#[derive(Clone, Copy, Default)]
+struct Measured {
+    blocks: usize,
+    slice_bytes: u64,
+    /// As [`Output::is_full`].
+    is_full: bool,
+}
+
 impl Output {
-    /// Length so far of the slice being built; `None` between slices.
-    fn slice_bytes(&self) -> Option<u64> {
-        Some(self.builder.as_ref()?.file_bytes() - self.slice_from?)
+    /// Measures the slice being built, if it has blocks that were not there the last time.
+    #[inline]
+    fn measure(&mut self) {
+        if let (Some(builder), Some(from)) = (&self.builder, self.slice_from)
+            && builder.slice_blocks() != self.measured.blocks
+        {
+            let (blocks, slice_bytes) = (builder.slice_blocks(), builder.file_bytes() - from);
+            self.measured = Measured { blocks, slice_bytes, is_full: self.is_full() };
+        }
     }
 
     /// Whether the table being built takes half of the memory; ending it takes some more.
@@ -411,6 +430,7 @@ impl Output {
         if self.slice_from.is_none() {
             let (tree, shape) = self.tree.expect("a tree is being merged");
             self.slice_from = Some(builder.file_bytes());
+            self.measured = Measured::default();
             builder.begin(tree, shape)?;
         }
         Ok(builder)

@@ -96,8 +96,9 @@ impl Inserter {
     /// Adds a version of a key, or a range tombstone: from `key` to before `value`, which is empty for all
     /// from `key` on. Readers see it at once, but for the bound they ask with.
     ///
-    /// # Panics If neither [`Inserter::room`] nor [`Inserter::sorted_room`] was asked, if key or value are
-    /// over their limits, if a key's sequence goes back, if a range is empty, or if the tree's ids are 0.
+    /// # Panics
+    /// If neither [`Inserter::room`] nor [`Inserter::sorted_room`] was asked, if key or value are over their
+    /// limits, if a key's sequence goes back, if a range is empty, or if the tree's ids are 0.
     pub(crate) fn insert(
         &mut self,
         tree: TreeId,

@@ -133,8 +133,13 @@ impl Generation {
         hash: KeyHash,
         bound: Sequence,
     ) -> Option<MemItem<'_>> {
-        let point = self.point(tree, key, hash, bound);
-        if self.ranges.count() == 0 { point } else { self.newer_range(tree, key, bound, point) }
+        let has_ranges = self.ranges.count() > 0;
+        if !self.may_contain(tree, hash) {
+            // Most keys: nothing is moved.
+            return if has_ranges { self.newer_range(tree, key, bound, None) } else { None };
+        }
+        let point = self.point(tree, key, bound);
+        if has_ranges { self.newer_range(tree, key, bound, point) } else { point }
     }
 
     /// A range tombstone that covers the key and is newer than `point`, else `point`.
@@ -155,10 +160,7 @@ impl Generation {
 
     /// The newest version of the key itself.
     #[inline]
-    fn point(&self, tree: TreeId, key: &[u8], hash: KeyHash, bound: Sequence) -> Option<MemItem<'_>> {
-        if !self.may_contain(tree, hash) {
-            return None;
-        }
+    fn point(&self, tree: TreeId, key: &[u8], bound: Sequence) -> Option<MemItem<'_>> {
         let root = self.directory.find(&self.arena, tree)?.load(Ordering::Acquire);
         index::get(&self.arena, root, key, bound).map(MemItem::from)
     }

@@ -171,7 +171,14 @@ impl<S: Source> Merge<S> {
     }
 
     /// Finds out whether the item is hidden.
+    #[inline]
     fn look(&mut self) {
+        if !self.covers.is_empty() {
+            self.look_at_ranges();
+        }
+    }
+
+    fn look_at_ranges(&mut self) {
         let Some(winner) = self.tree.winner() else { return };
         let sources = &self.sources;
         let item = sources[winner].item().expect("the winner stands on an item");

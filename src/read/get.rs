@@ -308,19 +308,17 @@ fn find_tables(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> FoundTables {
 
 fn in_memory<'p, T: Tracer>(view: &'p View, call: &mut Call<'_, 'p, T>) -> Option<Lookup<'p>> {
     let op = call.op;
-    let mut generations = view.generations.iter().enumerate();
-    let found = generations.find_map(|(index, generation)| {
-        generation.get(op.tree, op.key, op.hash, op.bound).map(|item| (index, item))
-    });
-    let Some((generation, item)) = found else {
-        call.tracer.saw(Saw::NoMemory);
-        return None;
-    };
-    call.tracer.saw(Saw::Memory { generation, kind: item.kind });
-    Some(match item.kind {
-        ItemKind::Put => Lookup::Pinned(item.value),
-        ItemKind::Delete | ItemKind::DeleteRange => Lookup::Absent,
-    })
+    for (index, generation) in view.generations.iter().enumerate() {
+        if let Some(item) = generation.get(op.tree, op.key, op.hash, op.bound) {
+            call.tracer.saw(Saw::Memory { generation: index, kind: item.kind });
+            return Some(match item.kind {
+                ItemKind::Put => Lookup::Pinned(item.value),
+                ItemKind::Delete | ItemKind::DeleteRange => Lookup::Absent,
+            });
+        }
+    }
+    call.tracer.saw(Saw::NoMemory);
+    None
 }
 
 fn load_stage(kind: BlockKind) -> Stage {

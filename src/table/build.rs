@@ -235,6 +235,12 @@ impl TableBuilder {
         &self.slice.as_ref().expect("a slice was begun").last
     }
 
+    /// Data blocks written of the present slice.
+    #[inline]
+    pub(crate) fn slice_blocks(&self) -> usize {
+        self.slice.as_ref().map_or(0, |slice| slice.fences.blocks())
+    }
+
     /// About what the file would have if it were finished now.
     pub(crate) fn file_bytes(&self) -> u64 {
         let slice = self.slice.as_ref().map_or(0, |slice| {

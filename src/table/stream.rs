@@ -46,6 +46,9 @@ pub(crate) struct TableStream {
     layout: Option<Layout>,
     index: usize,
     key: Vec<u8>,
+    /// Of the current item, and where its value is in the block: a merge asks for them several times.
+    kind: ItemKind,
+    value: std::ops::Range<usize>,
     seen: Seen,
     /// Who is asked whether blocks are cached, and what it said of the current one.
     admission: Option<Admission>,
@@ -105,6 +108,8 @@ impl TableStream {
             layout: None,
             index: 0,
             key: Vec::new(),
+            kind: ItemKind::Delete,
+            value: 0..0,
             seen: Seen::default(),
             admission: None,
             is_cached: false,
@@ -134,11 +139,10 @@ impl TableStream {
     }
 
     /// The current item; `None` behind the last.
+    #[inline]
     pub(crate) fn item(&self) -> Option<(&[u8], ItemKind, &[u8])> {
-        let layout = self.layout.as_ref()?;
-        let block = self.block();
-        let value = &block[layout.value_range(block, self.index)];
-        Some((&self.key, layout.kind(block, self.index), value))
+        self.layout.as_ref()?;
+        Some((&self.key, self.kind, &self.block()[self.value.clone()]))
     }
 
     /// Goes to the next item, reading as needed; behind the last it does nothing.
@@ -230,8 +234,9 @@ impl TableStream {
         };
         self.key.extend_from_slice(layout.suffix(block, self.index));
         self.seen.items += 1;
-        self.seen.tombstones += u64::from(layout.kind(block, self.index) == ItemKind::Delete);
-        self.seen.key_value_bytes += (self.key.len() + layout.value_range(block, self.index).len()) as u64;
+        (self.kind, self.value) = (layout.kind(block, self.index), layout.value_range(block, self.index));
+        self.seen.tombstones += u64::from(self.kind == ItemKind::Delete);
+        self.seen.key_value_bytes += (self.key.len() + self.value.len()) as u64;
     }
 
     /// Makes `bytes` from the start of the current block available, in a chunk that begins with it if need

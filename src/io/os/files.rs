@@ -73,6 +73,7 @@ impl OpenFile {
 
     /// Writes what comes behind what was written before, if that needs no call of its own.
     #[cfg(target_os = "linux")]
+    #[inline]
     pub(super) fn append(&self, offset: u64, bytes: &[u8]) -> bool {
         self.appends.lock().write(&self.descriptor, offset, bytes)
     }

@@ -48,6 +48,7 @@ pub(super) struct Appends {
 
 impl Appends {
     /// Writes, if that needs no call, or some for many writes; `false`: nothing was written.
+    #[inline]
     pub(super) fn write(&mut self, file: &OwnedFd, offset: u64, bytes: &[u8]) -> bool {
         let length = bytes.len() as u64;
         self.row_bytes = if offset == self.next { self.row_bytes.saturating_add(length) } else { length };

@@ -80,6 +80,15 @@ pub(super) enum Probed<'p> {
     Hit(Lookup<'p>),
 }
 
+/// What the filter says of the key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Filter {
+    No,
+    Maybe,
+    /// It was not asked.
+    Unasked,
+}
+
 /// Lines of a block that are looked at before the item: its header and tags.
 const TAG_LINES: usize = 2;
 
@@ -138,15 +147,22 @@ impl Position {
             if !table.spans(call.op.key) {
                 return call.absent(table, Saw::NoItems);
             }
-            match self.filter(table, call) {
-                Some(Filtered::No) => return call.absent(table, Saw::RuledOut),
-                Some(Filtered::Need(block)) => return Probed::Read(block),
-                Some(Filtered::Maybe) => {
-                    call.tracer.saw(Saw::Maybe);
-                    self.seek = Seek::Fence;
-                }
-                None => self.seek = Seek::Fence,
+            call.tracer.enter(Stage::FBMatch, 64);
+            // Told apart at once: moving an answer of which only the tag was written stalls the processor.
+            let filter = match table.filter(call.op.hash, None) {
+                Filtered::No => Filter::No,
+                Filtered::Maybe => Filter::Maybe,
+                Filtered::Need(page) => match self.filter_read(table, call, &page) {
+                    Some(filter) => filter,
+                    None => return Probed::Read(page),
+                },
+            };
+            match filter {
+                Filter::No => return call.absent(table, Saw::RuledOut),
+                Filter::Maybe => call.tracer.saw(Saw::Maybe),
+                Filter::Unasked => call.tracer.saw(Saw::Unasked),
             }
+            self.seek = Seek::Fence;
         }
         if matches!(self.seek, Seek::Fence | Seek::FenceLine(_)) {
             if self.touch(table, call) {
@@ -193,39 +209,24 @@ impl Position {
         })
     }
 
-    /// What the filter says; `None` if it is done without.
-    #[inline(always)]
-    fn filter<T: Tracer>(&self, table: &Table, call: &mut Call<'_, '_, T>) -> Option<Filtered> {
-        call.tracer.enter(Stage::FBMatch, 64);
-        match table.filter(call.op.hash, None) {
-            Filtered::Need(address) => self.filter_read(table, call, &address),
-            known => Some(known),
-        }
-    }
-
-    /// Asks the filter's page, if it was just read or is cached; else says that it is needed, or does
-    /// without: in the last run the data block says all that the filter would, for the same read.
+    /// Asks the filter's page, if it was just read or is cached; else says that it is needed (`None`), or
+    /// does without: in the last run the data block says all that the filter would, for the same read.
     #[inline(never)]
     fn filter_read<T: Tracer>(
         &self,
         table: &Table,
         call: &mut Call<'_, '_, T>,
         address: &BlockAddress,
-    ) -> Option<Filtered> {
-        match call.page(address) {
-            None if self.is_in_last_run(call.tree) && !table.is_mostly_absent() => {
-                call.tracer.saw(Saw::Unasked);
-                None
-            }
-            None => Some(Filtered::Need(*address)),
-            Some(page) => {
-                let filtered = table.filter(call.op.hash, Some(page.bytes()));
-                if matches!((&page, filtered), (Block::Counted(_), Filtered::No)) {
-                    table.note_absent(true);
-                }
-                Some(filtered)
-            }
+    ) -> Option<Filter> {
+        let Some(page) = call.page(address) else {
+            let is_done_without = self.is_in_last_run(call.tree) && !table.is_mostly_absent();
+            return is_done_without.then_some(Filter::Unasked);
+        };
+        let is_no = table.filter(call.op.hash, Some(page.bytes())) == Filtered::No;
+        if is_no && matches!(page, Block::Counted(_)) {
+            table.note_absent(true);
         }
+        Some(if is_no { Filter::No } else { Filter::Maybe })
     }
 
     fn is_in_last_run(&self, tree: Option<&Tree>) -> bool {
