@@ -37,8 +37,9 @@ pub use base::error::{Corrupt, Error, Result};
 pub use db::sim;
 pub use db::{
     Access, Any, BackgroundStats, Batch, Builder, Completion, Completions, Create, Cursor, Db, Durability,
-    FileReader, FileReaderKind, GetAsync, Ingest, IoStats, KeyRange, Keyspace, KeyspaceAt, KeyspaceBuilder,
-    KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, MultiGetAsync, NextAsync,
-    ObsoleteFile, Ordered, PageStats, Prefix, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue,
-    Snapshot, SnapshotStats, SpaceStats, Stats, Trace, TraceStep, Value, WriteAsync, WriteStats, block_on,
+    Explicit, FileReader, FileReaderKind, GetAsync, Ingest, IoStats, KeyRange, Keyspace, KeyspaceAt,
+    KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats, MultiGetAsync,
+    NextAsync, ObsoleteFile, Ordered, PageStats, Partitioned, Partitioning, Prefix, Range, RangeAsync,
+    RecoveryStats, SettingInput, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace, TraceStep,
+    Value, WriteAsync, WriteStats, block_on,
 };

@@ -252,7 +252,7 @@ fn other_formats_are_refused_by_name() {
     let patches: [(&str, Patch); 4] = [
         ("format version 5", |page| page[header::VERSION] = 5),
         ("format version 2", |page| page[header::VERSION] = 2),
-        ("feature bit 0", |page| page[header::FEATURES] = 1),
+        ("feature bit 1", |page| page[header::FEATURES] = 2),
         ("feature bit 63", |page| page[header::FEATURES + 7] = 0x80),
     ];
     for kind in ["STORE", "manifest", "log", "table"] {

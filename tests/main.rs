@@ -17,6 +17,7 @@
 //! - `space`: what a store takes on disk.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
+//! - `partitions`: keyspaces that are divided.
 //! - `policies`: merge policies, the age of deletes, queues.
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
@@ -56,6 +57,7 @@ mod linear;
 mod memory;
 mod older;
 mod openers;
+mod partitions;
 mod places;
 mod policies;
 mod ranges;

@@ -14,7 +14,7 @@ use trine_workload::text::parse_bytes;
 
 pub(crate) use bench::{Bench, EngineName, Workload};
 pub(crate) use upkeep::{
-    Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, Man, Settings, Within,
+    Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, Man, Partitions, Settings, Within,
 };
 
 const EXAMPLES: &str = "\
@@ -80,6 +80,7 @@ pub(crate) enum Command {
     Import(Import),
     Export(Export),
     Keyspaces(Keyspaces),
+    Partitions(Partitions),
     Drop(Drop),
     Settings(Settings),
     Stats(Stats),

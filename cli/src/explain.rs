@@ -8,11 +8,12 @@ use trine_workload::text::{Spelling, bytes, nanoseconds};
 
 use crate::arguments::{self, Global};
 use crate::items::open_to_read;
+use crate::named;
 
 pub(crate) fn run(global: &Global, arguments: arguments::Explain) -> Result<(), Failure> {
     let key = Spelling::of_flag(arguments.hex).parse("key", &arguments.key)?;
     let db = open_to_read(global, &arguments.store)?;
-    let explained = db.keyspace(&arguments.keyspace)?.explain(&key)?;
+    let explained = named::find(&db, &arguments.keyspace)?.explain(&key)?;
     db.close()?;
     let mut screen = Screen::new();
     if global.json {

@@ -20,6 +20,7 @@ use trine_workload::{interrupt, progress, text};
 
 use crate::arguments::{self, Global};
 use crate::items::open_to_read;
+use crate::named;
 
 /// How often, in items, the bar moves and Ctrl-C is looked at.
 const STEP_ITEMS: u64 = 1024;
@@ -39,7 +40,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), F
     }
     let target = file.map(|file| Target::of(file, arguments.force)).transpose()?;
     let db = open_to_read(global, &arguments.store)?;
-    let keyspace = db.keyspace(&arguments.keyspace)?.ordered()?;
+    let keyspace = named::find(&db, &arguments.keyspace)?;
     match target {
         None => {
             let out = io::stdout().lock();
@@ -54,9 +55,8 @@ pub(crate) fn run(global: &Global, arguments: arguments::Export) -> Result<(), F
             out.flush().map_err(failed)?;
         }
         Some(target) => {
-            let items =
-                db.stats().keyspaces.iter().find(|one| one.name == arguments.keyspace).map(|one| one.items);
-            let bar = progress::over_items(items.unwrap_or(0), "exporting");
+            let items = keyspace.stats()?.items;
+            let bar = progress::over_items(items, "exporting");
             let reader = if arguments.safe { Reader::Spreadsheet } else { Reader::Program };
             let items = write_file(&keyspace, (format, reader), &target, &bar)?;
             bar.finish_and_clear();

@@ -21,6 +21,7 @@ use trine_workload::{interrupt, progress, text};
 
 use crate::arguments::{self, Global};
 use crate::items::{check_writable, note, open_to_write};
+use crate::named;
 use crate::stats;
 use position::Positions;
 
@@ -38,7 +39,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Import) -> Result<(), F
     let shape = shape_of(&arguments)?;
     let rows = Rows::open(&arguments.file, shape.clone())?;
     let db = open_to_write(global, &arguments.store)?;
-    let keyspace = db.ordered(&arguments.keyspace).open()?;
+    let keyspace = named::open(&db, &arguments.keyspace)?;
     // Pipes and devices have no positions either.
     let from_file = rows.can_seek();
     let mut import = Import {

@@ -12,6 +12,7 @@ use trine_workload::screen::Screen;
 use trine_workload::text::{Spelling, add_field, one_line, readable};
 
 use crate::arguments::{Clear, Delete, Get, Global, Put, Scan, Within};
+use crate::named;
 
 /// Most that is read from standard input.
 const INPUT_BYTES_MAX: u64 = 1 << 30;
@@ -60,7 +61,7 @@ pub(crate) fn get(global: &Global, get: Get) -> Result<(), Failure> {
     let spelling = Spelling::of_flag(get.hex);
     let key = spelling.parse("key", &get.key)?;
     let db = open_to_read(global, &get.store)?;
-    let value = db.keyspace(&get.keyspace)?.get(&key)?;
+    let value = named::find(&db, &get.keyspace)?.get(&key)?;
     db.close()?;
     let Some(value) = value else {
         return Err(Failure::NotFound(format!("there is no key {:?} in {:?}", get.key, get.keyspace)));
@@ -90,7 +91,7 @@ pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
         value => spelling.parse("value", value)?,
     };
     let db = open_to_write(global, &put.store)?;
-    let keyspace = db.ordered(&put.keyspace).open()?;
+    let keyspace = named::open(&db, &put.keyspace)?;
     let mut batch = db.batch();
     batch.put(&keyspace, &key, &value)?;
     batch.commit_with(durability(put.sync))?;
@@ -117,7 +118,7 @@ pub(crate) fn delete(global: &Global, delete: Delete) -> Result<(), Failure> {
     check_writable(&delete.keyspace)?;
     let key = Spelling::of_flag(delete.hex).parse("key", &delete.key)?;
     let db = open_to_change(global, &delete.store)?;
-    let keyspace = db.keyspace(&delete.keyspace)?;
+    let keyspace = named::find(&db, &delete.keyspace)?;
     let mut batch = db.batch();
     batch.delete(&keyspace, &key)?;
     batch.commit_with(durability(delete.sync))?;
@@ -143,7 +144,7 @@ pub(crate) fn clear(global: &Global, clear: Clear) -> Result<(), Failure> {
 ///
 /// The clear is synced, so that later errors, of a full disk or of another keyspace's tables, do not undo it.
 fn clear_keyspace(db: Db, name: &str) -> Result<trine::Result<()>, Failure> {
-    let keyspace = db.keyspace(name)?;
+    let keyspace = named::find(&db, name)?;
     keyspace.clear()?;
     db.sync()?;
     // Its tables go once the clear is in one.
@@ -169,7 +170,7 @@ pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
     let spelling = Spelling::of_flag(scan.hex);
     let bounds = Bounds::parse(&scan.within, spelling)?;
     let db = open_to_read(global, &scan.store)?;
-    let keyspace = db.keyspace(&scan.keyspace)?.ordered()?;
+    let keyspace = named::find(&db, &scan.keyspace)?;
     let mut items = bounds.range(&keyspace);
     let mut screen = Screen::new();
     let mut left = scan.limit.unwrap_or(u64::MAX);

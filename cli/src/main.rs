@@ -17,6 +17,8 @@ mod explain;
 mod export;
 mod import;
 mod items;
+mod named;
+mod partitions;
 mod stats;
 mod upkeep;
 mod verify;
@@ -48,6 +50,7 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::DeleteRange(range) => upkeep::delete_range(&global, &range),
         Command::Count(count) => upkeep::count_keys(&global, &count),
         Command::Keyspaces(keyspaces) => upkeep::keyspaces(&global, &keyspaces),
+        Command::Partitions(partitions) => partitions::run(&global, &partitions),
         Command::Drop(drop) => upkeep::drop_keyspace(&global, &drop),
         Command::Settings(settings) => upkeep::settings(&global, &settings),
         Command::Compact(compact) => upkeep::compact(&global, &compact),

@@ -11,6 +11,7 @@ use trine_workload::text::{bytes, count, nanoseconds, ratio};
 
 use crate::arguments::{self, Global};
 use crate::items::open_to_read;
+use crate::named;
 use crate::upkeep::{OWN, setting_to_json};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Failure> {
@@ -45,12 +46,15 @@ pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Fa
 /// The keys of each keyspace, in the order of the statistics.
 fn counted(db: &Db, is_shown: impl Fn(&str) -> bool) -> Result<Vec<(String, u64)>, Failure> {
     let mut keys = Vec::new();
-    for keyspace in db.stats().keyspaces.iter().filter(|one| is_shown(&one.name)) {
-        let items = db.keyspace(&keyspace.name)?.ordered()?;
-        let bar = progress::over_items(items.approximate_len()?, "counting");
-        let count = items.exact_len(|counted| bar.set_position(counted))?;
+    for keyspace in db.keyspaces().into_iter().filter(|one| is_shown(&one.name)) {
+        let maps = named::maps_of(db, &keyspace.name, keyspace.is_partitioned)?;
+        let about = maps.iter().map(|map| map.approximate_len()).sum::<trine::Result<u64>>()?;
+        let (bar, mut count) = (progress::over_items(about, "counting"), 0);
+        for map in maps {
+            count += map.exact_len(|counted| bar.set_position(count + counted))?;
+        }
         bar.finish_and_clear();
-        keys.push((keyspace.name.clone(), count));
+        keys.push((keyspace.name, count));
     }
     Ok(keys)
 }

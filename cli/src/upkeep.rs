@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
-use trine::{Db, SettingValue};
+use trine::{Db, Partitioning, SettingValue};
 use trine_workload::failure::Failure;
 use trine_workload::progress;
 use trine_workload::screen::{Screen, table};
@@ -17,6 +17,7 @@ use crate::arguments::{
     Arguments, Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Global, Keyspaces, Man, Settings,
 };
 use crate::items::{Bounds, check_writable, done, durability, note, open_to_change, open_to_read};
+use crate::named;
 
 /// Names of the program's own keyspaces begin with this.
 pub(crate) const OWN: char = '.';
@@ -28,15 +29,20 @@ pub(crate) fn keyspaces(global: &Global, arguments: &Keyspaces) -> Result<(), Fa
     let db = open_to_read(global, &arguments.store)?;
     let mut rows = table(["keyspace", "keys, about", "keys and values", "tables", "on disk"]);
     let mut objects = Vec::new();
-    for one in db.stats().keyspaces {
+    for (one, info) in db.stats().keyspaces.into_iter().zip(db.keyspaces()) {
         if one.name.starts_with(OWN) && !arguments.all {
             continue;
         }
-        let keys = db.keyspace(&one.name)?.ordered()?.approximate_len()?;
-        objects.push(json!({
+        let maps = named::maps_of(&db, &one.name, info.is_partitioned)?;
+        let keys = maps.iter().map(|map| map.approximate_len()).sum::<trine::Result<u64>>()?;
+        let mut object = json!({
             "name": one.name, "approximate_keys": keys, "key_value_bytes": one.key_value_bytes,
             "tables": one.tables, "table_bytes": one.table_bytes,
-        }));
+        });
+        if info.is_partitioned {
+            object["partitions"] = maps.len().into();
+        }
+        objects.push(object);
         rows.add_row([
             text::escaped(one.name.as_bytes()),
             count(keys),
@@ -81,7 +87,7 @@ pub(crate) fn delete_range(global: &Global, arguments: &DeleteRange) -> Result<(
         return Err(Failure::Usage(message.to_owned()));
     }
     let db = open_to_change(global, &arguments.store)?;
-    let keyspace = db.keyspace(&arguments.keyspace)?.ordered()?;
+    let keyspace = named::find(&db, &arguments.keyspace)?;
     let mut batch = db.batch();
     batch.delete_range(&keyspace, (from, to))?;
     batch.commit_with(durability(arguments.sync))?;
@@ -92,7 +98,7 @@ pub(crate) fn delete_range(global: &Global, arguments: &DeleteRange) -> Result<(
 pub(crate) fn count_keys(global: &Global, arguments: &Count) -> Result<(), Failure> {
     let bounds = Bounds::parse(&arguments.within, Spelling::of_flag(arguments.hex))?;
     let db = open_to_read(global, &arguments.store)?;
-    let keyspace = db.keyspace(&arguments.keyspace)?.ordered()?;
+    let keyspace = named::find(&db, &arguments.keyspace)?;
     let about = keyspace.approximate_len()?;
     let keys = if arguments.approximate {
         about
@@ -127,13 +133,20 @@ pub(crate) fn settings(global: &Global, arguments: &Settings) -> Result<(), Fail
     };
     if arguments.changes.is_empty() {
         let db = open_to_read(global, &arguments.store)?;
-        show_settings(global, &db.keyspace(name)?.settings())?;
+        let settings = match named::is_partitioned(&db, name) {
+            true => named::partitioned(&db, name)?.settings(),
+            false => db.keyspace(name)?.settings(),
+        };
+        show_settings(global, &settings)?;
         return Ok(db.close()?);
     }
     check_writable(name)?;
     let db = open_to_change(global, &arguments.store)?;
-    // Its builder would make it.
-    db.keyspace(name)?;
+    let is_partitioned = named::is_partitioned(&db, name);
+    if !is_partitioned {
+        // Its builder would make it.
+        db.keyspace(name)?;
+    }
     let mut builder = db.ordered(name);
     for (setting, value) in &arguments.changes {
         builder = match parse_bytes(value) {
@@ -141,7 +154,10 @@ pub(crate) fn settings(global: &Global, arguments: &Settings) -> Result<(), Fail
             Err(_) => builder.set(setting, value.as_str()),
         };
     }
-    let settings = builder.open()?.settings();
+    let settings = match is_partitioned {
+        true => builder.partition_by(Partitioning::explicit()).open()?.settings(),
+        false => builder.open()?.settings(),
+    };
     db.close()?;
     show_settings(global, &settings)
 }

@@ -19,6 +19,12 @@ pub(crate) struct TreeId {
     pub(crate) partition: PartitionId,
 }
 
+impl fmt::Display for TreeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.keyspace.0, self.partition.0)
+    }
+}
+
 /// Position of a write in the one order of all writes; 56 bits. 0 is before the first write.
 pub(crate) type Sequence = u64;
 

@@ -16,6 +16,7 @@ pub(crate) mod load;
 pub(crate) mod prefetch;
 pub(crate) mod region;
 pub(crate) mod reserve;
+pub(crate) mod rule;
 pub(crate) mod settings;
 pub(crate) mod step;
 pub(crate) mod sync;

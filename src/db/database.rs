@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::base::error::Result;
 use crate::base::sync::Arc;
 use crate::engine::Store;
+use crate::engine::publish::keyspace;
 use crate::engine::stats::Stats;
 use crate::inspect::{self, Progress, Report};
 
@@ -12,6 +13,7 @@ use super::batch::Batch;
 use super::builder::Builder;
 use super::handle::Handle;
 use super::keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind};
+use super::partitioned::check_whole;
 use super::snapshot::Snapshot;
 use super::stats::SettingValue;
 
@@ -106,7 +108,7 @@ impl Db {
     /// A keyspace that exists, of whatever kind.
     ///
     /// # Errors
-    /// `NoKeyspace` if there is none of that name.
+    /// `NoKeyspace` if there is none of that name, `Mismatch` if it is divided into partitions.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -119,7 +121,9 @@ impl Db {
     /// # Ok(()) }
     /// ```
     pub fn keyspace(&self, name: &str) -> Result<Keyspace<Any>> {
-        Ok(Keyspace::new(&self.handle, self.handle.keyspace(name)?))
+        let found = self.handle.keyspace(name)?;
+        check_whole(&found)?;
+        Ok(Keyspace::new(&self.handle, found))
     }
 
     /// Whether there is a keyspace of that name. Nothing is made.
@@ -161,8 +165,13 @@ impl Db {
     /// # Ok(()) }
     /// ```
     pub fn keyspaces(&self) -> Vec<KeyspaceInfo> {
-        let names = self.handle.keyspace_names();
-        names.into_iter().map(|name| KeyspaceInfo { name, kind: Kind::Ordered }).collect()
+        let all = self.handle.keyspaces();
+        let info = |one: Arc<keyspace::Keyspace>| KeyspaceInfo {
+            name: one.name.clone(),
+            kind: Kind::Ordered,
+            is_partitioned: one.partitions().is_some(),
+        };
+        all.into_iter().map(info).collect()
     }
 
     /// Drops a keyspace and everything in it, in one edit of the manifest. Its handles answer `Dropped`;

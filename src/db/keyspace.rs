@@ -18,6 +18,7 @@ use crate::write::batch::Items;
 
 use super::handle::Handle;
 use super::key_range::KeyRange;
+use super::partitioned::{Explicit, Partitioned, Partitioning};
 use super::range::{self, Cursor, Range};
 use super::{Durability, Ingest, KeyspaceAt, SettingValue, Snapshot, Value};
 
@@ -85,6 +86,8 @@ pub struct KeyspaceInfo {
     pub name: String,
     /// Its kind.
     pub kind: Kind,
+    /// Whether it is divided into partitions: see [`Partitioned`].
+    pub is_partitioned: bool,
 }
 
 /// What a get did, step by step.
@@ -147,11 +150,12 @@ pub struct TraceStep {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct KeyspaceBuilder {
+pub struct KeyspaceBuilder<K = Ordered> {
     handle: Arc<Handle>,
     name: String,
     given: Vec<(String, u64)>,
     faults: Vec<String>,
+    partitioning: Option<Partitioning<K>>,
 }
 
 impl KeyspaceBuilder {
@@ -161,37 +165,32 @@ impl KeyspaceBuilder {
             name: name.to_owned(),
             given: Vec::new(),
             faults: Vec::new(),
+            partitioning: None,
         }
     }
 
-    /// Sets a keyspace setting by its name in [`Keyspace::settings`], to a number or the name of a value. For
-    /// a keyspace that exists it applies to tables written from now on. A wrong name or value is reported by
-    /// `open`.
+    /// Divides the keyspace into partitions. What `open` returns is of the kind of the partitioning.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let db = trine::Db::open(dir.path().join("data"))?;
-    /// let users = db.ordered("users").set("size_ratio", 10).set("level0_runs", 2).open()?;
-    /// let runs = users.settings().into_iter().find(|one| one.name == "level0_runs").unwrap();
-    /// assert_eq!(runs.value, 2);
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// events.partition("t042")?.put("1", "login")?;
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn set<'a>(mut self, name: &str, value: impl Into<SettingInput<'a>>) -> KeyspaceBuilder {
-        match KeyspaceSettings::number(name, value.into()) {
-            Ok(value) => self.given.push((name.to_owned(), value)),
-            Err(Error::Invalid { faults }) => self.faults.extend(faults),
-            Err(other) => self.faults.push(other.to_string()),
-        }
-        self
+    pub fn partition_by<K>(self, partitioning: Partitioning<K>) -> KeyspaceBuilder<K> {
+        let KeyspaceBuilder { handle, name, given, faults, .. } = self;
+        KeyspaceBuilder { handle, name, given, faults, partitioning: Some(partitioning) }
     }
 
     /// Opens the keyspace, or makes it.
     ///
     /// # Errors
-    /// `Invalid` for a wrong setting or name (1 to 255 bytes); in a store opened read-only `NoKeyspace` if it
-    /// would have to be made, `ReadOnly` if changed; `Latched`, `Full`, `Io`.
+    /// `Invalid` for a wrong setting or name (1 to 255 bytes); `Mismatch` if it is divided into partitions;
+    /// in a store opened read-only `NoKeyspace` if it would have to be made, `ReadOnly` if changed;
+    /// `Latched`, `Full`, `Io`.
     ///
     /// # Cost
     /// One sync of the manifest if it is made or its settings change.
@@ -207,7 +206,65 @@ impl KeyspaceBuilder {
     /// # Ok(()) }
     /// ```
     pub fn open(self) -> Result<Keyspace<Ordered>> {
-        let mut faults = self.faults;
+        self.check()?;
+        let keyspace = self.handle.open_keyspace(&self.name, &self.given)?;
+        Ok(Keyspace::new(&self.handle, keyspace))
+    }
+}
+
+impl KeyspaceBuilder<Explicit> {
+    /// Opens the keyspace, or makes it without a partition.
+    ///
+    /// # Errors
+    /// As for one that is not divided; `Mismatch` if it exists and is not divided so.
+    ///
+    /// # Cost
+    /// One sync of the manifest if it is made or its settings change; for the first of a store that is
+    /// divided the manifest is rewritten.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// assert!(matches!(db.ordered("events").open(), Err(trine::Error::Mismatch { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn open(self) -> Result<Partitioned> {
+        self.check()?;
+        let partitioning = self.partitioning.as_ref().expect("the kind is the partitioning's");
+        let keyspace = self.handle.open_divided(&self.name, &self.given, partitioning.rule)?;
+        Ok(Partitioned::new(&self.handle, keyspace))
+    }
+}
+
+impl<K> KeyspaceBuilder<K> {
+    /// Sets a keyspace setting by its name in [`Keyspace::settings`], to a number or the name of a value. For
+    /// a keyspace that exists it applies to tables written from now on. A wrong name or value is reported by
+    /// `open`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let users = db.ordered("users").set("size_ratio", 10).set("level0_runs", 2).open()?;
+    /// let runs = users.settings().into_iter().find(|one| one.name == "level0_runs").unwrap();
+    /// assert_eq!(runs.value, 2);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn set<'a>(mut self, name: &str, value: impl Into<SettingInput<'a>>) -> KeyspaceBuilder<K> {
+        match KeyspaceSettings::number(name, value.into()) {
+            Ok(value) => self.given.push((name.to_owned(), value)),
+            Err(Error::Invalid { faults }) => self.faults.extend(faults),
+            Err(other) => self.faults.push(other.to_string()),
+        }
+        self
+    }
+
+    /// Refuses wrong settings and names.
+    fn check(&self) -> Result<()> {
+        let mut faults = self.faults.clone();
         let mut check = KeyspaceSettings::default();
         for (name, value) in &self.given {
             if let Err(Error::Invalid { faults: more }) = check.set(name, *value) {
@@ -220,11 +277,7 @@ impl KeyspaceBuilder {
         if self.name.is_empty() || self.name.len() > 255 {
             faults.push(format!("a keyspace's name has 1 to 255 bytes, not {}", self.name.len()));
         }
-        if !faults.is_empty() {
-            return Err(Error::Invalid { faults });
-        }
-        let keyspace = self.handle.open_keyspace(&self.name, &self.given)?;
-        Ok(Keyspace::new(&self.handle, keyspace))
+        if faults.is_empty() { Ok(()) } else { Err(Error::Invalid { faults }) }
     }
 }
 
@@ -249,8 +302,8 @@ pub struct Keyspace<K> {
 impl<K> fmt::Debug for Keyspace<K> {
     /// Its name, and the directory of its store.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, store) = (&self.keyspace.name, self.handle.storage().path());
-        f.debug_struct("Keyspace").field("name", name).field("store", &store).finish()
+        let (name, store) = (self.keyspace.full_name(), self.handle.storage().path());
+        f.debug_struct("Keyspace").field("name", &name).field("store", &store).finish()
     }
 }
 
@@ -302,6 +355,19 @@ impl<K> Keyspace<K> {
     /// ```
     pub fn name(&self) -> &str {
         &self.keyspace.name
+    }
+
+    /// Its name among the partitions of its keyspace, if it is one; see [`Partitioned`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// assert_eq!(db.ordered("users").open()?.partition_name(), None);
+    /// # Ok(()) }
+    /// ```
+    pub fn partition_name(&self) -> Option<&[u8]> {
+        self.keyspace.partition_name()
     }
 
     /// Writes `value` under `key`, in place of what was there.

@@ -10,6 +10,7 @@ mod handle;
 mod ingest;
 mod key_range;
 mod keyspace;
+mod partitioned;
 mod range;
 mod side;
 #[cfg(any(test, feature = "sim"))]
@@ -28,6 +29,7 @@ pub use durability::Durability;
 pub use ingest::Ingest;
 pub use key_range::{KeyRange, Prefix};
 pub use keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind, Ordered, Trace, TraceStep};
+pub use partitioned::{Explicit, Partitioned, Partitioning};
 pub use range::{Cursor, Range};
 pub use snapshot::{KeyspaceAt, Snapshot};
 pub use stats::SettingValue;

@@ -12,6 +12,7 @@ mod edits;
 pub(super) mod files;
 pub(crate) mod keyspace;
 mod keyspaces;
+pub(crate) mod partitions;
 mod points;
 pub(crate) mod snapshot;
 pub(super) mod tables;

@@ -432,11 +432,18 @@ impl Store {
     }
 
     fn stats_of(&self, keyspace: &Keyspace, view: &View) -> KeyspaceStats {
-        let pressure = self.writer.pressures.of(keyspace.tree);
-        let mut stats = keyspace_stats(keyspace, view.version.tree(keyspace.tree), pressure);
-        let (items, key_value_bytes) = in_memory(view, keyspace.tree);
-        stats.items += items;
-        stats.key_value_bytes += key_value_bytes;
+        let trees = match keyspace.partitions() {
+            Some(partitions) => partitions.all().iter().map(|partition| partition.tree).collect(),
+            None => vec![keyspace.tree],
+        };
+        let pressure = trees.iter().map(|tree| self.writer.pressures.of(*tree)).max().unwrap_or(0);
+        let in_tables = trees.iter().filter_map(|tree| view.version.tree(*tree));
+        let mut stats = keyspace_stats(keyspace, in_tables, pressure);
+        for tree in trees {
+            let (items, key_value_bytes) = in_memory(view, tree);
+            stats.items += items;
+            stats.key_value_bytes += key_value_bytes;
+        }
         stats
     }
 
@@ -576,9 +583,13 @@ fn file_bytes(placed: &Placed) -> (u64, u64) {
     (placed.name().0, placed.table.file().bytes())
 }
 
-fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>, pressure: u64) -> KeyspaceStats {
+fn keyspace_stats<'v>(
+    keyspace: &Keyspace,
+    trees: impl Iterator<Item = &'v Tree>,
+    pressure: u64,
+) -> KeyspaceStats {
     let mut stats = KeyspaceStats {
-        name: keyspace.name.clone(),
+        name: keyspace.full_name(),
         items: 0,
         key_value_bytes: 0,
         table_bytes: 0,
@@ -586,35 +597,42 @@ fn keyspace_stats(keyspace: &Keyspace, tree: Option<&Tree>, pressure: u64) -> Ke
         pressure,
         levels: Vec::new(),
     };
-    let levels = tree.map_or(0, |tree| tree.levels().len());
-    for (level, runs) in tree.map_or(&[][..], Tree::levels).iter().enumerate() {
-        let mut one = LevelStats {
-            level: level as u64,
-            runs: runs.len() as u64,
-            tables: 0,
-            items: 0,
-            tombstones: 0,
-            table_bytes: 0,
-            filters: NO_PAGES,
-            fences: NO_PAGES,
-        };
-        for table in runs.iter().flat_map(|run| run.tables()).map(|placed| &placed.table) {
-            one.tables += 1;
-            one.items += table.items();
-            one.tombstones += table.tombstones();
-            one.table_bytes += table.slice_bytes();
-            one.filters.add(table.filter_bytes());
-            one.fences.add(table.fence_bytes());
-            stats.key_value_bytes += table.key_value_bytes();
+    let mut levels: Vec<LevelStats> = Vec::new();
+    for tree in trees {
+        for (level, runs) in tree.levels().iter().enumerate() {
+            if level == levels.len() {
+                levels.push(LevelStats {
+                    level: level as u64,
+                    runs: 0,
+                    tables: 0,
+                    items: 0,
+                    tombstones: 0,
+                    table_bytes: 0,
+                    filters: NO_PAGES,
+                    fences: NO_PAGES,
+                });
+            }
+            let one = &mut levels[level];
+            one.runs += runs.len() as u64;
+            for table in runs.iter().flat_map(|run| run.tables()).map(|placed| &placed.table) {
+                one.tables += 1;
+                one.items += table.items();
+                one.tombstones += table.tombstones();
+                one.table_bytes += table.slice_bytes();
+                one.filters.add(table.filter_bytes());
+                one.fences.add(table.fence_bytes());
+                stats.key_value_bytes += table.key_value_bytes();
+            }
         }
+    }
+    let last = levels.len().saturating_sub(1);
+    for (level, mut one) in levels.into_iter().enumerate().filter(|(_, one)| one.runs > 0) {
         stats.items += one.items;
         stats.tables += one.tables;
         stats.table_bytes += one.table_bytes;
-        one.filters.give_reason(level + 1 == levels);
+        one.filters.give_reason(level == last);
         one.fences.give_reason(false);
-        if one.runs > 0 {
-            stats.levels.push(one);
-        }
+        stats.levels.push(one);
     }
     stats
 }

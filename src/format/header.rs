@@ -10,8 +10,8 @@
 //! 8      1    u8    kind: FileKind; the tag of the checksum
 //! 9      3          reserved, zero
 //! 12     4    u32   version: of the format, 4; 3 is read
-//! 16     8    u64   features: bits a reader must know; none yet. Kept for later: 0 partitions, 1 keyspaces
-//!                      placed by hash, 2 renamed keyspaces
+//! 16     8    u64   features: bits a reader must know. 0: partitions, in a manifest that has rules for them.
+//!                      Kept for later: 1 keyspaces placed by hash, 2 renamed keyspaces
 //! 24     16   u128  store id: random, one a store
 //! 40     8    u64   uid: random, one a life of a file; context of all its checksums
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
@@ -33,8 +33,10 @@ pub(crate) const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
 const VERSION: u32 = 4;
 /// The oldest version that is read: of before release 1.0, none is for ever.
 const VERSION_OLDEST: u32 = 3;
+/// Of a manifest that has rules for partitions.
+pub(crate) const FEATURE_PARTITIONS: u64 = 1;
 /// Feature bits this release knows; a bit is never reused.
-const FEATURES_KNOWN: u64 = 0;
+const FEATURES_KNOWN: u64 = FEATURE_PARTITIONS;
 pub(crate) const CHECKED_BYTES: usize = 48;
 
 /// What a file says of itself.
@@ -43,6 +45,8 @@ pub(crate) struct FileHeader {
     pub(crate) kind: FileKind,
     pub(crate) store_id: u128,
     pub(crate) uid: u64,
+    /// A known bit for each feature that a reader must know.
+    pub(crate) features: u64,
 }
 
 impl FileHeader {
@@ -52,7 +56,7 @@ impl FileHeader {
         page.extend_from_slice(&MAGIC);
         page.extend_from_slice(&[self.kind as u8, 0, 0, 0]);
         page.extend_from_slice(&VERSION.to_le_bytes());
-        page.extend_from_slice(&FEATURES_KNOWN.to_le_bytes());
+        page.extend_from_slice(&self.features.to_le_bytes());
         page.extend_from_slice(&self.store_id.to_le_bytes());
         page.extend_from_slice(&self.uid.to_le_bytes());
         let checksum = Context { file_uid: self.uid, offset: 0, tag: self.kind as u8 }.checksum(&[&page]);
@@ -93,7 +97,7 @@ impl FileHeader {
         }
         reserved.clone().zeros(3, "reserved bytes").map_err(malformed)?;
         reader.zeros(reader.remaining(), "the rest of the header page").map_err(malformed)?;
-        Ok(FileHeader { kind, store_id, uid })
+        Ok(FileHeader { kind, store_id, uid, features })
     }
 
     /// Whether a page that was decoded is of an older version than is written now.
@@ -182,6 +186,7 @@ mod tests {
         kind: FileKind::Table,
         store_id: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
         uid: 0x1817_1615_1413_1211,
+        features: 0,
     };
 
     /// Changes bytes and makes the checksum right again.

@@ -29,7 +29,9 @@
 //! 13 Ids             u32 next keyspace, u32 next partition
 //! 14 Flushed         varint sequence
 //! 15 TableRemoved    u64 number: all its slices; since version 4 of the format
-//! 16..63             reserved for later releases, which set a feature bit in the file's header
+//! 16 PartitionRule   u32 keyspace, u8 rule (1 explicit; 2 prefix, 3 ranges and 4 function, reserved); the
+//!                    file's header has feature bit 0
+//! 17..63             reserved for later releases, which set a feature bit in the file's header
 //! settings: varint count, then u16 id, varint value of each, ids ascending
 //! run: of the slices of a partition on one level, those with one number are a run, and the greater number is
 //!     the newer; 0 on level 0, where each slice is a run and sequences say which is newer
@@ -46,10 +48,12 @@ mod tests;
 use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
+use crate::base::rule::Rule;
 
 pub(crate) use state::{Inconsistent, Keyspace, Log, State, Table};
 
 use super::frames::FramePoint;
+use super::header::FEATURE_PARTITIONS;
 
 /// Deepest level of a tree: no merge makes a deeper one.
 pub(crate) const LEVEL_MAX: u8 = 15;
@@ -167,6 +171,11 @@ pub(crate) enum Change {
     Flushed {
         sequence: Sequence,
     },
+    /// How a keyspace that has no partition yet is divided.
+    PartitionRule {
+        keyspace: KeyspaceId,
+        rule: Rule,
+    },
 }
 
 impl Change {
@@ -187,8 +196,14 @@ impl Change {
             | Change::Table { .. }
             | Change::Slice { .. }
             | Change::SliceMoved { .. }
+            | Change::PartitionRule { .. }
             | Change::Ids { .. } => false,
         }
+    }
+
+    /// Feature bits of the manifest that it stands in.
+    pub(crate) fn features(&self) -> u64 {
+        if matches!(self, Change::PartitionRule { .. }) { FEATURE_PARTITIONS } else { 0 }
     }
 }
 
@@ -208,8 +223,9 @@ mod tag {
     pub(super) const IDS: u8 = 13;
     pub(super) const FLUSHED: u8 = 14;
     pub(super) const TABLE_REMOVED: u8 = 15;
+    pub(super) const PARTITION_RULE: u8 = 16;
     /// Kinds of changes that later releases have.
-    pub(super) const RESERVED_FIRST: u8 = 16;
+    pub(super) const RESERVED_FIRST: u8 = 17;
     pub(super) const RESERVED_LAST: u8 = 63;
 }
 
@@ -218,6 +234,13 @@ const UNBOUNDED: u64 = KEY_BYTES_MAX as u64 + 1;
 
 /// Kind of a keyspace placed by hash, which this release does not know.
 const KIND_HASHED: u8 = 2;
+
+mod rule_kind {
+    pub(super) const EXPLICIT: u8 = 1;
+    /// Rules that this release does not know: by prefix, by ranges, by a named key function.
+    pub(super) const RESERVED_FIRST: u8 = 2;
+    pub(super) const RESERVED_LAST: u8 = 4;
+}
 
 /// Bytes of the payload of one edit.
 pub(crate) fn edit_bytes(changes: &[Change]) -> u64 {
@@ -293,6 +316,16 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             put!(out, tag::FLUSHED);
             put_varint(out, *sequence);
         }
+        Change::PartitionRule { keyspace, rule } => {
+            put!(out, tag::PARTITION_RULE, keyspace.0);
+            encode_rule(*rule, out);
+        }
+    }
+}
+
+fn encode_rule(rule: Rule, out: &mut Vec<u8>) {
+    match rule {
+        Rule::Explicit => out.push(rule_kind::EXPLICIT),
     }
 }
 
@@ -417,11 +450,16 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
             Change::Flushed { sequence: reader.varint_up_to(SEQUENCE_MAX, "the flushed sequence")? }
         }
         tag::TABLE_REMOVED => Change::TableRemoved { number: file_number(reader)? },
+        tag::PARTITION_RULE => {
+            Change::PartitionRule { keyspace: keyspace_id(reader)?, rule: decode_rule(reader)? }
+        }
         tag::RESERVED_FIRST..=tag::RESERVED_LAST => {
             return Err(Fault::Unsupported(format!("a change of kind {tag} in the manifest")));
         }
         _ => {
-            return Err(before.malformed("the kind of change", tag::TABLE_REMOVED.into(), tag.into()).into());
+            return Err(before
+                .malformed("the kind of change", tag::PARTITION_RULE.into(), tag.into())
+                .into());
         }
     })
 }
@@ -445,6 +483,17 @@ fn decode_keyspace(reader: &mut Reader<'_>) -> Decoded<Change> {
         before.malformed("the keyspace's name", name.len() as u64, bad.valid_up_to() as u64)
     })?;
     Ok(Change::Keyspace { id, kind, name: name.to_owned(), settings: decode_settings(reader)? })
+}
+
+fn decode_rule(reader: &mut Reader<'_>) -> Decoded<Rule> {
+    let before = reader.clone();
+    match reader.u8("the kind of rule")? {
+        rule_kind::EXPLICIT => Ok(Rule::Explicit),
+        kind @ rule_kind::RESERVED_FIRST..=rule_kind::RESERVED_LAST => {
+            Err(Fault::Unsupported(format!("partitions by a rule of kind {kind}")))
+        }
+        kind => Err(before.malformed("the kind of rule", rule_kind::EXPLICIT.into(), kind.into()).into()),
+    }
 }
 
 fn decode_settings(reader: &mut Reader<'_>) -> Decoded<Settings> {

@@ -141,7 +141,7 @@ fn slot_context(uid: u64, slot: usize) -> Context {
 
 /// The whole of STORE with both slots equal and no witness yet.
 pub(crate) fn encode(uid: u64, live: &Live) -> Vec<u8> {
-    let mut bytes = FileHeader { kind: FileKind::Store, store_id: live.store_id, uid }.encode();
+    let mut bytes = FileHeader { kind: FileKind::Store, store_id: live.store_id, uid, features: 0 }.encode();
     bytes.extend(live.encode(uid, 0));
     bytes.extend(live.encode(uid, 1));
     bytes.resize(STORE_BYTES, 0);

@@ -58,7 +58,7 @@ fn whole(bytes: &[u8], kind: FileKind, slot_bytes: usize, mode: Mode) -> Vec<u8>
     let mut file = match is_whole {
         true => bytes.to_vec(),
         false => {
-            let mut file = FileHeader { kind, store_id: 1, uid: UID }.encode();
+            let mut file = FileHeader { kind, store_id: 1, uid: UID, features: 0 }.encode();
             let mut rest = bytes;
             for slot in 1..=2 {
                 let (taken, left) = rest.split_at(slot_bytes.min(rest.len()));

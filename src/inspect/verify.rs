@@ -306,10 +306,10 @@ impl<'c> Check<'c> {
                         return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, found));
                     }
                     if let Some(manifest) = manifest
-                        && !state.keyspaces.contains_key(&item.tree.keyspace)
+                        && !state.has_tree(item.tree)
                         && sequence > state.flushed
                     {
-                        manifest.check_unknown(*number, item.tree.keyspace)?;
+                        manifest.check_unknown(*number, item.tree)?;
                     }
                     last = Sequence::max(last, sequence);
                     self.report.log_items += 1;

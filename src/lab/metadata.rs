@@ -76,7 +76,7 @@ impl Metadata {
 
     fn encode(&self, uid: u64) -> Vec<u8> {
         let lengths = self.memory.lengths;
-        let mut out = FileHeader { kind: FileKind::Lab, store_id: self.store_id, uid }.encode();
+        let mut out = FileHeader { kind: FileKind::Lab, store_id: self.store_id, uid, features: 0 }.encode();
         let body_at = out.len();
         out.extend_from_slice(&[0; 12]);
         out.extend_from_slice(&(lengths.key_bytes as u16).to_le_bytes());
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn crafted_contents_are_checked() {
         let good = sample().encode(55);
-        let header = FileHeader { kind: FileKind::Lab, store_id: 9, uid: 55 };
+        let header = FileHeader { kind: FileKind::Lab, store_id: 9, uid: 55, features: 0 };
         let (mut refused, mut taken) = (0, 0);
         for at in PAGE_BYTES + 12..good.len() {
             for byte in [0, 1, 2, 0x7f, 0xff] {

@@ -119,7 +119,7 @@ impl PageFile {
         let mut page = Buffer::pages(1);
         let read = storage.read(self.name, 0, page.bytes())?;
         let header = FileHeader::decode(self.name, page.first(read), FileKind::Lab)?;
-        header.check(self.name, &FileHeader { kind: FileKind::Lab, store_id, uid: self.uid })?;
+        header.check(self.name, &FileHeader { kind: FileKind::Lab, store_id, uid: self.uid, features: 0 })?;
         if map {
             self.map = storage.map(self.name)?;
         }
@@ -321,7 +321,7 @@ impl<'a> PageWriter<'a> {
     pub(super) fn create(storage: &'a dyn Storage, file: PageFile, store_id: u128) -> Result<PageWriter<'a>> {
         let name = temporary(file.name);
         storage.create(name)?;
-        let header = FileHeader { kind: FileKind::Lab, store_id, uid: file.uid };
+        let header = FileHeader { kind: FileKind::Lab, store_id, uid: file.uid, features: 0 };
         storage.write(name, 0, &header.encode())?;
         Ok(PageWriter { storage, file, pending: Vec::new(), in_page: 0, pages_written: 0, count: 0 })
     }

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileKind, FileName, KeyspaceId, Sequence};
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::format::frames::{
     Expected, FRAMED_BYTES_MAX, Framer, RECORD_HEAD_BYTES, RECORDS_FROM, Tail, every_record, record_bytes,
     scan,
@@ -37,6 +37,8 @@ pub(crate) struct ManifestIdentity {
     pub(crate) store_id: u128,
     /// Smallest length of the file.
     pub(crate) bytes_min: u64,
+    /// Feature bits that it has beside those of the state.
+    pub(crate) features: u64,
 }
 
 /// What is left of a manifest.
@@ -48,6 +50,8 @@ pub(crate) struct Rescued {
     pub(crate) is_whole: bool,
     /// Keyspaces that were dropped, as far as that can be read.
     pub(crate) dropped: BTreeSet<KeyspaceId>,
+    /// The same of partitions alone.
+    pub(crate) dropped_partitions: BTreeSet<PartitionId>,
     /// Slices, by table and index, that could be read but did not fit what is left of the state: the edit
     /// that makes their keyspace is lost.
     pub(crate) unplaced: BTreeMap<(u64, u32), Slice>,
@@ -63,6 +67,8 @@ pub(crate) struct ManifestFile {
     torn: Option<Torn>,
     /// The file has an older version of the format, which does not know all kinds of changes.
     is_older: bool,
+    /// Feature bits of its header.
+    features: u64,
 }
 
 /// What a load found before an end that is not clean: an edit that may never have been made, or was damaged.
@@ -70,8 +76,10 @@ pub(crate) struct ManifestFile {
 struct Torn {
     /// Offset of that end.
     end: u64,
-    /// Since the snapshot.
+    /// Since the snapshot, with all of their partitions.
     dropped: BTreeSet<KeyspaceId>,
+    /// The same of partitions alone.
+    dropped_partitions: BTreeSet<PartitionId>,
     /// Named since the snapshot.
     logs: BTreeSet<u64>,
 }
@@ -96,8 +104,11 @@ impl ManifestFile {
         identity: &ManifestIdentity,
         state: &State,
     ) -> Result<ManifestFile> {
-        let header = FileHeader { kind: FileKind::Manifest, store_id: identity.store_id, uid: identity.uid };
-        let snapshot = encode_edit(identity.uid, &state.snapshot());
+        let changes = state.snapshot();
+        let features = identity.features | changes.iter().fold(0, |bits, change| bits | change.features());
+        let (store_id, uid) = (identity.store_id, identity.uid);
+        let header = FileHeader { kind: FileKind::Manifest, store_id, uid, features };
+        let snapshot = encode_edit(identity.uid, &changes);
         let bytes = file_bytes(snapshot.len(), identity.bytes_min)?;
         let file = FileName::new(FileKind::Manifest, identity.number);
         let mut framer = Framer::new(header, bytes, storage.boot_id());
@@ -115,7 +126,7 @@ impl ManifestFile {
             let _ = storage.remove(file);
             return Err(error);
         }
-        Ok(ManifestFile { file, framer, next_edit: 2, pending: None, torn: None, is_older: false })
+        Ok(ManifestFile { file, framer, next_edit: 2, pending: None, torn: None, is_older: false, features })
     }
 
     /// Reads the live manifest and writes nothing. A torn last edit is left out.
@@ -126,13 +137,15 @@ impl ManifestFile {
     pub(crate) fn load(storage: &dyn Storage, live: &Live) -> Result<(State, ManifestFile)> {
         let place = live.manifest;
         let file = FileName::new(FileKind::Manifest, place.number);
-        let header = FileHeader { kind: FileKind::Manifest, store_id: live.store_id, uid: place.uid };
+        let header =
+            FileHeader { kind: FileKind::Manifest, store_id: live.store_id, uid: place.uid, features: 0 };
         let boot_id = storage.boot_id();
         let expected = Expected { file, header, bytes: place.bytes, promise: None, witness: None, boot_id };
         expected.check_length()?;
         let mut bytes = read_whole(storage, file, place.bytes)?;
         let found = scan(&expected, &bytes)?;
         let is_older = FileHeader::is_older(&bytes);
+        let features = FileHeader::decode(file, &bytes, FileKind::Manifest)?.features;
 
         let mut state = State::default();
         let mut torn = Torn { end: found.end.bytes, ..Torn::default() };
@@ -149,6 +162,7 @@ impl ManifestFile {
                 state.apply(&change).map_err(|bad| inconsistent(file, record.offset, bad))?;
                 match change {
                     Change::DropKeyspace { id } => _ = torn.dropped.insert(id),
+                    Change::DropPartition { id } => _ = torn.dropped_partitions.insert(id),
                     // A log of the snapshot may be named again, without its end: it is not younger.
                     Change::Log { number, .. } if next_edit == 2 => _ = old_logs.insert(number),
                     Change::Log { number, .. } if !old_logs.contains(&number) => {
@@ -175,21 +189,25 @@ impl ManifestFile {
         bytes.resize(bytes.len() + remains, 0);
         let pending = (!bytes.is_empty()).then_some(Pending { from, bytes });
         let torn = (remains > 0).then_some(torn);
-        Ok((state, ManifestFile { file, framer, next_edit, pending, torn, is_older }))
+        Ok((state, ManifestFile { file, framer, next_edit, pending, torn, is_older, features }))
     }
 
-    /// To be asked about a log that was read after [`ManifestFile::load`] and has an item of a keyspace that
-    /// is not there. Nothing is written to a keyspace before the edit that makes it is durable: so if it was
-    /// not dropped either, that edit was damaged since.
+    /// To be asked about a log that was read after [`ManifestFile::load`] and has an item of a tree that is
+    /// not there. Nothing is written to a keyspace or partition before the edit that makes it is durable: so
+    /// if it was not dropped either, that edit was damaged since.
     ///
     /// # Errors
     /// `Corrupt` if that must be so: the end of the manifest is not clean, and the log is younger than its
-    /// snapshot, which says nothing of keyspaces that were dropped before.
-    pub(crate) fn check_unknown(&self, log: u64, keyspace: KeyspaceId) -> Result<()> {
+    /// snapshot, which says nothing of what was dropped before.
+    pub(crate) fn check_unknown(&self, log: u64, tree: TreeId) -> Result<()> {
         match &self.torn {
-            Some(torn) if torn.logs.contains(&log) && !torn.dropped.contains(&keyspace) => {
-                let what = "the edit that makes the keyspace of an item in a log";
-                Err(Error::corrupt(self.file, torn.end, what, keyspace.0, "an edit that cannot be read"))
+            Some(torn)
+                if torn.logs.contains(&log)
+                    && !torn.dropped.contains(&tree.keyspace)
+                    && !torn.dropped_partitions.contains(&tree.partition) =>
+            {
+                let what = "the edit that makes the partition of an item in a log";
+                Err(Error::corrupt(self.file, torn.end, what, tree, "an edit that cannot be read"))
             }
             _ => Ok(()),
         }
@@ -218,7 +236,8 @@ impl ManifestFile {
         let expected = Expected { file, header, bytes: length, promise: None, witness: None, boot_id };
         let mut is_whole = scan(&expected, &bytes).is_ok();
         let mut state = State::default();
-        let (mut dropped, mut unplaced) = (BTreeSet::new(), BTreeMap::<_, Slice>::new());
+        let (mut dropped, mut dropped_partitions) = (BTreeSet::new(), BTreeSet::new());
+        let mut unplaced = BTreeMap::<_, Slice>::new();
         for (record, number) in every_record(&header, &bytes).into_iter().zip(1..) {
             is_whole &= record.sequence == number;
             // Where it stands is not told: what cannot be read is left out.
@@ -233,6 +252,10 @@ impl ManifestFile {
                     Change::DropKeyspace { id } => {
                         dropped.insert(id);
                         unplaced.retain(|_, slice| slice.keyspace != id);
+                    }
+                    Change::DropPartition { id } => {
+                        dropped_partitions.insert(id);
+                        unplaced.retain(|_, slice| slice.partition != id);
                     }
                     Change::Slice { table, index, slice } if !is_applied => {
                         _ = unplaced.insert((table, index), slice);
@@ -249,7 +272,7 @@ impl ManifestFile {
             }
         }
         is_whole &= state.check().is_ok();
-        Ok(Rescued { state, header, is_whole, dropped, unplaced })
+        Ok(Rescued { state, header, is_whole, dropped, dropped_partitions, unplaced })
     }
 
     pub(crate) fn file(&self) -> FileName {
@@ -285,9 +308,12 @@ impl ManifestFile {
     }
 
     /// Whether one more edit of these changes fits beside what is reserved; none does into a file of an older
-    /// version of the format.
+    /// version of the format, or without a feature bit of one of the changes.
     pub(crate) fn has_room(&self, changes: &[Change]) -> bool {
-        !self.is_older && encode_edit(0, changes).len() + RESERVE_BYTES <= self.framer.room_bytes()
+        let has_features = changes.iter().all(|change| change.features() & !self.features == 0);
+        !self.is_older
+            && has_features
+            && encode_edit(0, changes).len() + RESERVE_BYTES <= self.framer.room_bytes()
     }
 
     /// Whether one of a full disk fits if it takes what is reserved, and if the file's version of the format

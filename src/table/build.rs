@@ -122,7 +122,12 @@ impl TableBuilder {
     /// Creates the file.
     pub(crate) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Result<TableBuilder> {
         storage.create(identity.file)?;
-        let header = FileHeader { kind: identity.file.kind, store_id: identity.store_id, uid: identity.uid };
+        let header = FileHeader {
+            kind: identity.file.kind,
+            store_id: identity.store_id,
+            uid: identity.uid,
+            features: 0,
+        };
         let out = Output {
             storage,
             identity,

@@ -224,7 +224,8 @@ impl Contents {
         end: End,
     ) -> Result<Contents> {
         let file = identity.file;
-        let expected = FileHeader { kind: file.kind, store_id: identity.store_id, uid: identity.uid };
+        let expected =
+            FileHeader { kind: file.kind, store_id: identity.store_id, uid: identity.uid, features: 0 };
         FileHeader::decode(file, header, file.kind)?.check(file, &expected)?;
         let tail = Span { offset: bytes - PAGE_BYTES as u64, bytes: PAGE_BYTES as u64 };
         let footer = end.with(storage, tail, TAIL_TAG, |page, _| decode_tail(page, tail.offset))?;

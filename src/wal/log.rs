@@ -35,7 +35,7 @@ impl LogIdentity {
     }
 
     fn header(&self) -> FileHeader {
-        FileHeader { kind: FileKind::Log, store_id: self.store_id, uid: self.uid }
+        FileHeader { kind: FileKind::Log, store_id: self.store_id, uid: self.uid, features: 0 }
     }
 }
 

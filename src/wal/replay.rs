@@ -162,7 +162,8 @@ pub(crate) fn replay(
     apply: &mut dyn FnMut(Sequence, Items<'_>) -> Result<()>,
 ) -> Result<Replayed> {
     let file = entry.log.file(entry.number);
-    let header = FileHeader { kind: FileKind::Log, store_id: entry.store_id, uid: entry.log.uid };
+    let header =
+        FileHeader { kind: FileKind::Log, store_id: entry.store_id, uid: entry.log.uid, features: 0 };
     let boot_id = storage.boot_id();
     let (bytes, promise, witness) = (entry.log.bytes, entry.log.promise, entry.witness);
     let expected = Expected { file, header, bytes, promise, witness, boot_id };

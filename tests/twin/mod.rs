@@ -3,6 +3,7 @@
 mod keys;
 mod queue;
 mod reads;
+mod spaces;
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -57,7 +58,6 @@ struct Twin {
     batch_bytes_max: u64,
 }
 
-const NAMES: [&str; 4] = ["a", "b", "users", "z"];
 const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Lengths of values around which they are stored, cached or refused in another way.
 const LIMITS: [usize; 7] = [4040, 8150, 16 << 10, 65_480, 131_000, 262_144, VALUE_BYTES_MAX - 3];
@@ -114,42 +114,6 @@ impl Twin {
         twin
     }
 
-    /// Opens a keyspace that is there or not, with settings or without.
-    fn open_keyspace(&mut self) {
-        let name = *self.rng.choose(&NAMES);
-        let mut builder = self.db.ordered(name);
-        let settings: [(&str, &[u64]); 12] = [
-            ("table_bytes", &[64 << 10, 100_000, 1 << 20]),
-            ("size_ratio", &[2, 3, 8]),
-            ("level0_runs", &[1, 2, 4]),
-            ("runs_per_level", &[0, 1, 2, 63]),
-            ("runs_in_last_level", &[0, 0, 1, 2, 63]),
-            ("delete_persist_within", &[0, 1, 3600]),
-            ("filter_bits_per_key", &[0, 3, 10, 12, 24]),
-            ("filter_kind", &[0, 1, 2, 3, 4]),
-            ("filter_probes", &[0, 1, 16]),
-            ("filter_allocation", &[0, 1]),
-            ("block_bytes", &[4096, 5000, 16 << 10, 64 << 10]),
-            ("compression", &[0, 1]),
-        ];
-        for (setting, values) in settings {
-            if self.rng.one_in(2) {
-                builder = builder.set(setting, *self.rng.choose(values));
-            }
-        }
-        let keyspace = builder.open().unwrap();
-        assert_eq!(keyspace.name(), name);
-        let keys = Keys::any(&mut self.rng);
-        match self.spaces.get_mut(name) {
-            Some(space) => space.keyspace = keyspace,
-            None => {
-                let space = Space { keyspace, map: Map::new(), keys };
-                assert!(space.keyspace.iter().next().is_none(), "what was dropped is gone");
-                self.spaces.insert(name.to_owned(), space);
-            }
-        }
-    }
-
     /// Fills the only keyspace there is with so many items.
     fn fill(&mut self, count: usize, value_bytes: usize) {
         let space = self.spaces.values_mut().next().unwrap();
@@ -172,22 +136,6 @@ impl Twin {
     fn some_name(&mut self) -> String {
         let names: Vec<&String> = self.spaces.keys().collect();
         (*self.rng.choose(&names)).clone()
-    }
-
-    fn drop_keyspace(&mut self) {
-        if self.spaces.len() < 2 {
-            return;
-        }
-        let name = self.some_name();
-        let space = self.spaces.remove(&name).unwrap();
-        self.db.drop_keyspace(&name).unwrap();
-        let dropped = |result: Result<()>| assert!(matches!(result, Err(Error::Dropped { .. })));
-        dropped(space.keyspace.get("a").map(|_| ()));
-        dropped(space.keyspace.put("a", "b"));
-        dropped(space.keyspace.iter().next().unwrap().map(|_| ()));
-        let now = self.db.snapshot();
-        dropped(space.keyspace.at(&now).iter().next().unwrap().map(|_| ()));
-        assert!(matches!(self.db.keyspace(&name), Err(Error::NoKeyspace { .. })));
     }
 
     /// A value nobody wrote before; seldom a long one.
@@ -420,11 +368,7 @@ impl Twin {
         assert!(matches!(self.db.ordered("new").open(), Err(Error::Closed)));
         drop(old);
         self.db = open(&self.place, &mut self.rng, self.memory_bytes).unwrap();
-        let names: Vec<String> = self.db.keyspaces().into_iter().map(|info| info.name).collect();
-        assert!(names.iter().eq(self.spaces.keys()), "{names:?}");
-        for (name, space) in &mut self.spaces {
-            space.keyspace = self.db.ordered(name).open().unwrap();
-        }
+        self.find_keyspaces();
         self.check_all();
     }
 

@@ -33,6 +33,30 @@ pub(crate) struct Keyspaces {
     pub(crate) all: bool,
 }
 
+/// Lists the partitions of a keyspace that is divided, or makes or drops some.
+///
+/// Each is a map of its own; commands that want a KEYSPACE take KEYSPACE/PARTITION for it. To drop one costs
+/// the same whatever its size, and gives its space back at once. --make makes the keyspace too.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  trine partitions data events --make 2026-11 2026-12\n  \
+                        trine put data events/2026-12 login ann\n  trine partitions data events\n  \
+                        trine partitions data events --drop 2026-11")]
+pub(crate) struct Partitions {
+    /// The store's directory.
+    pub(crate) store: PathBuf,
+    /// The keyspace's name.
+    pub(crate) keyspace: String,
+    /// Make these, unless they are there.
+    #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with = "drop")]
+    pub(crate) make: Vec<String>,
+    /// Drop these with everything in them. Nothing is asked.
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    pub(crate) drop: Vec<String>,
+    /// Names are hexadecimal digits.
+    #[arg(long)]
+    pub(crate) hex: bool,
+}
+
 /// Deletes a keyspace with everything in it, and its settings, and gives its space back.
 ///
 /// Nothing is asked: what is gone is gone. `trine clear` keeps the keyspace and its settings.

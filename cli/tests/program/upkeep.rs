@@ -48,6 +48,42 @@ fn keyspaces() {
     assert_eq!(empty.run("keyspaces", [""; 0]).ok(), "no keyspaces\n");
 }
 
+/// Partitions are made, listed and dropped; every command takes one for a keyspace.
+#[test]
+fn partitions() {
+    let place = Place::new();
+    assert_eq!(
+        place.run("partitions", ["events", "--make", "b", "a", "--json"]).json(),
+        json!({"partitions": 2})
+    );
+    place.run("put", ["events/a", "1", "login"]).ok();
+    place.run("put", ["events/new", "1", "x"]).ok();
+    assert_eq!(place.run("get", ["events/a", "1"]).ok(), "login\n");
+    assert_eq!(place.run("count", ["events/a"]).ok(), "1\n");
+    assert!(place.run("get", ["events/none", "1"]).failed(3).contains("events/none"));
+    let error = place.run("get", ["events", "1"]).failed(2);
+    assert!(error.contains("events/PARTITION") && error.contains("trine partitions"), "{error}");
+    let names = |all: &Value| {
+        let all = all.as_array().expect("an array").iter();
+        all.map(|one| (one["name"].clone(), one["approximate_keys"].clone())).collect::<Vec<_>>()
+    };
+    let listed = place.run("partitions", ["events", "--json"]).json();
+    let expected = [("a", 1), ("b", 0), ("new", 1)].map(|(name, keys)| (json!(name), json!(keys)));
+    assert_eq!(names(&listed), expected);
+    assert!(place.run("partitions", ["events"]).ok().contains("new"));
+    let keyspaces = place.run("keyspaces", ["--json"]).json();
+    assert_eq!((&keyspaces[0]["partitions"], &keyspaces[0]["approximate_keys"]), (&json!(3), &json!(2)));
+    assert_eq!(place.run("stats", ["--exact", "--json"]).json()["keyspaces"][0]["name"], json!("events"));
+    let settings = place.run("settings", ["events", "size_ratio=4", "--json"]).json();
+    let ratio = settings.as_array().expect("an array").iter().find(|one| one["name"] == "size_ratio");
+    assert_eq!(ratio.expect("it is listed")["value"], json!(4));
+    let dropped = place.run("partitions", ["events", "--drop", "a", "none", "--json"]).json();
+    assert_eq!(dropped, json!({"dropped": 1}));
+    assert_eq!(names(&place.run("partitions", ["events", "--json"]).json()), expected[1..]);
+    assert_eq!(place.run("partitions", ["none", "--json"]).failed_json(3), "no_keyspace");
+    place.run("verify", [""; 0]).ok();
+}
+
 /// A dropped keyspace is gone; another of its name starts empty.
 #[test]
 fn drop_keyspace() {

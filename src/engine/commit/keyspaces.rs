@@ -3,9 +3,12 @@
 //! Each change has a place in the joint order of commits and catalog changes (`order`): it is durable after
 //! every write before it, and a crash leaves no state in which the two are swapped.
 
+use std::collections::BTreeSet;
+
 use crate::base::error::{Error, Result};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use crate::base::reserve::Role;
+use crate::base::rule::{PARTITION_NAME_BYTES_MAX, Rule};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, KeyspaceKind};
@@ -15,6 +18,7 @@ use crate::engine::options::Mode;
 use crate::engine::publish::catalog::{Catalog, KEYSPACE_BYTES};
 use crate::engine::publish::edit::Edit;
 use crate::engine::publish::keyspace::{Keyspace, is_change, merged, stored};
+use crate::engine::publish::partitions::Partitions;
 
 use super::Committer;
 
@@ -23,13 +27,34 @@ const IDS_RESERVED: u32 = 1024;
 
 impl Committer {
     /// Opens the keyspace or makes it; settings given replace those it has.
+    ///
+    /// # Errors
+    /// `Mismatch` if it is divided.
     pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
+        self.open(name, given, None)
+    }
+
+    /// The same of one that is divided by the rule.
+    ///
+    /// # Errors
+    /// `Mismatch` if it is not, or by another rule.
+    pub(crate) fn open_divided(
+        &self,
+        name: &str,
+        given: &[(String, u64)],
+        rule: Rule,
+    ) -> Result<Arc<Keyspace>> {
+        self.open(name, given, Some(rule))
+    }
+
+    fn open(&self, name: &str, given: &[(String, u64)], rule: Option<Rule>) -> Result<Arc<Keyspace>> {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
-        if let Some(found) = found
-            && !is_change(&found.settings(), given)?
-        {
-            return Ok(found);
+        if let Some(found) = found {
+            check_rule(&found, rule)?;
+            if !is_change(&found.settings(), given)? {
+                return Ok(found);
+            }
         }
         if self.mode == Mode::ReadOnly {
             return match self.catalog.names().get(name) {
@@ -37,7 +62,7 @@ impl Committer {
                 None => Err(Error::NoKeyspace { name: name.to_owned() }),
             };
         }
-        self.open_keyspace_in(&mut self.take_order_turn()?, name, given)
+        self.open_keyspace_in(&mut self.take_order_turn()?, name, given, rule)
     }
 
     /// The same in a turn that has come.
@@ -46,14 +71,15 @@ impl Committer {
         turn: &mut OrderTurn<'_>,
         name: &str,
         given: &[(String, u64)],
+        rule: Option<Rule>,
     ) -> Result<Arc<Keyspace>> {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         let found = self.catalog.names().get(name).cloned();
-        match found {
-            Some(keyspace) => self.change_settings(&mut catalog, &keyspace, given).map(|()| keyspace),
-            None => self.create_keyspace(&mut catalog, name, given),
-        }
+        let Some(found) = found else { return self.create_keyspace(&mut catalog, name, given, rule) };
+        check_rule(&found, rule)?;
+        self.change_settings(&mut catalog, &found, given)?;
+        Ok(found)
     }
 
     fn change_settings(
@@ -68,7 +94,12 @@ impl Committer {
             let change = Change::KeyspaceSettings { id: keyspace.id, settings: stored(&settings) };
             self.edit_taken(catalog, Edit::of(vec![change]))?;
             keyspace.set_settings(settings);
-            self.changed_trees.note(keyspace.tree);
+            match keyspace.partitions() {
+                Some(partitions) => {
+                    self.changed_trees.note_all(partitions.all().iter().map(|partition| partition.tree));
+                }
+                None => self.changed_trees.note(keyspace.tree),
+            }
             // A merge may be due by the new ones that was not by the old.
             self.measure_pressure();
             self.work.moved.notify();
@@ -90,39 +121,137 @@ impl Committer {
         catalog: &mut Catalog,
         name: &str,
         given: &[(String, u64)],
+        rule: Option<Rule>,
     ) -> Result<Arc<Keyspace>> {
         let settings = merged(KeyspaceSettings::default(), given)?;
         let (id, partition) = (KeyspaceId(catalog.next_keyspace), PartitionId(catalog.next_partition));
-        let tree = TreeId { keyspace: id, partition };
-        let limit = u32::MAX - IDS_RESERVED;
-        if id.0 > limit || partition.0 > limit {
-            let given = u64::from(id.0.max(partition.0));
-            return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });
-        }
         self.check_catalog_room(catalog)?;
-        let keyspace = Keyspace::new((id, tree), name.to_owned(), settings.clone(), &self.catalog.states)?;
         let mut changes = Vec::new();
-        let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);
-        if id.0 >= next_keyspace || partition.0 >= next_partition {
-            changes.push(Change::Ids {
-                next_keyspace: next_keyspace.max(id.0 + IDS_RESERVED),
-                next_partition: next_partition.max(partition.0 + IDS_RESERVED),
-            });
-        }
-        changes.push(Change::Keyspace {
-            id,
-            kind: KeyspaceKind::Ordered,
-            name: name.to_owned(),
-            settings: stored(&settings),
-        });
-        changes.push(Change::Partition { id: partition, keyspace: id, name: Box::default() });
-        (catalog.next_keyspace, catalog.next_partition) = (id.0 + 1, partition.0 + 1);
+        changes.extend(reserve_ids(catalog, 1, usize::from(rule.is_none()))?);
+        let (kind, stored) = (KeyspaceKind::Ordered, stored(&settings));
+        changes.push(Change::Keyspace { id, kind, name: name.to_owned(), settings: stored });
+        let keyspace = match rule {
+            Some(rule) => {
+                changes.push(Change::PartitionRule { keyspace: id, rule });
+                Keyspace::divided(id, name.to_owned(), (settings, rule), &self.catalog.states)?
+            }
+            None => {
+                changes.push(Change::Partition { id: partition, keyspace: id, name: Box::default() });
+                let tree = TreeId { keyspace: id, partition };
+                Keyspace::new((id, tree), name.to_owned(), settings, &self.catalog.states)?
+            }
+        };
         self.edit_taken(catalog, Edit::of(changes))?;
+        catalog.next_keyspace = id.0 + 1;
         let keyspace = Arc::new(keyspace);
-        self.catalog.by_tree.lock().insert(tree, Arc::clone(&keyspace));
-        self.changed_trees.note(tree);
+        if rule.is_none() {
+            catalog.next_partition = partition.0 + 1;
+            self.note_tree(&keyspace);
+        }
         self.catalog.names().insert(name.to_owned(), Arc::clone(&keyspace));
         Ok(keyspace)
+    }
+
+    /// It has a tree that was made just now.
+    fn note_tree(&self, keyspace: &Arc<Keyspace>) {
+        self.catalog.by_tree.lock().insert(keyspace.tree, Arc::clone(keyspace));
+        self.changed_trees.note(keyspace.tree);
+    }
+
+    /// The partition of a keyspace that is divided; it is made if it is not there.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that no partition of it may have.
+    pub(crate) fn partition(&self, keyspace: &Keyspace, name: &[u8]) -> Result<Arc<Keyspace>> {
+        self.check_open()?;
+        keyspace.check_live()?;
+        let partitions = keyspace.partitions().expect("asked for of keyspaces that are divided");
+        if let Some(found) = partitions.get(name) {
+            return Ok(found);
+        }
+        if !partitions.rule.has_name(name) {
+            let fault = format!("a partition's name has at most {PARTITION_NAME_BYTES_MAX} bytes");
+            return Err(Error::Invalid { faults: vec![fault] });
+        }
+        if self.mode == Mode::ReadOnly {
+            let name = format!("{}/{}", keyspace.name, name.escape_ascii());
+            return Err(Error::NoKeyspace { name });
+        }
+        self.create_partition_in(&mut self.take_order_turn()?, keyspace, name)
+    }
+
+    /// The same in a turn that has come.
+    pub(in crate::engine) fn create_partition_in(
+        &self,
+        turn: &mut OrderTurn<'_>,
+        keyspace: &Keyspace,
+        name: &[u8],
+    ) -> Result<Arc<Keyspace>> {
+        turn.make_durable()?;
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        keyspace.check_live()?;
+        let partitions = keyspace.partitions().expect("it is divided");
+        if let Some(found) = partitions.get(name) {
+            return Ok(found);
+        }
+        self.check_catalog_room(&catalog)?;
+        let id = PartitionId(catalog.next_partition);
+        let made = Arc::new(keyspace.partition(id, name, &self.catalog.states)?);
+        let mut changes = Vec::new();
+        changes.extend(reserve_ids(&catalog, 0, 1)?);
+        changes.push(Change::Partition { id, keyspace: keyspace.id, name: name.into() });
+        self.edit_taken(&mut catalog, Edit::of(changes))?;
+        catalog.next_partition = id.0 + 1;
+        self.note_tree(&made);
+        partitions.add(&made);
+        Ok(made)
+    }
+
+    /// Drops those partitions of a keyspace that is divided that there are, in one edit; says how many.
+    pub(crate) fn drop_partitions(&self, keyspace: &Keyspace, names: &[&[u8]]) -> Result<u64> {
+        self.check_open()?;
+        self.check_writable()?;
+        keyspace.check_live()?;
+        let partitions = keyspace.partitions().expect("asked for of keyspaces that are divided");
+        if names.iter().all(|name| partitions.get(name).is_none()) {
+            return Ok(0);
+        }
+        self.drop_partitions_in(&mut self.take_order_turn()?, keyspace, names)
+    }
+
+    /// The same in a turn that has come.
+    pub(in crate::engine) fn drop_partitions_in(
+        &self,
+        turn: &mut OrderTurn<'_>,
+        keyspace: &Keyspace,
+        names: &[&[u8]],
+    ) -> Result<u64> {
+        turn.make_durable()?;
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        keyspace.check_live()?;
+        let partitions = keyspace.partitions().expect("it is divided");
+        let names: BTreeSet<&[u8]> = names.iter().copied().collect();
+        let found: Vec<Arc<Keyspace>> = names.into_iter().filter_map(|name| partitions.get(name)).collect();
+        if found.is_empty() {
+            return Ok(0);
+        }
+        let drops = found.iter().map(|partition| Change::DropPartition { id: partition.tree.partition });
+        self.edit_taken(&mut catalog, Edit::of(drops.collect()))?;
+        for partition in &found {
+            self.forget(partition);
+            partitions.remove(partition.partition_name().expect("it is a partition"));
+        }
+        drop(catalog);
+        self.retry_when_freed();
+        self.measure_pressure();
+        Ok(found.len() as u64)
+    }
+
+    /// Its tree is gone.
+    fn forget(&self, keyspace: &Keyspace) {
+        keyspace.set_dropped();
+        self.catalog.by_tree.lock().remove(&keyspace.tree);
+        self.work.forget(keyspace.tree);
     }
 
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
@@ -138,13 +267,45 @@ impl Committer {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         self.edit_taken(&mut catalog, Edit::of(vec![Change::DropKeyspace { id: keyspace.id }]))?;
-        keyspace.set_dropped();
+        self.forget(&keyspace);
+        keyspace.partitions().into_iter().flat_map(Partitions::all).for_each(|one| self.forget(&one));
         self.catalog.names().remove(name);
-        self.catalog.by_tree.lock().remove(&keyspace.tree);
-        self.work.forget(keyspace.tree);
         drop(catalog);
         self.retry_when_freed();
         self.measure_pressure();
         Ok(())
     }
+}
+
+/// The change that reserves ids for so many more keyspaces and partitions, if those that are reserved do not
+/// suffice.
+///
+/// # Errors
+/// `TooLarge` when there are no more.
+fn reserve_ids(catalog: &Catalog, keyspaces: usize, partitions: usize) -> Result<Option<Change>> {
+    let (keyspace, partition) = (catalog.next_keyspace, catalog.next_partition);
+    let limit = u32::MAX - IDS_RESERVED;
+    if keyspace > limit || partition > limit {
+        let given = u64::from(keyspace.max(partition));
+        return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });
+    }
+    let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);
+    let has_ids =
+        (keyspaces == 0 || keyspace < next_keyspace) && (partitions == 0 || partition < next_partition);
+    let reserved = Change::Ids {
+        next_keyspace: next_keyspace.max(keyspace + IDS_RESERVED),
+        next_partition: next_partition.max(partition + IDS_RESERVED),
+    };
+    Ok((!has_ids).then_some(reserved))
+}
+
+/// # Errors
+/// `Mismatch` if the keyspace is divided otherwise than by that rule.
+fn check_rule(keyspace: &Keyspace, rule: Option<Rule>) -> Result<()> {
+    let stored = keyspace.partitions().map(|partitions| partitions.rule);
+    if stored == rule {
+        return Ok(());
+    }
+    let text = |rule: Option<Rule>| rule.map_or_else(|| "none".to_owned(), |rule| rule.to_string());
+    Err(Error::Mismatch { name: "partitioning", stored: text(stored), given: text(rule) })
 }

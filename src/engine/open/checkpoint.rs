@@ -86,7 +86,8 @@ impl Committer {
         }
         let random = &self.env.random;
         let bytes_min = self.settings.manifest_bytes;
-        let identity = ManifestIdentity { number, uid: random.u64(), store_id: self.store_id, bytes_min };
+        let identity =
+            ManifestIdentity { number, uid: random.u64(), store_id: self.store_id, bytes_min, features: 0 };
         let manifest = ManifestFile::create(target, &identity, &state)?;
         // Every name but STORE's is durable before that one is there.
         target.sync_directory()?;

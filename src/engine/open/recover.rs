@@ -5,12 +5,10 @@
 //!    first files).
 //! 2. Before the first acknowledgement, every replayed log is durable (`settle`).
 
-use std::collections::BTreeMap;
-
 use crate::base::epoch::Epoch;
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
-use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::base::id::{FileKind, FileName, KeyspaceId, Sequence, TreeId};
 use crate::base::load::DeviceLoad;
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Weak};
@@ -200,7 +198,7 @@ fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
     random.fill(&mut secret);
     let store_id = u128::from(random.u64()) << 64 | u128::from(random.u64());
     let bytes_min = options.settings.manifest_bytes;
-    let identity = ManifestIdentity { number: 1, uid: random.u64(), store_id, bytes_min };
+    let identity = ManifestIdentity { number: 1, uid: random.u64(), store_id, bytes_min, features: 0 };
     let mut state = State::default();
     (state.next_keyspace, state.next_partition) = (1, 1);
     let manifest = ManifestFile::create(storage, &identity, &state)?;
@@ -230,27 +228,30 @@ fn read(parts: &Parts) -> Result<Option<Found>> {
 }
 
 fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Arc<Keyspace>>> {
-    let mut partitions: BTreeMap<KeyspaceId, PartitionId> = BTreeMap::new();
-    for (id, one) in &state.partitions {
-        if partitions.insert(one.keyspace, *id).is_some() {
-            let what = "a keyspace with several partitions".to_owned();
-            return Err(Error::Unsupported { file: file.to_string(), what });
-        }
-    }
     let keyspace = |(id, one): (&KeyspaceId, &crate::format::manifest::Keyspace)| {
-        let Some(partition) = partitions.get(id) else {
-            return Err(Error::corrupt(file, 0, "partitions of a keyspace", 1, 0));
+        let (name, settings) = (one.name.clone(), restored(&one.settings));
+        let Some(rule) = one.rule else {
+            let mut partitions = state.partitions_of(*id);
+            let (Some(partition), None) = (partitions.next(), partitions.next()) else {
+                let count = state.partitions_of(*id).count();
+                return Err(Error::corrupt(file, 0, "partitions of a keyspace", 1, count));
+            };
+            let tree = TreeId { keyspace: *id, partition };
+            return Keyspace::new((*id, tree), name, settings, states).map(Arc::new);
         };
-        let tree = TreeId { keyspace: *id, partition: *partition };
-        let settings = restored(&one.settings);
-        Keyspace::new((*id, tree), one.name.clone(), settings, states).map(Arc::new)
+        let divided = Keyspace::divided(*id, name, (settings, rule), states)?;
+        let partitions = divided.partitions().expect("it was made so");
+        for partition in state.partitions_of(*id) {
+            let name = &state.partitions[&partition].name;
+            partitions.add(&Arc::new(divided.partition(partition, name, states)?));
+        }
+        Ok(Arc::new(divided))
     };
     state.keyspaces.iter().map(keyspace).collect()
 }
 
 fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> {
-    let trees = state.partitions.iter().map(|(id, one)| TreeId { keyspace: one.keyspace, partition: *id });
-    let mut changes: Vec<version::Change> = trees.map(version::Change::AddTree).collect();
+    let mut changes: Vec<version::Change> = state.trees().map(version::Change::AddTree).collect();
     let identity = |(number, table): (&u64, &manifest::Table)| {
         let identity = TableIdentity { file: table.file(*number), uid: table.uid, store_id };
         (identity, table.bytes, table.checksum)

@@ -56,7 +56,7 @@ pub(in crate::engine) fn replay_logs(
     let storage = &*parts.env.storage;
     let live = found.store_file.live();
     let secret = HashSecret::expand(live.hash_secret);
-    let known: BTreeSet<TreeId> = found.keyspaces.iter().map(|keyspace| keyspace.tree).collect();
+    let known: BTreeSet<TreeId> = found.state.trees().collect();
     let mut filling = Filling {
         parts,
         secret,
@@ -144,9 +144,12 @@ impl Filling<'_> {
                 let limit = state.next_keyspace;
                 return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
             }
-            if !state.keyspaces.contains_key(&item.tree.keyspace) {
-                self.found.manifest.check_unknown(file.number, item.tree.keyspace)?;
+            if item.tree.partition.0 >= state.next_partition {
+                let limit = state.next_partition;
+                let found = item.tree.partition.0;
+                return Err(Error::corrupt(file, 0, "the partition of an item", limit, found));
             }
+            self.found.manifest.check_unknown(file.number, item.tree)?;
             Ok(false)
         };
         let Some(now) = &mut self.now else {

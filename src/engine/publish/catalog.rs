@@ -19,6 +19,7 @@ use crate::levels::manifest::ManifestFile;
 use crate::levels::store::StoreFile;
 
 use super::keyspace::Keyspace;
+use super::partitions::Partitions;
 
 /// What the manifest says, and the files that say it.
 pub(crate) struct Catalog {
@@ -41,7 +42,9 @@ const TABLE_BYTES: u64 = 256;
 impl Catalog {
     /// Grants itself the memory for what it holds now.
     pub(in crate::engine) fn count_memory(&mut self) {
-        let (keyspaces, tables) = (self.state.keyspaces.len() as u64, self.state.tables.len() as u64);
+        // A keyspace that is not divided has one partition.
+        let keyspaces = self.state.keyspaces.len().max(self.state.partitions.len()) as u64;
+        let tables = self.state.tables.len() as u64;
         self.grant.set(keyspaces * KEYSPACE_BYTES + tables * TABLE_BYTES);
     }
 
@@ -51,7 +54,7 @@ impl Catalog {
     }
 
     pub(in crate::engine) fn has_tree(&self, tree: TreeId) -> bool {
-        self.state.partitions.get(&tree.partition).is_some_and(|one| one.keyspace == tree.keyspace)
+        self.state.has_tree(tree)
     }
 }
 
@@ -60,7 +63,7 @@ pub(crate) struct CatalogCell {
     free: Mutex<Option<Box<Catalog>>>,
     freed: Event,
     pub(in crate::engine) keyspaces: Mutex<BTreeMap<String, Arc<Keyspace>>>,
-    /// The same ones: background work asks for each tree.
+    /// Those that have a tree, partitions among them: background work asks for each tree.
     pub(in crate::engine) by_tree: Mutex<BTreeMap<TreeId, Arc<Keyspace>>>,
     /// For the states of keyspaces, and the state of stand-ins.
     pub(in crate::engine) states: ForkBytes,
@@ -118,7 +121,9 @@ impl CatalogCell {
         next_file: u64,
     ) -> Result<CatalogCell> {
         let reserved = catalog.store_file.live().next_file_number;
-        let by_tree = keyspaces.iter().map(|one| (one.tree, Arc::clone(one))).collect();
+        let partitions = keyspaces.iter().filter_map(|one| one.partitions()).flat_map(Partitions::all);
+        let whole = keyspaces.iter().filter(|one| one.partitions().is_none()).map(Arc::clone);
+        let by_tree = whole.chain(partitions).map(|one| (one.tree, one)).collect();
         let keyspaces = keyspaces.into_iter().map(|one| (one.name.clone(), one)).collect();
         Ok(CatalogCell {
             stand_in: Keyspace::state_of_stand_ins(&states)?,

@@ -162,6 +162,7 @@ impl<'e> Edit<'e> {
                 // The version holds neither settings nor logs, and of a table its slices.
                 Change::Keyspace { .. }
                 | Change::KeyspaceSettings { .. }
+                | Change::PartitionRule { .. }
                 | Change::Log { .. }
                 | Change::LogPromised { .. }
                 | Change::LogRemoved { .. }

@@ -162,7 +162,8 @@ impl Publisher {
         changes: &[Change],
     ) -> Result<()> {
         let bytes_min = self.settings.manifest_bytes.max(4 * edit_bytes(changes));
-        let identity = self.next_manifest(catalog, bytes_min)?;
+        let features = changes.iter().fold(0, |bits, change| bits | change.features());
+        let identity = ManifestIdentity { features, ..self.next_manifest(catalog, bytes_min)? };
         let manifest = ManifestFile::create(&*self.env.storage, &identity, &catalog.state)?;
         self.sync_directory()?;
         self.switch_manifest(catalog, manifest)
@@ -170,7 +171,7 @@ impl Publisher {
 
     fn next_manifest(&self, catalog: &mut Catalog, bytes_min: u64) -> Result<ManifestIdentity> {
         let (number, uid) = (self.next_file_in(catalog)?, self.env.random.u64());
-        Ok(ManifestIdentity { number, uid, store_id: self.store_id, bytes_min })
+        Ok(ManifestIdentity { number, uid, store_id: self.store_id, bytes_min, features: 0 })
     }
 
     /// Makes a manifest that says what the state is, and has its name, the live one.

@@ -1,29 +1,45 @@
 //! A keyspace, as its handles and the workers share it, and its settings as the manifest keeps them.
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{KeyspaceId, TreeId};
+use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::rule::Rule;
 use crate::base::settings::KeyspaceSettings;
-use crate::base::sync::Mutex;
+use crate::base::sync::{Arc, Mutex};
 use crate::format::manifest::Settings;
 use crate::io::fork::{FORKED, ForkByte, ForkBytes};
 use crate::write::batch::Writable;
 
 use super::bearing::{Bearing, is_adaptive};
+use super::partitions::Partitions;
 use super::usual::Usual;
 
-/// A keyspace, as its handles share it.
+/// A keyspace, or a partition of one, as its handles share it.
 #[derive(Debug)]
 pub(crate) struct Keyspace {
     pub(crate) id: KeyspaceId,
+    /// Of the keyspace.
     pub(crate) name: String,
-    /// Its only partition.
+    /// What is read and written. A keyspace that is divided has none of its own, and partition 0 here, which
+    /// no tree has.
     pub(crate) tree: TreeId,
+    part: Part,
     /// One of the values below, [`FORKED`] in a forked process.
     state: ForkByte,
-    settings: Mutex<KeyspaceSettings>,
+    /// Partitions share those of their keyspace.
+    settings: Arc<Mutex<KeyspaceSettings>>,
     pub(in crate::engine) bearing: Bearing,
     /// What its ranges mostly are.
     pub(crate) usual: Usual,
+}
+
+/// What a [`Keyspace`] is.
+#[derive(Debug)]
+enum Part {
+    /// A keyspace that is not divided.
+    Whole,
+    Divided(Box<Partitions>),
+    /// A partition, by its name.
+    One(Box<[u8]>),
 }
 
 const LIVE: u8 = 1;
@@ -42,15 +58,59 @@ impl Keyspace {
         bytes: &ForkBytes,
     ) -> Result<Keyspace> {
         let state = bytes.byte(LIVE)?;
-        let (settings, bearing, usual) = (Mutex::new(settings), Bearing::new(), Usual::new());
-        Ok(Keyspace { id, name, tree, state, settings, bearing, usual })
+        let (settings, bearing, usual) = (Arc::new(Mutex::new(settings)), Bearing::new(), Usual::new());
+        Ok(Keyspace { id, name, tree, part: Part::Whole, state, settings, bearing, usual })
+    }
+
+    /// One that is divided by the rule, without partitions.
+    ///
+    /// # Errors
+    /// As [`Keyspace::new`].
+    pub(crate) fn divided(
+        id: KeyspaceId,
+        name: String,
+        (settings, rule): (KeyspaceSettings, Rule),
+        bytes: &ForkBytes,
+    ) -> Result<Keyspace> {
+        let tree = TreeId { keyspace: id, partition: PartitionId(0) };
+        let part = Part::Divided(Box::new(Partitions::new(rule)));
+        Ok(Keyspace { part, ..Keyspace::new((id, tree), name, settings, bytes)? })
+    }
+
+    /// A partition of this one, which is divided; it is not among [`Keyspace::partitions`] yet.
+    ///
+    /// # Errors
+    /// As [`Keyspace::new`].
+    pub(crate) fn partition(&self, id: PartitionId, name: &[u8], bytes: &ForkBytes) -> Result<Keyspace> {
+        let (bearing, usual, settings) = (Bearing::new(), Usual::new(), Arc::clone(&self.settings));
+        let (tree, part) = (TreeId { keyspace: self.id, partition: id }, Part::One(name.into()));
+        let state = bytes.byte(LIVE)?;
+        Ok(Keyspace { id: self.id, name: self.name.clone(), tree, part, state, settings, bearing, usual })
+    }
+
+    /// Its partitions, if it is divided.
+    pub(crate) fn partitions(&self) -> Option<&Partitions> {
+        if let Part::Divided(partitions) = &self.part { Some(partitions) } else { None }
+    }
+
+    /// Its name among the partitions of its keyspace, if it is one.
+    pub(crate) fn partition_name(&self) -> Option<&[u8]> {
+        if let Part::One(name) = &self.part { Some(name) } else { None }
+    }
+
+    /// Its name in messages.
+    pub(crate) fn full_name(&self) -> String {
+        match self.partition_name() {
+            Some(partition) => format!("{}/{}", self.name, partition.escape_ascii()),
+            None => self.name.clone(),
+        }
     }
 
     /// A stand-in, every read of which answers `Invalid`; `state` is from [`Keyspace::state_of_stand_ins`].
     pub(in crate::engine) fn stand_in(&self, state: ForkByte) -> Keyspace {
-        let (name, settings) = (self.name.clone(), Mutex::new(self.settings()));
-        let (bearing, usual) = (Bearing::new(), Usual::new());
-        Keyspace { id: self.id, name, tree: self.tree, state, settings, bearing, usual }
+        let (name, settings) = (self.full_name(), Arc::new(Mutex::new(self.settings())));
+        let (bearing, usual, part) = (Bearing::new(), Usual::new(), Part::Whole);
+        Keyspace { id: self.id, name, tree: self.tree, part, state, settings, bearing, usual }
     }
 
     /// The state that all stand-ins of a store share.
@@ -90,7 +150,7 @@ impl Keyspace {
     fn error(&self, state: u8) -> Error {
         match state {
             FORKED => Error::Forked,
-            DROPPED => Error::Dropped { name: self.name.clone() },
+            DROPPED => Error::Dropped { name: self.full_name() },
             OF_ANOTHER_STORE => {
                 let name = &self.name;
                 let fault = format!("keyspace {name:?} belongs to another open store than the snapshot");

@@ -33,8 +33,9 @@ impl Publisher {
         found.ok_or_else(|| Error::NoKeyspace { name: name.to_owned() })
     }
 
-    pub(crate) fn keyspace_names(&self) -> Vec<String> {
-        self.catalog.names().keys().cloned().collect()
+    /// In the order of their names.
+    pub(crate) fn keyspaces(&self) -> Vec<Arc<Keyspace>> {
+        self.catalog.names().values().cloned().collect()
     }
 
     pub(crate) fn has_keyspace(&self, name: &str) -> bool {
@@ -42,8 +43,8 @@ impl Publisher {
     }
 
     pub(in crate::engine) fn trees(&self) -> Vec<TreeId> {
-        let names = self.catalog.names();
-        let trees = names.values().map(|keyspace| keyspace.tree);
+        let by_tree = self.catalog.by_tree.lock();
+        let trees = by_tree.keys().copied();
         #[cfg(test)]
         let trees = trees.inspect(|_| crate::base::visits::count());
         trees.collect()
@@ -79,8 +80,8 @@ impl Publisher {
 
     /// After closing, handles of keyspaces answer no more.
     pub(in crate::engine) fn close_keyspaces(&self) {
-        for keyspace in self.catalog.names().values() {
-            keyspace.set_closed();
-        }
+        self.catalog.names().values().for_each(|keyspace| keyspace.set_closed());
+        // Those among them that are partitions.
+        self.catalog.by_tree.lock().values().for_each(|keyspace| keyspace.set_closed());
     }
 }

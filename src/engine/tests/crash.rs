@@ -343,15 +343,32 @@ pub(super) fn try_found(store: &Store, care: Care) -> Result<Found> {
         Care::All => contents(store, name),
     };
     let found = |name: String| {
-        let settings = settings_fingerprint(&store.keyspace(&name)?.settings());
+        let settings = settings_fingerprint(&named(store, &name)?.settings());
         Ok(FoundKeyspace { sum: sum(&name)?, name, settings })
     };
-    store.keyspace_names().into_iter().filter(|name| name != OUTSIDE).map(found).collect()
+    names(store).into_iter().filter(|name| name != OUTSIDE).map(found).collect()
+}
+
+/// The names of everything that can be read, those of partitions behind that of their keyspace and a slash.
+fn names(store: &Store) -> Vec<String> {
+    let names_in = |one: Arc<Keyspace>| match one.partitions() {
+        Some(partitions) => partitions.all().iter().map(|partition| partition.full_name()).collect(),
+        None => vec![one.name.clone()],
+    };
+    store.keyspaces().into_iter().flat_map(names_in).collect()
+}
+
+/// What is read and written under one of these names.
+pub(super) fn named(store: &Store, name: &str) -> Result<Arc<Keyspace>> {
+    let Some((keyspace, partition)) = name.split_once('/') else { return store.keyspace(name) };
+    let divided = store.keyspace(keyspace)?;
+    let found = divided.partitions().and_then(|partitions| partitions.get(partition.as_bytes()));
+    found.ok_or_else(|| Error::NoKeyspace { name: name.to_owned() })
 }
 
 /// The fingerprint of a keyspace, by one scan.
 fn sum_of(store: &Store, name: &str) -> Result<u64> {
-    let (keyspace, point) = (store.keyspace(name)?, store.point());
+    let (keyspace, point) = (named(store, name)?, store.point());
     let (mut sum, mut last) = (0, Vec::new());
     let mut scan = scan_of(&keyspace, &point, Direction::Forward);
     while store.advance(&point, &mut scan)? {
@@ -370,7 +387,7 @@ pub(super) fn scan_of(keyspace: &Keyspace, point: &Point, direction: Direction) 
 
 /// The fingerprint of a keyspace now.
 pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
-    contents_at(store, &*store.keyspace(name)?, &store.point())
+    contents_at(store, &*named(store, name)?, &store.point())
 }
 
 /// The fingerprint of a keyspace, read forward, backward, key by key, and by many keys at once.

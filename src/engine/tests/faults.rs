@@ -211,7 +211,7 @@ fn f06_a_failed_read_is_its_readers() {
     setting.store.flush().expect("nothing fails");
     let reads = of(Operation::Read, Some(FileKind::Table));
     setting.disk.plan(Plan::fail(reads, 0, Failure::Io, Repeat::Always));
-    let name = &setting.store.keyspace_names()[0];
+    let name = &setting.store.keyspaces()[0].name;
     assert!(matches!(contents(&setting.store, name), Err(Error::Io { .. })));
     put(&setting.store).expect("writes go on");
     setting.disk.plan(Plan::default());

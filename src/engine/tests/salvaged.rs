@@ -23,7 +23,7 @@ type Items = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 fn items_of(store: &Store) -> Items {
     let mut items = Items::new();
-    for name in store.keyspace_names() {
+    for name in store.keyspaces().into_iter().map(|one| one.name.clone()) {
         let (keyspace, point) = (store.keyspace(&name).expect("it is there"), store.point());
         let mut scan = scan_of(&keyspace, &point, Direction::Forward);
         while store.advance(&point, &mut scan).expect("nothing fails") {

@@ -14,7 +14,7 @@ const BOOT: u128 = 7;
 const OTHER_BOOT: u128 = 8;
 
 fn header(kind: FileKind) -> FileHeader {
-    FileHeader { kind, store_id: 99, uid: UID }
+    FileHeader { kind, store_id: 99, uid: UID, features: 0 }
 }
 
 fn expected(boot_id: u128, promise: Option<FramePoint>) -> Expected {

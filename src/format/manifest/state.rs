@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::id::{FileKind, FileName, KEY_GREATEST, KeyspaceId, PartitionId, Sequence};
+use crate::base::id::{FileKind, FileName, KEY_GREATEST, KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::base::rule::Rule;
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 
 use super::{Change, KeyspaceKind, LEVEL_MAX, NAME_BYTES_MAX, Settings, Slice};
@@ -19,6 +20,8 @@ pub(crate) struct Keyspace {
     pub(crate) kind: KeyspaceKind,
     pub(crate) name: String,
     pub(crate) settings: Settings,
+    /// `None`: it has one partition, without a name.
+    pub(crate) rule: Option<Rule>,
 }
 
 /// A partition.
@@ -107,6 +110,12 @@ fn keyspace_bytes(keyspace: &Keyspace) -> u64 {
     (16 + keyspace.name.len() + 12 * keyspace.settings.len()) as u64
 }
 
+fn rule_bytes(rule: Rule) -> u64 {
+    match rule {
+        Rule::Explicit => 6,
+    }
+}
+
 fn partition_bytes(partition: &Partition) -> u64 {
     (12 + partition.name.len()) as u64
 }
@@ -123,8 +132,10 @@ impl State {
     /// Applies one change. After an error the state is half changed and of no use.
     pub(crate) fn apply(&mut self, change: &Change) -> Applied {
         match change {
-            Change::Keyspace { id, kind, name, settings } => self
-                .add_keyspace(*id, Keyspace { kind: *kind, name: name.clone(), settings: settings.clone() }),
+            Change::Keyspace { id, kind, name, settings } => {
+                let (name, settings) = (name.clone(), settings.clone());
+                self.add_keyspace(*id, Keyspace { kind: *kind, name, settings, rule: None })
+            }
             Change::KeyspaceSettings { id, settings } => match self.keyspaces.get_mut(id) {
                 Some(keyspace) => {
                     self.contents_bytes -= keyspace_bytes(keyspace);
@@ -181,6 +192,7 @@ impl State {
                 self.flushed = *sequence;
                 Ok(())
             }
+            Change::PartitionRule { keyspace, rule } => self.set_rule(*keyspace, *rule),
         }
     }
 
@@ -211,6 +223,15 @@ impl State {
         of_it.map(|(_, id)| PartitionId(*id))
     }
 
+    /// Every tree, by id.
+    pub(crate) fn trees(&self) -> impl Iterator<Item = TreeId> {
+        self.partitions.iter().map(|(id, one)| TreeId { keyspace: one.keyspace, partition: *id })
+    }
+
+    pub(crate) fn has_tree(&self, tree: TreeId) -> bool {
+        self.partitions.get(&tree.partition).is_some_and(|one| one.keyspace == tree.keyspace)
+    }
+
     /// The slices of one partition, as (table, index, slice).
     pub(crate) fn slices(&self, partition: PartitionId) -> impl Iterator<Item = (u64, u32, &Slice)> {
         let places = self.slices_of.get(&partition).into_iter().flatten();
@@ -226,12 +247,11 @@ impl State {
             Change::Ids { next_keyspace: self.next_keyspace, next_partition: self.next_partition },
             Change::Flushed { sequence: self.flushed },
         ];
-        changes.extend(self.keyspaces.iter().map(|(id, keyspace)| Change::Keyspace {
-            id: *id,
-            kind: keyspace.kind,
-            name: keyspace.name.clone(),
-            settings: keyspace.settings.clone(),
-        }));
+        for (id, keyspace) in &self.keyspaces {
+            let Keyspace { kind, name, settings, rule } = keyspace.clone();
+            changes.push(Change::Keyspace { id: *id, kind, name, settings });
+            changes.extend(rule.map(|rule| Change::PartitionRule { keyspace: *id, rule }));
+        }
         changes.extend(self.partitions.iter().map(|(id, partition)| Change::Partition {
             id: *id,
             keyspace: partition.keyspace,
@@ -278,11 +298,24 @@ impl State {
         Ok(())
     }
 
+    fn set_rule(&mut self, id: KeyspaceId, rule: Rule) -> Applied {
+        let has_partition = self.partitions_of(id).next().is_some();
+        let Some(keyspace) = self.keyspaces.get_mut(&id) else {
+            return broken("a rule of an unknown keyspace", id.0.into());
+        };
+        if keyspace.rule.is_some() || has_partition {
+            return broken("a rule of a keyspace that is divided already", id.0.into());
+        }
+        self.contents_bytes += rule_bytes(rule);
+        keyspace.rule = Some(rule);
+        Ok(())
+    }
+
     fn drop_keyspace(&mut self, id: KeyspaceId) -> Applied {
         let Some(keyspace) = self.keyspaces.remove(&id) else {
             return broken("a drop of an unknown keyspace", id.0.into());
         };
-        self.contents_bytes -= keyspace_bytes(&keyspace);
+        self.contents_bytes -= keyspace_bytes(&keyspace) + keyspace.rule.map_or(0, rule_bytes);
         self.names.remove(&(NO_KEYSPACE, keyspace.name.into_bytes().into()));
         let of_it: Vec<PartitionId> = self.partitions_of(id).collect();
         of_it.into_iter().try_for_each(|partition| self.drop_partition(partition))

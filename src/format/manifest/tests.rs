@@ -16,6 +16,10 @@ fn partition(id: u32, keyspace: u32, name: &[u8]) -> Change {
     Change::Partition { id: PartitionId(id), keyspace: KeyspaceId(keyspace), name: name.into() }
 }
 
+fn rule(keyspace: u32, rule: Rule) -> Change {
+    Change::PartitionRule { keyspace: KeyspaceId(keyspace), rule }
+}
+
 fn table(number: u64) -> Change {
     Change::Table { number, path: 2, uid: 0x66, bytes: 8192, checksum: 0x7777_7777 }
 }
@@ -59,6 +63,7 @@ fn base() -> Vec<Change> {
         Change::Flushed { sequence: 300 },
         keyspace(1, "one"),
         keyspace(2, "two"),
+        rule(2, Rule::Explicit),
         partition(1, 1, b""),
         partition(2, 2, b"east"),
         partition(3, 2, b"west"),
@@ -147,6 +152,7 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         (IDS, "Ids", vec![("next keyspace", 4), ("next partition", 4)]),
         (Change::Flushed { sequence: 300 }, "Flushed", vec![("sequence", 2)]),
         (Change::TableRemoved { number: 5 }, "TableRemoved", vec![("number", 8)]),
+        (rule(1, Rule::Explicit), "PartitionRule", vec![("keyspace", 4), ("rule", 1)]),
     ]
 }
 
@@ -207,6 +213,34 @@ fn edited(change: &Change, at: usize, bytes: &[u8]) -> Vec<u8> {
     edit
 }
 
+/// Every check of a rule for partitions has an input that trips it, and rules of later releases are refused
+/// by name.
+#[test]
+fn checks_of_rules() {
+    let what = |bytes: &[u8]| match decoded(bytes) {
+        Err(Error::Corrupt(at)) => at.what,
+        other => panic!("not corrupt: {other:?}"),
+    };
+    let divided = rule(1, Rule::Explicit);
+    assert_eq!(what(&edited(&divided, 1, &[0])), "a keyspace's id");
+    assert_eq!(what(&edited(&divided, 5, &[0])), "the kind of rule");
+    assert_eq!(what(&edited(&divided, 5, &[5])), "the kind of rule");
+    for kind in [2, 4] {
+        let later = decoded(&edited(&divided, 5, &[kind]));
+        let name = format!("partitions by a rule of kind {kind}");
+        assert!(matches!(later, Err(Error::Unsupported { what, .. }) if what == name), "{kind}");
+    }
+    let broken = [
+        (rule(9, Rule::Explicit), "a rule of an unknown keyspace"),
+        (rule(1, Rule::Explicit), "a rule of a keyspace that is divided already"),
+        (rule(2, Rule::Explicit), "a rule of a keyspace that is divided already"),
+    ];
+    for (change, expected) in broken {
+        let found = state(&base()).apply_edit(&[change]).expect_err("refused");
+        assert_eq!(found.what, expected);
+    }
+}
+
 /// Every check of the decoder has an input that trips it.
 #[test]
 fn checks_of_the_decoder() {
@@ -219,7 +253,7 @@ fn checks_of_the_decoder() {
     for tag in [0, 64, 255] {
         assert_eq!(what(&edited(&IDS, 0, &[tag])), "the kind of change");
     }
-    for tag in [16, 63] {
+    for tag in [17, 63] {
         let later = decoded(&edited(&IDS, 0, &[tag]));
         let name = format!("a change of kind {tag} in the manifest");
         assert!(matches!(later, Err(Error::Unsupported { what, .. }) if what == name), "{tag}");

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
-use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, Sequence, TreeId};
+use crate::base::id::{FileKind, FileName, ItemKind, PartitionId, Sequence, TreeId};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::engine::publish::keyspace::restored;
 use crate::engine::{Store, Until};
 use crate::format::frames::{Expected, Record, every_record, scan};
 use crate::format::log;
-use crate::format::manifest::NAME_BYTES_MAX;
+use crate::format::manifest::{Keyspace, NAME_BYTES_MAX};
 use crate::format::table::footer::Span;
 use crate::io::storage::Storage;
 use crate::table::{Good, good_extents, read_past_faults};
@@ -42,7 +42,7 @@ pub(super) struct Copy<'c> {
     batch: Items,
     writes: u64,
     /// Items of tables, by keyspace, that the manifest names.
-    copied: BTreeMap<KeyspaceId, u64>,
+    copied: BTreeMap<TreeId, u64>,
     total_bytes: u64,
     done_bytes: u64,
 }
@@ -92,18 +92,33 @@ impl<'c> Copy<'c> {
 
     /// The keyspaces of the old store, under their own names.
     fn keyspaces(&mut self) -> Result<()> {
-        for (id, keyspace) in &self.survey.known.state.keyspaces {
-            self.make(Dest::Own(*id), keyspace.name.clone(), restored(&keyspace.settings))?;
+        let state = &self.survey.known.state;
+        for (id, keyspace) in &state.keyspaces {
+            let Keyspace { name, settings, rule, .. } = keyspace;
+            let own = |partition: PartitionId| Dest::Own(TreeId { keyspace: *id, partition });
+            let Some(rule) = rule else {
+                // Without a partition an edit of the manifest is lost.
+                let partition = state.partitions_of(*id).next().unwrap_or(PartitionId(0));
+                self.make(own(partition), name.clone(), restored(settings))?;
+                continue;
+            };
+            let divided = self.to.open_divided(name, &given(&restored(settings)), *rule)?;
+            for partition in state.partitions_of(*id) {
+                let one = self.to.partition(&divided, &state.partitions[&partition].name)?;
+                self.note_made(own(partition), one.tree, name.clone());
+            }
         }
         Ok(())
     }
 
     fn make(&mut self, dest: Dest, name: String, settings: KeyspaceSettings) -> Result<()> {
-        let given: Vec<(String, u64)> =
-            settings.values().into_iter().map(|(setting, value)| (setting.name.to_owned(), value)).collect();
-        let tree = self.to.open_keyspace(&name, &given)?.tree;
-        self.made.insert(dest, Made { tree, name, writes: 0, files: BTreeSet::new() });
+        let tree = self.to.open_keyspace(&name, &given(&settings))?.tree;
+        self.note_made(dest, tree, name);
         Ok(())
+    }
+
+    fn note_made(&mut self, dest: Dest, tree: TreeId, name: String) {
+        self.made.insert(dest, Made { tree, name, writes: 0, files: BTreeSet::new() });
     }
 
     fn begin(&mut self, file: FileName, bytes: u64) {
@@ -178,7 +193,7 @@ impl<'c> Copy<'c> {
             let Ok(items) = log::Items::new(record.payload) else { continue };
             for (item, sequence) in items.zip(record.sequence..) {
                 let is_behind = record.offset >= end;
-                if let Some(dest) = self.dest(item.tree.keyspace, sequence, (log, is_behind)) {
+                if let Some(dest) = self.dest(item.tree, sequence, (log, is_behind)) {
                     self.write(dest, held.file, (item.kind, item.key, item.value))?;
                 }
             }
@@ -187,16 +202,16 @@ impl<'c> Copy<'c> {
     }
 
     /// Where an item of a log goes; `None` if it is nowhere needed. `is_behind`: behind a torn record.
-    fn dest(&self, id: KeyspaceId, sequence: Sequence, (log, is_behind): (&HeldLog, bool)) -> Option<Dest> {
+    fn dest(&self, id: TreeId, sequence: Sequence, (log, is_behind): (&HeldLog, bool)) -> Option<Dest> {
         let known = &self.survey.known;
-        if known.dropped.contains(&id) {
+        if known.is_dropped(id) {
             return None;
         }
         let is_flushed = sequence <= known.state.flushed;
-        if !known.state.keyspaces.contains_key(&id) {
+        if !known.state.has_tree(id) {
             return (!is_flushed).then_some(Dest::Log(id));
         }
-        let count = |counts: &BTreeMap<KeyspaceId, u64>| counts.get(&id).copied().unwrap_or(0);
+        let count = |counts: &BTreeMap<TreeId, u64>| counts.get(&id).copied().unwrap_or(0);
         let is_short = || count(&self.copied) < count(&self.plan.expected);
         let is_believed = log.is_named || known.is_older || !known.is_whole;
         match (self.plan.stale.contains(&id), is_flushed) {
@@ -237,7 +252,7 @@ impl<'c> Copy<'c> {
 
     /// Name and settings of a keyspace for what is doubtful. No other keyspace has the name.
     fn name(&self, dest: Dest) -> (String, KeyspaceSettings) {
-        let of = |id: KeyspaceId| self.survey.known.state.keyspaces.get(&id);
+        let of = |id: TreeId| self.survey.known.state.keyspaces.get(&id.keyspace);
         let (id, known, unknown) = match dest {
             Dest::Own(id) | Dest::Named(id) => (id, "older-".to_owned(), String::new()),
             Dest::Unnamed(id, layer) => (id, format!("unnamed-{layer}-"), format!("{layer}-")),
@@ -251,18 +266,18 @@ impl<'c> Copy<'c> {
             Some(keyspace) => {
                 let named = format!("salvaged-{known}{}", keyspace.name);
                 let is_short = named.len() + NUMBER_BYTES_MAX <= NAME_BYTES_MAX;
-                let name = if is_short { named } else { format!("salvaged-{known}{}", id.0) };
+                let name = if is_short { named } else { format!("salvaged-{known}{}", id.keyspace.0) };
                 (free(&self.names, name), restored(&keyspace.settings))
             }
             None => {
-                let name = format!("salvaged-unknown-{unknown}{}", id.0);
+                let name = format!("salvaged-unknown-{unknown}{}", id.keyspace.0);
                 (free(&self.names, name), KeyspaceSettings::default())
             }
         }
     }
 
     fn doubtful(&self, dest: Dest, made: &Made) -> Option<Doubtful> {
-        let of = |id: KeyspaceId| self.survey.known.state.keyspaces.get(&id).map(|one| one.name.clone());
+        let of = |id: TreeId| self.survey.known.state.keyspaces.get(&id.keyspace).map(|one| one.name.clone());
         let (of, doubt) = match dest {
             Dest::Own(_) => return None,
             Dest::Named(id) => (of(id), Doubt::Older),
@@ -274,6 +289,10 @@ impl<'c> Copy<'c> {
         let files = made.files.iter().map(FileName::to_string).collect();
         Some(Doubtful { keyspace: made.name.clone(), of, doubt, files, writes: made.writes })
     }
+}
+
+fn given(settings: &KeyspaceSettings) -> Vec<(String, u64)> {
+    settings.values().into_iter().map(|(setting, value)| (setting.name.to_owned(), value)).collect()
 }
 
 /// The name, or the first with a number behind it that nothing has.

@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
-use crate::base::id::{KeyspaceId, Sequence, TreeId};
+use crate::base::id::{Sequence, TreeId};
 use crate::format::header::PAGE_BYTES;
 use crate::format::manifest::{Slice, Table};
 use crate::format::table::footer::{SliceEntry, Span};
@@ -34,14 +34,14 @@ const SEGMENTS_COUNT_MAX: usize = 16;
 /// Where items go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Dest {
-    /// To the keyspace of their own name.
-    Own(KeyspaceId),
+    /// To the keyspace, or partition, of their own name.
+    Own(TreeId),
     /// Apart, as the manifest has them.
-    Named(KeyspaceId),
+    Named(TreeId),
     /// Apart, of tables that nothing names, by their layer.
-    Unnamed(KeyspaceId, u32),
+    Unnamed(TreeId, u32),
     /// Apart, of logs.
-    Log(KeyspaceId),
+    Log(TreeId),
     /// Apart, of blocks that may be of any keyspace, by number of the file and segment.
     Segment(u64, u32),
 }
@@ -76,17 +76,17 @@ impl Job {
 pub(super) struct Plan {
     /// In order.
     pub(super) jobs: Vec<Job>,
-    /// Keyspaces for which the manifest cannot be the newest.
-    pub(super) stale: BTreeSet<KeyspaceId>,
+    /// Trees for which the manifest cannot be the newest.
+    pub(super) stale: BTreeSet<TreeId>,
     /// Items that the manifest says the tables of a keyspace have.
-    pub(super) expected: BTreeMap<KeyspaceId, u64>,
+    pub(super) expected: BTreeMap<TreeId, u64>,
 }
 
 /// The order in which slices were made, the oldest first.
 type Age = (TreeId, Reverse<u8>, u64, Sequence);
 
 fn age(slice: &Slice) -> Age {
-    let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
+    let tree = tree_of(slice);
     (tree, Reverse(slice.level), slice.run, slice.first_sequence)
 }
 
@@ -112,7 +112,7 @@ pub(super) fn plan(storage: &dyn Storage, survey: &Survey) -> Result<Plan> {
     let has_segments = !planner.segments.is_empty();
     for (number, table) in &survey.known.state.tables {
         for slice in table.slices.values() {
-            *planner.plan.expected.entry(slice.keyspace).or_default() += slice.items;
+            *planner.plan.expected.entry(tree_of(slice)).or_default() += slice.items;
         }
         if let Some(held) = survey.tables.get(number) {
             planner.table(*held, *number, table)?;
@@ -131,8 +131,8 @@ impl Planner<'_> {
     fn other(&mut self, held: Held) -> Result<()> {
         match slice_entries(self.storage, self.identity(held), held.bytes) {
             Ok(entries) => {
-                let dropped = &self.survey.known.dropped;
-                let kept = entries.into_iter().filter(|entry| !dropped.contains(&entry.tree.keyspace));
+                let known = &self.survey.known;
+                let kept = entries.into_iter().filter(|entry| !known.is_dropped(entry.tree));
                 self.unnamed.extend(kept.map(|entry| (held, entry)));
                 Ok(())
             }
@@ -150,7 +150,7 @@ impl Planner<'_> {
         };
         for (index, slice) in &slices {
             let Some(entry) = entries.get(*index as usize) else { continue };
-            let tree = TreeId { keyspace: slice.keyspace, partition: slice.partition };
+            let tree = tree_of(slice);
             if entry.tree != tree {
                 self.unnamed.push((held, entry.clone()));
                 continue;
@@ -162,9 +162,10 @@ impl Planner<'_> {
     }
 
     fn dest(&self, slice: &Slice) -> Dest {
-        match self.survey.known.state.keyspaces.contains_key(&slice.keyspace) {
-            true => Dest::Own(slice.keyspace),
-            false => Dest::Named(slice.keyspace),
+        let tree = tree_of(slice);
+        match self.survey.known.state.has_tree(tree) {
+            true => Dest::Own(tree),
+            false => Dest::Named(tree),
         }
     }
 
@@ -208,9 +209,9 @@ impl Planner<'_> {
             }
             self.plan.jobs.push(job);
         }
-        let mut layers = BTreeMap::<KeyspaceId, Layers>::new();
+        let mut layers = BTreeMap::<TreeId, Layers>::new();
         for (held, entry) in self.unnamed {
-            let id = entry.tree.keyspace;
+            let id = entry.tree;
             let layer = layers.entry(id).or_default().place(&entry.min, &entry.max);
             let (dest, span) = (Dest::Unnamed(id, layer), entry.data);
             self.plan.jobs.push(Job { dest, held, span, ranges: Ranges::None });
@@ -220,17 +221,21 @@ impl Planner<'_> {
     }
 }
 
-/// Keyspaces for which the manifest cannot be the newest. `has_segments`: tables that it does not name may be
+fn tree_of(slice: &Slice) -> TreeId {
+    TreeId { keyspace: slice.keyspace, partition: slice.partition }
+}
+
+/// Trees for which the manifest cannot be the newest. `has_segments`: tables that it does not name may be
 /// of any keyspace.
-fn stale(survey: &Survey, unnamed: &[(Held, SliceEntry)], has_segments: bool) -> BTreeSet<KeyspaceId> {
+fn stale(survey: &Survey, unnamed: &[(Held, SliceEntry)], has_segments: bool) -> BTreeSet<TreeId> {
     let Survey { known, missing, .. } = survey;
     let Known { state, is_whole, is_older, .. } = known;
-    let unnamed: BTreeSet<KeyspaceId> = unnamed.iter().map(|(_, entry)| entry.tree.keyspace).collect();
-    let is_new = |id: &KeyspaceId| id.0 >= state.next_keyspace;
+    let unnamed: BTreeSet<TreeId> = unnamed.iter().map(|(_, entry)| entry.tree).collect();
+    let is_new = |id: &TreeId| id.keyspace.0 >= state.next_keyspace;
     let is_doubtful = !is_whole || *is_older || unnamed.iter().any(is_new);
-    let is_stale = |id: &&KeyspaceId| {
-        let (has_others, has_lost) = (unnamed.contains(*id), missing.contains(*id));
+    let is_stale = |id: &TreeId| {
+        let (has_others, has_lost) = (unnamed.contains(id), missing.contains(id));
         has_others && has_lost || is_doubtful && (has_others || has_lost || has_segments)
     };
-    state.keyspaces.keys().filter(is_stale).copied().collect()
+    state.trees().filter(is_stale).collect()
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileKind, FileName, KeyspaceId, Sequence};
+use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::format::frames::{FRAMED_BYTES_MAX, FramePoint, every_record};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::manifest::{Slice, State};
@@ -46,8 +46,16 @@ pub(super) struct Known {
     /// STORE names a later one, or a log that it does not name has later writes.
     pub(super) is_older: bool,
     pub(super) dropped: BTreeSet<KeyspaceId>,
+    pub(super) dropped_partitions: BTreeSet<PartitionId>,
     /// Slices that did not fit what is left of the manifest.
     pub(super) unplaced: BTreeMap<(u64, u32), Slice>,
+}
+
+impl Known {
+    /// Whether the tree was dropped, as far as is known.
+    pub(super) fn is_dropped(&self, tree: TreeId) -> bool {
+        self.dropped.contains(&tree.keyspace) || self.dropped_partitions.contains(&tree.partition)
+    }
 }
 
 /// The files of a store that may be damaged.
@@ -55,8 +63,8 @@ pub(super) struct Survey {
     pub(super) known: Known,
     /// Tables that the manifest names and that are there, by their number in it.
     pub(super) tables: BTreeMap<u64, Held>,
-    /// Keyspaces with slices in tables that the manifest names and that are not there.
-    pub(super) missing: BTreeSet<KeyspaceId>,
+    /// Trees with slices in tables that the manifest names and that are not there.
+    pub(super) missing: BTreeSet<TreeId>,
     /// Tables that the manifest does not name, by the number of their name.
     pub(super) other_tables: Vec<Held>,
     /// Logs by their first record, the oldest first.
@@ -110,7 +118,11 @@ impl Survey {
             let first = || copies.first().filter(|held| is_possible(seen, held));
             match copies.iter().find(|held| has_footer(held)).or_else(first) {
                 Some(held) => _ = self.tables.insert(*number, *held),
-                None => self.missing.extend(table.slices.values().map(|slice| slice.keyspace)),
+                None => {
+                    let tree =
+                        |slice: &Slice| TreeId { keyspace: slice.keyspace, partition: slice.partition };
+                    self.missing.extend(table.slices.values().map(tree));
+                }
             }
         }
         let best = |copies: Vec<Held>| {
@@ -150,7 +162,7 @@ impl Survey {
     }
 
     pub(super) fn header(&self, kind: FileKind, uid: u64) -> FileHeader {
-        FileHeader { kind, store_id: self.known.store_id, uid }
+        FileHeader { kind, store_id: self.known.store_id, uid, features: 0 }
     }
 
     /// Tables and logs that nobody knows any more, and those of other stores.
@@ -228,7 +240,7 @@ fn known(
             (None, Some(Live { store_id, manifest, .. }))
                 if one.file == FileName::new(FileKind::Manifest, manifest.number) =>
             {
-                FileHeader { kind: FileKind::Manifest, store_id: *store_id, uid: manifest.uid }
+                FileHeader { kind: FileKind::Manifest, store_id: *store_id, uid: manifest.uid, features: 0 }
             }
             (None, _) => continue,
         };
@@ -249,13 +261,14 @@ fn known(
         candidates.push((rank, one.file, rescued));
     }
     let best = candidates.into_iter().max_by_key(|(rank, ..)| *rank);
-    let Some((_, file, Rescued { state, header, is_whole, dropped, unplaced })) = best else {
+    let Some((_, file, rescued)) = best else {
         let store_id = live.map_or_else(|| most_common(seen), |live| live.store_id);
         return Ok(Known { store_id, ..Known::default() });
     };
+    let Rescued { state, header, is_whole, dropped, dropped_partitions, unplaced } = rescued;
     let is_before = |live: &Live| live.manifest.uid != header.uid && file.number < live.manifest.number;
     let is_older = file.kind == FileKind::Manifest && live.is_some_and(is_before);
-    Ok(Known { state, store_id: header.store_id, is_whole, is_older, dropped, unplaced })
+    Ok(Known { state, store_id: header.store_id, is_whole, is_older, dropped, dropped_partitions, unplaced })
 }
 
 /// The store that most files are of.

@@ -1,13 +1,14 @@
 //! The manifest through storage: edits under crashes, damage at every bit and cut.
 
 use super::*;
-use crate::base::id::{KeyspaceId, PartitionId};
+use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use crate::format::manifest::KeyspaceKind;
 use crate::wal::memory::MemoryStorage;
 
 mod rescue;
 
-const IDENTITY: ManifestIdentity = ManifestIdentity { number: 1, uid: 11, store_id: 77, bytes_min: 16 << 10 };
+const IDENTITY: ManifestIdentity =
+    ManifestIdentity { number: 1, uid: 11, store_id: 77, bytes_min: 16 << 10, features: 0 };
 const FILE: FileName = FileName { kind: FileKind::Manifest, number: 1, path: 0 };
 
 fn live(manifest: ManifestPlace) -> Live {
@@ -406,7 +407,7 @@ fn refusals_name_their_place() {
     kept.manifest.framer.frame(2, &[&chain.to_le_bytes()[..], &[99]].concat(), &mut record);
     kept.storage.write(FILE, second, &record).expect("no fault");
     let tag_at = second + RECORD_HEAD_BYTES as u64 + 8;
-    assert_eq!(at(&kept), (FILE.to_string(), tag_at, "15".to_owned(), "99".to_owned()));
+    assert_eq!(at(&kept), (FILE.to_string(), tag_at, "16".to_owned(), "99".to_owned()));
 }
 
 /// STORE knows of every file: one that knows less is older than the manifest.
@@ -440,26 +441,32 @@ fn unknown_keyspaces_are_judged() {
     let edits = [
         Change::Keyspace { id: KeyspaceId(2), kind, name, settings: Vec::new() },
         Change::DropKeyspace { id: KeyspaceId(2) },
+        Change::Partition { id: PartitionId(7), keyspace: KeyspaceId(1), name: b"east"[..].into() },
+        Change::DropPartition { id: PartitionId(7) },
         log(50),
     ];
+    let tree =
+        |keyspace, partition| TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) };
     for edit in edits {
         kept.manifest.append(&kept.storage, &[edit]).expect("no fault");
     }
     let (_, clean) = kept.load().expect("sound");
-    clean.check_unknown(50, KeyspaceId(9)).expect("nothing is damaged");
+    clean.check_unknown(50, tree(9, 9)).expect("nothing is damaged");
     let end = kept.manifest.framer.tail().bytes;
     kept.storage.write(FILE, end + 100, b"torn").expect("no fault");
     kept.storage.reboot();
     let (_, torn) = kept.load().expect("a torn end");
-    match torn.check_unknown(50, KeyspaceId(9)) {
+    match torn.check_unknown(50, tree(9, 9)) {
         Err(Error::Corrupt(at)) => {
-            assert_eq!((at.file, at.offset, &*at.expected), (FILE.to_string(), end, "9"));
+            assert_eq!((at.file, at.offset, &*at.expected), (FILE.to_string(), end, "9.9"));
         }
         other => panic!("not corrupt: {other:?}"),
     }
-    torn.check_unknown(50, KeyspaceId(2)).expect("it was dropped");
-    torn.check_unknown(40, KeyspaceId(9)).expect("the snapshot does not say what was dropped before");
-    torn.check_unknown(51, KeyspaceId(9)).expect("nothing is known of that log");
+    torn.check_unknown(50, tree(2, 2)).expect("it was dropped");
+    torn.check_unknown(50, tree(1, 7)).expect("it was dropped alone");
+    assert!(torn.check_unknown(50, tree(1, 8)).is_err());
+    torn.check_unknown(40, tree(9, 9)).expect("the snapshot does not say what was dropped before");
+    torn.check_unknown(51, tree(9, 9)).expect("nothing is known of that log");
 }
 
 /// A slot that finds the disk full is not written, and nothing hangs on it.

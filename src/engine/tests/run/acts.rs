@@ -12,7 +12,7 @@ use crate::io::sim::SimDisk;
 use crate::write::writer::Until;
 
 use super::super::super::Store;
-use super::super::crash::{contents, contents_at};
+use super::super::crash::{contents, contents_at, named};
 use super::Run;
 
 /// Changes that still fit into a manifest that counts as nearly full: just over what makes it rewritten.
@@ -161,7 +161,7 @@ impl Run<'_> {
         let point = self.store.snapshot_point();
         let mut seen = Vec::new();
         for name in self.past.names.keys() {
-            let keyspace = self.store.keyspace(name)?;
+            let keyspace = named(self.store, name)?;
             let sum = contents_at(self.store, &keyspace, &point)?;
             seen.push((keyspace, sum));
         }

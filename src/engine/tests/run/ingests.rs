@@ -4,6 +4,7 @@ use crate::base::error::Error;
 use crate::engine::ingest::Ingest;
 use crate::engine::ingest::publish::{Publish, Published};
 
+use super::super::crash::named;
 use super::super::model::{Write, fingerprint};
 use super::Run;
 
@@ -23,7 +24,7 @@ impl Run<'_> {
             return;
         }
         let name = &names[self.past.rng.index(names.len())];
-        let keyspace = self.store.keyspace(name).expect("it is there");
+        let keyspace = named(self.store, name).expect("it is there");
         let (space, mut writes) = (self.past.names[name], Vec::new());
         let built = Ingest::begin(self.store, &keyspace).and_then(|mut ingest| {
             let first = self.past.rng.below(self.past.mix.keys_count);

@@ -3,15 +3,18 @@
 use std::path::Path;
 
 use crate::base::error::Result;
+use crate::base::rule::Rule;
 use crate::base::settings::KeyspaceSettings;
 use crate::engine::commit::order::OrderTurn;
 use crate::engine::open::checkpoint::Checkpoint;
 use crate::engine::publish::keyspace::merged;
 
+use super::super::crash::named;
 use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
 use super::Run;
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Those with a slash are partitions.
+const NAMES: [&str; 5] = ["a", "b", "c", "d/x", "d/y"];
 
 /// Where checkpoints go that are begun at random.
 const COPIES: [&str; 4] = ["copy-0", "copy-1", "copy-2", "copy-3"];
@@ -42,11 +45,13 @@ impl<'s> Run<'s> {
     fn begin_make(&mut self, name: &str) {
         let some = [("level0_runs", 1 + self.past.rng.below(3)), ("size_ratio", 2)];
         let given = if self.past.mix.given.is_empty() { &some[..] } else { self.past.mix.given };
+        // Partitions have the settings of their keyspace.
+        let given = if name.contains('/') { &[] } else { given };
         self.begin(NameChange::Make(name.to_owned(), owned(given)));
     }
 
     pub(super) fn change_settings(&mut self) {
-        let name = NAMES[self.past.rng.index(NAMES.len())];
+        let name = NAMES[self.past.rng.index(3)];
         let rng = &mut self.past.rng;
         let given = [
             ("level0_runs", 1 + rng.below(4)),
@@ -116,20 +121,25 @@ impl<'s> Run<'s> {
         let (mut after, space) = (self.past.names.clone(), self.past.model.add_space());
         after.insert(name.to_owned(), space);
         let place = self.place_of_change(&after, Some((space, &settings)));
-        let made = self.store.open_keyspace_in(&mut turn, name, given).map(|keyspace| {
-            self.past.model.trees[space] = keyspace.tree;
-        });
+        let made = match name.split_once('/') {
+            None => self.store.open_keyspace_in(&mut turn, name, given, None),
+            Some((keyspace, partition)) => {
+                let divided = self.store.open_keyspace_in(&mut turn, keyspace, &[], Some(Rule::Explicit));
+                divided.and_then(|one| self.store.create_partition_in(&mut turn, &one, partition.as_bytes()))
+            }
+        };
+        let made = made.map(|keyspace| self.past.model.trees[space] = keyspace.tree);
         self.end_change(after, place, made);
     }
 
     fn set_now(&mut self, mut turn: OrderTurn<'_>, name: &str, given: &[(String, u64)]) {
         let Some(space) = self.past.names.get(name).copied() else { return };
-        let before = self.store.keyspace(name).expect("it is there").settings();
+        let before = named(self.store, name).expect("it is there").settings();
         let settings = merged(before.clone(), given).expect("within limits");
         if settings != before {
             let names = self.past.names.clone();
             let place = self.place_of_change(&names, Some((space, &settings)));
-            let set = self.store.open_keyspace_in(&mut turn, name, given).map(drop);
+            let set = self.store.open_keyspace_in(&mut turn, name, given, None).map(drop);
             self.end_change(names, place, set);
         }
     }
@@ -138,7 +148,13 @@ impl<'s> Run<'s> {
         let mut after = self.past.names.clone();
         if after.remove(name).is_some() {
             let place = self.place_of_change(&after, None);
-            let dropped = self.store.drop_keyspace_in(&mut turn, name);
+            let dropped = match name.split_once('/') {
+                None => self.store.drop_keyspace_in(&mut turn, name),
+                Some((keyspace, partition)) => self.store.keyspace(keyspace).and_then(|divided| {
+                    let dropped = self.store.drop_partitions_in(&mut turn, &divided, &[partition.as_bytes()]);
+                    dropped.map(|count| assert_eq!(count, 1, "it is there"))
+                }),
+            };
             self.end_change(after, place, dropped);
         }
     }

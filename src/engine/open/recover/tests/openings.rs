@@ -185,7 +185,7 @@ fn keyspaces_that_are_missing_are_missed() {
     let edit_at = tear_off(&disk, manifest, &before);
     match open(&disk) {
         Err(Error::Corrupt(at)) => {
-            assert_eq!(at.what, "the edit that makes the keyspace of an item in a log");
+            assert_eq!(at.what, "the edit that makes the partition of an item in a log");
             assert_eq!((at.file, at.offset), (manifest.to_string(), edit_at));
         }
         other => panic!("{other:?}"),

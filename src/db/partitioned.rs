@@ -1,0 +1,305 @@
+//! Keyspaces that are divided into partitions, and how they are divided.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::base::error::{Error, Result};
+use crate::base::rule::Rule;
+use crate::base::sync::Arc;
+use crate::engine::publish::keyspace;
+use crate::engine::publish::partitions::Partitions;
+use crate::engine::stats::KeyspaceStats;
+
+use super::handle::Handle;
+use super::keyspace::{Keyspace, Ordered};
+use super::stats::SettingValue;
+
+/// A keyspace whose partitions are named by the caller: see [`Partitioning::explicit`].
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let rule: trine::Partitioning<trine::Explicit> = trine::Partitioning::explicit();
+/// let events = db.ordered("events").partition_by(rule).open()?;
+/// assert!(events.partitions()?.is_empty());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum Explicit {}
+
+/// How a keyspace is divided into partitions. It is fixed when the keyspace is made.
+///
+/// Partitions share the log, the write buffer, the cache and the settings of their keyspace; each has levels
+/// and tables of its own. So a write to any of thousands costs the same, and one is dropped whole: its tables
+/// are let go unread, and no tombstone stays behind.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+/// events.partition("2026-11")?.put("login", "ann")?;
+/// events.partition("2026-12")?.put("login", "bob")?;
+/// events.drop_partition("2026-11")?;
+/// assert_eq!(events.partitions()?, [b"2026-12"]);
+/// # Ok(()) }
+/// ```
+pub struct Partitioning<K> {
+    pub(super) rule: Rule,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl Partitioning<Explicit> {
+    /// The caller names the partition of each item. Identity is partition and key: a key may be in several
+    /// partitions, with a value in each.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let groups = db.ordered("groups").partition_by(trine::Partitioning::explicit()).open()?;
+    /// groups.partition(7_u32.to_be_bytes())?.put("key", "1")?;
+    /// groups.partition(8_u32.to_be_bytes())?.put("key", "2")?;
+    /// assert_eq!(groups.partition(7_u32.to_be_bytes())?.get("key")?.unwrap(), b"1");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn explicit() -> Partitioning<Explicit> {
+        Partitioning { rule: Rule::Explicit, kind: PhantomData }
+    }
+}
+
+impl<K> Clone for Partitioning<K> {
+    fn clone(&self) -> Self {
+        Partitioning { rule: self.rule, kind: PhantomData }
+    }
+}
+
+impl<K> fmt::Debug for Partitioning<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Partitioning").field(&self.rule).finish()
+    }
+}
+
+/// A keyspace that is divided into partitions that the caller names. Items are read and written through
+/// [`Partitioned::partition`]. Clones are handles of the same keyspace; threads may share them.
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+/// let tenant = events.partition("t042")?;
+/// let mut batch = db.batch();
+/// batch.put(&tenant, "1", "login")?;
+/// batch.put(&events.partition("t043")?, "1", "logout")?;
+/// batch.commit()?;
+/// assert_eq!(tenant.iter().count(), 1);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Partitioned {
+    handle: Arc<Handle>,
+    keyspace: Arc<keyspace::Keyspace>,
+}
+
+impl fmt::Debug for Partitioned {
+    /// Its name, and the directory of its store.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, store) = (&self.keyspace.name, self.handle.storage().path());
+        f.debug_struct("Partitioned").field("name", name).field("store", &store).finish()
+    }
+}
+
+impl Partitioned {
+    /// One that is divided.
+    pub(super) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::Keyspace>) -> Partitioned {
+        Partitioned { handle: Arc::clone(handle), keyspace }
+    }
+
+    fn live(&self) -> Result<&Partitions> {
+        self.keyspace.check_live()?;
+        Ok(self.keyspace.partitions().expect("it was opened as one that is divided"))
+    }
+
+    /// Its name.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// assert_eq!(events.name(), "events");
+    /// # Ok(()) }
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.keyspace.name
+    }
+
+    /// The partition of that name, of 0 to 255 bytes: opened if it exists, else made. Once it is dropped its
+    /// handles answer `Dropped`; who asks anew gets another one of the same name, which is empty.
+    ///
+    /// # Errors
+    /// `Invalid` for a longer name, `Memory` if the memory budget has no room for one more, `Dropped`,
+    /// `Latched`, `Full`, `Io`; in a store opened read-only `NoKeyspace` if it would have to be made.
+    ///
+    /// # Cost
+    /// One sync of the manifest if it is made.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// let tenant: trine::Keyspace<trine::Ordered> = events.partition("t042")?;
+    /// tenant.put("1", "login")?;
+    /// assert_eq!(tenant.partition_name(), Some(&b"t042"[..]));
+    /// # Ok(()) }
+    /// ```
+    pub fn partition(&self, name: impl AsRef<[u8]>) -> Result<Keyspace<Ordered>> {
+        let partition = self.handle.partition(&self.keyspace, name.as_ref())?;
+        Ok(Keyspace::new(&self.handle, partition))
+    }
+
+    /// The partition of that name, if there is one. Nothing is made.
+    ///
+    /// # Errors
+    /// `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// assert!(events.find_partition("t042")?.is_none());
+    /// events.partition("t042")?;
+    /// assert!(events.find_partition("t042")?.is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn find_partition(&self, name: impl AsRef<[u8]>) -> Result<Option<Keyspace<Ordered>>> {
+        let found = self.live()?.get(name.as_ref());
+        Ok(found.map(|partition| Keyspace::new(&self.handle, partition)))
+    }
+
+    /// The names of all partitions, in their order.
+    ///
+    /// # Errors
+    /// `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// events.partition("b")?;
+    /// events.partition("a")?;
+    /// assert_eq!(events.partitions()?, [b"a", b"b"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn partitions(&self) -> Result<Vec<Vec<u8>>> {
+        Ok(self.live()?.names().into_iter().map(<[u8]>::into_vec).collect())
+    }
+
+    /// Drops a partition and everything in it; `false` if there is none of that name. New reads see nothing
+    /// of it from then on, also after a crash; snapshots and iterators from before still see all of it. Its
+    /// tables are not read; those that no other partition has a part of are removed at once.
+    ///
+    /// # Errors
+    /// `Dropped` if the keyspace is, `ReadOnly`, `Latched`, `Io`.
+    ///
+    /// # Cost
+    /// A sync of the log and one of the manifest, whatever its size. Writers wait meanwhile.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// let tenant = events.partition("t042")?;
+    /// tenant.put("1", "login")?;
+    /// let before = db.snapshot();
+    /// assert!(events.drop_partition("t042")?);
+    /// assert!(matches!(tenant.get("1"), Err(trine::Error::Dropped { .. })));
+    /// assert_eq!(tenant.at(&before).get("1")?.unwrap(), b"login");
+    /// assert!(events.partition("t042")?.is_empty()?);
+    /// # Ok(()) }
+    /// ```
+    pub fn drop_partition(&self, name: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.drop_partitions([name])? == 1)
+    }
+
+    /// Drops those of the named partitions that there are, together: all of them, or after a crash none. Says
+    /// how many.
+    ///
+    /// # Errors
+    /// As [`Partitioned::drop_partition`].
+    ///
+    /// # Cost
+    /// That of one drop.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// for month in ["2026-01", "2026-02", "2026-03"] {
+    ///     events.partition(month)?.put("login", "ann")?;
+    /// }
+    /// let old: Vec<_> = events.partitions()?.into_iter().filter(|name| &name[..] < b"2026-03").collect();
+    /// assert_eq!(events.drop_partitions(old)?, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn drop_partitions<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Result<u64> {
+        let names: Vec<N> = names.into_iter().collect();
+        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+        self.handle.drop_partitions(&self.keyspace, &names)
+    }
+
+    /// Every setting of the keyspace, which all partitions have, with its default and what it does.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// let mut settings = events.settings().into_iter();
+    /// assert!(settings.any(|one| one.name == "filter_bits_per_key"));
+    /// # Ok(()) }
+    /// ```
+    pub fn settings(&self) -> Vec<SettingValue> {
+        self.keyspace.settings().values().into_iter().map(SettingValue::new).collect()
+    }
+
+    /// Counters and sizes of all partitions together; a partition's own are in [`Keyspace::stats`].
+    ///
+    /// # Errors
+    /// `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// events.partition("a")?.put("1", "login")?;
+    /// events.partition("b")?.put("1", "login")?;
+    /// assert_eq!(events.stats()?.items, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn stats(&self) -> Result<KeyspaceStats> {
+        self.live()?;
+        Ok(self.handle.keyspace_stats(&self.keyspace))
+    }
+}
+
+/// Refuses to open a keyspace that is divided as one that is not.
+pub(super) fn check_whole(keyspace: &keyspace::Keyspace) -> Result<()> {
+    match keyspace.partitions() {
+        None => Ok(()),
+        Some(partitions) => Err(Error::Mismatch {
+            name: "partitioning",
+            stored: partitions.rule.to_string(),
+            given: "none".to_owned(),
+        }),
+    }
+}

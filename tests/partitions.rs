@@ -1,0 +1,224 @@
+//! Keyspaces that are divided into partitions that the caller names.
+
+use std::collections::BTreeMap;
+
+use trine::sim::{Crash, World};
+use trine::{Access, Db, Error, Explicit, Keyspace, Ordered, Partitioned, Partitioning};
+
+use super::rng::{Rng, with_seeds};
+
+fn events(db: &Db) -> Partitioned {
+    let rule: Partitioning<Explicit> = Partitioning::explicit();
+    db.ordered("events").partition_by(rule).open().unwrap()
+}
+
+fn keys(partition: &Keyspace<Ordered>) -> Vec<Vec<u8>> {
+    partition.keys().map(|key| key.unwrap().to_vec()).collect()
+}
+
+fn is_dropped<T>(result: trine::Result<T>) -> bool {
+    matches!(result, Err(Error::Dropped { .. }))
+}
+
+/// Partitions are maps of their own, in memory, in tables and after a reopening, also one without a name.
+#[test]
+fn a_key_is_of_its_partition() {
+    let world = World::new(1);
+    let db = world.builder().open().unwrap();
+    let names: [&[u8]; 4] = [b"", b"a", b"a\0", &[0xff; 255]];
+    for (number, name) in names.iter().enumerate() {
+        let partition = events(&db).partition(name).unwrap();
+        assert_eq!((partition.name(), partition.partition_name()), ("events", Some(*name)));
+        partition.put("same", [number as u8]).unwrap();
+        partition.put([number as u8], "own").unwrap();
+    }
+    let check = |db: &Db| {
+        assert_eq!(events(db).partitions().unwrap(), names);
+        for (number, name) in names.iter().enumerate() {
+            let partition = events(db).find_partition(name).unwrap().unwrap();
+            assert_eq!(keys(&partition), [vec![number as u8], b"same".to_vec()]);
+            assert_eq!(partition.get("same").unwrap().unwrap(), [number as u8]);
+        }
+        assert!(events(db).find_partition("b").unwrap().is_none());
+    };
+    check(&db);
+    db.flush().unwrap();
+    check(&db);
+    db.compact().unwrap();
+    check(&db);
+    assert_eq!(events(&db).stats().unwrap().items, 8);
+    assert_eq!(db.stats().keyspaces[0].items, 8);
+    db.close().unwrap();
+    let db = world.builder().open().unwrap();
+    check(&db);
+    assert!(db.verify(|_| {}).unwrap().findings.is_empty());
+}
+
+/// Names, and openings in another way than a keyspace was made, are refused.
+#[test]
+fn what_no_partition_is_is_refused() {
+    let world = World::new(1);
+    let db = world.builder().open().unwrap();
+    db.ordered("whole").open().unwrap();
+    let events = events(&db);
+    assert!(matches!(events.partition([7; 256]), Err(Error::Invalid { .. })));
+    for wrong in [db.ordered("events").open().map(drop), db.keyspace("events").map(drop)] {
+        match wrong {
+            Err(Error::Mismatch { name, stored, given }) => {
+                assert_eq!((name, &stored[..], &given[..]), ("partitioning", "explicit", "none"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let divided = db.ordered("whole").partition_by(Partitioning::explicit()).open();
+    assert!(matches!(divided, Err(Error::Mismatch { .. })));
+    let infos = db.keyspaces().into_iter().map(|one| (one.name, one.is_partitioned));
+    assert_eq!(infos.collect::<Vec<_>>(), [("events".to_owned(), true), ("whole".to_owned(), false)]);
+    events.partition("there").unwrap().put("a", "1").unwrap();
+    drop(events);
+    db.close().unwrap();
+    let db = world.builder().access(Access::ReadOnly).open().unwrap();
+    let events = self::events(&db);
+    assert_eq!(keys(&events.partition("there").unwrap()), [b"a"]);
+    assert!(matches!(events.partition("new"), Err(Error::NoKeyspace { .. })));
+    assert!(events.drop_partition("there").is_err());
+}
+
+/// A partition that is dropped is gone for new reads and for batches from before; snapshots and iterators
+/// from before see all of it, and another of the same name is empty.
+#[test]
+fn dropped_partitions_are_gone() {
+    for in_tables in [false, true] {
+        let world = World::new(2);
+        let db = world.builder().open().unwrap();
+        let events = events(&db);
+        let [gone, kept] = ["gone", "kept"].map(|name| events.partition(name).unwrap());
+        for partition in [&gone, &kept] {
+            (0..100u8).for_each(|key| partition.put([key], "value").unwrap());
+        }
+        if in_tables {
+            db.flush().unwrap();
+        }
+        let (snapshot, mut walk) = (db.snapshot(), gone.iter());
+        walk.next().unwrap().unwrap();
+        let mut batch = db.batch();
+        batch.put(&kept, "late", "1").unwrap();
+        batch.put(&gone, "late", "1").unwrap();
+        assert!(events.drop_partition("gone").unwrap());
+        assert!(!events.drop_partition("gone").unwrap());
+        assert!(is_dropped(gone.get([1])) && is_dropped(gone.put([1], "")) && is_dropped(batch.commit()));
+        assert!(is_dropped(gone.iter().next().unwrap()));
+        assert_eq!((kept.get("late").unwrap(), keys(&kept).len()), (None, 100));
+        let again = events.partition("gone").unwrap();
+        assert!(again.is_empty().unwrap());
+        again.put("new", "1").unwrap();
+        db.compact().unwrap();
+        assert_eq!(gone.at(&snapshot).iter().count(), 100);
+        assert_eq!(walk.count(), 99);
+        assert_eq!(keys(&again), [b"new"]);
+        drop((snapshot, again, gone, kept, events));
+        db.close().unwrap();
+        let db = world.builder().open().unwrap();
+        assert_eq!(keys(&self::events(&db).partition("gone").unwrap()), [b"new"]);
+    }
+}
+
+/// Tables that are a dropped partition's alone are removed at once and unread; dropping many is one edit.
+#[test]
+fn dropped_partitions_give_space_back() {
+    let world = World::new(3);
+    let db = world.builder().memory_bytes(32 << 20).open().unwrap();
+    let events = events(&db);
+    for number in 0..20u32 {
+        let partition = events.partition(number.to_be_bytes()).unwrap();
+        (0..500u32).for_each(|key| partition.put(key.to_be_bytes(), [7; 1000]).unwrap());
+        db.compact().unwrap();
+    }
+    let before = db.stats();
+    let names: Vec<_> = events.partitions().unwrap().into_iter().skip(2).collect();
+    assert_eq!(events.drop_partitions(&names).unwrap(), 18);
+    db.settle().unwrap();
+    let after = db.stats();
+    assert!(after.space.table_bytes * 8 < before.space.table_bytes, "{:?}", after.space);
+    assert_eq!(after.io.reads, before.io.reads, "nothing is read of what is dropped");
+    assert_eq!(after.background.merges, before.background.merges);
+    assert_eq!(events.drop_partitions(&names).unwrap(), 0);
+    assert_eq!(events.stats().unwrap().items, 1000);
+}
+
+/// A drop holds after a crash, whatever was in memory; and what was made and written durably is there.
+#[test]
+fn drops_outlive_crashes() {
+    with_seeds("drops_outlive_crashes", 40, |seed| {
+        let (mut world, mut rng) = (World::new(seed), Rng::new(seed));
+        let mut model: BTreeMap<u8, BTreeMap<u8, u64>> = BTreeMap::new();
+        for round in 0..3 {
+            let db = world.builder().memory_bytes(1 << 20).open().unwrap();
+            let events = events(&db);
+            let there: Vec<u8> = events.partitions().unwrap().into_iter().map(|name| name[0]).collect();
+            assert_eq!(there, model.keys().copied().collect::<Vec<_>>(), "round {round}");
+            for (name, map) in &model {
+                let partition = events.find_partition([*name]).unwrap().unwrap();
+                let found = partition.iter().map(Result::unwrap);
+                let found =
+                    found.map(|(key, value)| (key[0], u64::from_le_bytes(value[..].try_into().unwrap())));
+                assert_eq!(found.collect::<BTreeMap<_, _>>(), *map, "partition {name}, round {round}");
+            }
+            for step in 0..200u64 {
+                let name = rng.below(6) as u8;
+                match rng.below(20) {
+                    0 => {
+                        let was_there = model.remove(&name).is_some();
+                        assert_eq!(events.drop_partition([name]).unwrap(), was_there);
+                    }
+                    1 => db.flush().unwrap(),
+                    2 => db.compact().unwrap(),
+                    _ => {
+                        let key = rng.below(50) as u8;
+                        events.partition([name]).unwrap().put([key], step.to_le_bytes()).unwrap();
+                        model.entry(name).or_default().insert(key, step);
+                    }
+                }
+            }
+            db.sync().unwrap();
+            drop(events);
+            if rng.one_in(4) {
+                db.close().unwrap();
+            } else {
+                // A process draws its file ids from its seed: no two have the same.
+                world = world.crash(*rng.choose(&[Crash::Power, Crash::Process]), 1000 + 4 * seed + round);
+            }
+        }
+    });
+}
+
+/// Thousands of partitions are one write buffer, and there again after a reopening; nothing is kept of those
+/// that were dropped.
+#[test]
+fn thousands_come_and_go() {
+    const COUNT: u32 = 3000;
+    let world = World::new(5);
+    let db = world.builder().memory_bytes(64 << 20).open().unwrap();
+    let events = events(&db);
+    for number in 0..COUNT {
+        events.partition(number.to_be_bytes()).unwrap().put("key", number.to_le_bytes()).unwrap();
+    }
+    db.settle().unwrap();
+    let old = (0..COUNT).filter(|number| number % 3 > 0).map(u32::to_be_bytes);
+    assert_eq!(events.drop_partitions(old).unwrap(), u64::from(COUNT / 3 * 2));
+    drop(events);
+    db.close().unwrap();
+    let db = world.builder().memory_bytes(64 << 20).open().unwrap();
+    let events = self::events(&db);
+    assert_eq!(events.partitions().unwrap().len(), COUNT as usize / 3);
+    for number in (0..COUNT).step_by(3) {
+        let partition = events.find_partition(number.to_be_bytes()).unwrap().unwrap();
+        assert_eq!(partition.get("key").unwrap().unwrap(), number.to_le_bytes());
+    }
+    let manifest =
+        |db: &Db| db.stats().memory.roles.iter().find(|role| role.name == "manifest").unwrap().bytes;
+    let full = manifest(&db);
+    let all = events.partitions().unwrap();
+    events.drop_partitions(&all).unwrap();
+    assert!(manifest(&db) * 10 < full, "{} of {full} bytes", manifest(&db));
+}
