@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use trine::{Access, Builder, Db, Error, Keyspace, Ordered};
+use trine::{Access, Builder, Db, Error, Keyspace, KeyspaceInfo, Ordered, Partitioned, Partitioning, Result};
 
 /// Smallest budget that a user may give.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 32 << 20;
@@ -41,6 +41,33 @@ pub(crate) fn reader(path: &Path) -> Builder {
 
 /// Keys and values that a keyspace must hold.
 pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// The names of all maps of a store: of keyspaces, and of partitions behind theirs and a slash.
+pub(crate) fn names(db: &Db) -> Vec<String> {
+    let of = |one: KeyspaceInfo| match one.is_partitioned {
+        false => vec![one.name],
+        true => {
+            let partitions = divided(db, &one.name).partitions().expect("it is there");
+            let name = |partition: Vec<u8>| format!("{}/{}", one.name, partition.escape_ascii());
+            partitions.into_iter().map(name).collect()
+        }
+    };
+    db.keyspaces().into_iter().flat_map(of).collect()
+}
+
+/// The map of one of these names.
+pub(crate) fn find(db: &Db, name: &str) -> Result<Keyspace<Ordered>> {
+    let Some((keyspace, partition)) = name.split_once('/') else { return db.keyspace(name)?.ordered() };
+    let missing = || Error::NoKeyspace { name: name.to_owned() };
+    if !db.contains_keyspace(keyspace) {
+        return Err(missing());
+    }
+    divided(db, keyspace).find_partition(partition)?.ok_or_else(missing)
+}
+
+pub(crate) fn divided(db: &Db, name: &str) -> Partitioned {
+    db.ordered(name).partition_by(Partitioning::explicit()).open().expect("it is divided, or new")
+}
 
 /// Everything in the keyspace.
 pub(crate) fn contents(keyspace: &Keyspace<Ordered>) -> Model {

@@ -23,6 +23,11 @@ impl Rule {
     }
 }
 
+/// A partition's name in messages.
+pub(crate) fn partition_name(keyspace: &str, partition: &[u8]) -> String {
+    format!("{keyspace}/{}", partition.escape_ascii())
+}
+
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -246,7 +246,8 @@ impl Partitioned {
     /// for month in ["2026-01", "2026-02", "2026-03"] {
     ///     events.partition(month)?.put("login", "ann")?;
     /// }
-    /// let old: Vec<_> = events.partitions()?.into_iter().filter(|name| &name[..] < b"2026-03").collect();
+    /// let mut old = events.partitions()?;
+    /// old.retain(|name| name.as_slice() < b"2026-03".as_slice());
     /// assert_eq!(events.drop_partitions(old)?, 2);
     /// # Ok(()) }
     /// ```

@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, KeyspaceId, Sequence, TreeId};
+use crate::base::rule::partition_name;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
 use crate::engine::open::recover;
@@ -305,6 +306,10 @@ impl<'c> Check<'c> {
                         let found = item.tree.keyspace.0;
                         return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, found));
                     }
+                    if item.tree.partition.0 >= state.next_partition {
+                        let (limit, found) = (state.next_partition, item.tree.partition.0);
+                        return Err(Error::corrupt(file, 0, "the partition of an item", limit, found));
+                    }
                     if let Some(manifest) = manifest
                         && !state.has_tree(item.tree)
                         && sequence > state.flushed
@@ -360,5 +365,9 @@ fn of_file(file: FileName, error: Error) -> Corrupt {
 }
 
 fn name(state: &State, tree: TreeId) -> String {
-    state.keyspaces.get(&tree.keyspace).map_or_else(String::new, |keyspace| keyspace.name.clone())
+    let Some(keyspace) = state.keyspaces.get(&tree.keyspace) else { return String::new() };
+    match state.partitions.get(&tree.partition) {
+        Some(partition) if keyspace.rule.is_some() => partition_name(&keyspace.name, &partition.name),
+        _ => keyspace.name.clone(),
+    }
 }

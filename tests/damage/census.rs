@@ -11,7 +11,7 @@ use trine::sim::{Stop, World};
 use trine::{Access, Db, Error, Result};
 
 use crate::rng::Rng;
-use crate::support::{Model, says_what_to_do};
+use crate::support::{Model, find, names, says_what_to_do};
 
 use super::faults::{Changes, Fault, PAGE_BYTES, kind};
 use super::states::{Contents, Doubt, Moment, State, vouched_bytes};
@@ -157,7 +157,7 @@ fn look(
     };
     let mut answers = BTreeMap::new();
     let mut errors = Vec::new();
-    for name in db.keyspaces().into_iter().map(|one| one.name) {
+    for name in names(&db) {
         let answer =
             ask(&db, &name, state, (reading, turn), &mut errors).map_err(|error| error.to_string())?;
         answers.insert(name, answer);
@@ -210,7 +210,7 @@ fn ask(
     (reading, turn): (Reading, usize),
     errors: &mut Vec<Error>,
 ) -> Result<Answers> {
-    let keyspace = db.keyspace(name)?.ordered()?;
+    let keyspace = find(db, name)?;
     let mut answers = Answers::default();
     let step = match reading {
         Reading::All => 1,

@@ -10,7 +10,7 @@ use trine::sim::World;
 use trine::{Access, Error};
 
 use crate::rng::{Rng, with_seeds};
-use crate::support::contents;
+use crate::support::{contents, find};
 
 use super::census::{self, Outcome, Reading, Tally, add, judge, open, take};
 use super::faults::{self, Fault, Filler, PAGE_BYTES, SECTOR_BYTES};
@@ -289,7 +289,7 @@ fn f12_damage_stays_in_its_block() {
                 let Ok(db) = open(&world, state, Access::ReadOnly) else { continue };
                 let mut refused = Vec::new();
                 for (name, model) in &state.contents {
-                    let keyspace = db.keyspace(name).unwrap();
+                    let keyspace = find(&db, name).unwrap();
                     let keys = model.keys().enumerate().filter(|(_, key)| keyspace.get(key).is_err());
                     let keys: Vec<(usize, &Vec<u8>)> = keys.collect();
                     let is_one_run = keys.windows(2).all(|two| two[0].0 + 1 == two[1].0);
@@ -376,7 +376,7 @@ fn goes_on(world: &World, state: &State, fault: &Fault) {
         });
         assert_eq!(contents(&more).len(), 20);
         for (name, model) in &state.contents {
-            let found = contents(&db.keyspace(name).unwrap().ordered().unwrap());
+            let found = contents(&find(&db, name).unwrap());
             assert!(found == *model, "{}: {fault:?}: {name} has changed", state.name);
         }
         drop(more);

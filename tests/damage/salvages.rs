@@ -14,7 +14,7 @@ use trine::sim::World;
 use trine::{Access, Db, Keyspace, Ordered};
 
 use crate::rng::Rng;
-use crate::support::{Files, Model, Scratch, contents, write_files};
+use crate::support::{Files, Model, Scratch, contents, find, names, write_files};
 
 use super::census::{self, damaged};
 use super::faults::{self, Fault, PAGE_BYTES, kind};
@@ -143,7 +143,7 @@ struct Sum {
 }
 
 fn ordered(db: &Db, name: &str) -> Keyspace<Ordered> {
-    db.keyspace(name).expect("it is there").ordered().expect("it is ordered")
+    find(db, name).expect("it is there")
 }
 
 /// Salvages what a fault left, and compares.
@@ -165,11 +165,8 @@ fn salvage(state: &State, places: &Places, fault: &Fault, sum: &mut Sum) -> Resu
         .access(Access::ReadOnly)
         .open()
         .map_err(|error| error.to_string())?;
-    let made: BTreeMap<String, Model> = db
-        .keyspaces()
-        .into_iter()
-        .map(|one| (one.name.clone(), contents(&ordered(&db, &one.name))))
-        .collect();
+    let all = names(&db).into_iter().map(|name| (name.clone(), contents(&ordered(&db, &name))));
+    let made: BTreeMap<String, Model> = all.collect();
     let recoverable = places.recoverable(state, &before);
     sum.salvages += 1;
     sum.recoverable += recoverable.len() as u64;
@@ -212,7 +209,11 @@ fn is_told(
         }
         let of_one = |name: &String| model.iter().all(|item| state.had(name, item));
         let is_of_one = match &doubtful.of {
-            Some(name) => state.names().contains(name) && of_one(name),
+            // A partition whose name is lost is told by its keyspace's.
+            Some(of) => {
+                let is_in = |name: &&String| *name == of || name.starts_with(&format!("{of}/"));
+                state.names().iter().filter(is_in).any(of_one)
+            }
             None => state.names().iter().any(of_one),
         };
         if !is_of_one {

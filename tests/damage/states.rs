@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trine::sim::{Crash, World};
 use trine::{Db, Keyspace, Ordered};
 
-use crate::support::{Files, Model, contents};
+use crate::support::{Files, Model, contents, divided, find, names};
 
 /// What the keyspaces hold, by name.
 pub(crate) type Contents = BTreeMap<String, Model>;
@@ -72,12 +72,11 @@ fn value(name: &str, index: u32, version: u32, length: usize) -> Vec<u8> {
 }
 
 fn held(db: &Db) -> Contents {
-    let names = db.keyspaces().into_iter().map(|one| one.name);
-    names.map(|name| (name.clone(), contents(&ordered(db, &name)))).collect()
+    names(db).into_iter().map(|name| (name.clone(), contents(&ordered(db, &name)))).collect()
 }
 
 fn ordered(db: &Db, name: &str) -> Keyspace<Ordered> {
-    db.keyspace(name).expect("it is there").ordered().expect("it is ordered")
+    find(db, name).expect("it is there")
 }
 
 pub(crate) fn files_of(world: &World) -> Files {
@@ -475,8 +474,28 @@ fn reopened() -> State {
 }
 
 /// Every state.
+/// Partitions in tables and in the log, among them one that was dropped and is there again.
+fn partitioned() -> State {
+    let mut maker = Maker::new(SMALL);
+    let events = divided(&maker.db, "events");
+    maker.keyspace("left", &[]);
+    for name in ["a", "gone", "b"] {
+        events.partition(name).expect("a new partition");
+        maker.write(&format!("events/{name}"), (60, 1), 0, 25);
+    }
+    maker.db.flush().expect("a flush");
+    maker.mark();
+    assert!(events.drop_partition("gone").expect("a drop"));
+    events.partition("gone").expect("a new partition");
+    for name in ["events/b", "events/gone", "left"] {
+        maker.write(name, (30, 2), 1, 40);
+    }
+    drop(events);
+    maker.closed("partitions")
+}
+
 pub(crate) fn all() -> Vec<State> {
-    let makers: [fn() -> State; 17] = [
+    let makers: [fn() -> State; 18] = [
         log_only,
         log_after_kill,
         log_after_power,
@@ -494,6 +513,7 @@ pub(crate) fn all() -> Vec<State> {
         checkpointed,
         cleared,
         reopened,
+        partitioned,
     ];
     makers.iter().map(|make| make()).collect()
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::base::error::{Error, Result};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use crate::base::reserve::Role;
-use crate::base::rule::{PARTITION_NAME_BYTES_MAX, Rule};
+use crate::base::rule::{PARTITION_NAME_BYTES_MAX, Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, KeyspaceKind};
@@ -174,8 +174,7 @@ impl Committer {
             return Err(Error::Invalid { faults: vec![fault] });
         }
         if self.mode == Mode::ReadOnly {
-            let name = format!("{}/{}", keyspace.name, name.escape_ascii());
-            return Err(Error::NoKeyspace { name });
+            return Err(Error::NoKeyspace { name: partition_name(&keyspace.name, name) });
         }
         self.create_partition_in(&mut self.take_order_turn()?, keyspace, name)
     }

@@ -2,7 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
-use crate::base::rule::Rule;
+use crate::base::rule::{Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::{Arc, Mutex};
 use crate::format::manifest::Settings;
@@ -101,7 +101,7 @@ impl Keyspace {
     /// Its name in messages.
     pub(crate) fn full_name(&self) -> String {
         match self.partition_name() {
-            Some(partition) => format!("{}/{}", self.name, partition.escape_ascii()),
+            Some(partition) => partition_name(&self.name, partition),
             None => self.name.clone(),
         }
     }

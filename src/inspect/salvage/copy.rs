@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName, ItemKind, PartitionId, Sequence, TreeId};
+use crate::base::rule::partition_name;
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::engine::publish::keyspace::restored;
@@ -276,8 +277,17 @@ impl<'c> Copy<'c> {
         }
     }
 
+    /// Of a partition, if it is known; else of the keyspace.
+    fn name_of(&self, tree: TreeId) -> Option<String> {
+        let state = &self.survey.known.state;
+        let keyspace = state.keyspaces.get(&tree.keyspace)?;
+        let partition = state.partitions.get(&tree.partition).filter(|_| keyspace.rule.is_some());
+        let named = partition.map(|partition| partition_name(&keyspace.name, &partition.name));
+        Some(named.unwrap_or_else(|| keyspace.name.clone()))
+    }
+
     fn doubtful(&self, dest: Dest, made: &Made) -> Option<Doubtful> {
-        let of = |id: TreeId| self.survey.known.state.keyspaces.get(&id.keyspace).map(|one| one.name.clone());
+        let of = |tree: TreeId| self.name_of(tree);
         let (of, doubt) = match dest {
             Dest::Own(_) => return None,
             Dest::Named(id) => (of(id), Doubt::Older),
