@@ -18,6 +18,7 @@ use super::process;
 use super::record::{Expected, Record};
 use super::results::Measured;
 use super::rows;
+use super::table::median;
 use crate::engines::{Answer, Until};
 
 const KEYSPACES: &str = "keyspaces";
@@ -25,8 +26,9 @@ const KEYSPACES: &str = "keyspaces";
 /// Threads that get every item once before a row of cached gets.
 const WARM_THREADS: u64 = 2;
 
-/// Keyspaces that are made and dropped, one after the other, for a median.
+/// Keyspaces that are made and dropped, one after the other, for a median; fewer once the time is over.
 const MADE: u64 = 20;
+const MADE_TIME: Duration = Duration::from_secs(15);
 
 /// Keyspaces of a store, at full scale, in which one is made and dropped.
 const FEW: u64 = 10;
@@ -230,22 +232,30 @@ impl Stores<'_> {
         [make, drop]: [&str; 2],
     ) -> Answer<Box<dyn Keyspaces>> {
         self.child.doing(format!("making and dropping keyspaces beside {keyspaces}"))?;
-        let (mut making, mut dropping) = (Record::new()?, Record::new()?);
-        let before = Moment::now(store.counts());
+        let (mut making, mut dropping) = ((Record::new()?, Vec::new()), (Record::new()?, Vec::new()));
+        let take = |(record, seconds): &mut (Record, Vec<f64>), took: Duration| {
+            record.take(1, nanoseconds(took));
+            seconds.push(took.as_secs_f64());
+        };
+        let (before, begun) = (Moment::now(store.counts()), Instant::now());
         for number in 0..MADE {
+            if number > 0 && begun.elapsed() > MADE_TIME {
+                break;
+            }
             let started = Instant::now();
             store.create()?;
-            making.take(1, nanoseconds(started.elapsed()));
+            take(&mut making, started.elapsed());
             let made = usize::try_from(keyspaces).map_err(|error| error.to_string())?;
             store.handles()?.put(made, &number.to_be_bytes(), b"value")?;
             let started = Instant::now();
             store.drop_last()?;
-            dropping.take(1, nanoseconds(started.elapsed()));
+            take(&mut dropping, started.elapsed());
         }
         let after = Moment::now(store.counts());
-        for (row, record) in [(make, making), (drop, dropping)] {
-            let median = record.latency().map_or(0, |latency| latency.p50);
-            let measured = measure::row(&record, median as f64 / 1e9, &before, &after);
+        for (row, (record, mut seconds)) in [(make, making), (drop, dropping)] {
+            let middle = median(&mut seconds).ok_or("no keyspace was made")?;
+            let mut measured = measure::row(&record, middle, &before, &after);
+            measured.more.insert(rows::KEYSPACES_MADE.to_owned(), record.operations as f64);
             // The rate is that of the median.
             self.tell(row, keyspaces, Measured { operations: 1, ..measured })?;
         }

@@ -91,10 +91,10 @@ pub(super) enum Group {
     Flight,
     /// Gets by the size of values, 16 B to 16 KiB; data 20 times the memory and twice.
     Sizes,
-    /// Load and cached gets over 1, 1,000 and 10,000 keyspaces; reopening 10,000 of 1 KB and of 100 KB, making
-    /// and dropping one.
+    /// Load and cached gets over 1, 1,000 and 10,000 keyspaces; reopening 10,000 of 1 KB, making and dropping
+    /// one.
     Keyspaces,
-    /// Reopening 10,000 keyspaces of 1 MB.
+    /// Reopening 10,000 keyspaces of 100 KB and of 1 MB.
     KeyspacesLarge,
 }
 
@@ -123,14 +123,10 @@ impl Group {
             Group::Space => &[Stage::Space],
             Group::Flight => &[Stage::EnsureBig, Stage::Flight, Stage::FlightHalf],
             Group::Sizes => &[Stage::EnsureSizes, Stage::Sizes, Stage::SizesHalf],
-            Group::Keyspaces => &[
-                Stage::KeyspacesOne,
-                Stage::KeyspacesSome,
-                Stage::KeyspacesMany,
-                Stage::KeyspacesReopen,
-                Stage::KeyspacesReopenLarger,
-            ],
-            Group::KeyspacesLarge => &[Stage::KeyspacesReopenLarge],
+            Group::Keyspaces => {
+                &[Stage::KeyspacesOne, Stage::KeyspacesSome, Stage::KeyspacesMany, Stage::KeyspacesReopen]
+            }
+            Group::KeyspacesLarge => &[Stage::KeyspacesReopenLarger, Stage::KeyspacesReopenLarge],
         }
     }
 

@@ -92,8 +92,9 @@ pub(super) fn over_one(row: &str) -> Option<&'static str> {
     }
 }
 
-/// Of `more`: keyspaces of the store, and seconds in which they were made.
+/// Of `more`: keyspaces of the store, seconds in which they were made, and keyspaces of a median.
 pub(super) const KEYSPACES_COUNT: &str = "keyspaces";
+pub(super) const KEYSPACES_MADE: &str = "keyspaces_made";
 pub(super) const KEYSPACES_MADE_S: &str = "keyspaces_made_s";
 
 /// Of `more`: seconds until background work was finished.
