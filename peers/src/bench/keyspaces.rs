@@ -1,4 +1,5 @@
-//! Stores of many keyspaces beside the same store with one: load, cached gets, reopening, making and dropping.
+//! Stores of many keyspaces beside the same store with one: load, cached gets, reopening, making and
+//! dropping.
 //!
 //! A stage that does not end in its time is killed, and its rows say so: an engine may need minutes for what
 //! another does in seconds.
@@ -186,7 +187,7 @@ impl Stores<'_> {
         Ok(measure::row(&record, seconds, &before, &Moment::now(store.counts())))
     }
 
-    /// Makes a store, closes it and opens it again; then makes and drops keyspaces, if there are rows of that.
+    /// Makes a store, closes it and opens it again; then makes and drops keyspaces, if rows are of that.
     fn reopened(&self, reopened: &Reopened) -> Answer<()> {
         let child = self.child;
         let [row, rest @ ..] = reopened.rows else { return Ok(()) };

@@ -17,8 +17,9 @@ pub(super) const CONTENDER: Contender = Contender {
     label: "fjall",
     settings: "write buffers of M / 16 (at most 64 MiB), a cache of M less three of them; a hash index \
                in data blocks; worker threads = cores; no compression. It reads through the page cache, \
-               which comes beside M; where it is held to a total it has 320 MiB beside M, all others 64. Each of \
-               many keyspaces has a write buffer of that size, as it limits no sum; up to 16,000 open files",
+               which comes beside M; where it is held to a total it has 320 MiB beside M, all others 64. \
+               Each of many keyspaces has a write buffer of that size, as it limits no sum; up to 16,000 \
+               open files",
     tables: "table",
     batch: 1,
     uses_page_cache: true,
