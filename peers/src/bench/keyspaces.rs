@@ -200,6 +200,7 @@ impl Stores<'_> {
         let store = self.make(keyspaces)?;
         child.doing(format!("loading {items} items"))?;
         self.items(&*store, keyspaces)?.put_all(items, Numbering::Sequential)?;
+        child.doing(format!("settling {items} items"))?;
         store.settle()?;
         store.close()?;
         process::forget(&child.path(KEYSPACES))?;
