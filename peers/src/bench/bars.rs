@@ -113,7 +113,7 @@ const ROCKSDB: Against = Against::Store("rocksdb");
 const ROCKSDB_THREADS: Against = Against::Best("rocksdb", Kind::Threads);
 const ROCKSDB_TOGETHER: Against = Against::Best("rocksdb", Kind::Together);
 
-pub(super) const BARS: [Bar; 51] = [
+pub(super) const BARS: [Bar; 56] = [
     least(rows::LOAD, Figure::Rate, 2.5, ROCKSDB),
     most(rows::LOAD, Figure::WrittenWithoutLog, 1.0, ROCKSDB),
     most(rows::LOAD, Figure::P9999, 10e6, Against::One),
@@ -165,6 +165,16 @@ pub(super) const BARS: [Bar; 51] = [
     most(rows::FLIGHT_BLOCK_ON_ONE, Figure::P50, 1.08, Against::Own(rows::FLIGHT_ONE)),
     most(rows::FLIGHT_TOKIO_ONE, Figure::P50, 1.2, Against::Own(rows::FLIGHT_ONE)),
     least(rows::GET_FUTURE, Figure::Rate, 0.8, Against::Own(rows::GET)),
+    least(rows::KEYSPACES_LOAD_SOME, Figure::Rate, 0.85, Against::Own(rows::KEYSPACES_LOAD_ONE)),
+    least(rows::KEYSPACES_LOAD_MANY, Figure::Rate, 0.6, Against::Own(rows::KEYSPACES_LOAD_ONE)),
+    most(
+        rows::KEYSPACES_LOAD_MANY,
+        Figure::More(rows::SETTLE_S),
+        2.0,
+        Against::Own(rows::KEYSPACES_LOAD_ONE),
+    ),
+    least(rows::KEYSPACES_GET_MANY, Figure::Rate, 0.9, Against::Own(rows::KEYSPACES_GET_ONE)),
+    most(rows::KEYSPACES_REOPEN_1_KB, Figure::Seconds, 0.3, Against::One),
 ];
 
 /// What became of a bar.
@@ -248,9 +258,10 @@ pub(super) fn measured(lines: &[Line]) -> impl Iterator<Item = &Measured> {
     lines.iter().filter_map(|line| if let Line::Measured(one) = line { Some(&**one) } else { None })
 }
 
-/// What a store did in a row of a run; the last, if it was measured again.
+/// What a store did in a row of a run, if it did it; the last, if it was measured again.
 pub(super) fn find<'a>(lines: &'a [Line], run: u64, row: &str, store: &str) -> Option<&'a Measured> {
-    measured(lines).filter(|one| one.run == run && one.row == row && one.store == store).last()
+    let is_it = |one: &&Measured| one.run == run && one.row == row && one.store == store && one.is_done();
+    measured(lines).filter(is_it).last()
 }
 
 /// Trine's figure over what the factor multiplies, in one run.
@@ -309,7 +320,8 @@ fn fastest<'a>(lines: &'a [Line], run: u64, store: &str, kind: Kind) -> Option<&
 /// The best of the other stores.
 fn best(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
     let others = measured(lines)
-        .filter(|one| one.run == run && one.row == bar.row && one.store != OURS && one.store != NULL);
+        .filter(|one| one.run == run && one.row == bar.row && one.store != OURS && one.store != NULL)
+        .filter(|one| one.is_done());
     let figures = others.filter_map(|one| value(bar.figure, one));
     figures.reduce(if bar.side == Side::AtLeast { f64::max } else { f64::min })
 }
@@ -366,6 +378,7 @@ impl Bar {
             Figure::More(rows::SPACE_SETTLED_WORST) => {
                 "table bytes over keys and values, the worst of ten points, settled at each"
             }
+            Figure::More(rows::SETTLE_S) => "seconds until settled",
             Figure::More(rows::SPACE_COMPACTED) => "table bytes over keys and values, compacted",
             Figure::More(name) => name,
         };
@@ -503,7 +516,8 @@ mod tests {
     #[test]
     fn all_kinds_are_judged() {
         let mut reopened =
-            Measured { run: 1, row: rows::REOPEN.into(), store: OURS.into(), ..Measured::default() };
+            Measured { run: 1, row: rows::REOPEN.into(), operations: 1, ..Measured::default() };
+        reopened.store = OURS.into();
         reopened.more.insert(rows::LOG_ITEMS.into(), 150e6 / 116.0);
         (reopened.seconds, reopened.anonymous_bytes, reopened.memory_bytes) = (3.0, 96 << 20, 128 << 20);
         reopened.item_bytes = 116;

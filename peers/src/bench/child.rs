@@ -14,8 +14,8 @@ use super::drive::{Data, Job, Limit, Ran, Script};
 use super::engines::{Contender, Engine, Regime, Sees, Settings, contender};
 use super::measure::{self, Moment};
 use super::plan::{Group, Plan, Stage};
-use super::results::{Line, Measured};
-use super::{cached, cold, flight, limits, loads, mixes, process, queue, rows, space};
+use super::results::{Failed, Line, Measured};
+use super::{cached, cold, flight, keyspaces, limits, loads, mixes, process, queue, rows, space};
 use crate::engines::{Answer, Until, told};
 
 /// The folder of all stores, in the directory that is given: nothing beside it is ever removed.
@@ -52,9 +52,14 @@ pub(crate) fn child(options: &ChildOptions) -> Answer<()> {
     if let Some(group) = &options.limited {
         limits::enter(group)?;
     }
-    stage(options, &|line| {
+    let out = |line| {
         println!("{}", serde_json::to_string(&line).map_err(told)?);
         Ok(())
+    };
+    stage(options, &out).or_else(|why: String| {
+        let (group, store) = (options.group.name(), options.store.clone());
+        out(Line::Failed(Failed { run: options.run, group, store, why: why.clone() }))?;
+        Err(why)
     })
 }
 
@@ -87,6 +92,12 @@ pub(super) fn stage(options: &ChildOptions, out: &dyn Fn(Line) -> Answer<()>) ->
         Stage::Flight | Stage::FlightHalf => flight::flight(&child),
         Stage::EnsureSizes => loads::ensure(&child, &flight::sized(&child), child.plan.sizes_items()),
         Stage::Sizes | Stage::SizesHalf => flight::sizes(&child),
+        Stage::KeyspacesOne
+        | Stage::KeyspacesSome
+        | Stage::KeyspacesMany
+        | Stage::KeyspacesReopen
+        | Stage::KeyspacesReopenLarger
+        | Stage::KeyspacesReopenLarge => keyspaces::keyspaces(&child),
     }
 }
 
@@ -229,6 +240,11 @@ impl Child<'_> {
         Ok(Some((bytes.get(self.contender.tables).copied().unwrap_or(0), bytes.values().sum())))
     }
 
+    /// Tells what it is at, for the case that it is killed.
+    pub(super) fn doing(&self, what: String) -> Answer<()> {
+        (self.out)(Line::Doing(what))
+    }
+
     /// Tells a row of the store of this name.
     pub(super) fn tell(&self, row: &str, name: &str, mut measured: Measured) -> Answer<()> {
         measured.run = self.options.run;
@@ -238,7 +254,10 @@ impl Child<'_> {
         measured.item_bytes = self.plan.bytes(1);
         measured.memory_bytes = self.options.stage.memory_bytes(self.plan);
         measured.disk_bytes = self.disk_bytes(&self.path(name))?.map(|(_, all)| all);
-        if let Some(bytes) = process::page_cache_bytes(&self.path(name)) {
+        // Where there are thousands of files and folders, the kernel is not asked for each.
+        let has_few_files = keyspaces::rows_of(self.options.stage).is_empty();
+        let page_cache = has_few_files.then(|| process::page_cache_bytes(&self.path(name))).flatten();
+        if let Some(bytes) = page_cache {
             measured.more.insert(rows::PAGE_CACHE_MIB.to_owned(), bytes as f64 / f64::from(1 << 20));
         }
         let is_held = !self.contender.uses_page_cache || self.options.limited.is_some();

@@ -8,8 +8,8 @@ use super::compare::{factor, rates_of, ratios, stores_of};
 use super::device::moved;
 use super::plan::Group;
 use super::results::{Begun, Calibration, Failed, Line, Measured};
-use super::rows::{Flight, SIZES, all_rows, peers_row, standard_rows};
-use super::table::{HEAD, cells, count, median};
+use super::rows::{Flight, KEYSPACES, SETTLE_S, SIZES, all_rows, over_one, peers_row, standard_rows};
+use super::table::{HEAD, cells, count, median, rate, time};
 use crate::markdown::table;
 
 const TITLE: &str = "\
@@ -22,7 +22,15 @@ figures of Trine without peers. Rates are operations a second.
 
 /// The whole page.
 pub(super) fn page(lines: &[Line]) -> String {
-    let parts = [TITLE.to_owned(), rates(lines), sizes(lines), details(lines), stores(lines), runs(lines)];
+    let parts = [
+        TITLE.to_owned(),
+        rates(lines),
+        keyspaces(lines),
+        sizes(lines),
+        details(lines),
+        stores(lines),
+        runs(lines),
+    ];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<String>>().join("\n")
 }
 
@@ -43,6 +51,58 @@ fn rates(lines: &[Line]) -> String {
     format!(
         "## Rates, medians\n\nA factor is the median of those of the runs, and need not be that of the \
          medians beside it.\n\n{}",
+        table(&head, rows)
+    )
+}
+
+/// Rows of many keyspaces, beside the rate of the same store with one; those of one operation as times.
+fn keyspaces(lines: &[Line]) -> String {
+    let all: Vec<&Measured> =
+        bars::measured(lines).filter(|one| KEYSPACES.contains(&one.row.as_str())).collect();
+    let stores: Vec<&str> =
+        stores_of(lines).into_iter().filter(|store| all.iter().any(|one| one.store == *store)).collect();
+    let cell = |row: &str, store: &str| {
+        let of_row = |row: &str| {
+            all.iter().filter(|one| one.row == row && one.store == store).copied().collect::<Vec<_>>()
+        };
+        let (own, one) = (of_row(row), over_one(row).map(of_row).unwrap_or_default());
+        let Some(rate) = rate(lines, row, store) else {
+            return if own.is_empty() { "–" } else { "not done" }.to_owned();
+        };
+        if own.iter().any(|one| one.operations == 1) {
+            return time((1e9 / rate) as u64);
+        }
+        let over = |own: &&Measured| {
+            let one = one.iter().find(|one| one.run == own.run && one.is_done())?;
+            own.is_done().then(|| own.rate() / one.rate())
+        };
+        let mut over: Vec<f64> = own.iter().filter_map(over).collect();
+        let settle = own.iter().filter_map(|one| one.more.get(SETTLE_S).copied());
+        let settle = median(&mut settle.collect::<Vec<f64>>());
+        let settle = settle.map_or_else(String::new, |settle| format!("; settle {settle:.1} s"));
+        if over.is_empty() {
+            count(rate) + &settle
+        } else {
+            format!("{}, {}{settle}", count(rate), factor(&mut over))
+        }
+    };
+    let rows = KEYSPACES.iter().filter(|row| all.iter().any(|one| one.row == **row));
+    let rows: Vec<Vec<String>> = rows
+        .map(|row| {
+            let over = factor(&mut ratios(lines, (row, row), None));
+            let cells = stores.iter().map(|store| cell(row, store));
+            std::iter::once((*row).to_owned()).chain(cells).chain([over]).collect()
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut head = vec!["operations a second, or the time of one"];
+    head.extend(&stores);
+    head.push("Trine over the best peer");
+    format!(
+        "## Many keyspaces\n\nMedians; the factor in a cell is that of the rate to the store's own over one \
+         keyspace. Why a row was not done\nstands in its group below.\n\n{}",
         table(&head, rows)
     )
 }
@@ -150,7 +210,7 @@ fn runs(lines: &[Line]) -> String {
         match line {
             Line::Device(one) => session.devices.push(one),
             Line::Failed(one) => session.failed.push(one),
-            Line::Begun(_) | Line::Measured(_) => {}
+            Line::Begun(_) | Line::Measured(_) | Line::Doing(_) => {}
         }
     }
     sessions.iter().for_each(|session| text += &session.told());
@@ -245,6 +305,25 @@ mod tests {
         assert!(sizes.contains("| 16 B | 50 % | 64 keys together | 300 | 150 | 2.00 × |"), "{sizes}");
         assert!(sizes.contains("| 16 B | 50 % | 64 futures, block_on | 600 | – | 4.00 × |"), "{sizes}");
         assert!(!page(&lines[..1]).contains("## Value sizes"));
+    }
+
+    /// Rows of many keyspaces stand beside the store's own of one, and say where one was not done.
+    #[test]
+    fn keyspaces_have_a_table() {
+        let failed = Failed { store: "fjall".into(), why: "ended after 9 s".into(), ..Failed::default() };
+        let (one, many) = (rows::KEYSPACES_LOAD_ONE, rows::KEYSPACES_LOAD_MANY);
+        let lines = [
+            line(one, OURS, 500),
+            line(many, OURS, 250),
+            line(one, "fjall", 400),
+            Line::Measured(Box::new(Measured { run: 1, ..Measured::not_done(many, &failed) })),
+            line(rows::KEYSPACES_REOPEN_1_KB, OURS, 1),
+        ];
+        let text = page(&lines);
+        assert!(text.contains(&format!("| {many} | 250, 0.50 × | not done | – |")), "{text}");
+        assert!(text.contains(&format!("| {one} | 500 | 400 | 1.25 × |")), "{text}");
+        assert!(text.contains("| 1.00 s | – | – |"), "{text}");
+        assert!(!page(&[line(rows::GET, OURS, 100)]).contains("## Many keyspaces"));
     }
 
     /// Of each command the device is told once, by its range over the runs, with how many of them it moved

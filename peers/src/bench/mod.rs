@@ -16,6 +16,7 @@ mod device;
 mod drive;
 mod engines;
 mod flight;
+mod keyspaces;
 mod latest;
 mod limits;
 mod loads;

@@ -33,6 +33,7 @@ pub(super) fn read(files: &[PathBuf]) -> Answer<Vec<Line>> {
                 Line::Device(one) => Some(&mut one.run),
                 Line::Measured(one) => Some(&mut one.run),
                 Line::Failed(one) => Some(&mut one.run),
+                Line::Doing(_) => None,
             };
             if let Some(run) = run {
                 *run += session * RUNS_OF_SESSION;

@@ -2,18 +2,21 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::child::STORES;
 use super::device::{self, calibrate};
 use super::engines::{Contender, contender, contenders};
 use super::limits::Limited;
 use super::plan::{Group, Plan, Stage};
-use super::results::{Begun, Failed, Line, Sink, Store};
-use super::{page, table};
+use super::results::{Begun, Failed, Line, Measured, Sink, Store};
+use super::{keyspaces, page, table};
 use crate::engines::{Answer, told};
 use crate::machine;
 
@@ -177,6 +180,12 @@ impl Bench<'_> {
     /// The processes of a group for one size of values; one that fails ends them for its store.
     fn group(&mut self, run: u64, group: Group, plan: Plan, store: &Contender) -> Answer<()> {
         for stage in group.stages() {
+            if !keyspaces::rows_of(*stage).is_empty() {
+                if store.open_keyspaces.is_some() {
+                    self.bounded(run, group, *stage, plan, store)?;
+                }
+                continue;
+            }
             if stage.is_rested() {
                 self.rest();
             }
@@ -187,6 +196,23 @@ impl Bench<'_> {
                 eprintln!("    FAILED: {why}");
                 let failed = Failed { run, group: group.name(), store: store.name.to_owned(), why };
                 return self.sink.push(Line::Failed(failed));
+            }
+        }
+        Ok(())
+    }
+
+    /// A stage whose rows say why they were not done; the stages after it are done all the same.
+    fn bounded(&mut self, run: u64, group: Group, stage: Stage, plan: Plan, store: &Contender) -> Answer<()> {
+        eprintln!("run {run} of {}: {}, {}", self.options.runs, stage.name(), store.name);
+        let first = self.sink.lines.len();
+        let Err(why) = self.stage(run, group, stage, plan, store) else { return Ok(()) };
+        let failed = Failed { run, group: group.name(), store: store.name.to_owned(), why };
+        let is_told = |line: &Line, row: &str| matches!(line, Line::Measured(one) if one.row == row);
+        for row in keyspaces::rows_of(stage) {
+            if !self.sink.lines[first..].iter().any(|line| is_told(line, row)) {
+                let line = Line::Measured(Box::new(Measured::not_done(row, &failed)));
+                eprintln!("    {}", table::brief(&line));
+                self.sink.push(line)?;
             }
         }
         Ok(())
@@ -211,14 +237,25 @@ impl Bench<'_> {
         }
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(told)?;
         let output = child.stdout.take().ok_or("the child has no output")?;
-        let mut kept = Ok(());
+        let timer = keyspaces::time_max(stage).map(|limit| Timer::start(&child, limit));
+        let (mut kept, mut doing, mut why) = (Ok(()), String::new(), None);
         for line in BufReader::new(output).lines() {
             let line = serde_json::from_str(&line.map_err(told)?).map_err(told)?;
             eprintln!("    {}", table::brief(&line));
-            kept = kept.and(self.sink.push(line));
+            match line {
+                Line::Doing(what) => doing = what,
+                Line::Failed(failed) => why = Some(failed.why),
+                line => kept = kept.and(self.sink.push(line)),
+            }
         }
+        let killed = timer.and_then(Timer::stop);
         let status = child.wait().map_err(told)?;
-        kept.and(judge(stage, status))
+        kept?;
+        match (killed, why) {
+            (Some(limit), _) => Err(format!("ended after {} s, {doing}", limit.as_secs())),
+            (None, Some(why)) => Err(why),
+            (None, None) => judge(stage, status),
+        }
     }
 
     /// What this program made, and nothing else of the directory.
@@ -227,6 +264,32 @@ impl Bench<'_> {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(told(error)),
             _ => Ok(()),
         }
+    }
+}
+
+/// Kills a child that is not done in time.
+struct Timer {
+    stop: Sender<()>,
+    thread: JoinHandle<Option<Duration>>,
+}
+
+impl Timer {
+    fn start(child: &Child, limit: Duration) -> Timer {
+        let pid = Pid::from_child(child);
+        let (stop, stopped) = channel();
+        let thread = std::thread::spawn(move || {
+            let is_late = stopped.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            // It is not waited for until the timer was stopped: no other process has its number.
+            (is_late && kill_process(pid, Signal::KILL).is_ok()).then_some(limit)
+        });
+        Timer { stop, thread }
+    }
+
+    /// The limit, if the child was killed.
+    fn stop(self) -> Option<Duration> {
+        // A timer that is over does not listen.
+        let _ = self.stop.send(());
+        self.thread.join().ok().flatten()
     }
 }
 
@@ -242,6 +305,20 @@ fn judge(stage: Stage, status: ExitStatus) -> Answer<()> {
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
+
+    /// A child that is late is killed, and one that ends in time is not.
+    #[test]
+    fn late_children_are_killed() {
+        let spawn = |seconds: &str| Command::new("sleep").arg(seconds).spawn().expect("there is sleep");
+        let mut late = spawn("600");
+        let timer = Timer::start(&late, Duration::from_millis(1));
+        let status = late.wait().expect("it ends");
+        assert!(status.code().is_none() && timer.stop().is_some());
+        let mut early = spawn("0");
+        let timer = Timer::start(&early, Duration::from_secs(600));
+        assert_eq!(timer.stop(), None);
+        assert!(early.wait().expect("it ends").success());
+    }
 
     /// Only a stage that kills itself may end by a signal, and it must.
     #[test]

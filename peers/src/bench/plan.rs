@@ -53,6 +53,12 @@ pub(super) enum Stage {
     EnsureSizes,
     Sizes,
     SizesHalf,
+    KeyspacesOne,
+    KeyspacesSome,
+    KeyspacesMany,
+    KeyspacesReopen,
+    KeyspacesReopenLarger,
+    KeyspacesReopenLarge,
 }
 
 /// Rows that belong together; `--only` chooses among them.
@@ -85,6 +91,11 @@ pub(super) enum Group {
     Flight,
     /// Gets by the size of values, 16 B to 16 KiB; data 20 times the memory and twice.
     Sizes,
+    /// Load and cached gets over 1, 1,000 and 10,000 keyspaces; reopening 10,000 of 1 KB, making and dropping
+    /// one.
+    Keyspaces,
+    /// Reopening 10,000 keyspaces of 100 KB and of 1 MB.
+    KeyspacesLarge,
 }
 
 impl Group {
@@ -112,6 +123,10 @@ impl Group {
             Group::Space => &[Stage::Space],
             Group::Flight => &[Stage::EnsureBig, Stage::Flight, Stage::FlightHalf],
             Group::Sizes => &[Stage::EnsureSizes, Stage::Sizes, Stage::SizesHalf],
+            Group::Keyspaces => {
+                &[Stage::KeyspacesOne, Stage::KeyspacesSome, Stage::KeyspacesMany, Stage::KeyspacesReopen]
+            }
+            Group::KeyspacesLarge => &[Stage::KeyspacesReopenLarger, Stage::KeyspacesReopenLarge],
         }
     }
 
@@ -177,6 +192,7 @@ const SMALL_ITEMS: u64 = 5_000_000;
 const YCSB_ITEMS: u64 = 10_000_000;
 const QUEUE_ITEMS: u64 = 10_000_000;
 const SYNCED_ITEMS: u64 = 100_000;
+const KEYSPACES_MIN: u64 = 10;
 
 /// Keys and values of a store by value size: a twentieth is more than the least memory.
 const SIZES_BYTES: u64 = 704 << 20;
@@ -236,6 +252,11 @@ impl Plan {
         self.items(SYNCED_ITEMS)
     }
 
+    /// Keyspaces of a store that has so many at full scale.
+    pub(super) fn keyspaces(self, full: u64) -> u64 {
+        ((full as f64 * self.scale) as u64).max(full.min(KEYSPACES_MIN))
+    }
+
     /// Rows by value size.
     pub(super) fn sizes_items(self) -> u64 {
         self.items(SIZES_BYTES / item_bytes(self.value_bytes))
@@ -260,6 +281,7 @@ mod tests {
         assert_eq!(Stage::Cold.memory_bytes(half), 64 << 20);
         assert_eq!(Stage::Cached.memory_bytes(full), 1 << 30);
         assert_eq!(half.big_items(), 10_000_000);
+        assert_eq!([1, 10, 1000].map(|count| half.keyspaces(count)), [1, 10, 500]);
         let ratio = full.bytes(full.ycsb_items()) as f64 / Stage::Ycsb.memory_bytes(full) as f64;
         assert!((ratio - 10.0).abs() < 0.01, "{ratio}");
         assert!(full.keeps_ratios() && !Plan::new(0.01).keeps_ratios());

@@ -109,6 +109,25 @@ pub(super) fn page_cache_bytes(directory: &Path) -> Option<u64> {
     Some(bytes)
 }
 
+/// Makes the kernel forget what its page cache holds of the files in a directory, and of no others.
+pub(super) fn forget(directory: &Path) -> Answer<()> {
+    let top = std::fs::File::open(directory).map_err(told)?;
+    rustix::fs::syncfs(&top).map_err(told)?;
+    let mut rest = vec![directory.to_owned()];
+    while let Some(inside) = rest.pop() {
+        for entry in std::fs::read_dir(&inside).map_err(told)? {
+            let path = entry.map_err(told)?.path();
+            if path.is_dir() {
+                rest.push(path);
+                continue;
+            }
+            let file = std::fs::File::open(&path).map_err(told)?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(told)?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the kernel forget what its page cache holds of files; why not, if it does not.
 pub(super) fn drop_page_cache() -> Result<(), String> {
     rustix::fs::sync();

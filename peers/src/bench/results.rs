@@ -18,6 +18,8 @@ pub(super) enum Line {
     Device(Calibration),
     Measured(Box<Measured>),
     Failed(Failed),
+    /// What a process is at; not kept.
+    Doing(String),
 }
 
 /// When, where and how.
@@ -99,6 +101,23 @@ fn standard_item_bytes() -> u64 {
 }
 
 impl Measured {
+    /// A row that a store did not do, and why.
+    pub(super) fn not_done(row: &str, failed: &Failed) -> Measured {
+        Measured {
+            run: failed.run,
+            group: failed.group.clone(),
+            row: row.to_owned(),
+            store: failed.store.clone(),
+            item_bytes: standard_item_bytes(),
+            remarks: vec![format!("**not done**: {}", failed.why)],
+            ..Measured::default()
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.operations > 0
+    }
+
     pub(super) fn rate(&self) -> f64 {
         self.operations as f64 / self.seconds.max(1e-9)
     }

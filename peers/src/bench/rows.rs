@@ -44,6 +44,59 @@ pub(super) const YCSB_E: &str = "YCSB E";
 pub(super) const YCSB_F: &str = "YCSB F";
 pub(super) const SPACE: &str = "space, random overwrites of everything";
 
+pub(super) const KEYSPACES_LOAD_ONE: &str = "many keyspaces: load over one, settled";
+pub(super) const KEYSPACES_LOAD_SOME: &str = "many keyspaces: load over 1,000, settled";
+pub(super) const KEYSPACES_LOAD_MANY: &str = "many keyspaces: load over 10,000, settled";
+pub(super) const KEYSPACES_GET_ONE: &str = "many keyspaces: cached get over one";
+pub(super) const KEYSPACES_GET_SOME: &str = "many keyspaces: cached get over 1,000";
+pub(super) const KEYSPACES_GET_MANY: &str = "many keyspaces: cached get over 10,000";
+pub(super) const KEYSPACES_REOPEN_1_KB: &str = "many keyspaces: reopen 10,000 of 1 KB";
+pub(super) const KEYSPACES_REOPEN_100_KB: &str = "many keyspaces: reopen 10,000 of 100 KB";
+pub(super) const KEYSPACES_REOPEN_1_MB: &str = "many keyspaces: reopen 10,000 of 1 MB";
+
+/// Of one process, in its order.
+pub(super) const KEYSPACES_REOPEN_AND_MAKE: [&str; 5] = [
+    KEYSPACES_REOPEN_1_KB,
+    "many keyspaces: make one beside 10",
+    "many keyspaces: drop one beside 10",
+    "many keyspaces: make one beside 10,000",
+    "many keyspaces: drop one beside 10,000",
+];
+
+/// All of them, in the order of their table.
+pub(super) const KEYSPACES: [&str; 13] = {
+    let [reopen, make_few, drop_few, make_many, drop_many] = KEYSPACES_REOPEN_AND_MAKE;
+    [
+        KEYSPACES_LOAD_ONE,
+        KEYSPACES_LOAD_SOME,
+        KEYSPACES_LOAD_MANY,
+        KEYSPACES_GET_ONE,
+        KEYSPACES_GET_SOME,
+        KEYSPACES_GET_MANY,
+        reopen,
+        KEYSPACES_REOPEN_100_KB,
+        KEYSPACES_REOPEN_1_MB,
+        make_few,
+        drop_few,
+        make_many,
+        drop_many,
+    ]
+};
+
+/// The row of the same store with one keyspace, for rows that are compared with it.
+pub(super) fn over_one(row: &str) -> Option<&'static str> {
+    match row {
+        KEYSPACES_LOAD_SOME | KEYSPACES_LOAD_MANY => Some(KEYSPACES_LOAD_ONE),
+        KEYSPACES_GET_SOME | KEYSPACES_GET_MANY => Some(KEYSPACES_GET_ONE),
+        _ => None,
+    }
+}
+
+/// Of `more`: keyspaces of the store, seconds in which they were made, and keyspaces of a median.
+pub(super) const KEYSPACES_COUNT: &str = "keyspaces";
+pub(super) const KEYSPACES_MADE: &str = "keyspaces_made";
+pub(super) const KEYSPACES_MADE_S: &str = "keyspaces_made_s";
+
 /// Of `more`: seconds until background work was finished.
 pub(super) const SETTLE_S: &str = "settle_s";
 
@@ -191,7 +244,7 @@ pub(super) fn peers_row(row: &'static str) -> &'static str {
     SIZES.iter().find_map(|size| among(&size.gets)).unwrap_or(row)
 }
 
-/// All but those by value size, in their order.
+/// All but those by value size and of many keyspaces, in their order.
 pub(super) fn standard_rows() -> impl Iterator<Item = &'static str> {
     let flight = FLIGHT.iter().flat_map(|one| [one.cold, one.half]);
     FIRST.into_iter().chain(flight)
@@ -202,7 +255,7 @@ pub(super) fn all_rows() -> impl Iterator<Item = &'static str> {
     let sizes = SIZES
         .iter()
         .flat_map(|size| size.gets.iter().map(|one| one.cold).chain(size.gets.iter().map(|one| one.half)));
-    standard_rows().chain(sizes)
+    standard_rows().chain(KEYSPACES).chain(sizes)
 }
 
 const FIRST: [&str; 42] = [
@@ -259,7 +312,7 @@ mod tests {
     fn rows_are_told_apart() {
         let mut names: Vec<&str> = all_rows().collect();
         let count = names.len();
-        assert_eq!(count, standard_rows().count() + 84);
+        assert_eq!(count, standard_rows().count() + KEYSPACES.len() + 84);
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);

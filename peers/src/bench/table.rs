@@ -7,6 +7,8 @@ use super::rows::all_rows;
 /// A row as it is told when it is measured.
 pub(super) fn brief(line: &Line) -> String {
     match line {
+        Line::Doing(what) => what.clone(),
+        Line::Measured(one) if !one.is_done() => format!("{}: {}", one.row, one.remarks.join("; ")),
         Line::Measured(one) => {
             let wrong = if one.wrong == 0 { String::new() } else { format!(", {} WRONG", one.wrong) };
             let latency = one.latency_ns.map_or_else(String::new, |latency| {
@@ -27,7 +29,7 @@ pub(super) fn median(numbers: &mut [f64]) -> Option<f64> {
 
 /// Operations a second of a store in a row, the median of its runs.
 pub(super) fn rate(lines: &[Line], row: &str, store: &str) -> Option<f64> {
-    let all = measured(lines).filter(|one| one.row == row && one.store == store);
+    let all = measured(lines).filter(|one| one.row == row && one.store == store && one.is_done());
     median(&mut all.map(Measured::rate).collect::<Vec<f64>>())
 }
 

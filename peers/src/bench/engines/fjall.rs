@@ -8,6 +8,7 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 
 use super::{
     BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Found, Look, Reader, Sees, Settings, Values,
+    keyspaces,
 };
 use crate::engines::{Answer, Until, told};
 
@@ -16,7 +17,9 @@ pub(super) const CONTENDER: Contender = Contender {
     label: "fjall",
     settings: "write buffers of M / 16 (at most 64 MiB), a cache of M less three of them; a hash index \
                in data blocks; worker threads = cores; no compression. It reads through the page cache, \
-               which comes beside M; where it is held to a total it has 320 MiB beside M, all others 64",
+               which comes beside M; where it is held to a total it has 320 MiB beside M, all others 64. \
+               Each of many keyspaces has a write buffer of that size, as it limits no sum; up to 16,000 \
+               open files",
     tables: "table",
     batch: 1,
     uses_page_cache: true,
@@ -24,16 +27,20 @@ pub(super) const CONTENDER: Contender = Contender {
     has_owned_iterator: false,
     has_futures: false,
     open,
+    open_keyspaces: Some(keyspaces::fjall::open),
 };
 
 /// Its recommendation.
 const BUFFER_BYTES: std::ops::RangeInclusive<u64> = 4 << 20..=64 << 20;
 
+/// Files that it keeps open: as RocksDB, which keeps all of them open unless it is told otherwise.
+const OPEN_FILES: usize = 16_000;
+
 /// Slots of a block's hash index for each item.
 const HASH_RATIO: f32 = 8.0;
 
 /// Background work is taken for finished after so long without any: there is nothing to wait for.
-const QUIET: Duration = Duration::from_secs(1);
+pub(super) const QUIET: Duration = Duration::from_secs(1);
 
 struct Fjall {
     db: Database,
@@ -42,21 +49,49 @@ struct Fjall {
     buffer_bytes: u64,
 }
 
-fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
-    let buffer_bytes = (settings.memory_bytes / 16).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end());
-    let db = Database::builder(directory)
-        .cache_size(settings.memory_bytes.saturating_sub(3 * buffer_bytes))
+pub(super) fn buffer_bytes(settings: &Settings) -> u64 {
+    (settings.memory_bytes / 16).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end())
+}
+
+pub(super) fn open_db(directory: &Path, settings: &Settings) -> Answer<Database> {
+    Database::builder(directory)
+        .cache_size(settings.memory_bytes.saturating_sub(3 * buffer_bytes(settings)))
         .journal_compression(CompressionType::None)
+        .max_cached_files(Some(OPEN_FILES))
         .open()
-        .map_err(told)?;
-    let options = || {
-        KeyspaceCreateOptions::default()
-            .max_memtable_size(buffer_bytes)
-            .data_block_hash_ratio_policy(HashRatioPolicy::all(HASH_RATIO))
-            .data_block_compression_policy(CompressionPolicy::disabled())
-    };
-    let items = db.keyspace("items", options).map_err(told)?;
+        .map_err(told)
+}
+
+pub(super) fn keyspace_options(buffer_bytes: u64) -> KeyspaceCreateOptions {
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(buffer_bytes)
+        .data_block_hash_ratio_policy(HashRatioPolicy::all(HASH_RATIO))
+        .data_block_compression_policy(CompressionPolicy::disabled())
+}
+
+fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
+    let db = open_db(directory, settings)?;
+    let buffer_bytes = buffer_bytes(settings);
+    let items = db.keyspace("items", || keyspace_options(buffer_bytes)).map_err(told)?;
     Ok(Box::new(Fjall { db, items, until: settings.until, buffer_bytes }))
+}
+
+/// Waits until the store has done nothing for a while, and nothing is left to be flushed.
+pub(super) fn rest(db: &Database, is_unflushed: impl Fn() -> bool) {
+    let mut quiet_since = Instant::now();
+    let mut completed = db.compactions_completed();
+    while quiet_since.elapsed() < QUIET {
+        std::thread::sleep(QUIET / 50);
+        let is_busy = db.outstanding_flushes() > 0 || db.active_compactions() > 0 || is_unflushed();
+        if is_busy || db.compactions_completed() != completed {
+            quiet_since = Instant::now();
+            completed = db.compactions_completed();
+        }
+    }
+}
+
+pub(super) fn counts(db: &Database) -> Counts {
+    Counts { buffered_bytes: Some(db.write_buffer_size()), ..Counts::default() }
 }
 
 impl Fjall {
@@ -92,16 +127,7 @@ impl Engine for Fjall {
 
     fn settle(&self) -> Answer<()> {
         self.items.rotate_memtable_and_wait().map_err(told)?;
-        let mut quiet_since = Instant::now();
-        let mut completed = self.db.compactions_completed();
-        while quiet_since.elapsed() < QUIET {
-            std::thread::sleep(QUIET / 50);
-            let is_busy = self.db.outstanding_flushes() > 0 || self.db.active_compactions() > 0;
-            if is_busy || self.db.compactions_completed() != completed {
-                quiet_since = Instant::now();
-                completed = self.db.compactions_completed();
-            }
-        }
+        rest(&self.db, || false);
         Ok(())
     }
 
@@ -116,7 +142,7 @@ impl Engine for Fjall {
     }
 
     fn counts(&self) -> Counts {
-        Counts { buffered_bytes: Some(self.db.write_buffer_size()), ..Counts::default() }
+        counts(&self.db)
     }
 
     fn close(self: Box<Self>) -> Answer<()> {

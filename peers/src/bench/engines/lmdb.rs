@@ -30,6 +30,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_owned_iterator: false,
     has_futures: false,
     open,
+    open_keyspaces: None,
 };
 
 /// Addresses only: the file grows as it is needed.

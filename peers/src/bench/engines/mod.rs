@@ -6,6 +6,7 @@
 //! 3. A directory is opened once at a time.
 
 mod fjall;
+pub(super) mod keyspaces;
 mod lmdb;
 mod null;
 mod redb;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::engines::{Answer, Peer, Until, peer, versions};
+use keyspaces::OpenKeyspaces;
 
 /// Beside the total, as the bar of resident memory allows.
 const BESIDE_BYTES: u64 = 64 << 20;
@@ -185,6 +187,8 @@ pub(super) struct Contender {
     pub(super) has_owned_iterator: bool,
     pub(super) has_futures: bool,
     pub(super) open: fn(&Path, &Settings) -> Answer<Box<dyn Engine>>,
+    /// Of stores that have keyspaces and are measured with many.
+    pub(super) open_keyspaces: Option<OpenKeyspaces>,
 }
 
 impl Contender {

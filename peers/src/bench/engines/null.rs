@@ -20,6 +20,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_owned_iterator: true,
     has_futures: true,
     open: |_: &Path, settings: &Settings| Ok(Box::new(Null { value_bytes: settings.value_bytes })),
+    open_keyspaces: None,
 };
 
 struct Null {

@@ -27,6 +27,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_owned_iterator: false,
     has_futures: false,
     open,
+    open_keyspaces: None,
 };
 
 const ITEMS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("items");

@@ -7,7 +7,7 @@ use trine::{Cursor, Db, Durability, Keyspace, MemoryRole, Ordered, Stats};
 
 use super::{
     Asked, Asker, BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Executor, Found, Look, Reader,
-    Sees, Settings, Values,
+    Sees, Settings, Values, keyspaces,
 };
 use crate::engines::{Answer, Until, told};
 
@@ -22,6 +22,7 @@ pub(super) const CONTENDER: Contender = Contender {
     has_owned_iterator: true,
     has_futures: true,
     open,
+    open_keyspaces: Some(keyspaces::trine::open),
 };
 
 /// Write buffers there may be at once, of which "write buffers" tells the sum.
@@ -36,15 +37,30 @@ struct Trine {
     items: Keyspace<Ordered>,
 }
 
-fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
+pub(super) fn open_db(directory: &Path, settings: &Settings) -> Answer<Db> {
     let durability = match settings.until {
         Until::Synced => Durability::Sync,
         Until::Buffered => Durability::Buffered,
     };
     let builder = Db::builder(directory).memory_bytes(settings.memory_bytes).durability(durability);
-    let db = builder.open().map_err(told)?;
+    builder.open().map_err(told)
+}
+
+fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
+    let db = open_db(directory, settings)?;
     let items = db.ordered("items").open().map_err(told)?;
     Ok(Box::new(Trine { db, items }))
+}
+
+pub(super) fn counts(db: &Db) -> Counts {
+    let stats = db.stats();
+    Counts {
+        log_bytes: Some(stats.write.log_bytes),
+        table_bytes: Some(stats.write.flush_bytes + stats.write.merge_write_bytes),
+        reads: Some((stats.io.device_reads, stats.io.device_read_bytes)),
+        delayed_ns: Some(stats.write.delayed_ns),
+        buffered_bytes: write_buffers(&stats).map(|role| role.bytes),
+    }
 }
 
 impl Engine for Trine {
@@ -84,14 +100,7 @@ impl Engine for Trine {
     }
 
     fn counts(&self) -> Counts {
-        let stats = self.db.stats();
-        Counts {
-            log_bytes: Some(stats.write.log_bytes),
-            table_bytes: Some(stats.write.flush_bytes + stats.write.merge_write_bytes),
-            reads: Some((stats.io.device_reads, stats.io.device_read_bytes)),
-            delayed_ns: Some(stats.write.delayed_ns),
-            buffered_bytes: write_buffers(&stats).map(|role| role.bytes),
-        }
+        counts(&self.db)
     }
 
     fn lacks(&self, _has_read_together: bool) -> Vec<String> {
