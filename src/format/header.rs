@@ -33,10 +33,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"\x89Trine\r\n";
 const VERSION: u32 = 4;
 /// The oldest version that is read: of before release 1.0, none is for ever.
 const VERSION_OLDEST: u32 = 3;
-/// Of a manifest that has rules for partitions.
+/// Of a manifest that has rules for partitions. A bit is never reused.
 pub(crate) const FEATURE_PARTITIONS: u64 = 1;
-/// Feature bits this release knows; a bit is never reused.
-const FEATURES_KNOWN: u64 = FEATURE_PARTITIONS;
 pub(crate) const CHECKED_BYTES: usize = 48;
 
 /// What a file says of itself.
@@ -91,7 +89,7 @@ impl FileHeader {
         if magic != MAGIC {
             return Err(Error::corrupt(file, 0, "the magic", MAGIC.escape_ascii(), magic.escape_ascii()));
         }
-        supported(file, version, features)?;
+        supported(file, (found_kind, version, features))?;
         if found_kind != kind as u8 {
             return Err(Error::corrupt(file, 8, "the file kind", kind as u8, found_kind));
         }
@@ -161,7 +159,12 @@ fn has_right_checksum(bytes: &[u8]) -> bool {
     context.checksum(&[&MAGIC, checked.get(MAGIC.len()..).unwrap_or_default()]) == found
 }
 
-fn supported(file: FileName, version: u32, features: u64) -> Result<()> {
+/// Feature bits that this release knows in a file of that kind.
+fn features_known(kind: u8) -> u64 {
+    if kind == FileKind::Manifest as u8 { FEATURE_PARTITIONS } else { 0 }
+}
+
+fn supported(file: FileName, (kind, version, features): (u8, u32, u64)) -> Result<()> {
     let unsupported = |what: String| Err(Error::Unsupported { file: file.to_string(), what });
     if version == 0 {
         return Err(Error::corrupt(file, 12, "the format version", VERSION, version));
@@ -169,7 +172,7 @@ fn supported(file: FileName, version: u32, features: u64) -> Result<()> {
     if !(VERSION_OLDEST..=VERSION).contains(&version) {
         return unsupported(format!("format version {version}"));
     }
-    let unknown = features & !FEATURES_KNOWN;
+    let unknown = features & !features_known(kind);
     if unknown != 0 {
         return unsupported(format!("feature bit {}", unknown.trailing_zeros()));
     }
@@ -256,12 +259,26 @@ mod tests {
         for (edited, name) in [
             (edited(|page| page[12] = 5), "format version 5"),
             (edited(|page| page[12] = 2), "format version 2"),
+            (edited(|page| page[16] = 1), "feature bit 0"),
             (edited(|page| page[17] = 1), "feature bit 8"),
         ] {
             match decode(&edited) {
                 Err(Error::Unsupported { what, .. }) => assert_eq!(what, name),
                 other => panic!("not refused: {other:?}"),
             }
+        }
+    }
+
+    /// A manifest may have partitions; no other bit is known there.
+    #[test]
+    fn manifests_may_have_partitions() {
+        let name = FileName::new(FileKind::Manifest, 9);
+        let header = FileHeader { kind: FileKind::Manifest, features: FEATURE_PARTITIONS, ..HEADER };
+        assert_eq!(FileHeader::decode(name, &header.encode(), FileKind::Manifest).expect("decodes"), header);
+        let later = FileHeader { features: 3, ..header }.encode();
+        match FileHeader::decode(name, &later, FileKind::Manifest) {
+            Err(Error::Unsupported { what, .. }) => assert_eq!(what, "feature bit 1"),
+            other => panic!("not refused: {other:?}"),
         }
     }
 
