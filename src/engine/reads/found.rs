@@ -50,10 +50,9 @@ pub(super) enum KeptValue {
 }
 
 impl Copies {
-    /// The thread's own, if it is not in use.
-    pub(super) fn take() -> Copies {
-        // A thread that ends has none any more.
-        Copies { bytes: COPIES.try_with(Cell::take).unwrap_or_default() }
+    /// None yet: the first copy takes the thread's memory, and a key that is absent needs none.
+    pub(super) const fn new() -> Copies {
+        Copies { bytes: Vec::new() }
     }
 
     #[inline]
@@ -81,6 +80,10 @@ impl Copies {
     #[inline]
     pub(super) fn copy(&mut self, value: Option<&[u8]>) -> KeptValue {
         let Some(value) = value else { return KeptValue::Absent };
+        if self.bytes.capacity() == 0 {
+            // A thread that ends has none any more.
+            self.bytes = COPIES.try_with(Cell::take).unwrap_or_default();
+        }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(value);
         KeptValue::Copied(start..self.bytes.len())
@@ -99,9 +102,9 @@ impl Copies {
 impl Drop for Copies {
     fn drop(&mut self) {
         let mut bytes = std::mem::take(&mut self.bytes);
-        if bytes.capacity() <= KEPT_BYTES_MAX {
+        if (1..=KEPT_BYTES_MAX).contains(&bytes.capacity()) {
             bytes.clear();
-            // As in `take`.
+            // As in `copy`.
             let _ = COPIES.try_with(|copies| copies.set(bytes));
         }
     }
@@ -115,7 +118,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn new() -> Kept {
-        Kept { copies: Copies::take(), values: Vec::new() }
+        Kept { copies: Copies::new(), values: Vec::new() }
     }
 
     #[inline]

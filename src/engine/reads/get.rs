@@ -37,7 +37,7 @@ impl ReadDriver {
         at: Option<&Point>,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        let mut copies = Copies::take();
+        let mut copies = Copies::new();
         let keep = |found: Found<'_>| copies.keep(&found, &self.cache);
         let kept = self.look_up(keyspace, (key, Wants::Value), at, &mut NoTrace, keep)?;
         Ok(take(copies.value(&kept)))
