@@ -143,9 +143,9 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// The keyspace was dropped; its handles stay dropped.
+    /// The keyspace or partition was dropped; its handles stay dropped.
     Dropped {
-        /// Its name.
+        /// Its name; of a partition the keyspace's, a slash, and its own.
         name: String,
     },
     /// The store was opened read-only.

@@ -386,7 +386,8 @@ struct Output {
     tables: Vec<BuiltTable>,
 }
 
-/// The slice being built, as it was when its last block was cut: an item is too short a time to measure it.
+/// Size of the slice being built, measured when a block is cut: measuring it for each item would slow a
+/// merge.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     blocks: usize,

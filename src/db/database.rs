@@ -13,7 +13,6 @@ use super::batch::Batch;
 use super::builder::Builder;
 use super::handle::Handle;
 use super::keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind};
-use super::partitioned::check_whole;
 use super::snapshot::Snapshot;
 use super::stats::SettingValue;
 
@@ -122,7 +121,7 @@ impl Db {
     /// ```
     pub fn keyspace(&self, name: &str) -> Result<Keyspace<Any>> {
         let found = self.handle.keyspace(name)?;
-        check_whole(&found)?;
+        found.check_rule(None)?;
         Ok(Keyspace::new(&self.handle, found))
     }
 

@@ -344,7 +344,7 @@ impl<K> Keyspace<K> {
         Ok(&self.keyspace)
     }
 
-    /// Its name.
+    /// Its name; of a partition that of its keyspace.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

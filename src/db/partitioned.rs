@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::rule::Rule;
 use crate::base::sync::Arc;
 use crate::engine::publish::keyspace;
@@ -290,17 +290,5 @@ impl Partitioned {
     pub fn stats(&self) -> Result<KeyspaceStats> {
         self.live()?;
         Ok(self.handle.keyspace_stats(&self.keyspace))
-    }
-}
-
-/// Refuses to open a keyspace that is divided as one that is not.
-pub(super) fn check_whole(keyspace: &keyspace::Keyspace) -> Result<()> {
-    match keyspace.partitions() {
-        None => Ok(()),
-        Some(partitions) => Err(Error::Mismatch {
-            name: "partitioning",
-            stored: partitions.rule.to_string(),
-            given: "none".to_owned(),
-        }),
     }
 }

@@ -71,7 +71,7 @@ pub struct Stats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KeyspaceStats {
-    /// Its name.
+    /// Its name; of a partition the keyspace's, a slash, and its own.
     pub name: String,
     /// Items: in tables every version and tombstone, in each write buffer every key.
     pub items: u64,

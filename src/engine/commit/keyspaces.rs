@@ -1,4 +1,4 @@
-//! Keyspaces created, opened, set and dropped.
+//! Keyspaces created, opened, set and dropped; partitions created and dropped.
 //!
 //! Each change has a place in the joint order of commits and catalog changes (`order`): it is durable after
 //! every write before it, and a crash leaves no state in which the two are swapped.
@@ -51,7 +51,7 @@ impl Committer {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
         if let Some(found) = found {
-            check_rule(&found, rule)?;
+            found.check_rule(rule)?;
             if !is_change(&found.settings(), given)? {
                 return Ok(found);
             }
@@ -77,7 +77,7 @@ impl Committer {
         let mut catalog = self.catalog.take(&*self.env.threads);
         let found = self.catalog.names().get(name).cloned();
         let Some(found) = found else { return self.create_keyspace(&mut catalog, name, given, rule) };
-        check_rule(&found, rule)?;
+        found.check_rule(rule)?;
         self.change_settings(&mut catalog, &found, given)?;
         Ok(found)
     }
@@ -126,8 +126,7 @@ impl Committer {
         let settings = merged(KeyspaceSettings::default(), given)?;
         let (id, partition) = (KeyspaceId(catalog.next_keyspace), PartitionId(catalog.next_partition));
         self.check_catalog_room(catalog)?;
-        let mut changes = Vec::new();
-        changes.extend(reserve_ids(catalog, 1, usize::from(rule.is_none()))?);
+        let mut changes: Vec<Change> = reserve_ids(catalog)?.into_iter().collect();
         let (kind, stored) = (KeyspaceKind::Ordered, stored(&settings));
         changes.push(Change::Keyspace { id, kind, name: name.to_owned(), settings: stored });
         let keyspace = match rule {
@@ -196,8 +195,7 @@ impl Committer {
         self.check_catalog_room(&catalog)?;
         let id = PartitionId(catalog.next_partition);
         let made = Arc::new(keyspace.partition(id, name, &self.catalog.states)?);
-        let mut changes = Vec::new();
-        changes.extend(reserve_ids(&catalog, 0, 1)?);
+        let mut changes: Vec<Change> = reserve_ids(&catalog)?.into_iter().collect();
         changes.push(Change::Partition { id, keyspace: keyspace.id, name: name.into() });
         self.edit_taken(&mut catalog, Edit::of(changes))?;
         catalog.next_partition = id.0 + 1;
@@ -276,12 +274,11 @@ impl Committer {
     }
 }
 
-/// The change that reserves ids for so many more keyspaces and partitions, if those that are reserved do not
-/// suffice.
+/// The change that reserves ids for a keyspace and a partition more, if none are left of those reserved.
 ///
 /// # Errors
 /// `TooLarge` when there are no more.
-fn reserve_ids(catalog: &Catalog, keyspaces: usize, partitions: usize) -> Result<Option<Change>> {
+fn reserve_ids(catalog: &Catalog) -> Result<Option<Change>> {
     let (keyspace, partition) = (catalog.next_keyspace, catalog.next_partition);
     let limit = u32::MAX - IDS_RESERVED;
     if keyspace > limit || partition > limit {
@@ -289,22 +286,11 @@ fn reserve_ids(catalog: &Catalog, keyspaces: usize, partitions: usize) -> Result
         return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });
     }
     let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);
-    let has_ids =
-        (keyspaces == 0 || keyspace < next_keyspace) && (partitions == 0 || partition < next_partition);
-    let reserved = Change::Ids {
+    if keyspace < next_keyspace && partition < next_partition {
+        return Ok(None);
+    }
+    Ok(Some(Change::Ids {
         next_keyspace: next_keyspace.max(keyspace + IDS_RESERVED),
         next_partition: next_partition.max(partition + IDS_RESERVED),
-    };
-    Ok((!has_ids).then_some(reserved))
-}
-
-/// # Errors
-/// `Mismatch` if the keyspace is divided otherwise than by that rule.
-fn check_rule(keyspace: &Keyspace, rule: Option<Rule>) -> Result<()> {
-    let stored = keyspace.partitions().map(|partitions| partitions.rule);
-    if stored == rule {
-        return Ok(());
-    }
-    let text = |rule: Option<Rule>| rule.map_or_else(|| "none".to_owned(), |rule| rule.to_string());
-    Err(Error::Mismatch { name: "partitioning", stored: text(stored), given: text(rule) })
+    }))
 }

@@ -35,7 +35,7 @@ pub(crate) struct Catalog {
     pub(in crate::engine) since_copy: Option<Vec<Change>>,
 }
 
-/// Roughly what a keyspace and a table take in memory, in all parts of the store together, in bytes.
+/// Memory of a keyspace or partition, and of a table, in all parts of the store together: about, in bytes.
 pub(in crate::engine) const KEYSPACE_BYTES: u64 = 768;
 const TABLE_BYTES: u64 = 256;
 

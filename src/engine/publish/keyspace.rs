@@ -19,8 +19,8 @@ pub(crate) struct Keyspace {
     pub(crate) id: KeyspaceId,
     /// Of the keyspace.
     pub(crate) name: String,
-    /// What is read and written. A keyspace that is divided has none of its own, and partition 0 here, which
-    /// no tree has.
+    /// The tree that holds its items. A keyspace that is divided has no tree of its own; its `tree` names
+    /// partition 0, which does not exist.
     pub(crate) tree: TreeId,
     part: Part,
     /// One of the values below, [`FORKED`] in a forked process.
@@ -32,7 +32,7 @@ pub(crate) struct Keyspace {
     pub(crate) usual: Usual,
 }
 
-/// What a [`Keyspace`] is.
+/// The three kinds of [`Keyspace`].
 #[derive(Debug)]
 enum Part {
     /// A keyspace that is not divided.
@@ -91,6 +91,17 @@ impl Keyspace {
     /// Its partitions, if it is divided.
     pub(crate) fn partitions(&self) -> Option<&Partitions> {
         if let Part::Divided(partitions) = &self.part { Some(partitions) } else { None }
+    }
+
+    /// # Errors
+    /// `Mismatch` unless it is divided by that rule; `None` is the rule of one that is not divided.
+    pub(crate) fn check_rule(&self, rule: Option<Rule>) -> Result<()> {
+        let stored = self.partitions().map(|partitions| partitions.rule);
+        if stored == rule {
+            return Ok(());
+        }
+        let text = |rule: Option<Rule>| rule.map_or_else(|| "none".to_owned(), |rule| rule.to_string());
+        Err(Error::Mismatch { name: "partitioning", stored: text(stored), given: text(rule) })
     }
 
     /// Its name among the partitions of its keyspace, if it is one.

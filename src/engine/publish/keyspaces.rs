@@ -80,8 +80,8 @@ impl Publisher {
 
     /// After closing, handles of keyspaces answer no more.
     pub(in crate::engine) fn close_keyspaces(&self) {
+        // A keyspace that is divided has no tree; a partition has no name in the catalog.
         self.catalog.names().values().for_each(|keyspace| keyspace.set_closed());
-        // Those among them that are partitions.
         self.catalog.by_tree.lock().values().for_each(|keyspace| keyspace.set_closed());
     }
 }

@@ -1,8 +1,7 @@
 //! The partitions of a keyspace that is divided, by name.
 //!
-//! Each is a [`Keyspace`] of its own to whoever reads and writes it, with a tree of its own and the settings
-//! of the keyspace that it is of. The map is changed by who holds the catalog, after the edit that makes or
-//! drops them.
+//! A partition is a [`Keyspace`] with a tree of its own; it shares the settings of the keyspace that it is
+//! part of. The holder of the catalog changes the map, after the edit that makes or drops partitions.
 
 use std::collections::BTreeMap;
 
