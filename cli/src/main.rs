@@ -17,6 +17,7 @@ mod explain;
 mod export;
 mod import;
 mod items;
+mod listing;
 mod named;
 mod partitions;
 mod stats;

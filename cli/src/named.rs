@@ -1,10 +1,10 @@
-//! What the command line calls a map of items: KEYSPACE, or KEYSPACE/PARTITION where the keyspace is divided
-//! into partitions.
+//! Names of keyspaces and partitions on the command line: KEYSPACE, or KEYSPACE/PARTITION where the keyspace
+//! is divided into partitions.
 
 use trine::{Db, Error, Explicit, Keyspace, Ordered, Partitioned, Partitioning};
 use trine_workload::failure::Failure;
 
-/// The map of that name, which exists.
+/// Opens the keyspace or partition of that name, which exists.
 pub(crate) fn find(db: &Db, name: &str) -> Result<Keyspace<Ordered>, Failure> {
     if let Some((keyspace, partition)) = divided(db, name)? {
         let found = keyspace.find_partition(partition)?;
@@ -14,7 +14,7 @@ pub(crate) fn find(db: &Db, name: &str) -> Result<Keyspace<Ordered>, Failure> {
     Ok(db.keyspace(name)?.ordered()?)
 }
 
-/// The same; it is made if it is not there, but for the keyspace of a partition.
+/// Opens the keyspace or partition of that name, or makes it. The keyspace of a partition is not made.
 pub(crate) fn open(db: &Db, name: &str) -> Result<Keyspace<Ordered>, Failure> {
     if let Some((keyspace, partition)) = divided(db, name)? {
         return Ok(keyspace.partition(partition)?);
@@ -33,7 +33,7 @@ fn check_whole(db: &Db, name: &str) -> Result<(), Failure> {
     Err(Failure::Usage(message))
 }
 
-/// A keyspace that is divided; it is made if it is not there.
+/// Opens a keyspace that is divided, or makes it.
 pub(crate) fn partitioned(db: &Db, name: &str) -> trine::Result<Partitioned> {
     let rule: Partitioning<Explicit> = Partitioning::explicit();
     db.ordered(name).partition_by(rule).open()
@@ -44,7 +44,7 @@ pub(crate) fn is_partitioned(db: &Db, name: &str) -> bool {
     db.keyspaces().iter().any(|one| one.is_partitioned && one.name == name)
 }
 
-/// All maps of a keyspace: itself, or its partitions.
+/// The keyspace itself, or all its partitions if it is divided.
 pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Result<Vec<Keyspace<Ordered>>> {
     if !is_partitioned {
         return Ok(vec![db.keyspace(name)?.ordered()?]);

@@ -1,12 +1,12 @@
 //! The command partitions: those of a keyspace listed, made and dropped.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use trine_workload::failure::Failure;
-use trine_workload::screen::{Screen, table};
-use trine_workload::text::{self, Spelling, bytes, count};
+use trine_workload::text::Spelling;
 
 use crate::arguments::{Global, Partitions};
 use crate::items::{check_writable, done, note, open_to_change, open_to_read, open_to_write};
+use crate::listing::Listing;
 use crate::named;
 
 pub(crate) fn run(global: &Global, arguments: &Partitions) -> Result<(), Failure> {
@@ -52,36 +52,12 @@ fn list(global: &Global, arguments: &Partitions, spelling: Spelling) -> Result<(
     let db = open_to_read(global, &arguments.store)?;
     check_there(&db, &arguments.keyspace)?;
     let divided = named::partitioned(&db, &arguments.keyspace)?;
-    let mut rows = table(["partition", "keys, about", "keys and values", "tables", "on disk"]);
-    let mut objects = Vec::new();
+    let mut listing = Listing::of("partition");
     for name in divided.partitions()? {
         let Some(partition) = divided.find_partition(&name)? else { continue };
-        let (stats, keys) = (partition.stats()?, partition.approximate_len()?);
-        let mut object = serde_json::Map::new();
-        text::add_field(&mut object, "name", &name, spelling);
-        object.insert("approximate_keys".to_owned(), keys.into());
-        object.insert("key_value_bytes".to_owned(), stats.key_value_bytes.into());
-        object.insert("tables".to_owned(), stats.tables.into());
-        object.insert("table_bytes".to_owned(), stats.table_bytes.into());
-        objects.push(Value::Object(object));
-        let shown = if arguments.hex { spelling.line(&name).to_string() } else { text::escaped(&name) };
-        rows.add_row([
-            shown,
-            count(keys),
-            bytes(stats.key_value_bytes),
-            count(stats.tables),
-            bytes(stats.table_bytes),
-        ]);
+        listing.add((&name, spelling), partition.approximate_len()?, &partition.stats()?, &[]);
     }
-    let mut screen = Screen::new();
-    if global.json {
-        screen.json(&Value::Array(objects))?;
-    } else if objects.is_empty() {
-        screen.line("no partitions")?;
-    } else {
-        screen.line(rows)?;
-    }
-    screen.finish()?;
+    listing.show(global, "no partitions")?;
     drop(divided);
     Ok(db.close()?)
 }

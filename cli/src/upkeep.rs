@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use trine::{Db, Partitioning, SettingValue};
 use trine_workload::failure::Failure;
 use trine_workload::progress;
-use trine_workload::screen::{Screen, table};
-use trine_workload::text::{self, Spelling, bytes, count, parse_bytes};
+use trine_workload::screen::Screen;
+use trine_workload::text::{self, Spelling, bytes, parse_bytes};
 
 use crate::arguments::{
     Arguments, Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Global, Keyspaces, Man, Settings,
 };
 use crate::items::{Bounds, check_writable, done, durability, note, open_to_change, open_to_read};
+use crate::listing::Listing;
 use crate::named;
 
 /// Names of the program's own keyspaces begin with this.
@@ -27,39 +28,18 @@ const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn keyspaces(global: &Global, arguments: &Keyspaces) -> Result<(), Failure> {
     let db = open_to_read(global, &arguments.store)?;
-    let mut rows = table(["keyspace", "keys, about", "keys and values", "tables", "on disk"]);
-    let mut objects = Vec::new();
-    for (one, info) in db.stats().keyspaces.into_iter().zip(db.keyspaces()) {
-        if one.name.starts_with(OWN) && !arguments.all {
+    let mut listing = Listing::of("keyspace");
+    for (stats, info) in db.stats().keyspaces.into_iter().zip(db.keyspaces()) {
+        if info.name.starts_with(OWN) && !arguments.all {
             continue;
         }
-        let maps = named::maps_of(&db, &one.name, info.is_partitioned)?;
+        let maps = named::maps_of(&db, &info.name, info.is_partitioned)?;
         let keys = maps.iter().map(|map| map.approximate_len()).sum::<trine::Result<u64>>()?;
-        let mut object = json!({
-            "name": one.name, "approximate_keys": keys, "key_value_bytes": one.key_value_bytes,
-            "tables": one.tables, "table_bytes": one.table_bytes,
-        });
-        if info.is_partitioned {
-            object["partitions"] = maps.len().into();
-        }
-        objects.push(object);
-        rows.add_row([
-            text::escaped(one.name.as_bytes()),
-            count(keys),
-            bytes(one.key_value_bytes),
-            count(one.tables),
-            bytes(one.table_bytes),
-        ]);
+        let partitions = [("partitions", maps.len() as u64)];
+        let more = if info.is_partitioned { &partitions[..] } else { &[] };
+        listing.add((info.name.as_bytes(), Spelling::Text), keys, &stats, more);
     }
-    let mut screen = Screen::new();
-    if global.json {
-        screen.json(&Value::Array(objects))?;
-    } else if objects.is_empty() {
-        screen.line("no keyspaces")?;
-    } else {
-        screen.line(rows)?;
-    }
-    screen.finish()?;
+    listing.show(global, "no keyspaces")?;
     Ok(db.close()?)
 }
 
