@@ -1,8 +1,8 @@
-//! Measures partitions: what one costs to make and to drop, by its size and by how many there are, and what
-//! drops do to reads of the others.
+//! Measures partitions: the time to make and to drop one, by its size and by the number of partitions, and
+//! reads of a partition before and after others are dropped.
 //!
-//! `cargo run --release --example partitions -- DIR PARTITIONS [MEMORY_MIB]`: so many partitions of 1 KB, and
-//! the drops of others of 1 KB, 1 MB and 256 MB among them; then ten of 20 MB, of which nine are dropped.
+//! `cargo run --release --example partitions -- DIR PARTITIONS [MEMORY_MIB]`: PARTITIONS of 1 KB are made;
+//! others of 1 KB, 1 MB and 256 MB are dropped among them; then nine of ten partitions of 20 MB are dropped.
 
 #![expect(
     clippy::disallowed_methods,

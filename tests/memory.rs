@@ -6,6 +6,8 @@ use std::task::{Context, Waker};
 use trine::sim::{Failure, Fault, Operation, Repeat, World};
 use trine::{Db, Error, GetAsync, MemoryRole, Snapshot};
 
+use crate::support::divided;
+
 fn open(world: &World) -> Db {
     world.builder().memory_bytes(2 << 20).open().unwrap()
 }
@@ -114,6 +116,27 @@ fn keyspaces_are_as_many_as_there_is_room_for() {
     assert!(db.ordered(&name(0)).open().is_ok(), "it is there");
     db.drop_keyspace(&name(0)).unwrap();
     db.ordered(&name(made)).open().unwrap();
+}
+
+/// Partitions count as keyspaces do.
+#[test]
+fn partitions_are_as_many_as_there_is_room_for() {
+    let world = World::new(3);
+    let db = open(&world);
+    let events = divided(&db, "events");
+    let name = |number: u32| number.to_be_bytes();
+    let mut made = 0;
+    let refused = loop {
+        match events.partition(name(made)) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::Memory { role: "manifest", .. }) && made > 1000, "{refused}, {made}");
+    assert!(events.find_partition(name(made)).unwrap().is_none());
+    assert!(events.partition(name(0)).is_ok(), "it is there");
+    assert!(events.drop_partition(name(0)).unwrap());
+    events.partition(name(made)).unwrap();
 }
 
 /// A thousand snapshots, each with writes of its own, of which several fall into each write buffer: the

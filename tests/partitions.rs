@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use trine::sim::{Crash, World};
-use trine::{Access, Db, Error, Explicit, Keyspace, Ordered, Partitioned, Partitioning};
+use trine::{Access, Db, Error, Keyspace, Ordered, Partitioned, Partitioning};
 
 use super::rng::{Rng, with_seeds};
+use super::support::{divided, find, names};
 
 fn events(db: &Db) -> Partitioned {
-    let rule: Partitioning<Explicit> = Partitioning::explicit();
-    db.ordered("events").partition_by(rule).open().unwrap()
+    divided(db, "events")
 }
 
 fn keys(partition: &Keyspace<Ordered>) -> Vec<Vec<u8>> {
@@ -221,4 +221,23 @@ fn thousands_come_and_go() {
     let all = events.partitions().unwrap();
     events.drop_partitions(&all).unwrap();
     assert!(manifest(&db) * 10 < full, "{} of {full} bytes", manifest(&db));
+}
+
+/// What is dropped stays dropped when a store is salvaged, with its items still in the log.
+#[test]
+fn salvages_leave_dropped_partitions() {
+    let (world, target) = (World::new(6), World::new(7));
+    let db = world.builder().open().unwrap();
+    let events = events(&db);
+    for name in ["gone", "kept"] {
+        (0..50u8).for_each(|key| events.partition(name).unwrap().put([key], name).unwrap());
+    }
+    events.drop_partition("gone").unwrap();
+    drop(events);
+    db.sync().unwrap();
+    let salvaged = world.crash(Crash::Process, 8).salvage(&target).unwrap();
+    assert_eq!((salvaged.writes, salvaged.doubtful.len()), (50, 0), "{salvaged:?}");
+    let db = target.builder().open().unwrap();
+    assert_eq!(names(&db), ["events/kept"]);
+    assert_eq!(keys(&find(&db, "events/kept").unwrap()).len(), 50);
 }

@@ -1,21 +1,14 @@
 //! Keyspaces and partitions of a twin: opened, made, dropped, and found again.
 
-use trine::{Db, Error, Keyspace, KeyspaceInfo, Ordered, Partitioned, Partitioning, Result};
+use trine::{Error, Partitioning, Result};
+
+use crate::support::{divided, find, names};
 
 use super::keys::Keys;
 use super::{Map, Space, Twin};
 
 /// Those with a slash are partitions of a keyspace that is divided.
 const NAMES: [&str; 6] = ["a", "b", "divided/", "divided/p", "users", "z"];
-
-fn divided(db: &Db, name: &str) -> Partitioned {
-    db.ordered(name).partition_by(Partitioning::explicit()).open().unwrap()
-}
-
-fn full_name(keyspace: &Keyspace<Ordered>) -> String {
-    let partition = keyspace.partition_name().map(|name| format!("/{}", name.escape_ascii()));
-    format!("{}{}", keyspace.name(), partition.unwrap_or_default())
-}
 
 impl Twin {
     /// Opens a keyspace that is there or not, with settings or without.
@@ -48,7 +41,11 @@ impl Twin {
                 divided.partition(partition).unwrap()
             }
         };
-        assert_eq!(full_name(&keyspace), name);
+        let partition = name.split_once('/').map(|(_, partition)| partition.as_bytes());
+        assert_eq!(
+            (keyspace.name(), keyspace.partition_name()),
+            (name.split('/').next().unwrap(), partition)
+        );
         let keys = Keys::any(&mut self.rng);
         match self.spaces.get_mut(name) {
             Some(space) => space.keyspace = keyspace,
@@ -90,23 +87,10 @@ impl Twin {
 
     /// After a reopening: those that there must be, and handles of them.
     pub(super) fn find_keyspaces(&mut self) {
-        let names_in = |info: KeyspaceInfo| match info.is_partitioned {
-            false => vec![info.name],
-            true => {
-                let partitions = divided(&self.db, &info.name).partitions().unwrap();
-                let name = |one: Vec<u8>| format!("{}/{}", info.name, String::from_utf8(one).unwrap());
-                partitions.into_iter().map(name).collect()
-            }
-        };
-        let names: Vec<String> = self.db.keyspaces().into_iter().flat_map(names_in).collect();
+        let names = names(&self.db);
         assert!(names.iter().eq(self.spaces.keys()), "{names:?}");
         for (name, space) in &mut self.spaces {
-            space.keyspace = match name.split_once('/') {
-                None => self.db.ordered(name).open().unwrap(),
-                Some((keyspace, partition)) => {
-                    divided(&self.db, keyspace).find_partition(partition).unwrap().unwrap()
-                }
-            };
+            space.keyspace = find(&self.db, name).unwrap();
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::rule::Rule;
+use crate::format::header::FEATURE_PARTITIONS;
 use crate::format::manifest::KeyspaceKind;
 use crate::wal::memory::MemoryStorage;
 
@@ -513,4 +515,30 @@ fn both_slots_vouch_at_the_end() {
     let changes = kept.storage.changes();
     kept.manifest.vouch_again(&kept.storage).expect("nothing to say");
     assert_eq!(kept.storage.changes(), changes, "what failed is to be wiped first");
+}
+
+/// A rule for partitions goes only into a file whose header says so: one that was made for it, or of a state
+/// that has one.
+#[test]
+fn rules_have_their_feature_bit() {
+    let rule = [Change::PartitionRule { keyspace: KeyspaceId(1), rule: Rule::Explicit }];
+    let kept = Kept::new();
+    assert!(kept.manifest.has_room(&[partition(1)]) && !kept.manifest.has_room(&rule));
+    let features = |storage: &MemoryStorage| {
+        let bytes = storage.bytes(FILE);
+        FileHeader::decode(FILE, &bytes, FileKind::Manifest).expect("sound").features
+    };
+    assert_eq!(features(&kept.storage), 0);
+    let storage = MemoryStorage::new(5);
+    let identity = ManifestIdentity { features: FEATURE_PARTITIONS, ..IDENTITY };
+    let mut manifest = ManifestFile::create(&storage, &identity, &base()).expect("no fault");
+    assert!(manifest.has_room(&rule));
+    manifest.append(&storage, &rule).expect("no fault");
+    let (state, loaded) = ManifestFile::load(&storage, &live(manifest.place())).expect("sound");
+    let again = [Change::PartitionRule { keyspace: KeyspaceId(9), rule: Rule::Explicit }];
+    assert!(loaded.has_room(&again));
+    assert_eq!((features(&storage), state.keyspaces[&KeyspaceId(1)].rule), (1, Some(Rule::Explicit)));
+    let storage = MemoryStorage::new(5);
+    ManifestFile::create(&storage, &IDENTITY, &state).expect("no fault");
+    assert_eq!(features(&storage), FEATURE_PARTITIONS);
 }

@@ -95,6 +95,7 @@ fn what_is_left_is_rescued() {
     kept.manifest.append(&kept.storage, &edits()[4]).expect("the file does not know the state");
     let found = rescue(&kept, Some(header));
     assert_eq!((found.is_whole, found.dropped), (false, BTreeSet::from([KeyspaceId(9)])));
+    assert_eq!(found.dropped_partitions, BTreeSet::from([PartitionId(2)]));
     assert_eq!(found.state, {
         let mut state = kept.state.clone();
         state.apply_edit(&edits()[4][..1]).expect("consistent");

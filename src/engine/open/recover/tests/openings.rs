@@ -1,9 +1,12 @@
 //! What an opening refuses, makes, tells and leaves.
 
 use super::*;
+use crate::base::error::Corrupt;
 use crate::base::id::Sequence;
+use crate::base::rule::Rule;
 use crate::format::frames::{RECORDS_FROM, every_record, record_bytes};
 use crate::format::header::{FileHeader, PAGE_BYTES};
+use crate::inspect::verify_in;
 
 /// The largest number that a store which is opened may have reached, and the next.
 #[test]
@@ -190,6 +193,81 @@ fn keyspaces_that_are_missing_are_missed() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// The same of partitions.
+#[test]
+fn partitions_that_are_missing_are_missed() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk).expect("made");
+    let divided = store.open_divided("d", &[], Rule::Explicit).expect("made");
+    let manifest = files(&disk, FileKind::Manifest)[0];
+    let [kept, gone] = ["kept", "gone"].map(|name| store.partition(&divided, name.as_bytes()).expect("made"));
+    // The log that the manifest was rewritten with says nothing: its items may be of what was dropped before.
+    put(&store, &kept, "zero");
+    store.flush().expect("no fault");
+    put(&store, &gone, "dropped");
+    assert_eq!(store.drop_partitions(&divided, &[b"gone", b"none"]).expect("no fault"), 1);
+    put(&store, &kept, "one");
+    let before = disk.contents(manifest).expect("it is there");
+    let torn_off = store.partition(&divided, b"torn off").expect("made");
+    let dropped = disk.fork();
+    dropped.crash(Crash::Process, 1);
+    put(&store, &torn_off, "two");
+    store.sync_log().expect("no fault");
+    disk.kill(|| drop(store));
+    let store = open(&dropped).expect("what is dropped is not missed");
+    assert_eq!(store.recovery.replayed_items, 2);
+    store.close().expect("no fault");
+
+    let edit_at = tear_off(&disk, manifest, &before);
+    match open(&disk) {
+        Err(Error::Corrupt(at)) => {
+            assert_eq!(at.what, "the edit that makes the partition of an item in a log");
+            assert_eq!((at.file, at.offset), (manifest.to_string(), edit_at));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An item of a partition whose number was never reserved is damage, to an opening and to a check.
+#[test]
+fn numbers_of_partitions_are_reserved_first() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk).expect("made");
+    let keyspace = store.open_keyspace("a", &[]).expect("made");
+    let mut items = Items::default();
+    let tree = TreeId { partition: PartitionId(1 << 20), ..keyspace.tree };
+    items.push(tree, ItemKind::Put, b"key", b"").expect("small");
+    store.write(&items, Some(Until::Synced)).expect("no fault");
+    let log = files(&disk, FileKind::Log)[0];
+    disk.kill(|| drop(store));
+    let told = |error: &Corrupt| {
+        assert_eq!((&*error.file, error.what), (&*log.to_string(), "the partition of an item"));
+        assert_eq!(error.found, (1 << 20).to_string());
+    };
+    match open(&disk) {
+        Err(Error::Corrupt(at)) => told(&at),
+        other => panic!("{other:?}"),
+    }
+    let report = verify_in(&sim_env(&disk, 5).0, |_| {}).expect("it is a store");
+    let [finding] = &report.findings[..] else { panic!("{:?}", report.findings) };
+    told(&finding.damage);
+}
+
+/// Who makes a partition that another has made meanwhile gets that one.
+#[test]
+fn partitions_are_made_once() {
+    let disk = SimDisk::new(1);
+    let store = open(&disk).expect("made");
+    let divided = store.open_divided("d", &[], Rule::Explicit).expect("made");
+    let make = || {
+        let mut turn = store.take_order_turn().expect("no fault");
+        store.create_partition_in(&mut turn, &divided, b"one").expect("no fault").tree
+    };
+    assert_eq!(make(), make());
+    assert_eq!(divided.partitions().expect("it is divided").names().len(), 1);
+    store.close().expect("no fault");
 }
 
 /// An item of a keyspace whose number was never reserved is damage.
