@@ -17,7 +17,7 @@
 //! - `space`: what a store takes on disk.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
-//! - `partitions`: keyspaces that are divided.
+//! - `partitions`: keyspaces that are divided. `by_key`: those whose keys say where.
 //! - `policies`: merge policies, the age of deletes, queues.
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
@@ -37,6 +37,7 @@ mod apart;
 mod async_writes;
 mod asynchronous;
 mod bad_input;
+mod by_key;
 mod checkpoint;
 mod child;
 mod corpus;

@@ -12,6 +12,11 @@ pub(crate) struct KeyspaceId(pub(crate) u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct PartitionId(pub(crate) u32);
 
+impl PartitionId {
+    /// Never given out: in the place of a partition that the key says, before it is known which that is.
+    pub(crate) const OF_KEY: PartitionId = PartitionId(u32::MAX);
+}
+
 /// A partition of a keyspace: what has its own levels, and the unit of compaction and of dropping.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct TreeId {

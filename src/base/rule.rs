@@ -1,24 +1,120 @@
 //! How a keyspace is divided into partitions.
 //!
 //! Pure. A rule is fixed when its keyspace is made, and stands in the manifest.
+//!
+//! A rule by keys says of each key which partition has it. The partitions are in the order of their names,
+//! and so are their keys: all keys of a partition lie before all keys of the next one. So a range of keys is
+//! read one partition after the other.
 
 use std::fmt;
+use std::ops::Bound;
+
+use super::sync::Arc;
 
 /// Longest name of a partition, in bytes.
 pub(crate) const PARTITION_NAME_BYTES_MAX: usize = 255;
 
+/// Most keys at which a rule divides a keyspace.
+pub(crate) const BOUNDS_MAX: usize = 4096;
+
+/// Where a range of keys begins and ends.
+pub(crate) type KeyBounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+
 /// See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Rule {
     /// The caller names the partition of each item: its identity is partition and key.
     Explicit,
+    /// Keys that begin with the same bytes, so many, are in one partition, which these bytes name. A shorter
+    /// key is alone in one that it names.
+    Prefix(u8),
+    /// A partition begins at each of these keys, which names it; the first partition has the empty name.
+    /// Ascending.
+    Ranges(Arc<[Box<[u8]>]>),
 }
 
 impl Rule {
+    /// Division by the first bytes of keys.
+    ///
+    /// # Errors
+    /// What is wrong with the number.
+    pub(crate) fn prefix(bytes: usize) -> Result<Rule, String> {
+        match u8::try_from(bytes) {
+            Ok(bytes @ 1..) => Ok(Rule::Prefix(bytes)),
+            _ => Err(format!("a partition's prefix has 1 to {PARTITION_NAME_BYTES_MAX} bytes, not {bytes}")),
+        }
+    }
+
+    /// Division at some keys.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn ranges(bounds: Vec<Box<[u8]>>) -> Result<Rule, String> {
+        if bounds.is_empty() || bounds.len() > BOUNDS_MAX {
+            return Err(format!("partitions are divided at 1 to {BOUNDS_MAX} keys, not {}", bounds.len()));
+        }
+        let has_length = |bound: &[u8]| (1..=PARTITION_NAME_BYTES_MAX).contains(&bound.len());
+        if let Some(wrong) = bounds.iter().find(|bound| !has_length(bound)) {
+            let bytes = wrong.len();
+            return Err(format!(
+                "a key at which partitions are divided has 1 to {PARTITION_NAME_BYTES_MAX} bytes, not {bytes}"
+            ));
+        }
+        if !bounds.is_sorted_by(|one, next| one < next) {
+            return Err("keys at which partitions are divided ascend".to_owned());
+        }
+        Ok(Rule::Ranges(bounds.into()))
+    }
+
+    /// Whether keys say which partition has them.
+    pub(crate) fn is_by_key(&self) -> bool {
+        !matches!(self, Rule::Explicit)
+    }
+
+    /// The name of the partition that has a key; `None` if the caller names it.
+    #[inline]
+    pub(crate) fn name_of<'n>(&'n self, key: &'n [u8]) -> Option<&'n [u8]> {
+        match self {
+            Rule::Explicit => None,
+            Rule::Prefix(bytes) => Some(&key[..key.len().min(usize::from(*bytes))]),
+            Rule::Ranges(bounds) => {
+                let number = bounds.partition_point(|bound| &**bound <= key);
+                Some(number.checked_sub(1).map_or(&[][..], |number| &bounds[number]))
+            }
+        }
+    }
+
+    /// The names of the partitions that may have keys of a range: from the first to the last.
+    pub(crate) fn names_of<'n>(&'n self, (start, end): KeyBounds<'n>) -> KeyBounds<'n> {
+        let first = match start {
+            Bound::Included(key) | Bound::Excluded(key) => {
+                self.name_of(key).map_or(Bound::Unbounded, Bound::Included)
+            }
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        // No key of a partition lies before its name.
+        (first, end)
+    }
+
     /// Whether a partition may have the name.
-    pub(crate) fn has_name(self, name: &[u8]) -> bool {
+    pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         match self {
             Rule::Explicit => name.len() <= PARTITION_NAME_BYTES_MAX,
+            Rule::Prefix(bytes) => name.len() <= usize::from(*bytes),
+            Rule::Ranges(bounds) => {
+                name.is_empty() || bounds.binary_search_by(|bound| (**bound).cmp(name)).is_ok()
+            }
+        }
+    }
+
+    /// What names of its partitions are.
+    pub(crate) fn names_are(&self) -> String {
+        match self {
+            Rule::Explicit => format!("a partition's name has at most {PARTITION_NAME_BYTES_MAX} bytes"),
+            Rule::Prefix(bytes) => format!("a partition is named by the first {bytes} bytes of its keys"),
+            Rule::Ranges(_) => {
+                "a partition is named by the key at which it begins, the first by nothing".to_owned()
+            }
         }
     }
 }
@@ -32,6 +128,81 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Rule::Explicit => f.write_str("explicit"),
+            Rule::Prefix(bytes) => write!(f, "prefix of {bytes}"),
+            Rule::Ranges(bounds) => {
+                f.write_str("ranges from")?;
+                bounds.iter().try_for_each(|bound| write!(f, " {}", bound.escape_ascii()))
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ranges(bounds: &[&[u8]]) -> Result<Rule, String> {
+        Rule::ranges(bounds.iter().map(|bound| Box::from(*bound)).collect())
+    }
+
+    /// Rules that divide nothing, or not clearly, are refused.
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        assert!(Rule::prefix(0).is_err() && Rule::prefix(256).is_err());
+        assert_eq!(Rule::prefix(255), Ok(Rule::Prefix(255)));
+        assert!(ranges(&[]).is_err() && ranges(&[b""]).is_err());
+        assert!(ranges(&[b"b", b"a"]).is_err() && ranges(&[b"a", b"a"]).is_err());
+        assert!(ranges(&[&[1; 256]]).is_err() && ranges(&[&[1; 255]]).is_ok());
+        let many: Vec<[u8; 2]> = (0..=BOUNDS_MAX as u16).map(|number| (number + 1).to_be_bytes()).collect();
+        let many: Vec<&[u8]> = many.iter().map(|bound| &bound[..]).collect();
+        assert!(ranges(&many).is_err() && ranges(&many[1..]).is_ok());
+    }
+
+    /// A key is in the partition of its first bytes, or of the last bound that is not after it.
+    #[test]
+    fn keys_name_their_partitions() {
+        let prefix = Rule::Prefix(2);
+        for (key, name) in [(&b"abc"[..], &b"ab"[..]), (b"ab", b"ab"), (b"a", b"a"), (b"", b"")] {
+            assert_eq!(prefix.name_of(key), Some(name));
+        }
+        let ranges = ranges(&[b"g", b"m"]).expect("ascending");
+        for (key, name) in [(&b""[..], &b""[..]), (b"fz", b""), (b"g", b"g"), (b"lz", b"g"), (b"z", b"m")] {
+            assert_eq!(ranges.name_of(key), Some(name));
+        }
+        assert_eq!(Rule::Explicit.name_of(b"key"), None);
+        assert!(prefix.has_name(b"a") && !prefix.has_name(b"abc"));
+        assert!(ranges.has_name(b"") && ranges.has_name(b"m") && !ranges.has_name(b"n"));
+    }
+
+    fn rule() -> impl Strategy<Value = Rule> {
+        let bounds = proptest::collection::btree_set(proptest::collection::vec(0..3u8, 1..4), 1..6);
+        let ranges = bounds.prop_map(|bounds| {
+            Rule::ranges(bounds.into_iter().map(Vec::into_boxed_slice).collect()).expect("ascending")
+        });
+        prop_oneof![(1..4u8).prop_map(Rule::Prefix), ranges]
+    }
+
+    proptest! {
+        /// The order of partitions is that of their keys, and the names of a range are those of its keys.
+        #[test]
+        fn partitions_lie_in_the_order_of_their_names(
+            rule in rule(),
+            keys in proptest::collection::btree_set(proptest::collection::vec(0..3u8, 0..5), 2..20),
+        ) {
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let name = |key| rule.name_of(key).expect("by key");
+            for pair in keys.windows(2) {
+                prop_assert!(name(pair[0]) <= name(pair[1]), "{:?}", pair);
+            }
+            for (from, to) in [(0, keys.len() / 2), (keys.len() / 2, keys.len() - 1)] {
+                let range = (Bound::Excluded(keys[from]), Bound::Excluded(keys[to]));
+                let names = rule.names_of(range);
+                for key in &keys[from + 1..to.max(from + 1)] {
+                    prop_assert!(rule.has_name(name(key)));
+                    prop_assert!(std::ops::RangeBounds::<[u8]>::contains(&names, name(key)));
+                }
+            }
         }
     }
 }

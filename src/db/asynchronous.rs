@@ -3,6 +3,7 @@
 //! They hold the store open. Nothing here knows an executor: a future is woken by whoever has read its block.
 
 use std::fmt;
+use std::ops::Bound;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use super::completions::Completions;
 use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::range::{self, live_at};
+use super::walk::{Reading, Walk};
 use super::{Keyspace, KeyspaceAt, Ordered, Value};
 
 /// Polls a future until it is ready, and sleeps while it is not.
@@ -496,9 +498,9 @@ impl MultiGetAsync {
         let mut take = |index: usize, value: Option<&[u8]>| values[index] = value.map(Value::copy);
         let later = later.get_or_insert_with(|| {
             let (keys, at) = (std::mem::take(keys), (place.point.as_deref(), *patience));
-            place.handle.later_many(&place.keyspace, keys, at)
+            place.handle.later_many(keys, at)
         });
-        place.handle.poll_many(later, context, &mut take)
+        place.handle.poll_many((later, &place.keyspace), context, &mut take)
     }
 }
 
@@ -571,6 +573,7 @@ struct Side {
     scan: Option<Scan>,
     asks: Asks,
     is_moving: bool,
+    walk: Walk,
     /// The key of the item it has yielded last: a scan under way stands nowhere.
     last: Option<Vec<u8>>,
 }
@@ -677,12 +680,21 @@ impl RangeAsync {
             Direction::Forward => (front, back),
             Direction::Backward => (back, front),
         };
-        let Side { scan, asks, is_moving, last } = side;
-        let scan = scan.get_or_insert_with(|| range::scan(&place.keyspace, point, range.clone(), direction));
-        let moving = (&mut *scan, asks, is_moving);
-        if !std::task::ready!(place.handle.poll_advance(point, moving, context))? {
-            return Poll::Ready(Ok(None));
-        }
+        let Side { scan, asks, is_moving, walk, last } = side;
+        let of = Reading { handle: &place.handle, keyspace: &place.keyspace, point, range };
+        let scan = loop {
+            let own = scan.get_or_insert_with(|| {
+                let tree = walk.tree(&of, (Bound::Unbounded, direction));
+                Scan::new(point.sight(tree), range.clone(), direction)
+            });
+            if std::task::ready!(place.handle.poll_advance(point, (own, asks, is_moving), context))? {
+                break scan.as_mut().expect("it was made");
+            }
+            if !walk.go_on(&of, direction) {
+                return Poll::Ready(Ok(None));
+            }
+            *scan = None;
+        };
         // The two ends must not pass each other.
         let has_met = other.last.as_deref().is_some_and(|other| match direction {
             Direction::Forward => scan.key() >= other,

@@ -3,6 +3,9 @@
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
+use crate::engine::commit::async_writes::AsyncItems;
+use crate::engine::commit::routing::Unrouted;
+use crate::engine::publish::keyspace;
 use crate::write::batch::{Items, Keyspaces};
 
 use super::handle::Handle;
@@ -34,15 +37,19 @@ pub struct Batch {
     items: Arc<Items>,
     /// Those it has items for.
     keyspaces: Keyspaces,
+    /// Those of them that keys divide.
+    divided: Vec<Arc<keyspace::Keyspace>>,
 }
 
 impl Batch {
     pub(crate) fn new(handle: &Arc<Handle>) -> Batch {
-        Batch { handle: Arc::clone(handle), items: Arc::default(), keyspaces: Keyspaces::default() }
+        let (handle, items, keyspaces) = (Arc::clone(handle), Arc::default(), Keyspaces::default());
+        Batch { handle, items, keyspaces, divided: Vec::new() }
     }
 
-    pub(crate) fn into_parts(self) -> (Arc<Handle>, Arc<Items>, Keyspaces) {
-        (self.handle, self.items, self.keyspaces)
+    pub(super) fn into_parts(self) -> (Arc<Handle>, AsyncItems) {
+        let Batch { handle, items, keyspaces, divided } = self;
+        (handle, AsyncItems { items, keyspaces, divided })
     }
 
     /// Adds a write of `value` under `key`.
@@ -151,7 +158,11 @@ impl Batch {
         }
         let tree = keyspace.live()?.tree;
         Arc::make_mut(&mut self.items).push(tree, kind, key, value)?;
-        self.keyspaces.add(keyspace.parts().1);
+        let keyspace = keyspace.parts().1;
+        if keyspace.is_divided_by_keys() && !self.divided.iter().any(|one| Arc::ptr_eq(one, &keyspace)) {
+            self.divided.push(Arc::clone(&keyspace));
+        }
+        self.keyspaces.add(keyspace);
         Ok(())
     }
 
@@ -266,6 +277,7 @@ impl Batch {
             None => self.items = Arc::default(),
         }
         self.keyspaces.clear();
+        self.divided.clear();
     }
 
     /// Writes the batch, with the store's durability. Afterwards it is empty, and can be filled again; after
@@ -315,7 +327,13 @@ impl Batch {
     }
 
     fn write(&mut self, durability: Option<Durability>) -> Result<()> {
-        self.handle.write_batch(&self.items, &self.keyspaces, durability.map(Durability::until))?;
+        let until = durability.map(Durability::until);
+        if self.divided.is_empty() {
+            self.handle.write_batch(&self.items, &self.keyspaces, until)?;
+        } else {
+            let Batch { items, keyspaces, divided, .. } = self;
+            self.handle.write_routed(&Unrouted { items, keyspaces, divided }, until)?;
+        }
         self.clear();
         Ok(())
     }

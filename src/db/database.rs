@@ -107,7 +107,7 @@ impl Db {
     /// A keyspace that exists, of whatever kind.
     ///
     /// # Errors
-    /// `NoKeyspace` if there is none of that name, `Mismatch` if it is divided into partitions.
+    /// `NoKeyspace` if there is none of that name, `Mismatch` if the caller names its partitions.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -168,7 +168,7 @@ impl Db {
         let info = |one: Arc<keyspace::Keyspace>| KeyspaceInfo {
             name: one.name.clone(),
             kind: Kind::Ordered,
-            is_partitioned: one.partitions().is_some(),
+            is_partitioned: one.partitions().is_some() && !one.is_divided_by_keys(),
         };
         all.into_iter().map(info).collect()
     }

@@ -9,12 +9,13 @@ use crate::base::id::ItemKind;
 use crate::base::settings::{KeyspaceSettings, SettingInput};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
+use crate::engine::commit::routing::Unrouted;
 use crate::engine::publish::keyspace;
 use crate::engine::publish::snapshot::Point;
 use crate::engine::stats::KeyspaceStats;
 use crate::engine::{NoTrace, Until, Wants};
 use crate::inspect::{Explainer, Explanation};
-use crate::write::batch::Items;
+use crate::write::batch::{Items, Keyspaces, check_item};
 
 use super::handle::Handle;
 use super::key_range::KeyRange;
@@ -188,7 +189,7 @@ impl KeyspaceBuilder {
     /// Opens the keyspace, or makes it.
     ///
     /// # Errors
-    /// `Invalid` for a wrong setting or name (1 to 255 bytes); `Mismatch` if it is divided into partitions;
+    /// `Invalid` for a wrong setting or name (1 to 255 bytes); `Mismatch` if the caller names its partitions;
     /// in a store opened read-only `NoKeyspace` if it would have to be made, `ReadOnly` if changed;
     /// `Latched`, `Full`, `Io`.
     ///
@@ -231,10 +232,8 @@ impl KeyspaceBuilder<Explicit> {
     /// # Ok(()) }
     /// ```
     pub fn open(self) -> Result<Partitioned> {
-        self.check()?;
-        let partitioning = self.partitioning.as_ref().expect("the kind is the partitioning's");
-        let keyspace = self.handle.open_divided(&self.name, &self.given, partitioning.rule)?;
-        Ok(Partitioned::new(&self.handle, keyspace))
+        let (handle, keyspace) = self.open_divided()?;
+        Ok(Partitioned::new(&handle, keyspace))
     }
 }
 
@@ -260,6 +259,18 @@ impl<K> KeyspaceBuilder<K> {
             Err(other) => self.faults.push(other.to_string()),
         }
         self
+    }
+
+    /// Opens one that is divided.
+    pub(super) fn open_divided(mut self) -> Result<(Arc<Handle>, Arc<keyspace::Keyspace>)> {
+        let partitioning = self.partitioning.take().expect("the kind is the partitioning's");
+        if let Err(fault) = &partitioning.rule {
+            self.faults.push(fault.clone());
+        }
+        self.check()?;
+        let rule = partitioning.rule.expect("it was checked");
+        let keyspace = self.handle.open_divided(&self.name, &self.given, &rule)?;
+        Ok((self.handle, keyspace))
     }
 
     /// Refuses wrong settings and names.
@@ -311,6 +322,15 @@ impl<K> Clone for Keyspace<K> {
     fn clone(&self) -> Self {
         Keyspace::new(&self.handle, Arc::clone(&self.keyspace))
     }
+}
+
+/// Where one write goes.
+enum OneTree {
+    Of(Arc<keyspace::Keyspace>),
+    /// There is nothing to delete.
+    None,
+    /// It may be of several partitions.
+    Several,
 }
 
 thread_local! {
@@ -490,7 +510,16 @@ impl<K> Keyspace<K> {
     }
 
     fn write_one(&self, (kind, key, value): (ItemKind, &[u8], &[u8]), until: Option<Until>) -> Result<()> {
-        let tree = self.live()?.tree;
+        let keyspace = self.live()?;
+        let tree = if keyspace.is_divided_by_keys() {
+            match self.partition_for((kind, key))? {
+                OneTree::Of(partition) => partition.tree,
+                OneTree::None => return self.handle.write(&Items::default(), until),
+                OneTree::Several => return self.write_routed((kind, key, value), until),
+            }
+        } else {
+            keyspace.tree
+        };
         // A destructor of another thread-local finds this one destroyed: its write has a fresh buffer.
         let mut items = ONE.try_with(Cell::take).unwrap_or_default();
         items.clear();
@@ -498,6 +527,28 @@ impl<K> Keyspace<K> {
         // As above: the buffer is dropped then.
         let _ = ONE.try_with(|one| one.set(items));
         written
+    }
+
+    /// Where one write goes, if keys divide the keyspace.
+    fn partition_for(&self, (kind, key): (ItemKind, &[u8])) -> Result<OneTree> {
+        let partitions = self.keyspace.partitions().expect("it is divided");
+        let name = partitions.rule.name_of(key).expect("by keys");
+        Ok(match kind {
+            ItemKind::Put => {
+                check_item(key, &[])?;
+                OneTree::Of(self.handle.partition(&self.keyspace, name)?)
+            }
+            ItemKind::Delete => partitions.get(name).map_or(OneTree::None, OneTree::Of),
+            ItemKind::DeleteRange => OneTree::Several,
+        })
+    }
+
+    fn write_routed(&self, (kind, key, value): (ItemKind, &[u8], &[u8]), until: Option<Until>) -> Result<()> {
+        let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
+        items.push(self.keyspace.tree, kind, key, value)?;
+        keyspaces.add(self.parts().1);
+        let divided = [Arc::clone(&self.keyspace)];
+        self.handle.write_routed(&Unrouted { items: &items, keyspaces: &keyspaces, divided: &divided }, until)
     }
 
     /// The value under `key`, copied.
@@ -796,8 +847,7 @@ impl<K> Keyspace<K> {
     /// # Ok(()) }
     /// ```
     pub fn compact(&self) -> Result<()> {
-        let tree = self.live()?.tree;
-        self.handle.compact_tree(tree, (Vec::new(), Vec::new()))
+        self.handle.compact_keyspace(self.live()?, (Vec::new(), Vec::new()))
     }
 
     /// Every setting of the keyspace, with its default and what it does.
@@ -1020,9 +1070,9 @@ impl Keyspace<Ordered> {
     /// # Ok(()) }
     /// ```
     pub fn approximate_size(&self, range: impl KeyRange) -> Result<u64> {
-        let tree = self.live()?.tree;
+        let keyspace = self.live()?;
         let keys = range::half_open(range)?;
-        Ok(keys.map_or(0, |(start, end)| self.handle.approximate_bytes(tree, (&start, &end))))
+        Ok(keys.map_or(0, |(start, end)| self.handle.approximate_bytes(keyspace, (&start, &end))))
     }
 
     /// As [`Keyspace::compact`], of a range: what is in it is merged into one run without overwritten items
@@ -1051,9 +1101,9 @@ impl Keyspace<Ordered> {
     /// # Ok(()) }
     /// ```
     pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
-        let tree = self.live()?.tree;
+        let keyspace = self.live()?;
         match range::half_open(range)? {
-            Some(keys) => self.handle.compact_tree(tree, keys),
+            Some(keys) => self.handle.compact_keyspace(keyspace, keys),
             None => Ok(()),
         }
     }
@@ -1062,7 +1112,7 @@ impl Keyspace<Ordered> {
     /// tables; see [`Ingest`].
     ///
     /// # Errors
-    /// `Dropped`, `ReadOnly`, `Latched`, `Closed`.
+    /// `Invalid` if keys divide the keyspace into partitions, `Dropped`, `ReadOnly`, `Latched`, `Closed`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -1116,8 +1166,8 @@ impl Keyspace<Ordered> {
     /// # Ok(()) }
     /// ```
     pub fn approximate_len(&self) -> Result<u64> {
-        let tree = self.live()?.tree;
-        Ok(self.handle.approximate_len(&self.handle.point(), tree))
+        let keyspace = self.live()?;
+        Ok(self.handle.approximate_len(&self.handle.point(), keyspace))
     }
 
     /// How many keys there are, at one moment at the call, by counting them all. `progress` is told now and
@@ -1207,7 +1257,7 @@ impl Keyspace<Ordered> {
 
     pub(crate) fn approximate_len_at(&self, at: &Point) -> Result<u64> {
         range::live_at(&self.handle, &self.keyspace, at)?;
-        Ok(self.handle.approximate_len(at, self.keyspace.tree))
+        Ok(self.handle.approximate_len(at, &self.keyspace))
     }
 
     pub(crate) fn cursor_at(&self, at: &Arc<Point>, range: crate::read::scan::Range) -> Cursor {

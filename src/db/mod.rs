@@ -3,6 +3,7 @@
 mod asynchronous;
 mod batch;
 mod builder;
+mod by_key;
 mod completions;
 mod database;
 mod durability;
@@ -18,11 +19,13 @@ pub mod sim;
 mod snapshot;
 mod stats;
 mod value;
+mod walk;
 mod write_async;
 
 pub use asynchronous::{GetAsync, MultiGetAsync, NextAsync, RangeAsync, block_on};
 pub use batch::Batch;
 pub use builder::{Access, Builder, Create};
+pub use by_key::ByKey;
 pub use completions::{Completion, Completions};
 pub use database::Db;
 pub use durability::Durability;

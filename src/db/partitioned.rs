@@ -46,7 +46,8 @@ pub enum Explicit {}
 /// # Ok(()) }
 /// ```
 pub struct Partitioning<K> {
-    pub(super) rule: Rule,
+    /// Or what is wrong with it.
+    pub(super) rule: std::result::Result<Rule, String>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -66,13 +67,19 @@ impl Partitioning<Explicit> {
     /// ```
     #[must_use]
     pub fn explicit() -> Partitioning<Explicit> {
-        Partitioning { rule: Rule::Explicit, kind: PhantomData }
+        Partitioning::new(Ok(Rule::Explicit))
+    }
+}
+
+impl<K> Partitioning<K> {
+    pub(super) fn new(rule: std::result::Result<Rule, String>) -> Partitioning<K> {
+        Partitioning { rule, kind: PhantomData }
     }
 }
 
 impl<K> Clone for Partitioning<K> {
     fn clone(&self) -> Self {
-        Partitioning { rule: self.rule, kind: PhantomData }
+        Partitioning::new(self.rule.clone())
     }
 }
 

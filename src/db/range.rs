@@ -15,7 +15,8 @@ use crate::read::scan::{self, Batch, ITEMS_MAX, Scan};
 use super::Value;
 use super::handle::Handle;
 use super::key_range::KeyRange;
-use super::side::{Reading, Side};
+use super::side::Side;
+use super::walk::Reading;
 
 pub(crate) fn all() -> scan::Range {
     (Bound::Unbounded, Bound::Unbounded)
@@ -116,7 +117,8 @@ impl Range {
     ) -> Range {
         let (direction, is_long) = (keyspace.usual.direction(), keyspace.usual.is_long());
         let mut side = Side::new(direction, is_long);
-        let point = if side.prepare_batch(handle) {
+        // Ranges over partitions are read from a point.
+        let point = if !keyspace.is_divided_by_keys() && side.prepare_batch(handle) {
             let wanted = (&range, direction, ITEMS_MAX);
             let needs = (at, NeedsPoint::ForMore);
             let (filled, point) = handle.begin_range(keyspace, needs, wanted, &mut side.batch);
@@ -175,26 +177,22 @@ pub(crate) fn first_item(
     at: Option<&Arc<Point>>,
     direction: Direction,
 ) -> Result<Option<(Value, Value)>> {
-    let (range, mut batch) = (all(), Batch::default());
+    let range = all();
+    if keyspace.is_divided_by_keys() {
+        let mut cursor = Cursor::new(handle, keyspace, at, range);
+        return Ok(cursor.step(direction)?.map(copied));
+    }
+    let mut batch = Batch::default();
     batch.begin();
     let needs = (at, NeedsPoint::ForOne);
     let (_, point) = handle.begin_range(keyspace, needs, (&range, direction, 1), &mut batch);
     let Some(point) = point else {
         return Ok(batch.take_first().map(|number| copied(batch.item(number))));
     };
-    let mut scan = scan(keyspace, &point, range, direction);
+    let mut scan = Scan::new(point.sight(keyspace.tree), range, direction);
     live_at(handle, keyspace, &point)?;
     let moved = handle.advance(&point, &mut scan)?;
     Ok(moved.then(|| copied((scan.key(), scan.value()))))
-}
-
-pub(crate) fn scan(
-    keyspace: &keyspace::Keyspace,
-    point: &Point,
-    range: scan::Range,
-    direction: Direction,
-) -> Scan {
-    Scan::new(point.sight(keyspace.tree), range, direction)
 }
 
 fn check_open(handle: &Handle) -> Result<()> {
@@ -204,7 +202,7 @@ fn check_open(handle: &Handle) -> Result<()> {
 /// A dropped keyspace is seen by views from before the drop, and by no other.
 pub(crate) fn live_at(handle: &Handle, keyspace: &keyspace::Keyspace, point: &Point) -> Result<()> {
     check_open(handle)?;
-    keyspace.check_live_at(|| handle.view_of(point).version.tree(keyspace.tree).is_some())
+    keyspace.check_live_at(|| keyspace.is_in(&handle.view_of(point).version))
 }
 
 /// Keeps a point from being dropped in a forked process, where the locks of what it holds may never be given

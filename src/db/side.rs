@@ -6,25 +6,17 @@ use std::ops::Bound;
 use crate::base::error::Result;
 use crate::base::reserve::Grant;
 use crate::base::step::Direction;
-use crate::engine::publish::keyspace;
-use crate::engine::publish::snapshot::Point;
 use crate::read::scan::{self, Batch, Filled, ITEMS_MAX, Scan, Wanted};
 
 use super::handle::Handle;
-
-/// Where a range is read from.
-pub(super) struct Reading<'r> {
-    pub(super) handle: &'r Handle,
-    pub(super) keyspace: &'r keyspace::Keyspace,
-    pub(super) point: &'r Point,
-    pub(super) range: &'r scan::Range,
-}
+use super::walk::{Reading, Walk};
 
 /// Items of a range in one direction.
 pub(super) struct Side {
     pub(super) direction: Direction,
     /// Where it begins.
     pub(super) start: Bound<Vec<u8>>,
+    walk: Walk,
     pub(super) batch: Batch,
     /// How far the batch reaches, and how many items were read; `None`: nothing was.
     filled: Option<(Filled, usize)>,
@@ -48,6 +40,7 @@ impl Side {
         Side {
             direction,
             start: Bound::Unbounded,
+            walk: Walk::default(),
             batch: Batch::default(),
             filled: None,
             at: None,
@@ -88,6 +81,9 @@ impl Side {
             self.is_long = self.was_long();
         }
         self.direction = direction;
+        if self.walk.restart() {
+            self.scan = None;
+        }
         self.batch.clear();
         (self.filled, self.at, self.is_scanning, self.taken) = (None, None, false, 0);
     }
@@ -123,6 +119,26 @@ impl Side {
     /// Goes to the next item; `false` at the end.
     #[inline]
     pub(super) fn advance(&mut self, of: &Reading<'_>) -> Result<bool> {
+        Ok(self.advance_in_tree(of)? || self.advance_to_tree(of)?)
+    }
+
+    /// The same in the trees that come next.
+    #[inline(never)]
+    fn advance_to_tree(&mut self, of: &Reading<'_>) -> Result<bool> {
+        while self.walk.go_on(of, self.direction) {
+            // All of it lies beyond where this began.
+            (self.start, self.scan) = (Bound::Unbounded, None);
+            self.batch.clear();
+            (self.filled, self.at, self.is_scanning) = (None, None, false);
+            if self.advance_in_tree(of)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    #[inline]
+    fn advance_in_tree(&mut self, of: &Reading<'_>) -> Result<bool> {
         let moved = match &mut self.scan {
             Some(scan) if self.is_scanning => of.handle.advance(of.point, scan)?,
             _ => {
@@ -153,17 +169,19 @@ impl Side {
 
     /// Reads the first items at once.
     fn fill(&mut self, of: &Reading<'_>) {
-        let Side { batch, start, direction, .. } = self;
+        let Side { batch, start, direction, walk, .. } = self;
         let (range, direction) = (of.range, *direction);
-        let from = scan::tighter(start.as_ref().map(Vec::as_slice), range, direction);
-        let sight = of.point.sight(of.keyspace.tree);
+        let start = start.as_ref().map(Vec::as_slice);
+        let from = scan::tighter(start, range, direction);
+        let sight = of.point.sight(walk.tree(of, (start, direction)));
         let wanted = Wanted { sight, range, direction, from, items_max: ITEMS_MAX };
         let filled = of.handle.fill(of.point, &wanted, batch);
         self.set_filled(filled);
     }
 
     fn begin_scan(&mut self, of: &Reading<'_>) {
-        let sight = of.point.sight(of.keyspace.tree);
+        let start = self.start.as_ref().map(Vec::as_slice);
+        let sight = of.point.sight(self.walk.tree(of, (start, self.direction)));
         let scan =
             self.scan.get_or_insert_with(|| Box::new(Scan::new(sight, of.range.clone(), self.direction)));
         let from = match self.batch.last_key() {

@@ -10,6 +10,7 @@ use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::engine::Until;
 use crate::engine::commit::async_writes::{AsyncItems, AsyncWrite, Begun};
+use crate::engine::commit::routing::Unrouted;
 use crate::write::batch::{Items, Keyspaces};
 
 use super::handle::Handle;
@@ -92,8 +93,8 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn commit_async(self) -> WriteAsync {
-        let (handle, items, keyspaces) = self.into_parts();
-        WriteAsync::new(handle, Stage::New(AsyncItems { items, keyspaces }))
+        let (handle, what) = self.into_parts();
+        WriteAsync::new(handle, Stage::New(what))
     }
 }
 
@@ -139,6 +140,8 @@ impl Db {
 pub struct WriteAsync {
     handle: Arc<Handle>,
     until: Option<Until>,
+    /// What the write is, if keys say where its items go: it may have to be routed anew.
+    unrouted: Option<AsyncItems>,
     stage: Stage,
 }
 
@@ -152,15 +155,16 @@ enum Stage {
 
 impl WriteAsync {
     fn new(handle: Arc<Handle>, stage: Stage) -> WriteAsync {
-        WriteAsync { handle, until: None, stage }
+        WriteAsync { handle, until: None, unrouted: None, stage }
     }
 
     fn one<K>(keyspace: &Keyspace<K>, kind: ItemKind, key: &[u8], value: &[u8]) -> WriteAsync {
         let (handle, keyspace) = keyspace.parts();
         let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
         let added = items.push(keyspace.tree, kind, key, value);
+        let divided = if keyspace.is_divided_by_keys() { vec![Arc::clone(&keyspace)] } else { Vec::new() };
         keyspaces.add(keyspace);
-        let what = AsyncItems { items: Arc::new(items), keyspaces };
+        let what = AsyncItems { items: Arc::new(items), keyspaces, divided };
         WriteAsync::new(handle, added.map_or_else(Stage::Refused, |()| Stage::New(what)))
     }
 
@@ -186,9 +190,39 @@ impl Future for WriteAsync {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let WriteAsync { handle, until, stage } = self.get_mut();
+        let own = self.get_mut();
+        loop {
+            let polled = own.poll_once(context);
+            let (Some(unrouted), Poll::Ready(Err(error))) = (&own.unrouted, &polled) else { return polled };
+            if !own.handle.is_to_be_routed_anew(&unrouted.keyspaces, error) {
+                return polled;
+            }
+            own.stage = Stage::New(unrouted.clone());
+        }
+    }
+}
+
+impl WriteAsync {
+    /// What is to be written, with each item where its key says.
+    fn routed(&mut self, what: AsyncItems) -> Result<AsyncItems> {
+        if what.divided.is_empty() {
+            return Ok(what);
+        }
+        let AsyncItems { items, keyspaces, divided } = &what;
+        let (items, keyspaces) = self.handle.route(&Unrouted { items, keyspaces, divided })?;
+        self.unrouted = Some(what);
+        Ok(AsyncItems { items, keyspaces, divided: Vec::new() })
+    }
+
+    fn poll_once(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let waker = context.waker();
-        let under_way = match mem::replace(stage, Stage::Over) {
+        let stage = mem::replace(&mut self.stage, Stage::Over);
+        let stage = match stage {
+            Stage::New(what) => Stage::New(self.routed(what)?),
+            other => other,
+        };
+        let WriteAsync { handle, until, .. } = self;
+        let under_way = match stage {
             Stage::New(what) => match handle.begin_write(what, *until, waker) {
                 Begun::Done(result) => return Poll::Ready(result),
                 Begun::Queued(write) => write,
@@ -205,7 +239,7 @@ impl Future for WriteAsync {
             Stage::Refused(error) => return Poll::Ready(Err(error)),
             Stage::Over => panic!("it was polled after it was ready"),
         };
-        *stage = Stage::UnderWay(under_way);
+        self.stage = Stage::UnderWay(under_way);
         Poll::Pending
     }
 }

@@ -9,6 +9,7 @@ pub(super) mod gate;
 mod keyspaces;
 mod large;
 pub(super) mod order;
+pub(crate) mod routing;
 mod waits;
 pub(super) mod worker;
 mod write;

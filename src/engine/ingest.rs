@@ -90,6 +90,10 @@ impl Ingest {
     /// Why nothing may be written to the keyspace.
     pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<Keyspace>) -> Result<Ingest> {
         check(store, keyspace)?;
+        if keyspace.is_divided_by_keys() {
+            let fault = format!("an ingest into {:?}, which keys divide: write batches", keyspace.name);
+            return Err(Error::Invalid { faults: vec![fault] });
+        }
         Ok(Ingest {
             store: Arc::clone(store),
             keyspace: Arc::clone(keyspace),

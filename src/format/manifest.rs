@@ -29,8 +29,9 @@
 //! 13 Ids             u32 next keyspace, u32 next partition
 //! 14 Flushed         varint sequence
 //! 15 TableRemoved    u64 number: all its slices; since version 4 of the format
-//! 16 PartitionRule   u32 keyspace, u8 rule (1 explicit; 2 prefix, 3 ranges and 4 function, reserved); the
-//!                    file's header has feature bit 0
+//! 16 PartitionRule   u32 keyspace, u8 rule (1 explicit; 2 prefix; 3 ranges; 4 function, reserved), then of
+//!                    prefix: u8 bytes, not 0; of ranges: varint count, not 0, then u8 bytes, not 0, and a
+//!                    key of each, ascending. The file's header has feature bit 0
 //! 17..63             reserved for later releases, which set a feature bit in the file's header
 //! settings: varint count, then u16 id, varint value of each, ids ascending
 //! run: of the slices of a partition on one level, those with one number are a run, and the greater number is
@@ -48,7 +49,7 @@ mod tests;
 use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
-use crate::base::rule::Rule;
+use crate::base::rule::{BOUNDS_MAX, Rule};
 
 pub(crate) use state::{Inconsistent, Keyspace, Log, State, Table};
 
@@ -237,9 +238,10 @@ const KIND_HASHED: u8 = 2;
 
 mod rule_kind {
     pub(super) const EXPLICIT: u8 = 1;
-    /// Rules that this release does not know: by prefix, by ranges, by a named key function.
-    pub(super) const RESERVED_FIRST: u8 = 2;
-    pub(super) const RESERVED_LAST: u8 = 4;
+    pub(super) const PREFIX: u8 = 2;
+    pub(super) const RANGES: u8 = 3;
+    /// By a named function of keys: not known to this release.
+    pub(super) const FUNCTION: u8 = 4;
 }
 
 /// Bytes of the payload of one edit.
@@ -318,14 +320,23 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
         }
         Change::PartitionRule { keyspace, rule } => {
             put!(out, tag::PARTITION_RULE, keyspace.0);
-            encode_rule(*rule, out);
+            encode_rule(rule, out);
         }
     }
 }
 
-fn encode_rule(rule: Rule, out: &mut Vec<u8>) {
+fn encode_rule(rule: &Rule, out: &mut Vec<u8>) {
     match rule {
         Rule::Explicit => out.push(rule_kind::EXPLICIT),
+        Rule::Prefix(bytes) => out.extend_from_slice(&[rule_kind::PREFIX, *bytes]),
+        Rule::Ranges(bounds) => {
+            out.push(rule_kind::RANGES);
+            put_varint(out, bounds.len() as u64);
+            for bound in &**bounds {
+                out.push(u8::try_from(bound.len()).expect("a bound is as short as a name"));
+                out.extend_from_slice(bound);
+            }
+        }
     }
 }
 
@@ -489,11 +500,26 @@ fn decode_rule(reader: &mut Reader<'_>) -> Decoded<Rule> {
     let before = reader.clone();
     match reader.u8("the kind of rule")? {
         rule_kind::EXPLICIT => Ok(Rule::Explicit),
-        kind @ rule_kind::RESERVED_FIRST..=rule_kind::RESERVED_LAST => {
-            Err(Fault::Unsupported(format!("partitions by a rule of kind {kind}")))
+        rule_kind::PREFIX => {
+            let (before, bytes) = (reader.clone(), reader.u8("the bytes of a prefix")?);
+            Rule::prefix(bytes.into()).map_err(|_| before.malformed("the bytes of a prefix", 1, 0).into())
         }
+        rule_kind::RANGES => decode_ranges(reader),
+        rule_kind::FUNCTION => Err(Fault::Unsupported("partitions by a function of keys".to_owned())),
         kind => Err(before.malformed("the kind of rule", rule_kind::EXPLICIT.into(), kind.into()).into()),
     }
+}
+
+fn decode_ranges(reader: &mut Reader<'_>) -> Decoded<Rule> {
+    let before = reader.clone();
+    let count = reader.varint_up_to(BOUNDS_MAX as u64, "the number of bounds")?;
+    let mut bounds = Vec::new();
+    for _ in 0..count {
+        let bytes = reader.u8("a bound's length")?;
+        bounds.push(reader.bytes(bytes.into(), "a bound of partitions")?.into());
+    }
+    let rule = Rule::ranges(bounds);
+    rule.map_err(|_| before.malformed("ascending bounds of partitions", count, 0).into())
 }
 
 fn decode_settings(reader: &mut Reader<'_>) -> Decoded<Settings> {

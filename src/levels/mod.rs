@@ -6,6 +6,7 @@
 pub(crate) mod filter_bits;
 pub(crate) mod gaps;
 pub(crate) mod manifest;
+pub(crate) mod names;
 pub(crate) mod store;
 pub(crate) mod version;
 pub(crate) mod view;

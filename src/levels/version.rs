@@ -14,12 +14,14 @@ mod placed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::id::TreeId;
+use crate::base::id::{KeyspaceId, TreeId};
 use crate::base::key::{common_prefix, head, head_after};
 use crate::base::sync::{Arc, OnceLock};
 use crate::format::manifest;
 use crate::format::table::ranges::{Around, Ranges};
 use crate::table::Table;
+
+use super::names::{self, Names, NamesByKeyspace};
 
 pub(crate) use placed::Placed;
 
@@ -363,6 +365,7 @@ pub(crate) enum Change {
         name: (u64, u32),
         spot: Spot,
     },
+    Name(names::Change),
 }
 
 /// Trees of a chunk, at most: a change of a version copies one or two of them, and a pointer to each other.
@@ -421,6 +424,7 @@ pub(crate) struct Version {
     others: Vec<Arc<Chunk>>,
     /// The first id in each of `others`.
     others_from: Vec<TreeId>,
+    names: NamesByKeyspace,
 }
 
 impl Version {
@@ -440,6 +444,12 @@ impl Version {
         }
     }
 
+    /// The partitions of a keyspace by name, if keys divide it.
+    #[inline]
+    pub(crate) fn names(&self, keyspace: KeyspaceId) -> Option<&Names> {
+        self.names.of(keyspace)
+    }
+
     pub(crate) fn trees(&self) -> impl Iterator<Item = &Arc<Tree>> {
         let trees = self.first.trees.iter().chain(self.others.iter().flat_map(|chunk| &chunk.trees));
         #[cfg(test)]
@@ -452,8 +462,16 @@ impl Version {
         let mut touched: BTreeMap<TreeId, Option<Vec<(Spot, Placed)>>> = BTreeMap::new();
         // An edit may remove all that a large tree has: they are looked for together.
         let mut removed: BTreeMap<TreeId, BTreeSet<(u64, u32)>> = BTreeMap::new();
+        let mut next = self.clone();
         for change in changes {
-            let id = change.tree();
+            let change = match change {
+                Change::Name(name) => {
+                    next.names.apply(name);
+                    continue;
+                }
+                other => other,
+            };
+            let id = change.tree().expect("all others are of a tree");
             let tables = touched.entry(id).or_insert_with(|| {
                 #[cfg(test)]
                 crate::base::visits::count();
@@ -471,7 +489,6 @@ impl Version {
             tables.retain(|(_, placed)| !names.contains(&placed.name()));
             assert_eq!(before - tables.len(), names.len(), "only what is there is removed, and once");
         }
-        let mut next = self.clone();
         for (id, tables) in touched {
             let tree = tables.map(|tables| Arc::new(Tree::from_tables(id, tables, self.tree(id))));
             next.replace(id, tree);
@@ -524,11 +541,13 @@ impl Version {
 }
 
 impl Change {
-    pub(crate) fn tree(&self) -> TreeId {
+    /// The tree that it changes.
+    pub(crate) fn tree(&self) -> Option<TreeId> {
         match self {
-            Change::AddTree(tree) | Change::DropTree(tree) => *tree,
-            Change::Remove { tree, .. } | Change::Move { tree, .. } => *tree,
-            Change::Add { placed, .. } => placed.table.tree(),
+            Change::AddTree(tree) | Change::DropTree(tree) => Some(*tree),
+            Change::Remove { tree, .. } | Change::Move { tree, .. } => Some(*tree),
+            Change::Add { placed, .. } => Some(placed.table.tree()),
+            Change::Name(_) => None,
         }
     }
 }
@@ -541,6 +560,7 @@ fn apply(tables: &mut Option<Vec<(Spot, Placed)>>, change: Change) {
             tables.as_mut().expect("tables are added to trees that are there").push((spot, placed));
         }
         Change::Remove { .. } => unreachable!("removed together, after all others"),
+        Change::Name(_) => unreachable!("of no tree"),
         Change::Move { name, spot, .. } => {
             let tables = tables.as_mut().expect("tables are moved in trees that are there");
             let moved = tables.iter_mut().find(|(_, placed)| placed.name() == name);

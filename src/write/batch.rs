@@ -100,6 +100,14 @@ impl Keyspaces {
         }
     }
 
+    /// Has one asked in the place of the one with its tree.
+    pub(crate) fn replace(&mut self, keyspace: Arc<dyn Writable>) {
+        match self.by_tree.binary_search_by_key(&keyspace.tree(), |one| one.tree()) {
+            Ok(at) => self.by_tree[at] = keyspace,
+            Err(at) => self.by_tree.insert(at, keyspace),
+        }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.by_tree.clear();
     }

@@ -15,15 +15,18 @@ use std::task::Waker;
 use crate::base::error::{Error, Result};
 use crate::base::sync::{Arc, Event, Mutex, wake_all};
 use crate::engine::budget::BatchRoom;
+use crate::engine::publish::keyspace::Keyspace;
 use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::CommitOp;
 use crate::write::writer::{Seals, Until};
 
 /// What a future writes; without items, it syncs what is written.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct AsyncItems {
     pub(crate) items: Arc<Items>,
     pub(crate) keyspaces: Keyspaces,
+    /// Those of the keyspaces whose items are to be routed yet.
+    pub(crate) divided: Vec<Arc<Keyspace>>,
 }
 
 /// A write in the queue, or taken from it.
@@ -62,7 +65,7 @@ impl AsyncWrite {
 }
 
 pub(super) fn op(what: &AsyncItems, until: Until) -> CommitOp<'_> {
-    let AsyncItems { items, keyspaces } = what;
+    let AsyncItems { items, keyspaces, .. } = what;
     CommitOp {
         payload: items.payload(),
         shared: Some(items),

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::base::error::{Error, Result};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use crate::base::reserve::Role;
-use crate::base::rule::{PARTITION_NAME_BYTES_MAX, Rule, partition_name};
+use crate::base::rule::{Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, KeyspaceKind};
@@ -42,12 +42,12 @@ impl Committer {
         &self,
         name: &str,
         given: &[(String, u64)],
-        rule: Rule,
+        rule: &Rule,
     ) -> Result<Arc<Keyspace>> {
         self.open(name, given, Some(rule))
     }
 
-    fn open(&self, name: &str, given: &[(String, u64)], rule: Option<Rule>) -> Result<Arc<Keyspace>> {
+    fn open(&self, name: &str, given: &[(String, u64)], rule: Option<&Rule>) -> Result<Arc<Keyspace>> {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
         if let Some(found) = found {
@@ -71,7 +71,7 @@ impl Committer {
         turn: &mut OrderTurn<'_>,
         name: &str,
         given: &[(String, u64)],
-        rule: Option<Rule>,
+        rule: Option<&Rule>,
     ) -> Result<Arc<Keyspace>> {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
@@ -110,9 +110,9 @@ impl Committer {
     /// # Errors
     /// `Memory`, if there are as many keyspaces and tables as the budget has room for. Only dropping some, or
     /// merges, make room.
-    fn check_catalog_room(&self, catalog: &Catalog) -> Result<()> {
+    fn check_catalog_room(&self, catalog: &Catalog, count: u32) -> Result<()> {
         let (role, reserve) = (Role::Manifest, self.cache.reserve());
-        let wanted = catalog.grant.bytes() + KEYSPACE_BYTES;
+        let wanted = catalog.grant.bytes() + u64::from(count) * KEYSPACE_BYTES;
         if wanted <= reserve.limit_bytes(role) { Ok(()) } else { Err(reserve.refusal(role, wanted)) }
     }
 
@@ -121,18 +121,18 @@ impl Committer {
         catalog: &mut Catalog,
         name: &str,
         given: &[(String, u64)],
-        rule: Option<Rule>,
+        rule: Option<&Rule>,
     ) -> Result<Arc<Keyspace>> {
         let settings = merged(KeyspaceSettings::default(), given)?;
         let (id, partition) = (KeyspaceId(catalog.next_keyspace), PartitionId(catalog.next_partition));
-        self.check_catalog_room(catalog)?;
-        let mut changes: Vec<Change> = reserve_ids(catalog)?.into_iter().collect();
+        self.check_catalog_room(catalog, 1)?;
+        let mut changes: Vec<Change> = reserve_ids(catalog, 1)?.into_iter().collect();
         let (kind, stored) = (KeyspaceKind::Ordered, stored(&settings));
         changes.push(Change::Keyspace { id, kind, name: name.to_owned(), settings: stored });
         let keyspace = match rule {
             Some(rule) => {
-                changes.push(Change::PartitionRule { keyspace: id, rule });
-                Keyspace::divided(id, name.to_owned(), (settings, rule), &self.catalog.states)?
+                changes.push(Change::PartitionRule { keyspace: id, rule: rule.clone() });
+                Keyspace::divided(id, name.to_owned(), (settings, rule.clone()), &self.catalog.states)?
             }
             None => {
                 changes.push(Change::Partition { id: partition, keyspace: id, name: Box::default() });
@@ -168,40 +168,63 @@ impl Committer {
         if let Some(found) = partitions.get(name) {
             return Ok(found);
         }
-        if !partitions.rule.has_name(name) {
-            let fault = format!("a partition's name has at most {PARTITION_NAME_BYTES_MAX} bytes");
-            return Err(Error::Invalid { faults: vec![fault] });
+        Ok(self.create_partitions(keyspace, &[name])?.remove(0))
+    }
+
+    /// The partitions of those names; those that are not there are made, in one edit.
+    ///
+    /// # Errors
+    /// As [`Committer::partition`].
+    pub(crate) fn create_partitions(
+        &self,
+        keyspace: &Keyspace,
+        names: &[&[u8]],
+    ) -> Result<Vec<Arc<Keyspace>>> {
+        let rule = &keyspace.partitions().expect("it is divided").rule;
+        if !names.iter().all(|name| rule.has_name(name)) {
+            return Err(Error::Invalid { faults: vec![rule.names_are()] });
         }
         if self.mode == Mode::ReadOnly {
-            return Err(Error::NoKeyspace { name: partition_name(&keyspace.name, name) });
+            return Err(match rule.is_by_key() {
+                true => Error::ReadOnly,
+                false => Error::NoKeyspace { name: partition_name(&keyspace.name, names[0]) },
+            });
         }
-        self.create_partition_in(&mut self.take_order_turn()?, keyspace, name)
+        self.create_partitions_in(&mut self.take_order_turn()?, keyspace, names)
     }
 
     /// The same in a turn that has come.
-    pub(in crate::engine) fn create_partition_in(
+    pub(in crate::engine) fn create_partitions_in(
         &self,
         turn: &mut OrderTurn<'_>,
         keyspace: &Keyspace,
-        name: &[u8],
-    ) -> Result<Arc<Keyspace>> {
+        names: &[&[u8]],
+    ) -> Result<Vec<Arc<Keyspace>>> {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         keyspace.check_live()?;
         let partitions = keyspace.partitions().expect("it is divided");
-        if let Some(found) = partitions.get(name) {
-            return Ok(found);
+        let missing: BTreeSet<&[u8]> =
+            names.iter().copied().filter(|name| partitions.get(name).is_none()).collect();
+        if !missing.is_empty() {
+            let count = u32::try_from(missing.len()).expect("a batch has fewer items");
+            self.check_catalog_room(&catalog, count)?;
+            let mut changes: Vec<Change> = reserve_ids(&catalog, count)?.into_iter().collect();
+            let (mut next, mut made) = (catalog.next_partition, Vec::new());
+            for name in missing {
+                let id = PartitionId(next);
+                made.push(Arc::new(keyspace.partition(id, name, &self.catalog.states)?));
+                changes.push(Change::Partition { id, keyspace: keyspace.id, name: name.into() });
+                next += 1;
+            }
+            self.edit_taken(&mut catalog, Edit::of(changes))?;
+            catalog.next_partition = next;
+            for partition in &made {
+                self.note_tree(partition);
+                partitions.add(partition);
+            }
         }
-        self.check_catalog_room(&catalog)?;
-        let id = PartitionId(catalog.next_partition);
-        let made = Arc::new(keyspace.partition(id, name, &self.catalog.states)?);
-        let mut changes: Vec<Change> = reserve_ids(&catalog)?.into_iter().collect();
-        changes.push(Change::Partition { id, keyspace: keyspace.id, name: name.into() });
-        self.edit_taken(&mut catalog, Edit::of(changes))?;
-        catalog.next_partition = id.0 + 1;
-        self.note_tree(&made);
-        partitions.add(&made);
-        Ok(made)
+        Ok(names.iter().map(|name| partitions.get(name).expect("it was made")).collect())
     }
 
     /// Drops those partitions of a keyspace that is divided that there are, in one edit; says how many.
@@ -274,23 +297,24 @@ impl Committer {
     }
 }
 
-/// The change that reserves ids for a keyspace and a partition more, if none are left of those reserved.
+/// The change that reserves ids for a keyspace and some partitions more, if too few are left of those
+/// reserved.
 ///
 /// # Errors
 /// `TooLarge` when there are no more.
-fn reserve_ids(catalog: &Catalog) -> Result<Option<Change>> {
-    let (keyspace, partition) = (catalog.next_keyspace, catalog.next_partition);
+fn reserve_ids(catalog: &Catalog, count: u32) -> Result<Option<Change>> {
+    let (keyspace, last) = (catalog.next_keyspace, catalog.next_partition.saturating_add(count - 1));
     let limit = u32::MAX - IDS_RESERVED;
-    if keyspace > limit || partition > limit {
-        let given = u64::from(keyspace.max(partition));
+    if keyspace > limit || last > limit {
+        let given = u64::from(keyspace.max(last));
         return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });
     }
     let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);
-    if keyspace < next_keyspace && partition < next_partition {
+    if keyspace < next_keyspace && last < next_partition {
         return Ok(None);
     }
     Ok(Some(Change::Ids {
         next_keyspace: next_keyspace.max(keyspace + IDS_RESERVED),
-        next_partition: next_partition.max(partition + IDS_RESERVED),
+        next_partition: next_partition.max(last + IDS_RESERVED),
     }))
 }

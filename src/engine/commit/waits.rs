@@ -12,6 +12,7 @@ use crate::write::writer::{Seals, Until};
 use super::Committer;
 use crate::engine::background::work::Kind;
 use crate::engine::options::Mode;
+use crate::engine::publish::keyspace::Keyspace;
 
 impl Committer {
     fn seal(&self) -> Result<()> {
@@ -43,10 +44,14 @@ impl Committer {
         self.compact_trees(|store| store.trees(), (Vec::new(), Vec::new()))
     }
 
-    /// The same of some keys of one tree, from the first one on to before the second, which is empty if there
-    /// is no end; all that is in memory is flushed.
-    pub(crate) fn compact_tree(&self, tree: TreeId, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
-        self.compact_trees(|_| vec![tree], keys)
+    /// The same of some keys of a keyspace, from the first one on to before the second, which is empty if
+    /// there is no end; all that is in memory is flushed.
+    pub(crate) fn compact_keyspace(&self, keyspace: &Keyspace, keys: (Vec<u8>, Vec<u8>)) -> Result<()> {
+        let trees = |store: &Committer| {
+            let pin = store.epoch.pin();
+            keyspace.trees_in(&store.views.load(&pin).get().version, (&keys.0, &keys.1))
+        };
+        self.compact_trees(trees, keys.clone())
     }
 
     fn compact_trees(

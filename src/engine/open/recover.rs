@@ -21,6 +21,7 @@ use crate::io::ledger::FileLedger;
 use crate::io::pace::Pacer;
 use crate::io::storage::{Entry, LockMode, Storage};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
+use crate::levels::names;
 use crate::levels::store::StoreFile;
 use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
@@ -230,7 +231,7 @@ fn read(parts: &Parts) -> Result<Option<Found>> {
 fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Arc<Keyspace>>> {
     let keyspace = |(id, one): (&KeyspaceId, &crate::format::manifest::Keyspace)| {
         let (name, settings) = (one.name.clone(), restored(&one.settings));
-        let Some(rule) = one.rule else {
+        let Some(rule) = one.rule.clone() else {
             let mut partitions = state.partitions_of(*id);
             let (Some(partition), None) = (partitions.next(), partitions.next()) else {
                 let count = state.partitions_of(*id).count();
@@ -250,8 +251,20 @@ fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Ar
     state.keyspaces.iter().map(keyspace).collect()
 }
 
+/// The names of partitions that keys are routed by.
+fn names_of(state: &State) -> impl Iterator<Item = names::Change> {
+    let divided = state.keyspaces.keys().filter(|id| state.is_divided_by_keys(**id));
+    let of_it = move |id: KeyspaceId| {
+        state.partitions_of(id).map(move |partition| {
+            names::Change::Add(id, state.partitions[&partition].name.clone(), partition)
+        })
+    };
+    divided.flat_map(move |id| std::iter::once(names::Change::Divide(*id)).chain(of_it(*id)))
+}
+
 fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> {
     let mut changes: Vec<version::Change> = state.trees().map(version::Change::AddTree).collect();
+    changes.extend(names_of(state).map(version::Change::Name));
     let identity = |(number, table): (&u64, &manifest::Table)| {
         let identity = TableIdentity { file: table.file(*number), uid: table.uid, store_id };
         (identity, table.bytes, table.checksum)

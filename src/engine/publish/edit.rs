@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::id::{PartitionId, Sequence, TreeId};
+use crate::base::id::{KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::base::sync::Arc;
+use crate::format::manifest::state::Partition;
 use crate::format::manifest::{Change, State};
+use crate::levels::names;
 use crate::levels::version::{self, Placed, Spot};
 use crate::memtable::Generation;
 use crate::table::{Table, TableSummary};
@@ -128,17 +130,34 @@ impl<'e> Edit<'e> {
         let tree =
             |partition: PartitionId| TreeId { keyspace: before.partitions[&partition].keyspace, partition };
         let tree_of = |table: u64, index: u32| tree(before.tables[&table].slices[&index].partition);
+        let has_names = |keyspace: KeyspaceId| before.is_divided_by_keys(keyspace);
+        let named = version::Change::Name;
         let (mut changes, mut opened) = (Vec::new(), self.opened.iter());
         for change in &self.changes {
             match change {
-                Change::Partition { id, keyspace, .. } => {
+                Change::PartitionRule { keyspace, rule } if rule.is_by_key() => {
+                    changes.push(named(names::Change::Divide(*keyspace)));
+                }
+                Change::Partition { id, keyspace, name } => {
                     changes.push(version::Change::AddTree(TreeId { keyspace: *keyspace, partition: *id }));
+                    if has_names(*keyspace) {
+                        changes.push(named(names::Change::Add(*keyspace, name.clone(), *id)));
+                    }
                 }
                 Change::DropKeyspace { id } => {
                     let dropped = before.partitions_of(*id);
                     changes.extend(dropped.map(|partition| version::Change::DropTree(tree(partition))));
+                    if has_names(*id) {
+                        changes.push(named(names::Change::Forget(*id)));
+                    }
                 }
-                Change::DropPartition { id } => changes.push(version::Change::DropTree(tree(*id))),
+                Change::DropPartition { id } => {
+                    changes.push(version::Change::DropTree(tree(*id)));
+                    let Partition { keyspace, name } = &before.partitions[id];
+                    if has_names(*keyspace) {
+                        changes.push(named(names::Change::Remove(*keyspace, name.clone())));
+                    }
+                }
                 Change::Slice { table, index, slice } => {
                     let (spot, placed) = Placed::of(slice, opened.next().expect("one a slice"));
                     assert_eq!(placed.name(), (*table, *index), "they are in the order of the changes");

@@ -44,7 +44,7 @@ impl Publisher {
             let pin = self.epoch.pin();
             Arc::clone(&self.views.load(&pin).get().version)
         };
-        let touched: BTreeSet<TreeId> = version_changes.iter().map(version::Change::tree).collect();
+        let touched: BTreeSet<TreeId> = version_changes.iter().filter_map(version::Change::tree).collect();
         let after = Arc::new(before.after(version_changes));
         debug_assert!(touched.iter().all(|tree| agrees(&catalog.state, &after, *tree)), "edits tell all");
         // No other tree has lost a table.

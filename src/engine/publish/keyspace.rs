@@ -1,12 +1,16 @@
 //! A keyspace, as its handles and the workers share it, and its settings as the manifest keeps them.
 
+use std::ops::{Bound, RangeBounds};
+
 use crate::base::error::{Error, Result};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
-use crate::base::rule::{Rule, partition_name};
+use crate::base::rule::{KeyBounds, Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
+use crate::base::step::Direction;
 use crate::base::sync::{Arc, Mutex};
 use crate::format::manifest::Settings;
 use crate::io::fork::{FORKED, ForkByte, ForkBytes};
+use crate::levels::version::Version;
 use crate::write::batch::Writable;
 
 use super::bearing::{Bearing, is_adaptive};
@@ -19,8 +23,8 @@ pub(crate) struct Keyspace {
     pub(crate) id: KeyspaceId,
     /// Of the keyspace.
     pub(crate) name: String,
-    /// The tree that holds its items. A keyspace that is divided has no tree of its own; its `tree` names
-    /// partition 0, which does not exist.
+    /// The tree that holds its items. A keyspace that is divided has no tree of its own; its `tree` has
+    /// [`PartitionId::OF_KEY`] in the place of a partition.
     pub(crate) tree: TreeId,
     part: Part,
     /// One of the values below, [`FORKED`] in a forked process.
@@ -72,7 +76,7 @@ impl Keyspace {
         (settings, rule): (KeyspaceSettings, Rule),
         bytes: &ForkBytes,
     ) -> Result<Keyspace> {
-        let tree = TreeId { keyspace: id, partition: PartitionId(0) };
+        let tree = TreeId { keyspace: id, partition: PartitionId::OF_KEY };
         let part = Part::Divided(Box::new(Partitions::new(rule)));
         Ok(Keyspace { part, ..Keyspace::new((id, tree), name, settings, bytes)? })
     }
@@ -94,14 +98,79 @@ impl Keyspace {
     }
 
     /// # Errors
-    /// `Mismatch` unless it is divided by that rule; `None` is the rule of one that is not divided.
-    pub(crate) fn check_rule(&self, rule: Option<Rule>) -> Result<()> {
-        let stored = self.partitions().map(|partitions| partitions.rule);
-        if stored == rule {
+    /// `Mismatch` unless it is divided by that rule. Without one it may be divided by keys, or not divided.
+    pub(crate) fn check_rule(&self, given: Option<&Rule>) -> Result<()> {
+        let stored = self.rule();
+        if stored == given || given.is_none() && stored.is_some_and(Rule::is_by_key) {
             return Ok(());
         }
-        let text = |rule: Option<Rule>| rule.map_or_else(|| "none".to_owned(), |rule| rule.to_string());
-        Err(Error::Mismatch { name: "partitioning", stored: text(stored), given: text(rule) })
+        let text = |rule: Option<&Rule>| rule.map_or_else(|| "none".to_owned(), ToString::to_string);
+        Err(Error::Mismatch { name: "partitioning", stored: text(stored), given: text(given) })
+    }
+
+    /// Whether its keys say which of its partitions has them.
+    #[inline]
+    pub(crate) fn is_divided_by_keys(&self) -> bool {
+        self.tree.partition == PartitionId::OF_KEY && self.rule().is_some_and(Rule::is_by_key)
+    }
+
+    fn rule(&self) -> Option<&Rule> {
+        self.partitions().map(|partitions| &partitions.rule)
+    }
+
+    /// The tree that has a key, as of a version; if there is none, one that is nowhere.
+    #[inline]
+    pub(crate) fn tree_of(&self, key: &[u8], version: &Version) -> TreeId {
+        if self.tree.partition == PartitionId::OF_KEY { self.routed(key, version) } else { self.tree }
+    }
+
+    #[inline(never)]
+    fn routed(&self, key: &[u8], version: &Version) -> TreeId {
+        let name = self.rule().and_then(|rule| rule.name_of(key));
+        let found = name.zip(version.names(self.id)).and_then(|(name, names)| names.find(name));
+        found.map_or(self.tree, |partition| TreeId { keyspace: self.id, partition })
+    }
+
+    /// Of those partitions that may have keys of the range, and whose names lie in `from` in that direction,
+    /// the first: its name and its tree.
+    pub(crate) fn next_partition<'v>(
+        &self,
+        version: &'v Version,
+        (range, direction): (KeyBounds<'_>, Direction),
+        from: Bound<&[u8]>,
+    ) -> Option<(&'v [u8], TreeId)> {
+        let (first, last) = self.rule()?.names_of(range);
+        let own = match direction {
+            Direction::Forward => first,
+            Direction::Backward => last,
+        };
+        let from = if matches!(from, Bound::Unbounded) { own } else { from };
+        let (name, partition) = version.names(self.id)?.next(from, direction)?;
+        RangeBounds::<[u8]>::contains(&(first, last), name)
+            .then_some((name, TreeId { keyspace: self.id, partition }))
+    }
+
+    /// Whether a version has it.
+    pub(crate) fn is_in(&self, version: &Version) -> bool {
+        match self.tree.partition {
+            PartitionId::OF_KEY => version.names(self.id).is_some(),
+            _ => version.tree(self.tree).is_some(),
+        }
+    }
+
+    /// The trees that have keys of a range as of a version, in the order of their keys; see
+    /// [`Partitions::of_range`].
+    pub(crate) fn trees_in(&self, version: &Version, (start, end): (&[u8], &[u8])) -> Vec<TreeId> {
+        if self.tree.partition != PartitionId::OF_KEY {
+            return vec![self.tree];
+        }
+        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+        let (range, mut from, mut trees) = ((Bound::Included(start), end), Bound::Unbounded, Vec::new());
+        while let Some((name, tree)) = self.next_partition(version, (range, Direction::Forward), from) {
+            trees.push(tree);
+            from = Bound::Excluded(name);
+        }
+        trees
     }
 
     /// Its name among the partitions of its keyspace, if it is one.

@@ -4,9 +4,10 @@
 //! part of. The holder of the catalog changes the map, after the edit that makes or drops partitions.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::base::rule::Rule;
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 
 use super::keyspace::Keyspace;
 
@@ -15,11 +16,13 @@ use super::keyspace::Keyspace;
 pub(crate) struct Partitions {
     pub(crate) rule: Rule,
     by_name: Mutex<BTreeMap<Box<[u8]>, Arc<Keyspace>>>,
+    /// Times that one was made or dropped.
+    changes: AtomicU64,
 }
 
 impl Partitions {
     pub(crate) fn new(rule: Rule) -> Partitions {
-        Partitions { rule, by_name: Mutex::default() }
+        Partitions { rule, by_name: Mutex::default(), changes: AtomicU64::new(0) }
     }
 
     pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<Keyspace>> {
@@ -36,12 +39,26 @@ impl Partitions {
         self.by_name.lock().values().cloned().collect()
     }
 
+    /// Those that may have keys of a range, which ends before a key or, if that is empty, nowhere.
+    pub(in crate::engine) fn of_range(&self, (start, end): (&[u8], &[u8])) -> Vec<Arc<Keyspace>> {
+        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+        let names = self.rule.names_of((Bound::Included(start), end));
+        self.by_name.lock().range::<[u8], _>(names).map(|(_, partition)| Arc::clone(partition)).collect()
+    }
+
+    /// How often one was made or dropped: as long as this does not move, names are the same.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     pub(in crate::engine) fn add(&self, partition: &Arc<Keyspace>) {
         let name = partition.partition_name().expect("it is a partition").into();
         self.by_name.lock().insert(name, Arc::clone(partition));
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     pub(in crate::engine) fn remove(&self, name: &[u8]) {
         self.by_name.lock().remove(name);
+        self.changes.fetch_add(1, Ordering::Release);
     }
 }

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker, ready};
 use crate::base::error::{Error, Result};
 use crate::base::few::Few;
 use crate::base::hash::KeyHash;
-use crate::base::id::Sequence;
+use crate::base::id::{Sequence, TreeId};
 use crate::base::step::{AHEAD, Answer, BlockAddress, Read, Reads, Step};
 use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Waiter};
@@ -251,6 +251,7 @@ fn read_elsewhere(blocks: &Arc<BlockReader>, claimed: Few<Claimed>) {
 /// A get, asked for and not answered yet.
 pub(crate) struct LaterGet {
     get: Get,
+    tree: TreeId,
     view: Arc<View>,
     bound: Sequence,
     hash: KeyHash,
@@ -276,16 +277,16 @@ impl ReadDriver {
         context: &mut Context<'_>,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Poll<Result<R>> {
-        let tree = of.keyspace.tree;
         let breadth = Some(&self.breadth);
-        let op = |bound, hash| Op { tree, key: of.key, hash, bound, wants: of.wants, breadth };
+        let op = |tree, bound, hash| Op { tree, key: of.key, hash, bound, wants: of.wants, breadth };
         if later.is_none() {
             let hash = self.secret.hash(of.key);
             let pin = self.epoch.pin();
             // The bound after the view: see `levels::view`.
             let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
             let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
-            let started = Get::start(&op(bound, hash), loaded.get(), &self.cache, &pin, &mut NoTrace);
+            let tree = of.keyspace.tree_of(of.key, &loaded.get().version);
+            let started = Get::start(&op(tree, bound, hash), loaded.get(), &self.cache, &pin, &mut NoTrace);
             let (get, reads) = match started {
                 (_, Step::Done(found)) => return Poll::Ready(found.map(|found| take(found.value()))),
                 (get, Step::Ask(reads)) => (get, reads),
@@ -293,10 +294,10 @@ impl ReadDriver {
             };
             let mut asks = Asks::new(patience);
             ask_all(&mut asks, reads);
-            *later = Some(Box::new(LaterGet { get, view: loaded.counted(), bound, hash, asks }));
+            *later = Some(Box::new(LaterGet { get, tree, view: loaded.counted(), bound, hash, asks }));
         }
-        let LaterGet { get, view, bound, hash, asks } = later.as_deref_mut().expect("it has begun");
-        let op = op(*bound, *hash);
+        let LaterGet { get, tree, view, bound, hash, asks } = later.as_deref_mut().expect("it has begun");
+        let op = op(*tree, *bound, *hash);
         loop {
             let answer = match asks.poll(&self.blocks, context.waker()) {
                 Poll::Pending => return Poll::Pending,
@@ -341,12 +342,11 @@ impl ReadDriver {
     /// Gets of many keys, all as of now; see `poll_many`.
     pub(crate) fn later_many(
         &self,
-        keyspace: &Keyspace,
         keys: Vec<Box<[u8]>>,
         (at, patience): (Option<&Point>, Patience),
     ) -> LaterMany {
         let (view, bound) = at.map_or_else(|| self.now(), |point| (self.view_of(point), point.bound));
-        let batch = Batch::new((keyspace.tree, bound), keys.len());
+        let batch = Batch::new(bound, keys.len());
         LaterMany { batch, rest: keys.into_iter(), view, asks: Asks::new(patience) }
     }
 
@@ -356,7 +356,7 @@ impl ReadDriver {
     /// The error of the first key that could not be looked up, when all others were.
     pub(crate) fn poll_many(
         &self,
-        later: &mut LaterMany,
+        (later, keyspace): (&mut LaterMany, &Keyspace),
         context: &mut Context<'_>,
         take: &mut impl FnMut(usize, Option<&[u8]>),
     ) -> Poll<Result<()>> {
@@ -365,7 +365,7 @@ impl ReadDriver {
         loop {
             if !rest.as_slice().is_empty() {
                 // As many as of a call that waits: what they have asked of memory is near when they use it.
-                self.begin(batch, rest.by_ref().take(BATCH_COUNT), view);
+                self.begin(batch, keyspace, rest.by_ref().take(BATCH_COUNT), view);
             }
             self.run_rounds(batch, view, &mut |number, found| take(number, found.value()));
             batch.asked().for_each(|(number, block)| asks.ask(number, block));

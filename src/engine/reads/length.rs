@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use crate::base::epoch::Pin;
 use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, Sequence, TreeId};
 use crate::base::key::common_prefix;
@@ -23,6 +24,7 @@ use crate::write::flush::GenerationSource;
 
 use super::ReadDriver;
 use crate::engine::publish::edit::TableName;
+use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::snapshot::Point;
 
 /// The tables of a tree that a point sees, but for those that range tombstones cover whole.
@@ -81,13 +83,18 @@ fn is_mostly_puts(table: &Table) -> bool {
 impl ReadDriver {
     /// About how many keys of the tree the point sees. Looks at each item in the write buffers, and at what
     /// is in memory of each table.
-    pub(crate) fn approximate_len(&self, point: &Point, tree: TreeId) -> u64 {
+    pub(crate) fn approximate_len(&self, point: &Point, keyspace: &Keyspace) -> u64 {
         let view = self.view_of(point);
-        let tables = view.version.tree(tree).map(|tree| CountedTables::of(&view, tree, point.bound));
+        let trees = keyspace.trees_in(&view.version, (&[], &[]));
+        trees.into_iter().map(|tree| self.approximate_tree_len((&view, point), tree)).sum()
+    }
+
+    fn approximate_tree_len(&self, (view, point): (&View, &Point), tree: TreeId) -> u64 {
+        let tables = view.version.tree(tree).map(|tree| CountedTables::of(view, tree, point.bound));
         let mut len = tables.as_ref().map_or(0, CountedTables::len);
         let source = |generation| GenerationSource::new(generation, tree, point.bound);
         let sources: Vec<GenerationSource> = view.generations.iter().map(source).collect();
-        let mut merge = Merge::with_prefix(sources, shared_prefix(&view, tree, point.bound));
+        let mut merge = Merge::with_prefix(sources, shared_prefix(view, tree, point.bound));
         while let Some(item) = merge.item() {
             if !merge.is_hidden() {
                 let hash = self.secret.hash(item.key);
@@ -111,11 +118,18 @@ impl ReadDriver {
     /// About how many bytes of tables hold keys of the tree from the first one on to before the second, which
     /// is empty if there is no end: all versions and deletes, with their filters and fences. Looks at what is
     /// in memory of each table.
-    pub(crate) fn approximate_bytes(&self, tree: TreeId, (start, end): (&[u8], &[u8])) -> u64 {
+    pub(crate) fn approximate_bytes(&self, keyspace: &Keyspace, range: (&[u8], &[u8])) -> u64 {
         let pin = self.epoch.pin();
-        let view = self.views.load(&pin).get();
-        let Some(tree) = view.version.tree(tree) else { return 0 };
-        let pages = |address: &BlockAddress| self.cache.lookup(address, &pin);
+        let version = &self.views.load(&pin).get().version;
+        let trees = keyspace.trees_in(version, range).into_iter();
+        trees
+            .filter_map(|tree| version.tree(tree))
+            .map(|tree| self.approximate_tree_bytes(tree, range, &pin))
+            .sum()
+    }
+
+    fn approximate_tree_bytes(&self, tree: &Tree, (start, end): (&[u8], &[u8]), pin: &Pin) -> u64 {
+        let pages = |address: &BlockAddress| self.cache.lookup(address, pin);
         let is_before_end = |key: &[u8]| end.is_empty() || key < end;
         let mut bytes = 0.0;
         for run in tree.runs() {

@@ -27,14 +27,15 @@ pub(super) const BATCH_COUNT: usize = 64;
 /// A key's machine.
 struct Machine<K> {
     key: K,
+    tree: TreeId,
     hash: KeyHash,
     get: Get,
 }
 
 /// The machines of some keys.
 pub(super) struct Batch<K> {
-    /// Where and as of when all are looked up.
-    sight: (TreeId, Sequence),
+    /// As of when all are looked up.
+    bound: Sequence,
     machines: Vec<Machine<K>>,
     rounds: Rounds,
 }
@@ -113,8 +114,8 @@ impl ReadDriver {
         (view, bound): (&View, Sequence),
         take: &mut impl FnMut(usize, Found<'_>),
     ) -> Result<()> {
-        let mut batch = Batch::new((keyspace.tree, bound), keys.len());
-        self.begin(&mut batch, keys.iter(), view);
+        let mut batch = Batch::new(bound, keys.len());
+        self.begin(&mut batch, keyspace, keys.iter(), view);
         self.run_rounds(&mut batch, view, take);
         if !batch.is_over() {
             self.read_and_go_on(&mut batch, view, take);
@@ -148,16 +149,18 @@ impl ReadDriver {
     /// Begins with some more keys, a machine each.
     pub(super) fn begin<K: AsRef<[u8]>>(
         &self,
-        Batch { sight, machines, rounds }: &mut Batch<K>,
+        Batch { bound, machines, rounds }: &mut Batch<K>,
+        keyspace: &Keyspace,
         keys: impl Iterator<Item = K>,
         view: &View,
     ) {
-        let tree = view.version.tree(sight.0);
+        let mut found = FoundTree::none();
         for key in keys {
             let hash = self.secret.hash(key.as_ref());
-            let get = Get::begin(&op(*sight, key.as_ref(), hash), view, tree);
+            let tree = keyspace.tree_of(key.as_ref(), &view.version);
+            let get = Get::begin(&op((tree, *bound), key.as_ref(), hash), view, found.of(tree, view));
             rounds.ready.push(machines.len());
-            machines.push(Machine { key, hash, get });
+            machines.push(Machine { key, tree, hash, get });
             rounds.left += 1;
         }
     }
@@ -172,15 +175,16 @@ impl ReadDriver {
         if !batch.rounds.answers.is_empty() {
             self.take_answers(batch, view, take);
         }
-        let Batch { sight, machines, rounds } = batch;
-        let tree = view.version.tree(sight.0);
+        let Batch { bound, machines, rounds } = batch;
+        let mut found = FoundTree::none();
         let mut ready = Vec::with_capacity(rounds.ready.len());
         while !rounds.ready.is_empty() {
             let pin = self.epoch.pin();
             std::mem::swap(&mut ready, &mut rounds.ready);
             for number in ready.drain(..) {
-                let Machine { key, hash, get } = &mut machines[number];
-                let op = op(*sight, key.as_ref(), *hash);
+                let Machine { key, tree, hash, get } = &mut machines[number];
+                let op = op((*tree, *bound), key.as_ref(), *hash);
+                let tree = found.of(*tree, view);
                 let step = get.touched(&op, (view, tree), &self.cache, &pin, &mut TakeTurns);
                 rounds.note(number, step, (get, tree, &pin), take);
             }
@@ -191,20 +195,42 @@ impl ReadDriver {
     #[inline(never)]
     fn take_answers<K: AsRef<[u8]>>(
         &self,
-        Batch { sight, machines, rounds }: &mut Batch<K>,
+        Batch { bound, machines, rounds }: &mut Batch<K>,
         view: &View,
         take: &mut impl FnMut(usize, Found<'_>),
     ) {
-        let (pin, tree) = (self.epoch.pin(), view.version.tree(sight.0));
+        let (pin, mut found) = (self.epoch.pin(), FoundTree::none());
         let mut answers = std::mem::take(&mut rounds.answers);
         for (number, result) in answers.drain(..) {
             let answer = Answer { ask: 0, result };
-            let Machine { key, hash, get } = &mut machines[number];
-            let op = op(*sight, key.as_ref(), *hash);
+            let Machine { key, tree, hash, get } = &mut machines[number];
+            let op = op((*tree, *bound), key.as_ref(), *hash);
+            let tree = found.of(*tree, view);
             let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
             rounds.note(number, step, (get, tree, &pin), take);
         }
         rounds.answers = answers;
+    }
+}
+
+/// The tree that was looked for last: mostly the next key is of the same.
+struct FoundTree<'v>(Option<(TreeId, Option<&'v Tree>)>);
+
+impl<'v> FoundTree<'v> {
+    fn none() -> FoundTree<'v> {
+        FoundTree(None)
+    }
+
+    #[inline]
+    fn of(&mut self, id: TreeId, view: &'v View) -> Option<&'v Tree> {
+        match self.0 {
+            Some((found, tree)) if found == id => tree,
+            _ => {
+                let tree = view.version.tree(id);
+                self.0 = Some((id, tree));
+                tree
+            }
+        }
     }
 }
 
@@ -216,9 +242,9 @@ fn op((tree, bound): (TreeId, Sequence), key: &[u8], hash: KeyHash) -> Op<'_> {
 
 impl<K> Batch<K> {
     /// Of so many keys at most, at first.
-    pub(super) fn new(sight: (TreeId, Sequence), count: usize) -> Batch<K> {
+    pub(super) fn new(bound: Sequence, count: usize) -> Batch<K> {
         let ready = Vec::with_capacity(count.min(BATCH_COUNT));
-        Batch { sight, machines: Vec::with_capacity(count), rounds: Rounds { ready, ..Rounds::default() } }
+        Batch { bound, machines: Vec::with_capacity(count), rounds: Rounds { ready, ..Rounds::default() } }
     }
 
     /// Keys that were begun.

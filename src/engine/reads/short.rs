@@ -32,7 +32,8 @@ impl ReadDriver {
         batch: &mut Batch,
     ) -> (Filled, Option<Arc<Point>>) {
         // What is wrong is told at the first step.
-        if self.is_closed() || self.is_forked() {
+        // A range over partitions goes on from a point.
+        if self.is_closed() || self.is_forked() || keyspace.is_divided_by_keys() {
             return (Filled::Left, Some(at.map_or_else(|| self.point(), Arc::clone)));
         }
         let gaps = self.views.gaps();

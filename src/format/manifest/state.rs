@@ -110,9 +110,11 @@ fn keyspace_bytes(keyspace: &Keyspace) -> u64 {
     (16 + keyspace.name.len() + 12 * keyspace.settings.len()) as u64
 }
 
-fn rule_bytes(rule: Rule) -> u64 {
+fn rule_bytes(rule: &Rule) -> u64 {
     match rule {
         Rule::Explicit => 6,
+        Rule::Prefix(_) => 7,
+        Rule::Ranges(bounds) => bounds.iter().fold(8, |bytes, bound| bytes + 1 + bound.len() as u64),
     }
 }
 
@@ -192,7 +194,7 @@ impl State {
                 self.flushed = *sequence;
                 Ok(())
             }
-            Change::PartitionRule { keyspace, rule } => self.set_rule(*keyspace, *rule),
+            Change::PartitionRule { keyspace, rule } => self.set_rule(*keyspace, rule),
         }
     }
 
@@ -250,7 +252,7 @@ impl State {
         for (id, keyspace) in &self.keyspaces {
             let Keyspace { kind, name, settings, rule } = keyspace.clone();
             changes.push(Change::Keyspace { id: *id, kind, name, settings });
-            changes.extend(rule.map(|rule| Change::PartitionRule { keyspace: *id, rule }));
+            changes.extend(rule.clone().map(|rule| Change::PartitionRule { keyspace: *id, rule }));
         }
         changes.extend(self.partitions.iter().map(|(id, partition)| Change::Partition {
             id: *id,
@@ -298,7 +300,12 @@ impl State {
         Ok(())
     }
 
-    fn set_rule(&mut self, id: KeyspaceId, rule: Rule) -> Applied {
+    /// Whether a keyspace's keys say which partition has them.
+    pub(crate) fn is_divided_by_keys(&self, id: KeyspaceId) -> bool {
+        self.keyspaces.get(&id).and_then(|one| one.rule.as_ref()).is_some_and(Rule::is_by_key)
+    }
+
+    fn set_rule(&mut self, id: KeyspaceId, rule: &Rule) -> Applied {
         let has_partition = self.partitions_of(id).next().is_some();
         let Some(keyspace) = self.keyspaces.get_mut(&id) else {
             return broken("a rule of an unknown keyspace", id.0.into());
@@ -307,7 +314,7 @@ impl State {
             return broken("a rule of a keyspace that is divided already", id.0.into());
         }
         self.contents_bytes += rule_bytes(rule);
-        keyspace.rule = Some(rule);
+        keyspace.rule = Some(rule.clone());
         Ok(())
     }
 
@@ -315,7 +322,7 @@ impl State {
         let Some(keyspace) = self.keyspaces.remove(&id) else {
             return broken("a drop of an unknown keyspace", id.0.into());
         };
-        self.contents_bytes -= keyspace_bytes(&keyspace) + keyspace.rule.map_or(0, rule_bytes);
+        self.contents_bytes -= keyspace_bytes(&keyspace) + keyspace.rule.as_ref().map_or(0, rule_bytes);
         self.names.remove(&(NO_KEYSPACE, keyspace.name.into_bytes().into()));
         let of_it: Vec<PartitionId> = self.partitions_of(id).collect();
         of_it.into_iter().try_for_each(|partition| self.drop_partition(partition))

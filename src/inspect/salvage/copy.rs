@@ -103,7 +103,7 @@ impl<'c> Copy<'c> {
                 self.make(own(partition), name.clone(), restored(settings))?;
                 continue;
             };
-            let divided = self.to.open_divided(name, &given(&restored(settings)), *rule)?;
+            let divided = self.to.open_divided(name, &given(&restored(settings)), rule)?;
             for partition in state.partitions_of(*id) {
                 let one = self.to.partition(&divided, &state.partitions[&partition].name)?;
                 self.note_made(own(partition), one.tree, name.clone());

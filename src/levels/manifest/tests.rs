@@ -537,7 +537,7 @@ fn rules_have_their_feature_bit() {
     let (state, loaded) = ManifestFile::load(&storage, &live(manifest.place())).expect("sound");
     let again = [Change::PartitionRule { keyspace: KeyspaceId(9), rule: Rule::Explicit }];
     assert!(loaded.has_room(&again));
-    assert_eq!((features(&storage), state.keyspaces[&KeyspaceId(1)].rule), (1, Some(Rule::Explicit)));
+    assert_eq!((features(&storage), state.keyspaces[&KeyspaceId(1)].rule.clone()), (1, Some(Rule::Explicit)));
     let storage = MemoryStorage::new(5);
     ManifestFile::create(&storage, &IDENTITY, &state).expect("no fault");
     assert_eq!(features(&storage), FEATURE_PARTITIONS);

@@ -124,8 +124,11 @@ impl<'s> Run<'s> {
         let made = match name.split_once('/') {
             None => self.store.open_keyspace_in(&mut turn, name, given, None),
             Some((keyspace, partition)) => {
-                let divided = self.store.open_keyspace_in(&mut turn, keyspace, &[], Some(Rule::Explicit));
-                divided.and_then(|one| self.store.create_partition_in(&mut turn, &one, partition.as_bytes()))
+                let divided = self.store.open_keyspace_in(&mut turn, keyspace, &[], Some(&Rule::Explicit));
+                let names = [partition.as_bytes()];
+                divided
+                    .and_then(|one| self.store.create_partitions_in(&mut turn, &one, &names))
+                    .map(|mut made| made.remove(0))
             }
         };
         let made = made.map(|keyspace| self.past.model.trees[space] = keyspace.tree);

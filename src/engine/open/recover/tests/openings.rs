@@ -200,7 +200,7 @@ fn keyspaces_that_are_missing_are_missed() {
 fn partitions_that_are_missing_are_missed() {
     let disk = SimDisk::new(1);
     let store = open(&disk).expect("made");
-    let divided = store.open_divided("d", &[], Rule::Explicit).expect("made");
+    let divided = store.open_divided("d", &[], &Rule::Explicit).expect("made");
     let manifest = files(&disk, FileKind::Manifest)[0];
     let [kept, gone] = ["kept", "gone"].map(|name| store.partition(&divided, name.as_bytes()).expect("made"));
     // The log that the manifest was rewritten with says nothing: its items may be of what was dropped before.
@@ -260,10 +260,10 @@ fn numbers_of_partitions_are_reserved_first() {
 fn partitions_are_made_once() {
     let disk = SimDisk::new(1);
     let store = open(&disk).expect("made");
-    let divided = store.open_divided("d", &[], Rule::Explicit).expect("made");
+    let divided = store.open_divided("d", &[], &Rule::Explicit).expect("made");
     let make = || {
         let mut turn = store.take_order_turn().expect("no fault");
-        store.create_partition_in(&mut turn, &divided, b"one").expect("no fault").tree
+        store.create_partitions_in(&mut turn, &divided, &[b"one"]).expect("no fault")[0].tree
     };
     assert_eq!(make(), make());
     assert_eq!(divided.partitions().expect("it is divided").names().len(), 1);

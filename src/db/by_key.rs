@@ -1,0 +1,233 @@
+//! Keyspaces whose keys say which partition has them.
+
+use crate::base::error::{Error, Result};
+use crate::base::rule::Rule;
+use crate::engine::publish::partitions::Partitions;
+use crate::engine::stats::KeyspaceStats;
+
+use super::keyspace::{Keyspace, KeyspaceBuilder, Ordered};
+use super::partitioned::Partitioning;
+
+/// A keyspace whose keys say which partition has them: see [`Partitioning::prefix`] and
+/// [`Partitioning::ranges`].
+///
+/// ```
+/// # fn main() -> trine::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = trine::Db::open(dir.path().join("data"))?;
+/// let rule: trine::Partitioning<trine::ByKey> = trine::Partitioning::prefix(7);
+/// let events: trine::Keyspace<trine::Ordered> = db.ordered("events").partition_by(rule).open()?;
+/// assert!(events.partitions()?.is_empty());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum ByKey {}
+
+impl Partitioning<ByKey> {
+    /// Keys that begin with the same `bytes` bytes, 1 to 255, are in one partition, which these bytes name. A
+    /// shorter key is alone in a partition that it names. A wrong number is reported by `open`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let by_month = trine::Partitioning::prefix(7);
+    /// let events = db.ordered("events").partition_by(by_month).open()?;
+    /// events.put("2026-11/login/ann", "1")?;
+    /// events.put("2026-12/login/bob", "2")?;
+    /// assert_eq!(events.partitions()?, [b"2026-11", b"2026-12"]);
+    /// assert_eq!(events.range("2026-11/m".."2027").count(), 1);
+    /// events.drop_partition("2026-11")?;
+    /// assert_eq!(events.iter().count(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn prefix(bytes: usize) -> Partitioning<ByKey> {
+        Partitioning::new(Rule::prefix(bytes))
+    }
+
+    /// A partition begins at each of these keys, which names it, and ends before the next; the first, which
+    /// has the keys before all of them, has the empty name. 1 to 4,096 keys of 1 to 255 bytes, ascending;
+    /// what is wrong with them is reported by `open`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let by_letter = trine::Partitioning::ranges(["g", "m"]);
+    /// let users = db.ordered("users").partition_by(by_letter).open()?;
+    /// for name in ["ann", "hal", "zoe"] {
+    ///     users.put(name, "1")?;
+    /// }
+    /// assert_eq!(users.partitions()?, [&b""[..], b"g", b"m"]);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn ranges<B: AsRef<[u8]>>(bounds: impl IntoIterator<Item = B>) -> Partitioning<ByKey> {
+        Partitioning::new(Rule::ranges(bounds.into_iter().map(|bound| bound.as_ref().into()).collect()))
+    }
+}
+
+impl KeyspaceBuilder<ByKey> {
+    /// Opens the keyspace, or makes it without a partition. Later it may be opened without its partitioning.
+    ///
+    /// # Errors
+    /// As for one that is not divided, `Invalid` also for a wrong partitioning; `Mismatch` if the keyspace
+    /// exists and is not divided so.
+    ///
+    /// # Cost
+    /// One sync of the manifest if it is made or its settings change; for the first of a store that is
+    /// divided the manifest is rewritten.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?.put("2026-11", "1")?;
+    /// assert!(db.ordered("events").partition_by(trine::Partitioning::prefix(5)).open().is_err());
+    /// assert!(db.ordered("events").open()?.contains("2026-11")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn open(self) -> Result<Keyspace<Ordered>> {
+        let (handle, keyspace) = self.open_divided()?;
+        Ok(Keyspace::new(&handle, keyspace))
+    }
+}
+
+/// Partitions of a keyspace that is divided by keys, one made with [`Partitioning::prefix`] or
+/// [`Partitioning::ranges`]. Of another each of these calls answers `Invalid`.
+impl Keyspace<Ordered> {
+    fn partitions_by_key(&self) -> Result<&Partitions> {
+        let keyspace = self.live()?;
+        let divided = keyspace.partitions().filter(|partitions| partitions.rule.is_by_key());
+        divided.ok_or_else(|| {
+            let fault = format!("the keyspace {:?} is not divided by its keys", keyspace.full_name());
+            Error::Invalid { faults: vec![fault] }
+        })
+    }
+
+    /// The names of its partitions, in their order, which is that of their keys.
+    ///
+    /// # Errors
+    /// `Invalid` if it is not divided by keys, `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?;
+    /// events.put("2027-01/a", "1")?;
+    /// events.put("2026-12/a", "1")?;
+    /// assert_eq!(events.partitions()?, [b"2026", b"2027"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn partitions(&self) -> Result<Vec<Vec<u8>>> {
+        Ok(self.partitions_by_key()?.names().into_iter().map(<[u8]>::into_vec).collect())
+    }
+
+    /// Makes a partition before its first write does, which costs that write two syncs. No error if there is
+    /// one of that name.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that no key has, or if the keyspace is not divided by keys; `Memory` if the
+    /// memory budget has no room for one more; `Dropped`, `ReadOnly`, `Latched`, `Full`, `Io`.
+    ///
+    /// # Cost
+    /// One sync of the log, if something is unsynced, and one of the manifest.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?;
+    /// events.create_partition("2026")?;
+    /// assert!(events.create_partition("2026-11").is_err());
+    /// assert_eq!(events.partitions()?, [b"2026"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn create_partition(&self, name: impl AsRef<[u8]>) -> Result<()> {
+        self.partitions_by_key()?;
+        let (handle, keyspace) = self.parts();
+        handle.partition(&keyspace, name.as_ref()).map(drop)
+    }
+
+    /// Drops a partition and everything in it; `false` if there is none of that name. New reads see nothing
+    /// of it from then on, also after a crash; snapshots and iterators from before still see all of it. Its
+    /// tables are not read; those that no other partition has a part of are removed at once. A later write of
+    /// one of its keys makes it again.
+    ///
+    /// # Errors
+    /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `ReadOnly`, `Latched`, `Io`.
+    ///
+    /// # Cost
+    /// A sync of the log and one of the manifest, whatever its size. Writers wait meanwhile.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?;
+    /// events.put("2025/a", "1")?;
+    /// events.put("2026/a", "1")?;
+    /// let before = db.snapshot();
+    /// assert!(events.drop_partition("2025")?);
+    /// assert!(!events.contains("2025/a")? && events.at(&before).contains("2025/a")?);
+    /// # Ok(()) }
+    /// ```
+    pub fn drop_partition(&self, name: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.drop_partitions([name])? == 1)
+    }
+
+    /// Drops those of the named partitions that there are, together: all of them, or after a crash none. Says
+    /// how many.
+    ///
+    /// # Errors
+    /// As [`Keyspace::drop_partition`].
+    ///
+    /// # Cost
+    /// That of one drop.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?;
+    /// for year in ["2024/a", "2025/a", "2026/a"] {
+    ///     events.put(year, "1")?;
+    /// }
+    /// let mut old = events.partitions()?;
+    /// old.retain(|name| name.as_slice() < b"2026".as_slice());
+    /// assert_eq!(events.drop_partitions(old)?, 2);
+    /// assert_eq!(events.iter().count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn drop_partitions<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Result<u64> {
+        self.partitions_by_key()?;
+        let (handle, keyspace) = self.parts();
+        let names: Vec<N> = names.into_iter().collect();
+        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+        handle.drop_partitions(&keyspace, &names)
+    }
+
+    /// Counters and sizes of a partition; `None` if there is none of that name. Those of all together are in
+    /// [`Keyspace::stats`].
+    ///
+    /// # Errors
+    /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?;
+    /// events.put("2025/a", "1")?;
+    /// events.put("2026/a", "1")?;
+    /// assert_eq!(events.partition_stats("2026")?.unwrap().items, 1);
+    /// assert_eq!(events.stats()?.items, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn partition_stats(&self, name: impl AsRef<[u8]>) -> Result<Option<KeyspaceStats>> {
+        let found = self.partitions_by_key()?.get(name.as_ref());
+        Ok(found.map(|partition| self.handle().keyspace_stats(&partition)))
+    }
+}

@@ -1,0 +1,151 @@
+//! Items of keyspaces that keys divide, on their way to the partitions that have them.
+//!
+//! A batch has them under the keyspace's own id ([`PartitionId::OF_KEY`]). They are given their partitions
+//! when it is committed: what a put needs is made, a delete of what is nowhere is left out, and a range
+//! delete goes to each partition that may have keys of the range. Where names matter so, the write leader
+//! refuses the batch if a partition was made or dropped meanwhile, and it is routed anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{ItemKind, KeyspaceId, PartitionId, TreeId};
+use crate::base::sync::Arc;
+use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::partitions::Partitions;
+use crate::format::log;
+use crate::write::batch::{Items, Keyspaces, Writable};
+use crate::write::writer::Until;
+
+use super::Committer;
+
+/// Items to be routed, their keyspaces, and those of them that keys divide.
+pub(crate) struct Unrouted<'b> {
+    pub(crate) items: &'b Items,
+    pub(crate) keyspaces: &'b Keyspaces,
+    pub(crate) divided: &'b [Arc<Keyspace>],
+}
+
+/// What names were when a batch was routed: refused once they are others.
+#[derive(Debug)]
+struct SameNames {
+    keyspace: Arc<Keyspace>,
+    changes: u64,
+}
+
+impl Writable for SameNames {
+    fn tree(&self) -> TreeId {
+        self.keyspace.tree
+    }
+
+    fn check_live(&self) -> Result<()> {
+        self.keyspace.check_live()?;
+        if partitions(&self.keyspace).changes() == self.changes {
+            return Ok(());
+        }
+        Err(Error::Dropped { name: self.keyspace.full_name() })
+    }
+}
+
+fn partitions(keyspace: &Keyspace) -> &Partitions {
+    keyspace.partitions().expect("it is divided")
+}
+
+impl Committer {
+    /// Commits items, some of which are of keyspaces that keys divide.
+    pub(crate) fn write_routed(&self, unrouted: &Unrouted<'_>, until: Option<Until>) -> Result<()> {
+        loop {
+            let (items, keyspaces) = self.route(unrouted)?;
+            match self.write_batch(&items, &keyspaces, until) {
+                Err(error) if self.is_to_be_routed_anew(unrouted.keyspaces, &error) => {}
+                written => return written,
+            }
+        }
+    }
+
+    /// Whether a batch was refused for partitions that came or went since it was routed.
+    pub(crate) fn is_to_be_routed_anew(&self, keyspaces: &Keyspaces, error: &Error) -> bool {
+        matches!(error, Error::Dropped { .. }) && keyspaces.check_live().is_ok() && self.check_open().is_ok()
+    }
+
+    /// The items in their partitions; those that are missing are made.
+    pub(crate) fn route(&self, unrouted: &Unrouted<'_>) -> Result<(Arc<Items>, Keyspaces)> {
+        loop {
+            unrouted.keyspaces.check_live()?;
+            self.create_missing(unrouted)?;
+            if let Some(routed) = try_route(unrouted)? {
+                return Ok(routed);
+            }
+        }
+    }
+
+    fn create_missing(&self, unrouted: &Unrouted<'_>) -> Result<()> {
+        let mut missing: BTreeMap<KeyspaceId, BTreeSet<&[u8]>> = BTreeMap::new();
+        for item in encoded(unrouted.items).filter(|item| item.kind == ItemKind::Put) {
+            if let Some((keyspace, name)) = unrouted.partition_of(&item)
+                && partitions(keyspace).get(name).is_none()
+            {
+                missing.entry(keyspace.id).or_default().insert(name);
+            }
+        }
+        for (id, names) in missing {
+            let keyspace = unrouted.keyspace(id).expect("it was found by its id");
+            self.create_partitions(keyspace, &names.into_iter().collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+}
+
+fn encoded(items: &Items) -> log::Items<'_> {
+    log::Items::encoded(items.payload(), items.count() as u64)
+}
+
+impl<'b> Unrouted<'b> {
+    fn keyspace(&self, id: KeyspaceId) -> Option<&'b Arc<Keyspace>> {
+        self.divided.iter().find(|keyspace| keyspace.id == id)
+    }
+
+    /// The keyspace of an item that is to be routed, and the name of the partition that has its key.
+    fn partition_of(&self, item: &log::Item<'b>) -> Option<(&'b Arc<Keyspace>, &'b [u8])> {
+        if item.tree.partition != PartitionId::OF_KEY {
+            return None;
+        }
+        let keyspace = self.keyspace(item.tree.keyspace)?;
+        Some((keyspace, partitions(keyspace).rule.name_of(item.key)?))
+    }
+}
+
+/// `None` if a partition came or went meanwhile.
+fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>> {
+    let changes: Vec<u64> = unrouted.divided.iter().map(|one| partitions(one).changes()).collect();
+    let (mut items, mut keyspaces) = (Items::default(), unrouted.keyspaces.clone());
+    let mut hangs_on_names = false;
+    for item in encoded(unrouted.items) {
+        let Some((keyspace, name)) = unrouted.partition_of(&item) else {
+            items.push(item.tree, item.kind, item.key, item.value)?;
+            continue;
+        };
+        let found = match item.kind {
+            ItemKind::DeleteRange => partitions(keyspace).of_range((item.key, item.value)),
+            _ => partitions(keyspace).get(name).into_iter().collect(),
+        };
+        match item.kind {
+            ItemKind::Put if found.is_empty() => return Ok(None),
+            ItemKind::Put => {}
+            ItemKind::Delete => hangs_on_names |= found.is_empty(),
+            ItemKind::DeleteRange => hangs_on_names = true,
+        }
+        for partition in found {
+            items.push(partition.tree, item.kind, item.key, item.value)?;
+            keyspaces.add(partition);
+        }
+    }
+    for (keyspace, changes) in unrouted.divided.iter().zip(changes) {
+        if partitions(keyspace).changes() != changes {
+            return Ok(None);
+        }
+        if hangs_on_names {
+            keyspaces.replace(Arc::new(SameNames { keyspace: Arc::clone(keyspace), changes }));
+        }
+    }
+    Ok(Some((Arc::new(items), keyspaces)))
+}

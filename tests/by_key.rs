@@ -1,0 +1,296 @@
+//! Keyspaces whose keys say which partition has them, beside a map that has no partitions.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use proptest::prelude::*;
+use trine::{Db, Keyspace, Ordered, Partitioning};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u8>, u8),
+    Delete(Vec<u8>),
+    /// Puts and deletes together.
+    Batch(Vec<(Vec<u8>, Option<u8>)>),
+    DeleteRange(Vec<u8>, Vec<u8>),
+    Drop(Vec<u8>),
+    Clear,
+    Flush,
+    Compact,
+    Reopen,
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(0..4u8, 0..5)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let item = (key(), proptest::option::of(any::<u8>()));
+    prop_oneof![
+        8 => (key(), any::<u8>()).prop_map(|(key, value)| Step::Put(key, value)),
+        2 => key().prop_map(Step::Delete),
+        4 => proptest::collection::vec(item, 1..8).prop_map(Step::Batch),
+        2 => (key(), key()).prop_map(|(from, to)| Step::DeleteRange(from, to)),
+        2 => key().prop_map(Step::Drop),
+        1 => Just(Step::Clear),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Compact),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// How a keyspace is divided, and the name of a key's partition by it.
+#[derive(Clone, Copy, Debug)]
+enum Division {
+    Prefix(usize),
+    Ranges(&'static [&'static [u8]]),
+}
+
+impl Division {
+    fn open(self, db: &Db) -> Keyspace<Ordered> {
+        let rule = match self {
+            Division::Prefix(bytes) => Partitioning::prefix(bytes),
+            Division::Ranges(bounds) => Partitioning::ranges(bounds),
+        };
+        db.ordered("divided").partition_by(rule).open().expect("opens")
+    }
+
+    fn name(self, key: &[u8]) -> &[u8] {
+        match self {
+            Division::Prefix(bytes) => &key[..bytes.min(key.len())],
+            Division::Ranges(bounds) => {
+                bounds.iter().rev().find(|bound| **bound <= key).map_or(&[], |bound| bound)
+            }
+        }
+    }
+}
+
+const DIVISIONS: [Division; 4] = [
+    Division::Prefix(1),
+    Division::Prefix(3),
+    Division::Ranges(&[&[1], &[1, 2], &[2], &[3, 0, 1]]),
+    Division::Ranges(&[&[2, 2]]),
+];
+
+fn value(number: u8) -> Vec<u8> {
+    vec![number; 20]
+}
+
+/// All of it, forward and backward, ranges, single keys, many keys and counts are those of the model.
+fn check(keyspace: &Keyspace<Ordered>, model: &Model) {
+    let owned = |item: trine::Result<(trine::Value, trine::Value)>| {
+        let (key, value) = item.expect("no fault");
+        (key.to_vec(), value.to_vec())
+    };
+    let all: Vec<(Vec<u8>, Vec<u8>)> = model.clone().into_iter().collect();
+    assert_eq!(keyspace.iter().map(owned).collect::<Vec<_>>(), all);
+    let mut backward: Vec<_> = keyspace.iter().rev().map(owned).collect();
+    backward.reverse();
+    assert_eq!(backward, all);
+    assert_eq!(keyspace.exact_len(|_| {}).expect("no fault"), all.len() as u64);
+    assert_eq!(keyspace.is_empty().expect("no fault"), all.is_empty());
+    let first = keyspace.first().expect("no fault").map(|(key, _)| key.to_vec());
+    let last = keyspace.last().expect("no fault").map(|(key, _)| key.to_vec());
+    assert_eq!((first.as_ref(), last.as_ref()), (model.keys().next(), model.keys().next_back()));
+    let keys: Vec<Vec<u8>> = (0..64u8).map(|one| vec![one / 16, one / 4 % 4, one % 4]).collect();
+    let found = keyspace.multi_get(&keys).expect("no fault");
+    let later = trine::block_on(keyspace.multi_get_async(&keys)).expect("no fault");
+    for (number, key) in keys.iter().enumerate() {
+        let expected = model.get(key).map(Vec::as_slice);
+        assert_eq!(found[number].as_deref(), expected);
+        assert_eq!(later[number].as_deref(), expected);
+        assert_eq!(keyspace.get(key).expect("no fault").as_deref(), expected);
+        assert_eq!(trine::block_on(keyspace.get_async(key)).expect("no fault").as_deref(), expected);
+    }
+    for pair in keys.windows(9).step_by(5) {
+        let (from, to) = (&pair[0], &pair[8]);
+        let expected: Vec<&Vec<u8>> = model
+            .range::<Vec<u8>, _>((Bound::Excluded(from), Bound::Included(to)))
+            .map(|(key, _)| key)
+            .collect();
+        let bounds = (Bound::Excluded(from.as_slice()), Bound::Included(to.as_slice()));
+        let found: Vec<Vec<u8>> = keyspace.range(bounds).map(|item| owned(item).0).collect();
+        assert!(found.iter().eq(expected.iter().copied()), "{found:?} {expected:?}");
+        let mut backward: Vec<Vec<u8>> = keyspace.range(bounds).rev().map(|item| owned(item).0).collect();
+        backward.reverse();
+        assert_eq!(backward, found);
+        let later: Vec<Vec<u8>> = trine::block_on(async {
+            let (mut range, mut keys) = (keyspace.range_async(bounds), Vec::new());
+            while let Some(item) = range.next().await {
+                keys.push(item.expect("no fault").0.to_vec());
+            }
+            keys
+        });
+        assert_eq!(later, found);
+        // Both ends at once, and a cursor that turns at each key.
+        let (mut range, mut met) = (keyspace.range(bounds), 0);
+        while range.next().is_some() {
+            met += 1 + usize::from(range.next_back().is_some());
+        }
+        assert_eq!(met, found.len());
+        let mut cursor = keyspace.cursor(..);
+        cursor.seek(from).expect("no fault");
+        let at = cursor.next().expect("no fault").map(|(key, _)| key.to_vec());
+        assert_eq!(at.as_ref(), model.range(from.clone()..).next().map(|(key, _)| key));
+        if at.is_some() {
+            let before = cursor.prev().expect("no fault").map(|(key, _)| key.to_vec());
+            assert_eq!(before.as_ref(), model.range(..from.clone()).next_back().map(|(key, _)| key));
+        }
+    }
+}
+
+fn take(keyspace: &Keyspace<Ordered>, db: &Db, division: Division, model: &mut Model, step: &Step) {
+    match step {
+        Step::Put(key, number) => {
+            keyspace.put(key, value(*number)).expect("no fault");
+            model.insert(key.clone(), value(*number));
+        }
+        Step::Delete(key) => {
+            keyspace.delete(key).expect("no fault");
+            model.remove(key);
+        }
+        Step::Batch(items) => {
+            let mut batch = db.batch();
+            for (key, number) in items {
+                match number {
+                    Some(number) => {
+                        batch.put(keyspace, key, value(*number)).expect("no fault");
+                        model.insert(key.clone(), value(*number));
+                    }
+                    None => {
+                        batch.delete(keyspace, key).expect("no fault");
+                        model.remove(key);
+                    }
+                }
+            }
+            if items.len() % 2 == 0 {
+                batch.commit().expect("no fault");
+            } else {
+                trine::block_on(batch.commit_async()).expect("no fault");
+            }
+        }
+        Step::DeleteRange(from, to) => {
+            keyspace.delete_range(from.as_slice()..to.as_slice()).expect("no fault");
+            model.retain(|key, _| key < from || key >= to);
+        }
+        Step::Drop(key) => {
+            keyspace.drop_partition(division.name(key)).expect("no fault");
+            model.retain(|one, _| division.name(one) != division.name(key));
+        }
+        Step::Clear => {
+            keyspace.clear().expect("no fault");
+            model.clear();
+        }
+        Step::Flush => db.flush().expect("no fault"),
+        Step::Compact => keyspace.compact().expect("no fault"),
+        Step::Reopen => unreachable!("done by the caller"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A keyspace that keys divide answers as one that is not divided, whatever is done to it; a snapshot
+    /// answers as it was.
+    #[test]
+    fn keyspaces_by_key_answer_as_a_map(
+        division in proptest::sample::select(DIVISIONS.to_vec()),
+        steps in proptest::collection::vec(step(), 1..40),
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("data");
+        let mut db = Db::open(&path).expect("opens");
+        let (mut keyspace, mut model) = (division.open(&db), Model::new());
+        let mut before: Option<(trine::Snapshot, Model)> = None;
+        for (number, step) in steps.iter().enumerate() {
+            if matches!(step, Step::Reopen) {
+                before = None;
+                drop(keyspace);
+                db.close().expect("closes");
+                db = Db::open(&path).expect("opens");
+                keyspace = db.ordered("divided").open().expect("opens without its rule");
+            } else {
+                take(&keyspace, &db, division, &mut model, step);
+            }
+            if number == steps.len() / 2 {
+                before = Some((db.snapshot(), model.clone()));
+            }
+        }
+        check(&keyspace, &model);
+        if let Some((snapshot, then)) = before {
+            let found: Vec<Vec<u8>> = keyspace.at(&snapshot).iter()
+                .map(|item| item.expect("no fault").0.to_vec()).collect();
+            prop_assert!(found.iter().eq(then.keys()));
+            for key in then.keys() {
+                let found = keyspace.at(&snapshot).get(key).expect("no fault");
+                prop_assert_eq!(found.as_deref(), then.get(key).map(Vec::as_slice));
+            }
+        }
+        let names: Vec<Vec<u8>> = keyspace.partitions().expect("no fault");
+        prop_assert!(model.keys().all(|key| names.iter().any(|name| name == division.name(key))));
+    }
+}
+
+/// Wrong rules, other rules, names that no key has, and what such a keyspace cannot do are refused.
+#[test]
+fn what_is_no_partitioning_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path().join("data")).expect("opens");
+    let open = |rule: Partitioning<trine::ByKey>| db.ordered("divided").partition_by(rule).open();
+    for rule in [
+        Partitioning::prefix(0),
+        Partitioning::prefix(256),
+        Partitioning::ranges(["b", "a"]),
+        Partitioning::ranges([""]),
+        Partitioning::ranges([[1; 256]]),
+        Partitioning::ranges::<[u8; 2]>([]),
+        Partitioning::ranges((1..=4097u16).map(u16::to_be_bytes)),
+    ] {
+        assert!(matches!(open(rule), Err(trine::Error::Invalid { .. })));
+    }
+    let divided = open(Partitioning::prefix(2)).expect("made");
+    let mismatch = open(Partitioning::ranges(["a"]));
+    assert!(matches!(mismatch, Err(trine::Error::Mismatch { name: "partitioning", .. })));
+    let explicit = db.ordered("divided").partition_by(Partitioning::explicit()).open();
+    assert!(matches!(explicit, Err(trine::Error::Mismatch { .. })));
+    let is_invalid = |result| matches!(result, Err(trine::Error::Invalid { .. }));
+    assert!(is_invalid(divided.create_partition("abc")) && is_invalid(divided.ingest().map(drop)));
+    let whole = db.ordered("whole").open().expect("made");
+    assert!(is_invalid(whole.create_partition("a")) && is_invalid(whole.partitions().map(drop)));
+    assert!(!divided.drop_partition("zz").expect("no fault"));
+}
+
+/// Threads put, delete ranges and drop partitions at once: what is left is of writes that no later one took
+/// away, and a batch is there whole or not at all.
+#[test]
+fn batches_are_whole_while_partitions_come_and_go() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path().join("data")).expect("opens");
+    let keyspace = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
+    std::thread::scope(|scope| {
+        for thread in 0..2u8 {
+            let (db, keyspace) = (&db, &keyspace);
+            scope.spawn(move || {
+                for round in 0..200u32 {
+                    let mut batch = db.batch();
+                    batch.delete_range(keyspace, ..).expect("no fault");
+                    for first in 0..4u8 {
+                        batch.put(keyspace, [first, thread], round.to_be_bytes()).expect("no fault");
+                    }
+                    batch.commit().expect("no fault");
+                    if round % 8 == u32::from(thread) {
+                        let names = keyspace.partitions().expect("no fault");
+                        keyspace.drop_partitions(names).expect("no fault");
+                    }
+                }
+            });
+        }
+        for _ in 0..200 {
+            let found = keyspace.iter().collect::<trine::Result<Vec<_>>>().expect("no fault");
+            let values: std::collections::BTreeSet<&[u8]> = found.iter().map(|(_, value)| &**value).collect();
+            assert!(matches!(found.len(), 0 | 4) && values.len() <= 1, "{found:?}");
+        }
+    });
+}
