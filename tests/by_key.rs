@@ -260,6 +260,30 @@ fn what_is_no_partitioning_is_refused() {
     let whole = db.ordered("whole").open().expect("made");
     assert!(is_invalid(whole.create_partition("a")) && is_invalid(whole.partitions().map(drop)));
     assert!(!divided.drop_partition("zz").expect("no fault"));
+    assert!(matches!(divided.put("zz", vec![0; 2 << 20]), Err(trine::Error::TooLarge { .. })));
+    assert!(divided.partitions().expect("no fault").is_empty(), "a put that is refused makes none");
+}
+
+/// A snapshot sees a keyspace that was dropped since, with all its partitions; nothing else does.
+#[test]
+fn snapshots_see_dropped_keyspaces() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let db = Db::open(dir.path().join("data")).expect("opens");
+    let divided = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
+    for key in ["a1", "b1", "b2"] {
+        divided.put(key, "1").expect("no fault");
+    }
+    let before = db.snapshot();
+    db.drop_keyspace("divided").expect("no fault");
+    let after = db.snapshot();
+    assert_eq!(divided.at(&before).iter().filter(Result::is_ok).count(), 3);
+    assert_eq!(divided.at(&before).get("b2").expect("no fault").as_deref(), Some(&b"1"[..]));
+    for gone in [divided.get("a1"), divided.at(&after).get("a1")] {
+        assert!(matches!(gone, Err(trine::Error::Dropped { .. })));
+    }
+    assert!(matches!(divided.put("c1", "1"), Err(trine::Error::Dropped { .. })));
+    let again = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
+    assert!(again.is_empty().expect("no fault"));
 }
 
 /// Threads put, delete ranges and drop partitions at once: what is left is of writes that no later one took

@@ -2,9 +2,9 @@
 //!
 //! Pure. A rule is fixed when its keyspace is made, and stands in the manifest.
 //!
-//! A rule by keys says of each key which partition has it. The partitions are in the order of their names,
-//! and so are their keys: all keys of a partition lie before all keys of the next one. So a range of keys is
-//! read one partition after the other.
+//! A rule by keys maps each key to a partition. Partitions are sorted by name, and their keys lie in the same
+//! order: all keys of a partition lie before all keys of the next one. So a range scan is the concatenation
+//! of the scans of its partitions.
 
 use std::fmt;
 use std::ops::Bound;
@@ -25,8 +25,8 @@ pub(crate) type KeyBounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 pub(crate) enum Rule {
     /// The caller names the partition of each item: its identity is partition and key.
     Explicit,
-    /// Keys that begin with the same bytes, so many, are in one partition, which these bytes name. A shorter
-    /// key is alone in one that it names.
+    /// The first so many bytes of a key are the name of its partition. A shorter key is itself the name of a
+    /// partition that has no other key.
     Prefix(u8),
     /// A partition begins at each of these keys, which names it; the first partition has the empty name.
     /// Ascending.
@@ -37,7 +37,7 @@ impl Rule {
     /// Division by the first bytes of keys.
     ///
     /// # Errors
-    /// What is wrong with the number.
+    /// A message about a number that is not 1 to 255.
     pub(crate) fn prefix(bytes: usize) -> Result<Rule, String> {
         match u8::try_from(bytes) {
             Ok(bytes @ 1..) => Ok(Rule::Prefix(bytes)),
@@ -48,7 +48,7 @@ impl Rule {
     /// Division at some keys.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A message about the first fault: their number, a length, or their order.
     pub(crate) fn ranges(bounds: Vec<Box<[u8]>>) -> Result<Rule, String> {
         if bounds.is_empty() || bounds.len() > BOUNDS_MAX {
             return Err(format!("partitions are divided at 1 to {BOUNDS_MAX} keys, not {}", bounds.len()));
@@ -92,7 +92,7 @@ impl Rule {
             }
             Bound::Unbounded => Bound::Unbounded,
         };
-        // No key of a partition lies before its name.
+        // All keys of a partition are at or after its name.
         (first, end)
     }
 
@@ -107,7 +107,7 @@ impl Rule {
         }
     }
 
-    /// What names of its partitions are.
+    /// A message that tells the names that partitions may have.
     pub(crate) fn names_are(&self) -> String {
         match self {
             Rule::Explicit => format!("a partition's name has at most {PARTITION_NAME_BYTES_MAX} bytes"),

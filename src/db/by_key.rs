@@ -1,4 +1,4 @@
-//! Keyspaces whose keys say which partition has them.
+//! Keyspaces that are divided by their keys: the rule maps each key to a partition.
 
 use crate::base::error::{Error, Result};
 use crate::base::rule::Rule;
@@ -8,7 +8,7 @@ use crate::engine::stats::KeyspaceStats;
 use super::keyspace::{Keyspace, KeyspaceBuilder, Ordered};
 use super::partitioned::Partitioning;
 
-/// A keyspace whose keys say which partition has them: see [`Partitioning::prefix`] and
+/// The kind of a partitioning that maps each key to a partition: see [`Partitioning::prefix`] and
 /// [`Partitioning::ranges`].
 ///
 /// ```
@@ -25,7 +25,7 @@ pub enum ByKey {}
 
 impl Partitioning<ByKey> {
     /// Keys that begin with the same `bytes` bytes, 1 to 255, are in one partition, which these bytes name. A
-    /// shorter key is alone in a partition that it names. A wrong number is reported by `open`.
+    /// shorter key is alone in a partition that it names. `open` reports a wrong number.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -48,7 +48,7 @@ impl Partitioning<ByKey> {
 
     /// A partition begins at each of these keys, which names it, and ends before the next; the first, which
     /// has the keys before all of them, has the empty name. 1 to 4,096 keys of 1 to 255 bytes, ascending;
-    /// what is wrong with them is reported by `open`.
+    /// `open` reports wrong ones.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

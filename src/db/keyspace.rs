@@ -87,7 +87,8 @@ pub struct KeyspaceInfo {
     pub name: String,
     /// Its kind.
     pub kind: Kind,
-    /// Whether it is divided into partitions: see [`Partitioned`].
+    /// Whether the caller names its partitions: see [`Partitioned`]. A keyspace that is divided by its keys
+    /// is read and written as one that is not divided.
     pub is_partitioned: bool,
 }
 
@@ -512,7 +513,7 @@ impl<K> Keyspace<K> {
     fn write_one(&self, (kind, key, value): (ItemKind, &[u8], &[u8]), until: Option<Until>) -> Result<()> {
         let keyspace = self.live()?;
         let tree = if keyspace.is_divided_by_keys() {
-            match self.partition_for((kind, key))? {
+            match self.partition_for((kind, key, value))? {
                 OneTree::Of(partition) => partition.tree,
                 OneTree::None => return self.handle.write(&Items::default(), until),
                 OneTree::Several => return self.write_routed((kind, key, value), until),
@@ -530,12 +531,13 @@ impl<K> Keyspace<K> {
     }
 
     /// Where one write goes, if keys divide the keyspace.
-    fn partition_for(&self, (kind, key): (ItemKind, &[u8])) -> Result<OneTree> {
+    fn partition_for(&self, (kind, key, value): (ItemKind, &[u8], &[u8])) -> Result<OneTree> {
         let partitions = self.keyspace.partitions().expect("it is divided");
         let name = partitions.rule.name_of(key).expect("by keys");
         Ok(match kind {
             ItemKind::Put => {
-                check_item(key, &[])?;
+                // A put that is refused makes no partition.
+                check_item(key, value)?;
                 OneTree::Of(self.handle.partition(&self.keyspace, name)?)
             }
             ItemKind::Delete => partitions.get(name).map_or(OneTree::None, OneTree::Of),
@@ -1220,7 +1222,8 @@ impl Keyspace<Ordered> {
     ///
     /// Costs as much as one write, however many items there are; they take no time in reads and scans after
     /// it. Their space is given back after the next flush where a table lies in the range as a whole, which
-    /// is then not even read, and by merges at its ends. An empty range writes nothing.
+    /// is then not even read, and by merges at its ends. An empty range writes nothing. In a keyspace that is
+    /// divided by its keys it is one range tombstone for each partition in the range, all in one write.
     ///
     /// # Errors
     /// As [`Keyspace::put`].

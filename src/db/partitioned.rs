@@ -46,7 +46,7 @@ pub enum Explicit {}
 /// # Ok(()) }
 /// ```
 pub struct Partitioning<K> {
-    /// Or what is wrong with it.
+    /// A fault is reported when the keyspace is opened.
     pub(super) rule: std::result::Result<Rule, String>,
     kind: PhantomData<fn() -> K>,
 }

@@ -30,7 +30,9 @@ impl<K> Keyspace<K> {
     /// # Cost
     /// A few allocations. What needs no sync and has room is written by the thread that polls, as
     /// [`Keyspace::put`] does it; else a hand-over to a thread of the store, which commits what has come
-    /// together in one group.
+    /// together in one group. The first write to a partition of a keyspace that is divided by its keys makes
+    /// the partition: the thread that polls waits for two syncs, unless [`Keyspace::create_partition`] was
+    /// called before.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -140,7 +142,7 @@ impl Db {
 pub struct WriteAsync {
     handle: Arc<Handle>,
     until: Option<Until>,
-    /// What the write is, if keys say where its items go: it may have to be routed anew.
+    /// The write before its items were routed to partitions, if any were: it may have to be routed again.
     unrouted: Option<AsyncItems>,
     stage: Stage,
 }
@@ -203,7 +205,7 @@ impl Future for WriteAsync {
 }
 
 impl WriteAsync {
-    /// What is to be written, with each item where its key says.
+    /// The write with its items routed to partitions.
     fn routed(&mut self, what: AsyncItems) -> Result<AsyncItems> {
         if what.divided.is_empty() {
             return Ok(what);

@@ -1,4 +1,4 @@
-//! Items of keyspaces that keys divide, on their way to the partitions that have them.
+//! Routes the items of keyspaces that are divided by their keys to partitions.
 //!
 //! A batch has them under the keyspace's own id ([`PartitionId::OF_KEY`]). They are given their partitions
 //! when it is committed: what a put needs is made, a delete of what is nowhere is left out, and a range
@@ -148,4 +148,51 @@ fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>>
         }
     }
     Ok(Some((Arc::new(items), keyspaces)))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::rule::Rule;
+    use crate::engine::tests::run;
+    use crate::engine::{NoTrace, Wants};
+    use crate::io::sim::SimDisk;
+
+    /// A batch that depends on which partitions there are is refused once they are others, and routed again
+    /// it is of the new ones too. One that does not depend on them is written.
+    #[test]
+    fn batches_are_routed_again_when_names_change() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
+        let divided = store.open_divided("d", &[], &Rule::Prefix(1)).expect("made");
+        let put = |key: &[u8]| {
+            let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
+            items.push(divided.tree, ItemKind::Put, key, b"value").expect("small");
+            keyspaces.add(Arc::clone(&divided) as Arc<dyn Writable>);
+            (items, keyspaces)
+        };
+        let has = |key: &[u8]| {
+            let found = store.get(&divided, (key, Wants::Value), None, &mut NoTrace, |value| value.is_some());
+            found.expect("no fault")
+        };
+        let of_all = (ItemKind::DeleteRange, &b""[..]);
+        let of_none = (ItemKind::Delete, &b"c1"[..]);
+        for (number, (kind, key)) in [of_all, of_none].into_iter().enumerate() {
+            let (mut items, keyspaces) = put(b"a1");
+            items.push(divided.tree, kind, key, &[]).expect("small");
+            let divided_only = [Arc::clone(&divided)];
+            let unrouted = Unrouted { items: &items, keyspaces: &keyspaces, divided: &divided_only };
+            let (routed, marks) = store.route(&unrouted).expect("no fault");
+            // It comes in between.
+            let (between, of_between) = put(if number == 0 { b"b1" } else { b"c1" });
+            let other = Unrouted { items: &between, keyspaces: &of_between, divided: &divided_only };
+            let (other, of_other) = store.route(&other).expect("no fault");
+            store.write_batch(&other, &of_other, None).expect("it depends on no names");
+            let refused = store.write_batch(&routed, &marks, None).expect_err("names are others");
+            assert!(store.is_to_be_routed_anew(&keyspaces, &refused));
+            store.write_routed(&unrouted, None).expect("no fault");
+            assert!(!has(b"b1") && !has(b"c1"), "what came between was deleted");
+        }
+        assert!(!has(b"zz"));
+        store.close().expect("closes");
+    }
 }

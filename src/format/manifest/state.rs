@@ -332,8 +332,12 @@ impl State {
         if id.0 == 0 || id.0 >= self.next_partition {
             return broken("a partition whose id was not reserved", id.0.into());
         }
-        if !self.keyspaces.contains_key(&partition.keyspace) {
+        let Some(keyspace) = self.keyspaces.get(&partition.keyspace) else {
             return broken("a partition of an unknown keyspace", id.0.into());
+        };
+        if keyspace.rule.as_ref().is_some_and(|rule| !rule.has_name(&partition.name)) {
+            // Reads would look for its keys elsewhere.
+            return broken("a partition with a name that its rule does not give", id.0.into());
         }
         if self.partitions.contains_key(&id) {
             return broken("a partition that is there already", id.0.into());

@@ -1,5 +1,7 @@
 //! Edits and state: their bytes, and every inconsistency.
 
+mod rules;
+
 use super::*;
 use crate::base::id::FileKind;
 use crate::format::frames::RECORDS_FROM;
@@ -211,34 +213,6 @@ fn edited(change: &Change, at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut edit = encode_edit(0, std::slice::from_ref(change));
     edit[8 + at..8 + at + bytes.len()].copy_from_slice(bytes);
     edit
-}
-
-/// Every check of a rule for partitions has an input that trips it, and rules of later releases are refused
-/// by name.
-#[test]
-fn checks_of_rules() {
-    let what = |bytes: &[u8]| match decoded(bytes) {
-        Err(Error::Corrupt(at)) => at.what,
-        other => panic!("not corrupt: {other:?}"),
-    };
-    let divided = rule(1, Rule::Explicit);
-    assert_eq!(what(&edited(&divided, 1, &[0])), "a keyspace's id");
-    assert_eq!(what(&edited(&divided, 5, &[0])), "the kind of rule");
-    assert_eq!(what(&edited(&divided, 5, &[5])), "the kind of rule");
-    assert!(matches!(decoded(&edited(&divided, 5, &[4])), Err(Error::Unsupported { .. })));
-    assert_eq!(what(&edited(&rule(1, Rule::Prefix(3)), 6, &[0])), "the bytes of a prefix");
-    let bounds = rule(1, Rule::ranges(vec![(*b"g").into(), (*b"m").into()]).expect("ascending"));
-    assert_eq!(what(&edited(&bounds, 8, b"z")), "ascending bounds of partitions");
-    assert_eq!(what(&edited(&bounds, 6, &[0xff, 0xff, 0x03])), "the number of bounds");
-    let broken = [
-        (rule(9, Rule::Explicit), "a rule of an unknown keyspace"),
-        (rule(1, Rule::Explicit), "a rule of a keyspace that is divided already"),
-        (rule(2, Rule::Explicit), "a rule of a keyspace that is divided already"),
-    ];
-    for (change, expected) in broken {
-        let found = state(&base()).apply_edit(&[change]).expect_err("refused");
-        assert_eq!(found.what, expected);
-    }
 }
 
 /// Every check of the decoder has an input that trips it.

@@ -1,0 +1,60 @@
+//! Rules of partitions: their bytes, and what is refused.
+
+use super::*;
+
+fn what(bytes: &[u8]) -> &'static str {
+    match decoded(bytes) {
+        Err(Error::Corrupt(at)) => at.what,
+        other => panic!("not corrupt: {other:?}"),
+    }
+}
+
+fn ranges() -> Rule {
+    Rule::ranges(vec![(*b"g").into(), (*b"m").into()]).expect("ascending")
+}
+
+/// Every rule is read as it was written, and takes no more of a snapshot than is counted for it.
+#[test]
+fn rules_are_read_back() {
+    for one in [Rule::Explicit, Rule::Prefix(1), Rule::Prefix(255), ranges()] {
+        let edit = rule(1, one.clone());
+        assert_eq!(decoded(&encode_edit(0, std::slice::from_ref(&edit))).expect("decodes"), [edit.clone()]);
+        let mut state = state(&[IDS, keyspace(1, "one")]);
+        state.apply_edit(&[edit]).expect("fits");
+        assert_eq!(state.keyspaces[&KeyspaceId(1)].rule.as_ref(), Some(&one));
+        assert!(encode_edit(0, &state.snapshot()).len() as u64 <= state.snapshot_bytes_max());
+    }
+}
+
+/// Every check of a rule for partitions has an input that trips it, and rules of later releases are refused
+/// by name.
+#[test]
+fn checks_of_rules() {
+    let divided = rule(1, Rule::Explicit);
+    assert_eq!(what(&edited(&divided, 1, &[0])), "a keyspace's id");
+    assert_eq!(what(&edited(&divided, 5, &[0])), "the kind of rule");
+    assert_eq!(what(&edited(&divided, 5, &[5])), "the kind of rule");
+    let function = decoded(&edited(&divided, 5, &[4]));
+    let name = "partitions by a function of keys";
+    assert!(matches!(function, Err(Error::Unsupported { what, .. }) if what == name));
+    assert_eq!(what(&edited(&rule(1, Rule::Prefix(3)), 6, &[0])), "the bytes of a prefix");
+    let bounds = rule(1, ranges());
+    // Descending; none at all.
+    for (at, byte) in [(8, b"z"), (6, b"\0")] {
+        assert_eq!(what(&edited(&bounds, at, byte)), "ascending bounds of partitions");
+    }
+    assert_eq!(what(&edited(&bounds, 6, &[0xff, 0xff, 0x03])), "the number of bounds");
+    let mut state = state(&base());
+    state.apply_edit(&[keyspace(7, "seven"), rule(7, ranges())]).expect("fits");
+    let broken = [
+        (rule(9, Rule::Explicit), "a rule of an unknown keyspace"),
+        (rule(1, Rule::Explicit), "a rule of a keyspace that is divided already"),
+        (rule(2, Rule::Explicit), "a rule of a keyspace that is divided already"),
+        (partition(70, 7, b"h"), "a partition with a name that its rule does not give"),
+        (partition(70, 2, &[1; 256]), "a partition with a name that its rule does not give"),
+    ];
+    for (change, expected) in broken {
+        assert_eq!(state.clone().apply_edit(&[change]).expect_err("refused").what, expected);
+    }
+    state.apply_edit(&[partition(70, 7, b"g"), partition(71, 7, b"")]).expect("fits");
+}
