@@ -17,10 +17,10 @@ fn ranges() -> Rule {
 #[test]
 fn rules_are_read_back() {
     for one in [Rule::Explicit, Rule::Prefix(1), Rule::Prefix(255), ranges()] {
-        let edit = rule(1, one.clone());
-        assert_eq!(decoded(&encode_edit(0, std::slice::from_ref(&edit))).expect("decodes"), [edit.clone()]);
+        let edit = [rule(1, one.clone())];
+        assert_eq!(decoded(&encode_edit(0, &edit)).expect("decodes"), edit);
         let mut state = state(&[IDS, keyspace(1, "one")]);
-        state.apply_edit(&[edit]).expect("fits");
+        state.apply_edit(&edit).expect("fits");
         assert_eq!(state.keyspaces[&KeyspaceId(1)].rule.as_ref(), Some(&one));
         assert!(encode_edit(0, &state.snapshot()).len() as u64 <= state.snapshot_bytes_max());
     }
