@@ -117,12 +117,11 @@ impl Range {
     ) -> Range {
         let (direction, is_long) = (keyspace.usual.direction(), keyspace.usual.is_long());
         let mut side = Side::new(direction, is_long);
-        // Ranges over partitions are read from a point.
-        let point = if !keyspace.is_divided_by_keys() && side.prepare_batch(handle) {
+        let point = if side.prepare_batch(handle) {
             let wanted = (&range, direction, ITEMS_MAX);
             let needs = (at, NeedsPoint::ForMore);
             let (filled, point) = handle.begin_range(keyspace, needs, wanted, &mut side.batch);
-            side.set_filled(filled);
+            filled.into_iter().for_each(|filled| side.set_filled(filled));
             point
         } else {
             Some(at.map_or_else(|| handle.point(), Arc::clone))

@@ -11,6 +11,7 @@ use crate::base::sync::{Arc, Mutex};
 use crate::format::manifest::Settings;
 use crate::io::fork::{FORKED, ForkByte, ForkBytes};
 use crate::levels::version::Version;
+use crate::read::scan::Range;
 use crate::write::batch::Writable;
 
 use super::bearing::{Bearing, is_adaptive};
@@ -148,6 +149,23 @@ impl Keyspace {
         let (name, partition) = version.names(self.id)?.next(from, direction)?;
         RangeBounds::<[u8]>::contains(&(first, last), name)
             .then_some((name, TreeId { keyspace: self.id, partition }))
+    }
+
+    /// The tree that has all keys of a range as of a version; one that is nowhere if there is none, `None` if
+    /// there are several.
+    #[inline]
+    pub(crate) fn tree_of_range(&self, range: &Range, version: &Version) -> Option<TreeId> {
+        if !self.is_divided_by_keys() { Some(self.tree) } else { self.only_partition(range, version) }
+    }
+
+    #[inline(never)]
+    fn only_partition(&self, (start, end): &Range, version: &Version) -> Option<TreeId> {
+        let range = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+        let of = (range, Direction::Forward);
+        let Some((name, tree)) = self.next_partition(version, of, Bound::Unbounded) else {
+            return Some(self.tree);
+        };
+        self.next_partition(version, of, Bound::Excluded(name)).is_none().then_some(tree)
     }
 
     /// Whether a version has it.

@@ -102,6 +102,11 @@ impl Point {
         self.view.load(pin)
     }
 
+    /// The era of the gaps from before its view.
+    pub(in crate::engine) fn era(&self) -> u64 {
+        self.era
+    }
+
     /// What it sees of a tree.
     pub(crate) fn sight(&self, tree: TreeId) -> Sight {
         Sight { tree, bound: self.bound, era: self.era }

@@ -23,48 +23,51 @@ pub(crate) enum NeedsPoint {
 
 impl ReadDriver {
     /// Reads the first items of a range in that direction into `batch`, as of the point or of now. The point
-    /// that the rest is to be read from comes with it, if it is needed.
+    /// that the rest is to be read from comes with it, if it is needed. `None`: nothing was read, the range
+    /// lies in several partitions, and is to be read from the point from its first item on.
     pub(crate) fn begin_range(
         &self,
         keyspace: &Keyspace,
         (at, needs): (Option<&Arc<Point>>, NeedsPoint),
         (range, direction, items_max): (&Range, Direction, usize),
         batch: &mut Batch,
-    ) -> (Filled, Option<Arc<Point>>) {
+    ) -> (Option<Filled>, Option<Arc<Point>>) {
         // What is wrong is told at the first step.
-        // A range over partitions goes on from a point.
-        if self.is_closed() || self.is_forked() || keyspace.is_divided_by_keys() {
-            return (Filled::Left, Some(at.map_or_else(|| self.point(), Arc::clone)));
+        if self.is_closed() || self.is_forked() {
+            return (Some(Filled::Left), Some(at.map_or_else(|| self.point(), Arc::clone)));
         }
         let gaps = self.views.gaps();
         let era = gaps.era();
         let pin = self.epoch.pin();
-        let (loaded, sight) = match at {
-            Some(point) => (point.load(&pin), point.sight(keyspace.tree)),
+        let (loaded, bound, era) = match at {
+            Some(point) => (point.load(&pin), point.bound, point.era()),
             None => {
                 let (loaded, bound) = self.views.now(&pin, || self.writer.visible());
-                (loaded, Sight { tree: keyspace.tree, bound, era })
+                (loaded, bound, era)
             }
         };
-        let view = loaded.get();
-        let from = start_of(range, direction);
-        let wanted = Wanted { sight, range, direction, from, items_max };
-        let is_live = keyspace.check_live_at(|| view.version.tree(keyspace.tree).is_some()).is_ok();
-        let filled = if is_live {
-            fill(&wanted, Pinned { view: loaded, pin: &pin, cache: &self.cache, gaps }, batch)
-        } else {
-            Filled::Left
+        let version = &loaded.get().version;
+        let is_live = keyspace.check_live_at(|| keyspace.is_in(version)).is_ok();
+        let tree = keyspace.tree_of_range(range, version);
+        let filled = match tree {
+            Some(tree) if is_live => {
+                let (sight, from) = (Sight { tree, bound, era }, start_of(range, direction));
+                let wanted = Wanted { sight, range, direction, from, items_max };
+                Some(fill(&wanted, Pinned { view: loaded, pin: &pin, cache: &self.cache, gaps }, batch))
+            }
+            Some(_) => Some(Filled::Left),
+            None => None,
         };
         let is_enough = match needs {
-            NeedsPoint::ForMore => filled == Filled::ToEnd,
-            NeedsPoint::ForOne => filled == Filled::ToEnd || batch.count() > 0,
+            NeedsPoint::ForMore => filled == Some(Filled::ToEnd),
+            NeedsPoint::ForOne => filled == Some(Filled::ToEnd) || batch.count() > 0,
         };
         if is_enough {
             return (filled, None);
         }
         let point = match at {
             Some(point) => Arc::clone(point),
-            None => self.point_behind(loaded.counted(), sight.bound, era),
+            None => self.point_behind(loaded.counted(), bound, era),
         };
         (filled, Some(point))
     }
@@ -125,7 +128,7 @@ mod tests {
             let wanted = (&range, direction, 10);
             let (filled, point) =
                 store.begin_range(&keyspace, (None, NeedsPoint::ForMore), wanted, &mut batch);
-            assert!(filled == Filled::ToEnd && point.is_none());
+            assert!(filled == Some(Filled::ToEnd) && point.is_none());
             let mut found = numbers(&batch);
             found.sort_unstable();
             assert_eq!((found, counts()), ((15..25).collect(), before));
@@ -133,7 +136,7 @@ mod tests {
         batch.clear();
         let wanted = (&range, Direction::Forward, 4);
         let (filled, point) = store.begin_range(&keyspace, (None, NeedsPoint::ForMore), wanted, &mut batch);
-        assert_eq!((filled, numbers(&batch)), (Filled::Full, (15..19).collect()));
+        assert_eq!((filled, numbers(&batch)), (Some(Filled::Full), (15..19).collect()));
         let point = point.expect("it goes on");
         assert_eq!(store.points.alive().len(), before.1 + 1);
         let mut later = Items::default();
@@ -146,6 +149,39 @@ mod tests {
         assert_eq!(store.fill(&point, &wanted, &mut batch), Filled::ToEnd);
         assert_eq!(numbers(&batch), (19..25).collect::<Vec<u8>>(), "what was deleted since is there");
         drop(point);
+        store.close().expect("closes");
+    }
+
+    /// A range that lies in one partition, or where there is none, is read at once as well; one over several
+    /// is left to its point.
+    #[test]
+    fn ranges_in_one_partition_are_read_at_once() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
+        let divided = store.open_divided("d", &[], &crate::base::rule::Rule::Prefix(1)).expect("made");
+        let names: [&[u8]; 2] = [b"a", b"c"];
+        let mut items = Items::default();
+        for partition in store.create_partitions(&divided, &names).expect("made") {
+            let key = partition.partition_name().expect("it is one");
+            items.push(partition.tree, ItemKind::Put, key, b"value").expect("small");
+        }
+        store.write(&items, None).expect("no fault");
+        let mut batch = Batch::default();
+        for (start, end, keys) in
+            [("a", "b", Some("a")), ("b", "d", Some("c")), ("b", "c", Some("")), ("a", "d", None)]
+        {
+            let range = (
+                std::ops::Bound::Included(start.as_bytes().to_vec()),
+                std::ops::Bound::Excluded(end.as_bytes().to_vec()),
+            );
+            for direction in [Direction::Forward, Direction::Backward] {
+                batch.clear();
+                let wanted = (&range, direction, 10);
+                let (filled, point) =
+                    store.begin_range(&divided, (None, NeedsPoint::ForMore), wanted, &mut batch);
+                assert_eq!((filled, point.is_none()), (keys.map(|_| Filled::ToEnd), keys.is_some()));
+                assert_eq!(numbers(&batch), keys.unwrap_or_default().as_bytes());
+            }
+        }
         store.close().expect("closes");
     }
 }
