@@ -1,6 +1,6 @@
 //! Keyspaces whose keys say which partition has them, beside a map that has no partitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use proptest::prelude::*;
@@ -16,6 +16,7 @@ enum Step {
     Batch(Vec<(Vec<u8>, Option<u8>)>),
     DeleteRange(Vec<u8>, Vec<u8>),
     Drop(Vec<u8>),
+    Retain(Vec<u8>),
     Clear,
     Flush,
     Compact,
@@ -34,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => proptest::collection::vec(item, 1..8).prop_map(Step::Batch),
         2 => (key(), key()).prop_map(|(from, to)| Step::DeleteRange(from, to)),
         2 => key().prop_map(Step::Drop),
+        1 => key().prop_map(Step::Retain),
         1 => Just(Step::Clear),
         2 => Just(Step::Flush),
         1 => Just(Step::Compact),
@@ -141,10 +143,40 @@ fn check(keyspace: &Keyspace<Ordered>, model: &Model) {
     }
 }
 
-fn take(keyspace: &Keyspace<Ordered>, db: &Db, division: Division, model: &mut Model, step: &Step) {
+/// Which partitions there are, and from which on they are wanted.
+#[derive(Default)]
+struct Names {
+    there: BTreeSet<Vec<u8>>,
+    wanted_from: Vec<u8>,
+}
+
+impl Names {
+    /// Items of those partitions are put: if some have to be made, all of which are wanted, those that are
+    /// not go.
+    fn make(&mut self, names: Vec<Vec<u8>>, division: Division, model: &mut Model) {
+        let first_missing = names.iter().filter(|name| !self.there.contains(*name)).min();
+        if first_missing.is_some_and(|name| *name >= self.wanted_from) {
+            self.keep_wanted(division, model);
+        }
+        self.there.extend(names);
+    }
+
+    fn keep_wanted(&mut self, division: Division, model: &mut Model) {
+        let from = &self.wanted_from;
+        self.there.retain(|name| name >= from);
+        model.retain(|key, _| division.name(key) >= from.as_slice());
+    }
+}
+
+fn take(
+    (keyspace, db, division): (&Keyspace<Ordered>, &Db, Division),
+    (model, names): (&mut Model, &mut Names),
+    step: &Step,
+) {
     match step {
         Step::Put(key, number) => {
             keyspace.put(key, value(*number)).expect("no fault");
+            names.make(vec![division.name(key).to_vec()], division, model);
             model.insert(key.clone(), value(*number));
         }
         Step::Delete(key) => {
@@ -153,6 +185,8 @@ fn take(keyspace: &Keyspace<Ordered>, db: &Db, division: Division, model: &mut M
         }
         Step::Batch(items) => {
             let mut batch = db.batch();
+            let puts = items.iter().filter(|(_, number)| number.is_some());
+            names.make(puts.map(|(key, _)| division.name(key).to_vec()).collect(), division, model);
             for (key, number) in items {
                 match number {
                     Some(number) => {
@@ -178,6 +212,14 @@ fn take(keyspace: &Keyspace<Ordered>, db: &Db, division: Division, model: &mut M
         Step::Drop(key) => {
             keyspace.drop_partition(division.name(key)).expect("no fault");
             model.retain(|one, _| division.name(one) != division.name(key));
+            names.there.remove(division.name(key));
+        }
+        Step::Retain(key) => {
+            let count = names.there.len();
+            names.wanted_from = division.name(key).to_vec();
+            names.keep_wanted(division, model);
+            let dropped = keyspace.retain_from(key).expect("no fault");
+            assert_eq!(dropped, (count - names.there.len()) as u64);
         }
         Step::Clear => {
             keyspace.clear().expect("no fault");
@@ -202,7 +244,7 @@ proptest! {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("data");
         let mut db = Db::open(&path).expect("opens");
-        let (mut keyspace, mut model) = (division.open(&db), Model::new());
+        let (mut keyspace, mut model, mut names) = (division.open(&db), Model::new(), Names::default());
         let mut before: Option<(trine::Snapshot, Model)> = None;
         for (number, step) in steps.iter().enumerate() {
             if matches!(step, Step::Reopen) {
@@ -212,7 +254,7 @@ proptest! {
                 db = Db::open(&path).expect("opens");
                 keyspace = db.ordered("divided").open().expect("opens without its rule");
             } else {
-                take(&keyspace, &db, division, &mut model, step);
+                take((&keyspace, &db, division), (&mut model, &mut names), step);
             }
             if number == steps.len() / 2 {
                 before = Some((db.snapshot(), model.clone()));
@@ -228,8 +270,10 @@ proptest! {
                 prop_assert_eq!(found.as_deref(), then.get(key).map(Vec::as_slice));
             }
         }
-        let names: Vec<Vec<u8>> = keyspace.partitions().expect("no fault");
-        prop_assert!(model.keys().all(|key| names.iter().any(|name| name == division.name(key))));
+        let there: Vec<Vec<u8>> = keyspace.partitions().expect("no fault");
+        prop_assert!(there.iter().eq(&names.there));
+        let from = keyspace.retained_from().expect("no fault").unwrap_or_default();
+        prop_assert_eq!(from, names.wanted_from);
     }
 }
 

@@ -192,6 +192,53 @@ fn drops_outlive_crashes() {
     });
 }
 
+/// What is dropped by age stays dropped after a crash, and so does the bound; a late partition goes when one
+/// that is wanted is made, and not when another late one is.
+#[test]
+fn old_partitions_are_dropped_for_good() {
+    let mut world = World::new(12);
+    let db = world.builder().open().unwrap();
+    let events = events(&db);
+    for name in ["2026-01", "2026-02", "2026-03"] {
+        events.partition(name).unwrap().put("key", name).unwrap();
+    }
+    let (before, first) = (db.snapshot(), events.partition("2026-01").unwrap());
+    assert_eq!(events.retain_from("2026-03").unwrap(), 2);
+    assert!(is_dropped(first.get("key")) && first.at(&before).contains("key").unwrap());
+    assert!(events.find_partition("2026-01").unwrap().is_none());
+    assert_eq!(events.retain_from("2026-03").unwrap(), 0);
+    assert!(matches!(events.retain_from([7; 256]), Err(Error::Invalid { .. })));
+    drop((before, first, events));
+    world = world.crash(Crash::Power, 13);
+    let db = world.builder().open().unwrap();
+    let events = self::events(&db);
+    assert_eq!(names(&db), ["events/2026-03"]);
+    assert_eq!(events.retained_from().unwrap().unwrap(), b"2026-03");
+    for late in ["2026-01", "2026-02"] {
+        events.partition(late).unwrap().put("late", "1").unwrap();
+    }
+    assert_eq!(events.partitions().unwrap().len(), 3);
+    db.sync().unwrap();
+    // A salvage drops them once their items are copied.
+    let target = World::new(14);
+    let salvaged = world.crash(Crash::Process, 15).salvage(&target).unwrap();
+    assert_eq!(salvaged.doubtful.len(), 0, "{salvaged:?}");
+    let copy = target.builder().open().unwrap();
+    assert_eq!(names(&copy), ["events/2026-03"]);
+    assert_eq!(self::events(&copy).retained_from().unwrap().unwrap(), b"2026-03");
+    events.partition("2026-04").unwrap();
+    assert_eq!(events.partitions().unwrap(), [b"2026-03", b"2026-04"]);
+    events.retain_from("").unwrap();
+    events.partition("2026-01").unwrap();
+    events.partition("2026-05").unwrap();
+    assert_eq!((events.partitions().unwrap().len(), events.retained_from().unwrap()), (4, None));
+    drop(events);
+    db.close().unwrap();
+    let db = world.builder().access(Access::ReadOnly).open().unwrap();
+    assert!(db.verify(|_| {}).unwrap().findings.is_empty());
+    assert!(self::events(&db).retain_from("2027").is_err());
+}
+
 /// Thousands of partitions are one write buffer, and there again after a reopening; nothing is kept of those
 /// that were dropped.
 #[test]

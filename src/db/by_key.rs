@@ -209,6 +209,57 @@ impl Keyspace<Ordered> {
         handle.drop_partitions(&keyspace, &names)
     }
 
+    /// Drops the partitions all keys of which come before `key`, together, and says how many: the end of old
+    /// time windows. The partition that has `key`, or would have it, stays whole. The bound is kept: a
+    /// partition before it that a late write makes all the same is dropped when one that is not before it is
+    /// made. An empty key ends that.
+    ///
+    /// # Errors
+    /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `ReadOnly`, `Latched`, `Io`.
+    ///
+    /// # Cost
+    /// That of one drop.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let by_month = trine::Partitioning::prefix(7);
+    /// let events = db.ordered("events").partition_by(by_month).open()?;
+    /// for key in ["2026-01-31/a", "2026-02-01/a", "2026-02-27/a"] {
+    ///     events.put(key, "1")?;
+    /// }
+    /// assert_eq!(events.retain_from("2026-02-15")?, 1);
+    /// assert_eq!(events.retained_from()?.unwrap(), b"2026-02");
+    /// assert_eq!(events.iter().count(), 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn retain_from(&self, key: impl AsRef<[u8]>) -> Result<u64> {
+        let partitions = self.partitions_by_key()?;
+        let name = partitions.rule.name_of(key.as_ref()).expect("it is by key");
+        let (handle, keyspace) = self.parts();
+        handle.retain_from(&keyspace, name)
+    }
+
+    /// The name of the partition before which partitions are dropped: see [`Keyspace::retain_from`]. `None`:
+    /// none is.
+    ///
+    /// # Errors
+    /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?;
+    /// assert_eq!(events.retained_from()?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn retained_from(&self) -> Result<Option<Vec<u8>>> {
+        let name = self.partitions_by_key()?.retained_from();
+        Ok((!name.is_empty()).then(|| name.into_vec()))
+    }
+
     /// Counters and sizes of a partition; `None` if there is none of that name. Those of all together are in
     /// [`Keyspace::stats`].
     ///

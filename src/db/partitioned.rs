@@ -264,6 +264,53 @@ impl Partitioned {
         self.handle.drop_partitions(&self.keyspace, &names)
     }
 
+    /// Drops the partitions whose names come before `name`, together, and says how many: the end of old time
+    /// windows. The bound is kept: a partition before it that is made later all the same, by a write that
+    /// comes late, is dropped when one that is not before it is made. An empty name ends that.
+    ///
+    /// # Errors
+    /// `Invalid` for a name of more than 255 bytes, `Dropped`, `ReadOnly`, `Latched`, `Io`.
+    ///
+    /// # Cost
+    /// That of one drop.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// for month in ["2026-01", "2026-02", "2026-03"] {
+    ///     events.partition(month)?.put("login", "ann")?;
+    /// }
+    /// assert_eq!(events.retain_from("2026-03")?, 2);
+    /// assert_eq!(events.retained_from()?.unwrap(), b"2026-03");
+    /// events.partition("2026-02")?.put("late", "bob")?;
+    /// events.partition("2026-04")?;
+    /// assert_eq!(events.partitions()?, [b"2026-03", b"2026-04"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn retain_from(&self, name: impl AsRef<[u8]>) -> Result<u64> {
+        self.handle.retain_from(&self.keyspace, name.as_ref())
+    }
+
+    /// The name before which partitions are dropped: see [`Partitioned::retain_from`]. `None`: none is.
+    ///
+    /// # Errors
+    /// `Dropped`, `Closed`.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// assert_eq!(events.retained_from()?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn retained_from(&self) -> Result<Option<Vec<u8>>> {
+        let name = self.live()?.retained_from();
+        Ok((!name.is_empty()).then(|| name.into_vec()))
+    }
+
     /// Every setting of the keyspace, which all partitions have, with its default and what it does.
     ///
     /// ```

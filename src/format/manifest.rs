@@ -32,7 +32,9 @@
 //! 16 PartitionRule   u32 keyspace, u8 rule (1 explicit; 2 prefix; 3 ranges; 4 function, reserved), then of
 //!                    prefix: u8 bytes, not 0; of ranges: varint count, not 0, then u8 bytes, not 0, and a
 //!                    key of each, ascending. The file's header has feature bit 0
-//! 17..63             reserved for later releases, which set a feature bit in the file's header
+//! 17 RetainFrom      u32 keyspace, u8 name bytes, name: a partition's name, those before which were dropped.
+//!                    The file's header has feature bit 0
+//! 18..63             reserved for later releases, which set a feature bit in the file's header
 //! settings: varint count, then u16 id, varint value of each, ids ascending
 //! run: of the slices of a partition on one level, those with one number are a run, and the greater number is
 //!     the newer; 0 on level 0, where each slice is a run and sequences say which is newer
@@ -42,6 +44,7 @@
 //! Invariants: 1. an edit is whole or absent: it is one record; 2. one encoding of a change, so that equal
 //! states have equal snapshots.
 
+mod rules;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
@@ -49,8 +52,9 @@ mod tests;
 use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
-use crate::base::rule::{BOUNDS_MAX, Rule};
+use crate::base::rule::Rule;
 
+use rules::{decode_rule, decode_short_name, encode_rule, encode_short_name};
 pub(crate) use state::{Inconsistent, Keyspace, Log, State, Table};
 
 use super::frames::FramePoint;
@@ -177,6 +181,11 @@ pub(crate) enum Change {
         keyspace: KeyspaceId,
         rule: Rule,
     },
+    /// Partitions of a keyspace whose names come before this one are wanted no more.
+    RetainFrom {
+        keyspace: KeyspaceId,
+        name: Box<[u8]>,
+    },
 }
 
 impl Change {
@@ -189,6 +198,7 @@ impl Change {
             | Change::LogRemoved { .. }
             | Change::SliceRemoved { .. }
             | Change::TableRemoved { .. }
+            | Change::RetainFrom { .. }
             | Change::Flushed { .. } => true,
             Change::Keyspace { .. }
             | Change::KeyspaceSettings { .. }
@@ -204,7 +214,10 @@ impl Change {
 
     /// Feature bits of the manifest that it stands in.
     pub(crate) fn features(&self) -> u64 {
-        if matches!(self, Change::PartitionRule { .. }) { FEATURE_PARTITIONS } else { 0 }
+        match self {
+            Change::PartitionRule { .. } | Change::RetainFrom { .. } => FEATURE_PARTITIONS,
+            _ => 0,
+        }
     }
 }
 
@@ -225,8 +238,9 @@ mod tag {
     pub(super) const FLUSHED: u8 = 14;
     pub(super) const TABLE_REMOVED: u8 = 15;
     pub(super) const PARTITION_RULE: u8 = 16;
+    pub(super) const RETAIN_FROM: u8 = 17;
     /// Kinds of changes that later releases have.
-    pub(super) const RESERVED_FIRST: u8 = 17;
+    pub(super) const RESERVED_FIRST: u8 = 18;
     pub(super) const RESERVED_LAST: u8 = 63;
 }
 
@@ -235,14 +249,6 @@ const UNBOUNDED: u64 = KEY_BYTES_MAX as u64 + 1;
 
 /// Kind of a keyspace placed by hash, which this release does not know.
 const KIND_HASHED: u8 = 2;
-
-mod rule_kind {
-    pub(super) const EXPLICIT: u8 = 1;
-    pub(super) const PREFIX: u8 = 2;
-    pub(super) const RANGES: u8 = 3;
-    /// By a named function of keys: not known to this release.
-    pub(super) const FUNCTION: u8 = 4;
-}
 
 /// Bytes of the payload of one edit.
 pub(crate) fn edit_bytes(changes: &[Change]) -> u64 {
@@ -322,20 +328,9 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) {
             put!(out, tag::PARTITION_RULE, keyspace.0);
             encode_rule(rule, out);
         }
-    }
-}
-
-fn encode_rule(rule: &Rule, out: &mut Vec<u8>) {
-    match rule {
-        Rule::Explicit => out.push(rule_kind::EXPLICIT),
-        Rule::Prefix(bytes) => out.extend_from_slice(&[rule_kind::PREFIX, *bytes]),
-        Rule::Ranges(bounds) => {
-            out.push(rule_kind::RANGES);
-            put_varint(out, bounds.len() as u64);
-            for bound in &**bounds {
-                out.push(u8::try_from(bound.len()).expect("a bound is as short as a name"));
-                out.extend_from_slice(bound);
-            }
+        Change::RetainFrom { keyspace, name } => {
+            put!(out, tag::RETAIN_FROM, keyspace.0);
+            encode_short_name(name, out);
         }
     }
 }
@@ -464,13 +459,14 @@ fn decode_change(reader: &mut Reader<'_>) -> Decoded<Change> {
         tag::PARTITION_RULE => {
             Change::PartitionRule { keyspace: keyspace_id(reader)?, rule: decode_rule(reader)? }
         }
+        tag::RETAIN_FROM => {
+            Change::RetainFrom { keyspace: keyspace_id(reader)?, name: decode_short_name(reader)? }
+        }
         tag::RESERVED_FIRST..=tag::RESERVED_LAST => {
             return Err(Fault::Unsupported(format!("a change of kind {tag} in the manifest")));
         }
         _ => {
-            return Err(before
-                .malformed("the kind of change", tag::PARTITION_RULE.into(), tag.into())
-                .into());
+            return Err(before.malformed("the kind of change", tag::RETAIN_FROM.into(), tag.into()).into());
         }
     })
 }
@@ -494,32 +490,6 @@ fn decode_keyspace(reader: &mut Reader<'_>) -> Decoded<Change> {
         before.malformed("the keyspace's name", name.len() as u64, bad.valid_up_to() as u64)
     })?;
     Ok(Change::Keyspace { id, kind, name: name.to_owned(), settings: decode_settings(reader)? })
-}
-
-fn decode_rule(reader: &mut Reader<'_>) -> Decoded<Rule> {
-    let before = reader.clone();
-    match reader.u8("the kind of rule")? {
-        rule_kind::EXPLICIT => Ok(Rule::Explicit),
-        rule_kind::PREFIX => {
-            let (before, bytes) = (reader.clone(), reader.u8("the bytes of a prefix")?);
-            Rule::prefix(bytes.into()).map_err(|_| before.malformed("the bytes of a prefix", 1, 0).into())
-        }
-        rule_kind::RANGES => decode_ranges(reader),
-        rule_kind::FUNCTION => Err(Fault::Unsupported("partitions by a function of keys".to_owned())),
-        kind => Err(before.malformed("the kind of rule", rule_kind::EXPLICIT.into(), kind.into()).into()),
-    }
-}
-
-fn decode_ranges(reader: &mut Reader<'_>) -> Decoded<Rule> {
-    let before = reader.clone();
-    let count = reader.varint_up_to(BOUNDS_MAX as u64, "the number of bounds")?;
-    let mut bounds = Vec::new();
-    for _ in 0..count {
-        let bytes = reader.u8("a bound's length")?;
-        bounds.push(reader.bytes(bytes.into(), "a bound of partitions")?.into());
-    }
-    let rule = Rule::ranges(bounds);
-    rule.map_err(|_| before.malformed("ascending bounds of partitions", count, 0).into())
 }
 
 fn decode_settings(reader: &mut Reader<'_>) -> Decoded<Settings> {

@@ -210,6 +210,8 @@ impl Committer {
             let count = u32::try_from(missing.len()).expect("a batch has fewer items");
             self.check_catalog_room(&catalog, count)?;
             let mut changes: Vec<Change> = reserve_ids(&catalog, count)?.into_iter().collect();
+            let unwanted = unwanted_beside(partitions, &missing);
+            changes.extend(unwanted.iter().map(drop_of));
             let (mut next, mut made) = (catalog.next_partition, Vec::new());
             for name in missing {
                 let id = PartitionId(next);
@@ -219,12 +221,60 @@ impl Committer {
             }
             self.edit_taken(&mut catalog, Edit::of(changes))?;
             catalog.next_partition = next;
+            self.forget_partitions(partitions, &unwanted);
             for partition in &made {
                 self.note_tree(partition);
                 partitions.add(partition);
             }
+            if !unwanted.is_empty() {
+                drop(catalog);
+                self.retry_when_freed();
+                self.measure_pressure();
+            }
         }
         Ok(names.iter().map(|name| partitions.get(name).expect("it was made")).collect())
+    }
+
+    /// Drops the partitions whose names come before one, and has later ones of such names dropped with the
+    /// making of others; says how many there were.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that no partition of it may have.
+    pub(crate) fn retain_from(&self, keyspace: &Keyspace, name: &[u8]) -> Result<u64> {
+        self.check_open()?;
+        self.check_writable()?;
+        keyspace.check_live()?;
+        let partitions = keyspace.partitions().expect("asked for of keyspaces that are divided");
+        if !partitions.rule.has_name(name) {
+            return Err(Error::Invalid { faults: vec![partitions.rule.names_are()] });
+        }
+        self.retain_from_in(&mut self.take_order_turn()?, keyspace, name)
+    }
+
+    /// The same in a turn that has come.
+    pub(in crate::engine) fn retain_from_in(
+        &self,
+        turn: &mut OrderTurn<'_>,
+        keyspace: &Keyspace,
+        name: &[u8],
+    ) -> Result<u64> {
+        turn.make_durable()?;
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        keyspace.check_live()?;
+        let partitions = keyspace.partitions().expect("it is divided");
+        let found = partitions.before(name);
+        if found.is_empty() && *partitions.retained_from() == *name {
+            return Ok(0);
+        }
+        let mut changes = vec![Change::RetainFrom { keyspace: keyspace.id, name: name.into() }];
+        changes.extend(found.iter().map(drop_of));
+        self.edit_taken(&mut catalog, Edit::of(changes))?;
+        partitions.set_retained_from(name);
+        self.forget_partitions(partitions, &found);
+        drop(catalog);
+        self.retry_when_freed();
+        self.measure_pressure();
+        Ok(found.len() as u64)
     }
 
     /// Drops those partitions of a keyspace that is divided that there are, in one edit; says how many.
@@ -255,16 +305,20 @@ impl Committer {
         if found.is_empty() {
             return Ok(0);
         }
-        let drops = found.iter().map(|partition| Change::DropPartition { id: partition.tree.partition });
-        self.edit_taken(&mut catalog, Edit::of(drops.collect()))?;
-        for partition in &found {
-            self.forget(partition);
-            partitions.remove(partition.partition_name().expect("it is a partition"));
-        }
+        self.edit_taken(&mut catalog, Edit::of(found.iter().map(drop_of).collect()))?;
+        self.forget_partitions(partitions, &found);
         drop(catalog);
         self.retry_when_freed();
         self.measure_pressure();
         Ok(found.len() as u64)
+    }
+
+    /// These partitions are gone.
+    fn forget_partitions(&self, partitions: &Partitions, dropped: &[Arc<Keyspace>]) {
+        for partition in dropped {
+            self.forget(partition);
+            partitions.remove(partition.partition_name().expect("it is a partition"));
+        }
     }
 
     /// Its tree is gone.
@@ -295,6 +349,17 @@ impl Committer {
         self.measure_pressure();
         Ok(())
     }
+}
+
+fn drop_of(partition: &Arc<Keyspace>) -> Change {
+    Change::DropPartition { id: partition.tree.partition }
+}
+
+/// Partitions that are wanted no more, to be dropped when others are made. Where one that is made is itself
+/// wanted no more, none: two writers that make such ones would else drop each other's for ever.
+fn unwanted_beside(partitions: &Partitions, made: &BTreeSet<&[u8]>) -> Vec<Arc<Keyspace>> {
+    let from = partitions.retained_from();
+    if made.first().is_none_or(|first| *first < &*from) { Vec::new() } else { partitions.before(&from) }
 }
 
 /// The change that reserves ids for a keyspace and some partitions more, if too few are left of those

@@ -242,6 +242,7 @@ fn keyspaces(file: FileName, state: &State, states: &ForkBytes) -> Result<Vec<Ar
         };
         let divided = Keyspace::divided(*id, name, (settings, rule), states)?;
         let partitions = divided.partitions().expect("it was made so");
+        partitions.set_retained_from(&one.retained_from);
         for partition in state.partitions_of(*id) {
             let name = &state.partitions[&partition].name;
             partitions.add(&Arc::new(divided.partition(partition, name, states)?));

@@ -182,6 +182,7 @@ impl<'e> Edit<'e> {
                 Change::Keyspace { .. }
                 | Change::KeyspaceSettings { .. }
                 | Change::PartitionRule { .. }
+                | Change::RetainFrom { .. }
                 | Change::Log { .. }
                 | Change::LogPromised { .. }
                 | Change::LogRemoved { .. }

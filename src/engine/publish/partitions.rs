@@ -18,11 +18,14 @@ pub(crate) struct Partitions {
     by_name: Mutex<BTreeMap<Box<[u8]>, Arc<Keyspace>>>,
     /// Times that one was made or dropped.
     changes: AtomicU64,
+    /// Those whose names come before this one are wanted no more.
+    retained_from: Mutex<Box<[u8]>>,
 }
 
 impl Partitions {
     pub(crate) fn new(rule: Rule) -> Partitions {
-        Partitions { rule, by_name: Mutex::default(), changes: AtomicU64::new(0) }
+        let (by_name, retained_from) = (Mutex::default(), Mutex::default());
+        Partitions { rule, by_name, changes: AtomicU64::new(0), retained_from }
     }
 
     pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<Keyspace>> {
@@ -37,6 +40,21 @@ impl Partitions {
     /// In the order of their names.
     pub(crate) fn all(&self) -> Vec<Arc<Keyspace>> {
         self.by_name.lock().values().cloned().collect()
+    }
+
+    /// Those whose names come before one, in the order of their names.
+    pub(in crate::engine) fn before(&self, name: &[u8]) -> Vec<Arc<Keyspace>> {
+        let names = (Bound::Unbounded, Bound::Excluded(name));
+        self.by_name.lock().range::<[u8], _>(names).map(|(_, partition)| Arc::clone(partition)).collect()
+    }
+
+    /// The name before which partitions are wanted no more; empty: all are wanted.
+    pub(crate) fn retained_from(&self) -> Box<[u8]> {
+        self.retained_from.lock().clone()
+    }
+
+    pub(in crate::engine) fn set_retained_from(&self, name: &[u8]) {
+        *self.retained_from.lock() = name.into();
     }
 
     /// Those that may have keys of a range, which ends before a key or, if that is empty, nowhere.

@@ -22,6 +22,8 @@ pub(crate) struct Keyspace {
     pub(crate) settings: Settings,
     /// `None`: it has one partition, without a name.
     pub(crate) rule: Option<Rule>,
+    /// Partitions whose names come before this one are wanted no more.
+    pub(crate) retained_from: Box<[u8]>,
 }
 
 /// A partition.
@@ -107,7 +109,8 @@ pub(crate) struct State {
 }
 
 fn keyspace_bytes(keyspace: &Keyspace) -> u64 {
-    (16 + keyspace.name.len() + 12 * keyspace.settings.len()) as u64
+    let retain_bytes = if keyspace.retained_from.is_empty() { 0 } else { 6 + keyspace.retained_from.len() };
+    (16 + keyspace.name.len() + 12 * keyspace.settings.len() + retain_bytes) as u64
 }
 
 fn rule_bytes(rule: &Rule) -> u64 {
@@ -136,7 +139,10 @@ impl State {
         match change {
             Change::Keyspace { id, kind, name, settings } => {
                 let (name, settings) = (name.clone(), settings.clone());
-                self.add_keyspace(*id, Keyspace { kind: *kind, name, settings, rule: None })
+                self.add_keyspace(
+                    *id,
+                    Keyspace { kind: *kind, name, settings, rule: None, retained_from: Box::default() },
+                )
             }
             Change::KeyspaceSettings { id, settings } => match self.keyspaces.get_mut(id) {
                 Some(keyspace) => {
@@ -195,6 +201,7 @@ impl State {
                 Ok(())
             }
             Change::PartitionRule { keyspace, rule } => self.set_rule(*keyspace, rule),
+            Change::RetainFrom { keyspace, name } => self.retain_from(*keyspace, name),
         }
     }
 
@@ -250,9 +257,12 @@ impl State {
             Change::Flushed { sequence: self.flushed },
         ];
         for (id, keyspace) in &self.keyspaces {
-            let Keyspace { kind, name, settings, rule } = keyspace.clone();
+            let Keyspace { kind, name, settings, rule, retained_from } = keyspace.clone();
             changes.push(Change::Keyspace { id: *id, kind, name, settings });
-            changes.extend(rule.clone().map(|rule| Change::PartitionRule { keyspace: *id, rule }));
+            changes.extend(rule.map(|rule| Change::PartitionRule { keyspace: *id, rule }));
+            if !retained_from.is_empty() {
+                changes.push(Change::RetainFrom { keyspace: *id, name: retained_from });
+            }
         }
         changes.extend(self.partitions.iter().map(|(id, partition)| Change::Partition {
             id: *id,
@@ -315,6 +325,19 @@ impl State {
         }
         self.contents_bytes += rule_bytes(rule);
         keyspace.rule = Some(rule.clone());
+        Ok(())
+    }
+
+    fn retain_from(&mut self, id: KeyspaceId, name: &[u8]) -> Applied {
+        let Some(keyspace) = self.keyspaces.get_mut(&id) else {
+            return broken("a bound for partitions of an unknown keyspace", id.0.into());
+        };
+        if !keyspace.rule.as_ref().is_some_and(|rule| rule.has_name(name)) {
+            return broken("a bound for partitions that its rule does not give", id.0.into());
+        }
+        self.contents_bytes -= keyspace_bytes(keyspace);
+        keyspace.retained_from = name.into();
+        self.contents_bytes += keyspace_bytes(keyspace);
         Ok(())
     }
 

@@ -155,6 +155,11 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         (Change::Flushed { sequence: 300 }, "Flushed", vec![("sequence", 2)]),
         (Change::TableRemoved { number: 5 }, "TableRemoved", vec![("number", 8)]),
         (rule(1, Rule::Explicit), "PartitionRule", vec![("keyspace", 4), ("rule", 1)]),
+        (
+            Change::RetainFrom { keyspace: KeyspaceId(1), name: (*b"east").into() },
+            "RetainFrom",
+            vec![("keyspace", 4), ("name bytes", 1), ("name", 4)],
+        ),
     ]
 }
 
@@ -227,7 +232,7 @@ fn checks_of_the_decoder() {
     for tag in [0, 64, 255] {
         assert_eq!(what(&edited(&IDS, 0, &[tag])), "the kind of change");
     }
-    for tag in [17, 63] {
+    for tag in [18, 63] {
         let later = decoded(&edited(&IDS, 0, &[tag]));
         let name = format!("a change of kind {tag} in the manifest");
         assert!(matches!(later, Err(Error::Unsupported { what, .. }) if what == name), "{tag}");

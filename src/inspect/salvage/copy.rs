@@ -85,7 +85,7 @@ impl<'c> Copy<'c> {
     /// with an error.
     pub(super) fn all(mut self, salvaged: &mut Salvaged) -> Result<()> {
         let done = self.keyspaces().and_then(|()| self.tables()).and_then(|()| self.logs());
-        let done = done.and_then(|()| self.send());
+        let done = done.and_then(|()| self.send()).and_then(|()| self.retain());
         salvaged.writes = self.writes;
         salvaged.doubtful = self.made.iter().filter_map(|(dest, made)| self.doubtful(*dest, made)).collect();
         done
@@ -107,6 +107,18 @@ impl<'c> Copy<'c> {
             for partition in state.partitions_of(*id) {
                 let one = self.to.partition(&divided, &state.partitions[&partition].name)?;
                 self.note_made(own(partition), one.tree, name.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Partitions that the old store wanted no more are dropped, once there are items to be dropped.
+    fn retain(&self) -> Result<()> {
+        let keyspaces = self.survey.known.state.keyspaces.values();
+        for Keyspace { name, rule, retained_from, .. } in keyspaces {
+            if let (Some(rule), false) = (rule, retained_from.is_empty()) {
+                let divided = self.to.open_divided(name, &[], rule)?;
+                self.to.retain_from(&divided, retained_from)?;
             }
         }
         Ok(())

@@ -409,7 +409,7 @@ fn refusals_name_their_place() {
     kept.manifest.framer.frame(2, &[&chain.to_le_bytes()[..], &[99]].concat(), &mut record);
     kept.storage.write(FILE, second, &record).expect("no fault");
     let tag_at = second + RECORD_HEAD_BYTES as u64 + 8;
-    assert_eq!(at(&kept), (FILE.to_string(), tag_at, "16".to_owned(), "99".to_owned()));
+    assert_eq!(at(&kept), (FILE.to_string(), tag_at, "17".to_owned(), "99".to_owned()));
 }
 
 /// STORE knows of every file: one that knows less is older than the manifest.

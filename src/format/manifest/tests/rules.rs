@@ -23,6 +23,14 @@ fn rules_are_read_back() {
         state.apply_edit(&edit).expect("fits");
         assert_eq!(state.keyspaces[&KeyspaceId(1)].rule.as_ref(), Some(&one));
         assert!(encode_edit(0, &state.snapshot()).len() as u64 <= state.snapshot_bytes_max());
+        let name = b"m";
+        let edit = [Change::RetainFrom { keyspace: KeyspaceId(1), name: name[..].into() }];
+        assert_eq!(decoded(&encode_edit(0, &edit)).expect("decodes"), edit);
+        let before = state.snapshot_bytes_max();
+        state.apply_edit(&edit).expect("fits");
+        assert_eq!(*state.keyspaces[&KeyspaceId(1)].retained_from, *name);
+        assert!(encode_edit(0, &state.snapshot()).len() as u64 <= state.snapshot_bytes_max());
+        assert!(state.snapshot_bytes_max() > before);
     }
 }
 
@@ -44,12 +52,21 @@ fn checks_of_rules() {
         assert_eq!(what(&edited(&bounds, at, byte)), "ascending bounds of partitions");
     }
     assert_eq!(what(&edited(&bounds, 6, &[0xff, 0xff, 0x03])), "the number of bounds");
+    let retain = |keyspace, name: &[u8]| {
+        let (keyspace, name) = (KeyspaceId(keyspace), name.into());
+        Change::RetainFrom { keyspace, name }
+    };
+    assert_eq!(what(&edited(&retain(7, b"g"), 1, &[0])), "a keyspace's id");
+    assert_eq!(what(&edited(&retain(7, b"g"), 5, &[2])), "the partition's name");
     let mut state = state(&base());
     state.apply_edit(&[keyspace(7, "seven"), rule(7, ranges())]).expect("fits");
     let broken = [
         (rule(9, Rule::Explicit), "a rule of an unknown keyspace"),
         (rule(1, Rule::Explicit), "a rule of a keyspace that is divided already"),
         (rule(2, Rule::Explicit), "a rule of a keyspace that is divided already"),
+        (retain(9, b"g"), "a bound for partitions of an unknown keyspace"),
+        (retain(7, b"h"), "a bound for partitions that its rule does not give"),
+        (retain(1, b"h"), "a bound for partitions that its rule does not give"),
         (partition(70, 7, b"h"), "a partition with a name that its rule does not give"),
         (partition(70, 2, &[1; 256]), "a partition with a name that its rule does not give"),
     ];
