@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use proptest::prelude::*;
+use trine::sim::{Crash, Stop, World};
 use trine::{Db, Keyspace, Ordered, Partitioning};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -15,6 +16,8 @@ enum Step {
     /// Puts and deletes together.
     Batch(Vec<(Vec<u8>, Option<u8>)>),
     DeleteRange(Vec<u8>, Vec<u8>),
+    /// Keys that come in their order.
+    Ingest(BTreeSet<Vec<u8>>, u8),
     Drop(Vec<u8>),
     Retain(Vec<u8>),
     Clear,
@@ -35,6 +38,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => proptest::collection::vec(item, 1..8).prop_map(Step::Batch),
         2 => (key(), key()).prop_map(|(from, to)| Step::DeleteRange(from, to)),
         2 => key().prop_map(Step::Drop),
+        2 => (proptest::collection::btree_set(key(), 1..12), any::<u8>())
+            .prop_map(|(keys, value)| Step::Ingest(keys, value)),
         1 => key().prop_map(Step::Retain),
         1 => Just(Step::Clear),
         2 => Just(Step::Flush),
@@ -214,6 +219,21 @@ fn take(
             model.retain(|one, _| division.name(one) != division.name(key));
             names.there.remove(division.name(key));
         }
+        Step::Ingest(keys, number) => {
+            let mut ingest = keyspace.ingest().expect("no fault");
+            let put = keys.iter().try_for_each(|key| ingest.put(key, value(*number)));
+            for key in keys {
+                names.make(vec![division.name(key).to_vec()], division, model);
+            }
+            let finished = put.and_then(|()| ingest.finish());
+            if keys.iter().all(|key| names.there.contains(division.name(key))) {
+                finished.expect("no fault");
+                model.extend(keys.iter().map(|key| (key.clone(), value(*number))));
+            } else {
+                // It has made a partition that is wanted no more, and then one that is.
+                assert!(matches!(finished, Err(trine::Error::Dropped { .. })), "{finished:?}");
+            }
+        }
         Step::Retain(key) => {
             let count = names.there.len();
             names.wanted_from = division.name(key).to_vec();
@@ -300,12 +320,103 @@ fn what_is_no_partitioning_is_refused() {
     let explicit = db.ordered("divided").partition_by(Partitioning::explicit()).open();
     assert!(matches!(explicit, Err(trine::Error::Mismatch { .. })));
     let is_invalid = |result| matches!(result, Err(trine::Error::Invalid { .. }));
-    assert!(is_invalid(divided.create_partition("abc")) && is_invalid(divided.ingest().map(drop)));
+    assert!(is_invalid(divided.create_partition("abc")));
     let whole = db.ordered("whole").open().expect("made");
     assert!(is_invalid(whole.create_partition("a")) && is_invalid(whole.partitions().map(drop)));
     assert!(!divided.drop_partition("zz").expect("no fault"));
     assert!(matches!(divided.put("zz", vec![0; 2 << 20]), Err(trine::Error::TooLarge { .. })));
     assert!(divided.partitions().expect("no fault").is_empty(), "a put that is refused makes none");
+}
+
+/// Small partitions of an ingest share files, a large one has files of its own; dropping it gives them back.
+#[test]
+fn an_ingest_fills_many_partitions() {
+    let world = World::new(21);
+    let db = world.builder().memory_bytes(32 << 20).open().expect("opens");
+    let keyspace = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
+    let key = |partition: u8, number: u32| [&[partition][..], &number.to_be_bytes()].concat();
+    let count = |partition: u8| if partition == 50 { 3000 } else { 20 };
+    let mut ingest = keyspace.ingest().expect("no fault");
+    for partition in 0..100 {
+        for number in 0..count(partition) {
+            ingest.put(key(partition, number), [partition; 1000]).expect("no fault");
+        }
+    }
+    ingest.finish().expect("no fault");
+    let tables = |world: &World| {
+        let files = world.files().expect("no fault");
+        files.iter().filter(|name| name.starts_with("table")).count()
+    };
+    let before = tables(&world);
+    assert!((4..10).contains(&before), "{before} tables");
+    assert_eq!(keyspace.iter().count(), 99 * 20 + 3000);
+    for partition in 0..100 {
+        let stats = keyspace.partition_stats([partition]).expect("no fault").expect("it is there");
+        assert_eq!(stats.items, u64::from(count(partition)));
+    }
+    let used = world.used_bytes();
+    keyspace.drop_partition([50]).expect("no fault");
+    world.run_until_idle();
+    assert!(world.used_bytes() + (1 << 21) < used, "{} of {used}", world.used_bytes());
+    assert_eq!(keyspace.iter().count(), 99 * 20);
+    // Into partitions that were made in another order, over what they have.
+    for partition in [203u8, 201, 202] {
+        keyspace.put([partition], "old").expect("no fault");
+    }
+    let mut ingest = keyspace.ingest().expect("no fault");
+    for partition in 201..=203u8 {
+        ingest.put([partition], "new").expect("no fault");
+    }
+    ingest.finish().expect("no fault");
+    assert!((201..=203u8).all(|one| keyspace.get([one]).expect("no fault").as_deref() == Some(b"new")));
+    // One that is dropped meanwhile ends it, and nothing of it is there.
+    let mut ingest = keyspace.ingest().expect("no fault");
+    for partition in 201..=203u8 {
+        ingest.put([partition], "newer").expect("no fault");
+    }
+    keyspace.drop_partition([202]).expect("no fault");
+    assert!(matches!(ingest.finish(), Err(trine::Error::Dropped { .. })));
+    assert_eq!(keyspace.get([201]).expect("no fault").as_deref(), Some(&b"new"[..]));
+    db.close().expect("closes");
+    assert!(world.verify().expect("no fault").findings.is_empty());
+}
+
+/// Stopped at any call of the disk, an ingest over partitions is there whole or not at all, after a crash of
+/// the process or of power.
+#[test]
+fn ingests_over_partitions_are_whole_after_crashes() {
+    let mut outcomes = BTreeSet::new();
+    for index in 0..400 {
+        let world = World::new(300 + index);
+        let db = world.builder().memory_bytes(1 << 20).open().expect("opens");
+        let keyspace = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
+        keyspace.put("b0", "old").expect("no fault");
+        db.sync().expect("no fault");
+        let ingested = || -> trine::Result<()> {
+            let mut ingest = keyspace.ingest()?;
+            for key in ["a1", "b1", "c1", "c2", "d1"] {
+                ingest.put(key, "new")?;
+            }
+            ingest.finish()
+        };
+        world.stop([Stop::Before, Stop::Amid, Stop::After][index as usize % 3], index / 3);
+        let is_done = ingested().is_ok();
+        let is_over = !world.is_stopped();
+        let crash = if index % 2 == 0 { Crash::Power } else { Crash::Process };
+        let after = world.crash(crash, 10_000 + index);
+        let db = after.builder().memory_bytes(1 << 20).open().expect("opens");
+        let keyspace = db.ordered("divided").open().expect("opens");
+        let count = keyspace.iter().filter(Result::is_ok).count();
+        assert!(count == 6 || count == 1 && !is_done, "{count} items after {index}");
+        outcomes.insert((is_done, count));
+        drop(keyspace);
+        db.close().expect("closes");
+        assert!(after.verify().expect("no fault").findings.is_empty());
+        if is_over {
+            break;
+        }
+    }
+    assert!(outcomes.contains(&(false, 1)) && outcomes.contains(&(true, 6)), "{outcomes:?}");
 }
 
 /// A snapshot sees a keyspace that was dropped since, with all its partitions; nothing else does.

@@ -20,6 +20,10 @@ use super::handle::Handle;
 /// is written while `finish` runs is ordered before or after the whole of the ingest. Snapshots and iterators
 /// that were begun before do not see it.
 ///
+/// Where keys divide the keyspace into partitions, an ingest may go over any number of them. Those that are
+/// missing are made as their first items come, and stay if it is given up; if one is dropped meanwhile, the
+/// ingest answers `Dropped`.
+///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir().unwrap();
@@ -56,10 +60,12 @@ impl Ingest {
     /// # Errors
     /// `TooLarge` for a key or value over its limit, which is then left out: the ingest can go on. After any
     /// other error it is over and nothing is left of it: `NotAscending` for a key that does not come after
-    /// the one before, `Full` while the disk is full, `Io`, `Dropped`, `Latched`, `Closed`.
+    /// the one before, `Full` while the disk is full, `Memory` if the memory budget has no room for one more
+    /// partition, `Io`, `Dropped`, `Latched`, `Closed`.
     ///
     /// # Cost
-    /// No allocation an item. Memory of a table's filter and fences and a buffer, which the cache leaves.
+    /// No allocation an item. Two syncs for the first item of a partition that is to be made. Memory of a
+    /// table's filter and fences and a buffer, which the cache leaves.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -1114,7 +1114,7 @@ impl Keyspace<Ordered> {
     /// tables; see [`Ingest`].
     ///
     /// # Errors
-    /// `Invalid` if keys divide the keyspace into partitions, `Dropped`, `ReadOnly`, `Latched`, `Closed`.
+    /// `Dropped`, `ReadOnly`, `Latched`, `Closed`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -11,16 +11,19 @@
 //!    meanwhile: then they are removed when it is opened next, as after a crash.
 //! 3. Its memory is one table builder's, which the cache leaves empty meanwhile; a table ends early where
 //!    that does not suffice.
+//!
+//! Where keys divide the keyspace, partitions lie in the order of their keys: each has a slice of a table, or
+//! tables of its own if it is large. One that is missing is made when its first item comes.
 
 pub(super) mod publish;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::ItemKind;
+use crate::base::id::{ItemKind, TreeId};
 use crate::base::reserve::{Grant, Role};
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::shape::table_bytes;
 use crate::levels::version::Version;
-use crate::table::{BuiltTable, Otherwise, PageRank, TableBuilder};
+use crate::table::{BuiltTable, Otherwise, PageRank, SliceShape, TableBuilder};
 use crate::write::batch::check_item;
 
 use super::slices;
@@ -31,6 +34,8 @@ use publish::{Publish, Published, check};
 
 /// However little memory there is, a table is not ended for less.
 const TABLE_MEMORY_BYTES_MIN: usize = 64 << 10;
+/// From this length on, a file is not continued with the next partition: what one drops comes back at once.
+const SHARED_FILE_BYTES: u64 = 1 << 20;
 /// Items between two looks at the accounts, and at whether the store is still open.
 const LOOK_ITEMS: u64 = 256;
 
@@ -38,6 +43,8 @@ const LOOK_ITEMS: u64 = 256;
 pub(crate) struct Ingest {
     store: Arc<Store>,
     keyspace: Arc<Keyspace>,
+    /// What the items are of, in the order of their keys: the keyspace, or its partitions that have some.
+    targets: Vec<Arc<Keyspace>>,
     /// The table being built: it has an item.
     builder: Option<TableBuilder>,
     /// Finished, and ours to remove until they are published.
@@ -48,6 +55,8 @@ pub(crate) struct Ingest {
     key_value_bytes: u64,
     /// Of finished tables.
     table_bytes: u64,
+    /// Items and lengths of tables when the last target's first item came.
+    before_target: (u64, u64),
     /// At which length the table being built ends.
     cut_bytes: u64,
     /// What ended it.
@@ -89,20 +98,20 @@ impl Ingest {
     /// # Errors
     /// Why nothing may be written to the keyspace.
     pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<Keyspace>) -> Result<Ingest> {
-        check(store, keyspace)?;
-        if keyspace.is_divided_by_keys() {
-            let fault = format!("an ingest into {:?}, which keys divide: write batches", keyspace.name);
-            return Err(Error::Invalid { faults: vec![fault] });
-        }
+        check(store)?;
+        keyspace.check_live()?;
+        let is_whole = !keyspace.is_divided_by_keys();
         Ok(Ingest {
             store: Arc::clone(store),
             keyspace: Arc::clone(keyspace),
+            targets: is_whole.then(|| Arc::clone(keyspace)).into_iter().collect(),
             builder: None,
             tables: Vec::new(),
             last: Vec::new(),
             items: 0,
             key_value_bytes: 0,
             table_bytes: 0,
+            before_target: (0, 0),
             cut_bytes: 0,
             failed: None,
             memory: Some(Memory::borrow(store)),
@@ -142,6 +151,9 @@ impl Ingest {
         if self.is_table_due() {
             self.end_table()?;
         }
+        if self.keyspace.is_divided_by_keys() {
+            self.enter_partition(key)?;
+        }
         if self.builder.is_none() {
             self.builder = Some(self.begin_table()?);
         }
@@ -154,8 +166,40 @@ impl Ingest {
         Ok(())
     }
 
+    /// Goes on with the partition that has the key.
+    fn enter_partition(&mut self, key: &[u8]) -> Result<()> {
+        let partitions = self.keyspace.partitions().expect("keys divide it");
+        let name = partitions.rule.name_of(key).expect("keys divide it");
+        if self.targets.last().is_some_and(|last| last.partition_name() == Some(name)) {
+            return Ok(());
+        }
+        self.check()?;
+        let partition = self.store.partition(&self.keyspace, name)?;
+        let tree = partition.tree;
+        self.targets.push(partition);
+        // Slices of a file are in the order of their trees, which is that in which partitions were made.
+        let goes_on =
+            |builder: &TableBuilder| builder.is_before(tree) && builder.file_bytes() < SHARED_FILE_BYTES;
+        if !self.builder.as_ref().is_none_or(goes_on) {
+            self.end_table()?;
+        }
+        self.before_target = (self.items, self.table_bytes);
+        let (tree, slice) = self.slice();
+        if let Some(builder) = &mut self.builder {
+            builder.end()?;
+            builder.begin(tree, slice)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        check(&self.store)?;
+        self.keyspace.check_live()?;
+        self.targets.last().map_or(Ok(()), |target| target.check_live())
+    }
+
     fn look(&mut self) -> Result<()> {
-        check(&self.store, &self.keyspace)?;
+        self.check()?;
         let bytes = self.builder.as_ref().map_or(0, TableBuilder::memory_bytes);
         if let Some(memory) = &mut self.memory {
             memory.part.set(&self.store.work, bytes);
@@ -176,19 +220,25 @@ impl Ingest {
     }
 
     fn begin_table(&mut self) -> Result<TableBuilder> {
-        check(&self.store, &self.keyspace)?;
-        let version = self.version();
-        let tree = version.tree(self.keyspace.tree);
-        let settings = self.keyspace.settings();
-        let slice = slices::of_ingest(&settings, tree, self.items);
+        self.check()?;
         // As merges cut them, by what there is of the run so far.
-        let most = settings.table_bytes.min(self.store.budget.table_bytes_max());
-        self.cut_bytes = table_bytes(self.table_bytes, most);
+        let most = self.keyspace.settings().table_bytes.min(self.store.budget.table_bytes_max());
+        let least = if self.targets.len() > 1 { SHARED_FILE_BYTES.min(most) } else { 0 };
+        self.cut_bytes = table_bytes(self.table_bytes - self.before_target.1, most).max(least);
+        let (tree, slice) = self.slice();
         let mut builder = TableBuilder::new(Arc::clone(&self.store.env.storage), self.store.new_table()?)?;
         builder.set_write_bytes(self.memory_bytes() / 8);
         builder.open_with(self.store.opening(PageRank::LastFilters, Otherwise::Leave));
-        builder.begin(self.keyspace.tree, slice)?;
+        builder.begin(tree, slice)?;
         Ok(builder)
+    }
+
+    /// The slice that comes next.
+    fn slice(&self) -> (TreeId, SliceShape) {
+        let tree = self.targets.last().expect("an item was put").tree;
+        let (version, settings) = (self.version(), self.keyspace.settings());
+        let items = self.items - self.before_target.0;
+        (tree, slices::of_ingest(&settings, version.tree(tree), items))
     }
 
     fn version(&self) -> Arc<Version> {
@@ -214,7 +264,7 @@ impl Ingest {
         }
         let finished = self.complete().and_then(|tables| match tables.is_empty() {
             true => Ok(()),
-            false => publish(&self.store, &self.keyspace, tables),
+            false => publish(&self.store, &self.targets, tables),
         });
         if let Err(error) = &finished {
             self.give_up(error);
@@ -235,9 +285,15 @@ impl Ingest {
         }
     }
 
+    /// What the tables are of.
+    #[cfg(test)]
+    pub(in crate::engine) fn targets(&self) -> &[Arc<Keyspace>] {
+        &self.targets
+    }
+
     /// The tables, whole and durable, with their names, and opened.
     pub(in crate::engine) fn complete(&mut self) -> Result<Vec<BuiltTable>> {
-        check(&self.store, &self.keyspace)?;
+        self.check()?;
         self.end_table()?;
         self.memory = None;
         if self.tables.is_empty() {
@@ -283,8 +339,8 @@ impl std::fmt::Debug for Ingest {
 }
 
 /// Drives [`Publish`] on the caller's thread.
-fn publish(store: &Arc<Store>, keyspace: &Arc<Keyspace>, tables: Vec<BuiltTable>) -> Result<()> {
-    let mut publish = Publish::new(store, keyspace, tables);
+fn publish(store: &Arc<Store>, targets: &[Arc<Keyspace>], tables: Vec<BuiltTable>) -> Result<()> {
+    let mut publish = Publish::new(store, targets, tables);
     loop {
         match publish.turn()? {
             Published::Done => return Ok(()),

@@ -178,7 +178,7 @@ impl TableBuilder {
     /// Begins the slice of `tree`, which comes after all before it. A slice that gets no item is left out.
     pub(crate) fn begin(&mut self, tree: TreeId, shape: SliceShape) -> Result<()> {
         assert!(self.slice.is_none(), "the slice before was ended");
-        assert!(self.last_tree.is_none_or(|last| last < tree), "slices ascend by tree");
+        assert!(self.is_before(tree), "slices ascend by tree");
         self.last_tree = Some(tree);
         let block_bytes = (shape.block_bytes as usize).max(UNIT_BYTES).next_multiple_of(UNIT_BYTES);
         self.slice = Some(Slice {
@@ -198,6 +198,11 @@ impl TableBuilder {
             start: 0,
         });
         Ok(())
+    }
+
+    /// Whether the slice of a tree may come after all there are.
+    pub(crate) fn is_before(&self, tree: TreeId) -> bool {
+        self.last_tree.is_none_or(|last| last < tree)
     }
 
     /// Gives up and leaves the file where it is: what is nobody's is removed when the store is opened.

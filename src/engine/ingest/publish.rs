@@ -8,7 +8,8 @@
 //! little only if they write where the ingest does.
 //!
 //! Merges of the tree are kept from beginning, and the one under way is waited for: its outputs may lie where
-//! the tables are to go. It never waits in a call: it says for what.
+//! the tables are to go. It never waits in a call: it says for what. An ingest over partitions does so with
+//! the tree of each, in the order of their ids: two of them never wait for each other.
 //!
 //! Invariants:
 //! 1. Every write acknowledged before the front is held is older than the ingest, durable before it, and
@@ -28,6 +29,7 @@ use crate::memtable::Generation;
 use crate::table::BuiltTable;
 use crate::write::writer::Sealing;
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::super::commit::Committer;
@@ -53,12 +55,16 @@ pub(in crate::engine) enum Published {
 /// See the module.
 pub(in crate::engine) struct Publish<'s> {
     store: &'s Committer,
-    keyspace: Arc<Keyspace>,
+    /// The keyspaces, or partitions, that the tables are of, by their trees.
+    targets: Vec<Arc<Keyspace>>,
     /// Ascending and disjoint.
     tables: Vec<BuiltTable>,
     stage: Stage<'s>,
     waits: Waits,
-    tree: TreeState,
+    /// Merges of their trees are kept from beginning.
+    are_wanted: bool,
+    /// How many of their trees it has.
+    taken_count: usize,
     /// While merges are waited for.
     hurries: Option<Hurries<'s>>,
     flushes_count: u32,
@@ -69,8 +75,8 @@ pub(in crate::engine) struct Publish<'s> {
 enum Stage<'s> {
     /// Merges are to make runs fewer, and flushes to work again.
     Calm,
-    /// The merge of the tree that is under way is to end.
-    Tree,
+    /// Merges of the trees that are under way are to end.
+    Trees,
     /// Its turn in the joint order is to come.
     Order(OrderTurn<'s>),
     /// Is anything in memory that overlaps?
@@ -88,26 +94,27 @@ enum Waits {
     Order,
 }
 
-/// What it has of the tree.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum TreeState {
-    Free,
-    Wanted,
-    Taken,
-}
-
 impl<'s> Publish<'s> {
-    /// Of tables that are durable, with their names, and one at least.
+    /// Of tables that are durable, with their names, and one at least; `targets`: what they are of.
     pub(in crate::engine) fn new(
         store: &'s Committer,
-        keyspace: &Arc<Keyspace>,
+        targets: &[Arc<Keyspace>],
         tables: Vec<BuiltTable>,
     ) -> Publish<'s> {
-        let keyspace = Arc::clone(keyspace);
-        let known_failures = store.work.failures();
-        let (waits, tree) = (Waits::Work(0), TreeState::Free);
-        let (stage, hurries) = (Stage::Calm, Some(store.work.hurry_merges()));
-        Publish { store, keyspace, tables, stage, waits, tree, hurries, flushes_count: 0, known_failures }
+        let mut targets = targets.to_vec();
+        targets.sort_by_key(|target| target.tree);
+        Publish {
+            store,
+            targets,
+            tables,
+            stage: Stage::Calm,
+            waits: Waits::Work(0),
+            are_wanted: false,
+            taken_count: 0,
+            hurries: Some(store.work.hurry_merges()),
+            flushes_count: 0,
+            known_failures: store.work.failures(),
+        }
     }
 
     /// The event that ends a wait, and the count at which it has not.
@@ -132,14 +139,15 @@ impl<'s> Publish<'s> {
     /// Why it cannot be published: nothing of it is there then, unless the store is latched, and a crash may
     /// leave it whole.
     pub(in crate::engine) fn turn(&mut self) -> Result<Published> {
-        check(self.store, &self.keyspace)?;
+        check(self.store)?;
+        self.targets.iter().try_for_each(|target| target.check_live())?;
         if self.store.work.is_stopped() {
             return Err(Error::Closed);
         }
         let seen = self.store.work.moved.seen();
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Calm => self.calm(seen),
-            Stage::Tree => self.take_tree(seen),
+            Stage::Trees => self.take_trees(seen),
             Stage::Order(mut turn) => {
                 let has_come = turn.poll()?;
                 self.stage = if has_come { Stage::Memory(turn) } else { Stage::Order(turn) };
@@ -167,30 +175,34 @@ impl<'s> Publish<'s> {
         if self.has_too_many_runs() {
             return self.wait(Stage::Calm, Waits::Work(seen));
         }
-        work.want_tree(self.keyspace.tree);
-        self.tree = TreeState::Wanted;
-        self.stage = Stage::Tree;
+        self.targets.iter().for_each(|target| work.want_tree(target.tree));
+        self.are_wanted = true;
+        self.stage = Stage::Trees;
         Ok(Published::Again)
     }
 
     /// Whether merges are behind, and do what they can about it.
     fn has_too_many_runs(&self) -> bool {
-        let id = self.keyspace.tree;
         let pin = self.store.epoch.pin();
-        let tree = self.store.views.load(&pin).get().version.tree(id);
-        let is_due = |tree: &Tree| {
+        let version = &self.store.views.load(&pin).get().version;
+        let is_due = |id: TreeId, tree: &Tree| {
             let settings = self.store.pick_settings(id);
             settings.is_some_and(|settings| pick::is_due(&shape(tree), &settings))
         };
-        self.store.work.error_of(Kind::Merge(id)).is_none()
-            && tree.is_some_and(|tree| tree.runs().count() > RUNS_COUNT_MAX && is_due(tree))
+        self.targets.iter().any(|target| {
+            let (id, tree) = (target.tree, version.tree(target.tree));
+            tree.is_some_and(|tree| tree.runs().count() > RUNS_COUNT_MAX && is_due(id, tree))
+                && self.store.work.error_of(Kind::Merge(id)).is_none()
+        })
     }
 
-    fn take_tree(&mut self, seen: u64) -> Result<Published> {
-        if !self.store.work.try_take_tree(self.keyspace.tree) {
-            return self.wait(Stage::Tree, Waits::Work(seen));
+    fn take_trees(&mut self, seen: u64) -> Result<Published> {
+        while let Some(target) = self.targets.get(self.taken_count) {
+            if !self.store.work.try_take_tree(target.tree) {
+                return self.wait(Stage::Trees, Waits::Work(seen));
+            }
+            self.taken_count += 1;
         }
-        self.tree = TreeState::Taken;
         self.hurries = None;
         Ok(self.ask_for_turn())
     }
@@ -239,8 +251,10 @@ impl<'s> Publish<'s> {
         }
     }
 
-    fn bounds(&self) -> impl Iterator<Item = Bounds<'_>> {
-        self.tables.iter().flat_map(|one| &one.tables).map(|table| (table.min(), table.max()))
+    /// Of each table its tree and its bounds, those of a tree in the order of their keys.
+    fn bounds(&self) -> impl Iterator<Item = (TreeId, Bounds<'_>)> {
+        let tables = self.tables.iter().flat_map(|one| &one.tables);
+        tables.map(|table| (table.tree(), (table.min(), table.max())))
     }
 
     /// Whether a generation has items or range tombstones where the tables are.
@@ -257,29 +271,32 @@ impl<'s> Publish<'s> {
     }
 
     fn meets(&self, generation: &Generation) -> bool {
-        self.bounds().any(|bounds| meets(generation, self.keyspace.tree, bounds))
+        self.bounds().any(|(tree, bounds)| meets(generation, tree, bounds))
     }
 
     /// The edit.
     fn install(&self) -> Result<()> {
         let store = self.store;
         let mut catalog = store.catalog.take(&*store.env.threads);
-        if !catalog.has_tree(self.keyspace.tree) {
-            return Err(Error::Dropped { name: self.keyspace.name.clone() });
+        if let Some(dropped) = self.targets.iter().find(|target| !catalog.has_tree(target.tree)) {
+            return Err(Error::Dropped { name: dropped.full_name() });
         }
         let version = {
             let pin = store.epoch.pin();
             Arc::clone(&store.views.load(&pin).get().version)
         };
-        let tree = version.tree(self.keyspace.tree).expect("the catalog has it, and makes every version");
-        let placement = place(&shape(tree), &self.bounds().collect::<Vec<_>>());
-        let mut edit = Edit::default();
-        let spot = lower(tree, placement, &mut edit);
+        let mut bounds_of: BTreeMap<TreeId, Vec<Bounds<'_>>> = BTreeMap::new();
+        self.bounds().for_each(|(tree, bounds)| bounds_of.entry(tree).or_default().push(bounds));
+        let (mut edit, mut spots) = (Edit::default(), BTreeMap::new());
+        for (id, bounds) in &bounds_of {
+            let tree = version.tree(*id).expect("the catalog has it, and makes every version");
+            spots.insert(*id, lower(tree, place(&shape(tree), bounds), &mut edit));
+        }
         // Of no write of its own: below level 0 position alone says what is newer. 0 is no number of a table.
         let sequence = catalog.state.flushed.max(1);
         let origin = Origin { sequences: (sequence, sequence), oldest_tombstone_s: 0 };
         for built in &self.tables {
-            store.add_tables(&catalog, &mut edit, built, |_| (spot, origin));
+            store.add_tables(&catalog, &mut edit, built, |tree| (spots[&tree], origin));
         }
         let closed = store.views.gaps().close();
         store.edit_taken(&mut catalog, edit)?;
@@ -292,17 +309,17 @@ impl Drop for Publish<'_> {
     fn drop(&mut self) {
         // Writers go on first.
         self.stage = Stage::Over;
-        if self.tree != TreeState::Free {
-            self.store.work.end_want(self.keyspace.tree, self.tree == TreeState::Taken);
+        let wanted = if self.are_wanted { &self.targets[..] } else { &[] };
+        for (number, target) in wanted.iter().enumerate() {
+            self.store.work.end_want(target.tree, number < self.taken_count);
         }
     }
 }
 
-/// Whether the keyspace takes writes now.
-pub(super) fn check(store: &Committer, keyspace: &Keyspace) -> Result<()> {
+/// Whether the store takes writes now.
+pub(super) fn check(store: &Committer) -> Result<()> {
     store.check_open()?;
-    store.check_writable()?;
-    keyspace.check_live()
+    store.check_writable()
 }
 
 /// Adds to the edit what goes down from level 0 before the ingest; the run that its tables are of.

@@ -271,7 +271,8 @@ fn writers_go_on_while_memory_is_flushed() {
     write(&store, &keyspace, &[(10, Some(b"old"))], Until::Written).expect("nothing fails");
     let mut ingest = Ingest::begin(&store, &keyspace).expect("nothing fails");
     (0..20).for_each(|number| ingest.put(&key(number), b"new").expect("ascending"));
-    let mut publish = Publish::new(&store, &keyspace, ingest.complete().expect("nothing fails"));
+    let tables = ingest.complete().expect("nothing fails");
+    let mut publish = Publish::new(&store, ingest.targets(), tables);
     let (mut waits_count, mut has_written) = (0, false);
     loop {
         match publish.turn().expect("nothing fails") {

@@ -41,7 +41,7 @@ impl Run<'_> {
                 writes.push(Write { space, key, fingerprint, range_end: None });
             }
             let tables = ingest.complete()?;
-            Ok((Publish::new(self.store, &keyspace, tables), ingest))
+            Ok((Publish::new(self.store, ingest.targets(), tables), ingest))
         });
         self.past.op_next += 1;
         match built {
