@@ -173,6 +173,28 @@ impl Names {
     }
 }
 
+/// Keys that come in their order get that value.
+fn ingest(
+    (keyspace, division): (&Keyspace<Ordered>, Division),
+    (model, names): (&mut Model, &mut Names),
+    keys: &BTreeSet<Vec<u8>>,
+    value: Vec<u8>,
+) {
+    let mut ingest = keyspace.ingest().expect("no fault");
+    let put = keys.iter().try_for_each(|key| ingest.put(key, &value));
+    for key in keys {
+        names.make(vec![division.name(key).to_vec()], division, model);
+    }
+    let finished = put.and_then(|()| ingest.finish());
+    if keys.iter().all(|key| names.there.contains(division.name(key))) {
+        finished.expect("no fault");
+        model.extend(keys.iter().map(|key| (key.clone(), value.clone())));
+    } else {
+        // It has made a partition that is wanted no more, and then one that is.
+        assert!(matches!(finished, Err(trine::Error::Dropped { .. })), "{finished:?}");
+    }
+}
+
 fn take(
     (keyspace, db, division): (&Keyspace<Ordered>, &Db, Division),
     (model, names): (&mut Model, &mut Names),
@@ -219,21 +241,7 @@ fn take(
             model.retain(|one, _| division.name(one) != division.name(key));
             names.there.remove(division.name(key));
         }
-        Step::Ingest(keys, number) => {
-            let mut ingest = keyspace.ingest().expect("no fault");
-            let put = keys.iter().try_for_each(|key| ingest.put(key, value(*number)));
-            for key in keys {
-                names.make(vec![division.name(key).to_vec()], division, model);
-            }
-            let finished = put.and_then(|()| ingest.finish());
-            if keys.iter().all(|key| names.there.contains(division.name(key))) {
-                finished.expect("no fault");
-                model.extend(keys.iter().map(|key| (key.clone(), value(*number))));
-            } else {
-                // It has made a partition that is wanted no more, and then one that is.
-                assert!(matches!(finished, Err(trine::Error::Dropped { .. })), "{finished:?}");
-            }
-        }
+        Step::Ingest(keys, number) => ingest((keyspace, division), (model, names), keys, value(*number)),
         Step::Retain(key) => {
             let count = names.there.len();
             names.wanted_from = division.name(key).to_vec();
