@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use trine::sim::{Crash, Stop, World};
 use trine::{Db, Keyspace, Ordered, Partitioning};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -53,6 +52,12 @@ fn step() -> impl Strategy<Value = Step> {
 enum Division {
     Prefix(usize),
     Ranges(&'static [&'static [u8]]),
+    /// By what comes behind the first byte.
+    Function,
+}
+
+fn behind_first(key: &[u8]) -> &[u8] {
+    key.get(1..).unwrap_or_default()
 }
 
 impl Division {
@@ -60,6 +65,7 @@ impl Division {
         let rule = match self {
             Division::Prefix(bytes) => Partitioning::prefix(bytes),
             Division::Ranges(bounds) => Partitioning::ranges(bounds),
+            Division::Function => Partitioning::function("behind first", 1, |key| behind_first(key).into()),
         };
         db.ordered("divided").partition_by(rule).open().expect("opens")
     }
@@ -70,15 +76,17 @@ impl Division {
             Division::Ranges(bounds) => {
                 bounds.iter().rev().find(|bound| **bound <= key).map_or(&[], |bound| bound)
             }
+            Division::Function => behind_first(key),
         }
     }
 }
 
-const DIVISIONS: [Division; 4] = [
+const DIVISIONS: [Division; 5] = [
     Division::Prefix(1),
     Division::Prefix(3),
     Division::Ranges(&[&[1], &[1, 2], &[2], &[3, 0, 1]]),
     Division::Ranges(&[&[2, 2]]),
+    Division::Function,
 ];
 
 fn value(number: u8) -> Vec<u8> {
@@ -173,6 +181,26 @@ impl Names {
     }
 }
 
+/// Without the code of its function a keyspace can be scanned; what asks for one key, or writes, is refused.
+fn check_unrouted(keyspace: &Keyspace<Ordered>, model: &Model) {
+    let keys: Vec<Vec<u8>> = keyspace.keys().map(|key| key.expect("no fault").to_vec()).collect();
+    assert!(keys.iter().eq(model.keys()));
+    let refused = [
+        keyspace.get("a").map(drop),
+        keyspace.contains("a").map(drop),
+        keyspace.multi_get(&["a"]).map(drop),
+        trine::block_on(keyspace.get_async("a")).map(drop),
+        trine::block_on(keyspace.multi_get_async(&["a"])).map(drop),
+        keyspace.put("a", ""),
+        keyspace.delete("a"),
+        trine::block_on(keyspace.put_async("a", "")),
+    ];
+    for (number, result) in refused.into_iter().enumerate() {
+        let Err(trine::Error::Unrouted { name }) = result else { panic!("{number}: {result:?}") };
+        assert_eq!(name, "behind first");
+    }
+}
+
 /// Keys that come in their order get that value.
 fn ingest(
     (keyspace, division): (&Keyspace<Ordered>, Division),
@@ -180,6 +208,10 @@ fn ingest(
     keys: &BTreeSet<Vec<u8>>,
     value: Vec<u8>,
 ) {
+    if matches!(division, Division::Function) {
+        assert!(matches!(keyspace.ingest(), Err(trine::Error::Invalid { .. })));
+        return;
+    }
     let mut ingest = keyspace.ingest().expect("no fault");
     let put = keys.iter().try_for_each(|key| ingest.put(key, &value));
     for key in keys {
@@ -244,7 +276,10 @@ fn take(
         Step::Ingest(keys, number) => ingest((keyspace, division), (model, names), keys, value(*number)),
         Step::Retain(key) => {
             let count = names.there.len();
-            names.wanted_from = division.name(key).to_vec();
+            names.wanted_from = match division {
+                Division::Function => key.clone(),
+                _ => division.name(key).to_vec(),
+            };
             names.keep_wanted(division, model);
             let dropped = keyspace.retain_from(key).expect("no fault");
             assert_eq!(dropped, (count - names.there.len()) as u64);
@@ -281,6 +316,10 @@ proptest! {
                 db.close().expect("closes");
                 db = Db::open(&path).expect("opens");
                 keyspace = db.ordered("divided").open().expect("opens without its rule");
+                if matches!(division, Division::Function) {
+                    check_unrouted(&keyspace, &model);
+                    keyspace = division.open(&db);
+                }
             } else {
                 take((&keyspace, &db, division), (&mut model, &mut names), step);
             }
@@ -325,6 +364,19 @@ fn what_is_no_partitioning_is_refused() {
     let divided = open(Partitioning::prefix(2)).expect("made");
     let mismatch = open(Partitioning::ranges(["a"]));
     assert!(matches!(mismatch, Err(trine::Error::Mismatch { name: "partitioning", .. })));
+    for (name, code) in [("", 1), (&"f".repeat(256), 1)] {
+        let wrong = open(Partitioning::function(name, code, |key| key.into()));
+        assert!(matches!(wrong, Err(trine::Error::Invalid { .. })));
+    }
+    let by_length = |version| {
+        let rule = Partitioning::function("length", version, |key| vec![0; key.len()].into());
+        db.ordered("function").partition_by(rule).open()
+    };
+    let function = by_length(1).expect("made");
+    assert!(matches!(by_length(2), Err(trine::Error::Mismatch { name: "partitioning", .. })));
+    function.put([1; 255], "1").expect("a name of 255 bytes");
+    assert!(matches!(function.put([1; 256], "1"), Err(trine::Error::Invalid { .. })));
+    assert_eq!((function.get([1; 256]).expect("no fault"), function.iter().count()), (None, 1));
     let explicit = db.ordered("divided").partition_by(Partitioning::explicit()).open();
     assert!(matches!(explicit, Err(trine::Error::Mismatch { .. })));
     let is_invalid = |result| matches!(result, Err(trine::Error::Invalid { .. }));
@@ -334,97 +386,6 @@ fn what_is_no_partitioning_is_refused() {
     assert!(!divided.drop_partition("zz").expect("no fault"));
     assert!(matches!(divided.put("zz", vec![0; 2 << 20]), Err(trine::Error::TooLarge { .. })));
     assert!(divided.partitions().expect("no fault").is_empty(), "a put that is refused makes none");
-}
-
-/// Small partitions of an ingest share files, a large one has files of its own; dropping it gives them back.
-#[test]
-fn an_ingest_fills_many_partitions() {
-    let world = World::new(21);
-    let db = world.builder().memory_bytes(32 << 20).open().expect("opens");
-    let keyspace = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
-    let key = |partition: u8, number: u32| [&[partition][..], &number.to_be_bytes()].concat();
-    let count = |partition: u8| if partition == 50 { 3000 } else { 20 };
-    let mut ingest = keyspace.ingest().expect("no fault");
-    for partition in 0..100 {
-        for number in 0..count(partition) {
-            ingest.put(key(partition, number), [partition; 1000]).expect("no fault");
-        }
-    }
-    ingest.finish().expect("no fault");
-    let tables = |world: &World| {
-        let files = world.files().expect("no fault");
-        files.iter().filter(|name| name.starts_with("table")).count()
-    };
-    let before = tables(&world);
-    assert!((4..10).contains(&before), "{before} tables");
-    assert_eq!(keyspace.iter().count(), 99 * 20 + 3000);
-    for partition in 0..100 {
-        let stats = keyspace.partition_stats([partition]).expect("no fault").expect("it is there");
-        assert_eq!(stats.items, u64::from(count(partition)));
-    }
-    let used = world.used_bytes();
-    keyspace.drop_partition([50]).expect("no fault");
-    world.run_until_idle();
-    assert!(world.used_bytes() + (1 << 21) < used, "{} of {used}", world.used_bytes());
-    assert_eq!(keyspace.iter().count(), 99 * 20);
-    // Into partitions that were made in another order, over what they have.
-    for partition in [203u8, 201, 202] {
-        keyspace.put([partition], "old").expect("no fault");
-    }
-    let mut ingest = keyspace.ingest().expect("no fault");
-    for partition in 201..=203u8 {
-        ingest.put([partition], "new").expect("no fault");
-    }
-    ingest.finish().expect("no fault");
-    assert!((201..=203u8).all(|one| keyspace.get([one]).expect("no fault").as_deref() == Some(b"new")));
-    // One that is dropped meanwhile ends it, and nothing of it is there.
-    let mut ingest = keyspace.ingest().expect("no fault");
-    for partition in 201..=203u8 {
-        ingest.put([partition], "newer").expect("no fault");
-    }
-    keyspace.drop_partition([202]).expect("no fault");
-    assert!(matches!(ingest.finish(), Err(trine::Error::Dropped { .. })));
-    assert_eq!(keyspace.get([201]).expect("no fault").as_deref(), Some(&b"new"[..]));
-    db.close().expect("closes");
-    assert!(world.verify().expect("no fault").findings.is_empty());
-}
-
-/// Stopped at any call of the disk, an ingest over partitions is there whole or not at all, after a crash of
-/// the process or of power.
-#[test]
-fn ingests_over_partitions_are_whole_after_crashes() {
-    let mut outcomes = BTreeSet::new();
-    for index in 0..400 {
-        let world = World::new(300 + index);
-        let db = world.builder().memory_bytes(1 << 20).open().expect("opens");
-        let keyspace = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
-        keyspace.put("b0", "old").expect("no fault");
-        db.sync().expect("no fault");
-        let ingested = || -> trine::Result<()> {
-            let mut ingest = keyspace.ingest()?;
-            for key in ["a1", "b1", "c1", "c2", "d1"] {
-                ingest.put(key, "new")?;
-            }
-            ingest.finish()
-        };
-        world.stop([Stop::Before, Stop::Amid, Stop::After][index as usize % 3], index / 3);
-        let is_done = ingested().is_ok();
-        let is_over = !world.is_stopped();
-        let crash = if index % 2 == 0 { Crash::Power } else { Crash::Process };
-        let after = world.crash(crash, 10_000 + index);
-        let db = after.builder().memory_bytes(1 << 20).open().expect("opens");
-        let keyspace = db.ordered("divided").open().expect("opens");
-        let count = keyspace.iter().filter(Result::is_ok).count();
-        assert!(count == 6 || count == 1 && !is_done, "{count} items after {index}");
-        outcomes.insert((is_done, count));
-        drop(keyspace);
-        db.close().expect("closes");
-        assert!(after.verify().expect("no fault").findings.is_empty());
-        if is_over {
-            break;
-        }
-    }
-    assert!(outcomes.contains(&(false, 1)) && outcomes.contains(&(true, 6)), "{outcomes:?}");
 }
 
 /// A snapshot sees a keyspace that was dropped since, with all its partitions; nothing else does.

@@ -38,6 +38,7 @@ mod async_writes;
 mod asynchronous;
 mod bad_input;
 mod by_key;
+mod by_key_many;
 mod checkpoint;
 mod child;
 mod corpus;

@@ -143,6 +143,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// A function of keys divides the keyspace, and no opener has given its code: reads of single keys and
+    /// writes cannot be brought to their partitions. Scans can.
+    Unrouted {
+        /// The name of the function.
+        name: String,
+    },
     /// The keyspace or partition was dropped; its handles stay dropped.
     Dropped {
         /// Its name; of a partition the keyspace's, a slash, and its own.
@@ -282,6 +288,7 @@ impl Error {
             Error::Panicked { .. } => "panicked",
             Error::ReadOnlyFileSystem { .. } => "read_only_file_system",
             Error::NoKeyspace { .. } => "no_keyspace",
+            Error::Unrouted { .. } => "unrouted",
             Error::Dropped { .. } => "dropped",
             Error::ReadOnly => "read_only",
             Error::Latched { .. } => "latched",
@@ -315,6 +322,14 @@ fn not_ascending(f: &mut fmt::Formatter<'_>, items: u64, key: &[u8], before: &[u
         items + 1,
         shown(key),
         shown(before)
+    )
+}
+
+fn unrouted(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    write!(
+        f,
+        "the function of keys {name:?} divides the keyspace, and its code is not here; open it with \
+         Partitioning::function"
     )
 }
 
@@ -436,6 +451,7 @@ impl fmt::Display for Error {
                 f,
                 "there is no keyspace named {name:?}. Check the name, or open it with its kind to make it"
             ),
+            Error::Unrouted { name } => unrouted(f, name),
             Error::Dropped { name } => write!(f, "keyspace {name:?} was dropped; open it anew"),
             Error::ReadOnly => f.write_str("the store was opened read-only; open it for writing"),
             Error::Latched { cause } => latched(f, cause),
@@ -511,6 +527,7 @@ mod tests {
                 source: Arc::new(std::io::ErrorKind::StorageFull.into()),
             },
             Error::NoKeyspace { name: text() },
+            Error::Unrouted { name: text() },
             Error::Dropped { name: text() },
             Error::ReadOnly,
             full.latched(),

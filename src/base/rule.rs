@@ -4,12 +4,15 @@
 //!
 //! A rule by keys maps each key to a partition. Partitions are sorted by name, and their keys lie in the same
 //! order: all keys of a partition lie before all keys of the next one. So a range scan is the concatenation
-//! of the scans of its partitions.
+//! of the scans of its partitions. A function of keys is the exception: there a range scan is the merge of
+//! the scans of all partitions.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Bound;
 
-use super::sync::Arc;
+use super::error::{Error, Result as StoreResult};
+use super::sync::{Arc, OnceLock};
 
 /// Longest name of a partition, in bytes.
 pub(crate) const PARTITION_NAME_BYTES_MAX: usize = 255;
@@ -19,6 +22,44 @@ pub(crate) const BOUNDS_MAX: usize = 4096;
 
 /// Where a range of keys begins and ends.
 pub(crate) type KeyBounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+
+/// Code that names the partition of a key.
+pub(crate) type NameOf = dyn for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync;
+
+/// A function of keys. Its code is not in the store: it comes with an opener, and all clones get it.
+#[derive(Clone)]
+pub(crate) struct KeyFunction {
+    pub(crate) name: Box<str>,
+    /// Another one means other partitions for some keys.
+    pub(crate) version: u32,
+    code: Arc<OnceLock<Box<NameOf>>>,
+}
+
+impl KeyFunction {
+    /// One whose code nobody has given yet.
+    pub(crate) fn named(name: &str, version: u32) -> KeyFunction {
+        KeyFunction { name: name.into(), version, code: Arc::default() }
+    }
+
+    fn give(&self, code: Box<NameOf>) {
+        // The code that came first stays: the same name and version mean the same code.
+        let _ = self.code.set(code);
+    }
+}
+
+impl PartialEq for KeyFunction {
+    fn eq(&self, other: &KeyFunction) -> bool {
+        (&self.name, self.version) == (&other.name, other.version)
+    }
+}
+
+impl Eq for KeyFunction {}
+
+impl fmt::Debug for KeyFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KeyFunction").field(&self.name).field(&self.version).finish()
+    }
+}
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +72,8 @@ pub(crate) enum Rule {
     /// A partition begins at each of these keys, which names it; the first partition has the empty name.
     /// Ascending.
     Ranges(Arc<[Box<[u8]>]>),
+    /// Named by a function of keys.
+    Function(KeyFunction),
 }
 
 impl Rule {
@@ -66,16 +109,72 @@ impl Rule {
         Ok(Rule::Ranges(bounds.into()))
     }
 
+    /// Division by a function of keys.
+    ///
+    /// # Errors
+    /// A message about a name that is empty or too long.
+    pub(crate) fn function(name: &str, version: u32, code: Box<NameOf>) -> Result<Rule, String> {
+        if !(1..=PARTITION_NAME_BYTES_MAX).contains(&name.len()) {
+            let bytes = name.len();
+            return Err(format!(
+                "a function of keys has a name of 1 to {PARTITION_NAME_BYTES_MAX} bytes, not {bytes}"
+            ));
+        }
+        let function = KeyFunction::named(name, version);
+        function.give(code);
+        Ok(Rule::Function(function))
+    }
+
+    /// Takes the code of an equal rule, if it has none.
+    pub(crate) fn take_code(&self, from: &Rule) {
+        if let (Rule::Function(own), Rule::Function(from)) = (self, from)
+            && from.code.get().is_some()
+            && own.code.get().is_none()
+        {
+            let from = from.clone();
+            own.give(Box::new(move |key| from.code.get().expect("it was there")(key)));
+        }
+    }
+
+    /// # Errors
+    /// `Unrouted` without the code that names partitions.
+    pub(crate) fn check_routed(&self) -> StoreResult<()> {
+        match self {
+            Rule::Function(function) if function.code.get().is_none() => {
+                Err(Error::Unrouted { name: function.name.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether partitions lie in the order of their keys.
+    pub(crate) fn is_in_key_order(&self) -> bool {
+        !matches!(self, Rule::Function(_))
+    }
+
     /// Whether keys say which partition has them.
     pub(crate) fn is_by_key(&self) -> bool {
         !matches!(self, Rule::Explicit)
     }
 
-    /// The name of the partition that has a key; `None` if the caller names it.
+    /// The name of the partition that has a key; empty if the caller names it.
+    ///
+    /// # Errors
+    /// As [`Rule::check_routed`].
     #[inline]
-    pub(crate) fn name_of<'n>(&'n self, key: &'n [u8]) -> Option<&'n [u8]> {
+    pub(crate) fn name_of<'n>(&'n self, key: &'n [u8]) -> StoreResult<Cow<'n, [u8]>> {
+        if let Rule::Function(function) = self {
+            self.check_routed()?;
+            return Ok(function.code.get().expect("it was checked")(key));
+        }
+        Ok(Cow::Borrowed(self.part_name_of(key).unwrap_or_default()))
+    }
+
+    /// The same by a rule whose names are parts of keys or of bounds; `None` by another.
+    #[inline]
+    fn part_name_of<'n>(&'n self, key: &'n [u8]) -> Option<&'n [u8]> {
         match self {
-            Rule::Explicit => None,
+            Rule::Explicit | Rule::Function(_) => None,
             Rule::Prefix(bytes) => Some(&key[..key.len().min(usize::from(*bytes))]),
             Rule::Ranges(bounds) => {
                 let number = bounds.partition_point(|bound| &**bound <= key);
@@ -86,11 +185,12 @@ impl Rule {
 
     /// The names of the partitions that may have keys of a range: from the first to the last.
     pub(crate) fn names_of<'n>(&'n self, (start, end): KeyBounds<'n>) -> KeyBounds<'n> {
-        let first = match start {
-            Bound::Included(key) | Bound::Excluded(key) => {
-                self.name_of(key).map_or(Bound::Unbounded, Bound::Included)
+        let first = match (self, start) {
+            (Rule::Function(_), _) => return (Bound::Unbounded, Bound::Unbounded),
+            (_, Bound::Included(key) | Bound::Excluded(key)) => {
+                self.part_name_of(key).map_or(Bound::Unbounded, Bound::Included)
             }
-            Bound::Unbounded => Bound::Unbounded,
+            (_, Bound::Unbounded) => Bound::Unbounded,
         };
         // All keys of a partition are at or after its name.
         (first, end)
@@ -99,7 +199,7 @@ impl Rule {
     /// Whether a partition may have the name.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         match self {
-            Rule::Explicit => name.len() <= PARTITION_NAME_BYTES_MAX,
+            Rule::Explicit | Rule::Function(_) => name.len() <= PARTITION_NAME_BYTES_MAX,
             Rule::Prefix(bytes) => name.len() <= usize::from(*bytes),
             Rule::Ranges(bounds) => {
                 name.is_empty() || bounds.binary_search_by(|bound| (**bound).cmp(name)).is_ok()
@@ -110,7 +210,9 @@ impl Rule {
     /// A message that tells the names that partitions may have.
     pub(crate) fn names_are(&self) -> String {
         match self {
-            Rule::Explicit => format!("a partition's name has at most {PARTITION_NAME_BYTES_MAX} bytes"),
+            Rule::Explicit | Rule::Function(_) => {
+                format!("a partition's name has at most {PARTITION_NAME_BYTES_MAX} bytes")
+            }
             Rule::Prefix(bytes) => format!("a partition is named by the first {bytes} bytes of its keys"),
             Rule::Ranges(_) => {
                 "a partition is named by the key at which it begins, the first by nothing".to_owned()
@@ -132,6 +234,9 @@ impl fmt::Display for Rule {
             Rule::Ranges(bounds) => {
                 f.write_str("ranges from")?;
                 bounds.iter().try_for_each(|bound| write!(f, " {}", bound.escape_ascii()))
+            }
+            Rule::Function(KeyFunction { name, version, .. }) => {
+                write!(f, "function {name:?}, version {version}")
             }
         }
     }
@@ -164,13 +269,21 @@ mod tests {
     fn keys_name_their_partitions() {
         let prefix = Rule::Prefix(2);
         for (key, name) in [(&b"abc"[..], &b"ab"[..]), (b"ab", b"ab"), (b"a", b"a"), (b"", b"")] {
-            assert_eq!(prefix.name_of(key), Some(name));
+            assert_eq!(prefix.name_of(key).expect("routed"), name);
         }
         let ranges = ranges(&[b"g", b"m"]).expect("ascending");
         for (key, name) in [(&b""[..], &b""[..]), (b"fz", b""), (b"g", b"g"), (b"lz", b"g"), (b"z", b"m")] {
-            assert_eq!(ranges.name_of(key), Some(name));
+            assert_eq!(ranges.name_of(key).expect("routed"), name);
         }
-        assert_eq!(Rule::Explicit.name_of(b"key"), None);
+        let code: Box<NameOf> = Box::new(|key| key.get(1..).unwrap_or_default().into());
+        let function = Rule::function("rest", 1, code).expect("it has a name");
+        assert_eq!(function.name_of(b"key").expect("routed"), &b"ey"[..]);
+        let without = Rule::Function(KeyFunction::named("rest", 1));
+        assert_eq!(without, function);
+        assert!(matches!(without.name_of(b"key"), Err(Error::Unrouted { name }) if name == "rest"));
+        without.take_code(&function);
+        assert_eq!(without.name_of(b"key").expect("routed"), &b"ey"[..]);
+        assert_ne!(without, Rule::Function(KeyFunction::named("rest", 2)));
         assert!(prefix.has_name(b"a") && !prefix.has_name(b"abc"));
         assert!(ranges.has_name(b"") && ranges.has_name(b"m") && !ranges.has_name(b"n"));
     }
@@ -191,7 +304,7 @@ mod tests {
             keys in proptest::collection::btree_set(proptest::collection::vec(0..3u8, 0..5), 2..20),
         ) {
             let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            let name = |key| rule.name_of(key).expect("by key");
+            let name = |key| rule.part_name_of(key).expect("by key");
             for pair in keys.windows(2) {
                 prop_assert!(name(pair[0]) <= name(pair[1]), "{:?}", pair);
             }

@@ -22,6 +22,7 @@ use crate::read::scan::{self, Scan};
 use super::completions::Completions;
 use super::handle::Handle;
 use super::key_range::KeyRange;
+use super::merging::Merging;
 use super::range::{self, live_at};
 use super::walk::{Reading, Walk};
 use super::{Keyspace, KeyspaceAt, Ordered, Value};
@@ -574,6 +575,8 @@ struct Side {
     asks: Asks,
     is_moving: bool,
     walk: Walk,
+    /// In place of the scan, where partitions do not lie in the order of their keys.
+    merged: Option<Box<Merging>>,
     /// The key of the item it has yielded last: a scan under way stands nowhere.
     last: Option<Vec<u8>>,
 }
@@ -680,8 +683,21 @@ impl RangeAsync {
             Direction::Forward => (front, back),
             Direction::Backward => (back, front),
         };
-        let Side { scan, asks, is_moving, walk, last } = side;
+        let Side { scan, asks, is_moving, walk, merged, last } = side;
         let of = Reading { handle: &place.handle, keyspace: &place.keyspace, point, range };
+        if place.keyspace.is_scattered() {
+            if merged.is_none() {
+                *merged = Some(Box::new(Merging::begin(&of, Bound::Unbounded, direction)?));
+            }
+            let merged = merged.as_mut().expect("made above");
+            if !std::task::ready!(merged.poll_advance(&of, context))? {
+                return Poll::Ready(Ok(None));
+            }
+            let (key, value) = merged.item().expect("it stands at one");
+            let item = take_item((key, value), direction, (last, other));
+            merged.forget_value();
+            return Poll::Ready(Ok(item));
+        }
         let scan = loop {
             let own = scan.get_or_insert_with(|| {
                 let tree = walk.tree(&of, (Bound::Unbounded, direction));
@@ -695,18 +711,26 @@ impl RangeAsync {
             }
             *scan = None;
         };
-        // The two ends must not pass each other.
-        let has_met = other.last.as_deref().is_some_and(|other| match direction {
-            Direction::Forward => scan.key() >= other,
-            Direction::Backward => scan.key() <= other,
-        });
-        let last = last.get_or_insert_default();
-        last.clear();
-        last.extend_from_slice(scan.key());
-        let item = (!has_met).then(|| (Value::copy(scan.key()), Value::copy(scan.value())));
+        let item = take_item((scan.key(), scan.value()), direction, (last, other));
         scan.forget_value();
         Poll::Ready(Ok(item))
     }
+}
+
+/// The item, unless the other end was there: the two ends must not pass each other.
+fn take_item(
+    (key, value): (&[u8], &[u8]),
+    direction: Direction,
+    (last, other): (&mut Option<Vec<u8>>, &Side),
+) -> Option<(Value, Value)> {
+    let has_met = other.last.as_deref().is_some_and(|other| match direction {
+        Direction::Forward => key >= other,
+        Direction::Backward => key <= other,
+    });
+    let last = last.get_or_insert_default();
+    last.clear();
+    last.extend_from_slice(key);
+    (!has_met).then(|| (Value::copy(key), Value::copy(value)))
 }
 
 /// Items from the front.
@@ -759,8 +783,10 @@ impl Drop for NextAsync<'_> {
         if self.range.place.handle.is_forked() {
             return;
         }
-        self.range.front.asks.step_aside();
-        self.range.back.asks.step_aside();
+        for side in [&mut self.range.front, &mut self.range.back] {
+            side.asks.step_aside();
+            side.merged.iter_mut().for_each(|merged| merged.step_aside());
+        }
     }
 }
 

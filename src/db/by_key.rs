@@ -1,5 +1,7 @@
 //! Keyspaces that are divided by their keys: the rule maps each key to a partition.
 
+use std::borrow::Cow;
+
 use crate::base::error::{Error, Result};
 use crate::base::rule::Rule;
 use crate::engine::publish::partitions::Partitions;
@@ -65,6 +67,49 @@ impl Partitioning<ByKey> {
     #[must_use]
     pub fn ranges<B: AsRef<[u8]>>(bounds: impl IntoIterator<Item = B>) -> Partitioning<ByKey> {
         Partitioning::new(Rule::ranges(bounds.into_iter().map(|bound| bound.as_ref().into()).collect()))
+    }
+}
+
+impl Partitioning<ByKey> {
+    /// The function names the partition of each key, in at most 255 bytes; a write whose key is given a
+    /// longer name is refused. It must answer the same for the same key always: its name and `version` stand
+    /// in the store and are compared when it is opened, its code does not. Another version of the function is
+    /// another partitioning.
+    ///
+    /// Opened without the function, such a keyspace can be scanned, verified and listed; `get`, `put` and
+    /// their like answer [`Unrouted`](crate::Error::Unrouted).
+    ///
+    /// Partitions do not lie in the order of their keys. A range over such a keyspace looks into each of them
+    /// when it begins, and keeps about a KiB for each; a `delete_range` writes a tombstone into each. Prefer
+    /// [`prefix`](Partitioning::prefix) or [`ranges`](Partitioning::ranges) where they do.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// // Keys are user/month: a month is dropped whole.
+    /// let by_month = trine::Partitioning::function("month", 1, |key| {
+    ///     let at = key.iter().position(|byte| *byte == b'/').map_or(key.len(), |slash| slash + 1);
+    ///     key[at..].into()
+    /// });
+    /// let visits = db.ordered("visits").partition_by(by_month).open()?;
+    /// for key in ["ann/2026-11", "bob/2026-11", "ann/2026-12"] {
+    ///     visits.put(key, "1")?;
+    /// }
+    /// assert_eq!(visits.partitions()?, [b"2026-11", b"2026-12"]);
+    /// let keys: Vec<trine::Value> = visits.keys().collect::<trine::Result<_>>()?;
+    /// assert_eq!(keys, [b"ann/2026-11", b"ann/2026-12", b"bob/2026-11"]);
+    /// visits.retain_from("2026-12")?;
+    /// assert!(!visits.contains("ann/2026-11")?);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn function(
+        name: &str,
+        version: u32,
+        name_of: impl for<'k> Fn(&'k [u8]) -> Cow<'k, [u8]> + Send + Sync + 'static,
+    ) -> Partitioning<ByKey> {
+        Partitioning::new(Rule::function(name, version, Box::new(name_of)))
     }
 }
 
@@ -212,7 +257,7 @@ impl Keyspace<Ordered> {
     /// Drops the partitions all keys of which come before `key`, together, and says how many: the end of old
     /// time windows. The partition that has `key`, or would have it, stays whole. The bound is kept: a
     /// partition before it that a late write makes all the same is dropped when one that is not before it is
-    /// made. An empty key ends that.
+    /// made. An empty key ends that. If a function of keys divides the keyspace, `key` is a partition's name.
     ///
     /// # Errors
     /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `ReadOnly`, `Latched`, `Io`.
@@ -236,9 +281,13 @@ impl Keyspace<Ordered> {
     /// ```
     pub fn retain_from(&self, key: impl AsRef<[u8]>) -> Result<u64> {
         let partitions = self.partitions_by_key()?;
-        let name = partitions.rule.name_of(key.as_ref()).expect("it is by key");
+        let key = key.as_ref();
+        let name = match partitions.rule.is_in_key_order() {
+            true => partitions.rule.name_of(key)?,
+            false => key.into(),
+        };
         let (handle, keyspace) = self.parts();
-        handle.retain_from(&keyspace, name)
+        handle.retain_from(&keyspace, &name)
     }
 
     /// The name of the partition before which partitions are dropped: see [`Keyspace::retain_from`]. `None`:

@@ -533,14 +533,14 @@ impl<K> Keyspace<K> {
     /// Where one write goes, if keys divide the keyspace.
     fn partition_for(&self, (kind, key, value): (ItemKind, &[u8], &[u8])) -> Result<OneTree> {
         let partitions = self.keyspace.partitions().expect("it is divided");
-        let name = partitions.rule.name_of(key).expect("by keys");
+        let name = partitions.rule.name_of(key)?;
         Ok(match kind {
             ItemKind::Put => {
                 // A put that is refused makes no partition.
                 check_item(key, value)?;
-                OneTree::Of(self.handle.partition(&self.keyspace, name)?)
+                OneTree::Of(self.handle.partition(&self.keyspace, &name)?)
             }
-            ItemKind::Delete => partitions.get(name).map_or(OneTree::None, OneTree::Of),
+            ItemKind::Delete => partitions.get(&name).map_or(OneTree::None, OneTree::Of),
             ItemKind::DeleteRange => OneTree::Several,
         })
     }
@@ -1114,7 +1114,7 @@ impl Keyspace<Ordered> {
     /// tables; see [`Ingest`].
     ///
     /// # Errors
-    /// `Dropped`, `ReadOnly`, `Latched`, `Closed`.
+    /// `Invalid` if a function of keys divides the keyspace, `Dropped`, `ReadOnly`, `Latched`, `Closed`.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

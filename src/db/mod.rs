@@ -11,6 +11,7 @@ mod handle;
 mod ingest;
 mod key_range;
 mod keyspace;
+mod merging;
 mod partitioned;
 mod range;
 mod side;

@@ -9,6 +9,7 @@ use crate::base::step::Direction;
 use crate::read::scan::{self, Batch, Filled, ITEMS_MAX, Scan, Wanted};
 
 use super::handle::Handle;
+use super::merging::Merging;
 use super::walk::{Reading, Walk};
 
 /// Items of a range in one direction.
@@ -28,6 +29,8 @@ pub(super) struct Side {
     scan: Option<Box<Scan>>,
     /// The scan goes on where the batch ended.
     is_scanning: bool,
+    /// In place of the scan, where partitions do not lie in the order of their keys.
+    merged: Option<Box<Merging>>,
     /// More is wanted than a batch has: there is to be none.
     is_long: bool,
     /// Items since it began.
@@ -47,6 +50,7 @@ impl Side {
             grant: None,
             scan: None,
             is_scanning: false,
+            merged: None,
             is_long,
             taken: 0,
         }
@@ -84,6 +88,7 @@ impl Side {
         if self.walk.restart() {
             self.scan = None;
         }
+        self.merged = None;
         self.batch.clear();
         (self.filled, self.at, self.is_scanning, self.taken) = (None, None, false, 0);
     }
@@ -153,6 +158,9 @@ impl Side {
     /// As `advance`, where nothing was read yet or all that was is taken.
     #[inline(never)]
     fn advance_beyond(&mut self, of: &Reading<'_>) -> Result<bool> {
+        if self.filled.is_none() && of.keyspace.is_scattered() {
+            return self.advance_merged(of);
+        }
         if self.filled.is_none() && self.prepare_batch(of.handle) {
             self.fill(of);
             self.at = self.batch.take_first();
@@ -162,6 +170,9 @@ impl Side {
         }
         if matches!(self.filled, Some((Filled::ToEnd, _))) {
             return Ok(false);
+        }
+        if of.keyspace.is_scattered() {
+            return self.advance_merged(of);
         }
         self.begin_scan(of);
         of.handle.advance(of.point, self.scan.as_mut().expect("it was begun"))
@@ -193,13 +204,29 @@ impl Side {
         (self.batch, self.grant) = (Batch::default(), None);
     }
 
+    /// As `advance`, where the next item may be in any partition.
+    fn advance_merged(&mut self, of: &Reading<'_>) -> Result<bool> {
+        if self.merged.is_none() {
+            let from = match self.batch.last_key() {
+                Some(key) => Bound::Excluded(key.to_vec()),
+                None => self.start.clone(),
+            };
+            self.merged = Some(Box::new(Merging::begin(of, from, self.direction)?));
+            (self.at, self.batch, self.grant) = (None, Batch::default(), None);
+        }
+        self.merged.as_mut().expect("made above").advance(of)
+    }
+
     /// Key and value of the item it stands at.
     #[inline]
     pub(super) fn item(&self) -> (&[u8], &[u8]) {
         match (self.at, &self.scan) {
             (Some(number), _) => self.batch.item(number),
             (None, Some(scan)) => (scan.key(), scan.value()),
-            (None, None) => unreachable!("it stands at an item"),
+            (None, None) => {
+                let merged = self.merged.as_ref().and_then(|merged| merged.item());
+                merged.expect("it stands at an item")
+            }
         }
     }
 
@@ -215,6 +242,8 @@ impl Side {
     pub(super) fn forget_value(&mut self) {
         if let Some(scan) = self.scan.as_mut().filter(|_| self.is_scanning) {
             scan.forget_value();
+        } else if let Some(merged) = &mut self.merged {
+            merged.forget_value();
         }
     }
 
@@ -223,12 +252,12 @@ impl Side {
         match (self.at, &self.scan) {
             (Some(number), _) => Some(self.batch.item(number).0),
             (None, Some(scan)) if self.is_scanning => Some(scan.key()),
-            _ => None,
+            _ => self.merged.as_ref()?.item().map(|(key, _)| key),
         }
     }
 
     /// In a forked process, leaves what it has of the store as it is.
     pub(super) fn leave(&mut self) {
-        std::mem::forget((self.scan.take(), self.grant.take()));
+        std::mem::forget((self.scan.take(), self.merged.take(), self.grant.take()));
     }
 }

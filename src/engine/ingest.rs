@@ -100,6 +100,11 @@ impl Ingest {
     pub(crate) fn begin(store: &Arc<Store>, keyspace: &Arc<Keyspace>) -> Result<Ingest> {
         check(store)?;
         keyspace.check_live()?;
+        if keyspace.is_scattered() {
+            let fault =
+                format!("an ingest into {:?}, which a function divides: write batches", keyspace.name);
+            return Err(Error::Invalid { faults: vec![fault] });
+        }
         let is_whole = !keyspace.is_divided_by_keys();
         Ok(Ingest {
             store: Arc::clone(store),
@@ -169,12 +174,12 @@ impl Ingest {
     /// Goes on with the partition that has the key.
     fn enter_partition(&mut self, key: &[u8]) -> Result<()> {
         let partitions = self.keyspace.partitions().expect("keys divide it");
-        let name = partitions.rule.name_of(key).expect("keys divide it");
-        if self.targets.last().is_some_and(|last| last.partition_name() == Some(name)) {
+        let name = partitions.rule.name_of(key)?;
+        if self.targets.last().is_some_and(|last| last.partition_name() == Some(&*name)) {
             return Ok(());
         }
         self.check()?;
-        let partition = self.store.partition(&self.keyspace, name)?;
+        let partition = self.store.partition(&self.keyspace, &name)?;
         let tree = partition.tree;
         self.targets.push(partition);
         // Slices of a file are in the order of their trees, which is that in which partitions were made.

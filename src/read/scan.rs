@@ -26,6 +26,7 @@
 mod batch;
 mod held;
 mod lead;
+mod merged;
 mod passed;
 mod pinned;
 mod range;
@@ -49,6 +50,7 @@ use crate::table::{Moved, TableCursor};
 
 pub(crate) use batch::Batch;
 use lead::Lead;
+pub(crate) use merged::Merged;
 use passed::Passed;
 pub(crate) use pinned::Pinned;
 pub(crate) use range::{Range, start_of, tighter};

@@ -5,6 +5,7 @@
 //! delete goes to each partition that may have keys of the range. Where names matter so, the write leader
 //! refuses the batch if a partition was made or dropped meanwhile, and it is routed anew.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
@@ -24,6 +25,9 @@ pub(crate) struct Unrouted<'b> {
     pub(crate) keyspaces: &'b Keyspaces,
     pub(crate) divided: &'b [Arc<Keyspace>],
 }
+
+/// A keyspace, and the name of one of its partitions.
+type Place<'b> = (&'b Arc<Keyspace>, Cow<'b, [u8]>);
 
 /// What names were when a batch was routed: refused once they are others.
 #[derive(Debug)]
@@ -79,17 +83,17 @@ impl Committer {
     }
 
     fn create_missing(&self, unrouted: &Unrouted<'_>) -> Result<()> {
-        let mut missing: BTreeMap<KeyspaceId, BTreeSet<&[u8]>> = BTreeMap::new();
+        let mut missing: BTreeMap<KeyspaceId, BTreeSet<Cow<'_, [u8]>>> = BTreeMap::new();
         for item in encoded(unrouted.items).filter(|item| item.kind == ItemKind::Put) {
-            if let Some((keyspace, name)) = unrouted.partition_of(&item)
-                && partitions(keyspace).get(name).is_none()
+            if let Some((keyspace, name)) = unrouted.partition_of(&item)?
+                && partitions(keyspace).get(&name).is_none()
             {
                 missing.entry(keyspace.id).or_default().insert(name);
             }
         }
         for (id, names) in missing {
             let keyspace = unrouted.keyspace(id).expect("it was found by its id");
-            self.create_partitions(keyspace, &names.into_iter().collect::<Vec<_>>())?;
+            self.create_partitions(keyspace, &names.iter().map(|name| &**name).collect::<Vec<_>>())?;
         }
         Ok(())
     }
@@ -105,12 +109,12 @@ impl<'b> Unrouted<'b> {
     }
 
     /// The keyspace of an item that is to be routed, and the name of the partition that has its key.
-    fn partition_of(&self, item: &log::Item<'b>) -> Option<(&'b Arc<Keyspace>, &'b [u8])> {
+    fn partition_of(&self, item: &log::Item<'b>) -> Result<Option<Place<'b>>> {
         if item.tree.partition != PartitionId::OF_KEY {
-            return None;
+            return Ok(None);
         }
-        let keyspace = self.keyspace(item.tree.keyspace)?;
-        Some((keyspace, partitions(keyspace).rule.name_of(item.key)?))
+        let Some(keyspace) = self.keyspace(item.tree.keyspace) else { return Ok(None) };
+        Ok(Some((keyspace, partitions(keyspace).rule.name_of(item.key)?)))
     }
 }
 
@@ -120,13 +124,13 @@ fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>>
     let (mut items, mut keyspaces) = (Items::default(), unrouted.keyspaces.clone());
     let mut hangs_on_names = false;
     for item in encoded(unrouted.items) {
-        let Some((keyspace, name)) = unrouted.partition_of(&item) else {
+        let Some((keyspace, name)) = unrouted.partition_of(&item)? else {
             items.push(item.tree, item.kind, item.key, item.value)?;
             continue;
         };
         let found = match item.kind {
             ItemKind::DeleteRange => partitions(keyspace).of_range((item.key, item.value)),
-            _ => partitions(keyspace).get(name).into_iter().collect(),
+            _ => partitions(keyspace).get(&name).into_iter().collect(),
         };
         match item.kind {
             ItemKind::Put if found.is_empty() => return Ok(None),

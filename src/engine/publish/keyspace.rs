@@ -98,11 +98,16 @@ impl Keyspace {
         if let Part::Divided(partitions) = &self.part { Some(partitions) } else { None }
     }
 
+    /// Takes the code of a rule that has some.
+    ///
     /// # Errors
     /// `Mismatch` unless it is divided by that rule. Without one it may be divided by keys, or not divided.
     pub(crate) fn check_rule(&self, given: Option<&Rule>) -> Result<()> {
         let stored = self.rule();
         if stored == given || given.is_none() && stored.is_some_and(Rule::is_by_key) {
+            if let (Some(stored), Some(given)) = (stored, given) {
+                stored.take_code(given);
+            }
             return Ok(());
         }
         let text = |rule: Option<&Rule>| rule.map_or_else(|| "none".to_owned(), ToString::to_string);
@@ -119,17 +124,26 @@ impl Keyspace {
         self.partitions().map(|partitions| &partitions.rule)
     }
 
-    /// The tree that has a key, as of a version; if there is none, one that is nowhere.
+    /// Whether its partitions do not lie in the order of their keys: a range is the merge of all.
     #[inline]
-    pub(crate) fn tree_of(&self, key: &[u8], version: &Version) -> TreeId {
-        if self.tree.partition == PartitionId::OF_KEY { self.routed(key, version) } else { self.tree }
+    pub(crate) fn is_scattered(&self) -> bool {
+        self.tree.partition == PartitionId::OF_KEY && self.rule().is_some_and(|rule| !rule.is_in_key_order())
+    }
+
+    /// The tree that has a key, as of a version; if there is none, one that is nowhere.
+    ///
+    /// # Errors
+    /// `Unrouted`.
+    #[inline]
+    pub(crate) fn tree_of(&self, key: &[u8], version: &Version) -> Result<TreeId> {
+        if self.tree.partition == PartitionId::OF_KEY { self.routed(key, version) } else { Ok(self.tree) }
     }
 
     #[inline(never)]
-    fn routed(&self, key: &[u8], version: &Version) -> TreeId {
-        let name = self.rule().and_then(|rule| rule.name_of(key));
-        let found = name.zip(version.names(self.id)).and_then(|(name, names)| names.find(name));
-        found.map_or(self.tree, |partition| TreeId { keyspace: self.id, partition })
+    fn routed(&self, key: &[u8], version: &Version) -> Result<TreeId> {
+        let (Some(rule), Some(names)) = (self.rule(), version.names(self.id)) else { return Ok(self.tree) };
+        let found = names.find(&rule.name_of(key)?);
+        Ok(found.map_or(self.tree, |partition| TreeId { keyspace: self.id, partition }))
     }
 
     /// Of those partitions that may have keys of the range, and whose names lie in `from` in that direction,

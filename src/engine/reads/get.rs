@@ -59,7 +59,7 @@ impl ReadDriver {
         let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
         let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
         let breadth = Some(&self.breadth);
-        let tree = keyspace.tree_of(key, &loaded.get().version);
+        let tree = keyspace.tree_of(key, &loaded.get().version)?;
         let op = Op { tree, key, hash, bound, wants, breadth };
         let (get, step) = Get::start(&op, loaded.get(), &self.cache, &pin, tracer);
         let reads = match step {

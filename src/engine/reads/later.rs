@@ -285,7 +285,7 @@ impl ReadDriver {
             // The bound after the view: see `levels::view`.
             let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));
             let bound = at.map_or_else(|| self.writer.visible(), |point| point.bound);
-            let tree = of.keyspace.tree_of(of.key, &loaded.get().version);
+            let tree = of.keyspace.tree_of(of.key, &loaded.get().version)?;
             let started = Get::start(&op(tree, bound, hash), loaded.get(), &self.cache, &pin, &mut NoTrace);
             let (get, reads) = match started {
                 (_, Step::Done(found)) => return Poll::Ready(found.map(|found| take(found.value()))),
@@ -365,7 +365,7 @@ impl ReadDriver {
         loop {
             if !rest.as_slice().is_empty() {
                 // As many as of a call that waits: what they have asked of memory is near when they use it.
-                self.begin(batch, keyspace, rest.by_ref().take(BATCH_COUNT), view);
+                self.begin(batch, keyspace, rest.by_ref().take(BATCH_COUNT), view)?;
             }
             self.run_rounds(batch, view, &mut |number, found| take(number, found.value()));
             batch.asked().for_each(|(number, block)| asks.ask(number, block));

@@ -115,7 +115,7 @@ impl ReadDriver {
         take: &mut impl FnMut(usize, Found<'_>),
     ) -> Result<()> {
         let mut batch = Batch::new(bound, keys.len());
-        self.begin(&mut batch, keyspace, keys.iter(), view);
+        self.begin(&mut batch, keyspace, keys.iter(), view)?;
         self.run_rounds(&mut batch, view, take);
         if !batch.is_over() {
             self.read_and_go_on(&mut batch, view, take);
@@ -147,22 +147,26 @@ impl ReadDriver {
     }
 
     /// Begins with some more keys, a machine each.
+    ///
+    /// # Errors
+    /// `Unrouted`.
     pub(super) fn begin<K: AsRef<[u8]>>(
         &self,
         Batch { bound, machines, rounds }: &mut Batch<K>,
         keyspace: &Keyspace,
         keys: impl Iterator<Item = K>,
         view: &View,
-    ) {
+    ) -> Result<()> {
         let mut found = FoundTree::none();
         for key in keys {
             let hash = self.secret.hash(key.as_ref());
-            let tree = keyspace.tree_of(key.as_ref(), &view.version);
+            let tree = keyspace.tree_of(key.as_ref(), &view.version)?;
             let get = Get::begin(&op((tree, *bound), key.as_ref(), hash), view, found.of(tree, view));
             rounds.ready.push(machines.len());
             machines.push(Machine { key, tree, hash, get });
             rounds.left += 1;
         }
+        Ok(())
     }
 
     /// Lets machines take turns until each is done or waits for a block.

@@ -2,6 +2,7 @@
 //! counted, listed or allocated for it. What goes on has a point, made of the same view and bound under the
 //! same pin.
 
+use crate::base::error::Result;
 use crate::base::reserve::{Grant, Role};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
@@ -79,6 +80,18 @@ impl ReadDriver {
             return None;
         }
         self.cache.reserve().try_grant(Role::ReadAhead, Batch::BYTES_MAX as u64)
+    }
+
+    /// Memory for the scans of a range over many partitions.
+    ///
+    /// # Errors
+    /// `Memory`.
+    pub(crate) fn grant_scans(&self, bytes: u64) -> Result<Grant> {
+        let (role, reserve) = (Role::ReadAhead, self.cache.reserve());
+        // What is alone may else exceed the limit.
+        let fits = bytes <= reserve.limit_bytes(role);
+        let granted = if fits { reserve.grant_or_wait(role, bytes).ok() } else { None };
+        granted.ok_or_else(|| reserve.refusal(role, bytes))
     }
 
     /// Reads the first items of a range as of the point, which sees the keyspace.

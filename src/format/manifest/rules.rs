@@ -1,15 +1,14 @@
 //! The bytes of rules of partitions, within a change of a manifest. Pure.
 
 use crate::base::codec::{Reader, put_varint};
-use crate::base::rule::{BOUNDS_MAX, Rule};
+use crate::base::rule::{BOUNDS_MAX, KeyFunction, Rule};
 
-use super::{Decoded, Fault};
+use super::Decoded;
 
 mod rule_kind {
     pub(super) const EXPLICIT: u8 = 1;
     pub(super) const PREFIX: u8 = 2;
     pub(super) const RANGES: u8 = 3;
-    /// By a named function of keys: not known to this release.
     pub(super) const FUNCTION: u8 = 4;
 }
 
@@ -21,6 +20,11 @@ pub(super) fn encode_rule(rule: &Rule, out: &mut Vec<u8>) {
             out.push(rule_kind::RANGES);
             put_varint(out, bounds.len() as u64);
             bounds.iter().for_each(|bound| encode_short_name(bound, out));
+        }
+        Rule::Function(KeyFunction { name, version, .. }) => {
+            out.push(rule_kind::FUNCTION);
+            out.extend_from_slice(&version.to_le_bytes());
+            encode_short_name(name.as_bytes(), out);
         }
     }
 }
@@ -40,8 +44,17 @@ pub(super) fn decode_rule(reader: &mut Reader<'_>) -> Decoded<Rule> {
             Rule::prefix(bytes.into()).map_err(|_| before.malformed("the bytes of a prefix", 1, 0).into())
         }
         rule_kind::RANGES => decode_ranges(reader),
-        rule_kind::FUNCTION => Err(Fault::Unsupported("partitions by a function of keys".to_owned())),
+        rule_kind::FUNCTION => decode_function(reader),
         kind => Err(before.malformed("the kind of rule", rule_kind::EXPLICIT.into(), kind.into()).into()),
+    }
+}
+
+fn decode_function(reader: &mut Reader<'_>) -> Decoded<Rule> {
+    let version = reader.u32("the version of a function of keys")?;
+    let (before, name) = (reader.clone(), decode_short_name(reader)?);
+    match std::str::from_utf8(&name) {
+        Ok(name) if !name.is_empty() => Ok(Rule::Function(KeyFunction::named(name, version))),
+        _ => Err(before.malformed("the name of a function of keys", 1, name.len() as u64).into()),
     }
 }
 

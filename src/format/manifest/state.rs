@@ -117,6 +117,7 @@ fn rule_bytes(rule: &Rule) -> u64 {
     match rule {
         Rule::Explicit => 6,
         Rule::Prefix(_) => 7,
+        Rule::Function(function) => 11 + function.name.len() as u64,
         Rule::Ranges(bounds) => bounds.iter().fold(8, |bytes, bound| bytes + 1 + bound.len() as u64),
     }
 }

@@ -1,6 +1,7 @@
 //! Rules of partitions: their bytes, and what is refused.
 
 use super::*;
+use crate::base::rule::KeyFunction;
 
 fn what(bytes: &[u8]) -> &'static str {
     match decoded(bytes) {
@@ -13,10 +14,14 @@ fn ranges() -> Rule {
     Rule::ranges(vec![(*b"g").into(), (*b"m").into()]).expect("ascending")
 }
 
+fn function() -> Rule {
+    Rule::Function(KeyFunction::named("month", 7))
+}
+
 /// Every rule is read as it was written, and takes no more of a snapshot than is counted for it.
 #[test]
 fn rules_are_read_back() {
-    for one in [Rule::Explicit, Rule::Prefix(1), Rule::Prefix(255), ranges()] {
+    for one in [Rule::Explicit, Rule::Prefix(1), Rule::Prefix(255), ranges(), function()] {
         let edit = [rule(1, one.clone())];
         assert_eq!(decoded(&encode_edit(0, &edit)).expect("decodes"), edit);
         let mut state = state(&[IDS, keyspace(1, "one")]);
@@ -42,9 +47,9 @@ fn checks_of_rules() {
     assert_eq!(what(&edited(&divided, 1, &[0])), "a keyspace's id");
     assert_eq!(what(&edited(&divided, 5, &[0])), "the kind of rule");
     assert_eq!(what(&edited(&divided, 5, &[5])), "the kind of rule");
-    let function = decoded(&edited(&divided, 5, &[4]));
-    let name = "partitions by a function of keys";
-    assert!(matches!(function, Err(Error::Unsupported { what, .. }) if what == name));
+    let by_function = rule(1, function());
+    assert_eq!(what(&edited(&by_function, 10, &[0])), "the name of a function of keys");
+    assert_eq!(what(&edited(&by_function, 11, &[0xff])), "the name of a function of keys");
     assert_eq!(what(&edited(&rule(1, Rule::Prefix(3)), 6, &[0])), "the bytes of a prefix");
     let bounds = rule(1, ranges());
     // Descending; none at all.

@@ -1,0 +1,89 @@
+//! Scans of several trees, merged in the order of their keys: of a keyspace whose partitions do not lie in
+//! that order. A key is in one tree only.
+//!
+//! It moves no scan itself: [`Merged::due`] says which one is to be moved, [`Merged::moved`] is told what
+//! came of it. So whoever waits for the device and whoever does not drive it alike.
+//!
+//! Invariant: once `due` answers `None`, every scan that is kept stands at an item, and the item of all that
+//! comes first is that of the winner.
+
+use crate::base::id::TreeId;
+use crate::base::step::Direction;
+use crate::merge::LoserTree;
+
+use super::Scan;
+
+/// See the module.
+pub(crate) struct Merged {
+    /// Trees not looked into yet.
+    trees: std::vec::IntoIter<TreeId>,
+    /// The scan of the tree that is looked into now.
+    first: Option<Box<Scan>>,
+    /// Those that have an item; `None` once it has no more.
+    scans: Vec<Option<Box<Scan>>>,
+    /// Made when all trees were looked into.
+    order: Option<LoserTree>,
+    direction: Direction,
+    /// A step is under way: the winner is to be moved.
+    is_moving: bool,
+}
+
+impl Merged {
+    /// Memory that one tree may take, beside what its scan is granted: about, in bytes.
+    pub(crate) const TREE_BYTES: u64 = size_of::<Scan>() as u64 + 256;
+
+    /// Of these trees; nothing is looked at yet.
+    pub(crate) fn new(trees: Vec<TreeId>, direction: Direction) -> Merged {
+        let (trees, scans) = (trees.into_iter(), Vec::new());
+        Merged { trees, first: None, scans, order: None, direction, is_moving: false }
+    }
+
+    /// Begins a step to the next item, if none is under way.
+    pub(crate) fn step(&mut self) {
+        self.is_moving = self.order.as_ref().is_some_and(|order| order.winner().is_some());
+    }
+
+    /// The scan that is to be moved before the step is done; `scan_of` makes that of a tree.
+    pub(crate) fn due(&mut self, scan_of: impl FnOnce(TreeId) -> Scan) -> Option<&mut Scan> {
+        if self.order.is_some() {
+            return if self.is_moving { self.scan() } else { None };
+        }
+        if self.first.is_none() {
+            self.first = self.trees.next().map(|tree| Box::new(scan_of(tree)));
+        }
+        if self.first.is_none() {
+            let mut order = LoserTree::new(self.scans.len(), self.direction);
+            order.rebuild(|number| self.scans[number].as_deref().map(Scan::key));
+            self.order = Some(order);
+        }
+        self.first.as_deref_mut()
+    }
+
+    /// The scan that was due was moved, to an item or to its end.
+    pub(crate) fn moved(&mut self, has_item: bool) {
+        let Merged { first, scans, order, is_moving, .. } = self;
+        let Some(order) = order else {
+            let first = first.take().expect("it was due");
+            scans.extend(has_item.then_some(Some(first)));
+            return;
+        };
+        let winner = order.winner().expect("it was due");
+        if !has_item {
+            scans[winner] = None;
+        }
+        order.update(|number| scans[number].as_deref().map(Scan::key));
+        *is_moving = false;
+    }
+
+    /// The scan that stands at the present item; `None` past the last one.
+    pub(crate) fn scan(&mut self) -> Option<&mut Scan> {
+        let winner = self.order.as_ref()?.winner()?;
+        self.scans[winner].as_deref_mut()
+    }
+
+    /// Key and value of the present item.
+    pub(crate) fn item(&self) -> Option<(&[u8], &[u8])> {
+        let scan = self.scans[self.order.as_ref()?.winner()?].as_deref()?;
+        Some((scan.key(), scan.value()))
+    }
+}
