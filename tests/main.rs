@@ -50,6 +50,7 @@ mod fixture;
 mod forks;
 mod freed;
 mod full_disk;
+mod hashed;
 mod hostile;
 mod kills;
 mod large_batches;

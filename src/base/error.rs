@@ -149,6 +149,11 @@ pub enum Error {
         /// The name of the function.
         name: String,
     },
+    /// What takes an order of keys was asked of a hashed keyspace.
+    Unordered {
+        /// The keyspace.
+        name: String,
+    },
     /// The keyspace or partition was dropped; its handles stay dropped.
     Dropped {
         /// Its name; of a partition the keyspace's, a slash, and its own.
@@ -289,6 +294,7 @@ impl Error {
             Error::ReadOnlyFileSystem { .. } => "read_only_file_system",
             Error::NoKeyspace { .. } => "no_keyspace",
             Error::Unrouted { .. } => "unrouted",
+            Error::Unordered { .. } => "unordered",
             Error::Dropped { .. } => "dropped",
             Error::ReadOnly => "read_only",
             Error::Latched { .. } => "latched",
@@ -323,6 +329,10 @@ fn not_ascending(f: &mut fmt::Formatter<'_>, items: u64, key: &[u8], before: &[u
         shown(key),
         shown(before)
     )
+}
+
+fn unordered(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
+    write!(f, "the keys of keyspace {name:?} have no order, for it is hashed. Use an ordered one for ranges")
 }
 
 fn unrouted(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
@@ -452,6 +462,7 @@ impl fmt::Display for Error {
                 "there is no keyspace named {name:?}. Check the name, or open it with its kind to make it"
             ),
             Error::Unrouted { name } => unrouted(f, name),
+            Error::Unordered { name } => unordered(f, name),
             Error::Dropped { name } => write!(f, "keyspace {name:?} was dropped; open it anew"),
             Error::ReadOnly => f.write_str("the store was opened read-only; open it for writing"),
             Error::Latched { cause } => latched(f, cause),
@@ -528,6 +539,7 @@ mod tests {
             },
             Error::NoKeyspace { name: text() },
             Error::Unrouted { name: text() },
+            Error::Unordered { name: text() },
             Error::Dropped { name: text() },
             Error::ReadOnly,
             full.latched(),

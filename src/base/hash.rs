@@ -3,6 +3,9 @@
 //! Seeded, not keyed: it defends against keys ground beforehand. Correctness never depends on it.
 //! Computed once a get; memtable, filter and block tags take their field of it.
 
+use super::id::KeyspaceId;
+use super::place;
+
 /// The store's 128 random bits, expanded to what the hash function takes. Never printed.
 #[derive(Clone)]
 pub(crate) struct HashSecret {
@@ -26,12 +29,27 @@ impl HashSecret {
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(xxhash_rust::xxh3::xxh3_128_with_secret(key, &self.bytes))
     }
+
+    /// The hash of a key as a keyspace stores it. Of a hashed keyspace it is made of the place in front of
+    /// the key: route and order are those of the key's hash, and the filter's bits are mixed from both.
+    #[inline]
+    pub(crate) fn hash_in(&self, keyspace: KeyspaceId, stored: &[u8]) -> KeyHash {
+        if keyspace.is_hashed() { of_place(stored) } else { self.hash(stored) }
+    }
 }
 
 impl std::fmt::Debug for HashSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("HashSecret(..)")
     }
+}
+
+#[inline(never)]
+fn of_place(stored: &[u8]) -> KeyHash {
+    let (route, order) = place::bits_of(stored);
+    let mut mixed = order ^ route.rotate_left(28);
+    let filter = split_mix(&mut mixed) >> 20;
+    KeyHash(u128::from(filter) << 84 | u128::from(order) << 36 | u128::from(route))
 }
 
 fn split_mix(state: &mut u64) -> u64 {
@@ -47,6 +65,11 @@ fn split_mix(state: &mut u64) -> u64 {
 pub(crate) struct KeyHash(pub(crate) u128);
 
 impl KeyHash {
+    /// The 36 bits that route through a trie, those of level 1 the most significant.
+    pub(crate) fn route(self) -> u64 {
+        (self.0 as u64) & ((1 << 36) - 1)
+    }
+
     /// The 48 bits of order; a memtable's hashed index and the tags in blocks are cut from it.
     pub(crate) fn order(self) -> u64 {
         ((self.0 >> 36) as u64) & ((1 << 48) - 1)

@@ -8,6 +8,23 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct KeyspaceId(pub(crate) u32);
 
+impl KeyspaceId {
+    /// The bit that ids of hashed keyspaces have: so the id of a tree says how its keys are stored
+    /// (`base::place`), wherever it stands.
+    pub(crate) const HASHED: u32 = 1 << 31;
+
+    /// Whether its keys lie in the order of their hashes.
+    #[inline]
+    pub(crate) fn is_hashed(self) -> bool {
+        self.0 & KeyspaceId::HASHED != 0
+    }
+
+    /// Its number in the order in which keyspaces were made.
+    pub(crate) fn number(self) -> u32 {
+        self.0 & !KeyspaceId::HASHED
+    }
+}
+
 /// A partition's number; 0 is never given out. Unique in the store, not only in its keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct PartitionId(pub(crate) u32);
@@ -26,7 +43,7 @@ pub(crate) struct TreeId {
 
 impl fmt::Display for TreeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.keyspace.0, self.partition.0)
+        write!(f, "{}.{}", self.keyspace.number(), self.partition.0)
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod hash;
 pub(crate) mod id;
 pub(crate) mod key;
 pub(crate) mod load;
+pub(crate) mod place;
 pub(crate) mod prefetch;
 pub(crate) mod region;
 pub(crate) mod reserve;

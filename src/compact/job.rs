@@ -301,7 +301,8 @@ impl MergeJob {
                 if merge.source().is_some_and(RunStream::is_cached) {
                     builder.note_cached(item.key.len() + item.value.len());
                 }
-                builder.add(item.key, self.secret.hash(item.key), item.kind, item.value)?;
+                let hash = self.secret.hash_in(builder.tree().keyspace, item.key);
+                builder.add(item.key, hash, item.kind, item.value)?;
                 self.counts.items_out += 1;
             }
             merge.advance()?;
@@ -455,7 +456,9 @@ impl Output {
             && let Some(first) = self.ranges.first().map(<[u8]>::to_vec)
         {
             // A slice has an item: one that says what the range says.
-            self.slice()?.add(&first, secret.hash(&first), ItemKind::Delete, &[])?;
+            let builder = self.slice()?;
+            let hash = secret.hash_in(builder.tree().keyspace, &first);
+            builder.add(&first, hash, ItemKind::Delete, &[])?;
             self.tombstones_added += 1;
         }
         if self.slice_from.take().is_some()

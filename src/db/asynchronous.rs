@@ -360,9 +360,10 @@ impl GetAsync {
     }
 
     pub(crate) fn new<K>(keyspace: &Keyspace<K>, point: Option<&Arc<Point>>, key: &[u8]) -> GetAsync {
+        let key = (*keyspace.stored(key)).into();
         let (handle, keyspace) = keyspace.parts();
         let place = Place { handle, keyspace, point: point.map(Arc::clone) };
-        GetAsync { place, key: key.into(), patience: Patience::default(), later: None }
+        GetAsync { place, key, patience: Patience::default(), later: None }
     }
 
     pub(crate) fn refused(mut self) -> GetAsync {
@@ -459,11 +460,12 @@ impl MultiGetAsync {
         point: Option<&Arc<Point>>,
         keys: &[Q],
     ) -> MultiGetAsync {
+        let stored = keys.iter().map(|key| (*keyspace.stored(key.as_ref())).into()).collect();
         let (handle, keyspace) = keyspace.parts();
         let place = Place { handle, keyspace, point: point.map(Arc::clone) };
         MultiGetAsync {
             place,
-            keys: keys.iter().map(|key| key.as_ref().into()).collect(),
+            keys: stored,
             patience: Patience::default(),
             later: None,
             values: vec![None; keys.len()],

@@ -157,7 +157,8 @@ impl Batch {
             return Err(Error::Invalid { faults: vec![fault] });
         }
         let tree = keyspace.live()?.tree;
-        Arc::make_mut(&mut self.items).push(tree, kind, key, value)?;
+        let key = keyspace.stored_to_write(kind, key)?;
+        Arc::make_mut(&mut self.items).push(tree, kind, &key, value)?;
         let keyspace = keyspace.parts().1;
         if keyspace.is_divided_by_keys() && !self.divided.iter().any(|one| Arc::ptr_eq(one, &keyspace)) {
             self.divided.push(Arc::clone(&keyspace));

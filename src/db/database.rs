@@ -12,6 +12,7 @@ use crate::inspect::{self, Progress, Report};
 use super::batch::Batch;
 use super::builder::Builder;
 use super::handle::Handle;
+use super::hashed::Hashed;
 use super::keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind};
 use super::snapshot::Snapshot;
 use super::stats::SettingValue;
@@ -104,6 +105,22 @@ impl Db {
         KeyspaceBuilder::new(&self.handle, name)
     }
 
+    /// The keyspace of that name whose keys have no order: opened if it exists, else made, by
+    /// [`KeyspaceBuilder::open`].
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let sessions = db.hashed("sessions").set("filter_bits_per_key", 16).open()?;
+    /// sessions.put("b7f1", "ann")?;
+    /// assert_eq!(db.keyspaces()[0].kind, trine::Kind::Hashed);
+    /// # Ok(()) }
+    /// ```
+    pub fn hashed(&self, name: &str) -> KeyspaceBuilder<Hashed> {
+        KeyspaceBuilder::new(&self.handle, name)
+    }
+
     /// A keyspace that exists, of whatever kind.
     ///
     /// # Errors
@@ -167,7 +184,7 @@ impl Db {
         let all = self.handle.keyspaces();
         let info = |one: Arc<keyspace::Keyspace>| KeyspaceInfo {
             name: one.name.clone(),
-            kind: Kind::Ordered,
+            kind: if one.id.is_hashed() { Kind::Hashed } else { Kind::Ordered },
             is_partitioned: one.partitions().is_some() && !one.is_divided_by_keys(),
         };
         all.into_iter().map(info).collect()

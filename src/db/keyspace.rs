@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
+use crate::base::place::StoredKey;
 use crate::base::settings::{KeyspaceSettings, SettingInput};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
@@ -66,6 +67,8 @@ pub enum Any {}
 pub enum Kind {
     /// A tree: keys in order.
     Ordered,
+    /// Its keys have no order.
+    Hashed,
 }
 
 /// One entry of [`Db::keyspaces`](super::Db::keyspaces).
@@ -153,15 +156,15 @@ pub struct TraceStep {
 /// ```
 #[derive(Clone, Debug)]
 pub struct KeyspaceBuilder<K = Ordered> {
-    handle: Arc<Handle>,
-    name: String,
-    given: Vec<(String, u64)>,
+    pub(super) handle: Arc<Handle>,
+    pub(super) name: String,
+    pub(super) given: Vec<(String, u64)>,
     faults: Vec<String>,
     partitioning: Option<Partitioning<K>>,
 }
 
-impl KeyspaceBuilder {
-    pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> KeyspaceBuilder {
+impl<K> KeyspaceBuilder<K> {
+    pub(crate) fn new(handle: &Arc<Handle>, name: &str) -> KeyspaceBuilder<K> {
         KeyspaceBuilder {
             handle: Arc::clone(handle),
             name: name.to_owned(),
@@ -170,7 +173,9 @@ impl KeyspaceBuilder {
             partitioning: None,
         }
     }
+}
 
+impl KeyspaceBuilder {
     /// Divides the keyspace into partitions. What `open` returns is of the kind of the partitioning.
     ///
     /// ```
@@ -275,7 +280,7 @@ impl<K> KeyspaceBuilder<K> {
     }
 
     /// Refuses wrong settings and names.
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         let mut faults = self.faults.clone();
         let mut check = KeyspaceSettings::default();
         for (name, value) in &self.given {
@@ -347,6 +352,10 @@ impl<K> Keyspace<K> {
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
+    }
+
+    pub(super) fn engine(&self) -> &keyspace::Keyspace {
+        &self.keyspace
     }
 
     /// What a future of it holds.
@@ -512,6 +521,7 @@ impl<K> Keyspace<K> {
 
     fn write_one(&self, (kind, key, value): (ItemKind, &[u8], &[u8]), until: Option<Until>) -> Result<()> {
         let keyspace = self.live()?;
+        let key = &*self.stored_to_write(kind, key)?;
         let tree = if keyspace.is_divided_by_keys() {
             match self.partition_for((kind, key, value))? {
                 OneTree::Of(partition) => partition.tree,
@@ -712,7 +722,11 @@ impl<K> Keyspace<K> {
     ) -> Result<Vec<Option<Value>>> {
         let mut values = vec![None; keys.len()];
         let take = |index: usize, value: Option<&[u8]>| values[index] = value.map(Value::copy);
-        self.handle.multi_get(self.readable(at)?, keys, at, take)?;
+        let keyspace = self.readable(at)?;
+        match keyspace.id.is_hashed() {
+            true => self.handle.multi_get(keyspace, &self.all_stored(keys), at, take)?,
+            false => self.handle.multi_get(keyspace, keys, at, take)?,
+        }
         Ok(values)
     }
 
@@ -722,7 +736,15 @@ impl<K> Keyspace<K> {
         at: Option<&Point>,
         take: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        self.handle.multi_get_apart(self.readable(at)?, keys, at, take)
+        let keyspace = self.readable(at)?;
+        match keyspace.id.is_hashed() {
+            true => self.handle.multi_get_apart(keyspace, &self.all_stored(keys), at, take),
+            false => self.handle.multi_get_apart(keyspace, keys, at, take),
+        }
+    }
+
+    fn all_stored<'k, Q: AsRef<[u8]>>(&self, keys: &'k [Q]) -> Vec<StoredKey<'k>> {
+        keys.iter().map(|key| self.stored(key.as_ref())).collect()
     }
 
     /// The keyspace, if it may be read.
@@ -739,7 +761,7 @@ impl<K> Keyspace<K> {
         at: Option<&Point>,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.handle.get(self.readable(at)?, (key, wants), at, &mut NoTrace, take)
+        self.handle.get(self.readable(at)?, (&self.stored(key), wants), at, &mut NoTrace, take)
     }
 
     pub(crate) fn lookup_apart<R>(
@@ -748,7 +770,7 @@ impl<K> Keyspace<K> {
         at: Option<&Point>,
         take: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R> {
-        self.handle.get_apart(self.readable(at)?, key, at, take)
+        self.handle.get_apart(self.readable(at)?, &self.stored(key), at, take)
     }
 
     /// As [`Keyspace::get`], with what each of its eight steps took.
@@ -769,10 +791,13 @@ impl<K> Keyspace<K> {
     /// ```
     pub fn trace(&self, key: impl AsRef<[u8]>) -> Result<(Option<Value>, Trace)> {
         let mut timer = self.handle.stage_timer();
-        let found =
-            self.handle.get(self.live()?, (key.as_ref(), Wants::Value), None, &mut timer, |value| {
-                value.map(Value::copy)
-            })?;
+        let found = self.handle.get(
+            self.live()?,
+            (&self.stored(key.as_ref()), Wants::Value),
+            None,
+            &mut timer,
+            |value| value.map(Value::copy),
+        )?;
         let steps = timer.finish().into_iter();
         let steps = steps.map(|(stage, cost)| TraceStep {
             name: stage.name(),
@@ -803,7 +828,7 @@ impl<K> Keyspace<K> {
     /// ```
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
         let mut explainer = Explainer::new(Arc::clone(self.handle.clock()));
-        let wanted = (key.as_ref(), Wants::Value);
+        let wanted = (&*self.stored(key.as_ref()), Wants::Value);
         let found =
             self.handle.get(self.live()?, wanted, None, &mut explainer, |value| value.map(<[u8]>::len));
         found.map(|length| explainer.finish(length.map(|bytes| bytes as u64)))
@@ -883,26 +908,6 @@ impl<K> Keyspace<K> {
     /// ```
     pub fn stats(&self) -> Result<KeyspaceStats> {
         Ok(self.handle.keyspace_stats(self.live()?))
-    }
-}
-
-impl Keyspace<Any> {
-    /// The same keyspace with ordered reads.
-    ///
-    /// # Errors
-    /// None today: every keyspace is ordered.
-    ///
-    /// ```
-    /// # fn main() -> trine::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = trine::Db::open(dir.path().join("data"))?;
-    /// db.ordered("users").open()?.put(b"ann", b"1")?;
-    /// let users = db.keyspace("users")?.ordered()?;
-    /// assert_eq!(users.range("a".."b").count(), 1);
-    /// # Ok(()) }
-    /// ```
-    pub fn ordered(&self) -> Result<Keyspace<Ordered>> {
-        Ok(Keyspace::new(&self.handle, Arc::clone(&self.keyspace)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Bound;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::KEY_BYTES_MAX;
+use crate::base::id::{KEY_BYTES_MAX, TreeId};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::engine::NeedsPoint;
@@ -302,6 +302,10 @@ impl Cursor {
             side: Side::new(Direction::Forward, keyspace.usual.is_long()),
             stand: Stand::Start,
         }
+    }
+
+    pub(super) fn tree(&self) -> TreeId {
+        self.keyspace.tree
     }
 
     /// Stands before the first item at or after `key`: `next` yields that one, `prev` the one before it.

@@ -161,9 +161,10 @@ impl WriteAsync {
     }
 
     fn one<K>(keyspace: &Keyspace<K>, kind: ItemKind, key: &[u8], value: &[u8]) -> WriteAsync {
-        let (handle, keyspace) = keyspace.parts();
         let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
-        let added = items.push(keyspace.tree, kind, key, value);
+        let stored = keyspace.stored_to_write(kind, key);
+        let (handle, keyspace) = keyspace.parts();
+        let added = stored.and_then(|key| items.push(keyspace.tree, kind, &key, value));
         let divided = if keyspace.is_divided_by_keys() { vec![Arc::clone(&keyspace)] } else { Vec::new() };
         keyspaces.add(keyspace);
         let what = AsyncItems { items: Arc::new(items), keyspaces, divided };

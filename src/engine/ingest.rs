@@ -163,7 +163,8 @@ impl Ingest {
             self.builder = Some(self.begin_table()?);
         }
         let builder = self.builder.as_mut().expect("made above if there was none");
-        builder.add(key, self.store.secret.hash(key), ItemKind::Put, value)?;
+        let hash = self.store.secret.hash_in(self.keyspace.id, key);
+        builder.add(key, hash, ItemKind::Put, value)?;
         self.last.clear();
         self.last.extend_from_slice(key);
         self.items += 1;

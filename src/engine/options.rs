@@ -15,12 +15,14 @@ pub(crate) struct OpenOptions {
     pub(crate) settings: StoreSettings,
     pub(crate) mode: Mode,
     pub(crate) budget: Budget,
+    /// The secret of the hash function of a store that is made; `None`: a random one.
+    pub(crate) hash_secret: Option<[u8; 16]>,
 }
 
 impl OpenOptions {
     pub(crate) fn new(settings: StoreSettings, mode: Mode) -> OpenOptions {
         let budget = Budget::divide(settings.memory_bytes);
-        OpenOptions { settings, mode, budget }
+        OpenOptions { settings, mode, budget, hash_secret: None }
     }
 }
 

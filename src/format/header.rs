@@ -10,8 +10,8 @@
 //! 8      1    u8    kind: FileKind; the tag of the checksum
 //! 9      3          reserved, zero
 //! 12     4    u32   version: of the format, 4; 3 is read
-//! 16     8    u64   features: bits a reader must know. 0: partitions, in a manifest that has rules for them.
-//!                      Kept for later: 1 keyspaces placed by hash, 2 renamed keyspaces
+//! 16     8    u64   features: bits a reader must know. 0: partitions, 1: hashed keyspaces, both in a
+//!                      manifest that has some. Kept for later: 2 renamed keyspaces
 //! 24     16   u128  store id: random, one a store
 //! 40     8    u64   uid: random, one a life of a file; context of all its checksums
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
@@ -35,6 +35,8 @@ const VERSION: u32 = 4;
 const VERSION_OLDEST: u32 = 3;
 /// Of a manifest that has rules for partitions. A bit is never reused.
 pub(crate) const FEATURE_PARTITIONS: u64 = 1;
+/// Of a manifest that has hashed keyspaces.
+pub(crate) const FEATURE_HASHED: u64 = 1 << 1;
 pub(crate) const CHECKED_BYTES: usize = 48;
 
 /// What a file says of itself.
@@ -161,7 +163,7 @@ fn has_right_checksum(bytes: &[u8]) -> bool {
 
 /// Feature bits that this release knows in a file of that kind.
 fn features_known(kind: u8) -> u64 {
-    if kind == FileKind::Manifest as u8 { FEATURE_PARTITIONS } else { 0 }
+    if kind == FileKind::Manifest as u8 { FEATURE_PARTITIONS | FEATURE_HASHED } else { 0 }
 }
 
 fn supported(file: FileName, (kind, version, features): (u8, u32, u64)) -> Result<()> {

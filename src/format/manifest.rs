@@ -9,7 +9,8 @@
 //! ..         changes, at least one, each a tag and its fields:
 //!
 //! u8 tag             fields
-//! 1 Keyspace         u32 id, u8 kind (1 ordered; 2 hashed, reserved), u8 name bytes, name (UTF-8), settings
+//! 1 Keyspace         u32 id, u8 kind (1 ordered; 2 hashed, whose id has bit 31 and no other has; the file's
+//!                    header has feature bit 1), u8 name bytes, name (UTF-8), settings
 //! 2 KeyspaceSettings u32 id, settings
 //! 3 DropKeyspace     u32 id
 //! 4 Partition        u32 id, u32 keyspace, varint name bytes, name
@@ -59,7 +60,7 @@ use rules::{decode_rule, decode_short_name, encode_rule, encode_short_name};
 pub(crate) use state::{Inconsistent, Keyspace, Log, State, Table};
 
 use super::frames::FramePoint;
-use super::header::FEATURE_PARTITIONS;
+use super::header::{FEATURE_HASHED, FEATURE_PARTITIONS};
 
 /// Deepest level of a tree: no merge makes a deeper one.
 pub(crate) const LEVEL_MAX: u8 = 15;
@@ -71,6 +72,7 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 #[repr(u8)]
 pub(crate) enum KeyspaceKind {
     Ordered = 1,
+    Hashed = 2,
 }
 
 /// Number and value of each stored setting, ids ascending.
@@ -217,6 +219,7 @@ impl Change {
     pub(crate) fn features(&self) -> u64 {
         match self {
             Change::PartitionRule { .. } | Change::RetainFrom { .. } => FEATURE_PARTITIONS,
+            Change::Keyspace { kind: KeyspaceKind::Hashed, .. } => FEATURE_HASHED,
             _ => 0,
         }
     }
@@ -247,9 +250,6 @@ mod tag {
 
 /// In the place of a key's length: there is no key, the slice has no last one.
 const UNBOUNDED: u64 = KEY_BYTES_MAX as u64 + 1;
-
-/// Kind of a keyspace placed by hash, which this release does not know.
-const KIND_HASHED: u8 = 2;
 
 /// Bytes of the payload of one edit.
 pub(crate) fn edit_bytes(changes: &[Change]) -> u64 {
@@ -477,9 +477,14 @@ fn decode_keyspace(reader: &mut Reader<'_>) -> Decoded<Change> {
     let before = reader.clone();
     let kind = match reader.u8("the kind of keyspace")? {
         kind if kind == KeyspaceKind::Ordered as u8 => KeyspaceKind::Ordered,
-        KIND_HASHED => return Err(Fault::Unsupported("a hashed keyspace".to_owned())),
+        kind if kind == KeyspaceKind::Hashed as u8 => KeyspaceKind::Hashed,
         kind => return Err(before.malformed("the kind of keyspace", 1, kind.into()).into()),
     };
+    if (kind == KeyspaceKind::Hashed) != id.is_hashed() {
+        return Err(before
+            .malformed("the kind of keyspace", u64::from(id.is_hashed()) + 1, kind as u64)
+            .into());
+    }
     let before = reader.clone();
     let name_bytes = reader.u8("the keyspace's name length")?;
     if name_bytes == 0 {
@@ -572,9 +577,9 @@ fn file_number(reader: &mut Reader<'_>) -> Decoded<u64> {
 
 fn keyspace_id(reader: &mut Reader<'_>) -> Decoded<KeyspaceId> {
     let before = reader.clone();
-    match reader.u32("a keyspace's id")? {
-        0 => Err(before.malformed("a keyspace's id", 1, 0).into()),
-        id => Ok(KeyspaceId(id)),
+    match KeyspaceId(reader.u32("a keyspace's id")?) {
+        id if id.number() == 0 => Err(before.malformed("a keyspace's id", 1, 0).into()),
+        id => Ok(id),
     }
 }
 

@@ -218,24 +218,27 @@ fn salvage_locked(
         };
         return Err(Error::Foreign { path: to.storage.path(), found });
     }
-    let target = Store::open(to, OpenOptions::new(settings, Mode::CreateIfMissing))?;
+    let survey = Survey::new(&*from.storage)?;
+    // Hashed keyspaces lie in the order of their hashes.
+    let hash_secret = survey.hash_secret;
+    let options = OpenOptions { hash_secret, ..OpenOptions::new(settings, Mode::CreateIfMissing) };
+    let target = Store::open(to, options)?;
     let mut salvaged = Salvaged { report, ..Salvaged::default() };
-    let done = copied(from, &target, progress, &mut salvaged);
+    let done = copied((from, &survey), &target, progress, &mut salvaged);
     let closed = target.close();
     done.and(closed).map(|()| salvaged)
 }
 
 fn copied(
-    from: &Env,
+    (from, survey): (&Env, &Survey),
     to: &Arc<Store>,
     progress: &mut dyn FnMut(&Progress),
     salvaged: &mut Salvaged,
 ) -> Result<()> {
-    let survey = Survey::new(&*from.storage)?;
-    let plan = plan::plan(&*from.storage, &survey)?;
+    let plan = plan::plan(&*from.storage, survey)?;
     let known = &survey.known;
     salvaged.is_order_known = known.is_whole && !known.is_older && plan.stale.is_empty();
     salvaged.unplaced = survey.other_tables.iter().map(|held| held.file.to_string()).collect();
     salvaged.unused.clone_from(&survey.unused);
-    Copy::new((&from.storage, to), progress, (&survey, &plan)).all(salvaged)
+    Copy::new((&from.storage, to), progress, (survey, &plan)).all(salvaged)
 }

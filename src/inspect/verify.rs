@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::hash::HashSecret;
-use crate::base::id::{FileName, KeyspaceId, Sequence, TreeId};
+use crate::base::id::{FileName, Sequence, TreeId};
 use crate::base::rule::partition_name;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
@@ -302,7 +302,7 @@ impl<'c> Check<'c> {
             let limit = state.next_keyspace;
             let replayed = chain.next(&**self.storage, (*number, *log), &mut |first, items| {
                 for (item, sequence) in items.zip(first..) {
-                    if item.tree.keyspace >= KeyspaceId(limit) {
+                    if item.tree.keyspace.number() >= limit {
                         let found = item.tree.keyspace.0;
                         return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, found));
                     }

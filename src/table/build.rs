@@ -205,6 +205,11 @@ impl TableBuilder {
         self.last_tree.is_none_or(|last| last < tree)
     }
 
+    /// The tree of the slice that was begun.
+    pub(crate) fn tree(&self) -> TreeId {
+        self.slice.as_ref().expect("a slice was begun").tree
+    }
+
     /// Gives up and leaves the file where it is: what is nobody's is removed when the store is opened.
     pub(crate) fn leave(mut self) {
         self.out.finished = true;

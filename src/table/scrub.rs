@@ -317,7 +317,7 @@ impl Scrub<'_> {
             walk.seen.items += 1;
             walk.seen.tombstones += u64::from(layout.kind(block, index) == ItemKind::Delete);
             walk.seen.key_value_bytes += (key.len() + layout.value_range(block, index).len()) as u64;
-            let hash = self.secret.hash(&key);
+            let hash = self.secret.hash_in(walk.table.tree().keyspace, &key);
             if !walk.may_be_here(hash) {
                 let error = walk.corrupt(address, "filter of a key in this block", "maybe", "no");
                 let keys = (Bound::Included(key.clone()), Bound::Included(key));

@@ -479,7 +479,7 @@ impl<W: Deref<Target = Writer>> Commit<W> {
                     ItemKind::DeleteRange => has_ranges = true,
                 }
                 if !is_sorted {
-                    let hash = self.writer.secret.hash(item.key);
+                    let hash = self.writer.secret.hash_in(item.tree.keyspace, item.key);
                     front.spare.inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
                 }
             }

@@ -175,7 +175,8 @@ impl Flush {
                     builder.begin(current.tree, current.plan.slice)?;
                     current.slice = Slice::Begun;
                 }
-                builder.add(item.key, self.secret.hash(item.key), item.kind, item.value)?;
+                let hash = self.secret.hash_in(current.tree.keyspace, item.key);
+                builder.add(item.key, hash, item.kind, item.value)?;
                 self.counts.items_out += 1;
                 if self.counts.items_out.is_multiple_of(self.sample_every) {
                     self.samples.push((current.tree, item.key.to_vec()));
@@ -215,7 +216,8 @@ impl Flush {
         if let (Slice::None, Some(first)) = (current.slice, current.ranges.first()) {
             // A slice has an item: one that says what the range says.
             builder.begin(current.tree, current.plan.slice)?;
-            builder.add(first, self.secret.hash(first), ItemKind::Delete, b"")?;
+            let hash = self.secret.hash_in(current.tree.keyspace, first);
+            builder.add(first, hash, ItemKind::Delete, b"")?;
             self.counts.items_out += 1;
         }
         current.ranges.iter().for_each(|(start, end)| builder.add_range(start, end));

@@ -147,7 +147,8 @@ pub(super) fn insert_sorted(
 }
 
 fn put(inserter: &mut Inserter, secret: &HashSecret, item: &Item<'_>, sequence: Sequence) {
-    inserter.insert(item.tree, item.key, secret.hash(item.key), sequence, item.kind, item.value);
+    let hash = secret.hash_in(item.tree.keyspace, item.key);
+    inserter.insert(item.tree, item.key, hash, sequence, item.kind, item.value);
 }
 
 /// Bytes that all keys begin with.

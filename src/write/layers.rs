@@ -360,7 +360,7 @@ impl TreeLayers {
             return Ok(());
         }
         file.begin(self.tree, layer, self.shape)?;
-        let hash = source.secret.hash(item.key);
+        let hash = source.secret.hash_in(self.tree.keyspace, item.key);
         file.output.builder()?.add(item.key, hash, item.kind, item.value)
     }
 
@@ -371,7 +371,8 @@ impl TreeLayers {
         if let (false, Some(first)) = (file.is_begun, ranges.first()) {
             // A slice has an item: one that says what the range says.
             file.begin(self.tree, layer, self.shape)?;
-            file.output.builder()?.add(first, source.secret.hash(first), ItemKind::Delete, b"")?;
+            let hash = source.secret.hash_in(self.tree.keyspace, first);
+            file.output.builder()?.add(first, hash, ItemKind::Delete, b"")?;
         }
         if !std::mem::take(&mut file.is_begun) {
             return Ok(());

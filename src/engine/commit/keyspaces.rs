@@ -22,6 +22,9 @@ use crate::engine::publish::partitions::Partitions;
 
 use super::Committer;
 
+/// What a keyspace is to be.
+pub(in crate::engine) type Wanted<'r> = (KeyspaceKind, Option<&'r Rule>);
+
 /// Ids are reserved this many at a time.
 const IDS_RESERVED: u32 = 1024;
 
@@ -31,7 +34,15 @@ impl Committer {
     /// # Errors
     /// `Mismatch` if it is divided.
     pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
-        self.open(name, given, None)
+        self.open(name, given, (KeyspaceKind::Ordered, None))
+    }
+
+    /// The same of one that is hashed.
+    ///
+    /// # Errors
+    /// `Mismatch` if it is ordered.
+    pub(crate) fn open_hashed(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
+        self.open(name, given, (KeyspaceKind::Hashed, None))
     }
 
     /// The same of one that is divided by the rule.
@@ -44,14 +55,15 @@ impl Committer {
         given: &[(String, u64)],
         rule: &Rule,
     ) -> Result<Arc<Keyspace>> {
-        self.open(name, given, Some(rule))
+        self.open(name, given, (KeyspaceKind::Ordered, Some(rule)))
     }
 
-    fn open(&self, name: &str, given: &[(String, u64)], rule: Option<&Rule>) -> Result<Arc<Keyspace>> {
+    fn open(&self, name: &str, given: &[(String, u64)], wanted: Wanted<'_>) -> Result<Arc<Keyspace>> {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
         if let Some(found) = found {
-            found.check_rule(rule)?;
+            found.check_kind(wanted.0)?;
+            found.check_rule(wanted.1)?;
             if !is_change(&found.settings(), given)? {
                 return Ok(found);
             }
@@ -62,7 +74,7 @@ impl Committer {
                 None => Err(Error::NoKeyspace { name: name.to_owned() }),
             };
         }
-        self.open_keyspace_in(&mut self.take_order_turn()?, name, given, rule)
+        self.open_keyspace_in(&mut self.take_order_turn()?, name, given, wanted)
     }
 
     /// The same in a turn that has come.
@@ -71,13 +83,14 @@ impl Committer {
         turn: &mut OrderTurn<'_>,
         name: &str,
         given: &[(String, u64)],
-        rule: Option<&Rule>,
+        wanted: Wanted<'_>,
     ) -> Result<Arc<Keyspace>> {
         turn.make_durable()?;
         let mut catalog = self.catalog.take(&*self.env.threads);
         let found = self.catalog.names().get(name).cloned();
-        let Some(found) = found else { return self.create_keyspace(&mut catalog, name, given, rule) };
-        found.check_rule(rule)?;
+        let Some(found) = found else { return self.create_keyspace(&mut catalog, name, given, wanted) };
+        found.check_kind(wanted.0)?;
+        found.check_rule(wanted.1)?;
         self.change_settings(&mut catalog, &found, given)?;
         Ok(found)
     }
@@ -121,13 +134,14 @@ impl Committer {
         catalog: &mut Catalog,
         name: &str,
         given: &[(String, u64)],
-        rule: Option<&Rule>,
+        (kind, rule): Wanted<'_>,
     ) -> Result<Arc<Keyspace>> {
         let settings = merged(KeyspaceSettings::default(), given)?;
-        let (id, partition) = (KeyspaceId(catalog.next_keyspace), PartitionId(catalog.next_partition));
+        let bit = if kind == KeyspaceKind::Hashed { KeyspaceId::HASHED } else { 0 };
+        let (id, partition) = (KeyspaceId(catalog.next_keyspace | bit), PartitionId(catalog.next_partition));
         self.check_catalog_room(catalog, 1)?;
         let mut changes: Vec<Change> = reserve_ids(catalog, 1)?.into_iter().collect();
-        let (kind, stored) = (KeyspaceKind::Ordered, stored(&settings));
+        let stored = stored(&settings);
         changes.push(Change::Keyspace { id, kind, name: name.to_owned(), settings: stored });
         let keyspace = match rule {
             Some(rule) => {
@@ -141,7 +155,7 @@ impl Committer {
             }
         };
         self.edit_taken(catalog, Edit::of(changes))?;
-        catalog.next_keyspace = id.0 + 1;
+        catalog.next_keyspace = id.number() + 1;
         let keyspace = Arc::new(keyspace);
         if rule.is_none() {
             catalog.next_partition = partition.0 + 1;
@@ -369,7 +383,7 @@ fn unwanted_beside(partitions: &Partitions, made: &BTreeSet<&[u8]>) -> Vec<Arc<K
 /// `TooLarge` when there are no more.
 fn reserve_ids(catalog: &Catalog, count: u32) -> Result<Option<Change>> {
     let (keyspace, last) = (catalog.next_keyspace, catalog.next_partition.saturating_add(count - 1));
-    let limit = u32::MAX - IDS_RESERVED;
+    let limit = !KeyspaceId::HASHED - IDS_RESERVED;
     if keyspace > limit || last > limit {
         let given = u64::from(keyspace.max(last));
         return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });

@@ -197,6 +197,7 @@ fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
     }
     let mut secret = [0; 16];
     random.fill(&mut secret);
+    let secret = options.hash_secret.unwrap_or(secret);
     let store_id = u128::from(random.u64()) << 64 | u128::from(random.u64());
     let bytes_min = options.settings.manifest_bytes;
     let identity = ManifestIdentity { number: 1, uid: random.u64(), store_id, bytes_min, features: 0 };

@@ -140,7 +140,7 @@ impl Filling<'_> {
             if known.contains(&item.tree) {
                 return Ok(true);
             }
-            if item.tree.keyspace.0 >= state.next_keyspace {
+            if item.tree.keyspace.number() >= state.next_keyspace {
                 let limit = state.next_keyspace;
                 return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
             }

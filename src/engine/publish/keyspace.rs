@@ -8,7 +8,7 @@ use crate::base::rule::{KeyBounds, Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::step::Direction;
 use crate::base::sync::{Arc, Mutex};
-use crate::format::manifest::Settings;
+use crate::format::manifest::{KeyspaceKind, Settings};
 use crate::io::fork::{FORKED, ForkByte, ForkBytes};
 use crate::levels::version::Version;
 use crate::read::scan::Range;
@@ -96,6 +96,21 @@ impl Keyspace {
     /// Its partitions, if it is divided.
     pub(crate) fn partitions(&self) -> Option<&Partitions> {
         if let Part::Divided(partitions) = &self.part { Some(partitions) } else { None }
+    }
+
+    /// # Errors
+    /// `Mismatch` unless it is of that kind.
+    pub(crate) fn check_kind(&self, given: KeyspaceKind) -> Result<()> {
+        let stored = if self.id.is_hashed() { KeyspaceKind::Hashed } else { KeyspaceKind::Ordered };
+        let text = |kind| if kind == KeyspaceKind::Hashed { "hashed" } else { "ordered" }.to_owned();
+        let mismatch = || Error::Mismatch { name: "kind", stored: text(stored), given: text(given) };
+        if stored == given { Ok(()) } else { Err(mismatch()) }
+    }
+
+    /// # Errors
+    /// `Mismatch` unless it is hashed.
+    pub(crate) fn check_is_hashed(&self) -> Result<()> {
+        self.check_kind(KeyspaceKind::Hashed)
     }
 
     /// Takes the code of a rule that has some.

@@ -1,7 +1,9 @@
 //! Checks before a call (process, open, writable), and keyspaces by name and by tree.
 
 use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
 use crate::base::id::TreeId;
+use crate::base::place::{StoredKey, stored_key};
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, Ordering};
 use crate::io::storage::Storage;
@@ -31,6 +33,16 @@ impl Publisher {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
         found.ok_or_else(|| Error::NoKeyspace { name: name.to_owned() })
+    }
+
+    pub(crate) fn hash_secret(&self) -> &HashSecret {
+        &self.secret
+    }
+
+    /// A key as the keyspace stores it.
+    #[inline]
+    pub(crate) fn stored_key<'k>(&self, keyspace: &Keyspace, key: &'k [u8]) -> StoredKey<'k> {
+        stored_key(&self.secret, keyspace.id, key)
     }
 
     /// In the order of their names.

@@ -294,7 +294,7 @@ impl State {
     }
 
     fn add_keyspace(&mut self, id: KeyspaceId, keyspace: Keyspace) -> Applied {
-        if id.0 == 0 || id.0 >= self.next_keyspace {
+        if id.number() == 0 || id.number() >= self.next_keyspace {
             return broken("a keyspace whose id was not reserved", id.0.into());
         }
         if !(1..=NAME_BYTES_MAX).contains(&keyspace.name.len()) {

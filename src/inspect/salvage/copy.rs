@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::id::{FileKind, FileName, ItemKind, PartitionId, Sequence, TreeId};
+use crate::base::place::{given_key, stored_key};
 use crate::base::rule::partition_name;
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
@@ -125,7 +126,10 @@ impl<'c> Copy<'c> {
     }
 
     fn make(&mut self, dest: Dest, name: String, settings: KeyspaceSettings) -> Result<()> {
-        let tree = self.to.open_keyspace(&name, &given(&settings))?.tree;
+        let tree = match dest.keyspace() {
+            Some(keyspace) if keyspace.is_hashed() => self.to.open_hashed(&name, &given(&settings))?.tree,
+            _ => self.to.open_keyspace(&name, &given(&settings))?.tree,
+        };
         self.note_made(dest, tree, name);
         Ok(())
     }
@@ -248,7 +252,20 @@ impl<'c> Copy<'c> {
             self.make(dest, name, settings)?;
         }
         let made = self.made.get_mut(&dest).expect("it was made");
-        self.batch.push(made.tree, kind, key, value)?;
+        let tree = made.tree;
+        if tree.keyspace.is_hashed() && self.survey.hash_secret.is_none() {
+            // STORE is lost, and with it the order in which the keys lay.
+            if kind == ItemKind::DeleteRange && !(key.is_empty() && value.is_empty()) {
+                ::log::warn!("a part of a deleted hashed keyspace is left out: what it deleted may be back");
+                return Ok(());
+            }
+            let given = given_key(tree, key);
+            let stored = stored_key(self.to.hash_secret(), tree.keyspace, given);
+            let key = if kind == ItemKind::DeleteRange { key } else { &stored };
+            self.batch.push(tree, kind, key, value)?;
+        } else {
+            self.batch.push(tree, kind, key, value)?;
+        }
         made.writes += 1;
         self.writes += 1;
         if !made.files.contains(&file) {

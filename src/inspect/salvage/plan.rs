@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
-use crate::base::id::{Sequence, TreeId};
+use crate::base::id::{KeyspaceId, Sequence, TreeId};
 use crate::format::header::PAGE_BYTES;
 use crate::format::manifest::{Slice, Table};
 use crate::format::table::footer::{SliceEntry, Span};
@@ -44,6 +44,16 @@ pub(super) enum Dest {
     Log(TreeId),
     /// Apart, of blocks that may be of any keyspace, by number of the file and segment.
     Segment(u64, u32),
+}
+
+impl Dest {
+    /// The keyspace that the items were of, if it is known.
+    pub(super) fn keyspace(self) -> Option<KeyspaceId> {
+        match self {
+            Dest::Own(id) | Dest::Named(id) | Dest::Unnamed(id, _) | Dest::Log(id) => Some(id.keyspace),
+            Dest::Segment(..) => None,
+        }
+    }
 }
 
 /// Which range tombstones of a part of a table are used.
@@ -231,7 +241,7 @@ fn stale(survey: &Survey, unnamed: &[(Held, SliceEntry)], has_segments: bool) ->
     let Survey { known, missing, .. } = survey;
     let Known { state, is_whole, is_older, .. } = known;
     let unnamed: BTreeSet<TreeId> = unnamed.iter().map(|(_, entry)| entry.tree).collect();
-    let is_new = |id: &TreeId| id.keyspace.0 >= state.next_keyspace;
+    let is_new = |id: &TreeId| id.keyspace.number() >= state.next_keyspace;
     let is_doubtful = !is_whole || *is_older || unnamed.iter().any(is_new);
     let is_stale = |id: &TreeId| {
         let (has_others, has_lost) = (unnamed.contains(id), missing.contains(id));

@@ -61,6 +61,8 @@ impl Known {
 /// The files of a store that may be damaged.
 pub(super) struct Survey {
     pub(super) known: Known,
+    /// Of the store's hash function; `None` if STORE is lost.
+    pub(super) hash_secret: Option<[u8; 16]>,
     /// Tables that the manifest names and that are there, by their number in it.
     pub(super) tables: BTreeMap<u64, Held>,
     /// Trees with slices in tables that the manifest names and that are not there.
@@ -90,6 +92,7 @@ impl Survey {
         let known = known(storage, &seen, live.as_ref(), &mut unused)?;
         let mut survey = Survey {
             known,
+            hash_secret: live.map(|live| live.hash_secret),
             tables: BTreeMap::new(),
             missing: BTreeSet::new(),
             other_tables: Vec::new(),

@@ -8,6 +8,7 @@ use crate::base::settings::KeyspaceSettings;
 use crate::engine::commit::order::OrderTurn;
 use crate::engine::open::checkpoint::Checkpoint;
 use crate::engine::publish::keyspace::merged;
+use crate::format::manifest::KeyspaceKind;
 
 use super::super::crash::named;
 use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
@@ -122,9 +123,14 @@ impl<'s> Run<'s> {
         after.insert(name.to_owned(), space);
         let place = self.place_of_change(&after, Some((space, &settings)));
         let made = match name.split_once('/') {
-            None => self.store.open_keyspace_in(&mut turn, name, given, None),
+            None => self.store.open_keyspace_in(&mut turn, name, given, (KeyspaceKind::Ordered, None)),
             Some((keyspace, partition)) => {
-                let divided = self.store.open_keyspace_in(&mut turn, keyspace, &[], Some(&Rule::Explicit));
+                let divided = self.store.open_keyspace_in(
+                    &mut turn,
+                    keyspace,
+                    &[],
+                    (KeyspaceKind::Ordered, Some(&Rule::Explicit)),
+                );
                 let names = [partition.as_bytes()];
                 divided
                     .and_then(|one| self.store.create_partitions_in(&mut turn, &one, &names))
@@ -142,7 +148,8 @@ impl<'s> Run<'s> {
         if settings != before {
             let names = self.past.names.clone();
             let place = self.place_of_change(&names, Some((space, &settings)));
-            let set = self.store.open_keyspace_in(&mut turn, name, given, None).map(drop);
+            let set =
+                self.store.open_keyspace_in(&mut turn, name, given, (KeyspaceKind::Ordered, None)).map(drop);
             self.end_change(names, place, set);
         }
     }

@@ -1,0 +1,158 @@
+//! Where a key of a hashed keyspace lies: its place.
+//!
+//! A hashed keyspace is kept in the order of its keys' hashes. So that everything below the public face sorts
+//! bytes and nothing else, its keys are stored with their place in front: memtables, logs and tables sort
+//! them as they sort the keys of any other tree. [`HashSecret::hash_in`] takes the hash of such a key from
+//! its place. Pure.
+//!
+//! ```text
+//! stored key: 11 bytes of place, the key
+//! place: 84 bits, the most significant first, and 4 bits zero
+//!     36  route: each 3 bits are a child, of level 1 first
+//!     48  order
+//! ```
+
+use smallvec::SmallVec;
+
+use super::hash::{HashSecret, KeyHash};
+use super::id::{KEY_BYTES_MAX, KeyspaceId, TreeId};
+
+/// Bytes of a place.
+pub(crate) const PLACE_BYTES: usize = 11;
+/// Longest key of a hashed keyspace.
+pub(crate) const PLACED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - PLACE_BYTES;
+
+const ROUTE_BITS: u32 = 36;
+const ORDER_BITS: u32 = 48;
+/// Bits of the 11 bytes that are zero.
+const SPARE_BITS: u32 = 8 * PLACE_BYTES as u32 - ROUTE_BITS - ORDER_BITS;
+
+/// A key as it is stored.
+pub(crate) enum StoredKey<'k> {
+    /// Of an ordered keyspace.
+    AsGiven(&'k [u8]),
+    /// Behind its place.
+    Placed(SmallVec<[u8; 64]>),
+}
+
+impl std::ops::Deref for StoredKey<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            StoredKey::AsGiven(key) => key,
+            StoredKey::Placed(key) => key,
+        }
+    }
+}
+
+impl AsRef<[u8]> for StoredKey<'_> {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+/// The key as a keyspace stores it.
+#[inline]
+pub(crate) fn stored_key<'k>(secret: &HashSecret, keyspace: KeyspaceId, key: &'k [u8]) -> StoredKey<'k> {
+    if keyspace.is_hashed() { StoredKey::Placed(placed(secret, key)) } else { StoredKey::AsGiven(key) }
+}
+
+#[inline(never)]
+fn placed(secret: &HashSecret, key: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut stored = SmallVec::with_capacity(PLACE_BYTES + key.len());
+    stored.extend_from_slice(&place(secret.hash(key)));
+    stored.extend_from_slice(key);
+    stored
+}
+
+/// A stored key as it was given.
+#[inline]
+pub(crate) fn given_key(tree: TreeId, stored: &[u8]) -> &[u8] {
+    // Shorter ones are bounds of ranges, and bytes of damaged files.
+    if tree.keyspace.is_hashed() { stored.get(PLACE_BYTES..).unwrap_or_default() } else { stored }
+}
+
+fn place(hash: KeyHash) -> [u8; PLACE_BYTES] {
+    let bits = u128::from(hash.route()) << ORDER_BITS | u128::from(hash.order());
+    let bytes = (bits << SPARE_BITS).to_be_bytes();
+    bytes[bytes.len() - PLACE_BYTES..].try_into().expect("so many were taken")
+}
+
+/// Route and order of the place in front of a stored key; what is short is filled with zeros.
+pub(super) fn bits_of(stored: &[u8]) -> (u64, u64) {
+    let mut bytes = [0; 16];
+    let count = stored.len().min(PLACE_BYTES);
+    bytes[5..5 + count].copy_from_slice(&stored[..count]);
+    let bits = u128::from_be_bytes(bytes) >> SPARE_BITS;
+    ((bits >> ORDER_BITS) as u64, (bits as u64) & ((1 << ORDER_BITS) - 1))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::id::PartitionId;
+    use proptest::prelude::*;
+
+    const HASHED: KeyspaceId = KeyspaceId(KeyspaceId::HASHED | 3);
+    const ORDERED: KeyspaceId = KeyspaceId(3);
+
+    /// A level's child is its three bits of the route, and children of level 1 lie one behind the other.
+    #[test]
+    fn routes_come_first() {
+        let hash = |route: u64, order: u64| KeyHash(u128::from(order) << 36 | u128::from(route));
+        let children = (0..8u64).map(|child| place(hash(child << 33, u64::MAX >> 16)));
+        let children: Vec<[u8; PLACE_BYTES]> = children.collect();
+        assert!(children.is_sorted());
+        assert!(children.iter().enumerate().all(|(child, place)| usize::from(place[0] >> 5) == child));
+        assert_eq!(place(hash(0, 0xab)), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0a, 0xb0]);
+        assert_eq!(place(hash(1, 0)), [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    }
+
+    proptest! {
+        /// The key is found behind its place, the hash of the stored key has the bits of the place, and equal
+        /// keys have equal hashes; a key of an ordered keyspace stays as it is.
+        #[test]
+        fn stored_keys_are_given_back(key in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let secret = HashSecret::expand([7; 16]);
+            let tree = |keyspace| TreeId { keyspace, partition: PartitionId(1) };
+            let stored = stored_key(&secret, HASHED, &key);
+            prop_assert_eq!(given_key(tree(HASHED), &stored), &key[..]);
+            let (hash, whole) = (secret.hash_in(HASHED, &stored), secret.hash(&key));
+            prop_assert_eq!((hash.route(), hash.order()), (whole.route(), whole.order()));
+            let as_given = stored_key(&secret, ORDERED, &key);
+            prop_assert_eq!((&*as_given, given_key(tree(ORDERED), &as_given)), (&key[..], &key[..]));
+            prop_assert_eq!(secret.hash_in(ORDERED, &key), whole);
+        }
+
+        /// Bytes from a damaged file have a hash.
+        #[test]
+        fn short_keys_have_hashes(key in proptest::collection::vec(any::<u8>(), 0..12)) {
+            let secret = HashSecret::expand([7; 16]);
+            prop_assert_eq!(secret.hash_in(HASHED, &key), secret.hash_in(HASHED, &key));
+        }
+    }
+
+    /// Filter bits of keys of one node, whose routes begin alike, are as even as those of any keys.
+    #[test]
+    fn filter_bits_are_even() {
+        let secret = HashSecret::expand([9; 16]);
+        let mut counts = [0u32; 256];
+        let mut keys = 0;
+        for number in 0..400_000u32 {
+            let key = number.to_le_bytes();
+            let stored = stored_key(&secret, HASHED, &key);
+            // A node of height 2.
+            if stored[0] >> 2 == 0b10_1101 {
+                counts[(secret.hash_in(HASHED, &stored).filter() >> 56) as usize] += 1;
+                keys += 1;
+            }
+        }
+        let expected = f64::from(keys) / 256.0;
+        let chi_square: f64 =
+            counts.iter().map(|count| (f64::from(*count) - expected).powi(2) / expected).sum();
+        assert!(keys > 5000 && chi_square < 255.0 + 5.0 * 510f64.sqrt(), "{chi_square} of {keys}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Hashed keyspaces beside a map that knows no order.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use trine::sim::{Crash, World};
+use trine::{Db, Error, Hashed, Keyspace, Kind};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u8>, u8),
+    Delete(Vec<u8>),
+    /// Of this keyspace and of an ordered one, together.
+    Batch(Vec<(Vec<u8>, Option<u8>)>),
+    Clear,
+    Flush,
+    Compact,
+    Reopen,
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(0..4u8, 0..4)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let item = (key(), proptest::option::of(any::<u8>()));
+    prop_oneof![
+        8 => (key(), any::<u8>()).prop_map(|(key, value)| Step::Put(key, value)),
+        3 => key().prop_map(Step::Delete),
+        3 => proptest::collection::vec(item, 1..8).prop_map(Step::Batch),
+        1 => Just(Step::Clear),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Compact),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+fn value(number: u8) -> Vec<u8> {
+    vec![number; 20]
+}
+
+fn items(walk: trine::Unordered) -> Model {
+    let items = walk.map(|item| item.expect("no fault"));
+    let mut model = Model::new();
+    for (key, value) in items {
+        assert!(model.insert(key.to_vec(), value.to_vec()).is_none(), "a key comes once: {key:?}");
+    }
+    model
+}
+
+/// Single keys, many keys, futures, counts and a walk in two parts are those of the model.
+fn check(keyspace: &Keyspace<Hashed>, model: &Model) {
+    assert_eq!(items(keyspace.iter_unordered()), *model);
+    assert_eq!(keyspace.exact_len(|_| {}).expect("no fault"), model.len() as u64);
+    assert_eq!(keyspace.is_empty().expect("no fault"), model.is_empty());
+    let keys: Vec<Vec<u8>> = (0..64u8).map(|one| vec![one / 16, one / 4 % 4, one % 4]).collect();
+    let found = keyspace.multi_get(&keys).expect("no fault");
+    let later = trine::block_on(keyspace.multi_get_async(&keys)).expect("no fault");
+    for (number, key) in keys.iter().enumerate() {
+        let expected = model.get(key).map(Vec::as_slice);
+        assert_eq!(found[number].as_deref(), expected);
+        assert_eq!(later[number].as_deref(), expected);
+        assert_eq!(keyspace.get(key).expect("no fault").as_deref(), expected);
+        assert_eq!(keyspace.contains(key).expect("no fault"), expected.is_some());
+        assert_eq!(trine::block_on(keyspace.get_async(key)).expect("no fault").as_deref(), expected);
+        assert_eq!(keyspace.trace(key).expect("no fault").0.as_deref(), expected);
+        assert_eq!(keyspace.get_with(key, <[u8]>::len).expect("no fault"), expected.map(<[u8]>::len));
+    }
+    let mut walk = keyspace.iter_unordered();
+    let first: Model = (&mut walk)
+        .take(model.len() / 2)
+        .map(|item| item.expect("no fault"))
+        .map(|(key, value)| (key.to_vec(), value.to_vec()))
+        .collect();
+    let rest = match walk.position() {
+        Some(position) => items(keyspace.iter_unordered_after(position)),
+        None => items(keyspace.iter_unordered()),
+    };
+    assert_eq!(first.len() + rest.len(), model.len());
+    assert_eq!(first.into_iter().chain(rest).collect::<Model>(), *model);
+}
+
+fn take(keyspace: &Keyspace<Hashed>, db: &Db, model: &mut Model, step: &Step) {
+    match step {
+        Step::Put(key, number) => {
+            keyspace.put(key, value(*number)).expect("no fault");
+            model.insert(key.clone(), value(*number));
+        }
+        Step::Delete(key) => {
+            trine::block_on(keyspace.delete_async(key)).expect("no fault");
+            model.remove(key);
+        }
+        Step::Batch(items) => {
+            let ordered = db.ordered("ordered").open().expect("opens");
+            let mut batch = db.batch();
+            batch.put(&ordered, "batches", items.len().to_le_bytes()).expect("small");
+            for (key, number) in items {
+                match number {
+                    Some(number) => {
+                        batch.put(keyspace, key, value(*number)).expect("small");
+                        model.insert(key.clone(), value(*number));
+                    }
+                    None => {
+                        batch.delete(keyspace, key).expect("small");
+                        model.remove(key);
+                    }
+                }
+            }
+            batch.commit().expect("no fault");
+            let count = ordered.get("batches").expect("no fault").expect("it is there");
+            assert_eq!(&*count, items.len().to_le_bytes());
+        }
+        Step::Clear => {
+            keyspace.clear().expect("no fault");
+            model.clear();
+        }
+        Step::Flush => db.flush().expect("no fault"),
+        Step::Compact => keyspace.compact().expect("no fault"),
+        Step::Reopen => unreachable!("done by the caller"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A hashed keyspace answers as a map, whatever is done to it; a snapshot answers as it was.
+    #[test]
+    fn hashed_keyspaces_answer_as_a_map(steps in proptest::collection::vec(step(), 1..40)) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("data");
+        let mut db = Db::open(&path).expect("opens");
+        let (mut keyspace, mut model) = (db.hashed("hashed").open().expect("made"), Model::new());
+        let mut before: Option<(trine::Snapshot, Model)> = None;
+        for (number, step) in steps.iter().enumerate() {
+            if matches!(step, Step::Reopen) {
+                before = None;
+                drop(keyspace);
+                db.close().expect("closes");
+                db = Db::open(&path).expect("opens");
+                keyspace = db.keyspace("hashed").and_then(|any| any.hashed()).expect("it is there");
+            } else {
+                take(&keyspace, &db, &mut model, step);
+            }
+            if number == steps.len() / 2 {
+                before = Some((db.snapshot(), model.clone()));
+            }
+        }
+        check(&keyspace, &model);
+        if let Some((snapshot, then)) = before {
+            let at = keyspace.at(&snapshot);
+            prop_assert_eq!(items(at.iter_unordered()), then.clone());
+            for key in then.keys() {
+                let found = at.get(key).expect("no fault");
+                prop_assert_eq!(found.as_deref(), then.get(key).map(Vec::as_slice));
+            }
+        }
+        let report = db.verify(|_| {}).expect("no fault");
+        prop_assert!(report.findings.is_empty());
+    }
+}
+
+/// An opening as another kind, keys that are too long, and ordered reads are refused.
+#[test]
+fn what_hashed_keyspaces_have_not_is_refused() {
+    let world = World::new(1);
+    let db = world.builder().open().unwrap();
+    let hashed = db.hashed("hashed").open().unwrap();
+    db.ordered("ordered").open().unwrap();
+    let kinds: Vec<Kind> = db.keyspaces().into_iter().map(|one| one.kind).collect();
+    assert_eq!(kinds, [Kind::Hashed, Kind::Ordered]);
+    let is_mismatch = |error| matches!(error, Some(Error::Mismatch { name: "kind", .. }));
+    assert!(is_mismatch(db.ordered("hashed").open().err()) && is_mismatch(db.hashed("ordered").open().err()));
+    assert!(is_mismatch(db.keyspace("ordered").unwrap().hashed().err()));
+    let by_prefix = db.ordered("hashed").partition_by(trine::Partitioning::prefix(1)).open();
+    assert!(is_mismatch(by_prefix.err()));
+    let unordered = db.keyspace("hashed").unwrap().ordered();
+    assert!(matches!(unordered, Err(Error::Unordered { name }) if name == "hashed"));
+    let longest = vec![7; 65_524];
+    hashed.put(&longest, "1").unwrap();
+    assert_eq!(hashed.get(&longest).unwrap().unwrap(), "1");
+    let longer = vec![7; 65_525];
+    let mut batch = db.batch();
+    for refused in [
+        hashed.put(&longer, "1"),
+        hashed.delete(&longer),
+        batch.put(&hashed, &longer, "1"),
+        trine::block_on(hashed.put_async(&longer, "1")),
+    ] {
+        assert!(matches!(refused, Err(Error::TooLarge { what: "key", limit: 65_524, given: 65_525 })));
+    }
+    assert_eq!(hashed.get(&longer).unwrap(), None);
+    // No position of ours.
+    assert!(hashed.iter_unordered_after(vec![0xff; 100_000]).next().is_none());
+    assert_eq!(hashed.iter_unordered_after("").count(), 1);
+}
+
+/// Many items, over several flushes and merges and a power cut; a salvaged copy has all of them, also if
+/// STORE is lost and with it the secret by which they were placed.
+#[test]
+fn crashes_and_salvages_keep_hashed_items() {
+    let world = World::new(2);
+    let db = world.builder().memory_bytes(1 << 20).open().unwrap();
+    let hashed = db.hashed("hashed").open().unwrap();
+    let mut model = Model::new();
+    hashed.put("gone", "1").unwrap();
+    hashed.clear().unwrap();
+    for number in 0..4000u32 {
+        let (key, value) = (number.to_le_bytes().to_vec(), vec![number as u8; 40]);
+        hashed.put(&key, &value).unwrap();
+        if number % 5 == 4 {
+            let gone = (number - 1).to_le_bytes();
+            hashed.delete(gone).unwrap();
+            model.remove(&gone[..]);
+        }
+        model.insert(key, value);
+    }
+    db.sync().unwrap();
+    for (number, crash) in [Crash::Power, Crash::Process].into_iter().enumerate() {
+        let after = world.crash(crash, 30 + number as u64);
+        let again = after.builder().memory_bytes(1 << 20).open().unwrap();
+        let hashed = again.hashed("hashed").open().unwrap();
+        assert_eq!(items(hashed.iter_unordered()), model);
+        assert!(model.iter().all(|(key, value)| hashed.get(key).unwrap().as_deref() == Some(&value[..])));
+        drop(hashed);
+        again.close().unwrap();
+        assert!(after.verify().unwrap().findings.is_empty());
+    }
+    for is_store_lost in [false, true] {
+        let (damaged, target) = (world.crash(Crash::Process, 40), World::new(41));
+        if is_store_lost {
+            damaged.set_contents("STORE", None);
+        }
+        damaged.salvage(&target).unwrap();
+        let copy = target.builder().open().unwrap();
+        let mut found = Model::new();
+        for info in copy.keyspaces() {
+            assert_eq!(info.kind, Kind::Hashed, "{}", info.name);
+            let salvaged = copy.hashed(&info.name).open().unwrap();
+            let own = items(salvaged.iter_unordered());
+            assert!(own.iter().all(|(key, value)| salvaged.get(key).unwrap().as_deref() == Some(&value[..])));
+            found.extend(own);
+        }
+        let is_there = |key: &Vec<u8>| found.get(key) == model.get(key);
+        assert!(model.keys().all(is_there), "{is_store_lost}: {} of {}", found.len(), model.len());
+        assert!(is_store_lost || found == model);
+    }
+}
