@@ -13,6 +13,7 @@ use super::batch::Batch;
 use super::builder::Builder;
 use super::handle::Handle;
 use super::keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind};
+use super::partitioning_info::PartitioningInfo;
 use super::snapshot::Snapshot;
 use super::stats::SettingValue;
 
@@ -169,6 +170,7 @@ impl Db {
             name: one.name.clone(),
             kind: Kind::Ordered,
             is_partitioned: one.partitions().is_some() && !one.is_divided_by_keys(),
+            partitioning: one.partitions().map(|partitions| PartitioningInfo::of(&partitions.rule)),
         };
         all.into_iter().map(info).collect()
     }
