@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Place, Ran, words};
+use super::{Place, Ran, ran, trine, words};
 
 /// A store with a keyspace of each rule, and one that is not divided.
 fn divided() -> Place {
@@ -239,4 +239,17 @@ fn items_of_partitions_are_read_and_written() {
     place.run("drop", ["events"]).ok();
     place.run("put", ["events", "2026/a", "1", "--partition-by", "prefix:2"]).ok();
     place.run("verify", [""; 0]).ok();
+}
+
+/// A dump of the manifest names rules and partitions as text.
+#[test]
+fn dump_names_partitions() {
+    let place = divided();
+    let entries = std::fs::read_dir(place.store()).expect("it is a directory");
+    let names = entries.map(|entry| entry.expect("an entry").path());
+    let manifest = names.filter(|path| words(path).contains("manifest-")).max().expect("there is one");
+    let text = ran(trine().arg("dump").arg(&manifest)).ok();
+    for line in ["PartitionRule of keyspace", ": prefix of 4", ": ranges from g m", ": 2026"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }
