@@ -46,6 +46,8 @@ struct LifePoint {
     live: u64,
     makes_a_second: f64,
     drops_a_second: f64,
+    /// Of all threads, for each partition made since the last point, its drop included.
+    cpu_ns: u64,
     manifest_bytes: u64,
     table_bytes: u64,
     tables: u64,
@@ -58,12 +60,19 @@ struct LifePoint {
 }
 
 /// Partitions made and dropped since the last point, and the time of it.
-#[derive(Default)]
 struct Spent {
+    /// The time of the processors at the last point.
+    cpu_ns: u64,
     made: u64,
     make_seconds: f64,
     dropped: u64,
     drop_seconds: f64,
+}
+
+impl Spent {
+    fn begin() -> Spent {
+        Spent { cpu_ns: system::cpu_ns(), made: 0, make_seconds: 0.0, dropped: 0, drop_seconds: 0.0 }
+    }
 }
 
 /// Partitions are numbered; those from `oldest` to before `next` exist.
@@ -79,7 +88,7 @@ pub(super) fn measure(engine: &mut Engine<'_>, arguments: &Bench) -> Result<Part
     let total = arguments.partitions;
     let bar = progress::over_items(total, "partitions");
     let keyspace = engine.begin_partitions()?;
-    let mut life = Life { arguments, keyspace, oldest: 0, next: 0, spent: Spent::default() };
+    let mut life = Life { arguments, keyspace, oldest: 0, next: 0, spent: Spent::begin() };
     let mut report = PartitionsReport {
         live: arguments.live,
         group: u64::from(arguments.group),
@@ -158,7 +167,7 @@ impl Life<'_> {
 
     /// Measures the store, and closes and opens it.
     fn look(&mut self, engine: &mut Engine<'_>) -> Result<LifePoint, Failure> {
-        let spent = std::mem::take(&mut self.spent);
+        let cpu_ns = system::cpu_ns().saturating_sub(self.spent.cpu_ns) / self.spent.made.max(1);
         let stats = engine.db().ok_or_else(needs_store)?.stats();
         let size = self.keyspace.stats()?;
         let roles = stats.memory.roles.iter().filter(|role| role.name != CACHE);
@@ -169,12 +178,14 @@ impl Life<'_> {
         let reopen_seconds = started.elapsed().as_secs_f64();
         let db = engine.db().ok_or_else(needs_store)?;
         self.keyspace = engine.partitions_keyspace(db)?;
+        let spent = std::mem::replace(&mut self.spent, Spent::begin());
         let rate = |number: u64, seconds: f64| number as f64 / seconds.max(1e-9);
         Ok(LifePoint {
             made: self.next,
             live: self.next - self.oldest,
             makes_a_second: rate(spent.made, spent.make_seconds),
             drops_a_second: rate(spent.dropped, spent.drop_seconds),
+            cpu_ns,
             manifest_bytes: stats.space.manifest_bytes,
             table_bytes: size.table_bytes,
             tables: size.tables,
@@ -215,6 +226,7 @@ pub(super) fn to_json(report: &PartitionsReport) -> Value {
             "live": point.live,
             "makes_a_second": point.makes_a_second,
             "drops_a_second": point.drops_a_second,
+            "cpu_ns_a_partition": point.cpu_ns,
             "manifest_bytes": point.manifest_bytes,
             "table_bytes": point.table_bytes,
             "tables": point.tables,
@@ -244,6 +256,7 @@ pub(super) fn print(report: &PartitionsReport, screen: &mut Screen) -> Result<()
         "live",
         "makes a second",
         "drops a second",
+        "CPU of one",
         "manifest",
         "in tables",
         "close and open",
@@ -255,6 +268,7 @@ pub(super) fn print(report: &PartitionsReport, screen: &mut Screen) -> Result<()
             count(point.live),
             count(point.makes_a_second as u64),
             count(point.drops_a_second as u64),
+            nanoseconds(point.cpu_ns),
             bytes(point.manifest_bytes),
             bytes(point.table_bytes),
             nanoseconds((point.reopen_seconds * 1e9) as u64),
