@@ -1,4 +1,4 @@
-//! A keyspace that is divided into partitions, whatever its rule: its partitions listed, made and dropped.
+//! A keyspace that is divided into partitions by any rule: lists, makes and drops its partitions.
 
 use trine::{Db, Error, Keyspace, KeyspaceStats, Ordered, Partitioned, PartitioningInfo};
 use trine_workload::failure::Failure;

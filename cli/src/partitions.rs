@@ -1,4 +1,4 @@
-//! The command partitions: those of a keyspace listed, made and dropped.
+//! The command partitions: it lists, makes and drops the partitions of a keyspace.
 
 use serde_json::json;
 use trine_workload::failure::Failure;

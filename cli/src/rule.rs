@@ -93,9 +93,9 @@ mod tests {
         assert_eq!(short(&rule), "ranges of 50 keys");
     }
 
-    /// Words that are no rule are refused; the library refuses lengths and orders.
+    /// Unknown rules and wrong digits are refused here; the library refuses wrong lengths and orders.
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn unknown_rules_are_refused() {
         for word in ["", "prefix", "prefix:", "prefix:x", "prefix:-1", "ranges-hex:6", "hash:3", "ranges"] {
             assert!(parse(word).is_err(), "{word}");
         }

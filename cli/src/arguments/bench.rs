@@ -199,9 +199,10 @@ impl Workload {
             Workload::Flush => ("flush", "write what is in memory to tables"),
             Workload::Compact => ("compact", "merge everything"),
             Workload::Reopen => ("reopen", "close and open the store: its caches are empty then"),
-            Workload::Partitions => {
-                ("partitions", "make and drop --partitions partitions; the store is told at ten points")
-            }
+            Workload::Partitions => (
+                "partitions",
+                "make and drop --partitions partitions, with the size of the store at ten points",
+            ),
             Workload::Device => ("device", "the device alone: what the rest is to be held against"),
         }
     }

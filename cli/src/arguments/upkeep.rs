@@ -22,7 +22,7 @@ pub(crate) struct Within {
     pub(crate) to: Option<String>,
 }
 
-/// How a keyspace is divided that the command makes.
+/// The rule of a keyspace that the command makes.
 #[derive(Args)]
 pub(crate) struct PartitionBy {
     /// Divide the keyspace into partitions when it is made: by the first N bytes of keys (prefix:N), at keys

@@ -24,13 +24,13 @@ const POINTS: u64 = 10;
 /// Keys of existing partitions, and of dropped ones, that are read at each point.
 const CHECKS: u64 = 100;
 
-/// The role of memory that is left out: the cache grows to its limit whatever is stored.
+/// The role of memory that is left out: the cache grows to its limit with every store.
 const CACHE: &str = "cache";
 
 /// Length of a partition's name, which is its number.
 pub(super) const NAME_BYTES: usize = 8;
 
-/// What was measured.
+/// The store over the life of its partitions.
 pub(super) struct PartitionsReport {
     live: u64,
     group: u64,
