@@ -39,7 +39,7 @@ pub use db::{
     Access, Any, BackgroundStats, Batch, Builder, ByKey, Completion, Completions, Create, Cursor, Db,
     Durability, Explicit, FileReader, FileReaderKind, GetAsync, Hashed, Ingest, IoStats, KeyRange, Keyspace,
     KeyspaceAt, KeyspaceBuilder, KeyspaceInfo, KeyspaceStats, Kind, LevelStats, MemoryRole, MemoryStats,
-    MultiGetAsync, NextAsync, ObsoleteFile, Ordered, PageStats, Partitioned, Partitioning, Prefix, Range,
-    RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot, SnapshotStats, SpaceStats, Stats, Trace,
-    TraceStep, Unordered, Value, WriteAsync, WriteStats, block_on,
+    MultiGetAsync, NextAsync, ObsoleteFile, Ordered, PageStats, Partitioned, Partitioning, PartitioningInfo,
+    Prefix, Range, RangeAsync, RecoveryStats, SettingInput, SettingValue, Snapshot, SnapshotStats,
+    SpaceStats, Stats, Trace, TraceStep, Unordered, Value, WriteAsync, WriteStats, block_on,
 };

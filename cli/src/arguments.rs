@@ -14,7 +14,8 @@ use trine_workload::text::parse_bytes;
 
 pub(crate) use bench::{Bench, EngineName, Workload};
 pub(crate) use upkeep::{
-    Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, Man, Partitions, Settings, Within,
+    Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, Man, PartitionBy, Partitions,
+    Settings, Within,
 };
 
 const EXAMPLES: &str = "\
@@ -141,6 +142,8 @@ pub(crate) struct Put {
     /// The value; - reads it from standard input.
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: String,
+    #[command(flatten)]
+    pub(crate) by: PartitionBy,
     /// Key and value are given in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
@@ -231,6 +234,7 @@ pub(crate) struct Scan {
 #[command(after_help = "Examples:\n  trine import data users users.csv --key id\n  \
                   trine import data names people.jsonl --key email --value name --skip-bad\n  \
                   trine import data pairs pairs.tsv --no-header --key 1 --value 2\n  \
+                  trine import data events events.tsv --partition-by prefix:7\n  \
                   zcat big.csv.gz | trine import data users - --format csv --key id")]
 pub(crate) struct Import {
     /// The store's directory.
@@ -257,6 +261,8 @@ pub(crate) struct Import {
     /// The character between two fields of csv or tsv: a punctuation character, or `tab`.
     #[arg(long, value_name = "CHARACTER", value_parser = parse_separator)]
     pub(crate) separator: Option<u8>,
+    #[command(flatten)]
+    pub(crate) by: PartitionBy,
     /// Forget where an earlier import of this file was and begin again.
     #[arg(long)]
     pub(crate) restart: bool,
@@ -280,6 +286,9 @@ pub(crate) struct Import {
 /// characters in hexadecimal; so they have with --safe, and fields that a spreadsheet would take for a
 /// formula have an apostrophe before them, which hex tells by a capital (K, V). A FILE appears complete or
 /// not at all; one that exists is left alone without --force.
+///
+/// A keyspace with explicit partitions is written out one KEYSPACE/PARTITION at a time. `trine import
+/// --partition-by` makes a keyspace that is divided again.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine export data users users.jsonl\n  \
                         trine export data users --format csv | gzip > users.csv.gz\n  \
@@ -305,8 +314,9 @@ pub(crate) struct Export {
 /// Shows what a store holds and costs: keyspaces, levels, memory, device traffic, space.
 ///
 /// Items are counted as they are kept: versions and deletions that are not merged away yet count. --exact
-/// counts keys. Reads are counted since this command opened the store. The program's own keyspaces, whose
-/// names begin with a dot, are left out without --all.
+/// counts keys. Of a keyspace that is divided, the largest partitions are shown. Reads are counted since this
+/// command opened the store. The program's own keyspaces, whose names begin with a dot, are left out without
+/// --all.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine stats data\n  trine stats data --json | jq .space\n  \
                         trine stats data --exact")]
@@ -316,6 +326,9 @@ pub(crate) struct Stats {
     /// Also count the keys of each keyspace: reads all items.
     #[arg(long)]
     pub(crate) exact: bool,
+    /// Every partition, not the largest alone; with --json the statistics of each.
+    #[arg(long)]
+    pub(crate) partitions: bool,
     /// Also the program's own keyspaces.
     #[arg(long)]
     pub(crate) all: bool,

@@ -1,24 +1,36 @@
 //! The command explain: the path of one get, as a table or as JSON.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use trine::inspect::{Explanation, Step};
 use trine_workload::failure::Failure;
 use trine_workload::screen::{Screen, table};
-use trine_workload::text::{Spelling, bytes, nanoseconds};
+use trine_workload::text::{Spelling, add_field, bytes, nanoseconds};
 
 use crate::arguments::{self, Global};
 use crate::items::open_to_read;
+use crate::listing::partition_cell;
 use crate::named;
 
 pub(crate) fn run(global: &Global, arguments: arguments::Explain) -> Result<(), Failure> {
-    let key = Spelling::of_flag(arguments.hex).parse("key", &arguments.key)?;
+    let spelling = Spelling::of_flag(arguments.hex);
+    let key = spelling.parse("key", &arguments.key)?;
     let db = open_to_read(global, &arguments.store)?;
-    let explained = named::find(&db, &arguments.keyspace)?.explain(&key)?;
+    let keyspace = named::find(&db, &arguments.keyspace)?;
+    let explained = keyspace.explain(&key)?;
+    let is_missing = match &explained.partition {
+        Some(name) if keyspace.partition_name().is_none() => keyspace.partition_stats(name)?.is_none(),
+        _ => false,
+    };
+    drop(keyspace);
     db.close()?;
     let mut screen = Screen::new();
     if global.json {
         screen.json(&to_json(&explained))?;
     } else {
+        if let Some(name) = &explained.partition {
+            let missing = if is_missing { ", which does not exist" } else { "" };
+            screen.line(format_args!("partition: {}{missing}", partition_cell(name, spelling)))?;
+        }
         tell(&explained, &mut screen)?;
     }
     screen.finish()
@@ -52,5 +64,12 @@ fn to_json(explained: &Explanation) -> Value {
         })
     };
     let steps: Vec<Value> = explained.steps.iter().map(step).collect();
-    json!({"found": explained.value_bytes.is_some(), "value_bytes": explained.value_bytes, "steps": steps})
+    let (is_found, value_bytes) = (explained.value_bytes.is_some(), explained.value_bytes);
+    let mut object = Map::new();
+    if let Some(name) = &explained.partition {
+        add_field(&mut object, "partition", name, Spelling::Text);
+    }
+    let rest = [("found", json!(is_found)), ("value_bytes", json!(value_bytes)), ("steps", json!(steps))];
+    object.extend(rest.map(|(field, value)| (field.to_owned(), value)));
+    Value::Object(object)
 }

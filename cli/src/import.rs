@@ -39,7 +39,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Import) -> Result<(), F
     let shape = shape_of(&arguments)?;
     let rows = Rows::open(&arguments.file, shape.clone())?;
     let db = open_to_write(global, &arguments.store)?;
-    let keyspace = named::open(&db, &arguments.keyspace)?;
+    let keyspace = named::open(&db, &arguments.keyspace, arguments.by.partition_by.as_ref())?;
     // Pipes and devices have no positions either.
     let from_file = rows.can_seek();
     let mut import = Import {

@@ -91,7 +91,7 @@ pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
         value => spelling.parse("value", value)?,
     };
     let db = open_to_write(global, &put.store)?;
-    let keyspace = named::open(&db, &put.keyspace)?;
+    let keyspace = named::open(&db, &put.keyspace, put.by.partition_by.as_ref())?;
     let mut batch = db.batch();
     batch.put(&keyspace, &key, &value)?;
     batch.commit_with(durability(put.sync))?;

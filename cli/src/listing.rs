@@ -2,64 +2,110 @@
 
 use comfy_table::Table;
 use serde_json::{Map, Value};
-use trine::KeyspaceStats;
+use trine::{KeyspaceStats, PartitioningInfo};
 use trine_workload::failure::Failure;
 use trine_workload::screen::{Screen, table};
 use trine_workload::text::{self, Spelling, bytes, count};
 
 use crate::arguments::Global;
+use crate::rule;
+
+/// Headings of the sizes.
+const SIZES: [&str; 4] = ["keys, about", "keys and values", "tables", "on disk"];
 
 /// Rows on their way to the screen.
 pub(crate) struct Listing {
+    /// Stands above the rows.
+    head: Option<String>,
     rows: Table,
     objects: Vec<Value>,
 }
 
 impl Listing {
-    /// `what` is listed: the heading of the first column.
-    pub(crate) fn of(what: &str) -> Listing {
-        let rows = table([what, "keys, about", "keys and values", "tables", "on disk"]);
-        Listing { rows, objects: Vec::new() }
+    pub(crate) fn of_keyspaces() -> Listing {
+        let [keys, key_values, tables, on_disk] = SIZES;
+        let rows = table(["keyspace", keys, key_values, tables, on_disk, "partitions"]);
+        Listing { head: None, rows, objects: Vec::new() }
     }
 
-    /// Adds a row; its JSON object also has the fields in `more`.
-    pub(crate) fn add(
+    /// Partitions, with a line above them.
+    pub(crate) fn of_partitions(head: String) -> Listing {
+        let [keys, key_values, tables, on_disk] = SIZES;
+        let rows = table(["partition", keys, key_values, tables, on_disk]);
+        Listing { head: Some(head), rows, objects: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub(crate) fn add(&mut self, (name, spelling): (&[u8], Spelling), keys: u64, stats: &KeyspaceStats) {
+        let object = object((name, spelling), keys, stats);
+        self.objects.push(Value::Object(object));
+        self.rows.add_row(cells(&partition_cell(name, spelling), keys, stats));
+    }
+
+    /// Adds a keyspace, with its rule and the number of its partitions if it is divided.
+    pub(crate) fn add_keyspace(
         &mut self,
-        (name, spelling): (&[u8], Spelling),
         keys: u64,
         stats: &KeyspaceStats,
-        more: &[(&str, u64)],
+        divided: Option<(&PartitioningInfo, u64)>,
     ) {
-        let mut object = Map::new();
-        text::add_field(&mut object, "name", name, spelling);
-        let sizes = [
-            ("approximate_keys", keys),
-            ("key_value_bytes", stats.key_value_bytes),
-            ("tables", stats.tables),
-            ("table_bytes", stats.table_bytes),
-        ];
-        for (field, value) in sizes.iter().chain(more) {
-            object.insert((*field).to_owned(), (*value).into());
+        let name = stats.name.as_bytes();
+        let mut object = object((name, Spelling::Text), keys, stats);
+        if let Some((rule, partitions)) = divided {
+            object.insert("partitions".to_owned(), partitions.into());
+            object.insert("partition_by".to_owned(), rule::text(rule).into());
         }
         self.objects.push(Value::Object(object));
-        let name = match spelling {
-            Spelling::Text => text::escaped(name),
-            Spelling::Hex => spelling.line(name).to_string(),
-        };
-        let [tables, on_disk] = [count(stats.tables), bytes(stats.table_bytes)];
-        self.rows.add_row([name, count(keys), bytes(stats.key_value_bytes), tables, on_disk]);
+        let mut cells = cells(&text::escaped(name), keys, stats).to_vec();
+        cells.push(partitions_cell(divided));
+        self.rows.add_row(cells);
     }
 
-    /// Shows all rows; `none` if there are none.
-    pub(crate) fn show(self, global: &Global, none: &str) -> Result<(), Failure> {
+    /// Shows all rows.
+    pub(crate) fn show(self, global: &Global) -> Result<(), Failure> {
         let mut screen = Screen::new();
         if global.json {
             screen.json(&Value::Array(self.objects))?;
-        } else if self.objects.is_empty() {
-            screen.line(none)?;
-        } else {
+            return screen.finish();
+        }
+        match self.head {
+            Some(head) => screen.line(head)?,
+            None if self.objects.is_empty() => screen.line("no keyspaces")?,
+            None => {}
+        }
+        if !self.objects.is_empty() {
             screen.line(self.rows)?;
         }
         screen.finish()
     }
+}
+
+/// A partition's name in a table.
+pub(crate) fn partition_cell(name: &[u8], spelling: Spelling) -> String {
+    if name.is_empty() { "\"\"".to_owned() } else { spelling.line(name) }
+}
+
+/// The number of partitions and their rule in a table.
+pub(crate) fn partitions_cell(divided: Option<(&PartitioningInfo, u64)>) -> String {
+    divided.map_or_else(String::new, |(rule, number)| format!("{}, {}", count(number), rule::short(rule)))
+}
+
+fn object((name, spelling): (&[u8], Spelling), keys: u64, stats: &KeyspaceStats) -> Map<String, Value> {
+    let mut object = Map::new();
+    text::add_field(&mut object, "name", name, spelling);
+    let sizes = [
+        ("approximate_keys", keys),
+        ("key_value_bytes", stats.key_value_bytes),
+        ("tables", stats.tables),
+        ("table_bytes", stats.table_bytes),
+    ];
+    for (field, value) in sizes {
+        object.insert(field.to_owned(), value.into());
+    }
+    object
+}
+
+fn cells(name: &str, keys: u64, stats: &KeyspaceStats) -> [String; 5] {
+    let [tables, on_disk] = [count(stats.tables), bytes(stats.table_bytes)];
+    [name.to_owned(), count(keys), bytes(stats.key_value_bytes), tables, on_disk]
 }

@@ -12,6 +12,7 @@
 mod arguments;
 mod bench;
 mod demo;
+mod divided;
 mod dump;
 mod explain;
 mod export;
@@ -20,6 +21,7 @@ mod items;
 mod listing;
 mod named;
 mod partitions;
+mod rule;
 mod stats;
 mod upkeep;
 mod verify;

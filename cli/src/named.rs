@@ -1,8 +1,10 @@
-//! Names of keyspaces and partitions on the command line: KEYSPACE, or KEYSPACE/PARTITION where the keyspace
-//! is divided into partitions.
+//! Names of keyspaces and partitions on the command line: KEYSPACE, or KEYSPACE/PARTITION where the caller
+//! names the partitions of the keyspace.
 
-use trine::{Db, Error, Explicit, Keyspace, Ordered, Partitioned, Partitioning};
+use trine::{Db, Error, Explicit, Keyspace, Ordered, Partitioned, Partitioning, PartitioningInfo};
 use trine_workload::failure::Failure;
+
+use crate::rule;
 
 /// Opens the keyspace or partition of that name, which exists.
 pub(crate) fn find(db: &Db, name: &str) -> Result<Keyspace<Ordered>, Failure> {
@@ -14,13 +16,61 @@ pub(crate) fn find(db: &Db, name: &str) -> Result<Keyspace<Ordered>, Failure> {
     Ok(db.keyspace(name)?.ordered()?)
 }
 
-/// Opens the keyspace or partition of that name, or makes it. The keyspace of a partition is not made.
-pub(crate) fn open(db: &Db, name: &str) -> Result<Keyspace<Ordered>, Failure> {
+/// Opens the keyspace or partition of that name, or makes it, divided by the rule. Without a rule the
+/// keyspace of a partition is not made.
+pub(crate) fn open(
+    db: &Db,
+    name: &str,
+    rule: Option<&PartitioningInfo>,
+) -> Result<Keyspace<Ordered>, Failure> {
     if let Some((keyspace, partition)) = divided(db, name)? {
+        check_rule(db, keyspace.name(), rule)?;
         return Ok(keyspace.partition(partition)?);
     }
-    check_whole(db, name)?;
-    Ok(db.ordered(name).open()?)
+    check_rule(db, name, rule)?;
+    match rule {
+        Some(PartitioningInfo::Explicit) => {
+            let Some((keyspace, partition)) = name.rsplit_once('/') else {
+                let message = format!("--partition-by explicit wants a partition, {name}/PARTITION");
+                return Err(Failure::Usage(message));
+            };
+            check_rule(db, keyspace, rule)?;
+            Ok(partitioned(db, keyspace)?.partition(partition)?)
+        }
+        Some(rule) => make_by_key(db, name, rule),
+        None => {
+            check_whole(db, name)?;
+            Ok(db.ordered(name).open()?)
+        }
+    }
+}
+
+/// Makes a keyspace that is divided by the rule, unless it exists. Without a rule it takes the rule of the
+/// keyspace, and `explicit` for a new one.
+pub(crate) fn make_divided(db: &Db, name: &str, rule: Option<&PartitioningInfo>) -> Result<(), Failure> {
+    check_rule(db, name, rule)?;
+    match rule {
+        None if db.contains_keyspace(name) => Ok(()),
+        None | Some(PartitioningInfo::Explicit) => Ok(partitioned(db, name).map(drop)?),
+        Some(rule) => make_by_key(db, name, rule).map(drop),
+    }
+}
+
+fn make_by_key(db: &Db, name: &str, rule: &PartitioningInfo) -> Result<Keyspace<Ordered>, Failure> {
+    let partitioning = rule::by_key(rule);
+    let partitioning = partitioning.ok_or_else(|| Failure::Usage("this rule is not by keys".to_owned()))?;
+    Ok(db.ordered(name).partition_by(partitioning).open()?)
+}
+
+/// Refuses a rule that is not the one of a keyspace that exists.
+fn check_rule(db: &Db, name: &str, given: Option<&PartitioningInfo>) -> Result<(), Failure> {
+    let found = db.keyspaces().into_iter().find(|one| one.name == name);
+    let (Some(found), Some(given)) = (found, given) else { return Ok(()) };
+    if found.partitioning.as_ref() == Some(given) {
+        return Ok(());
+    }
+    let stored = found.partitioning.map_or_else(|| "none".to_owned(), |stored| rule::text(&stored));
+    Err(Error::Mismatch { name: "--partition-by", stored, given: rule::text(given) }.into())
 }
 
 fn check_whole(db: &Db, name: &str) -> Result<(), Failure> {
@@ -33,18 +83,18 @@ fn check_whole(db: &Db, name: &str) -> Result<(), Failure> {
     Err(Failure::Usage(message))
 }
 
-/// Opens a keyspace that is divided, or makes it.
+/// Opens a keyspace whose partitions the caller names, or makes it.
 pub(crate) fn partitioned(db: &Db, name: &str) -> trine::Result<Partitioned> {
     let rule: Partitioning<Explicit> = Partitioning::explicit();
     db.ordered(name).partition_by(rule).open()
 }
 
-/// Whether there is a keyspace of that name that is divided.
+/// Whether there is a keyspace of that name whose partitions the caller names.
 pub(crate) fn is_partitioned(db: &Db, name: &str) -> bool {
     db.keyspaces().iter().any(|one| one.is_partitioned && one.name == name)
 }
 
-/// The keyspace itself, or all its partitions if it is divided.
+/// The keyspace itself, or all its partitions if the caller names them.
 pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Result<Vec<Keyspace<Ordered>>> {
     if !is_partitioned {
         return Ok(vec![db.keyspace(name)?.ordered()?]);
@@ -55,16 +105,26 @@ pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Resul
 }
 
 /// Keyspace and partition, if the name is that of a partition: the longest of the store's keyspaces before a
-/// slash, and that one is divided.
-fn divided<'n>(db: &Db, name: &'n str) -> trine::Result<Option<(Partitioned, &'n str)>> {
-    if db.contains_keyspace(name) {
+/// slash, and the caller names its partitions.
+///
+/// # Errors
+/// `Usage` if it is divided by its keys, which name the partitions.
+fn divided<'n>(db: &Db, name: &'n str) -> Result<Option<(Partitioned, &'n str)>, Failure> {
+    let all = db.keyspaces();
+    let find = |name: &str| all.iter().find(|one| one.name == name);
+    if find(name).is_some() {
         return Ok(None);
     }
     for (at, _) in name.rmatch_indices('/') {
         let (keyspace, partition) = (&name[..at], &name[at + 1..]);
-        if is_partitioned(db, keyspace) {
+        let Some(found) = find(keyspace).filter(|one| one.partitioning.is_some()) else { continue };
+        if found.is_partitioned {
             return Ok(Some((partitioned(db, keyspace)?, partition)));
         }
+        return Err(Failure::Usage(format!(
+            "the keys of {keyspace:?} name its partitions: give {keyspace} without a partition; `trine scan \
+             --prefix`, --from and --to read a part"
+        )));
     }
     Ok(None)
 }

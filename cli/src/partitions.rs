@@ -1,24 +1,25 @@
-//! The command partitions: those of a keyspace listed, made and dropped.
+//! The command partitions: it lists, makes and drops the partitions of a keyspace.
 
 use serde_json::json;
 use trine_workload::failure::Failure;
-use trine_workload::text::Spelling;
+use trine_workload::text::{Spelling, count};
 
 use crate::arguments::{Global, Partitions};
+use crate::divided::Divided;
 use crate::items::{check_writable, done, note, open_to_change, open_to_read, open_to_write};
 use crate::listing::Listing;
-use crate::named;
+use crate::{named, rule};
 
 pub(crate) fn run(global: &Global, arguments: &Partitions) -> Result<(), Failure> {
     let spelling = Spelling::of_flag(arguments.hex);
     let parse = |names: &[String]| -> Result<Vec<Vec<u8>>, Failure> {
         names.iter().map(|name| spelling.parse("partition", name)).collect()
     };
-    if !arguments.make.is_empty() {
-        return make(global, arguments, &parse(&arguments.make)?);
-    }
     if !arguments.drop.is_empty() {
         return drop_some(global, arguments, &parse(&arguments.drop)?);
+    }
+    if !arguments.make.is_empty() || arguments.by.partition_by.is_some() {
+        return make(global, arguments, &parse(&arguments.make)?);
     }
     list(global, arguments, spelling)
 }
@@ -26,8 +27,9 @@ pub(crate) fn run(global: &Global, arguments: &Partitions) -> Result<(), Failure
 fn make(global: &Global, arguments: &Partitions, names: &[Vec<u8>]) -> Result<(), Failure> {
     check_writable(&arguments.keyspace)?;
     let db = open_to_write(global, &arguments.store)?;
-    let divided = named::partitioned(&db, &arguments.keyspace)?;
-    names.iter().try_for_each(|name| divided.partition(name).map(drop))?;
+    named::make_divided(&db, &arguments.keyspace, arguments.by.partition_by.as_ref())?;
+    let (divided, _) = Divided::find(&db, &arguments.keyspace)?;
+    names.iter().try_for_each(|name| divided.make(name))?;
     drop(divided);
     db.close()?;
     done(global, json!({"partitions": names.len()}))
@@ -36,8 +38,7 @@ fn make(global: &Global, arguments: &Partitions, names: &[Vec<u8>]) -> Result<()
 fn drop_some(global: &Global, arguments: &Partitions, names: &[Vec<u8>]) -> Result<(), Failure> {
     check_writable(&arguments.keyspace)?;
     let db = open_to_change(global, &arguments.store)?;
-    check_there(&db, &arguments.keyspace)?;
-    let divided = named::partitioned(&db, &arguments.keyspace)?;
+    let (divided, _) = Divided::find(&db, &arguments.keyspace)?;
     let dropped = divided.drop_partitions(names)?;
     drop(divided);
     db.close()?;
@@ -50,22 +51,14 @@ fn drop_some(global: &Global, arguments: &Partitions, names: &[Vec<u8>]) -> Resu
 
 fn list(global: &Global, arguments: &Partitions, spelling: Spelling) -> Result<(), Failure> {
     let db = open_to_read(global, &arguments.store)?;
-    check_there(&db, &arguments.keyspace)?;
-    let divided = named::partitioned(&db, &arguments.keyspace)?;
-    let mut listing = Listing::of("partition");
-    for name in divided.partitions()? {
-        let Some(partition) = divided.find_partition(&name)? else { continue };
-        listing.add((&name, spelling), partition.approximate_len()?, &partition.stats()?, &[]);
+    let (divided, rule) = Divided::find(&db, &arguments.keyspace)?;
+    let sizes = divided.sizes()?;
+    let (number, rule) = (count(sizes.len() as u64), rule::text(&rule));
+    let mut listing = Listing::of_partitions(format!("partitions by {rule}: {number}"));
+    for one in &sizes {
+        listing.add((&one.name, spelling), one.approximate_keys, &one.stats);
     }
-    listing.show(global, "no partitions")?;
+    listing.show(global)?;
     drop(divided);
     Ok(db.close()?)
-}
-
-/// Opening would make it.
-fn check_there(db: &trine::Db, keyspace: &str) -> Result<(), Failure> {
-    match db.contains_keyspace(keyspace) {
-        true => Ok(()),
-        false => Err(trine::Error::NoKeyspace { name: keyspace.to_owned() }.into()),
-    }
 }

@@ -1,6 +1,8 @@
 //! The command stats: everything the store tells about itself, as tables or as JSON; also for import and
 //! demo.
 
+mod partitions;
+
 use comfy_table::Table;
 use serde_json::{Value, json};
 use trine::Db;
@@ -13,6 +15,7 @@ use crate::arguments::{self, Global};
 use crate::items::open_to_read;
 use crate::named;
 use crate::upkeep::{OWN, setting_to_json};
+use partitions::{Extent, KeyspacePartitions};
 
 pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Failure> {
     let db = open_to_read(global, &arguments.store)?;
@@ -21,17 +24,22 @@ pub(crate) fn run(global: &Global, arguments: arguments::Stats) -> Result<(), Fa
     let keys = if arguments.exact { Some(counted(&db, is_shown)?) } else { None };
     let mut stats = db.stats();
     stats.keyspaces.retain(|keyspace| is_shown(&keyspace.name));
+    let extent = if arguments.partitions { Extent::All } else { Extent::Largest };
+    let partitions = KeyspacePartitions::of_all(&db, &stats.keyspaces, extent)?;
     let mut screen = Screen::new();
     if global.json {
         let mut all = to_json(&stats);
         for (index, (_, keys)) in keys.iter().flatten().enumerate() {
             all["keyspaces"][index]["keys"] = (*keys).into();
         }
+        for (index, of) in partitions.iter().enumerate() {
+            of.iter().for_each(|of| of.add_to(&mut all["keyspaces"][index], extent));
+        }
         all["settings"] = db.settings().iter().map(setting_to_json).collect();
         screen.json(&all)?;
     } else {
         let keys = keys.map(|keys| ("Keys", keys_table(&keys)));
-        for (title, table) in keys.into_iter().chain(tables(&stats)) {
+        for (title, table) in keys.into_iter().chain(tables(&stats, &partitions, extent)) {
             screen.heading(title)?;
             screen.line(format_args!("{table}\n"))?;
         }
@@ -67,24 +75,30 @@ fn keys_table(keys: &[(String, u64)]) -> Table {
     table
 }
 
-fn tables(stats: &trine::Stats) -> Vec<(&'static str, Table)> {
-    let mut tables = vec![
-        ("Keyspaces", keyspaces(stats)),
+fn tables(
+    stats: &trine::Stats,
+    partitions: &[Option<KeyspacePartitions>],
+    extent: Extent,
+) -> Vec<(&'static str, Table)> {
+    let mut tables = vec![("Keyspaces", keyspaces(stats, partitions))];
+    tables.extend(partitions::partitions(&stats.keyspaces, partitions, extent));
+    tables.extend([
         ("Levels", levels(stats)),
         ("Memory", memory(&stats.memory)),
         ("Space", space(&stats.space)),
         ("Device", device(&stats.io)),
         ("Recovery at open", recovery(&stats.recovery)),
-    ];
+    ]);
     if !stats.space.obsolete_files.is_empty() {
         tables.push(("Obsolete files", obsolete_files(&stats.space)));
     }
     tables
 }
 
-fn keyspaces(stats: &trine::Stats) -> Table {
-    let mut table = table(["keyspace", "items", "keys and values", "in tables", "tables", "levels"]);
-    for keyspace in &stats.keyspaces {
+fn keyspaces(stats: &trine::Stats, partitions: &[Option<KeyspacePartitions>]) -> Table {
+    let heads = ["keyspace", "items", "keys and values", "in tables", "tables", "levels", "partitions"];
+    let mut table = table(heads);
+    for (keyspace, partitions) in stats.keyspaces.iter().zip(partitions) {
         table.add_row([
             trine_workload::text::escaped(keyspace.name.as_bytes()),
             count(keyspace.items),
@@ -92,6 +106,7 @@ fn keyspaces(stats: &trine::Stats) -> Table {
             bytes(keyspace.table_bytes),
             count(keyspace.tables),
             keyspace.levels.len().to_string(),
+            partitions.as_ref().map_or_else(String::new, KeyspacePartitions::cell),
         ]);
     }
     table
@@ -376,6 +391,7 @@ mod tests {
         assert_eq!(roles.iter().sum::<u64>(), all["total_bytes"].as_u64().unwrap());
         let file = &all["obsolete_files"][0];
         assert_eq!(file["readers"], json!([{"kind": "snapshot", "count": 1}]));
+        let tables = |stats: &trine::Stats| tables(stats, &[None], Extent::Largest);
         let text: String =
             tables(&stats).iter().map(|(title, table)| format!("{title}\n{table}\n")).collect();
         assert!(text.contains(file["name"].as_str().unwrap()) && text.contains("1 snapshot"), "{text}");

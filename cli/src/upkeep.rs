@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
-use trine::{Db, Partitioning, SettingValue};
+use trine::{Db, Keyspace, Partitioning, SettingValue};
 use trine_workload::failure::Failure;
 use trine_workload::progress;
 use trine_workload::screen::Screen;
@@ -16,6 +16,7 @@ use trine_workload::text::{self, Spelling, bytes, parse_bytes};
 use crate::arguments::{
     Arguments, Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Global, Keyspaces, Man, Settings,
 };
+use crate::divided::Divided;
 use crate::items::{Bounds, check_writable, done, durability, note, open_to_change, open_to_read};
 use crate::listing::Listing;
 use crate::named;
@@ -28,18 +29,20 @@ const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn keyspaces(global: &Global, arguments: &Keyspaces) -> Result<(), Failure> {
     let db = open_to_read(global, &arguments.store)?;
-    let mut listing = Listing::of("keyspace");
+    let mut listing = Listing::of_keyspaces();
     for (stats, info) in db.stats().keyspaces.into_iter().zip(db.keyspaces()) {
         if info.name.starts_with(OWN) && !arguments.all {
             continue;
         }
         let maps = named::maps_of(&db, &info.name, info.is_partitioned)?;
         let keys = maps.iter().map(|map| map.approximate_len()).sum::<trine::Result<u64>>()?;
-        let partitions = [("partitions", maps.len() as u64)];
-        let more = if info.is_partitioned { &partitions[..] } else { &[] };
-        listing.add((info.name.as_bytes(), Spelling::Text), keys, &stats, more);
+        let divided = match &info.partitioning {
+            Some(rule) => Some((rule, Divided::find(&db, &info.name)?.0.names()?.len() as u64)),
+            None => None,
+        };
+        listing.add_keyspace(keys, &stats, divided);
     }
-    listing.show(global, "no keyspaces")?;
+    listing.show(global)?;
     Ok(db.close()?)
 }
 
@@ -182,14 +185,18 @@ pub(crate) fn setting_to_json(setting: &SettingValue) -> Value {
 
 pub(crate) fn compact(global: &Global, arguments: &Compact) -> Result<(), Failure> {
     let db = open_to_change(global, &arguments.store)?;
-    let keyspace = arguments.keyspace.as_ref().map(|name| db.keyspace(name)).transpose()?;
+    let maps = match &arguments.keyspace {
+        Some(name) if named::is_partitioned(&db, name) => Some(named::maps_of(&db, name, true)?),
+        Some(name) => Some(vec![named::find(&db, name)?]),
+        None => None,
+    };
     let before_bytes = db.stats().space.table_bytes;
-    with_merge_progress(&db, || match &keyspace {
-        Some(keyspace) => keyspace.compact(),
+    with_merge_progress(&db, || match &maps {
+        Some(maps) => maps.iter().try_for_each(Keyspace::compact),
         None => db.compact(),
     })?;
     let after_bytes = db.stats().space.table_bytes;
-    drop(keyspace);
+    drop(maps);
     db.close()?;
     if global.json {
         return done(global, json!({"table_bytes_before": before_bytes, "table_bytes": after_bytes}));

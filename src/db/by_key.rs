@@ -330,4 +330,31 @@ impl Keyspace<Ordered> {
         let found = self.partitions_by_key()?.get(name.as_ref());
         Ok(found.map(|partition| self.handle().keyspace_stats(&partition)))
     }
+
+    /// About how many keys a partition has, as [`Keyspace::approximate_len`] tells it of all together; `None`
+    /// if there is no partition of that name.
+    ///
+    /// # Errors
+    /// `Invalid` if the keyspace is not divided by keys, `Dropped`, `Closed`.
+    ///
+    /// # Cost
+    /// No device read. It looks at the partition's keys in write buffers.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?;
+    /// events.put("2026/a", "1")?;
+    /// events.put("2026/b", "1")?;
+    /// events.delete("2026/b")?;
+    /// assert_eq!(events.partition_approximate_len("2026")?, Some(1));
+    /// assert_eq!(events.partition_approximate_len("2027")?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn partition_approximate_len(&self, name: impl AsRef<[u8]>) -> Result<Option<u64>> {
+        let found = self.partitions_by_key()?.get(name.as_ref());
+        let handle = self.handle();
+        Ok(found.map(|partition| handle.approximate_len(&handle.point(), &partition)))
+    }
 }

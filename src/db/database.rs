@@ -14,6 +14,7 @@ use super::builder::Builder;
 use super::handle::Handle;
 use super::hashed::Hashed;
 use super::keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind};
+use super::partitioning_info::PartitioningInfo;
 use super::snapshot::Snapshot;
 use super::stats::SettingValue;
 
@@ -186,6 +187,7 @@ impl Db {
             name: one.name.clone(),
             kind: if one.id.is_hashed() { Kind::Hashed } else { Kind::Ordered },
             is_partitioned: one.partitions().is_some() && !one.is_divided_by_keys(),
+            partitioning: one.partitions().map(|partitions| PartitioningInfo::of(&partitions.rule)),
         };
         all.into_iter().map(info).collect()
     }

@@ -21,6 +21,7 @@ use crate::write::batch::{Items, Keyspaces, check_item};
 use super::handle::Handle;
 use super::key_range::KeyRange;
 use super::partitioned::{Explicit, Partitioned, Partitioning};
+use super::partitioning_info::PartitioningInfo;
 use super::range::{self, Cursor, Range};
 use super::{Durability, Ingest, KeyspaceAt, SettingValue, Snapshot, Value};
 
@@ -93,6 +94,8 @@ pub struct KeyspaceInfo {
     /// Whether the caller names its partitions: see [`Partitioned`]. A keyspace that is divided by its keys
     /// is read and written as one that is not divided.
     pub is_partitioned: bool,
+    /// How it is divided; `None` if it is not.
+    pub partitioning: Option<PartitioningInfo>,
 }
 
 /// What a get did, step by step.
@@ -828,10 +831,16 @@ impl<K> Keyspace<K> {
     /// ```
     pub fn explain(&self, key: impl AsRef<[u8]>) -> Result<Explanation> {
         let mut explainer = Explainer::new(Arc::clone(self.handle.clock()));
-        let wanted = (&*self.stored(key.as_ref()), Wants::Value);
-        let found =
-            self.handle.get(self.live()?, wanted, None, &mut explainer, |value| value.map(<[u8]>::len));
-        found.map(|length| explainer.finish(length.map(|bytes| bytes as u64)))
+        let (keyspace, key) = (self.live()?, key.as_ref());
+        let wanted = (&*self.stored(key), Wants::Value);
+        let found = self.handle.get(keyspace, wanted, None, &mut explainer, |value| value.map(<[u8]>::len));
+        let length = found?.map(|bytes| bytes as u64);
+        let by_key = match keyspace.partitions() {
+            Some(partitions) => Some(partitions.rule.name_of(key)?.into_owned()),
+            None => None,
+        };
+        let partition = keyspace.partition_name().map(<[u8]>::to_vec).or(by_key);
+        Ok(Explanation { partition, ..explainer.finish(length) })
     }
 
     /// The same reads as of `snapshot`. If that is of another open store, each of them answers `Invalid`.

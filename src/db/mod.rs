@@ -14,6 +14,7 @@ mod key_range;
 mod keyspace;
 mod merging;
 mod partitioned;
+mod partitioning_info;
 mod range;
 mod side;
 #[cfg(any(test, feature = "sim"))]
@@ -36,6 +37,7 @@ pub use ingest::Ingest;
 pub use key_range::{KeyRange, Prefix};
 pub use keyspace::{Any, Keyspace, KeyspaceBuilder, KeyspaceInfo, Kind, Ordered, Trace, TraceStep};
 pub use partitioned::{Explicit, Partitioned, Partitioning};
+pub use partitioning_info::PartitioningInfo;
 pub use range::{Cursor, Range};
 pub use snapshot::{KeyspaceAt, Snapshot};
 pub use stats::SettingValue;

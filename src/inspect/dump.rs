@@ -248,7 +248,16 @@ impl Dump<'_> {
 }
 
 fn says(change: &Change) -> String {
-    let Change::Slice { table, index, slice } = change else { return format!("{change:?}") };
+    let (table, index, slice) = match change {
+        Change::Slice { table, index, slice } => (table, index, slice),
+        Change::Partition { id, keyspace, name } => {
+            return format!("Partition {} of keyspace {}: {}", id.0, keyspace.0, name.escape_ascii());
+        }
+        Change::PartitionRule { keyspace, rule } => {
+            return format!("PartitionRule of keyspace {}: {rule}", keyspace.0);
+        }
+        other => return format!("{other:?}"),
+    };
     let end =
         slice.max_key.as_ref().map_or_else(|| "the end".to_owned(), |key| key.escape_ascii().to_string());
     format!(

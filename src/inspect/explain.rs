@@ -25,6 +25,9 @@ use crate::read::trace::{Saw, Stage, Tracer};
 pub struct Explanation {
     /// Length of the value; `None` if there is none.
     pub value_bytes: Option<u64>,
+    /// Name of the partition that the key belongs to, which need not exist; `None` if the keyspace is not
+    /// divided.
+    pub partition: Option<Vec<u8>>,
     /// In the order in which they were taken.
     pub steps: Vec<Step>,
 }
@@ -83,7 +86,7 @@ impl Explainer {
         self.charge();
         // After a load the get goes through what it knows already.
         self.steps.retain(|step| !step.said.is_empty());
-        Explanation { value_bytes, steps: self.steps }
+        Explanation { value_bytes, partition: None, steps: self.steps }
     }
 
     fn charge(&mut self) {

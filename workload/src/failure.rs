@@ -119,6 +119,10 @@ fn in_words_of_the_program(error: &trine::Error) -> String {
             "there is no keyspace named {name:?}. trine keyspaces lists those there are; trine put and trine \
              import make one"
         ),
+        Error::Mismatch { name: "--partition-by", stored, given } => format!(
+            "a keyspace keeps the --partition-by that it was made with: this one has {stored}, not {given}. \
+             Leave the option out, or take another keyspace"
+        ),
         Error::ReadOnly => "this command writes, and the store was opened with --read-only".to_owned(),
         other => {
             let text = other.to_string();

@@ -14,6 +14,7 @@ Examples:
   trine bench ycsb-load,ycsb-a,ycsb-e --value-bytes 1000 --seconds 30 --series ycsb.csv
   trine bench readrandom --dir /mnt/ssd/try --distribution zipf --json
   trine bench fillrandom,readrandom,seekrandom --items 8000000 --stage-every 1000000 --plot charts
+  trine bench partitions --partitions 100000 --live 5000
   trine bench fillrandom,readrandom --engine null    what the driver itself costs
 
 Every figure comes with its denominator and with what could not be measured. Hold a store's rows
@@ -96,6 +97,22 @@ pub(crate) struct Bench {
     /// Length of the file that device works on.
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     pub(crate) device_bytes: u64,
+    /// Partitions that the workload partitions makes, one after the other.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1_u64 << 40))]
+    pub(crate) partitions: u64,
+    /// Of them, those that exist at a time; older ones are dropped.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(value_parser = value_parser!(u64).range(1..=1_u64 << 32))]
+    pub(crate) live: u64,
+    /// Partitions that one batch makes, and one drop drops.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) group: u32,
+    /// Items that are put in each of them.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) partition_items: u32,
     /// Write a line a second to this CSV file: operations, p99, device reads, pressure.
     #[arg(long, value_name = "FILE")]
     pub(crate) series: Option<PathBuf>,
@@ -139,6 +156,7 @@ pub(crate) enum Workload {
     Compact,
     Reopen,
     Device,
+    Partitions,
 }
 
 impl Workload {
@@ -181,6 +199,10 @@ impl Workload {
             Workload::Flush => ("flush", "write what is in memory to tables"),
             Workload::Compact => ("compact", "merge everything"),
             Workload::Reopen => ("reopen", "close and open the store: its caches are empty then"),
+            Workload::Partitions => (
+                "partitions",
+                "make and drop --partitions partitions, with the size of the store at ten points",
+            ),
             Workload::Device => ("device", "the device alone: what the rest is to be held against"),
         }
     }
@@ -213,6 +235,7 @@ impl ValueEnum for Workload {
             Compact,
             Reopen,
             Device,
+            Partitions,
         ]
     }
 

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 use clap_complete::Shell;
+use trine::PartitioningInfo;
+
+use crate::rule;
 
 /// The keys that a command is about.
 #[derive(Args)]
@@ -19,10 +22,20 @@ pub(crate) struct Within {
     pub(crate) to: Option<String>,
 }
 
+/// The rule of a keyspace that the command makes.
+#[derive(Args)]
+pub(crate) struct PartitionBy {
+    /// Divide the keyspace into partitions when it is made: by the first N bytes of keys (prefix:N), at keys
+    /// (ranges:KEY,KEY,.., or ranges-hex:DIGITS,DIGITS,..), or as KEYSPACE/PARTITION names them (explicit).
+    #[arg(long, value_name = "RULE", value_parser = rule::parse)]
+    pub(crate) partition_by: Option<PartitioningInfo>,
+}
+
 /// Lists the keyspaces of a store, with about how many keys each has and what they take.
 ///
-/// Keys are estimated from what is in memory, without reading; `trine count` counts them. The program's own
-/// keyspaces, whose names begin with a dot, are left out without --all.
+/// Keys are estimated from what is in memory, without reading; `trine count` counts them. Of a keyspace that
+/// is divided, the number of its partitions and its rule are shown. The program's own keyspaces, whose names
+/// begin with a dot, are left out without --all.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine keyspaces data\n  trine keyspaces data --json | jq -r '.[].name'")]
 pub(crate) struct Keyspaces {
@@ -35,12 +48,18 @@ pub(crate) struct Keyspaces {
 
 /// Lists the partitions of a keyspace that is divided, or makes or drops some.
 ///
-/// Each is a map of its own; commands that want a KEYSPACE take KEYSPACE/PARTITION for it. To drop one costs
-/// the same whatever its size, and gives its space back at once. --make makes the keyspace too.
+/// To drop one costs the same whatever its size, and gives its space back at once. --partition-by makes the
+/// keyspace, with a rule that it keeps; so does --make, and its rule is explicit.
+///
+/// By the rule prefix:N, or ranges:KEY,KEY,.., the keys of a keyspace name its partitions: it is read and
+/// written as any other, and a partition is made by the first write to it. By the rule explicit each
+/// partition is a map of its own, and commands that want a KEYSPACE take KEYSPACE/PARTITION for it.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  trine partitions data events --make 2026-11 2026-12\n  \
-                        trine put data events/2026-12 login ann\n  trine partitions data events\n  \
-                        trine partitions data events --drop 2026-11")]
+#[command(after_help = "Examples:\n  trine partitions data events --partition-by prefix:7\n  \
+                        trine put data events 2026-11/login ann\n  trine partitions data events\n  \
+                        trine partitions data events --drop 2026-11\n  \
+                        trine partitions data tenants --make t042 t043\n  \
+                        trine put data tenants/t042 login ann")]
 pub(crate) struct Partitions {
     /// The store's directory.
     pub(crate) store: PathBuf,
@@ -50,8 +69,10 @@ pub(crate) struct Partitions {
     #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with = "drop")]
     pub(crate) make: Vec<String>,
     /// Drop these with everything in them. Nothing is asked.
-    #[arg(long, value_name = "NAME", num_args = 1..)]
+    #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with = "partition_by")]
     pub(crate) drop: Vec<String>,
+    #[command(flatten)]
+    pub(crate) by: PartitionBy,
     /// Names are hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,

@@ -8,6 +8,9 @@ use trine_workload::numbering::Numbering;
 pub(super) const MARK: &str = ".bench";
 pub(super) const STATE_KEY: &[u8] = b"state";
 
+/// The keyspace of the workload partitions.
+pub(super) const PARTITIONS: &str = ".bench.partitions";
+
 /// What the store holds.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub(super) struct State {

@@ -219,7 +219,12 @@ fn script_of(workload: Workload, arguments: &Bench, items: &Items) -> Result<Scr
         }
         Workload::Mixgraph => Script::Mixgraph(Mixgraph::new(items.count, items.seed)),
         Workload::Ycsb(core) => Script::Ycsb(core),
-        Workload::Settle | Workload::Flush | Workload::Compact | Workload::Reopen | Workload::Device => {
+        Workload::Settle
+        | Workload::Flush
+        | Workload::Compact
+        | Workload::Reopen
+        | Workload::Device
+        | Workload::Partitions => {
             unreachable!("these have no threads of their own")
         }
     })

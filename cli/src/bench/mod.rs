@@ -5,6 +5,7 @@ mod cost;
 mod device;
 mod items;
 mod measure;
+mod partitions;
 mod record;
 mod report;
 mod store;
@@ -19,8 +20,9 @@ use trine_workload::interrupt;
 use trine_workload::probe::Device;
 use trine_workload::screen::Screen;
 
-use crate::arguments::{self, Global, Workload};
+use crate::arguments::{self, EngineName, Global, Workload};
 use measure::Outcome;
+use partitions::PartitionsReport;
 use store::Engine;
 
 /// Where the bench works; a temporary directory is removed when this is dropped.
@@ -65,6 +67,10 @@ pub(crate) fn run(global: &Global, arguments: arguments::Bench) -> Result<(), Fa
     if global.read_only {
         return Err(Failure::Usage("the bench writes; it cannot be --read-only".to_string()));
     }
+    let has_partitions = arguments.workloads.contains(&Workload::Partitions);
+    if has_partitions && arguments.engine == EngineName::Null {
+        return Err(partitions::needs_store());
+    }
     interrupt::watch()?;
     let place = Place::make(&arguments)?;
     if let Some(directory) = &arguments.plot {
@@ -75,7 +81,8 @@ pub(crate) fn run(global: &Global, arguments: arguments::Bench) -> Result<(), Fa
     // What was measured before a failure or Ctrl-C is told all the same.
     results.tell(global, &arguments)?;
     ended?;
-    match results.outcomes.iter().filter(|outcome| outcome.record.answers.wrong > 0).count() {
+    let wrong = results.outcomes.iter().filter(|outcome| outcome.record.answers.wrong > 0).count();
+    match wrong + results.partitions.iter().filter(|report| report.wrong > 0).count() {
         0 => Ok(()),
         wrong => Err(Failure::Check(wrong)),
     }
@@ -101,6 +108,10 @@ fn run_steps(
             (Workload::Settle | Workload::Flush | Workload::Compact | Workload::Reopen, Some(engine)) => {
                 results.push(measure::maintain(engine, step.workload)?);
             }
+            (Workload::Partitions, Some(engine)) => {
+                results.order.push(Measured::Partitions(results.partitions.len()));
+                results.partitions.push(partitions::measure(engine, arguments)?);
+            }
             (_, Some(engine)) => results.push(measure::measure(engine, arguments, step, index)?),
             (_, None) => unreachable!("only device needs no store"),
         }
@@ -115,6 +126,7 @@ fn run_steps(
 /// Which of the results comes next.
 enum Measured {
     Device(usize),
+    Partitions(usize),
     Outcome(usize),
 }
 
@@ -122,6 +134,7 @@ enum Measured {
 struct Results {
     order: Vec<Measured>,
     devices: Vec<Device>,
+    partitions: Vec<PartitionsReport>,
     outcomes: Vec<Outcome>,
 }
 
@@ -143,6 +156,7 @@ impl Results {
         if global.json {
             let workload = |measured: &Measured| match measured {
                 Measured::Device(index) => self.devices.get(*index).map(device::to_json),
+                Measured::Partitions(index) => self.partitions.get(*index).map(partitions::to_json),
                 Measured::Outcome(index) => {
                     self.outcomes.get(*index).map(|outcome| report::to_json(outcome, arguments))
                 }
@@ -153,6 +167,9 @@ impl Results {
         } else {
             for device in &self.devices {
                 device::print(device, &mut screen)?;
+            }
+            for report in &self.partitions {
+                partitions::print(report, &mut screen)?;
             }
             report::print(&self.outcomes, arguments, &mut screen)?;
         }

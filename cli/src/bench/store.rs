@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
+use trine::{Access, Create, Db, Durability, Keyspace, KeyspaceBuilder, Ordered, Partitioning};
 use trine_workload::failure::Failure;
 use trine_workload::text::parse_bytes;
 
-use super::items::{Family, Items, MARK, Order, STATE_KEY, State};
+use super::items::{Family, Items, MARK, Order, PARTITIONS, STATE_KEY, State};
+use super::partitions;
 use crate::arguments::{Bench, EngineName, Global};
 
 /// Settings of `--set`, told apart by whose they are.
@@ -209,14 +210,34 @@ impl<'a> Engine<'a> {
     /// What a workload's threads ask.
     pub(super) fn target(&self, family: Family) -> Result<Target, Failure> {
         let Some(db) = &self.db else { return Ok(Target::Null) };
-        let mut builder = db.ordered(family.keyspace());
+        let keyspace = self.builder(db, family.keyspace()).open()?;
+        Ok(Target::Store { keyspace, db: db.clone() })
+    }
+
+    fn builder(&self, db: &Db, keyspace: &str) -> KeyspaceBuilder {
+        let mut builder = db.ordered(keyspace);
         for (name, value) in &self.settings.keyspace {
             builder = match parse_bytes(value) {
                 Ok(number) => builder.set(name, number),
                 Err(_) => builder.set(name, value.as_str()),
             };
         }
-        Ok(Target::Store { keyspace: builder.open()?, db: db.clone() })
+        builder
+    }
+
+    /// The keyspace of the workload partitions, without any.
+    pub(super) fn begin_partitions(&self) -> Result<Keyspace<Ordered>, Failure> {
+        let db = self.db().ok_or_else(partitions::needs_store)?;
+        if db.contains_keyspace(PARTITIONS) {
+            db.drop_keyspace(PARTITIONS)?;
+        }
+        self.partitions_keyspace(db)
+    }
+
+    /// The keyspace of the workload partitions.
+    pub(super) fn partitions_keyspace(&self, db: &Db) -> Result<Keyspace<Ordered>, Failure> {
+        let rule = Partitioning::prefix(partitions::NAME_BYTES);
+        Ok(self.builder(db, PARTITIONS).partition_by(rule).open()?)
     }
 }
 

@@ -264,3 +264,47 @@ fn the_tables_are_for_people() {
     }
     assert_eq!(std::fs::read_dir(place.directory.path()).expect("it is there").count(), 0);
 }
+
+/// Partitions are made and dropped, with the store at ten points; as many are kept as were asked for, and
+/// every answer is right.
+#[test]
+fn partitions_are_made_and_dropped() {
+    let place = Place::new();
+    let arguments = ["--partitions", "500", "--live", "70", "--group", "20", "--partition-items", "2"];
+    let report = bench(&place, "partitions,partitions", &arguments);
+    for row in rows(&report) {
+        assert_eq!((row["name"].as_str(), number(row, "wrong")), (Some("partitions"), 0));
+        let points = row["points"].as_array().expect("an array");
+        let made: Vec<u64> = points.iter().map(|point| number(point, "made")).collect();
+        assert_eq!(made, (1..=10).map(|point| 50 * point).collect::<Vec<u64>>());
+        let live: Vec<u64> = points.iter().map(|point| number(point, "live")).collect();
+        assert_eq!((live[0], &live[1..]), (50, &[70; 9][..]));
+        for point in points {
+            assert!(number(point, "manifest_bytes") > 0 && number(point, "open_ns") > 0, "{point}");
+            assert!(point["memory"]["manifest"].is_u64() && point["memory"]["cache"].is_null(), "{point}");
+        }
+        assert!(points[9]["drops_a_second"].as_f64().is_some_and(|rate| rate > 0.0));
+    }
+    let mut text = trine();
+    text.args(["bench", "partitions", "--partitions", "30", "--live", "10", "--group", "10"]);
+    let text = ran(&mut text).ok();
+    assert!(text.contains("10 kept") && text.contains("drops a second"), "{text}");
+    assert!(text.contains("write buffers") && !text.contains("WRONG"), "{text}");
+}
+
+/// Partitions need the store, and a number of them.
+#[test]
+fn partitions_of_nothing_are_refused() {
+    let place = Place::new();
+    let directory = place.file("bench");
+    let refused = |arguments: &[&str]| {
+        let ran = ran(trine().args(["bench", "partitions"]).args(arguments).arg("--dir").arg(&directory));
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(!directory.exists());
+        ran.error
+    };
+    assert!(refused(&["--engine", "null"]).contains("--engine null"));
+    for option in ["--partitions", "--live", "--group", "--partition-items"] {
+        assert!(refused(&[option, "0"]).contains(option));
+    }
+}

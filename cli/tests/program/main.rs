@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod items;
 mod output;
+mod partitions;
 mod resume;
 mod rows;
 mod upkeep;

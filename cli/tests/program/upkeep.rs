@@ -9,7 +9,7 @@ use super::{Place, Ran, of_output, ran, trine, words};
 
 impl Ran {
     #[track_caller]
-    fn json(self) -> Value {
+    pub(super) fn json(self) -> Value {
         serde_json::from_str(&self.ok()).expect("it is JSON")
     }
 }

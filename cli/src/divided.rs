@@ -1,0 +1,79 @@
+//! A keyspace that is divided into partitions by any rule: lists, makes and drops its partitions.
+
+use trine::{Db, Error, Keyspace, KeyspaceStats, Ordered, Partitioned, PartitioningInfo};
+use trine_workload::failure::Failure;
+
+use crate::named;
+
+/// See the module.
+pub(crate) enum Divided {
+    Explicit(Partitioned),
+    ByKey(Keyspace<Ordered>),
+}
+
+/// The size of a partition.
+pub(crate) struct PartitionSize {
+    pub(crate) name: Vec<u8>,
+    pub(crate) approximate_keys: u64,
+    pub(crate) stats: KeyspaceStats,
+}
+
+impl Divided {
+    /// Opens a keyspace that exists and is divided; its rule is with it.
+    pub(crate) fn find(db: &Db, name: &str) -> Result<(Divided, PartitioningInfo), Failure> {
+        let Some(info) = db.keyspaces().into_iter().find(|one| one.name == name) else {
+            return Err(Error::NoKeyspace { name: name.to_owned() }.into());
+        };
+        let Some(rule) = info.partitioning else {
+            return Err(Failure::Usage(format!("the keyspace {name:?} is not divided into partitions")));
+        };
+        let divided = match info.is_partitioned {
+            true => Divided::Explicit(named::partitioned(db, name)?),
+            false => Divided::ByKey(db.keyspace(name)?.ordered()?),
+        };
+        Ok((divided, rule))
+    }
+
+    /// The names of all partitions, in their order.
+    pub(crate) fn names(&self) -> trine::Result<Vec<Vec<u8>>> {
+        match self {
+            Divided::Explicit(keyspace) => keyspace.partitions(),
+            Divided::ByKey(keyspace) => keyspace.partitions(),
+        }
+    }
+
+    pub(crate) fn make(&self, name: &[u8]) -> trine::Result<()> {
+        match self {
+            Divided::Explicit(keyspace) => keyspace.partition(name).map(drop),
+            Divided::ByKey(keyspace) => keyspace.create_partition(name),
+        }
+    }
+
+    /// Drops those partitions that exist; the result is their number.
+    pub(crate) fn drop_partitions(&self, names: &[Vec<u8>]) -> trine::Result<u64> {
+        match self {
+            Divided::Explicit(keyspace) => keyspace.drop_partitions(names),
+            Divided::ByKey(keyspace) => keyspace.drop_partitions(names),
+        }
+    }
+
+    /// `None` if there is no partition of that name.
+    pub(crate) fn size(&self, name: &[u8]) -> trine::Result<Option<PartitionSize>> {
+        let found = match self {
+            Divided::Explicit(keyspace) => match keyspace.find_partition(name)? {
+                Some(partition) => Some((partition.approximate_len()?, partition.stats()?)),
+                None => None,
+            },
+            Divided::ByKey(keyspace) => {
+                keyspace.partition_approximate_len(name)?.zip(keyspace.partition_stats(name)?)
+            }
+        };
+        let name = name.to_vec();
+        Ok(found.map(|(approximate_keys, stats)| PartitionSize { name, approximate_keys, stats }))
+    }
+
+    /// The sizes of all partitions, in the order of their names.
+    pub(crate) fn sizes(&self) -> trine::Result<Vec<PartitionSize>> {
+        self.names()?.iter().map(|name| self.size(name)).filter_map(Result::transpose).collect()
+    }
+}
