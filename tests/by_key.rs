@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use proptest::prelude::*;
+use trine::sim::World;
 use trine::{Db, Keyspace, Ordered, Partitioning};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -317,4 +318,46 @@ fn batches_are_whole_while_partitions_come_and_go() {
             assert!(matches!(found.len(), 0 | 4) && values.len() <= 1, "{found:?}");
         }
     });
+}
+
+/// A batch that is refused for its size makes no partition, on its caller's thread and in a future.
+#[test]
+fn batches_that_are_refused_make_no_partition() {
+    let world = World::new(3);
+    let db = world.builder().memory_bytes(128 << 10).open().expect("opens");
+    let keyspace = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
+    let too_large = || {
+        let mut batch = db.batch();
+        for number in 0..=u8::MAX {
+            batch.put(&keyspace, [number % 7, number], [number; 4000]).expect("each is small");
+        }
+        assert!(!batch.fits());
+        batch
+    };
+    let refused = [too_large().commit(), trine::block_on(too_large().commit_async())];
+    for result in refused {
+        assert!(matches!(result, Err(trine::Error::TooLarge { what: "batch", .. })), "{result:?}");
+    }
+    assert_eq!(keyspace.partitions().expect("no fault"), Vec::<Vec<u8>>::new());
+}
+
+/// A range delete with long bounds takes little in each of many partitions.
+#[test]
+fn range_deletes_of_many_partitions_are_small() {
+    let world = World::new(4);
+    let db = world.builder().memory_bytes(32 << 20).open().expect("opens");
+    let keyspace = db.ordered("divided").partition_by(Partitioning::prefix(2)).open().expect("made");
+    let key = |number: u16, last: u8| [&number.to_be_bytes()[..], &[last]].concat();
+    let mut batch = db.batch();
+    for number in 0..1000 {
+        batch.put(&keyspace, key(number, 0), "first").expect("small");
+        batch.put(&keyspace, key(number, 9), "last").expect("small");
+    }
+    batch.commit().expect("no fault");
+    let long = |number: u16| [&number.to_be_bytes()[..], &[5; 60_000]].concat();
+    keyspace.delete_range(long(10)..long(990)).expect("a range of any partitions");
+    let left: Vec<Vec<u8>> = keyspace.keys().map(|key| key.expect("no fault").to_vec()).collect();
+    let is_left = |key: &Vec<u8>| *key < long(10) || *key >= long(990);
+    let all = (0..1000).flat_map(|number| [key(number, 0), key(number, 9)]);
+    assert_eq!(left, all.filter(is_left).collect::<Vec<_>>());
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trine::sim::{Crash, World};
-use trine::{Db, Keyspace, Ordered};
+use trine::{ByKey, Db, Keyspace, Ordered, Partitioning};
 
 use crate::support::{Files, Model, contents, divided, find, names};
 
@@ -473,7 +473,6 @@ fn reopened() -> State {
     maker.closed("opened again and again")
 }
 
-/// Every state.
 /// Partitions in tables and in the log, among them one that was dropped and is there again.
 fn partitioned() -> State {
     let mut maker = Maker::new(SMALL);
@@ -494,8 +493,58 @@ fn partitioned() -> State {
     maker.closed("partitions")
 }
 
+/// A keyspace that keys divide: partitions in tables and in the log, one that was dropped and is there again,
+/// one that was dropped for good, one that is empty.
+fn divide_by_key(maker: &mut Maker, name: &str, rule: Partitioning<ByKey>, [again, gone]: [&str; 2]) {
+    let keyspace = maker.db.ordered(name).partition_by(rule).open().expect("a new keyspace");
+    maker.write(name, (60, 1), 0, 25);
+    maker.db.flush().expect("a flush");
+    maker.mark();
+    assert_eq!(keyspace.drop_partitions([again, gone]).expect("a drop"), 2);
+    let last = maker.key(name, 61);
+    keyspace.put(&last, value(name, 61, 1, 20)).expect("a write");
+    let first = [again, "5"].concat();
+    maker.keys.entry(name.to_owned()).or_default().insert(first.clone().into_bytes());
+    keyspace.put(&first, format!("{name} is there again")).expect("a write");
+    assert!(keyspace.partitions().expect("it is there").iter().any(|one| one == again.as_bytes()));
+    assert!(keyspace.get([gone, "5"].concat()).expect("a read").is_none());
+}
+
+fn divided_by_prefix() -> State {
+    let mut maker = Maker::new(SMALL);
+    maker.keyspace("left", &[]);
+    divide_by_key(&mut maker, "days", Partitioning::prefix(4), ["0002", "0003"]);
+    ordered(&maker.db, "days").create_partition("9999").expect("a new partition");
+    maker.write("left", (30, 2), 1, 40);
+    maker.closed("divided by prefix")
+}
+
+fn divided_by_ranges() -> State {
+    let mut maker = Maker::new(SMALL);
+    let bounds = Partitioning::ranges(["00015", "00020", "00030", "00060"]);
+    divide_by_key(&mut maker, "days", bounds, ["00020", "00030"]);
+    let (keyspace, mut batch) = (ordered(&maker.db, "days"), maker.db.batch());
+    for index in [3, 44] {
+        batch.put(&keyspace, maker.key("days", index), value("days", index, 2, 30)).expect("small");
+    }
+    batch.delete_range(&keyspace, "00013".."00017").expect("small");
+    batch.commit().expect("a write");
+    maker.closed("divided by ranges")
+}
+
+/// A manifest with a keyspace of each rule.
+pub(crate) fn manifest_by_keys() -> Vec<u8> {
+    let mut maker = Maker::new(SMALL);
+    divide_by_key(&mut maker, "days", Partitioning::prefix(4), ["0002", "0003"]);
+    let bounds = Partitioning::ranges(["00015", "00020", "00030", "00060"]);
+    divide_by_key(&mut maker, "rows", bounds, ["00020", "00030"]);
+    let state = maker.closed("divided by both");
+    state.files[vouched_bytes(&state.files).1].clone()
+}
+
+/// Every state.
 pub(crate) fn all() -> Vec<State> {
-    let makers: [fn() -> State; 18] = [
+    let makers: [fn() -> State; 20] = [
         log_only,
         log_after_kill,
         log_after_power,
@@ -514,6 +563,8 @@ pub(crate) fn all() -> Vec<State> {
         cleared,
         reopened,
         partitioned,
+        divided_by_prefix,
+        divided_by_ranges,
     ];
     makers.iter().map(|make| make()).collect()
 }

@@ -13,6 +13,7 @@ use crate::base::sync::Arc;
 use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::partitions::Partitions;
 use crate::format::log;
+use crate::memtable::BatchSize;
 use crate::write::batch::{Items, Keyspaces, Writable};
 use crate::write::writer::Until;
 
@@ -67,8 +68,9 @@ impl Committer {
         matches!(error, Error::Dropped { .. }) && keyspaces.check_live().is_ok() && self.check_open().is_ok()
     }
 
-    /// The items in their partitions; those that are missing are made.
+    /// The items in their partitions; those that are missing are made, unless the batch is too large.
     pub(crate) fn route(&self, unrouted: &Unrouted<'_>) -> Result<(Arc<Items>, Keyspaces)> {
+        self.check_size(&unrouted.size())?;
         loop {
             unrouted.keyspaces.check_live()?;
             self.create_missing(unrouted)?;
@@ -76,6 +78,12 @@ impl Committer {
                 return Ok(routed);
             }
         }
+    }
+
+    /// # Errors
+    /// `TooLarge` for a batch that no write buffer may be made for.
+    pub(crate) fn check_size(&self, size: &BatchSize) -> Result<()> {
+        self.budget.check_batch(size).map(drop)
     }
 
     fn create_missing(&self, unrouted: &Unrouted<'_>) -> Result<()> {
@@ -112,6 +120,63 @@ impl<'b> Unrouted<'b> {
         let keyspace = self.keyspace(item.tree.keyspace)?;
         Some((keyspace, partitions(keyspace).rule.name_of(item.key)?))
     }
+
+    /// See [`RoutedSize`].
+    fn size(&self) -> BatchSize {
+        let mut size = RoutedSize::default();
+        for item in encoded(self.items) {
+            if let Some((keyspace, _)) = self.partition_of(&item) {
+                size.note(keyspace, (item.kind, item.key, item.value));
+            }
+        }
+        size.of(self.items.size())
+    }
+}
+
+/// What a batch comes to when it is routed: at most, unless partitions are made before that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoutedSize {
+    keyspaces: BTreeMap<KeyspaceId, RoutedItems>,
+}
+
+/// The same of the items of a keyspace.
+#[derive(Clone, Debug, Default)]
+struct RoutedItems {
+    /// Partitions that have items, by name.
+    names: BTreeSet<Box<[u8]>>,
+    /// Range deletes, and the range tombstones that they come to.
+    ranges: usize,
+    tombstones: usize,
+}
+
+impl RoutedSize {
+    /// An item of a keyspace that keys divide was added to the batch.
+    pub(crate) fn note(&mut self, keyspace: &Keyspace, (kind, key, value): (ItemKind, &[u8], &[u8])) {
+        let partitions = partitions(keyspace);
+        let RoutedItems { names, ranges, tombstones } = self.keyspaces.entry(keyspace.id).or_default();
+        if kind == ItemKind::DeleteRange {
+            let there = partitions.of_range((key, value)).into_iter();
+            names.extend(there.filter_map(|one| one.partition_name().map(Box::from)));
+            *ranges += 1;
+            *tombstones += names.range::<[u8], _>(partitions.names_of((key, value))).count();
+        } else if let Some(name) = partitions.rule.name_of(key)
+            && !names.contains(name)
+        {
+            names.insert(name.into());
+            // The range deletes before it may be of this partition too.
+            *tombstones += *ranges;
+        }
+    }
+
+    /// Of a batch that has that size before it is routed.
+    pub(crate) fn of(&self, mut size: BatchSize) -> BatchSize {
+        for RoutedItems { names, ranges, tombstones } in self.keyspaces.values() {
+            size.items = size.items - ranges + tombstones;
+            size.ranges = size.ranges - ranges + tombstones;
+            size.trees += names.len();
+        }
+        size
+    }
 }
 
 /// `None` if a partition came or went meanwhile.
@@ -134,8 +199,15 @@ fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>>
             ItemKind::Delete => hangs_on_names |= found.is_empty(),
             ItemKind::DeleteRange => hangs_on_names = true,
         }
-        for partition in found {
-            items.push(partition.tree, item.kind, item.key, item.value)?;
+        let last = found.len().saturating_sub(1);
+        for (index, partition) in found.into_iter().enumerate() {
+            let (mut key, mut value) = (item.key, item.value);
+            if item.kind == ItemKind::DeleteRange {
+                // All keys of the partitions between the first and the last are in the range.
+                key = if index == 0 { key } else { &[] };
+                value = if index == last { value } else { &[] };
+            }
+            items.push(partition.tree, item.kind, key, value)?;
             keyspaces.add(partition);
         }
     }

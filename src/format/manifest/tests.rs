@@ -154,7 +154,25 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         (IDS, "Ids", vec![("next keyspace", 4), ("next partition", 4)]),
         (Change::Flushed { sequence: 300 }, "Flushed", vec![("sequence", 2)]),
         (Change::TableRemoved { number: 5 }, "TableRemoved", vec![("number", 8)]),
-        (rule(1, Rule::Explicit), "PartitionRule", vec![("keyspace", 4), ("rule", 1)]),
+        (rule(1, Rule::Explicit), "PartitionRule: explicit", vec![("keyspace", 4), ("rule", 1)]),
+        (
+            rule(2, Rule::Prefix(7)),
+            "PartitionRule: prefix",
+            vec![("keyspace", 4), ("rule", 1), ("prefix bytes", 1)],
+        ),
+        (
+            rule(3, Rule::ranges(vec![(*b"g").into(), (*b"mo").into()]).expect("ascending")),
+            "PartitionRule: ranges",
+            vec![
+                ("keyspace", 4),
+                ("rule", 1),
+                ("bounds", 1),
+                ("bound bytes", 1),
+                ("bound", 1),
+                ("bound bytes", 1),
+                ("bound", 2),
+            ],
+        ),
     ]
 }
 
