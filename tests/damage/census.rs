@@ -247,6 +247,11 @@ fn ask(
     Ok(answers)
 }
 
+/// Whether the told name is that of a keyspace, or of one of the partitions that its keys divide it into.
+pub(crate) fn is_of(told: &str, name: &str) -> bool {
+    told.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// The check of the open store tells the keys whose reads are refused.
 fn are_told(db: &Db, answers: &BTreeMap<String, Answers>) -> std::result::Result<(), String> {
     let report = db.verify(|_| {}).map_err(|error| format!("the check ends with {error}"))?;
@@ -254,7 +259,7 @@ fn are_told(db: &Db, answers: &BTreeMap<String, Answers>) -> std::result::Result
         let is_told = |key: &Vec<u8>| {
             report.findings.iter().any(|one| match &one.at_risk {
                 AtRisk::Keys { keyspace, from, to } => {
-                    keyspace == name
+                    is_of(keyspace, name)
                         && std::ops::RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), key)
                 }
                 _ => false,
