@@ -3,7 +3,7 @@
 //! There is no class for an excuse: what LIMITS documents as not detectable has its own, with its condition,
 //! and its numbers are asserted by the tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use trine::inspect::AtRisk;
@@ -132,6 +132,19 @@ struct Answers {
 }
 
 impl Answers {
+    /// The items of then in each partition that a scan finds as it was then, and in others those of now.
+    fn mixed(&self, partition_of: fn(&[u8]) -> &[u8], then: &Model, now: &Model) -> Model {
+        let of = |model: &Model, name: &[u8]| -> Model {
+            let items = model.iter().filter(|(key, _)| partition_of(key) == name);
+            items.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        let found: Model = self.forward.iter().cloned().collect();
+        let names: BTreeSet<&[u8]> = then.keys().chain(now.keys()).map(|key| partition_of(key)).collect();
+        let part =
+            |name: &[u8]| if of(&found, name) == of(then, name) { of(then, name) } else { of(now, name) };
+        names.into_iter().flat_map(part).collect()
+    }
+
     fn agree(&self, model: &Model) -> bool {
         let same = |found: &[(Vec<u8>, Vec<u8>)],
                     is_whole: bool,
@@ -305,7 +318,7 @@ fn documented(
         let is_then = |moment: &&Moment| moment.files.get(name) == Some(bytes);
         if matches!(kind(name), "log" | "manifest") && !matches!(fault, Fault::Flip { .. }) {
             let mut moments = state.earlier.iter().filter(is_then);
-            if moments.any(|moment| is_then_or_now(answers, &moment.contents, &state.contents)) {
+            if moments.any(|moment| is_then_or_now(answers, state, &moment.contents)) {
                 return Some(Outcome::PutBack);
             }
         }
@@ -330,7 +343,7 @@ fn documented(
         }
         if state.doubt == Doubt::Unsynced
             && (first >= vouched_bytes(&state.files).0 && kind(name) == "manifest")
-            && is_then_or_now(answers, &before.contents, &state.contents)
+            && is_then_or_now(answers, state, &before.contents)
         {
             return Some(Outcome::LastEdit);
         }
@@ -351,18 +364,25 @@ fn documented(
     })
 }
 
-/// Each keyspace is as it was then, or as it is now.
-fn is_then_or_now(answers: &BTreeMap<String, Answers>, then: &Contents, now: &Contents) -> bool {
+/// Each keyspace, and each partition of one that keys divide, is as it was then, or as it is now.
+fn is_then_or_now(answers: &BTreeMap<String, Answers>, state: &State, then: &Contents) -> bool {
+    let now = &state.contents;
     let mut names: Vec<&String> = answers.keys().chain(then.keys()).chain(now.keys()).collect();
     names.sort();
     names.dedup();
     names.into_iter().all(|name| {
-        [then, now].into_iter().any(|contents| match (answers.get(name), contents.get(name)) {
+        let is_one = [then, now].into_iter().any(|contents| match (answers.get(name), contents.get(name)) {
             (Some(answer), Some(model)) => answer.agree(model),
             // Made since, and known to the manifest, but to no log.
             (Some(answer), None) => answer.agree(&Model::new()),
             (None, model) => model.is_none(),
-        })
+        });
+        is_one
+            || answers.get(name).zip(then.get(name)).zip(now.get(name)).is_some_and(
+                |((answer, then), now)| {
+                    state.partition_of.is_some_and(|of| answer.agree(&answer.mixed(of, then, now)))
+                },
+            )
     })
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) prefixes: Vec<Contents>,
     /// How many of these writes a slot of the log vouches for.
     pub(crate) synced: usize,
+    /// The name of a key's partition, in the keyspace that keys divide.
+    pub(crate) partition_of: Option<fn(&[u8]) -> &[u8]>,
 }
 
 /// A store in the making.
@@ -212,7 +214,20 @@ impl Maker {
         let Maker { memory_bytes, keys, mut earlier, prefixes, synced, .. } = self;
         earlier.retain(|moment| moment.files != files);
         let prefixes = prefixes.unwrap_or_default();
-        State { name, world, memory_bytes, files, contents, keys, earlier, doubt, prefixes, synced }
+        let partition_of = None;
+        State {
+            name,
+            world,
+            memory_bytes,
+            files,
+            contents,
+            keys,
+            earlier,
+            doubt,
+            prefixes,
+            synced,
+            partition_of,
+        }
     }
 }
 
@@ -516,12 +531,14 @@ fn divided_by_prefix() -> State {
     divide_by_key(&mut maker, "days", Partitioning::prefix(4), ["0002", "0003"]);
     ordered(&maker.db, "days").create_partition("9999").expect("a new partition");
     maker.write("left", (30, 2), 1, 40);
-    maker.closed("divided by prefix")
+    State { partition_of: Some(|key| &key[..key.len().min(4)]), ..maker.closed("divided by prefix") }
 }
+
+const DAYS: [&str; 4] = ["00015", "00020", "00030", "00060"];
 
 fn divided_by_ranges() -> State {
     let mut maker = Maker::new(SMALL);
-    let bounds = Partitioning::ranges(["00015", "00020", "00030", "00060"]);
+    let bounds = Partitioning::ranges(DAYS);
     divide_by_key(&mut maker, "days", bounds, ["00020", "00030"]);
     let (keyspace, mut batch) = (ordered(&maker.db, "days"), maker.db.batch());
     for index in [3, 44] {
@@ -529,14 +546,16 @@ fn divided_by_ranges() -> State {
     }
     batch.delete_range(&keyspace, "00013".."00017").expect("small");
     batch.commit().expect("a write");
-    maker.closed("divided by ranges")
+    let name_of: fn(&[u8]) -> &[u8] =
+        |key| DAYS.iter().rev().map(|bound| bound.as_bytes()).find(|bound| *bound <= key).unwrap_or(b"");
+    State { partition_of: Some(name_of), ..maker.closed("divided by ranges") }
 }
 
 /// A manifest with a keyspace of each rule.
 pub(crate) fn manifest_by_keys() -> Vec<u8> {
     let mut maker = Maker::new(SMALL);
     divide_by_key(&mut maker, "days", Partitioning::prefix(4), ["0002", "0003"]);
-    let bounds = Partitioning::ranges(["00015", "00020", "00030", "00060"]);
+    let bounds = Partitioning::ranges(DAYS);
     divide_by_key(&mut maker, "rows", bounds, ["00020", "00030"]);
     let state = maker.closed("divided by both");
     state.files[vouched_bytes(&state.files).1].clone()
