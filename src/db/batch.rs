@@ -6,7 +6,6 @@ use crate::base::sync::Arc;
 use crate::engine::commit::async_writes::AsyncItems;
 use crate::engine::commit::routing::{RoutedSize, Unrouted};
 use crate::engine::publish::keyspace;
-use crate::memtable::{BatchSize, sorted_batch_bytes};
 use crate::write::batch::{Items, Keyspaces};
 
 use super::handle::Handle;
@@ -222,8 +221,8 @@ impl Batch {
     }
 
     /// Bytes that it takes in memory at most: its keys and values, and some 40 for each write. A batch is
-    /// limited by these: [`Stats::batch_bytes_max`](crate::Stats), about a quarter of `memory_bytes`. Where keys
-    /// divide a keyspace, each partition takes some more, and a range delete is a write to each of its
+    /// limited by these: [`Stats::batch_bytes_max`](crate::Stats), about a quarter of `memory_bytes`. Where
+    /// keys divide a keyspace, each partition takes some more, and a range delete is a write to each of its
     /// partitions: more of them if partitions are made before the batch is committed.
     ///
     /// ```
@@ -237,7 +236,7 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn memory_bytes(&self) -> usize {
-        sorted_batch_bytes(&self.size())
+        self.routed_size.memory_bytes(&self.items)
     }
 
     /// Whether [`Batch::commit`] takes a batch of this size: the same check, made beforehand. Costs nothing.
@@ -259,11 +258,7 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn fits(&self) -> bool {
-        self.handle.check_size(&self.size()).is_ok()
-    }
-
-    fn size(&self) -> BatchSize {
-        self.routed_size.of(self.items.size())
+        self.handle.check_routed(&self.items, &self.routed_size).is_ok()
     }
 
     /// Forgets its writes, keeping its memory for the next ones. To empty a keyspace is

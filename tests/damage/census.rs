@@ -14,7 +14,7 @@ use crate::rng::Rng;
 use crate::support::{Model, find, names, says_what_to_do};
 
 use super::faults::{Changes, Fault, PAGE_BYTES, kind};
-use super::states::{Contents, Doubt, Moment, State, vouched_bytes};
+use super::states::{Contents, Doubt, Moment, PartitionOf, State, vouched_bytes};
 use super::watch;
 
 /// Where logs and manifests have their records.
@@ -133,7 +133,7 @@ struct Answers {
 
 impl Answers {
     /// The items of then in each partition that a scan finds as it was then, and in others those of now.
-    fn mixed(&self, partition_of: fn(&[u8]) -> &[u8], then: &Model, now: &Model) -> Model {
+    fn mixed(&self, partition_of: PartitionOf, then: &Model, now: &Model) -> Model {
         let of = |model: &Model, name: &[u8]| -> Model {
             let items = model.iter().filter(|(key, _)| partition_of(key) == name);
             items.map(|(key, value)| (key.clone(), value.clone())).collect()

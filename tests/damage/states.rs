@@ -3,12 +3,16 @@
 //! The states are made by the public calls alone and are the same in every run. Each remembers earlier
 //! versions of its files, for stale blocks and files that are put back, and what every keyspace held then.
 
+mod by_key;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use trine::sim::{Crash, World};
-use trine::{ByKey, Db, Keyspace, Ordered, Partitioning};
+use trine::{Db, Keyspace, Ordered};
 
 use crate::support::{Files, Model, contents, divided, find, names};
+
+pub(crate) use by_key::manifest_by_keys;
 
 /// What the keyspaces hold, by name.
 pub(crate) type Contents = BTreeMap<String, Model>;
@@ -23,6 +27,9 @@ pub(crate) enum Doubt {
     /// The power went with writes for which nothing vouches: all of those may be gone, the last first.
     Unsynced,
 }
+
+/// The name of a key's partition.
+pub(crate) type PartitionOf = fn(&[u8]) -> &[u8];
 
 /// A moment in the life of a store.
 #[derive(Clone, Debug)]
@@ -49,7 +56,7 @@ pub(crate) struct State {
     /// How many of these writes a slot of the log vouches for.
     pub(crate) synced: usize,
     /// The name of a key's partition, in the keyspace that keys divide.
-    pub(crate) partition_of: Option<fn(&[u8]) -> &[u8]>,
+    pub(crate) partition_of: Option<PartitionOf>,
 }
 
 /// A store in the making.
@@ -508,59 +515,6 @@ fn partitioned() -> State {
     maker.closed("partitions")
 }
 
-/// A keyspace that keys divide: partitions in tables and in the log, one that was dropped and is there again,
-/// one that was dropped for good, one that is empty.
-fn divide_by_key(maker: &mut Maker, name: &str, rule: Partitioning<ByKey>, [again, gone]: [&str; 2]) {
-    let keyspace = maker.db.ordered(name).partition_by(rule).open().expect("a new keyspace");
-    maker.write(name, (60, 1), 0, 25);
-    maker.db.flush().expect("a flush");
-    maker.mark();
-    assert_eq!(keyspace.drop_partitions([again, gone]).expect("a drop"), 2);
-    let last = maker.key(name, 61);
-    keyspace.put(&last, value(name, 61, 1, 20)).expect("a write");
-    let first = [again, "5"].concat();
-    maker.keys.entry(name.to_owned()).or_default().insert(first.clone().into_bytes());
-    keyspace.put(&first, format!("{name} is there again")).expect("a write");
-    assert!(keyspace.partitions().expect("it is there").iter().any(|one| one == again.as_bytes()));
-    assert!(keyspace.get([gone, "5"].concat()).expect("a read").is_none());
-}
-
-fn divided_by_prefix() -> State {
-    let mut maker = Maker::new(SMALL);
-    maker.keyspace("left", &[]);
-    divide_by_key(&mut maker, "days", Partitioning::prefix(4), ["0002", "0003"]);
-    ordered(&maker.db, "days").create_partition("9999").expect("a new partition");
-    maker.write("left", (30, 2), 1, 40);
-    State { partition_of: Some(|key| &key[..key.len().min(4)]), ..maker.closed("divided by prefix") }
-}
-
-const DAYS: [&str; 4] = ["00015", "00020", "00030", "00060"];
-
-fn divided_by_ranges() -> State {
-    let mut maker = Maker::new(SMALL);
-    let bounds = Partitioning::ranges(DAYS);
-    divide_by_key(&mut maker, "days", bounds, ["00020", "00030"]);
-    let (keyspace, mut batch) = (ordered(&maker.db, "days"), maker.db.batch());
-    for index in [3, 44] {
-        batch.put(&keyspace, maker.key("days", index), value("days", index, 2, 30)).expect("small");
-    }
-    batch.delete_range(&keyspace, "00013".."00017").expect("small");
-    batch.commit().expect("a write");
-    let name_of: fn(&[u8]) -> &[u8] =
-        |key| DAYS.iter().rev().map(|bound| bound.as_bytes()).find(|bound| *bound <= key).unwrap_or(b"");
-    State { partition_of: Some(name_of), ..maker.closed("divided by ranges") }
-}
-
-/// A manifest with a keyspace of each rule.
-pub(crate) fn manifest_by_keys() -> Vec<u8> {
-    let mut maker = Maker::new(SMALL);
-    divide_by_key(&mut maker, "days", Partitioning::prefix(4), ["0002", "0003"]);
-    let bounds = Partitioning::ranges(DAYS);
-    divide_by_key(&mut maker, "rows", bounds, ["00020", "00030"]);
-    let state = maker.closed("divided by both");
-    state.files[vouched_bytes(&state.files).1].clone()
-}
-
 /// Every state.
 pub(crate) fn all() -> Vec<State> {
     let makers: [fn() -> State; 20] = [
@@ -582,8 +536,8 @@ pub(crate) fn all() -> Vec<State> {
         cleared,
         reopened,
         partitioned,
-        divided_by_prefix,
-        divided_by_ranges,
+        by_key::divided_by_prefix,
+        by_key::divided_by_ranges,
     ];
     makers.iter().map(|make| make()).collect()
 }

@@ -13,7 +13,7 @@ use crate::base::sync::Arc;
 use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::partitions::Partitions;
 use crate::format::log;
-use crate::memtable::BatchSize;
+use crate::memtable::{BatchSize, sorted_batch_bytes};
 use crate::write::batch::{Items, Keyspaces, Writable};
 use crate::write::writer::Until;
 
@@ -70,7 +70,7 @@ impl Committer {
 
     /// The items in their partitions; those that are missing are made, unless the batch is too large.
     pub(crate) fn route(&self, unrouted: &Unrouted<'_>) -> Result<(Arc<Items>, Keyspaces)> {
-        self.check_size(&unrouted.size())?;
+        self.check_routed(unrouted.items, &unrouted.size())?;
         loop {
             unrouted.keyspaces.check_live()?;
             self.create_missing(unrouted)?;
@@ -82,8 +82,8 @@ impl Committer {
 
     /// # Errors
     /// `TooLarge` for a batch that no write buffer may be made for.
-    pub(crate) fn check_size(&self, size: &BatchSize) -> Result<()> {
-        self.budget.check_batch(size).map(drop)
+    pub(crate) fn check_routed(&self, items: &Items, size: &RoutedSize) -> Result<()> {
+        self.budget.check_batch(&size.of(items)).map(drop)
     }
 
     fn create_missing(&self, unrouted: &Unrouted<'_>) -> Result<()> {
@@ -122,14 +122,14 @@ impl<'b> Unrouted<'b> {
     }
 
     /// See [`RoutedSize`].
-    fn size(&self) -> BatchSize {
+    fn size(&self) -> RoutedSize {
         let mut size = RoutedSize::default();
         for item in encoded(self.items) {
             if let Some((keyspace, _)) = self.partition_of(&item) {
                 size.note(keyspace, (item.kind, item.key, item.value));
             }
         }
-        size.of(self.items.size())
+        size
     }
 }
 
@@ -168,8 +168,13 @@ impl RoutedSize {
         }
     }
 
-    /// Of a batch that has that size before it is routed.
-    pub(crate) fn of(&self, mut size: BatchSize) -> BatchSize {
+    /// What the batch, which has those items, takes in memory.
+    pub(crate) fn memory_bytes(&self, items: &Items) -> usize {
+        sorted_batch_bytes(&self.of(items))
+    }
+
+    fn of(&self, items: &Items) -> BatchSize {
+        let mut size = items.size();
         for RoutedItems { names, ranges, tombstones } in self.keyspaces.values() {
             size.items = size.items - ranges + tombstones;
             size.ranges = size.ranges - ranges + tombstones;

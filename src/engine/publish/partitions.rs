@@ -45,8 +45,8 @@ impl Partitions {
         self.by_name.lock().range::<[u8], _>(names).map(|(_, partition)| Arc::clone(partition)).collect()
     }
 
-    /// The names of partitions that may have keys of a range that is not empty, which ends before a key or, if
-    /// that is empty, nowhere.
+    /// The names of partitions that may have keys of a range that is not empty, which ends before a key or,
+    /// if that is empty, nowhere.
     pub(in crate::engine) fn names_of<'n>(&'n self, (start, end): (&'n [u8], &'n [u8])) -> KeyBounds<'n> {
         let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
         self.rule.names_of((Bound::Included(start), end))

@@ -130,7 +130,7 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         fields.push(last);
         fields
     };
-    vec![
+    let mut changes = vec![
         (keyspace(1, "one"), "Keyspace", keyspace_fields),
         (settings_change, "KeyspaceSettings", settings_fields),
         (Change::DropKeyspace { id: KeyspaceId(1) }, "DropKeyspace", vec![("id", 4)]),
@@ -154,6 +154,13 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         (IDS, "Ids", vec![("next keyspace", 4), ("next partition", 4)]),
         (Change::Flushed { sequence: 300 }, "Flushed", vec![("sequence", 2)]),
         (Change::TableRemoved { number: 5 }, "TableRemoved", vec![("number", 8)]),
+    ];
+    changes.extend(each_rule());
+    changes
+}
+
+fn each_rule() -> [(Change, &'static str, Fields); 3] {
+    [
         (rule(1, Rule::Explicit), "PartitionRule: explicit", vec![("keyspace", 4), ("rule", 1)]),
         (
             rule(2, Rule::Prefix(7)),
