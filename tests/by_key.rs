@@ -345,6 +345,41 @@ fn batches_that_are_refused_make_no_partition() {
     assert_eq!(keyspace.partitions().expect("no fault"), Vec::<Vec<u8>>::new());
 }
 
+/// A batch that fits is written, with items of many partitions, new ones among them, and range deletes over
+/// them all.
+#[test]
+fn batches_that_fit_are_written() {
+    let world = World::new(10);
+    let db = world.builder().memory_bytes(2 << 20).open().expect("opens");
+    let keyspace = db.ordered("divided").partition_by(Partitioning::prefix(1)).open().expect("made");
+    let put = |batch: &mut trine::Batch, number: u32| {
+        batch.put(&keyspace, [number as u8, (number >> 8) as u8], [7; 3]).expect("small");
+    };
+    let begun = || {
+        let mut batch = db.batch();
+        batch.delete_range(&keyspace, ..).expect("small");
+        put(&mut batch, 100);
+        batch.delete_range(&keyspace, [9].as_slice()..&[200]).expect("small");
+        batch
+    };
+    for round in 0..2 {
+        let mut batch = begun();
+        let is_too_large = |number: &u32| {
+            put(&mut batch, *number);
+            !batch.fits()
+        };
+        let count = (0..10_000).find(is_too_large).expect("there is a limit");
+        assert!(count > 300, "{count} in round {round}");
+        let mut batch = begun();
+        (0..count).for_each(|number| put(&mut batch, number));
+        assert!(batch.fits());
+        batch.commit().expect("it fits");
+        assert_eq!(keyspace.partitions().expect("no fault").len(), 256);
+        assert_eq!(keyspace.iter().count(), count as usize);
+        db.settle().expect("no fault");
+    }
+}
+
 /// A range delete with long bounds takes little in each of many partitions.
 #[test]
 fn range_deletes_of_many_partitions_are_small() {
