@@ -113,6 +113,8 @@ fn write_the_corpus() {
             fs::write(path.join(format!("seed-{name}")), bytes).unwrap();
         }
     }
+    let by_keys = short(&states::manifest_by_keys()).unwrap();
+    fs::write(corpus("manifest").join("partitions-by-keys"), by_keys).unwrap();
 }
 
 type Seeds = BTreeMap<&'static str, Vec<(String, Vec<u8>)>>;

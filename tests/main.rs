@@ -17,7 +17,8 @@
 //! - `space`: what a store takes on disk.
 //! - `snapshots`: what long ones keep, and where.
 //! - `world`: the simulated machine, and that a seed decides everything.
-//! - `partitions`: keyspaces that are divided. `by_key`: those whose keys say where.
+//! - `partitions`: keyspaces that are divided. `by_key`: those whose keys say where; `by_key_crashes`: these
+//!   on a machine that stops.
 //! - `policies`: merge policies, the age of deletes, queues.
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
@@ -38,6 +39,7 @@ mod async_writes;
 mod asynchronous;
 mod bad_input;
 mod by_key;
+mod by_key_crashes;
 mod by_key_many;
 mod checkpoint;
 mod child;

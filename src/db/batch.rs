@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::sync::Arc;
 use crate::engine::commit::async_writes::AsyncItems;
-use crate::engine::commit::routing::Unrouted;
+use crate::engine::commit::routing::{RoutedSize, Unrouted};
 use crate::engine::publish::keyspace;
 use crate::write::batch::{Items, Keyspaces};
 
@@ -39,16 +39,17 @@ pub struct Batch {
     keyspaces: Keyspaces,
     /// Those of them that keys divide.
     divided: Vec<Arc<keyspace::Keyspace>>,
+    routed_size: RoutedSize,
 }
 
 impl Batch {
     pub(crate) fn new(handle: &Arc<Handle>) -> Batch {
         let (handle, items, keyspaces) = (Arc::clone(handle), Arc::default(), Keyspaces::default());
-        Batch { handle, items, keyspaces, divided: Vec::new() }
+        Batch { handle, items, keyspaces, divided: Vec::new(), routed_size: RoutedSize::default() }
     }
 
     pub(super) fn into_parts(self) -> (Arc<Handle>, AsyncItems) {
-        let Batch { handle, items, keyspaces, divided } = self;
+        let Batch { handle, items, keyspaces, divided, .. } = self;
         (handle, AsyncItems { items, keyspaces, divided })
     }
 
@@ -157,11 +158,17 @@ impl Batch {
             return Err(Error::Invalid { faults: vec![fault] });
         }
         let tree = keyspace.live()?.tree;
+        if let Some(partitions) = keyspace.engine().partitions() {
+            partitions.rule.check_routed()?;
+        }
         let key = keyspace.stored_to_write(kind, key)?;
         Arc::make_mut(&mut self.items).push(tree, kind, &key, value)?;
         let keyspace = keyspace.parts().1;
-        if keyspace.is_divided_by_keys() && !self.divided.iter().any(|one| Arc::ptr_eq(one, &keyspace)) {
-            self.divided.push(Arc::clone(&keyspace));
+        if keyspace.is_divided_by_keys() {
+            self.routed_size.note(&keyspace, (kind, &key, value))?;
+            if !self.divided.iter().any(|one| Arc::ptr_eq(one, &keyspace)) {
+                self.divided.push(Arc::clone(&keyspace));
+            }
         }
         self.keyspaces.add(keyspace);
         Ok(())
@@ -218,7 +225,9 @@ impl Batch {
     }
 
     /// Bytes that it takes in memory at most: its keys and values, and some 40 for each write. A batch is
-    /// limited by these: [`Stats::batch_bytes_max`](crate::Stats), about a quarter of `memory_bytes`.
+    /// limited by these: [`Stats::batch_bytes_max`](crate::Stats), about a quarter of `memory_bytes`. Where
+    /// keys divide a keyspace, each partition takes some more, and a range delete is a write to each of its
+    /// partitions: more of them if partitions are made before the batch is committed.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -231,7 +240,7 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn memory_bytes(&self) -> usize {
-        self.items.memory_bytes()
+        self.routed_size.memory_bytes(&self.items)
     }
 
     /// Whether [`Batch::commit`] takes a batch of this size: the same check, made beforehand. Costs nothing.
@@ -253,7 +262,7 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     pub fn fits(&self) -> bool {
-        self.handle.check_batch(&self.items).is_ok()
+        self.handle.check_routed(&self.items, &self.routed_size).is_ok()
     }
 
     /// Forgets its writes, keeping its memory for the next ones. To empty a keyspace is
@@ -279,6 +288,7 @@ impl Batch {
         }
         self.keyspaces.clear();
         self.divided.clear();
+        self.routed_size = RoutedSize::default();
     }
 
     /// Writes the batch, with the store's durability. Afterwards it is empty, and can be filled again; after

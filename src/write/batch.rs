@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId, VALUE_BYTES_MAX};
 use crate::base::sync::Arc;
 use crate::format::log::put_item;
-use crate::memtable::{BatchSize, sorted_batch_bytes};
+use crate::memtable::BatchSize;
 
 use super::large::note_tree;
 
@@ -33,11 +33,6 @@ impl Items {
         self.key_value_bytes += key.len() + value.len();
         note_tree(&mut self.trees, tree);
         Ok(())
-    }
-
-    /// What they take in memory at most, in the order of their keys.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        sorted_batch_bytes(&self.size())
     }
 
     pub(crate) fn payload(&self) -> &[u8] {

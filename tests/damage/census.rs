@@ -3,7 +3,7 @@
 //! There is no class for an excuse: what LIMITS documents as not detectable has its own, with its condition,
 //! and its numbers are asserted by the tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use trine::inspect::AtRisk;
@@ -14,7 +14,7 @@ use crate::rng::Rng;
 use crate::support::{Model, find, names, says_what_to_do};
 
 use super::faults::{Changes, Fault, PAGE_BYTES, kind};
-use super::states::{Contents, Doubt, Moment, State, vouched_bytes};
+use super::states::{Contents, Doubt, Moment, PartitionOf, State, vouched_bytes};
 use super::watch;
 
 /// Where logs and manifests have their records.
@@ -132,6 +132,19 @@ struct Answers {
 }
 
 impl Answers {
+    /// The items of then in each partition that a scan finds as it was then, and in others those of now.
+    fn mixed(&self, partition_of: PartitionOf, then: &Model, now: &Model) -> Model {
+        let of = |model: &Model, name: &[u8]| -> Model {
+            let items = model.iter().filter(|(key, _)| partition_of(key) == name);
+            items.map(|(key, value)| (key.clone(), value.clone())).collect()
+        };
+        let found: Model = self.forward.iter().cloned().collect();
+        let names: BTreeSet<&[u8]> = then.keys().chain(now.keys()).map(|key| partition_of(key)).collect();
+        let part =
+            |name: &[u8]| if of(&found, name) == of(then, name) { of(then, name) } else { of(now, name) };
+        names.into_iter().flat_map(part).collect()
+    }
+
     fn agree(&self, model: &Model) -> bool {
         let same = |found: &[(Vec<u8>, Vec<u8>)],
                     is_whole: bool,
@@ -247,6 +260,11 @@ fn ask(
     Ok(answers)
 }
 
+/// Whether the told name is that of a keyspace, or of one of the partitions that its keys divide it into.
+pub(crate) fn is_of(told: &str, name: &str) -> bool {
+    told.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// The check of the open store tells the keys whose reads are refused.
 fn are_told(db: &Db, answers: &BTreeMap<String, Answers>) -> std::result::Result<(), String> {
     let report = db.verify(|_| {}).map_err(|error| format!("the check ends with {error}"))?;
@@ -254,7 +272,7 @@ fn are_told(db: &Db, answers: &BTreeMap<String, Answers>) -> std::result::Result
         let is_told = |key: &Vec<u8>| {
             report.findings.iter().any(|one| match &one.at_risk {
                 AtRisk::Keys { keyspace, from, to } => {
-                    keyspace == name
+                    is_of(keyspace, name)
                         && std::ops::RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), key)
                 }
                 _ => false,
@@ -300,7 +318,7 @@ fn documented(
         let is_then = |moment: &&Moment| moment.files.get(name) == Some(bytes);
         if matches!(kind(name), "log" | "manifest") && !matches!(fault, Fault::Flip { .. }) {
             let mut moments = state.earlier.iter().filter(is_then);
-            if moments.any(|moment| is_then_or_now(answers, &moment.contents, &state.contents)) {
+            if moments.any(|moment| is_then_or_now(answers, state, &moment.contents)) {
                 return Some(Outcome::PutBack);
             }
         }
@@ -325,7 +343,7 @@ fn documented(
         }
         if state.doubt == Doubt::Unsynced
             && (first >= vouched_bytes(&state.files).0 && kind(name) == "manifest")
-            && is_then_or_now(answers, &before.contents, &state.contents)
+            && is_then_or_now(answers, state, &before.contents)
         {
             return Some(Outcome::LastEdit);
         }
@@ -346,18 +364,25 @@ fn documented(
     })
 }
 
-/// Each keyspace is as it was then, or as it is now.
-fn is_then_or_now(answers: &BTreeMap<String, Answers>, then: &Contents, now: &Contents) -> bool {
+/// Each keyspace, and each partition of one that keys divide, is as it was then, or as it is now.
+fn is_then_or_now(answers: &BTreeMap<String, Answers>, state: &State, then: &Contents) -> bool {
+    let now = &state.contents;
     let mut names: Vec<&String> = answers.keys().chain(then.keys()).chain(now.keys()).collect();
     names.sort();
     names.dedup();
     names.into_iter().all(|name| {
-        [then, now].into_iter().any(|contents| match (answers.get(name), contents.get(name)) {
+        let is_one = [then, now].into_iter().any(|contents| match (answers.get(name), contents.get(name)) {
             (Some(answer), Some(model)) => answer.agree(model),
             // Made since, and known to the manifest, but to no log.
             (Some(answer), None) => answer.agree(&Model::new()),
             (None, model) => model.is_none(),
-        })
+        });
+        is_one
+            || answers.get(name).zip(then.get(name)).zip(now.get(name)).is_some_and(
+                |((answer, then), now)| {
+                    state.partition_of.is_some_and(|of| answer.agree(&answer.mixed(of, then, now)))
+                },
+            )
     })
 }
 

@@ -16,13 +16,13 @@ use trine::{Access, Db, Keyspace, Ordered};
 use crate::rng::Rng;
 use crate::support::{Files, Model, Scratch, contents, find, names, write_files};
 
-use super::census::{self, damaged};
+use super::census::{self, damaged, is_of};
 use super::faults::{self, Fault, PAGE_BYTES, kind};
 use super::states::{self, Doubt, State, files_of};
 
-/// Names of keyspaces that a salvage makes for what is doubtful begin so.
 /// Where the edits of a manifest begin.
 const RECORDS_FROM: usize = 3 * 4096;
+/// Names of keyspaces that a salvage makes for what is doubtful begin so.
 const APART: &str = "salvaged-";
 
 /// A block of a table or a record of a log: file, offset and length.
@@ -211,7 +211,7 @@ fn is_told(
         let is_of_one = match &doubtful.of {
             // A partition whose name is lost is told by its keyspace's.
             Some(of) => {
-                let is_in = |name: &&String| *name == of || name.starts_with(&format!("{of}/"));
+                let is_in = |name: &&String| is_of(of, name) || is_of(name, of);
                 state.names().iter().filter(is_in).any(of_one)
             }
             None => state.names().iter().any(of_one),
@@ -235,14 +235,15 @@ fn is_told(
         }
         let empty = Model::new();
         let whole = whole.unwrap_or(&empty);
-        let is_doubtful = salvaged.doubtful.iter().any(|one| one.of.as_ref().is_none_or(|of| of == name));
+        let is_doubtful =
+            salvaged.doubtful.iter().any(|one| one.of.as_ref().is_none_or(|of| is_of(of, name)));
         let keys: BTreeSet<&Vec<u8>> = whole.keys().chain(model.keys()).collect();
         let wrong = keys.into_iter().filter(|key| whole.get(*key) != model.get(*key));
         for key in wrong {
             let is_missing = !model.contains_key(key);
             let is_at_risk = salvaged.report.findings.iter().any(|one| match &one.at_risk {
                 AtRisk::Keys { keyspace, from, to } => {
-                    keyspace == name
+                    is_of(keyspace, name)
                         && std::ops::RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), key)
                 }
                 AtRisk::Writes { .. } | AtRisk::Store => true,

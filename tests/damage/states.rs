@@ -3,12 +3,16 @@
 //! The states are made by the public calls alone and are the same in every run. Each remembers earlier
 //! versions of its files, for stale blocks and files that are put back, and what every keyspace held then.
 
+mod by_key;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use trine::sim::{Crash, World};
 use trine::{Db, Keyspace, Ordered};
 
 use crate::support::{Files, Model, contents, divided, find, names};
+
+pub(crate) use by_key::manifest_by_keys;
 
 /// What the keyspaces hold, by name.
 pub(crate) type Contents = BTreeMap<String, Model>;
@@ -23,6 +27,9 @@ pub(crate) enum Doubt {
     /// The power went with writes for which nothing vouches: all of those may be gone, the last first.
     Unsynced,
 }
+
+/// The name of a key's partition.
+pub(crate) type PartitionOf = fn(&[u8]) -> &[u8];
 
 /// A moment in the life of a store.
 #[derive(Clone, Debug)]
@@ -48,6 +55,8 @@ pub(crate) struct State {
     pub(crate) prefixes: Vec<Contents>,
     /// How many of these writes a slot of the log vouches for.
     pub(crate) synced: usize,
+    /// The name of a key's partition, in the keyspace that keys divide.
+    pub(crate) partition_of: Option<PartitionOf>,
 }
 
 /// A store in the making.
@@ -212,7 +221,20 @@ impl Maker {
         let Maker { memory_bytes, keys, mut earlier, prefixes, synced, .. } = self;
         earlier.retain(|moment| moment.files != files);
         let prefixes = prefixes.unwrap_or_default();
-        State { name, world, memory_bytes, files, contents, keys, earlier, doubt, prefixes, synced }
+        let partition_of = None;
+        State {
+            name,
+            world,
+            memory_bytes,
+            files,
+            contents,
+            keys,
+            earlier,
+            doubt,
+            prefixes,
+            synced,
+            partition_of,
+        }
     }
 }
 
@@ -473,7 +495,6 @@ fn reopened() -> State {
     maker.closed("opened again and again")
 }
 
-/// Every state.
 /// Partitions in tables and in the log, among them one that was dropped and is there again.
 fn partitioned() -> State {
     let mut maker = Maker::new(SMALL);
@@ -494,8 +515,9 @@ fn partitioned() -> State {
     maker.closed("partitions")
 }
 
+/// Every state.
 pub(crate) fn all() -> Vec<State> {
-    let makers: [fn() -> State; 18] = [
+    let makers: [fn() -> State; 20] = [
         log_only,
         log_after_kill,
         log_after_power,
@@ -514,6 +536,8 @@ pub(crate) fn all() -> Vec<State> {
         cleared,
         reopened,
         partitioned,
+        by_key::divided_by_prefix,
+        by_key::divided_by_ranges,
     ];
     makers.iter().map(|make| make()).collect()
 }

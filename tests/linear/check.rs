@@ -32,6 +32,8 @@ pub(crate) enum Call {
     DeleteRange(usize, usize),
     /// Drops the keyspace that holds [`SIDE`].
     DropSide,
+    /// Drops the partitions that hold keys from the first to before the second.
+    DropPartitions(usize, usize),
     /// All keys in one checkpoint.
     Checkpoint,
 }
@@ -72,7 +74,7 @@ impl Event {
                 (state[one], state[other]) = (value, value);
                 true
             }
-            Call::DeleteRange(from, to) => {
+            Call::DeleteRange(from, to) | Call::DropPartitions(from, to) => {
                 state[from..to].fill(0);
                 true
             }
@@ -117,7 +119,7 @@ pub(crate) fn is_stale(history: &History, key: usize) -> bool {
         Call::Put(at, value) if at == key => Some(value),
         Call::PutBoth(one, other, value) if one == key || other == key => Some(value),
         Call::Delete(at) if at == key => Some(0),
-        Call::DeleteRange(from, to) if (from..to).contains(&key) => Some(0),
+        Call::DeleteRange(from, to) | Call::DropPartitions(from, to) if (from..to).contains(&key) => Some(0),
         Call::DropSide if key == SIDE => Some(0),
         _ => None,
     };
@@ -190,6 +192,7 @@ mod tests {
             vec![vec![put(0, 5, 1, NEVER)], vec![get(0, 0, 2, 3), get(0, 5, 4, 5)], vec![get(0, 5, 20, 21)]],
             vec![vec![both], vec![event(Call::GetBoth(0, 1), 2, 3, [7, 7])]],
             vec![vec![both], vec![event(Call::DeleteRange(0, 4), 2, 6, [0; 2]), get(1, 7, 7, 8)]],
+            vec![vec![both], vec![event(Call::DropPartitions(0, 2), 2, 6, [0; 2]), get(1, 0, 7, 8)]],
             vec![vec![put(0, 1, 1, 4), put(0, 2, 5, 6)], vec![put(0, 3, 2, 9)], vec![get(0, 3, 10, 11)]],
             vec![
                 vec![event(Call::PutBoth(0, SIDE, 7), 1, 2, [0; 2]), event(Call::DropSide, 3, 8, [0; 2])],
@@ -255,6 +258,22 @@ mod tests {
                     vec![get(0, 7, 5, 6), get(SIDE, 0, 7, 8)],
                 ],
                 false,
+            ),
+            // A drop of partitions that took one key and not the other, and one whose keys come back.
+            (
+                vec![
+                    vec![both, event(Call::DropPartitions(0, 2), 5, 8, [0; 2])],
+                    vec![event(Call::GetBoth(0, 1), 6, 7, [0, 7])],
+                ],
+                false,
+            ),
+            (
+                vec![
+                    vec![put(1, 5, 1, 2), event(Call::DropPartitions(0, 2), 3, 4, [0; 2])],
+                    vec![put(0, 6, 5, NEVER)],
+                    vec![get(1, 5, 30, 31)],
+                ],
+                true,
             ),
             // A call under way that counted, and then did not.
             (vec![vec![put(0, 5, 1, NEVER)], vec![get(0, 5, 2, 3)], vec![get(0, 0, 30, 31)]], false),

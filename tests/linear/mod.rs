@@ -2,9 +2,10 @@
 //! process is killed amid it, the store opened again and read; then one order of the calls must explain what
 //! each of them returned ([`check`]).
 //!
-//! The recording is in memory that outlives the child. A round has four keys of its own, one of them in a
-//! keyspace that is dropped and made again beside checkpoints, and is a history of its own; what is read
-//! after the crash ends each of them. `TRINE_SCALE=n` makes n times as many.
+//! The recording is in memory that outlives the child. A round has four keys of its own, and is a history of
+//! its own; what is read after the crash ends each of them. In some cycles one of the keys is in a keyspace
+//! that is dropped and made again beside checkpoints; in others keys divide the keyspace, a round has two
+//! partitions, and these are dropped. `TRINE_SCALE=n` makes n times as many.
 
 mod check;
 
@@ -14,7 +15,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use trine::{Create, Db, Error, Keyspace, Ordered};
+use trine::{Create, Db, Error, Keyspace, Ordered, Partitioning, block_on};
 
 use crate::child::{Running, command};
 use crate::raw::{SharedWords, die_with_parent};
@@ -25,6 +26,7 @@ use check::{Call, Event, History, KEYS, SIDE, State, find_order, is_stale};
 
 const RECORDING: &str = "TRINE_TEST_RECORDING";
 const SEED: &str = "TRINE_TEST_SEED";
+const LAYOUT: &str = "TRINE_TEST_LAYOUT";
 
 const THREADS: usize = 3;
 /// Calls of a thread in a round.
@@ -37,6 +39,20 @@ const CLOCK_AT: usize = 0;
 const CALLS_AT: usize = 8;
 const CALL_WORDS: usize = 10;
 const WORDS: usize = CALLS_AT + ROUNDS * THREADS * CALLS * CALL_WORDS;
+
+/// Where the keys of a round are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Layout {
+    /// [`SIDE`] in a keyspace of its own, which is dropped; the others in one that all rounds share.
+    Side,
+    /// Two and two in partitions of a keyspace that all rounds share and their keys divide.
+    Partitions,
+}
+
+/// Keys of a partition.
+const PARTITION_KEYS: usize = 2;
+/// Bytes that name a partition.
+const PREFIX_BYTES: usize = 5;
 
 /// Looks of a tenth of a millisecond until the child has to have come so far.
 const LOOKS_MAX: u32 = 600_000;
@@ -77,6 +93,7 @@ impl Recording {
             Call::DeleteRange(from, to) => [6, from as u64, to as u64, 0],
             Call::DropSide => [7, 0, 0, 0],
             Call::Checkpoint => [8, 0, 0, 0],
+            Call::DropPartitions(from, to) => [9, from as u64, to as u64, 0],
         };
         parts.iter().zip(&words[1..]).for_each(|(part, word)| word.store(*part, Ordering::SeqCst));
         words[0].store(self.tick(), Ordering::SeqCst);
@@ -99,6 +116,7 @@ impl Recording {
             5 => Call::GetBoth(one, other),
             6 => Call::DeleteRange(one, other),
             7 => Call::DropSide,
+            9 => Call::DropPartitions(one, other),
             _ => Call::Checkpoint,
         };
         let end = if get(5 + KEYS) == 0 { u64::MAX } else { get(5 + KEYS) };
@@ -108,7 +126,29 @@ impl Recording {
 }
 
 fn key(round: usize, key: usize) -> String {
-    format!("{round:04}/{key}")
+    format!("{round:04}{}/{key}", key / PARTITION_KEYS)
+}
+
+impl Layout {
+    fn of_child() -> Layout {
+        if std::env::var_os(LAYOUT).is_some() { Layout::Partitions } else { Layout::Side }
+    }
+
+    fn open(self, db: &Db) -> Keyspace<Ordered> {
+        let builder = db.ordered("space").set("level0_runs", 2).set("table_bytes", 64 << 10);
+        match self {
+            Layout::Side => builder.open().unwrap(),
+            Layout::Partitions => builder.partition_by(Partitioning::prefix(PREFIX_BYTES)).open().unwrap(),
+        }
+    }
+
+    /// The keyspace that holds [`SIDE`]: one that is there.
+    fn open_side(self, db: &Db, space: &Keyspace<Ordered>, round: usize) -> Keyspace<Ordered> {
+        match self {
+            Layout::Side => db.ordered(&side(round)).open().unwrap(),
+            Layout::Partitions => space.clone(),
+        }
+    }
 }
 
 /// The name of the keyspace that is dropped and made again.
@@ -126,7 +166,8 @@ pub(crate) fn child(data: &Path) {
     let recording = Recording::open(Path::new(&std::env::var_os(RECORDING).unwrap()));
     let seed: u64 = std::env::var(SEED).unwrap().parse().unwrap();
     let db = small(data).open().unwrap();
-    let space = db.ordered("space").set("level0_runs", 2).set("table_bytes", 64 << 10).open().unwrap();
+    let layout = Layout::of_child();
+    let space = layout.open(&db);
     let (barrier, is_over) = (Barrier::new(THREADS), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..THREADS)
@@ -138,13 +179,13 @@ pub(crate) fn child(data: &Path) {
                         barrier.wait();
                         for index in 0..CALLS {
                             let value = ((round * THREADS + thread) * CALLS + index + 1) as u64;
-                            let call = choose(&mut rng, value);
+                            let call = choose(&mut rng, layout, value);
                             let words = recording.words(round, thread, index);
                             recording.begin(words, call);
                             // The copy is read after the call that made it has ended.
                             let mut end = 0;
                             let made = || end = recording.tick();
-                            let result = make(db, (space, data), (round, value), call, made);
+                            let result = make(db, (space, layout, data), (round, value), call, made);
                             recording.end(words, end, result);
                         }
                     }
@@ -165,7 +206,7 @@ pub(crate) fn child(data: &Path) {
     }
 }
 
-fn choose(rng: &mut Rng, value: u64) -> Call {
+fn choose(rng: &mut Rng, layout: Layout, value: u64) -> Call {
     let one = rng.below(KEYS);
     let other = (one + 1 + rng.below(KEYS - 1)) % KEYS;
     if rng.below(150) == 0 {
@@ -177,6 +218,12 @@ fn choose(rng: &mut Rng, value: u64) -> Call {
         10 => Call::Delete(one),
         11..14 => Call::PutBoth(one, other, value),
         14..19 => Call::GetBoth(one, other),
+        19 if layout == Layout::Partitions => {
+            let first = one / PARTITION_KEYS * PARTITION_KEYS;
+            let to = if rng.one_in(2) { first + PARTITION_KEYS } else { KEYS };
+            Call::DropPartitions(first, to)
+        }
+        20 if layout == Layout::Partitions => Call::DeleteRange(one, one + 1 + rng.below(KEYS - one)),
         19 => Call::DropSide,
         _ => Call::DeleteRange(one.min(SIDE - 1), (one + 1 + rng.below(KEYS - one)).min(SIDE)),
     }
@@ -185,7 +232,7 @@ fn choose(rng: &mut Rng, value: u64) -> Call {
 /// Makes a call; `made` is told when it has ended.
 fn make(
     db: &Db,
-    (space, data): (&Keyspace<Ordered>, &Path),
+    (space, layout, data): (&Keyspace<Ordered>, Layout, &Path),
     (round, number_of_call): (usize, u64),
     call: Call,
     made: impl FnOnce(),
@@ -196,17 +243,17 @@ fn make(
         made();
         let copy = small(&path).create(Create::Never).open().unwrap();
         let space = copy.keyspace("space").unwrap().ordered().unwrap();
-        let state = read_all(&copy, &space, round);
+        let state = read_all(&copy, (&space, layout), round);
         copy.close().unwrap();
         std::fs::remove_dir_all(&path).unwrap();
         return state;
     }
     // A call that meets a drop has done nothing, and is made again with a keyspace that is there.
     let result = loop {
-        let side = db.ordered(&side(round)).open().unwrap();
+        let side = layout.open_side(db, space, round);
         match make_with(db, space, &side, round, call) {
             Ok(result) => break result,
-            Err(Error::Dropped { .. }) => {}
+            Err(Error::Dropped { .. }) if layout == Layout::Side => {}
             Err(error) => panic!("{call:?}: {error}"),
         }
     };
@@ -225,13 +272,21 @@ fn make_with(
     let of = |number: usize| if number == SIDE { side } else { space };
     match call {
         Call::Get(one) => return Ok([number(of(one).get(key(one))?), 0]),
+        // Some calls wait for a future.
+        Call::Put(one, value) if value % 3 == 0 => {
+            block_on(of(one).put_async(key(one), value.to_le_bytes()))?;
+        }
         Call::Put(one, value) => of(one).put(key(one), value.to_le_bytes())?,
         Call::Delete(one) => of(one).delete(key(one))?,
         Call::PutBoth(one, other, value) => {
             let mut batch = db.batch();
             batch.put(of(one), key(one), value.to_le_bytes())?;
             batch.put(of(other), key(other), value.to_le_bytes())?;
-            batch.commit()?;
+            if value % 3 == 0 {
+                block_on(batch.commit_async())?;
+            } else {
+                batch.commit()?;
+            }
         }
         Call::GetBoth(one, other) => {
             let at = db.snapshot();
@@ -244,21 +299,27 @@ fn make_with(
             Ok(()) | Err(Error::NoKeyspace { .. }) => {}
             Err(error) => return Err(error),
         },
+        Call::DropPartitions(from, to) => {
+            let keys: Vec<String> = (from..to).step_by(PARTITION_KEYS).map(key).collect();
+            space.drop_partitions(keys.iter().map(|key| &key[..PREFIX_BYTES]))?;
+        }
         Call::Checkpoint => unreachable!("it needs no keyspace"),
     }
     Ok([0; 2])
 }
 
 /// Every key of a round, with no writer beside.
-fn read_all(db: &Db, space: &Keyspace<Ordered>, round: usize) -> State {
+fn read_all(db: &Db, (space, layout): (&Keyspace<Ordered>, Layout), round: usize) -> State {
     std::array::from_fn(|one| match one {
-        SIDE => db.keyspace(&side(round)).map_or(0, |side| number(side.get(key(round, one)).unwrap())),
+        SIDE if layout == Layout::Side => {
+            db.keyspace(&side(round)).map_or(0, |side| number(side.get(key(round, one)).unwrap()))
+        }
         _ => number(space.get(key(round, one)).unwrap()),
     })
 }
 
 /// The history of a round: its threads, and what was read after the crash.
-fn history(recording: &Recording, round: usize, db: &Db, space: &Keyspace<Ordered>) -> History {
+fn history(recording: &Recording, round: usize, db: &Db, space: (&Keyspace<Ordered>, Layout)) -> History {
     let of_thread = |thread| (0..CALLS).map_while(|call| recording.event(round, thread, call)).collect();
     let mut history: History = (0..THREADS).map(of_thread).collect();
     let begin = recording.tick();
@@ -268,12 +329,15 @@ fn history(recording: &Recording, round: usize, db: &Db, space: &Keyspace<Ordere
 }
 
 /// Some cycles; how many histories, and how many calls without an end, there were.
-fn cycle(seed: u64) -> (usize, usize) {
+fn cycle(seed: u64, layout: Layout) -> (usize, usize) {
     let scratch = Scratch::new();
     let (data, path) = (scratch.data(), scratch.root().join("recording"));
     let recording = Recording::open(&path);
     let mut child = command(&[], "calls until killed", &data);
     child.env(RECORDING, &path).env(SEED, seed.to_string());
+    if layout == Layout::Partitions {
+        child.env(LAYOUT, "partitions");
+    }
     let child = Running::start(child);
     let kill_at = Rng::new(seed).below(ROUNDS * THREADS * CALLS) as u64;
     let looks = (0..LOOKS_MAX).find(|_| {
@@ -289,7 +353,7 @@ fn cycle(seed: u64) -> (usize, usize) {
     let space = db.ordered("space").open().unwrap();
     let (mut histories, mut unended) = (0, 0);
     for round in 0..ROUNDS {
-        let history = history(&recording, round, &db, &space);
+        let history = history(&recording, round, &db, (&space, layout));
         if history[..THREADS].iter().all(Vec::is_empty) {
             break;
         }
@@ -304,15 +368,26 @@ fn cycle(seed: u64) -> (usize, usize) {
     (histories, unended)
 }
 
-/// Whatever several threads call at once, and wherever the process is killed amid it, one order explains it.
-#[test]
-fn calls_and_crashes_have_one_order() {
+/// Cycles of that layout: histories and calls cut short are told, and that there are enough.
+fn run_cycles(layout: Layout) {
     let scale: u64 = std::env::var("TRINE_SCALE").map_or(1, |text| text.parse().unwrap());
     let (mut histories, mut unended) = (0, 0);
     for seed in 0..CYCLES * scale {
-        let (more, cut) = cycle(seed);
+        let (more, cut) = cycle(seed, layout);
         (histories, unended) = (histories + more, unended + cut);
     }
     println!("{histories} histories of {} kills, {unended} calls cut short", CYCLES * scale);
     assert!(histories > CYCLES as usize, "{histories}");
+}
+
+/// Whatever several threads call at once, and wherever the process is killed amid it, one order explains it.
+#[test]
+fn calls_and_crashes_have_one_order() {
+    run_cycles(Layout::Side);
+}
+
+/// So does one where keys divide a keyspace and partitions are dropped: a drop is one call, also of several.
+#[test]
+fn drops_of_partitions_are_in_the_order() {
+    run_cycles(Layout::Partitions);
 }

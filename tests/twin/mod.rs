@@ -16,6 +16,7 @@ use trine::{Db, Durability, Error, Keyspace, Ordered, Range, Result, Snapshot, V
 use crate::rng::{Rng, with_seeds};
 use keys::Keys;
 use reads::{Reads, check_queue};
+use spaces::Rule;
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Arc<[u8]>>;
 
@@ -159,7 +160,12 @@ impl Twin {
         let key = self.spaces[&name].keys.one(&mut self.rng);
         let value = self.value();
         let space = self.spaces.get_mut(&name).unwrap();
-        let written = if deletes { space.keyspace.delete(&key) } else { space.keyspace.put(&key, &value) };
+        let written = match (deletes, self.rng.one_in(8)) {
+            (true, false) => space.keyspace.delete(&key),
+            (true, true) => block_on(space.keyspace.delete_async(&key)),
+            (false, false) => space.keyspace.put(&key, &value),
+            (false, true) => block_on(space.keyspace.put_async(&key, &value)),
+        };
         match written {
             Ok(()) if deletes => drop(space.map.remove(&key)),
             Ok(()) => drop(space.map.insert(key, value)),
@@ -239,10 +245,12 @@ impl Twin {
                 space.map.insert(key, value);
             }
         }
-        match batch.commit() {
+        let memory_bytes = batch.memory_bytes() as u64;
+        let committed = if self.rng.one_in(4) { block_on(batch.commit_async()) } else { batch.commit() };
+        match committed {
             Ok(()) => self.spaces = after,
             Err(Error::TooLarge { what, .. }) => {
-                assert!(what == "batch" && batch.memory_bytes() as u64 > self.batch_bytes_max);
+                assert!(what == "batch" && memory_bytes > self.batch_bytes_max, "{what}");
             }
             Err(error) => panic!("{error}"),
         }
@@ -255,6 +263,11 @@ impl Twin {
         let most = if self.rng.one_in(4) { 400 } else { 30 };
         let count = self.rng.below(most);
         let items: Map = (0..count).map(|_| (keys.one(&mut self.rng), self.value())).collect();
+        if Rule::of(&name).is_some() {
+            let refused = self.spaces[&name].keyspace.ingest();
+            assert!(matches!(refused, Err(Error::Invalid { .. })), "its tables would be of one tree");
+            return;
+        }
         let mut ingest = self.spaces[&name].keyspace.ingest().unwrap();
         for (key, value) in &items {
             ingest.put(key, value).unwrap();
@@ -418,6 +431,7 @@ impl Twin {
             978..983 => self.db.sync().unwrap(),
             983..987 => self.open_keyspace(),
             987..990 => self.drop_keyspace(),
+            995..998 => self.change_partitions(),
             990..993 => self.reopen(),
             993..995 => self.check_all(),
             _ => {}
@@ -474,6 +488,13 @@ fn agrees_at_every_ratio() {
         let ratio = [10, 100, 1000][seed as usize % 3];
         let place = Place::World { world: World::new(seed), cache_bytes: Some(DATA_BYTES as u64 / ratio) };
         let mut twin = Twin::new(Rng::new(seed), place, 8 << 20);
+        while twin.spaces.keys().any(|name| Rule::of(name) == Some(Rule::Prefix(2))) {
+            // Its keys would be a partition each: more than there is room for.
+            let name = twin.some_name();
+            twin.spaces.remove(&name);
+            twin.db.drop_keyspace(&name).unwrap();
+            twin.open_keyspace();
+        }
         twin.fill(DATA_BYTES / VALUE_BYTES, VALUE_BYTES);
         (0..250).for_each(|_| twin.step());
         twin.reopen();

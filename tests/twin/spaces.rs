@@ -1,14 +1,64 @@
 //! Keyspaces and partitions of a twin: opened, made, dropped, and found again.
 
-use trine::{Error, Partitioning, Result};
+use std::collections::BTreeSet;
+
+use trine::{ByKey, Error, Partitioning, Result};
 
 use crate::support::{divided, find, names};
 
 use super::keys::Keys;
 use super::{Map, Space, Twin};
 
-/// Those with a slash are partitions of a keyspace that is divided.
-const NAMES: [&str; 6] = ["a", "b", "divided/", "divided/p", "users", "z"];
+/// Those with a slash are partitions of a keyspace that is divided; see [`Rule::of`] for others.
+const NAMES: [&str; 9] =
+    ["a", "b", "by first", "by ranges", "by second", "divided/", "divided/p", "users", "z"];
+/// Where one of them is divided: bounds that keys of each shape lie beside.
+const BOUNDS: [&[u8]; 10] = [
+    &[0],
+    &[0, 0],
+    &[0x10],
+    b"aab",
+    b"b",
+    b"k\x02",
+    b"kk",
+    b"tenants/0000000000000042/users/01000/name",
+    &[0x7f, 0xff],
+    &[0xff, 0xff],
+];
+
+/// How keys divide a keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rule {
+    Prefix(usize),
+    Ranges,
+}
+
+impl Rule {
+    /// The rule of the keyspace of that name, if keys divide it.
+    pub(super) fn of(name: &str) -> Option<Rule> {
+        match name {
+            "by first" => Some(Rule::Prefix(1)),
+            "by second" => Some(Rule::Prefix(2)),
+            "by ranges" => Some(Rule::Ranges),
+            _ => None,
+        }
+    }
+
+    fn partitioning(self) -> Partitioning<ByKey> {
+        match self {
+            Rule::Prefix(bytes) => Partitioning::prefix(bytes),
+            Rule::Ranges => Partitioning::ranges(BOUNDS),
+        }
+    }
+
+    /// The name of the partition that has a key.
+    fn name_of(self, key: &[u8]) -> &[u8] {
+        match self {
+            Rule::Prefix(bytes) => &key[..bytes.min(key.len())],
+            Rule::Ranges => BOUNDS.iter().rev().find(|bound| **bound <= key).map_or(&[], |bound| bound),
+        }
+    }
+}
 
 impl Twin {
     /// Opens a keyspace that is there or not, with settings or without.
@@ -34,9 +84,14 @@ impl Twin {
                 builder = builder.set(setting, *self.rng.choose(values));
             }
         }
-        let keyspace = match name.split_once('/') {
-            None => builder.open().unwrap(),
-            Some((_, partition)) => {
+        let keyspace = match (name.split_once('/'), Rule::of(name)) {
+            (None, None) => builder.open().unwrap(),
+            // A keyspace that is there may be opened without its rule.
+            (None, Some(_)) if self.spaces.contains_key(name) && self.rng.one_in(2) => {
+                builder.open().unwrap()
+            }
+            (None, Some(rule)) => builder.partition_by(rule.partitioning()).open().unwrap(),
+            (Some((_, partition)), _) => {
                 let divided = builder.partition_by(Partitioning::explicit()).open().unwrap();
                 divided.partition(partition).unwrap()
             }
@@ -46,7 +101,11 @@ impl Twin {
             (keyspace.name(), keyspace.partition_name()),
             (name.split('/').next().unwrap(), partition)
         );
-        let keys = Keys::any(&mut self.rng);
+        let mut keys = Keys::any(&mut self.rng);
+        while Rule::of(name) == Some(Rule::Prefix(2)) && matches!(keys, Keys::Numbers { .. }) {
+            // They would be a partition each.
+            keys = Keys::any(&mut self.rng);
+        }
         match self.spaces.get_mut(name) {
             Some(space) => space.keyspace = keyspace,
             None => {
@@ -83,6 +142,41 @@ impl Twin {
         let now = self.db.snapshot();
         dropped(space.keyspace.at(&now).iter().next().unwrap().map(|_| ()));
         assert!(matches!(self.db.keyspace(&name), Err(Error::NoKeyspace { .. })));
+    }
+
+    /// Makes and drops partitions of a keyspace that keys divide, if there is one.
+    pub(super) fn change_partitions(&mut self) {
+        let by_key = |name: &&String| Rule::of(name).is_some();
+        let names: Vec<String> = self.spaces.keys().filter(by_key).cloned().collect();
+        let Some(name) = names.get(self.rng.below(names.len().max(1))) else { return };
+        let (rule, space) = (Rule::of(name).unwrap(), self.spaces.get_mut(name).unwrap());
+        let there: BTreeSet<Vec<u8>> = space.keyspace.partitions().unwrap().into_iter().collect();
+        assert!(space.map.keys().all(|key| there.contains(rule.name_of(key))), "each key has a partition");
+        let key = space.keys.one(&mut self.rng);
+        let mut gone = BTreeSet::from([rule.name_of(&key).to_vec()]);
+        match self.rng.below(4) {
+            0 => {
+                let created = gone.pop_first().unwrap();
+                space.keyspace.create_partition(&created).unwrap();
+                assert!(space.keyspace.partitions().unwrap().contains(&created));
+            }
+            1 => {
+                let was_there = there.contains(rule.name_of(&key));
+                assert_eq!(space.keyspace.drop_partition(rule.name_of(&key)).unwrap(), was_there);
+            }
+            _ => {
+                gone.extend(there.iter().filter(|_| self.rng.one_in(3)).cloned());
+                let dropped = space.keyspace.drop_partitions(&gone).unwrap();
+                assert_eq!(dropped, gone.intersection(&there).count() as u64);
+            }
+        }
+        space.map.retain(|key, _| !gone.contains(rule.name_of(key)));
+        let left = space.keyspace.partitions().unwrap();
+        assert!(left.is_sorted() && left.iter().all(|name| !gone.contains(name)));
+        for name in &left {
+            let stats = space.keyspace.partition_stats(name).unwrap();
+            assert!(stats.is_some(), "it is there");
+        }
     }
 
     /// After a reopening: those that there must be, and handles of them.

@@ -14,6 +14,7 @@ use crate::base::sync::Arc;
 use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::partitions::Partitions;
 use crate::format::log;
+use crate::memtable::{BatchSize, sorted_batch_bytes};
 use crate::write::batch::{Items, Keyspaces, Writable};
 use crate::write::writer::Until;
 
@@ -71,8 +72,9 @@ impl Committer {
         matches!(error, Error::Dropped { .. }) && keyspaces.check_live().is_ok() && self.check_open().is_ok()
     }
 
-    /// The items in their partitions; those that are missing are made.
+    /// The items in their partitions; those that are missing are made, unless the batch is too large.
     pub(crate) fn route(&self, unrouted: &Unrouted<'_>) -> Result<(Arc<Items>, Keyspaces)> {
+        self.check_routed(unrouted.items, &unrouted.size()?)?;
         loop {
             unrouted.keyspaces.check_live()?;
             self.create_missing(unrouted)?;
@@ -80,6 +82,12 @@ impl Committer {
                 return Ok(routed);
             }
         }
+    }
+
+    /// # Errors
+    /// `TooLarge` for a batch that no write buffer may be made for.
+    pub(crate) fn check_routed(&self, items: &Items, size: &RoutedSize) -> Result<()> {
+        self.budget.check_batch(&size.of(items)).map(drop)
     }
 
     fn create_missing(&self, unrouted: &Unrouted<'_>) -> Result<()> {
@@ -116,6 +124,77 @@ impl<'b> Unrouted<'b> {
         let Some(keyspace) = self.keyspace(item.tree.keyspace) else { return Ok(None) };
         Ok(Some((keyspace, partitions(keyspace).rule.name_of(item.key)?)))
     }
+
+    /// See [`RoutedSize`].
+    fn size(&self) -> Result<RoutedSize> {
+        let mut size = RoutedSize::default();
+        for item in encoded(self.items) {
+            if let Some((keyspace, _)) = self.partition_of(&item)? {
+                size.note(keyspace, (item.kind, item.key, item.value))?;
+            }
+        }
+        Ok(size)
+    }
+}
+
+/// What a batch comes to when it is routed: at most, unless partitions are made before that.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RoutedSize {
+    keyspaces: BTreeMap<KeyspaceId, RoutedItems>,
+}
+
+/// The same of the items of a keyspace.
+#[derive(Clone, Debug, Default)]
+struct RoutedItems {
+    /// Partitions that have items, by name.
+    names: BTreeSet<Box<[u8]>>,
+    /// Range deletes, and the range tombstones that they come to.
+    ranges: usize,
+    tombstones: usize,
+}
+
+impl RoutedSize {
+    /// An item of a keyspace that keys divide is added to the batch.
+    ///
+    /// # Errors
+    /// `Unrouted`.
+    pub(crate) fn note(
+        &mut self,
+        keyspace: &Keyspace,
+        (kind, key, value): (ItemKind, &[u8], &[u8]),
+    ) -> Result<()> {
+        let partitions = partitions(keyspace);
+        let RoutedItems { names, ranges, tombstones } = self.keyspaces.entry(keyspace.id).or_default();
+        if kind == ItemKind::DeleteRange {
+            let there = partitions.of_range((key, value)).into_iter();
+            names.extend(there.filter_map(|one| one.partition_name().map(Box::from)));
+            *ranges += 1;
+            *tombstones += names.range::<[u8], _>(partitions.names_of((key, value))).count();
+        } else {
+            let name = partitions.rule.name_of(key)?;
+            if !names.contains(&*name) {
+                names.insert(name[..].into());
+                // The range deletes before it may be of this partition too.
+                *tombstones += *ranges;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the batch, which has those items, takes in memory.
+    pub(crate) fn memory_bytes(&self, items: &Items) -> usize {
+        sorted_batch_bytes(&self.of(items))
+    }
+
+    fn of(&self, items: &Items) -> BatchSize {
+        let mut size = items.size();
+        for RoutedItems { names, ranges, tombstones } in self.keyspaces.values() {
+            size.items = size.items - ranges + tombstones;
+            size.ranges = size.ranges - ranges + tombstones;
+            size.trees += names.len();
+        }
+        size
+    }
 }
 
 /// `None` if a partition came or went meanwhile.
@@ -138,8 +217,16 @@ fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>>
             ItemKind::Delete => hangs_on_names |= found.is_empty(),
             ItemKind::DeleteRange => hangs_on_names = true,
         }
-        for partition in found {
-            items.push(partition.tree, item.kind, item.key, item.value)?;
+        let last = found.len().saturating_sub(1);
+        let partitions_in_order = partitions(keyspace).rule.is_in_key_order();
+        for (index, partition) in found.into_iter().enumerate() {
+            let (mut key, mut value) = (item.key, item.value);
+            if item.kind == ItemKind::DeleteRange && partitions_in_order {
+                // All keys of the partitions between the first and the last are in the range.
+                key = if index == 0 { key } else { &[] };
+                value = if index == last { value } else { &[] };
+            }
+            items.push(partition.tree, item.kind, key, value)?;
             keyspaces.add(partition);
         }
     }

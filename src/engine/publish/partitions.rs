@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::base::rule::Rule;
+use crate::base::rule::{KeyBounds, Rule};
 use crate::base::sync::{Arc, AtomicU64, Mutex, Ordering};
 
 use super::keyspace::Keyspace;
@@ -57,11 +57,17 @@ impl Partitions {
         *self.retained_from.lock() = name.into();
     }
 
-    /// Those that may have keys of a range, which ends before a key or, if that is empty, nowhere.
-    pub(in crate::engine) fn of_range(&self, (start, end): (&[u8], &[u8])) -> Vec<Arc<Keyspace>> {
-        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
-        let names = self.rule.names_of((Bound::Included(start), end));
+    /// Those that may have keys of a range, in the order of their keys.
+    pub(in crate::engine) fn of_range(&self, range: (&[u8], &[u8])) -> Vec<Arc<Keyspace>> {
+        let names = self.names_of(range);
         self.by_name.lock().range::<[u8], _>(names).map(|(_, partition)| Arc::clone(partition)).collect()
+    }
+
+    /// The names of partitions that may have keys of a range that is not empty, which ends before a key or,
+    /// if that is empty, nowhere.
+    pub(in crate::engine) fn names_of<'n>(&'n self, (start, end): (&'n [u8], &'n [u8])) -> KeyBounds<'n> {
+        let end = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+        self.rule.names_of((Bound::Included(start), end))
     }
 
     /// How often one was made or dropped: as long as this does not move, names are the same.

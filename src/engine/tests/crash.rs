@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileKind, FileName, ItemKind};
+use crate::base::id::{FileKind, FileName, ItemKind, TreeId};
 use crate::base::settings::StoreSettings;
 use crate::base::step::Direction;
 use crate::base::sync::{Arc, Ordering};
@@ -352,10 +352,28 @@ pub(super) fn try_found(store: &Store, care: Care) -> Result<Found> {
 /// The names of everything that can be read, those of partitions behind that of their keyspace and a slash.
 fn names(store: &Store) -> Vec<String> {
     let names_in = |one: Arc<Keyspace>| match one.partitions() {
-        Some(partitions) => partitions.all().iter().map(|partition| partition.full_name()).collect(),
+        Some(partitions) => {
+            check_routing(store, &one);
+            partitions.all().iter().map(|partition| partition.full_name()).collect()
+        }
         None => vec![one.name.clone()],
     };
     store.keyspaces().into_iter().flat_map(names_in).collect()
+}
+
+/// Keys of a keyspace that keys divide are read from the partitions that there are.
+fn check_routing(store: &Store, keyspace: &Keyspace) {
+    if !keyspace.is_divided_by_keys() {
+        return;
+    }
+    let view = store.view_of(&store.point());
+    let partitions = keyspace.partitions().expect("it is divided").all();
+    for one in &partitions {
+        let name = one.partition_name().expect("it is a partition");
+        assert_eq!(keyspace.tree_of(name, &view.version), one.tree, "its name is one of its keys");
+    }
+    let trees: Vec<TreeId> = partitions.iter().map(|one| one.tree).collect();
+    assert_eq!(keyspace.trees_in(&view.version, (&[], &[])), trees);
 }
 
 /// What is read and written under one of these names.

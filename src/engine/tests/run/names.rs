@@ -14,8 +14,13 @@ use super::super::crash::named;
 use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
 use super::Run;
 
-/// Those with a slash are partitions.
-const NAMES: [&str; 5] = ["a", "b", "c", "d/x", "d/y"];
+/// Those with a slash are partitions; see [`rule_of`].
+const NAMES: [&str; 7] = ["a", "b", "c", "d/x", "d/y", "k/x", "k/y"];
+
+/// How a keyspace of that name is divided.
+fn rule_of(keyspace: &str) -> Rule {
+    if keyspace == "k" { Rule::Prefix(1) } else { Rule::Explicit }
+}
 
 /// Where checkpoints go that are begun at random.
 const COPIES: [&str; 4] = ["copy-0", "copy-1", "copy-2", "copy-3"];
@@ -125,12 +130,9 @@ impl<'s> Run<'s> {
         let made = match name.split_once('/') {
             None => self.store.open_keyspace_in(&mut turn, name, given, (KeyspaceKind::Ordered, None)),
             Some((keyspace, partition)) => {
-                let divided = self.store.open_keyspace_in(
-                    &mut turn,
-                    keyspace,
-                    &[],
-                    (KeyspaceKind::Ordered, Some(&Rule::Explicit)),
-                );
+                let rule = rule_of(keyspace);
+                let wanted = (KeyspaceKind::Ordered, Some(&rule));
+                let divided = self.store.open_keyspace_in(&mut turn, keyspace, &[], wanted);
                 let names = [partition.as_bytes()];
                 divided
                     .and_then(|one| self.store.create_partitions_in(&mut turn, &one, &names))

@@ -1,7 +1,6 @@
 //! Rules of partitions: their bytes, and what is refused.
 
 use super::*;
-use crate::base::rule::KeyFunction;
 
 fn what(bytes: &[u8]) -> &'static str {
     match decoded(bytes) {

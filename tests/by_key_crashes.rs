@@ -1,0 +1,360 @@
+//! Keyspaces that keys divide, on a machine that stops at each of its calls: what is found then is the state
+//! after one prefix of the steps, with all that was acknowledged, or after a power cut all that was durable.
+//!
+//! A step that makes a partition has an edit of the manifest and a record of the log; between the two the
+//! partition is there and empty. A drop is one edit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trine::sim::{Crash, Stop, World};
+use trine::{ByKey, Db, Durability, Keyspace, Ordered, Partitioning, Result, block_on};
+
+type Map = BTreeMap<&'static str, u32>;
+
+/// What is done to the store; writes are `Buffered` but for `Synced`.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Put(&'static str),
+    Synced(&'static str),
+    /// The same in a future.
+    SyncedAsync(&'static str),
+    /// Deletes of keys with a `-` before, puts of others, together; whether it is synced.
+    Batch(&'static [&'static str], bool),
+    DeleteRange(&'static str, &'static str),
+    Clear,
+    Create(&'static str),
+    Drop(&'static [&'static str]),
+    Flush,
+    Compact,
+}
+
+/// A rule, and the name of a key's partition by it.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    /// Of one byte.
+    Prefix,
+    Ranges,
+}
+
+const BOUNDS: [&str; 3] = ["b", "c", "d"];
+
+impl Rule {
+    fn partitioning(self) -> Partitioning<ByKey> {
+        match self {
+            Rule::Prefix => Partitioning::prefix(1),
+            Rule::Ranges => Partitioning::ranges(BOUNDS),
+        }
+    }
+
+    fn name_of(self, key: &str) -> &str {
+        match self {
+            Rule::Prefix => &key[..1],
+            Rule::Ranges => BOUNDS.into_iter().rev().find(|bound| *bound <= key).unwrap_or_default(),
+        }
+    }
+}
+
+/// The store after a step.
+#[derive(Clone, Default, Debug)]
+struct State {
+    map: Map,
+    /// Partitions that there are.
+    names: BTreeSet<&'static str>,
+    /// Whether the keyspace is there.
+    is_made: bool,
+}
+
+impl State {
+    fn after(&self, rule: Rule, step: Step, number: u32) -> State {
+        let mut after = self.clone();
+        let mut put = |key: &'static str| {
+            after.names.insert(rule.name_of(key));
+            after.map.insert(key, number);
+        };
+        match step {
+            Step::Put(key) | Step::Synced(key) | Step::SyncedAsync(key) => put(key),
+            Step::Batch(items, _) => {
+                for item in items {
+                    match item.strip_prefix('-') {
+                        Some(key) => drop(after.map.remove(key)),
+                        None => {
+                            after.names.insert(rule.name_of(item));
+                            after.map.insert(item, number);
+                        }
+                    }
+                }
+            }
+            Step::DeleteRange(from, to) => after.map.retain(|key, _| *key < from || *key >= to),
+            Step::Clear => after.map.clear(),
+            Step::Create(name) => drop(after.names.insert(name)),
+            Step::Drop(names) => {
+                after.names.retain(|name| !names.contains(name));
+                after.map.retain(|key, _| !names.contains(&rule.name_of(key)));
+            }
+            Step::Flush | Step::Compact => {}
+        }
+        after
+    }
+}
+
+fn take(db: &Db, keyspace: &Keyspace<Ordered>, step: Step, number: u32) -> Result<()> {
+    let value = number.to_le_bytes();
+    match step {
+        Step::Put(key) => keyspace.put(key, value),
+        Step::Synced(key) => keyspace.put_with(key, value, Durability::Sync),
+        Step::SyncedAsync(key) => block_on(keyspace.put_async(key, value).durability(Durability::Sync)),
+        Step::Batch(items, is_synced) => {
+            let mut batch = db.batch();
+            for item in items {
+                match item.strip_prefix('-') {
+                    Some(key) => batch.delete(keyspace, key)?,
+                    None => batch.put(keyspace, item, value)?,
+                }
+            }
+            batch.commit_with(if is_synced { Durability::Sync } else { Durability::Buffered })
+        }
+        Step::DeleteRange(from, to) => keyspace.delete_range(from..to),
+        Step::Clear => keyspace.clear(),
+        Step::Create(name) => keyspace.create_partition(name),
+        Step::Drop(names) => keyspace.drop_partitions(names).map(drop),
+        Step::Flush => db.flush(),
+        Step::Compact => db.compact(),
+    }
+}
+
+/// What is known of a run that was stopped: of its states, counted from the empty one, the last that was
+/// acknowledged, the last that was durable, and the last that was begun.
+#[derive(Clone, Copy, Default, Debug)]
+struct Known {
+    acked: usize,
+    durable: usize,
+    begun: usize,
+}
+
+fn open(world: &World) -> Result<Db> {
+    world.builder().memory_bytes(128 << 10).set("manifest_bytes", 16 << 10).open()
+}
+
+/// Opens a store, makes the keyspace and takes the steps, with turns of background work between them.
+fn run(world: &World, rule: Rule, steps: &[Step], states: &[State]) -> Known {
+    let mut known = Known::default();
+    let Ok(db) = open(world) else { return known };
+    known.begun = 1;
+    let Ok(keyspace) = db.ordered("k").partition_by(rule.partitioning()).open() else { return known };
+    (known.acked, known.durable) = (1, 1);
+    for (number, step) in (1..).zip(steps) {
+        known.begun += 1;
+        let makes = states[known.begun].names.len() > states[known.acked].names.len();
+        if take(&db, &keyspace, *step, number).is_err() {
+            break;
+        }
+        if makes {
+            // The edit that makes a partition is durable after all writes before it.
+            known.durable = known.acked;
+        }
+        known.acked += 1;
+        match step {
+            Step::Put(_) | Step::DeleteRange(..) | Step::Clear | Step::Batch(_, false) => {}
+            _ => known.durable = known.acked,
+        }
+        for _ in 0..number % 3 {
+            world.run_one();
+        }
+    }
+    // It may have been stopped.
+    let _ = db.close();
+    known
+}
+
+/// What a store holds: by a scan each way and by gets.
+fn found(db: &Db, all: &BTreeSet<&'static str>) -> State {
+    let Ok(keyspace) = db.keyspace("k") else { return State::default() };
+    let keyspace = keyspace.ordered().unwrap();
+    let number = |value: &[u8]| u32::from_le_bytes(value.try_into().unwrap());
+    let get = |key: &&'static str| Some((*key, number(&keyspace.get(key).unwrap()?)));
+    let map: Map = all.iter().filter_map(get).collect();
+    let scanned = |item: Result<(trine::Value, trine::Value)>| {
+        let (key, value) = item.unwrap();
+        (String::from_utf8(key.to_vec()).unwrap(), number(&value))
+    };
+    let expected = map.iter().map(|(key, number)| ((*key).to_owned(), *number));
+    assert!(keyspace.iter().map(scanned).eq(expected.clone()), "forward is what gets find");
+    assert!(keyspace.iter().rev().map(scanned).eq(expected.rev()), "backward is what gets find");
+    let names = keyspace.partitions().unwrap();
+    let candidates = ["", "a", "b", "c", "d", "e", "f"];
+    let names = names.iter().map(|name| *candidates.iter().find(|one| one.as_bytes() == name).unwrap());
+    State { map, names: names.collect(), is_made: true }
+}
+
+/// Every state of the steps: the empty store, that with the keyspace, and one after each step.
+fn states(rule: Rule, steps: &[Step]) -> Vec<State> {
+    let mut states = vec![State::default(), State { is_made: true, ..State::default() }];
+    for (number, step) in (1..).zip(steps) {
+        let next = states.last().unwrap().after(rule, *step, number);
+        states.push(next);
+    }
+    states
+}
+
+fn keys_of(states: &[State]) -> BTreeSet<&'static str> {
+    states.iter().flat_map(|state| state.map.keys().copied()).collect()
+}
+
+/// Whether a disk may hold the state number `place`: its items, its partitions, and perhaps empty ones that
+/// the step after it makes.
+fn is_state(states: &[State], place: usize, found: &State) -> bool {
+    let state = &states[place];
+    let next = states.get(place + 1).unwrap_or(state);
+    let is_known = |name: &&str| state.names.contains(name) || next.names.contains(name);
+    found.is_made == state.is_made
+        && found.map == state.map
+        && found.names.is_superset(&state.names)
+        && found.names.iter().all(is_known)
+}
+
+/// Looks at what a crash left, goes on from there, and looks again.
+fn check(world: &World, (rule, known): (Rule, Known), (states, least): (&[State], usize), goes_on: bool) {
+    let all = keys_of(states);
+    let db = open(world).unwrap();
+    let first = found(&db, &all);
+    let place = (least..=known.begun).rev().find(|place| is_state(states, *place, &first));
+    let Some(place) = place else { panic!("{first:?} is none of {:?}", &states[least..=known.begun]) };
+    if !goes_on {
+        return;
+    }
+    // To each of its keys a write; a partition that is there, or was, is not met again by another's items.
+    let keyspace = db.ordered("k").partition_by(rule.partitioning()).open().unwrap();
+    let mut map = states[place].map.clone();
+    for key in all.iter().copied().filter(|key| key.ends_with(['1', '3'])) {
+        keyspace.put(key, 1000u32.to_le_bytes()).unwrap();
+        map.insert(key, 1000);
+    }
+    assert_eq!(found(&db, &all).map, map);
+    db.settle().unwrap();
+    assert!(db.verify(|_| {}).unwrap().findings.is_empty());
+    db.sync().unwrap();
+    let again = world.crash(Crash::Power, 77);
+    assert_eq!(found(&open(&again).unwrap(), &all).map, map);
+}
+
+/// Stops a run at each of its calls, before, amid and after it, and looks at what a crash of the process and
+/// one of the machine leave.
+fn stop_at_each_call(rule: Rule, steps: &[Step]) {
+    let states = states(rule, steps);
+    let whole = World::new(9);
+    let known = run(&whole, rule, steps, &states);
+    assert_eq!(known.acked, steps.len() + 1, "nothing fails by itself");
+    let calls = whole.calls();
+    assert!(calls > 20, "{calls}");
+    for call in 0..calls {
+        for stop in [Stop::Before, Stop::Amid, Stop::After] {
+            let world = World::new(9);
+            world.stop(stop, call);
+            let known = run(&world, rule, steps, &states);
+            for (crash, least) in [(Crash::Process, known.acked), (Crash::Power, known.durable)] {
+                for seed in 0..3 {
+                    let told = Told { rule, steps, call, stop, crash, known };
+                    let after = world.crash(crash, call * 3 + seed);
+                    check(&after, (rule, known), (&states, least), seed == call % 3);
+                    drop(told);
+                }
+            }
+        }
+    }
+}
+
+/// Says where it was if a check fails.
+#[derive(Debug)]
+#[expect(dead_code, reason = "it is printed")]
+struct Told<'s> {
+    rule: Rule,
+    steps: &'s [Step],
+    call: u64,
+    stop: Stop,
+    crash: Crash,
+    known: Known,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("it failed at {self:?}");
+        }
+    }
+}
+
+/// Between the edit that makes a partition and its first item: the partition is empty or has it; an item that
+/// was acknowledged as durable is there after a power cut.
+#[test]
+fn crashes_amid_first_writes() {
+    let steps = [
+        Step::Synced("a1"),
+        Step::Put("a2"),
+        Step::Synced("b1"),
+        Step::Put("c1"),
+        Step::SyncedAsync("d1"),
+        Step::Create("e"),
+        Step::Put("e1"),
+        Step::Flush,
+        Step::Synced("f1"),
+    ];
+    stop_at_each_call(Rule::Prefix, &steps);
+    let steps = [Step::Synced("b1"), Step::Put("a1"), Step::Synced("d1"), Step::Put("c1"), Step::Put("b2")];
+    stop_at_each_call(Rule::Ranges, &steps);
+}
+
+/// Amid drops: all named partitions are there or none, what was durable in others stays, and no item of an
+/// earlier partition is in a later one of its name, with all of them in one log.
+#[test]
+fn crashes_amid_drops() {
+    let steps = [
+        Step::Put("a1"),
+        Step::Synced("b1"),
+        Step::Drop(&["a"]),
+        Step::Put("a2"),
+        Step::Drop(&["a", "b"]),
+        Step::Put("b2"),
+        Step::Synced("a3"),
+        Step::Drop(&["b"]),
+        Step::Put("a4"),
+    ];
+    stop_at_each_call(Rule::Prefix, &steps);
+    stop_at_each_call(
+        Rule::Ranges,
+        &[Step::Put("c1"), Step::Put("b1"), Step::Drop(&["b", "c"]), Step::Synced("b2")],
+    );
+}
+
+/// The same with items in tables.
+#[test]
+fn crashes_amid_drops_of_tables() {
+    let steps = [
+        Step::Put("a1"),
+        Step::Put("b1"),
+        Step::Flush,
+        Step::Put("a2"),
+        Step::Drop(&["a"]),
+        Step::Put("a3"),
+        Step::Compact,
+        Step::Drop(&["b"]),
+        Step::Put("b3"),
+    ];
+    stop_at_each_call(Rule::Prefix, &steps);
+}
+
+/// Batches over several partitions, new ones among them, and range deletes over them are there whole or not
+/// at all.
+#[test]
+fn crashes_amid_batches() {
+    let steps = [
+        Step::Batch(&["a1", "b1", "c1"], true),
+        Step::Batch(&["-a1", "b2", "d1"], false),
+        Step::DeleteRange("b1", "c2"),
+        Step::Drop(&["a", "d"]),
+        Step::Batch(&["a2", "-d1", "-c1", "e1"], true),
+        Step::Clear,
+        Step::Batch(&["b3", "e2"], false),
+    ];
+    stop_at_each_call(Rule::Prefix, &steps);
+    stop_at_each_call(Rule::Ranges, &steps[..5]);
+}
