@@ -370,7 +370,11 @@ fn check_routing(store: &Store, keyspace: &Keyspace) {
     let partitions = keyspace.partitions().expect("it is divided").all();
     for one in &partitions {
         let name = one.partition_name().expect("it is a partition");
-        assert_eq!(keyspace.tree_of(name, &view.version), one.tree, "its name is one of its keys");
+        assert_eq!(
+            keyspace.tree_of(name, &view.version).expect("routed"),
+            one.tree,
+            "its name is one of its keys"
+        );
     }
     let trees: Vec<TreeId> = partitions.iter().map(|one| one.tree).collect();
     assert_eq!(keyspace.trees_in(&view.version, (&[], &[])), trees);

@@ -4,7 +4,6 @@ mod rules;
 
 use super::*;
 use crate::base::id::FileKind;
-use crate::base::rule::KeyFunction;
 use crate::format::frames::RECORDS_FROM;
 use crate::format::golden::Golden;
 
@@ -156,42 +155,8 @@ fn each_change() -> Vec<(Change, &'static str, Fields)> {
         (Change::Flushed { sequence: 300 }, "Flushed", vec![("sequence", 2)]),
         (Change::TableRemoved { number: 5 }, "TableRemoved", vec![("number", 8)]),
     ];
-    changes.extend(each_rule());
+    changes.extend(rules::each_rule());
     changes
-}
-
-fn each_rule() -> [(Change, &'static str, Fields); 5] {
-    [
-        (rule(1, Rule::Explicit), "PartitionRule: explicit", vec![("keyspace", 4), ("rule", 1)]),
-        (
-            rule(2, Rule::Prefix(7)),
-            "PartitionRule: prefix",
-            vec![("keyspace", 4), ("rule", 1), ("prefix bytes", 1)],
-        ),
-        (
-            rule(3, Rule::ranges(vec![(*b"g").into(), (*b"mo").into()]).expect("ascending")),
-            "PartitionRule: ranges",
-            vec![
-                ("keyspace", 4),
-                ("rule", 1),
-                ("bounds", 1),
-                ("bound bytes", 1),
-                ("bound", 1),
-                ("bound bytes", 1),
-                ("bound", 2),
-            ],
-        ),
-        (
-            rule(4, Rule::Function(KeyFunction::named("month", 7))),
-            "PartitionRule: function",
-            vec![("keyspace", 4), ("rule", 1), ("version", 4), ("name bytes", 1), ("name", 5)],
-        ),
-        (
-            Change::RetainFrom { keyspace: KeyspaceId(1), name: (*b"east").into() },
-            "RetainFrom",
-            vec![("keyspace", 4), ("name bytes", 1), ("name", 4)],
-        ),
-    ]
 }
 
 /// The bytes of an edit with one of each change.

@@ -1,6 +1,42 @@
 //! Rules of partitions: their bytes, and what is refused.
 
 use super::*;
+use crate::base::rule::KeyFunction;
+
+/// One of each rule, with the fields of its change.
+pub(super) fn each_rule() -> [(Change, &'static str, Fields); 5] {
+    [
+        (rule(1, Rule::Explicit), "PartitionRule: explicit", vec![("keyspace", 4), ("rule", 1)]),
+        (
+            rule(2, Rule::Prefix(7)),
+            "PartitionRule: prefix",
+            vec![("keyspace", 4), ("rule", 1), ("prefix bytes", 1)],
+        ),
+        (
+            rule(3, Rule::ranges(vec![(*b"g").into(), (*b"mo").into()]).expect("ascending")),
+            "PartitionRule: ranges",
+            vec![
+                ("keyspace", 4),
+                ("rule", 1),
+                ("bounds", 1),
+                ("bound bytes", 1),
+                ("bound", 1),
+                ("bound bytes", 1),
+                ("bound", 2),
+            ],
+        ),
+        (
+            rule(4, Rule::Function(KeyFunction::named("month", 7))),
+            "PartitionRule: function",
+            vec![("keyspace", 4), ("rule", 1), ("version", 4), ("name bytes", 1), ("name", 5)],
+        ),
+        (
+            Change::RetainFrom { keyspace: KeyspaceId(1), name: (*b"east").into() },
+            "RetainFrom",
+            vec![("keyspace", 4), ("name bytes", 1), ("name", 4)],
+        ),
+    ]
+}
 
 fn what(bytes: &[u8]) -> &'static str {
     match decoded(bytes) {
