@@ -57,6 +57,22 @@ impl Divided {
         }
     }
 
+    /// Drops the partitions before that one and keeps the bound; the result is their number.
+    pub(crate) fn retain_from(&self, bound: &[u8]) -> trine::Result<u64> {
+        match self {
+            Divided::Explicit(keyspace) => keyspace.retain_from(bound),
+            Divided::ByKey(keyspace) => keyspace.retain_from(bound),
+        }
+    }
+
+    /// The name before which partitions are dropped, if there is one.
+    pub(crate) fn retained_from(&self) -> trine::Result<Option<Vec<u8>>> {
+        match self {
+            Divided::Explicit(keyspace) => keyspace.retained_from(),
+            Divided::ByKey(keyspace) => keyspace.retained_from(),
+        }
+    }
+
     /// `None` if there is no partition of that name.
     pub(crate) fn size(&self, name: &[u8]) -> trine::Result<Option<PartitionSize>> {
         let found = match self {

@@ -1,4 +1,5 @@
-//! The command partitions: it lists, makes and drops the partitions of a keyspace.
+//! The command partitions: it lists, makes and drops the partitions of a keyspace, and keeps those from a
+//! bound on.
 
 use serde_json::json;
 use trine_workload::failure::Failure;
@@ -17,6 +18,9 @@ pub(crate) fn run(global: &Global, arguments: &Partitions) -> Result<(), Failure
     };
     if !arguments.drop.is_empty() {
         return drop_some(global, arguments, &parse(&arguments.drop)?);
+    }
+    if let Some(bound) = &arguments.retain {
+        return retain(global, arguments, &spelling.parse("bound", bound)?);
     }
     if !arguments.make.is_empty() || arguments.by.partition_by.is_some() {
         return make(global, arguments, &parse(&arguments.make)?);
@@ -49,12 +53,27 @@ fn drop_some(global: &Global, arguments: &Partitions, names: &[Vec<u8>]) -> Resu
     done(global, json!({"dropped": dropped}))
 }
 
+fn retain(global: &Global, arguments: &Partitions, bound: &[u8]) -> Result<(), Failure> {
+    check_writable(&arguments.keyspace)?;
+    let db = open_to_change(global, &arguments.store)?;
+    let (divided, _) = Divided::find(&db, &arguments.keyspace)?;
+    let dropped = divided.retain_from(bound)?;
+    drop(divided);
+    db.close()?;
+    note(global, format_args!("{dropped} dropped"));
+    done(global, json!({"dropped": dropped}))
+}
+
 fn list(global: &Global, arguments: &Partitions, spelling: Spelling) -> Result<(), Failure> {
     let db = open_to_read(global, &arguments.store)?;
     let (divided, rule) = Divided::find(&db, &arguments.keyspace)?;
     let sizes = divided.sizes()?;
     let (number, rule) = (count(sizes.len() as u64), rule::text(&rule));
-    let mut listing = Listing::of_partitions(format!("partitions by {rule}: {number}"));
+    let from = match divided.retained_from()? {
+        Some(name) => format!(", from {} on", spelling.line(&name)),
+        None => String::new(),
+    };
+    let mut listing = Listing::of_partitions(format!("partitions by {rule}{from}: {number}"));
     for one in &sizes {
         listing.add((&one.name, spelling), one.approximate_keys, &one.stats);
     }

@@ -58,6 +58,7 @@ pub(crate) struct Keyspaces {
 #[command(after_help = "Examples:\n  trine partitions data events --partition-by prefix:7\n  \
                         trine put data events 2026-11/login ann\n  trine partitions data events\n  \
                         trine partitions data events --drop 2026-11\n  \
+                        trine partitions data events --retain 2026-12\n  \
                         trine partitions data tenants --make t042 t043\n  \
                         trine put data tenants/t042 login ann")]
 pub(crate) struct Partitions {
@@ -71,6 +72,11 @@ pub(crate) struct Partitions {
     /// Drop these with everything in them. Nothing is asked.
     #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with = "partition_by")]
     pub(crate) drop: Vec<String>,
+    /// Drop the partitions before the one that has this key, or of this name if the rule is explicit. The
+    /// bound is kept: what a late write makes again before it goes with the next partition that is made. An
+    /// empty one ends that.
+    #[arg(long, value_name = "BOUND", conflicts_with_all = ["drop", "make", "partition_by"])]
+    pub(crate) retain: Option<String>,
     #[command(flatten)]
     pub(crate) by: PartitionBy,
     /// Names are hexadecimal digits.

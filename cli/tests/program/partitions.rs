@@ -63,6 +63,22 @@ fn partitions_by_keys_are_made_and_dropped() {
     assert_eq!(place.run("scan", ["users", "--keys-only"]).ok(), "zoe\n");
 }
 
+/// Partitions before a bound are dropped, and a late one when the next is made.
+#[test]
+fn partitions_are_kept_from_a_bound_on() {
+    let place = divided();
+    let retained = place.run("partitions", ["events", "--retain", "2026-06", "--json"]).json();
+    assert_eq!(retained, json!({"dropped": 1}));
+    assert!(place.run("partitions", ["events"]).ok().contains("prefix:4, from 2026 on: 1"));
+    place.run("put", ["events", "2025/late", "1"]).ok();
+    place.run("put", ["events", "2027/a", "1"]).ok();
+    assert_eq!(rows(&place.run("partitions", ["events", "--json"]).json()), [("2026", 2), ("2027", 1)]);
+    let ran = place.run("partitions", ["events", "--retain", "2026"]);
+    assert_eq!((ran.code, ran.error.as_str()), (Some(0), "0 dropped\n"));
+    let both = place.run("partitions", ["events", "--retain", "2026", "--drop", "2026"]);
+    assert_eq!(both.code, Some(2));
+}
+
 /// Names that are not text are escaped, and given as digits.
 #[test]
 fn names_are_bytes() {
