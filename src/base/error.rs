@@ -332,7 +332,10 @@ fn not_ascending(f: &mut fmt::Formatter<'_>, items: u64, key: &[u8], before: &[u
 }
 
 fn unordered(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
-    write!(f, "the keys of keyspace {name:?} have no order, for it is hashed. Use an ordered one for ranges")
+    write!(
+        f,
+        "the keys of keyspace {name:?} have no order, for it is hashed. Choose an ordered one for ranges"
+    )
 }
 
 fn unrouted(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {

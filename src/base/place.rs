@@ -108,7 +108,7 @@ mod tests {
         assert!(children.is_sorted());
         assert!(children.iter().enumerate().all(|(child, place)| usize::from(place[0] >> 5) == child));
         assert_eq!(place(hash(0, 0xab)), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0a, 0xb0]);
-        assert_eq!(place(hash(1, 0)), [0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(place(hash(1, 0)), [0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0]);
     }
 
     proptest! {

@@ -271,15 +271,17 @@ mod tests {
         }
     }
 
-    /// A manifest may have partitions; no other bit is known there.
+    /// A manifest may have partitions and hashed keyspaces; no other bit is known there.
     #[test]
-    fn manifests_may_have_partitions() {
+    fn manifests_may_have_partitions_and_hashed_keyspaces() {
         let name = FileName::new(FileKind::Manifest, 9);
-        let header = FileHeader { kind: FileKind::Manifest, features: FEATURE_PARTITIONS, ..HEADER };
-        assert_eq!(FileHeader::decode(name, &header.encode(), FileKind::Manifest).expect("decodes"), header);
-        let later = FileHeader { features: 3, ..header }.encode();
-        match FileHeader::decode(name, &later, FileKind::Manifest) {
-            Err(Error::Unsupported { what, .. }) => assert_eq!(what, "feature bit 1"),
+        let with = |features| FileHeader { kind: FileKind::Manifest, features, ..HEADER };
+        for features in [FEATURE_PARTITIONS, FEATURE_HASHED, FEATURE_PARTITIONS | FEATURE_HASHED] {
+            let page = with(features).encode();
+            assert_eq!(FileHeader::decode(name, &page, FileKind::Manifest).expect("decodes"), with(features));
+        }
+        match FileHeader::decode(name, &with(7).encode(), FileKind::Manifest) {
+            Err(Error::Unsupported { what, .. }) => assert_eq!(what, "feature bit 2"),
             other => panic!("not refused: {other:?}"),
         }
     }

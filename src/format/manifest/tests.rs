@@ -237,8 +237,13 @@ fn checks_of_the_decoder() {
     assert_eq!(what(&edited(&one, 1, &[0])), "a keyspace's id");
     assert_eq!(what(&edited(&one, 5, &[0])), "the kind of keyspace");
     assert_eq!(what(&edited(&one, 5, &[3])), "the kind of keyspace");
-    let hashed = decoded(&edited(&one, 5, &[2]));
-    assert!(matches!(hashed, Err(Error::Unsupported { what, .. }) if what.contains("hashed")));
+    // Ids of hashed keyspaces, and no others, have bit 31.
+    assert_eq!(what(&edited(&one, 5, &[2])), "the kind of keyspace");
+    assert_eq!(what(&edited(&one, 4, &[0x80])), "the kind of keyspace");
+    assert_eq!(what(&edited(&one, 1, &[0, 0, 0, 0x80])), "a keyspace's id");
+    assert!(
+        decoded(&edited(&one, 1, &[1, 0, 0, 0x80, 2])).is_ok_and(|all| all[0].features() == FEATURE_HASHED)
+    );
     assert_eq!(what(&edited(&one, 6, &[0])), "the keyspace's name length");
     assert_eq!(what(&edited(&one, 7, &[0xff])), "the keyspace's name");
     assert_eq!(what(&edited(&one, 10, &[0xff, 0xff, 0x7f])), "the number of settings");
