@@ -216,6 +216,23 @@ fn edited(change: &Change, at: usize, bytes: &[u8]) -> Vec<u8> {
     edit
 }
 
+/// Ids of hashed keyspaces, and no others, have bit 31.
+#[test]
+fn kinds_of_keyspaces_are_those_of_their_ids() {
+    let one = keyspace(1, "one");
+    let wrong: [(usize, &[u8], &str); 3] = [
+        (5, &[2], "the kind of keyspace"),
+        (4, &[0x80], "the kind of keyspace"),
+        (1, &[0, 0, 0, 0x80], "a keyspace's id"),
+    ];
+    for (at, bytes, what) in wrong {
+        let found = decoded(&edited(&one, at, bytes));
+        assert!(matches!(found, Err(Error::Corrupt(found)) if found.what == what), "{at}");
+    }
+    let hashed = decoded(&edited(&one, 1, &[1, 0, 0, 0x80, 2])).expect("decodes");
+    assert_eq!(hashed[0].features(), FEATURE_HASHED);
+}
+
 /// Every check of the decoder has an input that trips it.
 #[test]
 fn checks_of_the_decoder() {
@@ -237,13 +254,6 @@ fn checks_of_the_decoder() {
     assert_eq!(what(&edited(&one, 1, &[0])), "a keyspace's id");
     assert_eq!(what(&edited(&one, 5, &[0])), "the kind of keyspace");
     assert_eq!(what(&edited(&one, 5, &[3])), "the kind of keyspace");
-    // Ids of hashed keyspaces, and no others, have bit 31.
-    assert_eq!(what(&edited(&one, 5, &[2])), "the kind of keyspace");
-    assert_eq!(what(&edited(&one, 4, &[0x80])), "the kind of keyspace");
-    assert_eq!(what(&edited(&one, 1, &[0, 0, 0, 0x80])), "a keyspace's id");
-    assert!(
-        decoded(&edited(&one, 1, &[1, 0, 0, 0x80, 2])).is_ok_and(|all| all[0].features() == FEATURE_HASHED)
-    );
     assert_eq!(what(&edited(&one, 6, &[0])), "the keyspace's name length");
     assert_eq!(what(&edited(&one, 7, &[0xff])), "the keyspace's name");
     assert_eq!(what(&edited(&one, 10, &[0xff, 0xff, 0x7f])), "the number of settings");
