@@ -149,7 +149,7 @@ pub enum Error {
         /// The name of the function.
         name: String,
     },
-    /// What takes an order of keys was asked of a hashed keyspace.
+    /// A read that needs an order of keys was asked of a hashed keyspace.
     Unordered {
         /// The keyspace.
         name: String,

@@ -47,6 +47,7 @@ impl std::fmt::Debug for HashSecret {
 #[inline(never)]
 fn of_place(stored: &[u8]) -> KeyHash {
     let (route, order) = place::bits_of(stored);
+    // The route fills the bits above those of the order.
     let mut mixed = order ^ route.rotate_left(28);
     let filter = split_mix(&mut mixed) >> 20;
     KeyHash(u128::from(filter) << 84 | u128::from(order) << 36 | u128::from(route))

@@ -81,7 +81,8 @@ fn place(hash: KeyHash) -> [u8; PLACE_BYTES] {
     bytes[bytes.len() - PLACE_BYTES..].try_into().expect("so many were taken")
 }
 
-/// Route and order of the place in front of a stored key; what is short is filled with zeros.
+/// Route and order of the place in front of a stored key. A shorter one, of a damaged file, is read as if
+/// zeros followed.
 pub(super) fn bits_of(stored: &[u8]) -> (u64, u64) {
     let mut bytes = [0; 16];
     let count = stored.len().min(PLACE_BYTES);

@@ -285,7 +285,7 @@ pub struct Unordered {
 impl Unordered {
     fn new(keyspace: &Keyspace<Hashed>, at: Option<&Arc<Point>>, after: Option<&[u8]>) -> Unordered {
         let (handle, keyspace) = keyspace.parts();
-        // What is longer than a key is no position of ours.
+        // Longer bytes than a key are no position of ours.
         let after = after.map(|position| &position[..position.len().min(KEY_BYTES_MAX)]);
         let start = after.map_or(Bound::Unbounded, |position| Bound::Excluded(position.to_vec()));
         let cursor = Cursor::new(&handle, &keyspace, at, (start, Bound::Unbounded));

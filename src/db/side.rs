@@ -158,10 +158,8 @@ impl Side {
     /// As `advance`, where nothing was read yet or all that was is taken.
     #[inline(never)]
     fn advance_beyond(&mut self, of: &Reading<'_>) -> Result<bool> {
-        if self.filled.is_none() && of.keyspace.is_scattered() {
-            return self.advance_merged(of);
-        }
-        if self.filled.is_none() && self.prepare_batch(of.handle) {
+        let is_scattered = of.keyspace.is_scattered();
+        if self.filled.is_none() && !is_scattered && self.prepare_batch(of.handle) {
             self.fill(of);
             self.at = self.batch.take_first();
             if self.at.is_some() {
@@ -171,7 +169,7 @@ impl Side {
         if matches!(self.filled, Some((Filled::ToEnd, _))) {
             return Ok(false);
         }
-        if of.keyspace.is_scattered() {
+        if is_scattered {
             return self.advance_merged(of);
         }
         self.begin_scan(of);

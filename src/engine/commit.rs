@@ -6,7 +6,7 @@
 pub(crate) mod async_writes;
 mod futures;
 pub(super) mod gate;
-mod keyspaces;
+pub(super) mod keyspaces;
 mod large;
 pub(super) mod order;
 pub(crate) mod routing;

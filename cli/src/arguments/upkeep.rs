@@ -73,8 +73,8 @@ pub(crate) struct Partitions {
     #[arg(long, value_name = "NAME", num_args = 1.., conflicts_with = "partition_by")]
     pub(crate) drop: Vec<String>,
     /// Drop the partitions before the one that has this key, or of this name if the rule is explicit. The
-    /// bound is kept: what a late write makes again before it goes with the next partition that is made. An
-    /// empty one ends that.
+    /// bound is kept: a late write may make a partition before it again, and the next partition that is made
+    /// drops that one. An empty bound ends this.
     #[arg(long, value_name = "BOUND", conflicts_with_all = ["drop", "make", "partition_by"])]
     pub(crate) retain: Option<String>,
     #[command(flatten)]

@@ -22,8 +22,18 @@ use crate::engine::publish::partitions::Partitions;
 
 use super::Committer;
 
-/// What a keyspace is to be.
-pub(in crate::engine) type Wanted<'r> = (KeyspaceKind, Option<&'r Rule>);
+/// Kind and rule that a keyspace has to have.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Wanted<'r> {
+    pub(in crate::engine) kind: KeyspaceKind,
+    pub(in crate::engine) rule: Option<&'r Rule>,
+}
+
+impl<'r> Wanted<'r> {
+    pub(in crate::engine) fn ordered(rule: Option<&'r Rule>) -> Wanted<'r> {
+        Wanted { kind: KeyspaceKind::Ordered, rule }
+    }
+}
 
 /// Ids are reserved this many at a time.
 const IDS_RESERVED: u32 = 1024;
@@ -34,7 +44,7 @@ impl Committer {
     /// # Errors
     /// `Mismatch` if it is divided.
     pub(crate) fn open_keyspace(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
-        self.open(name, given, (KeyspaceKind::Ordered, None))
+        self.open(name, given, Wanted::ordered(None))
     }
 
     /// The same of one that is hashed.
@@ -42,7 +52,7 @@ impl Committer {
     /// # Errors
     /// `Mismatch` if it is ordered.
     pub(crate) fn open_hashed(&self, name: &str, given: &[(String, u64)]) -> Result<Arc<Keyspace>> {
-        self.open(name, given, (KeyspaceKind::Hashed, None))
+        self.open(name, given, Wanted { kind: KeyspaceKind::Hashed, rule: None })
     }
 
     /// The same of one that is divided by the rule.
@@ -55,15 +65,15 @@ impl Committer {
         given: &[(String, u64)],
         rule: &Rule,
     ) -> Result<Arc<Keyspace>> {
-        self.open(name, given, (KeyspaceKind::Ordered, Some(rule)))
+        self.open(name, given, Wanted::ordered(Some(rule)))
     }
 
     fn open(&self, name: &str, given: &[(String, u64)], wanted: Wanted<'_>) -> Result<Arc<Keyspace>> {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();
         if let Some(found) = found {
-            found.check_kind(wanted.0)?;
-            found.check_rule(wanted.1)?;
+            found.check_kind(wanted.kind)?;
+            found.check_rule(wanted.rule)?;
             if !is_change(&found.settings(), given)? {
                 return Ok(found);
             }
@@ -89,8 +99,8 @@ impl Committer {
         let mut catalog = self.catalog.take(&*self.env.threads);
         let found = self.catalog.names().get(name).cloned();
         let Some(found) = found else { return self.create_keyspace(&mut catalog, name, given, wanted) };
-        found.check_kind(wanted.0)?;
-        found.check_rule(wanted.1)?;
+        found.check_kind(wanted.kind)?;
+        found.check_rule(wanted.rule)?;
         self.change_settings(&mut catalog, &found, given)?;
         Ok(found)
     }
@@ -134,7 +144,7 @@ impl Committer {
         catalog: &mut Catalog,
         name: &str,
         given: &[(String, u64)],
-        (kind, rule): Wanted<'_>,
+        Wanted { kind, rule }: Wanted<'_>,
     ) -> Result<Arc<Keyspace>> {
         let settings = merged(KeyspaceSettings::default(), given)?;
         let bit = if kind == KeyspaceKind::Hashed { KeyspaceId::HASHED } else { 0 };

@@ -1,9 +1,9 @@
 //! Routes the items of keyspaces that are divided by their keys to partitions.
 //!
 //! A batch has them under the keyspace's own id ([`PartitionId::OF_KEY`]). They are given their partitions
-//! when it is committed: what a put needs is made, a delete of what is nowhere is left out, and a range
-//! delete goes to each partition that may have keys of the range. Where names matter so, the write leader
-//! refuses the batch if a partition was made or dropped meanwhile, and it is routed anew.
+//! when it is committed: a put has its partition made, a delete in a missing partition is left out, and a
+//! range delete goes to each partition that may have keys of the range. Where names matter so, the write
+//! leader refuses the batch if a partition was made or dropped meanwhile, and it is routed anew.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,10 +5,10 @@ use std::path::Path;
 use crate::base::error::Result;
 use crate::base::rule::Rule;
 use crate::base::settings::KeyspaceSettings;
+use crate::engine::commit::keyspaces::Wanted;
 use crate::engine::commit::order::OrderTurn;
 use crate::engine::open::checkpoint::Checkpoint;
 use crate::engine::publish::keyspace::merged;
-use crate::format::manifest::KeyspaceKind;
 
 use super::super::crash::named;
 use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
@@ -128,10 +128,10 @@ impl<'s> Run<'s> {
         after.insert(name.to_owned(), space);
         let place = self.place_of_change(&after, Some((space, &settings)));
         let made = match name.split_once('/') {
-            None => self.store.open_keyspace_in(&mut turn, name, given, (KeyspaceKind::Ordered, None)),
+            None => self.store.open_keyspace_in(&mut turn, name, given, Wanted::ordered(None)),
             Some((keyspace, partition)) => {
                 let rule = rule_of(keyspace);
-                let wanted = (KeyspaceKind::Ordered, Some(&rule));
+                let wanted = Wanted::ordered(Some(&rule));
                 let divided = self.store.open_keyspace_in(&mut turn, keyspace, &[], wanted);
                 let names = [partition.as_bytes()];
                 divided
@@ -150,8 +150,7 @@ impl<'s> Run<'s> {
         if settings != before {
             let names = self.past.names.clone();
             let place = self.place_of_change(&names, Some((space, &settings)));
-            let set =
-                self.store.open_keyspace_in(&mut turn, name, given, (KeyspaceKind::Ordered, None)).map(drop);
+            let set = self.store.open_keyspace_in(&mut turn, name, given, Wanted::ordered(None)).map(drop);
             self.end_change(names, place, set);
         }
     }
