@@ -249,18 +249,19 @@ fn other_formats_are_refused_by_name() {
     let model = made(&data);
     let whole = files(&data);
     type Patch = fn(&mut [u8]);
-    let patches: [(&str, Patch); 5] = [
+    let patches: [(&str, Patch); 6] = [
         ("format version 5", |page| page[header::VERSION] = 5),
         ("format version 2", |page| page[header::VERSION] = 2),
         ("feature bit 0", |page| page[header::FEATURES] = 1),
         ("feature bit 1", |page| page[header::FEATURES] = 2),
+        ("feature bit 2", |page| page[header::FEATURES] = 4),
         ("feature bit 63", |page| page[header::FEATURES + 7] = 0x80),
     ];
     for kind in ["STORE", "manifest", "log", "table"] {
         let name = needed(&whole, kind);
-        // Bit 0 of a manifest is known: it has partitions.
-        for (what, patch) in patches.iter().filter(|(what, _)| (kind, *what) != ("manifest", "feature bit 0"))
-        {
+        // Two bits of a manifest are known: it has partitions, or hashed keyspaces.
+        let is_known = |what: &str| kind == "manifest" && matches!(what, "feature bit 0" | "feature bit 1");
+        for (what, patch) in patches.iter().filter(|(what, _)| !is_known(what)) {
             let mut bytes = whole[name].clone();
             patch(&mut bytes);
             seal_header(&mut bytes);
