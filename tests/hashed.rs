@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use trine::sim::{Crash, World};
 use trine::{Db, Error, Hashed, Keyspace, Kind};
 
+use crate::rng::Rng;
+
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 #[derive(Clone, Debug)]
@@ -246,4 +248,99 @@ fn crashes_and_salvages_keep_hashed_items() {
         assert!(model.keys().all(is_there), "{is_store_lost}: {} of {}", found.len(), model.len());
         assert!(is_store_lost || found == model);
     }
+}
+
+/// Stands with keys by number, so that many fit a test.
+struct Numbered {
+    keyspace: Keyspace<Hashed>,
+    model: BTreeMap<u32, (u8, usize)>,
+    rng: Rng,
+}
+
+impl Numbered {
+    fn open(db: &Db) -> Keyspace<Hashed> {
+        db.hashed("hashed").set("table_bytes", 64 << 10).open().unwrap()
+    }
+
+    /// Overwrites and deletes some of so many keys.
+    fn round(&mut self, keys: usize, writes: usize) {
+        for _ in 0..writes {
+            let key = self.rng.below(keys) as u32;
+            if self.rng.one_in(8) {
+                self.keyspace.delete(key.to_le_bytes()).unwrap();
+                self.model.remove(&key);
+            } else {
+                let (byte, length) = (self.rng.below(256) as u8, self.rng.below(100));
+                self.keyspace.put(key.to_le_bytes(), vec![byte; length]).unwrap();
+                self.model.insert(key, (byte, length));
+            }
+        }
+    }
+
+    fn expected(&self, key: u32) -> Option<Vec<u8>> {
+        self.model.get(&key).map(|(byte, length)| vec![*byte; *length])
+    }
+
+    /// Some single keys, some together, and a walk over all.
+    fn check(&mut self, keys: usize) {
+        let asked: Vec<u32> = (0..500).map(|_| self.rng.below(keys + 100) as u32).collect();
+        let bytes: Vec<[u8; 4]> = asked.iter().map(|key| key.to_le_bytes()).collect();
+        let found = self.keyspace.multi_get(&bytes).unwrap();
+        for (key, found) in asked.iter().zip(&found) {
+            let expected = self.expected(*key);
+            assert_eq!(found.as_deref(), expected.as_deref(), "{key}");
+            assert_eq!(self.keyspace.get(key.to_le_bytes()).unwrap().as_deref(), expected.as_deref());
+        }
+        let mut walked = 0;
+        for item in self.keyspace.iter_unordered() {
+            let (key, value) = item.unwrap();
+            let number = u32::from_le_bytes(key[..].try_into().unwrap());
+            assert_eq!(self.expected(number).as_deref(), Some(&value[..]), "{number}");
+            walked += 1;
+        }
+        assert_eq!(walked, self.model.len());
+    }
+}
+
+/// Many small tables become a trie several nodes deep, which loses nothing by pushes, overwrites, deletes,
+/// snapshots, openings and a clear; its tables' keys lie in their nodes.
+#[test]
+fn tries_deepen() {
+    let world = World::new(5);
+    let mut db = world.builder().memory_bytes(2 << 20).open().unwrap();
+    let (rng, model) = (Rng::new(7), BTreeMap::new());
+    let mut all = Numbered { keyspace: Numbered::open(&db), model, rng };
+    for round in 0..8 {
+        let keys = 10_000 * (round + 1);
+        all.round(keys, 12_000);
+        if round == 3 {
+            db.close().unwrap();
+            db = world.builder().memory_bytes(2 << 20).open().unwrap();
+            all.keyspace = Numbered::open(&db);
+        }
+        if round % 2 == 1 {
+            db.settle().unwrap();
+        }
+        all.check(keys);
+    }
+    let (snapshot, then) = (db.snapshot(), all.model.len());
+    all.round(80_000, 20_000);
+    assert_eq!(all.keyspace.at(&snapshot).iter_unordered().count(), then);
+    drop(snapshot);
+    db.settle().unwrap();
+    all.check(80_000);
+    let stats = all.keyspace.stats().unwrap();
+    let heights: Vec<(u64, u64)> = stats.levels.iter().map(|one| (one.level, one.tables)).collect();
+    assert!(heights.last().is_some_and(|(height, _)| *height >= 2), "{heights:?}");
+    assert!(heights.iter().any(|(height, tables)| *height == 1 && *tables >= 8), "{heights:?}");
+    assert!(db.verify(|_| {}).unwrap().findings.is_empty());
+    all.keyspace.clear().unwrap();
+    all.model.clear();
+    all.round(1000, 500);
+    db.flush().unwrap();
+    db.settle().unwrap();
+    all.check(1000);
+    let stats = all.keyspace.stats().unwrap();
+    assert!(stats.tables <= 2, "{stats:?}");
+    db.close().unwrap();
 }

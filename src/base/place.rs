@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::hash::{HashSecret, KeyHash};
 use super::id::{KEY_BYTES_MAX, KeyspaceId, TreeId};
+use super::key::head;
 
 /// Bytes of a place.
 pub(crate) const PLACE_BYTES: usize = 11;
@@ -91,6 +92,78 @@ pub(super) fn bits_of(stored: &[u8]) -> (u64, u64) {
     ((bits >> ORDER_BITS) as u64, (bits as u64) & ((1 << ORDER_BITS) - 1))
 }
 
+/// Levels of a trie below its root: the route has a child for each.
+pub(crate) const HEIGHT_MAX: usize = 12;
+/// Children of a node.
+pub(crate) const FANOUT: usize = 8;
+const CHILD_BITS: u32 = 3;
+
+/// A node of a hashed tree: the items whose routes begin with its path.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct NodeId {
+    /// The root has height 0.
+    pub(crate) height: usize,
+    /// Three bits a level, that of level 1 first.
+    pub(crate) path: u64,
+}
+
+impl NodeId {
+    pub(crate) const ROOT: NodeId = NodeId { height: 0, path: 0 };
+    /// None comes after it in the order of ids.
+    pub(crate) const GREATEST: NodeId = NodeId { height: usize::MAX, path: u64::MAX };
+
+    /// The node of that height in which a stored key lies; of a height that no node has, one of no use.
+    #[inline]
+    pub(crate) fn of(height: usize, stored: &[u8]) -> NodeId {
+        NodeId { height, path: path(height, stored) }
+    }
+
+    pub(crate) fn child(self, number: usize) -> NodeId {
+        NodeId { height: self.height + 1, path: self.path << CHILD_BITS | number as u64 }
+    }
+
+    /// Numbers of the children on the way to it from the root.
+    pub(crate) fn route(self) -> impl DoubleEndedIterator<Item = usize> {
+        let at = move |level: usize| self.path >> (CHILD_BITS as usize * (self.height - level)) & 7;
+        (1..=self.height).map(move |level| at(level) as usize)
+    }
+
+    /// No stored key of the node comes before it, and none of those before the node comes after it.
+    pub(crate) fn first(self) -> Vec<u8> {
+        let shift = 8 * PLACE_BYTES - CHILD_BITS as usize * self.height;
+        let bytes = (u128::from(self.path) << shift).to_be_bytes();
+        bytes[bytes.len() - PLACE_BYTES..].to_vec()
+    }
+
+    /// The same of what comes behind the node; `None` for the last of its height.
+    pub(crate) fn behind(self) -> Option<Vec<u8>> {
+        let count = 1u64 << (CHILD_BITS as usize * self.height);
+        (self.path + 1 < count).then(|| NodeId { path: self.path + 1, ..self }.first())
+    }
+
+    /// No stored key of the node comes after it, and all of those behind the node do.
+    pub(crate) fn last(self) -> Vec<u8> {
+        let ones = u128::MAX >> (8 * (16 - PLACE_BYTES) + CHILD_BITS as usize * self.height);
+        let shift = 8 * PLACE_BYTES - CHILD_BITS as usize * self.height;
+        // The spare bits are zero in places: with ones no key comes after it, however long.
+        let bytes = (u128::from(self.path) << shift | ones).to_be_bytes();
+        bytes[bytes.len() - PLACE_BYTES..].to_vec()
+    }
+}
+
+/// The first `height` children's numbers of a stored key's route.
+#[inline]
+fn path(height: usize, stored: &[u8]) -> u64 {
+    let shift = 64usize.saturating_sub(CHILD_BITS as usize * height);
+    head(stored).checked_shr(shift as u32).unwrap_or(0)
+}
+
+/// The number of the child, at that height, in which a stored key lies.
+#[inline]
+pub(crate) fn child_at(height: usize, stored: &[u8]) -> usize {
+    (path(height, stored) & 7) as usize
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -126,6 +199,28 @@ mod tests {
             let as_given = stored_key(&secret, ORDERED, &key);
             prop_assert_eq!((&*as_given, given_key(tree(ORDERED), &as_given)), (&key[..], &key[..]));
             prop_assert_eq!(secret.hash_in(ORDERED, &key), whole);
+        }
+
+        /// A node has the keys between its bounds and no others, and its children have what it has.
+        #[test]
+        fn nodes_are_ranges(
+            keys in proptest::collection::vec(any::<[u8; 6]>(), 1..40),
+            height in 0..=HEIGHT_MAX,
+        ) {
+            let secret = HashSecret::expand([7; 16]);
+            let stored: Vec<_> = keys.iter().map(|key| stored_key(&secret, HASHED, key)).collect();
+            let node = NodeId::of(height, &stored[0]);
+            prop_assert_eq!(node.route().fold(NodeId::ROOT, NodeId::child), node);
+            for key in &stored {
+                let is_in = NodeId::of(height, key) == node;
+                let is_before_end = node.behind().is_none_or(|behind| key.to_vec() < behind);
+                prop_assert_eq!(is_in, node.first() <= key.to_vec() && is_before_end);
+                prop_assert_eq!(is_in, node.first() <= key.to_vec() && key.to_vec() <= node.last());
+                if height > 0 {
+                    let parent = NodeId::of(height - 1, key);
+                    prop_assert_eq!(parent.child(child_at(height, key)), NodeId::of(height, key));
+                }
+            }
         }
 
         /// Bytes from a damaged file have a hash.

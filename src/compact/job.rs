@@ -16,13 +16,16 @@
 //! 3. Dropped before it is done, or failed, a job removes every file it made.
 //! 4. Nothing is allocated an item.
 
+mod ranges_left;
+
 use std::collections::BTreeSet;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
-use crate::base::id::{FileName, ItemKind, KEY_BYTES_MAX, TreeId};
+use crate::base::id::{FileName, ItemKind, TreeId};
 use crate::base::key::common_prefix;
 use crate::base::load::DeviceLoad;
+use crate::base::place::NodeId;
 use crate::base::sync::Arc;
 use crate::format::table::ranges::{Ranges, farther};
 use crate::io::storage::Storage;
@@ -32,6 +35,7 @@ use crate::table::{
 };
 
 use super::bounds::{Cuts, OlderKeys, most_bytes};
+use ranges_left::{RangesLeft, Upto};
 
 /// Input that one turn takes, keys and values.
 const TURN_BYTES: u64 = 64 << 10;
@@ -83,8 +87,17 @@ pub(crate) struct TreePlan {
     pub(crate) next: Vec<Arc<Table>>,
     /// And all others.
     pub(crate) older: Vec<Arc<Table>>,
+    /// In a trie, which has neither of them.
+    pub(crate) nodes: Option<NodesPlan>,
     /// Where to cut output tables.
     pub(crate) table_bytes: u64,
+}
+
+/// What a merge of a trie's tables writes: a slice for each node of a height.
+pub(crate) struct NodesPlan {
+    pub(crate) height: usize,
+    /// Bounds of the keys that may have older versions outside the inputs.
+    pub(crate) older: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// How to merge.
@@ -146,6 +159,9 @@ struct TreeMerge {
     merge: Merge<RunStream>,
     older: OlderKeys,
     cuts: Cuts,
+    /// Of the nodes that get a slice each, and the node whose slice is being written.
+    nodes_height: Option<usize>,
+    node: Option<NodeId>,
 }
 
 impl MergeJob {
@@ -220,16 +236,26 @@ impl MergeJob {
             let end_over = |key: &[u8]| by_run[..run].iter().map(|one| one.end_over(key)).fold(None, farther);
             tables.retain(|table| !table.is_covered_by(end_over));
         }
+        let first_file = plan_file(&runs);
         self.counts.bytes_read += runs.iter().flatten().map(|table| table.slice_bytes()).sum::<u64>();
         let way = || self.way.clone();
         let sources =
             runs.into_iter().zip(by_run).map(|(run, own)| RunStream::new(way(), chunk_bytes, run, own));
         let sources = sources.collect::<Result<Vec<_>>>()?;
         let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
-        let older = OlderKeys::new(plan.next.iter().chain(&plan.older).map(bounds).collect());
+        let (nodes_height, below) = match plan.nodes {
+            Some(nodes) => (Some(nodes.height), nodes.older),
+            None => (None, Vec::new()),
+        };
+        let older = OlderKeys::new(plan.next.iter().chain(&plan.older).map(bounds).chain(below).collect());
         let mut kept = Ranges::default();
         let clipped = ranges.iter().filter_map(|(start, end)| older.clip(start, end));
         clipped.for_each(|(start, end)| kept.push(&start, &end));
+        if nodes_height.is_some() && !kept.is_empty() {
+            // Where it covers what is older, that goes before: a slice of a node has no ranges.
+            let what = "range tombstones of a node";
+            return Err(Error::corrupt(first_file, 0, what, "none over older tables", kept.count()));
+        }
         let next = plan.next.iter().map(|table| (table.max().to_vec(), table.slice_bytes())).collect();
         self.output.tree = Some((plan.tree, plan.slice));
         self.output.ranges = RangesLeft::of(kept);
@@ -237,6 +263,8 @@ impl MergeJob {
             merge: Merge::with_prefix(sources, &shared_prefix),
             older,
             cuts: Cuts::new(next, plan.table_bytes, plan.table_bytes.saturating_mul(NEXT_TABLES_MAX)),
+            nodes_height,
+            node: None,
         });
         Ok(())
     }
@@ -280,7 +308,7 @@ impl MergeJob {
     pub(crate) fn turn(&mut self) -> Result<Progress<MergeOutput>> {
         let until_bytes = self.cost_bytes() + TURN_BYTES;
         while self.cost_bytes() < until_bytes {
-            let Some(TreeMerge { merge, older, cuts, .. }) = &mut self.current else {
+            let Some(TreeMerge { merge, older, cuts, nodes_height, node }) = &mut self.current else {
                 return self.finish().map(Progress::Done);
             };
             let Some(item) = merge.item() else {
@@ -292,6 +320,12 @@ impl MergeJob {
             } else if item.kind == ItemKind::Delete && !older.may_contain(item.key) {
                 self.counts.tombstones_dropped += 1;
             } else {
+                if let Some(height) = *nodes_height {
+                    let next = Some(NodeId::of(height, item.key));
+                    if std::mem::replace(node, next) != next {
+                        self.output.end_slice(&self.secret)?;
+                    }
+                }
                 self.output.measure();
                 let slice_bytes = self.output.slice_from.map(|_| self.output.measured.slice_bytes);
                 if cuts.is_due(item.key, slice_bytes) || self.output.measured.is_full {
@@ -355,6 +389,11 @@ fn windows(trees: &[TreePlan], bytes: usize) -> Option<Arc<Windows>> {
     let files: BTreeSet<FileName> = tables.map(|table| table.file().name()).collect();
     let window_bytes = (bytes / files.len().max(1)).min(WINDOW_BYTES_MAX);
     (window_bytes >= WINDOW_BYTES_MIN).then(|| Arc::new(Windows::new(window_bytes)))
+}
+
+/// A file of the inputs.
+fn plan_file(runs: &[Vec<Arc<Table>>]) -> FileName {
+    runs.iter().flatten().next().map_or(FileName::STORE, |table| table.file().name())
 }
 
 /// What every key within the bounds of the inputs begins with.
@@ -499,64 +538,6 @@ impl Drop for Output {
                 log::warn!("{file} of an abandoned merge stays until the store is opened anew: {error}");
             }
         }
-    }
-}
-
-/// Range tombstones on their way to the output tables.
-struct RangesLeft {
-    ranges: Ranges,
-    /// The first that is left, and where what is left of it begins if not at its start.
-    next: usize,
-    start: Option<Vec<u8>>,
-}
-
-/// Which ranges a table gets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Upto {
-    /// All that begin at or before its last item, and of the last of them what is not behind it.
-    LastKey,
-    End,
-}
-
-impl RangesLeft {
-    fn of(ranges: Ranges) -> RangesLeft {
-        RangesLeft { ranges, next: 0, start: None }
-    }
-
-    /// Where the next one begins.
-    fn first(&self) -> Option<&[u8]> {
-        if self.next == self.ranges.count() {
-            return None;
-        }
-        Some(self.start.as_deref().unwrap_or(self.ranges.get(self.next).0))
-    }
-
-    /// Gives the table its ranges; `false` if one of them cannot be cut behind its last item, for that has
-    /// the longest of keys, with nothing just behind it. The table then goes on.
-    fn give(&mut self, builder: &mut TableBuilder, upto: Upto) -> bool {
-        let last = match upto {
-            Upto::LastKey => builder.last_key().to_vec(),
-            Upto::End => Vec::new(),
-        };
-        let just_behind = [&last[..], b"\0"].concat();
-        while let Some(start) = self.first() {
-            let (_, end) = self.ranges.get(self.next);
-            let is_whole = upto == Upto::End || (!end.is_empty() && end <= just_behind.as_slice());
-            if upto == Upto::LastKey && start > last.as_slice() {
-                break;
-            }
-            if !is_whole && last.len() == KEY_BYTES_MAX {
-                return false;
-            }
-            if !is_whole {
-                builder.add_range(start, &just_behind);
-                self.start = Some(just_behind);
-                break;
-            }
-            builder.add_range(start, end);
-            (self.next, self.start) = (self.next + 1, None);
-        }
-        true
     }
 }
 

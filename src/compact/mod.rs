@@ -1,4 +1,5 @@
-//! Merges between the levels of one tree: which one is due (`pick`), and doing it in bounded turns (`job`).
+//! Merges between the levels of one tree: which one is due (`pick`; `push` in a trie), and doing it in
+//! bounded turns (`job`).
 //! Tables that need no merge to go (`unseen`).
 //!
 //! It installs nothing: what a job made becomes visible by a manifest edit of its caller. It never imports
@@ -9,5 +10,6 @@ mod bounds;
 pub(crate) mod job;
 pub(crate) mod pick;
 pub(crate) mod place;
+pub(crate) mod push;
 pub(crate) mod shape;
 pub(crate) mod unseen;

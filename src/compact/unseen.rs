@@ -33,10 +33,9 @@ fn is_covered<'t, 'n: 't>(
     placed: &Placed,
     newer: impl Fn(&[u8]) -> Option<&'n [u8]>,
 ) -> bool {
-    placed.table.is_covered_by(|key| {
-        let runs = tree.runs().take(runs).filter(|run| run.has_ranges());
-        runs.map(|run| run.end_over(key)).fold(newer(key), farther)
-    })
+    placed
+        .table
+        .is_covered_by(|key| tree.ranged_runs(runs).map(|run| run.end_over(key)).fold(newer(key), farther))
 }
 
 /// The tables that nobody would miss. A version's tree remembers them.
@@ -45,6 +44,10 @@ pub(crate) fn unseen(tree: &Tree) -> &[(u64, u32)] {
 }
 
 fn find_unseen(tree: &Tree) -> Vec<&Placed> {
+    if let Some(trie) = tree.trie() {
+        // Many tables, few of them with nothing but tombstones: these are left to pushes.
+        return if trie.root().has_ranges() { covered(tree, |_| None).collect() } else { Vec::new() };
+    }
     if !tree.runs().any(|run| run.has_ranges() || run.tables().iter().any(has_deletes_alone)) {
         return Vec::new();
     }

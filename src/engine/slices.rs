@@ -12,6 +12,9 @@ use crate::table::SliceShape;
 
 /// For a flush that brings about so many items to a tree.
 pub(super) fn of_flush(settings: &KeyspaceSettings, tree: Option<&Tree>, items: u64) -> SliceShape {
+    if tree.is_some_and(|tree| tree.trie().is_some()) {
+        return of_push(settings);
+    }
     let mut by_level = tree.map(items_by_level).unwrap_or_default();
     by_level.resize(by_level.len().max(1), 0);
     by_level[0] += items.max(1);
@@ -32,6 +35,11 @@ pub(super) fn of_merge<'t>(
         by_level[output_level] += placed.table.items();
     }
     slice_shape(settings, &by_level, output_level)
+}
+
+/// For a node of a trie: every filter is asked by every get that comes so far, in the last height too.
+pub(super) fn of_push(settings: &KeyspaceSettings) -> SliceShape {
+    slice_shape(&KeyspaceSettings { filter_allocation: 0, ..settings.clone() }, &[1, 1], 0)
 }
 
 /// For the last level of a tree to which an ingest brings about so many items.

@@ -599,10 +599,10 @@ fn keyspace_stats<'v>(
     };
     let mut levels: Vec<LevelStats> = Vec::new();
     for tree in trees {
-        for (level, runs) in tree.levels().iter().enumerate() {
-            if level == levels.len() {
+        for (level, run) in tree.runs_by_level() {
+            while level >= levels.len() {
                 levels.push(LevelStats {
-                    level: level as u64,
+                    level: levels.len() as u64,
                     runs: 0,
                     tables: 0,
                     items: 0,
@@ -613,8 +613,8 @@ fn keyspace_stats<'v>(
                 });
             }
             let one = &mut levels[level];
-            one.runs += runs.len() as u64;
-            for table in runs.iter().flat_map(|run| run.tables()).map(|placed| &placed.table) {
+            one.runs += 1;
+            for table in run.tables().iter().map(|placed| &placed.table) {
                 one.tables += 1;
                 one.items += table.items();
                 one.tombstones += table.tombstones();

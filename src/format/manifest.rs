@@ -54,6 +54,7 @@ mod tests;
 use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileName, KEY_BYTES_MAX, KeyspaceId, PartitionId, SEQUENCE_MAX, Sequence};
+use crate::base::place::NodeId;
 use crate::base::rule::Rule;
 
 use rules::{decode_rule, decode_short_name, encode_rule, encode_short_name};
@@ -99,6 +100,21 @@ pub(crate) struct Slice {
     pub(crate) min_key: Box<[u8]>,
     /// `None`: no key is behind the last.
     pub(crate) max_key: Option<Box<[u8]>>,
+}
+
+impl Slice {
+    /// The node whose keys it has, if it is of a hashed keyspace.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.keyspace.is_hashed().then(|| NodeId::of(usize::from(self.level), &self.min_key))
+    }
+
+    /// The node of its last key.
+    pub(crate) fn max_node(&self) -> Option<NodeId> {
+        match &self.max_key {
+            Some(max_key) => Some(NodeId::of(usize::from(self.level), max_key)),
+            None => (self.level == 0).then_some(NodeId::ROOT),
+        }
+    }
 }
 
 /// One change of the state.

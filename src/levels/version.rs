@@ -1,5 +1,5 @@
-//! A version: the immutable map partition → levels → runs → tables. A change makes a new version that shares
-//! what did not change.
+//! A version: the immutable map partition → levels → runs → tables; of a hashed keyspace partition → nodes →
+//! runs → tables. A change makes a new version that shares what did not change.
 //!
 //! It reads nothing and decides nothing. Readers search it under a view; flush, merge and drop make its
 //! successors.
@@ -11,220 +11,71 @@
 //! 3. Tables of a run are sorted by key and disjoint.
 
 mod placed;
+mod run;
+mod spot;
+mod trie;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::id::{KeyspaceId, TreeId};
-use crate::base::key::{common_prefix, head, head_after};
+use crate::base::key::common_prefix;
+use crate::base::place::{NodeId, child_at};
 use crate::base::sync::{Arc, OnceLock};
 use crate::format::manifest;
-use crate::format::table::ranges::{Around, Ranges};
-use crate::table::Table;
 
 use super::names::{self, Names, NamesByKeyspace};
 
 pub(crate) use placed::Placed;
+use run::runs_of;
+pub(crate) use run::{Run, next_number};
+pub(crate) use spot::Spot;
+use trie::PileChange;
+pub(crate) use trie::{Node, Trie};
 
 /// Deepest level.
 const LEVEL_MAX: usize = manifest::LEVEL_MAX as usize;
 
-/// Tables with disjoint key ranges, searched as one.
-#[derive(Clone, Debug)]
-pub(crate) struct Run {
-    /// Among the runs of a level ≥ 1 the newer has the greater; 0 in level 0.
-    number: u64,
-    tables: Tables,
-    bytes: u64,
-    /// Whether any of its tables has range tombstones: every get asks.
-    has_ranges: bool,
-}
-
-/// The tables of a run: in most runs of a small tree one, which needs nothing beside it.
-#[derive(Clone, Debug)]
-enum Tables {
-    One(Placed),
-    Many(Box<Many>),
-}
-
-#[derive(Clone, Debug)]
-struct Many {
-    tables: Vec<Placed>,
-    /// Length of the prefix that all keys of the run share.
-    shared_bytes: usize,
-    /// The 8 bytes of each table's largest key after the shared prefix, so that a search touches few lines.
-    max_words: Vec<u64>,
-    /// Tables with range tombstones, in order.
-    ranged: Vec<u32>,
-}
-
-impl Many {
-    fn new(tables: Vec<Placed>) -> Many {
-        let (first, last) = (&tables[0].table, &tables[tables.len() - 1].table);
-        let shared_bytes = common_prefix(first.min(), last.max());
-        let max_words = tables.iter().map(|placed| head_after(placed.table.max(), shared_bytes)).collect();
-        let has_ranges = |index: &u32| !tables[*index as usize].table.ranges().is_empty();
-        let ranged = (0..tables.len() as u32).filter(has_ranges).collect();
-        Many { tables, shared_bytes, max_words, ranged }
-    }
-
-    /// See [`Run::position`], of a key between the run's ends.
-    #[inline]
-    fn position(&self, key: &[u8]) -> usize {
-        // There every key has the shared prefix.
-        let word = head_after(key, self.shared_bytes);
-        let start = self.max_words.partition_point(|max| *max < word);
-        if self.max_words.get(start).is_none_or(|max| *max != word) {
-            return start;
-        }
-        let equal = self.max_words[start..].partition_point(|max| *max == word);
-        start + self.tables[start..start + equal].partition_point(|placed| placed.table.max() < key)
-    }
-}
-
-impl Run {
-    /// A run of tables in key order.
-    pub(crate) fn new(number: u64, tables: Vec<Placed>) -> Run {
-        assert!(!tables.is_empty(), "a run has a table");
-        for pair in tables.windows(2) {
-            assert!(pair[0].table.max() < pair[1].table.min(), "tables of a run are sorted and disjoint");
-        }
-        let bytes = tables.iter().map(|placed| placed.table.slice_bytes()).sum();
-        let has_ranges = tables.iter().any(|placed| !placed.table.ranges().is_empty());
-        let tables = match <[Placed; 1]>::try_from(tables) {
-            Ok([one]) => Tables::One(one),
-            Err(tables) => Tables::Many(Box::new(Many::new(tables))),
-        };
-        Run { number, tables, bytes, has_ranges }
-    }
-
-    fn min(&self) -> &[u8] {
-        self.tables()[0].table.min()
-    }
-
-    fn max(&self) -> &[u8] {
-        self.last().max()
-    }
-
-    fn last(&self) -> &Table {
-        let tables = self.tables();
-        &tables[tables.len() - 1].table
-    }
-
-    /// Bytes of its tables' files that are its own.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    #[inline]
-    pub(crate) fn tables(&self) -> &[Placed] {
-        match &self.tables {
-            Tables::One(one) => std::slice::from_ref(one),
-            Tables::Many(many) => &many.tables,
-        }
-    }
-
-    /// Numbers of the tables with range tombstones, ascending.
-    fn ranged(&self) -> &[u32] {
-        match &self.tables {
-            Tables::One(one) if one.table.ranges().is_empty() => &[],
-            Tables::One(_) => &[0],
-            Tables::Many(many) => &many.ranged,
-        }
-    }
-
-    /// Index of the first table whose largest key is not below `key`; the number of tables if there is none.
-    pub(crate) fn position(&self, key: &[u8]) -> usize {
-        self.position_with_head(key, head(key))
-    }
-
-    /// As `position`, of a key that has this head: most comparisons need no more of it.
-    #[inline]
-    fn position_with_head(&self, key: &[u8], key_head: u64) -> usize {
-        let tables = self.tables();
-        if !tables[0].table.ends_before(key, key_head) {
-            return 0;
-        }
-        match &self.tables {
-            Tables::Many(many) if !self.last().ends_before(key, key_head) => many.position(key),
-            _ => tables.len(),
-        }
-    }
-
-    /// Whether any of its tables has range tombstones.
-    pub(crate) fn has_ranges(&self) -> bool {
-        self.has_ranges
-    }
-
-    /// How far its range tombstones go on over a key, if they cover it; an empty end is none.
-    pub(crate) fn end_over(&self, key: &[u8]) -> Option<&[u8]> {
-        let around = self.around(key);
-        around.is_covered.then_some(around.to)
-    }
-
-    /// What its range tombstones say of the keys around `key`. A range that goes on in the next table is one.
-    pub(crate) fn around(&self, key: &[u8]) -> Around<'_> {
-        let ranged = self.ranged();
-        let ranges = |index: usize| ranged.get(index).map(|table| self.ranges_of(*table));
-        let first = |index: usize| ranges(index).and_then(Ranges::first);
-        let begun =
-            ranged.partition_point(|table| self.ranges_of(*table).first().is_some_and(|first| first <= key));
-        let Some(at) = begun.checked_sub(1) else {
-            return Around { is_covered: false, from: &[], to: first(0).unwrap_or_default() };
-        };
-        let mut around = self.ranges_of(ranged[at]).around(key);
-        if !around.is_covered {
-            if around.to.is_empty() {
-                around.to = first(begun).unwrap_or_default();
-            }
-            return around;
-        }
-        for table in &ranged[begun..] {
-            let next = self.ranges_of(*table);
-            if around.to.is_empty() || next.first() != Some(around.to) {
-                break;
-            }
-            around.to = next.get(0).1;
-            if next.count() > 1 {
-                break;
-            }
-        }
-        for index in (0..at).rev() {
-            let is_first = first(index + 1) == Some(around.from);
-            match self.ranges_of(ranged[index]).last() {
-                Some((start, end)) if is_first && end == around.from => around.from = start,
-                _ => break,
-            }
-        }
-        around
-    }
-
-    fn ranges_of(&self, table: u32) -> &Ranges {
-        self.tables()[table as usize].table.ranges()
-    }
-
-    /// The table that holds `key` if the run does: by range only.
-    #[inline]
-    pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
-        let key_head = head(key);
-        let index = self.position_with_head(key, key_head);
-        (!self.tables().get(index)?.table.begins_after(key, key_head)).then_some(index)
-    }
-}
-
-/// One partition of a keyspace: its levels.
+/// One partition of a keyspace.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) id: TreeId,
-    /// Level 0 first; empty levels at the end are left out. Trees share the levels in which they are alike.
-    levels: Vec<Arc<[Run]>>,
+    shape: Shape,
     shared_prefix: Box<[u8]>,
     key_bytes: usize,
     /// Names of tables that nobody would miss, once somebody looked for them.
     unseen: OnceLock<Box<[(u64, u32)]>>,
+}
+
+/// How the runs of a tree lie.
+#[derive(Clone, Debug)]
+enum Shape {
+    /// Level 0 first; empty levels at the end are left out. Trees share the levels in which they are alike.
+    Levels(Vec<Arc<[Run]>>),
+    /// Of a hashed keyspace.
+    Trie(Trie),
+}
+
+/// The runs that may have a key: a pile for each level or height, the newest first.
+pub(crate) enum Piles<'t, 'k> {
+    Levels(std::slice::Iter<'t, Arc<[Run]>>),
+    Trie { node: Option<&'t Node>, height: usize, key: &'k [u8] },
+}
+
+impl<'t> Iterator for Piles<'t, '_> {
+    type Item = &'t [Run];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'t [Run]> {
+        match self {
+            Piles::Levels(levels) => levels.next().map(|runs| &**runs),
+            Piles::Trie { node, height, key } => {
+                let at = (*node)?;
+                *height += 1;
+                *node = at.child(child_at(*height, key));
+                Some(at.runs())
+            }
+        }
+    }
 }
 
 impl Tree {
@@ -233,8 +84,37 @@ impl Tree {
         self.unseen.get_or_init(find)
     }
 
+    /// The levels of an ordered tree; none of a trie.
     pub(crate) fn levels(&self) -> &[Arc<[Run]>] {
-        &self.levels
+        match &self.shape {
+            Shape::Levels(levels) => levels,
+            Shape::Trie(_) => &[],
+        }
+    }
+
+    /// The nodes of a hashed tree.
+    pub(crate) fn trie(&self) -> Option<&Trie> {
+        match &self.shape {
+            Shape::Levels(_) => None,
+            Shape::Trie(trie) => Some(trie),
+        }
+    }
+
+    /// Levels, or heights of nodes, down to the deepest that has a table.
+    pub(crate) fn level_count(&self) -> usize {
+        match &self.shape {
+            Shape::Levels(levels) => levels.len(),
+            Shape::Trie(trie) => trie.heights().len(),
+        }
+    }
+
+    /// The runs of each level that may have a key, by the level alone.
+    #[inline(always)]
+    pub(crate) fn piles<'t, 'k>(&'t self, key: &'k [u8]) -> Piles<'t, 'k> {
+        match &self.shape {
+            Shape::Levels(levels) => Piles::Levels(levels.iter()),
+            Shape::Trie(trie) => Piles::Trie { node: Some(trie.root()), height: 0, key },
+        }
     }
 
     /// What all keys of its tables begin with.
@@ -247,36 +127,71 @@ impl Tree {
         self.key_bytes
     }
 
-    /// Every run, newest first.
+    /// Every run, each before those that are older and may have the same keys.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.levels.iter().flat_map(|runs| runs.iter())
+        self.runs_by_level().map(|(_, run)| run)
     }
 
-    /// The run at a place; `None` past the end of its level.
-    pub(crate) fn run(&self, level: usize, run: usize) -> Option<&Run> {
-        self.levels.get(level)?.get(run)
+    /// The same with their levels.
+    pub(crate) fn runs_by_level(&self) -> impl Iterator<Item = (usize, &Run)> {
+        let levels = self.levels().iter().enumerate();
+        let in_levels = levels.flat_map(|(level, runs)| runs.iter().map(move |run| (level, run)));
+        let nodes = self.trie().into_iter().flat_map(Trie::nodes);
+        in_levels.chain(nodes.flat_map(|(id, node)| node.runs().iter().map(move |run| (id.height, run))))
+    }
+
+    /// Those of its first runs that have range tombstones. In a trie the root's alone do.
+    pub(crate) fn ranged_runs(&self, runs: usize) -> impl Iterator<Item = &Run> {
+        let root = self.trie().map_or(&[][..], |trie| trie.root().runs());
+        let runs = self.levels().iter().flat_map(|runs| runs.iter()).chain(root).take(runs);
+        runs.filter(|run| run.has_ranges())
+    }
+
+    /// The run at a place on the way of a key; `None` past the end of its pile.
+    #[inline]
+    pub(crate) fn run(&self, level: usize, run: usize, key: &[u8]) -> Option<&Run> {
+        match &self.shape {
+            Shape::Levels(levels) => levels.get(level)?.get(run),
+            Shape::Trie(_) => self.piles(key).nth(level)?.get(run),
+        }
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, &Placed)> {
-        self.levels.iter().enumerate().flat_map(|(level, runs)| {
-            runs.iter().flat_map(move |run| run.tables().iter().map(move |placed| (level, placed)))
-        })
+        self.spots().map(|(spot, placed)| (spot.level, placed))
     }
 
     /// A number for a run that is newer than all others of a level ≥ 1.
     pub(crate) fn next_run_number(&self, level: usize) -> u64 {
-        let runs = self.levels.get(level).into_iter().flat_map(|runs| runs.iter());
-        runs.map(Run::number).max().map_or(0, |newest| newest + 1)
+        next_number(self.levels().get(level).map_or(&[][..], |runs| runs))
     }
 
     /// Every table with where it is.
     pub(crate) fn spots(&self) -> impl Iterator<Item = (Spot, &Placed)> {
-        self.levels.iter().enumerate().flat_map(|(level, runs)| {
-            runs.iter().flat_map(move |run| {
-                let spot = Spot { level, run: run.number };
-                run.tables().iter().map(move |placed| (spot, placed))
-            })
+        self.runs_by_level().flat_map(|(level, run)| {
+            let spot = Spot { level, run: run.number() };
+            run.tables().iter().map(move |placed| (spot, placed))
         })
+    }
+
+    /// Those of its tables that have one of the names; of a trie, each in its node.
+    pub(crate) fn named(&self, names: &BTreeMap<(u64, u32), NodeId>) -> Vec<&Placed> {
+        match &self.shape {
+            Shape::Levels(_) => {
+                let all = self.tables().map(|(_, placed)| placed);
+                all.filter(|placed| names.contains_key(&placed.name())).collect()
+            }
+            Shape::Trie(trie) => names.iter().filter_map(|(name, node)| trie.find(*name, *node)).collect(),
+        }
+    }
+
+    fn from_trie(id: TreeId, trie: Trie) -> Tree {
+        Tree {
+            id,
+            shape: Shape::Trie(trie),
+            shared_prefix: Box::default(),
+            key_bytes: 0,
+            unseen: OnceLock::new(),
+        }
     }
 
     /// `before`: what it was before a change.
@@ -290,7 +205,7 @@ impl Tree {
         let levels = by_level.into_iter().enumerate().map(|(level, tables)| {
             let runs = runs_of(level, tables);
             let same =
-                before.and_then(|before| before.levels.get(level)).filter(|same| are_same(same, &runs));
+                before.and_then(|before| before.levels().get(level)).filter(|same| are_same(same, &runs));
             same.map_or_else(|| runs.into(), Arc::clone)
         });
         let levels: Vec<Arc<[Run]>> = levels.collect();
@@ -298,7 +213,7 @@ impl Tree {
         let min = runs().map(Run::min).min().unwrap_or_default();
         let max = runs().map(Run::max).max().unwrap_or_default();
         let (shared_prefix, key_bytes) = (min[..common_prefix(min, max)].into(), min.len().max(max.len()));
-        Tree { id, levels, shared_prefix, key_bytes, unseen: OnceLock::new() }
+        Tree { id, shape: Shape::Levels(levels), shared_prefix, key_bytes, unseen: OnceLock::new() }
     }
 }
 
@@ -310,40 +225,10 @@ fn are_same(runs: &[Run], others: &[Run]) -> bool {
     };
     runs.len() == others.len()
         && runs.iter().zip(others).all(|(run, other)| {
-            run.number == other.number
+            run.number() == other.number()
                 && run.tables().len() == other.tables().len()
                 && run.tables().iter().zip(other.tables()).all(is_same)
         })
-}
-
-fn runs_of(level: usize, mut tables: Vec<(u64, Placed)>) -> Vec<Run> {
-    if level > 0 {
-        let mut runs: BTreeMap<u64, Vec<Placed>> = BTreeMap::new();
-        tables.into_iter().for_each(|(run, placed)| runs.entry(run).or_default().push(placed));
-        let newest_first = runs.into_iter().rev().map(|(number, mut tables)| {
-            tables.sort_by(|a, b| a.table.min().cmp(b.table.min()));
-            Run::new(number, tables)
-        });
-        return newest_first.collect();
-    }
-    tables.sort_by_key(|(_, placed)| std::cmp::Reverse(placed.last_sequence));
-    for pair in tables.windows(2) {
-        let (newer, older) = (&pair[0].1, &pair[1].1);
-        assert!(older.last_sequence < newer.first_sequence, "runs of level 0 are disjoint in sequence");
-    }
-    tables.into_iter().map(|(_, placed)| Run::new(0, vec![placed])).collect()
-}
-
-/// A run of a level, by its number: 0 in level 0, where each table is one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Spot {
-    pub(crate) level: usize,
-    pub(crate) run: u64,
-}
-
-impl Spot {
-    /// Where flushes write.
-    pub(crate) const LEVEL_0: Spot = Spot { level: 0, run: 0 };
 }
 
 /// One change of a version.
@@ -359,10 +244,13 @@ pub(crate) enum Change {
     Remove {
         tree: TreeId,
         name: (u64, u32),
+        /// In a hashed tree, where it is.
+        node: NodeId,
     },
     Move {
         tree: TreeId,
         name: (u64, u32),
+        node: NodeId,
         spot: Spot,
     },
     Name(names::Change),
@@ -462,6 +350,7 @@ impl Version {
         let mut touched: BTreeMap<TreeId, Option<Vec<(Spot, Placed)>>> = BTreeMap::new();
         // An edit may remove all that a large tree has: they are looked for together.
         let mut removed: BTreeMap<TreeId, BTreeSet<(u64, u32)>> = BTreeMap::new();
+        let mut hashed: BTreeMap<TreeId, Vec<Change>> = BTreeMap::new();
         let mut next = self.clone();
         for change in changes {
             let change = match change {
@@ -472,15 +361,23 @@ impl Version {
                 other => other,
             };
             let id = change.tree().expect("all others are of a tree");
+            if id.keyspace.is_hashed() {
+                hashed.entry(id).or_default().push(change);
+                continue;
+            }
             let tables = touched.entry(id).or_insert_with(|| {
                 #[cfg(test)]
                 crate::base::visits::count();
                 self.tree(id).map(|tree| tree.spots().map(|(spot, one)| (spot, one.clone())).collect())
             });
             match change {
-                Change::Remove { tree, name } => drop(removed.entry(tree).or_default().insert(name)),
+                Change::Remove { tree, name, .. } => drop(removed.entry(tree).or_default().insert(name)),
                 other => apply(tables, other),
             }
+        }
+        for (id, changes) in hashed {
+            let trie = trie_after(self.tree(id), changes);
+            next.replace(id, trie.map(|trie| Arc::new(Tree::from_trie(id, trie))));
         }
         for (id, names) in removed {
             let tables = touched.get_mut(&id).and_then(Option::as_mut);
@@ -550,6 +447,36 @@ impl Change {
             Change::Name(_) => None,
         }
     }
+}
+
+/// What becomes of a hashed tree, `None` if it is dropped.
+fn trie_after(before: Option<&Tree>, changes: Vec<Change>) -> Option<Trie> {
+    let before = before.and_then(Tree::trie);
+    let mut trie = before.cloned();
+    let mut piles: BTreeMap<NodeId, Vec<PileChange>> = BTreeMap::new();
+    let find =
+        |name, node| before.and_then(|trie| trie.find(name, node)).expect("only what is there is moved");
+    for change in changes {
+        match change {
+            Change::AddTree(_) => assert!(trie.replace(Trie::default()).is_none(), "a tree is added once"),
+            Change::DropTree(_) => trie = None,
+            Change::Add { spot, placed } => {
+                let node = NodeId::of(spot.level, placed.table.min());
+                piles.entry(node).or_default().push(PileChange::Add(spot.run, placed));
+            }
+            Change::Remove { name, node, .. } => {
+                piles.entry(node).or_default().push(PileChange::Remove(name));
+            }
+            Change::Move { name, node, spot, .. } => {
+                let placed = find(name, node).clone();
+                piles.entry(node).or_default().push(PileChange::Remove(name));
+                let to = NodeId::of(spot.level, placed.table.min());
+                piles.entry(to).or_default().push(PileChange::Add(spot.run, placed));
+            }
+            Change::Name(_) => unreachable!("of no tree"),
+        }
+    }
+    trie.map(|trie| trie.after(piles))
 }
 
 fn apply(tables: &mut Option<Vec<(Spot, Placed)>>, change: Change) {

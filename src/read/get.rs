@@ -135,15 +135,15 @@ impl Get {
     pub(super) fn look_ahead<'v>(&self, op: &Op<'_>, tree: &'v Tree) -> Option<(&'v Table, FenceLine)> {
         let number = LAST_FOUND.try_with(Cell::get).ok()?;
         let found = *self.found.get(number).filter(|found| **found != NO_TABLE)?;
-        let run = tree.runs().nth(number)?;
+        let run = tree.piles(op.key).flatten().nth(number)?;
         let table = &run.tables()[found as usize].table;
         Some((table, table.prefetch_fence(op.key)?))
     }
 
     /// The block in which the search ended, which had the newest version, if it was one of `tree`.
-    pub(crate) fn data_address(&self, tree: &Tree) -> Option<BlockAddress> {
+    pub(crate) fn data_address(&self, tree: &Tree, key: &[u8]) -> Option<BlockAddress> {
         let (Seek::Data(block) | Seek::Item(block, _)) = &self.at.seek else { return None };
-        let run = tree.levels().get(self.at.level)?.get(self.at.run)?;
+        let run = tree.run(self.at.level, self.at.run, key)?;
         Some(run.tables().get(self.at.table)?.table.address_of(block))
     }
 
@@ -259,8 +259,8 @@ impl Get {
     #[inline(always)]
     fn candidate<'v, T: Tracer>(&mut self, tree: &'v Tree, call: &mut Call<'_, '_, T>) -> Option<&'v Table> {
         call.tracer.enter(Stage::FileFind, 0);
-        while self.at.level < tree.levels().len() {
-            let Some(run) = tree.run(self.at.level, self.at.run) else {
+        while self.at.level < tree.level_count() {
+            let Some(run) = tree.run(self.at.level, self.at.run, call.op.key) else {
                 (self.at.level, self.at.run) = (self.at.level + 1, 0);
                 continue;
             };
@@ -292,8 +292,8 @@ fn find_tables(op: &Op<'_>, view: &View, tree: Option<&Tree>) -> FoundTables {
     let mut found = [NO_TABLE; FOUND_RUNS];
     // Two loops: fewer instructions than `flatten`.
     let mut number = 0;
-    for level in tree.map_or(&[][..], Tree::levels) {
-        for run in level.iter() {
+    for pile in tree.into_iter().flat_map(|tree| tree.piles(op.key)) {
+        for run in pile {
             if let Some(table) = run.find(op.key) {
                 run.tables()[table].table.prefetch_filter(op.hash);
                 if let Some(found) = found.get_mut(number) {

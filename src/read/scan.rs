@@ -30,6 +30,7 @@ mod merged;
 mod passed;
 mod pinned;
 mod range;
+mod region;
 mod short;
 mod source;
 
@@ -55,6 +56,7 @@ use passed::Passed;
 pub(crate) use pinned::Pinned;
 pub(crate) use range::{Range, start_of, tighter};
 use range::{SkipTo, expected_prefix, is_past};
+use region::Region;
 pub(crate) use short::{Filled, ITEMS_MAX, Wanted, fill};
 use source::{BLOCK_LINES, MemorySource, RunSource, Source, key_of, kind_of, sequence_of};
 
@@ -76,7 +78,9 @@ pub(crate) struct Scan {
     /// The view that the sources are of: its address is no other view's while this is kept.
     view: Weak<View>,
     sight: Sight,
+    /// In a hashed tree, the part of it within the region.
     range: Range,
+    region: Option<Region>,
     direction: Direction,
     /// Where it was last told to begin.
     from: Bound<Vec<u8>>,
@@ -125,6 +129,7 @@ impl Scan {
             view: Weak::new(),
             sight,
             range,
+            region: None,
             direction,
             from: Bound::Unbounded,
             sources: Vec::new(),
@@ -271,6 +276,7 @@ impl Scan {
 
     /// Is to seek, once there is a view.
     fn position_from(&mut self, from: Bound<&[u8]>) {
+        Region::leave(&mut self.region, &mut self.range);
         self.from = tighter(from, &self.range, self.direction).map(<[u8]>::to_vec);
         self.sources.clear();
         self.unready.clear();
@@ -293,10 +299,14 @@ impl Scan {
             Source::Memory(MemorySource::at(index, generation, position))
         }));
         let tree = view.version.tree(tree);
-        let levels = tree.map_or(&[][..], Tree::levels);
-        let runs = levels.iter().flat_map(|runs| runs.iter());
-        let all = (runs.clone().map(Run::bytes).sum(), runs.count() as u64);
-        for (level, runs) in levels.iter().enumerate() {
+        if let Some(trie) = tree.and_then(Tree::trie) {
+            self.region = Some(Region::enter(trie, &self.from, &mut self.range));
+        }
+        let piles = || tree.into_iter().flat_map(|tree| tree.piles(Region::way(&self.region)));
+        let from = self.from.as_ref().map(Vec::as_slice);
+        let runs = || piles().flatten();
+        let all = (runs().map(Run::bytes).sum(), runs().count() as u64);
+        for (level, runs) in piles().enumerate() {
             for (index, run) in runs.iter().enumerate() {
                 let mut source = RunSource::seek(run, (level, index), from, self.direction);
                 source.expect(run.bytes(), all);
@@ -310,9 +320,15 @@ impl Scan {
         self.merge = LoserTree::with_prefix(self.sources.len(), self.direction, prefix);
         let has_ranges = |source: &Source| match source {
             Source::Memory(memory) => memory.of(view).has_ranges(bound),
-            Source::Run(run) => run.of(view, self.sight.tree).has_ranges(),
+            Source::Run(run) => run.of(view, self.sight.tree, Region::way(&self.region)).has_ranges(),
         };
         self.covers = Covers::new((0..self.sources.len()).filter(|index| has_ranges(&self.sources[*index])));
+    }
+
+    /// At the end of a region: is to go on in the next; `false` if there is none.
+    fn enter_next_region(&mut self) -> bool {
+        let next = self.region.as_mut().and_then(Region::take_next);
+        next.inspect(|next| self.position_from(Bound::Included(next))).is_some()
     }
 
     /// Moves the source that yielded the last item.
@@ -352,7 +368,7 @@ impl Scan {
                     None => run.cursor = None,
                     Some(from) => {
                         let place = (run.level, run.run);
-                        let of = run.of(pinned.view.get(), self.sight.tree);
+                        let of = run.of(pinned.view.get(), self.sight.tree, Region::way(&self.region));
                         *run = RunSource::seek(of, place, from, self.direction);
                     }
                 }
@@ -406,6 +422,7 @@ impl Scan {
                     self.learn_gap(gaps);
                     return Step::Done(Ok(true));
                 }
+                Taken::End if self.enter_next_region() => Ok(()),
                 Taken::End => {
                     self.learn_gap(gaps);
                     return Step::Done(Ok(false));
@@ -523,7 +540,7 @@ impl Scan {
                 stretch.set(found.cover, found.from, found.to);
             }
             Source::Run(run) => {
-                let found = run.of(view, tree).around(key);
+                let found = run.of(view, tree, Region::way(&self.region)).around(key);
                 stretch.set(found.is_covered.then_some(RANGE_SEQUENCE), found.from, found.to);
             }
         };
@@ -557,7 +574,7 @@ impl Scan {
         let Source::Run(run) = &mut self.sources[source] else {
             return Ok(Need::Nothing);
         };
-        let tables = run.of(pinned.view.get(), self.sight.tree);
+        let tables = run.of(pinned.view.get(), self.sight.tree, Region::way(&self.region));
         self.is_held_anew |= block.is_some();
         while let Some(cursor) = &mut run.cursor {
             match cursor.poll(block.take())? {

@@ -178,7 +178,7 @@ impl TableBuilder {
     /// Begins the slice of `tree`, which comes after all before it. A slice that gets no item is left out.
     pub(crate) fn begin(&mut self, tree: TreeId, shape: SliceShape) -> Result<()> {
         assert!(self.slice.is_none(), "the slice before was ended");
-        assert!(self.is_before(tree), "slices ascend by tree");
+        assert!(self.is_before(tree), "slices ascend by tree, those of a trie by key");
         self.last_tree = Some(tree);
         let block_bytes = (shape.block_bytes as usize).max(UNIT_BYTES).next_multiple_of(UNIT_BYTES);
         self.slice = Some(Slice {
@@ -202,7 +202,7 @@ impl TableBuilder {
 
     /// Whether the slice of a tree may come after all there are.
     pub(crate) fn is_before(&self, tree: TreeId) -> bool {
-        self.last_tree.is_none_or(|last| last < tree)
+        self.last_tree.is_none_or(|last| last < tree || last == tree && tree.keyspace.is_hashed())
     }
 
     /// The tree of the slice that was begun.
@@ -220,6 +220,9 @@ impl TableBuilder {
         let slice = self.slice.as_mut().expect("a slice was begun");
         if slice.items == 0 {
             slice.min.extend_from_slice(key);
+            let before = self.ended.last().map(|ended| &ended.contents.entry);
+            let is_behind = |before: &SliceEntry| before.tree < slice.tree || *before.max < *key;
+            assert!(before.is_none_or(is_behind), "slices of a trie ascend by key");
         } else {
             assert!(slice.last.as_slice() < key, "keys of a slice are strictly ascending");
         }

@@ -102,6 +102,7 @@ impl Files {
             runs: runs.to_vec(),
             next: older.first().cloned().unwrap_or_default(),
             older: older.iter().skip(1).flatten().cloned().collect(),
+            nodes: None,
             table_bytes,
         };
         let plan = MergePlan {

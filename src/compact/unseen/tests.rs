@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::super::job::tests::{Files, Items, TREE};
 use super::*;
+use crate::base::place::NodeId;
 use crate::base::sync::Arc;
 use crate::levels::version::{Change, Spot, Version};
 use crate::table::Table;
@@ -157,7 +158,8 @@ proptest! {
             }
         }
         let before = Version::default().after(changes);
-        let gone = unseen(tree(&before)).iter().map(|name| Change::Remove { tree: TREE, name: *name });
+        let removed = |name: &(u64, u32)| Change::Remove { tree: TREE, name: *name, node: NodeId::ROOT };
+        let gone = unseen(tree(&before)).iter().map(removed);
         let after = before.after(gone.collect());
         for key in (0..LETTERS + 4).map(letter) {
             prop_assert_eq!(found(tree(&before), &contents, &key), found(tree(&after), &contents, &key));

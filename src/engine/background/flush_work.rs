@@ -282,7 +282,7 @@ impl FlushWork {
         active.trees().into_iter().any(|tree| {
             let settings = store.keyspace_of(tree).map(|keyspace| keyspace.settings());
             settings.filter(|settings| settings.delete_persist_within > 0).is_some_and(|settings| {
-                let levels = view.version.tree(tree).map_or(0, |tree| tree.levels().len());
+                let levels = view.version.tree(tree).map_or(0, |tree| tree.level_count());
                 let (within_s, ratio) = (settings.delete_persist_within, settings.size_ratio);
                 age_s >= memory_share_s(within_s, ratio, levels.saturating_sub(1))
             })

@@ -3,17 +3,72 @@
 use crate::base::error::Error;
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, MutexGuard};
-use crate::compact::pick;
+use crate::compact::pick::{self, Pick};
+use crate::compact::push;
+use crate::compact::shape::{Part, PickSettings, TreeShape};
 use crate::compact::unseen::unseen;
+use crate::levels::version::{Run, Tree, Trie};
 use crate::write::pace;
 
 use super::Scheduler;
-use super::merge_queue::{Due, JOINT_TREE_BYTES_MAX, KnownTree, KnownTrees, TREE_COST_BYTES, age_check_ns};
+use super::merge_queue::{
+    Due, JOINT_TREE_BYTES_MAX, KnownTree, KnownTrees, TREE_COST_BYTES, Task, age_check_ns,
+};
 use super::shapes::shape;
 use super::work::Kind;
 
 /// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
 const LEVEL0_RUNS_HIGH: u64 = 4;
+/// The same of those at which writers to a trie begin to be slowed.
+const ROOT_RUNS_HIGH: u64 = 2;
+
+/// What a look at a tree's shape finds.
+struct Looked {
+    task: Option<Task>,
+    /// The task is a part of the full merge that is wanted.
+    is_full: bool,
+    is_due: bool,
+    /// Bytes of the task's inputs.
+    input_bytes: u64,
+    debt_bytes: u64,
+    /// Flushed runs, those at which writers begin to be slowed, and how many times that slows them most.
+    runs: usize,
+    runs_low: usize,
+    runs_high: u64,
+}
+
+fn look_at_levels(shape: &TreeShape<'_>, settings: &PickSettings, full: Option<Pick>) -> Looked {
+    let behind = pick::pressure(shape, settings);
+    let (is_full, is_due) = (full.is_some(), pick::is_due(shape, settings));
+    let picked = full.or_else(|| if is_due { pick::pick(shape, settings) } else { None });
+    let tables = |part: &Part| &shape.levels[part.level][part.run][part.tables.clone()];
+    let inputs = picked.iter().flat_map(|pick| &pick.inputs).flat_map(tables);
+    Looked {
+        input_bytes: inputs.map(|table| table.bytes).sum(),
+        task: picked.map(Task::Pick),
+        is_full,
+        is_due,
+        debt_bytes: behind.debt_bytes,
+        runs: behind.level0_runs,
+        runs_low: settings.level0_runs + 1,
+        runs_high: LEVEL0_RUNS_HIGH,
+    }
+}
+
+fn look_at_trie(trie: &Trie, table_bytes: u64) -> Looked {
+    let due = push::due(trie, table_bytes);
+    let inputs = due.iter().flat_map(|push| push.inputs(trie));
+    Looked {
+        input_bytes: inputs.map(Run::bytes).sum(),
+        is_full: false,
+        is_due: due.is_some(),
+        task: due.map(Task::Push),
+        debt_bytes: push::debt_bytes(trie, table_bytes),
+        runs: trie.root().runs().len(),
+        runs_low: push::ROOT_RUNS_LOW,
+        runs_high: ROOT_RUNS_HIGH,
+    }
+}
 
 impl Scheduler {
     /// Looks at the trees that have changed, and at those whose time has come; what is known of all then.
@@ -50,36 +105,38 @@ impl Scheduler {
             return;
         };
         let settings = self.pick_settings_of(&keyspace, now_ns, known.was_awaited);
-        let shape = shape(tree);
-        let behind = pick::pressure(&shape, &settings);
         let (unseen, is_damaged) = (unseen(tree), matches!(error, Some(Error::Corrupt(_))));
-        let is_merge_due = pick::is_due(&shape, &settings);
+        let looked = match tree.trie() {
+            Some(trie) => look_at_trie(trie, self.push_table_bytes(&keyspace)),
+            None => {
+                let shape = shape(tree);
+                let full = match (&wanted_full, unseen.is_empty()) {
+                    (Some(wanted), true) => pick::pick_full(&shape, &settings, wanted),
+                    _ => None,
+                };
+                look_at_levels(&shape, &settings, full)
+            }
+        };
+        let Looked { task, is_full, is_due, debt_bytes, runs, runs_low, .. } = looked;
         let due = if unseen.is_empty() {
-            let full = wanted_full.as_ref().and_then(|wanted| pick::pick_full(&shape, &settings, wanted));
-            if let (Some(wanted), None, false) = (&wanted_full, &full, self.work.is_merging(id)) {
+            if let (Some(wanted), false, false) = (&wanted_full, is_full, self.work.is_merging(id)) {
                 self.work.full_done(id, wanted);
             }
-            let picked = full.or_else(|| if is_merge_due { pick::pick(&shape, &settings) } else { None });
             // One with a damaged table would fail again, and keep the others from being merged.
-            picked
-                .filter(|_| !is_damaged)
-                .map(|pick| ((error.is_none(), behind.debt_bytes), Due::Merge(pick)))
+            task.filter(|_| !is_damaged).map(|task| ((error.is_none(), debt_bytes), Due::Merge(task)))
         } else {
             Some(((is_damaged || error.is_none(), u64::MAX), Due::Drop(unseen.to_vec())))
         };
-        let joint_bytes = match &due {
-            Some((_, Due::Merge(pick))) if error.is_none() => {
-                let tables =
-                    pick.inputs.iter().flat_map(|one| &shape.levels[one.level][one.run][one.tables.clone()]);
-                let bytes = TREE_COST_BYTES + tables.map(|table| table.bytes).sum::<u64>();
-                Some(bytes).filter(|bytes| *bytes <= JOINT_TREE_BYTES_MAX)
-            }
-            _ => None,
-        };
-        let (runs, low) = (behind.level0_runs as u64, settings.level0_runs as u64 + 1);
-        self.writer.pressures.set_tree(id, pace::pressure(runs, low, low * LEVEL0_RUNS_HIGH));
+        let bytes = TREE_COST_BYTES + looked.input_bytes;
+        let is_joint = matches!(due, Some((_, Due::Merge(_)))) && error.is_none();
+        let joint_bytes = Some(bytes).filter(|bytes| is_joint && *bytes <= JOINT_TREE_BYTES_MAX);
+        let (runs, low) = (runs as u64, runs_low as u64);
+        self.writer.pressures.set_tree(id, pace::pressure(runs, low, low * looked.runs_high));
         let within_s = settings.delete_persist_within_s;
-        let has_tombstones = || tree.tables().any(|(_, placed)| placed.oldest_tombstone_s > 0);
+        // In a trie the bound is not kept: its tombstones go where nothing older is below them.
+        let is_bounded = |tree: &Tree| tree.trie().is_none();
+        let has_tombstones =
+            || is_bounded(tree) && tree.tables().any(|(_, placed)| placed.oldest_tombstone_s > 0);
         let age_look_ns = (within_s > 0 && has_tombstones()).then(|| now_ns + age_check_ns(within_s));
         let rest_ns = keyspace.restless_for_ns(now_ns).map(|left_ns| now_ns + left_ns);
         known.learn(
@@ -88,9 +145,9 @@ impl Scheduler {
                 tree: Arc::downgrade(tree),
                 due,
                 joint_bytes,
-                is_due: !unseen.is_empty() || is_merge_due,
+                is_due: !unseen.is_empty() || is_due,
                 // No haste would help a tree whose merges fail, and it would disturb the reads of others.
-                debt_bytes: if error.is_none() { behind.debt_bytes } else { 0 },
+                debt_bytes: if error.is_none() { debt_bytes } else { 0 },
                 flushes_left: if error.is_none() { (low + 1).saturating_sub(runs) } else { u64::MAX },
                 within_s,
                 is_restless: rest_ns.is_some(),

@@ -21,7 +21,8 @@ use std::ops::Bound;
 
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, Weak};
-use crate::compact::pick::Pick;
+use crate::compact::pick::{Pick, Work};
+use crate::compact::push::Push;
 use crate::engine::publish::edit::TableName;
 use crate::io::pace::Debt;
 use crate::levels::version::Tree;
@@ -41,7 +42,25 @@ pub(super) const TREE_COST_BYTES: u64 = 8 << 10;
 pub(in crate::engine) enum Due {
     /// These can go.
     Drop(Vec<TableName>),
-    Merge(Pick),
+    Merge(Task),
+}
+
+/// A merge or a move.
+#[derive(Clone, Debug)]
+pub(in crate::engine) enum Task {
+    /// Between levels.
+    Pick(Pick),
+    /// Between nodes.
+    Push(Push),
+}
+
+impl Task {
+    pub(super) fn work(&self) -> Work {
+        match self {
+            Task::Pick(pick) => pick.work,
+            Task::Push(push) => push.work,
+        }
+    }
 }
 
 /// How pressing something is: most of all what costs no reads, and what failed after all others.

@@ -9,18 +9,20 @@ use std::collections::BTreeSet;
 
 use crate::base::error::Result;
 use crate::base::id::TreeId;
+use crate::base::place::FANOUT;
 use crate::base::sync::{Arc, Ordering};
-use crate::compact::job::{MergeJob, MergeOutput, MergePlan, NewFiles, TreePlan, wanted_bytes};
+use crate::compact::job::{MergeJob, MergeOutput, MergePlan, NewFiles, NodesPlan, TreePlan, wanted_bytes};
 use crate::compact::pick::{OutputRun, Pick, Work as PickedWork};
+use crate::compact::push::Push;
 use crate::compact::shape::{Part, Place};
 use crate::compact::unseen::unseen;
 use crate::io::env::Turn;
 use crate::io::pace::Quantum;
-use crate::levels::version::{Placed, Spot, Tree};
+use crate::levels::version::{Placed, Run, Spot, Tree, Trie};
 use crate::merge::Progress;
-use crate::table::{Admission, BuiltTable, Otherwise, PageRank};
+use crate::table::{Admission, BuiltTable, Otherwise, PageRank, Table};
 
-use super::merge_queue::Due;
+use super::merge_queue::{Due, Task};
 use super::quiet::{Need, Whose};
 use super::work::{Kind, MemoryPart, RETRY_NS};
 use crate::engine::job::Job;
@@ -58,7 +60,24 @@ struct Merged {
     inputs: Vec<Placed>,
     /// The newest table of the tree when it was last looked at: only flushes change a tree being merged.
     newest: Option<TableName>,
-    output: Spot,
+    target: Target,
+}
+
+/// Where the output goes, from the tree in which the merge was chosen: until it ends, nothing else changes
+/// the runs there.
+struct Target {
+    tree: Arc<Tree>,
+    task: Task,
+}
+
+impl Target {
+    /// Of a table that begins with this key. `moved`: runs that went there before it.
+    fn spot(&self, min: &[u8], moved: u64) -> Spot {
+        match &self.task {
+            Task::Pick(pick) => output(&self.tree, pick),
+            Task::Push(push) => push.output(trie(&self.tree), min, moved),
+        }
+    }
 }
 
 /// What beginning a merge came to.
@@ -185,8 +204,8 @@ impl MergeWork {
         started.map(|_| true)
     }
 
-    fn start(&mut self, store: &Scheduler, picked: Vec<(Arc<Tree>, Pick)>) -> Result<Started> {
-        let is_move = |(_, pick): &(Arc<Tree>, Pick)| pick.work == PickedWork::Move;
+    fn start(&mut self, store: &Scheduler, picked: Vec<(Arc<Tree>, Task)>) -> Result<Started> {
+        let is_move = |(_, task): &(Arc<Tree>, Task)| task.work() == PickedWork::Move;
         let (moves, merges): (Vec<_>, Vec<_>) = picked.into_iter().partition(is_move);
         if !moves.is_empty() {
             move_tables(store, &moves)?;
@@ -196,14 +215,15 @@ impl MergeWork {
         }
         let mut others: Vec<TreeId> = moves.iter().map(|(tree, _)| tree.id).collect();
         let (mut parts, mut trees) = (Vec::new(), Vec::new());
-        for (tree, pick) in &merges {
+        for (tree, task) in &merges {
             let Some(keyspace) = store.keyspace_of(tree.id) else {
                 others.push(tree.id);
                 continue;
             };
-            trees.push(plan_of(&keyspace, tree, pick));
-            let inputs = inputs(tree, pick).cloned().collect();
-            parts.push(Merged { tree: tree.id, inputs, newest: newest(tree), output: output(tree, pick) });
+            trees.push(plan_of(store, &keyspace, tree, task));
+            let inputs = inputs(tree, task).into_iter().cloned().collect();
+            let target = Target { tree: Arc::clone(tree), task: task.clone() };
+            parts.push(Merged { tree: tree.id, inputs, newest: newest(tree), target });
         }
         let Some(first) = parts.first() else {
             return Ok(Started::Done);
@@ -216,7 +236,7 @@ impl MergeWork {
             return Ok(Started::Postponed);
         }
         let need = store.quiet.need(Whose::Merges);
-        let is_last = |(tree, pick): &(Arc<Tree>, Pick)| pick.output_level + 1 >= tree.levels().len();
+        let is_last = |(tree, task): &(Arc<Tree>, Task)| output_level(task) + 1 >= tree.level_count();
         let filters = if merges.iter().all(is_last) { PageRank::LastFilters } else { PageRank::UpperFilters };
         let plan = MergePlan {
             trees,
@@ -236,9 +256,24 @@ impl MergeWork {
     }
 }
 
+/// The trie of the tree of a push.
+fn trie(tree: &Tree) -> &Trie {
+    tree.trie().expect("a push is of a trie")
+}
+
 /// The input tables of a tree's merge.
-fn inputs<'t>(tree: &'t Tree, pick: &'t Pick) -> impl Iterator<Item = &'t Placed> {
-    pick.inputs.iter().flat_map(|one| part(tree, one))
+fn inputs<'t>(tree: &'t Tree, task: &'t Task) -> Vec<&'t Placed> {
+    match task {
+        Task::Pick(pick) => pick.inputs.iter().flat_map(|one| part(tree, one)).collect(),
+        Task::Push(push) => push.inputs(trie(tree)).iter().flat_map(Run::tables).collect(),
+    }
+}
+
+fn output_level(task: &Task) -> usize {
+    match task {
+        Task::Pick(pick) => pick.output_level,
+        Task::Push(push) => push.output_height(),
+    }
 }
 
 fn part<'t>(tree: &'t Tree, part: &Part) -> &'t [Placed] {
@@ -254,7 +289,27 @@ fn output(tree: &Tree, pick: &Pick) -> Spot {
     Spot { level: pick.output_level, run }
 }
 
-fn plan_of(keyspace: &Keyspace, tree: &Tree, pick: &Pick) -> TreePlan {
+fn plan_of(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, task: &Task) -> TreePlan {
+    match task {
+        Task::Pick(pick) => plan_of_pick(keyspace, tree, pick),
+        Task::Push(push) => plan_of_push(store, keyspace, tree, push),
+    }
+}
+
+fn plan_of_push(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, push: &Push) -> TreePlan {
+    let tables = |run: &Run| run.tables().iter().map(|one| Arc::clone(&one.table)).collect();
+    TreePlan {
+        tree: tree.id,
+        slice: slices::of_push(&keyspace.settings()),
+        runs: push.inputs(trie(tree)).iter().map(tables).collect(),
+        next: Vec::new(),
+        older: Vec::new(),
+        nodes: Some(NodesPlan { height: push.output_height(), older: push.older(trie(tree)) }),
+        table_bytes: store.push_table_bytes(keyspace).saturating_mul(FANOUT as u64),
+    }
+}
+
+fn plan_of_pick(keyspace: &Keyspace, tree: &Tree, pick: &Pick) -> TreePlan {
     let tables = |placed: &[Placed]| placed.iter().map(|one| Arc::clone(&one.table)).collect();
     let runs: Vec<Vec<_>> = pick.inputs.iter().map(|one| tables(part(tree, one))).collect();
     let is_next = |place: &&Place| (place.level, place.run) == pick.cut_like;
@@ -266,14 +321,14 @@ fn plan_of(keyspace: &Keyspace, tree: &Tree, pick: &Pick) -> TreePlan {
     let (next, older) = (at(next), at(others));
     let by_level = pick.inputs.iter().flat_map(|one| part(tree, one).iter().map(|table| (one.level, table)));
     let slice = slices::of_merge(&keyspace.settings(), tree, by_level, pick.output_level);
-    TreePlan { tree: tree.id, slice, runs, next, older, table_bytes: pick.table_bytes }
+    TreePlan { tree: tree.id, slice, runs, next, older, nodes: None, table_bytes: pick.table_bytes }
 }
 
 /// The work that a worker has chosen.
 enum Chosen {
     Drop(TreeId, Vec<TableName>),
     /// Merges of one tree, or of several in ascending order.
-    Merge(Vec<(Arc<Tree>, Pick)>),
+    Merge(Vec<(Arc<Tree>, Task)>),
 }
 
 impl Chosen {
@@ -362,12 +417,25 @@ fn drop_tables(store: &Scheduler, tree: TreeId, names: &[TableName]) -> Result<(
 }
 
 /// Moves tables of trees that are still there.
-fn move_tables(store: &Scheduler, moves: &[(Arc<Tree>, Pick)]) -> Result<()> {
+fn move_tables(store: &Scheduler, moves: &[(Arc<Tree>, Task)]) -> Result<()> {
     let mut edit = Edit::default();
     let mut catalog = store.catalog.take(&*store.env.threads);
-    for (tree, pick) in moves.iter().filter(|(tree, _)| catalog.has_tree(tree.id)) {
-        let spot = output(tree, pick);
-        inputs(tree, pick).for_each(|placed| edit.relocate(placed.name(), spot));
+    for (tree, task) in moves.iter().filter(|(tree, _)| catalog.has_tree(tree.id)) {
+        match task {
+            Task::Pick(pick) => {
+                let spot = output(tree, pick);
+                let moved = inputs(tree, task).into_iter();
+                moved.for_each(|placed| edit.relocate(placed.name(), spot));
+            }
+            Task::Push(push) => {
+                for (run, moved) in push.inputs(trie(tree)).iter().rev().zip(0..) {
+                    for placed in run.tables() {
+                        let spot = push.output(trie(tree), placed.table.min(), moved);
+                        edit.relocate(placed.name(), spot);
+                    }
+                }
+            }
+        }
     }
     if edit.changes().is_empty() { Ok(()) } else { store.edit_taken(&mut catalog, edit) }
 }
@@ -395,9 +463,10 @@ fn install(store: &Scheduler, merging: &Merging, output: &MergeOutput) -> Result
     }
     let mut edit = Edit::default();
     edit.remove(catalog.whole_tables(), live.iter().flat_map(|part| part.inputs.iter().map(Placed::name)));
-    let place_of = |tree: TreeId| {
-        let index = live.binary_search_by_key(&tree, |part| part.tree).expect("it is in the catalog");
-        (live[index].output, origin_of(&live[index].inputs))
+    let place_of = |table: &Table| {
+        let index = live.binary_search_by_key(&table.tree(), |part| part.tree);
+        let part = live[index.expect("it is in the catalog")];
+        (part.target.spot(table.min(), 0), origin_of(&part.inputs))
     };
     for built in &output.tables {
         store.add_tables(&catalog, &mut edit, built, place_of);
@@ -466,7 +535,7 @@ mod tests {
         disk.set_contents(table.file().name(), Some(&bytes));
         let mut work = MergeWork::new(Arc::new(Files));
         let picked = [PickedWork::Move, PickedWork::Merge].map(pick);
-        let picked = trees.iter().cloned().zip(picked).collect();
+        let picked = trees.iter().cloned().zip(picked.map(Task::Pick)).collect();
         assert!(trees.iter().all(|tree| store.work.begin_merge(tree.id)));
         assert!(matches!(work.start(&store, picked), Err(Error::Corrupt(_))));
         assert_eq!(work.tree, Some(trees[1].id));

@@ -53,6 +53,12 @@ impl Scheduler {
         }
     }
 
+    /// What a table of a trie is taken to have: what one flush brings, unless tables are to be smaller.
+    pub(in crate::engine) fn push_table_bytes(&self, keyspace: &Keyspace) -> u64 {
+        let most = self.budget.table_bytes_max().min(self.budget.generation_bytes);
+        keyspace.settings().table_bytes.min(most)
+    }
+
     /// How near the roles whose memory background work gives back are to their limits.
     fn memory_pressure(&self) -> u64 {
         let reserve = self.cache.reserve();

@@ -296,7 +296,7 @@ impl<'s> Publish<'s> {
         let sequence = catalog.state.flushed.max(1);
         let origin = Origin { sequences: (sequence, sequence), oldest_tombstone_s: 0 };
         for built in &self.tables {
-            store.add_tables(&catalog, &mut edit, built, |tree| (spots[&tree], origin));
+            store.add_tables(&catalog, &mut edit, built, |table| (spots[&table.tree()], origin));
         }
         let closed = store.views.gaps().close();
         store.edit_taken(&mut catalog, edit)?;

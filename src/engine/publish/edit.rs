@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use crate::base::id::{KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::base::place::NodeId;
 use crate::base::sync::Arc;
 use crate::format::manifest::state::Partition;
-use crate::format::manifest::{Change, State};
+use crate::format::manifest::{Change, Slice, State};
 use crate::levels::names;
 use crate::levels::version::{self, Placed, Spot};
 use crate::memtable::Generation;
@@ -129,7 +130,11 @@ impl<'e> Edit<'e> {
     pub(in crate::engine) fn version_changes(&self, before: &State) -> Vec<version::Change> {
         let tree =
             |partition: PartitionId| TreeId { keyspace: before.partitions[&partition].keyspace, partition };
-        let tree_of = |table: u64, index: u32| tree(before.tables[&table].slices[&index].partition);
+        let found = |slice: &Slice| {
+            let tree = tree(slice.partition);
+            (tree, slice.node().unwrap_or(NodeId::ROOT))
+        };
+        let find = |table: u64, index: u32| found(&before.tables[&table].slices[&index]);
         let has_names = |keyspace: KeyspaceId| before.is_divided_by_keys(keyspace);
         let named = version::Change::Name;
         let (mut changes, mut opened) = (Vec::new(), self.opened.iter());
@@ -165,18 +170,18 @@ impl<'e> Edit<'e> {
                 }
                 Change::SliceMoved { table, index, level, run } => {
                     let spot = Spot { level: usize::from(*level), run: *run };
-                    let (tree, name) = (tree_of(*table, *index), (*table, *index));
-                    changes.push(version::Change::Move { tree, name, spot });
+                    let ((tree, node), name) = (find(*table, *index), (*table, *index));
+                    changes.push(version::Change::Move { tree, name, node, spot });
                 }
                 Change::TableRemoved { number } => {
                     for (index, slice) in &before.tables[number].slices {
-                        let name = (*number, *index);
-                        changes.push(version::Change::Remove { tree: tree(slice.partition), name });
+                        let ((tree, node), name) = (found(slice), (*number, *index));
+                        changes.push(version::Change::Remove { tree, name, node });
                     }
                 }
                 Change::SliceRemoved { table, index } => {
-                    let (tree, name) = (tree_of(*table, *index), (*table, *index));
-                    changes.push(version::Change::Remove { tree, name });
+                    let ((tree, node), name) = (find(*table, *index), (*table, *index));
+                    changes.push(version::Change::Remove { tree, name, node });
                 }
                 // The version holds neither settings nor logs, and of a table its slices.
                 Change::Keyspace { .. }

@@ -4,21 +4,22 @@
 //! 1. An edit is durable in the manifest before its version is published.
 //! 2. A file is removed only after the edit that forgets it is durable and nobody looks at it any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{FileKind, FileName, TreeId};
+use crate::base::place::NodeId;
 use crate::base::sync::{Arc, Ordering};
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 use crate::format::manifest::{Change, State, edit_bytes};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
-use crate::levels::version;
+use crate::levels::version::{self, Placed, Tree};
 use crate::table::TableFile;
 use crate::write::writer::Ends;
 
 use super::Publisher;
 use super::catalog::Catalog;
-use super::edit::Edit;
+use super::edit::{Edit, TableName};
 
 impl Publisher {
     /// Makes an edit durable, then visible.
@@ -45,10 +46,10 @@ impl Publisher {
             Arc::clone(&self.views.load(&pin).get().version)
         };
         let touched: BTreeSet<TreeId> = version_changes.iter().filter_map(version::Change::tree).collect();
+        let lost = lost_files(&before, &version_changes);
         let after = Arc::new(before.after(version_changes));
         debug_assert!(touched.iter().all(|tree| agrees(&catalog.state, &after, *tree)), "edits tell all");
-        // No other tree has lost a table.
-        for file in touched.iter().flat_map(|tree| table_files(&before, *tree)) {
+        for file in lost {
             if !catalog.state.tables.contains_key(&file.name().number) {
                 file.mark_obsolete();
             }
@@ -253,8 +254,23 @@ fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
     has_partition && there.collect::<BTreeSet<_>>() == named
 }
 
-fn table_files(version: &version::Version, tree: TreeId) -> impl Iterator<Item = &Arc<TableFile>> {
-    version.tree(tree).into_iter().flat_map(|tree| tree.tables()).map(|(_, placed)| placed.table.file())
+/// The files of tables that leave their trees.
+fn lost_files(before: &version::Version, changes: &[version::Change]) -> Vec<Arc<TableFile>> {
+    let mut names: BTreeMap<TreeId, BTreeMap<TableName, NodeId>> = BTreeMap::new();
+    let mut lost: Vec<&Placed> = Vec::new();
+    for change in changes {
+        match change {
+            version::Change::Remove { tree, name, node } => {
+                names.entry(*tree).or_default().insert(*name, *node);
+            }
+            version::Change::DropTree(tree) => {
+                lost.extend(before.tree(*tree).into_iter().flat_map(Tree::tables).map(|(_, placed)| placed));
+            }
+            _ => {}
+        }
+    }
+    lost.extend(names.iter().filter_map(|(id, names)| Some(before.tree(*id)?.named(names))).flatten());
+    lost.into_iter().map(|placed| Arc::clone(placed.table.file())).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! again whenever tables have changed or left memory: fences first, then filters from the upper levels down.
 
 use crate::base::error::{Error, Result};
-use crate::base::id::TreeId;
 use crate::base::sync::Arc;
 use crate::io::storage::Storage;
 use crate::levels::version::{Spot, Tree};
@@ -25,7 +24,7 @@ pub(in crate::engine) fn pin_pages<'t>(
     let mut tables: Vec<(usize, PageRank, &Arc<Table>)> = Vec::new();
     for tree in trees {
         tables.extend(tree.tables().map(|(level, placed)| {
-            let is_last = level + 1 == tree.levels().len() && level > 0;
+            let is_last = level + 1 == tree.level_count() && level > 0;
             let rank = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
             (level, rank, &placed.table)
         }));
@@ -74,18 +73,18 @@ impl Publisher {
     }
 
     /// Adds to `edit`, of the catalog as it is now, what puts a new table's slices into runs: `place_of` says
-    /// into which each tree's, and where they come from. Slices of trees dropped meanwhile are left out.
+    /// into which each, and where it comes from. Slices of trees dropped meanwhile are left out.
     pub(in crate::engine) fn add_tables(
         &self,
         catalog: &Catalog,
         edit: &mut Edit<'_>,
         built: &BuiltTable,
-        place_of: impl Fn(TreeId) -> (Spot, Origin),
+        place_of: impl Fn(&Table) -> (Spot, Origin),
     ) {
         let live = built.tables.iter().filter(|table| catalog.has_tree(table.tree()));
         let live: Vec<(Arc<Table>, Spot, Origin)> = live
             .map(|table| {
-                let (spot, origin) = place_of(table.tree());
+                let (spot, origin) = place_of(table);
                 (Arc::clone(table), spot, origin)
             })
             .collect();

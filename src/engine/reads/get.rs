@@ -64,7 +64,7 @@ impl ReadDriver {
         let (get, step) = Get::start(&op, loaded.get(), &self.cache, &pin, tracer);
         let reads = match step {
             Step::Done(found) => {
-                let block = || get.data_address(loaded.get().version.tree(op.tree)?);
+                let block = || get.data_address(loaded.get().version.tree(op.tree)?, op.key);
                 return found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
             }
             Step::Ask(reads) => reads,
@@ -91,7 +91,7 @@ impl ReadDriver {
             let pin = self.epoch.pin();
             match get.resume(op, view, &self.cache, &pin, tracer, answer) {
                 Step::Done(found) => {
-                    let block = || get.data_address(view.version.tree(op.tree)?);
+                    let block = || get.data_address(view.version.tree(op.tree)?, op.key);
                     let result =
                         found.map(|lookup| take(Found { lookup: &lookup, block: &block, pin: &pin }));
                     drop(pin);

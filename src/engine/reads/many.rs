@@ -190,7 +190,7 @@ impl ReadDriver {
                 let op = op((*tree, *bound), key.as_ref(), *hash);
                 let tree = found.of(*tree, view);
                 let step = get.touched(&op, (view, tree), &self.cache, &pin, &mut TakeTurns);
-                rounds.note(number, step, (get, tree, &pin), take);
+                rounds.note(number, step, (get, tree.map(|tree| (tree, op.key)), &pin), take);
             }
         }
     }
@@ -211,7 +211,7 @@ impl ReadDriver {
             let op = op((*tree, *bound), key.as_ref(), *hash);
             let tree = found.of(*tree, view);
             let step = get.resume(&op, view, &self.cache, &pin, &mut TakeTurns, answer);
-            rounds.note(number, step, (get, tree, &pin), take);
+            rounds.note(number, step, (get, tree.map(|tree| (tree, op.key)), &pin), take);
         }
         rounds.answers = answers;
     }
@@ -282,13 +282,14 @@ impl Rounds {
         &mut self,
         number: usize,
         step: Step<Reads, Result<Lookup<'_>>>,
-        (get, tree, pin): (&Get, Option<&Tree>, &Pin),
+        (get, tree, pin): (&Get, Option<(&Tree, &[u8])>, &Pin),
         take: &mut impl FnMut(usize, Found<'_>),
     ) {
         match step {
             Step::Touch => return self.ready.push(number),
             Step::Done(Ok(lookup)) => {
-                take(number, Found { lookup: &lookup, block: &|| get.data_address(tree?), pin });
+                let block = || tree.and_then(|(tree, key)| get.data_address(tree, key));
+                take(number, Found { lookup: &lookup, block: &block, pin });
             }
             Step::Done(Err(error)) => self.fail(number, error),
             Step::Ask(reads) => return self.ask(number, &reads),

@@ -4,11 +4,13 @@
 //! named is there, and nothing is added twice; 2. no id at or above the reserved ones; 3. names of keyspaces,
 //! and of partitions in a keyspace, are unique; 4. every table has a slice; 5. in a partition, slices of
 //! level 0 have run 0 and disjoint ranges of sequence numbers, and slices of any one run of a deeper level
-//! have disjoint ranges of keys.
+//! have disjoint ranges of keys; 6. in a hashed keyspace a level is a height of the trie, and the keys of a
+//! slice are of one node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::id::{FileKind, FileName, KEY_GREATEST, KeyspaceId, PartitionId, Sequence, TreeId};
+use crate::base::place::{HEIGHT_MAX, NodeId};
 use crate::base::rule::Rule;
 use crate::format::frames::{FramePoint, RECORDS_FROM};
 
@@ -101,8 +103,11 @@ pub(crate) struct State {
     names: BTreeMap<(KeyspaceId, Box<[u8]>), u32>,
     /// Where each partition's slices are: (table, index).
     slices_of: BTreeMap<PartitionId, BTreeSet<(u64, u32)>>,
-    /// Partitions and tables changed since the last check; empty between edits.
+    /// The same of each node of a hashed keyspace.
+    slices_in: BTreeMap<(PartitionId, NodeId), BTreeSet<(u64, u32)>>,
+    /// Partitions, nodes of hashed ones, and tables changed since the last check; empty between edits.
     unchecked_partitions: BTreeSet<PartitionId>,
+    unchecked_nodes: BTreeSet<(PartitionId, NodeId)>,
     unchecked_tables: BTreeSet<u64>,
     /// What keyspaces, partitions and tables take of a snapshot, at most.
     contents_bytes: u64,
@@ -174,16 +179,7 @@ impl State {
             }
             Change::Slice { table, index, slice } => self.add_slice(*table, *index, slice),
             Change::SliceMoved { table, index, level, run } => {
-                let Some(slice) = self.tables.get_mut(table).and_then(|table| table.slices.get_mut(index))
-                else {
-                    return broken("a move of an unknown slice of table", *table);
-                };
-                if *level > LEVEL_MAX {
-                    return broken("a move to a level that no tree has, of a slice of table", *table);
-                }
-                (slice.level, slice.run) = (*level, *run);
-                self.unchecked_partitions.insert(slice.partition);
-                Ok(())
+                self.move_slice(*table, *index, (*level, *run))
             }
             Change::SliceRemoved { table, index } => self.remove_slice(*table, *index),
             Change::TableRemoved { number } => self.remove_table(*number),
@@ -215,7 +211,13 @@ impl State {
             }
         }
         for partition in std::mem::take(&mut self.unchecked_partitions) {
-            self.check_partition(partition)?;
+            #[cfg(test)]
+            crate::base::visits::count();
+            check_runs(partition, self.slices(partition).map(|(_, _, slice)| slice))?;
+        }
+        for node in std::mem::take(&mut self.unchecked_nodes) {
+            let places = self.slices_in.get(&node).into_iter().flatten();
+            check_runs(node.0, places.map(|place| self.slice_at(place)))?;
         }
         Ok(())
     }
@@ -245,10 +247,12 @@ impl State {
     /// The slices of one partition, as (table, index, slice).
     pub(crate) fn slices(&self, partition: PartitionId) -> impl Iterator<Item = (u64, u32, &Slice)> {
         let places = self.slices_of.get(&partition).into_iter().flatten();
-        places.map(|(table, index)| {
-            let slice = self.tables.get(table).and_then(|table| table.slices.get(index));
-            (*table, *index, slice.expect("slices_of names slices that are there"))
-        })
+        places.map(|place| (place.0, place.1, self.slice_at(place)))
+    }
+
+    fn slice_at(&self, (table, index): &(u64, u32)) -> &Slice {
+        let slice = self.tables.get(table).and_then(|table| table.slices.get(index));
+        slice.expect("places are those of slices that are there")
     }
 
     /// Changes that make an empty state equal to this one: always the same for equal states.
@@ -381,6 +385,10 @@ impl State {
         self.contents_bytes -= partition_bytes(&partition);
         self.names.remove(&(partition.keyspace, partition.name));
         self.unchecked_partitions.remove(&id);
+        let of_it = (id, NodeId::ROOT)..=(id, NodeId::GREATEST);
+        let nodes: Vec<_> = self.slices_in.range(of_it.clone()).map(|(node, _)| *node).collect();
+        nodes.iter().for_each(|node| _ = self.slices_in.remove(node));
+        self.unchecked_nodes.retain(|node| !of_it.contains(node));
         for (table, index) in self.slices_of.remove(&id).unwrap_or_default() {
             self.forget_slice(table, index);
         }
@@ -435,16 +443,60 @@ impl State {
         }
         self.contents_bytes += slice_bytes(slice);
         table.slices.insert(index, slice.clone());
-        self.slices_of.entry(slice.partition).or_default().insert((number, index));
-        self.unchecked_partitions.insert(slice.partition);
+        self.link(slice, (number, index))
+    }
+
+    /// Notes where a slice is.
+    fn link(&mut self, slice: &Slice, place: (u64, u32)) -> Applied {
+        self.slices_of.entry(slice.partition).or_default().insert(place);
+        let Some(node) = slice.node() else {
+            self.unchecked_partitions.insert(slice.partition);
+            return Ok(());
+        };
+        if node.height > HEIGHT_MAX || slice.max_node() != Some(node) {
+            return broken("keys of more than one node in a slice of table", place.0);
+        }
+        self.slices_in.entry((slice.partition, node)).or_default().insert(place);
+        self.unchecked_nodes.insert((slice.partition, node));
         Ok(())
+    }
+
+    fn unlink(&mut self, slice: &Slice, place: (u64, u32)) {
+        if let Some(places) = self.slices_of.get_mut(&slice.partition) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.slices_of.remove(&slice.partition);
+            }
+        }
+        let Some(node) = slice.node().map(|node| (slice.partition, node)) else { return };
+        if let Some(places) = self.slices_in.get_mut(&node) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.slices_in.remove(&node);
+            }
+        }
+    }
+
+    fn move_slice(&mut self, number: u64, index: u32, (level, run): (u8, u64)) -> Applied {
+        let Some(slice) = self.tables.get_mut(&number).and_then(|table| table.slices.get_mut(&index)) else {
+            return broken("a move of an unknown slice of table", number);
+        };
+        if level > LEVEL_MAX {
+            return broken("a move to a level that no tree has, of a slice of table", number);
+        }
+        let before = slice.clone();
+        (slice.level, slice.run) = (level, run);
+        let after = slice.clone();
+        self.unlink(&before, (number, index));
+        self.link(&after, (number, index))
     }
 
     fn remove_slice(&mut self, number: u64, index: u32) -> Applied {
         let Some(slice) = self.tables.get(&number).and_then(|table| table.slices.get(&index)) else {
             return broken("removal of an unknown slice of table", number);
         };
-        self.forget_place(slice.partition, (number, index));
+        let slice = slice.clone();
+        self.unlink(&slice, (number, index));
         self.forget_slice(number, index);
         Ok(())
     }
@@ -455,18 +507,9 @@ impl State {
         };
         self.contents_bytes -= TABLE_BYTES + table.slices.values().map(slice_bytes).sum::<u64>();
         for (index, slice) in table.slices {
-            self.forget_place(slice.partition, (number, index));
+            self.unlink(&slice, (number, index));
         }
         Ok(())
-    }
-
-    fn forget_place(&mut self, partition: PartitionId, place: (u64, u32)) {
-        if let Some(places) = self.slices_of.get_mut(&partition) {
-            places.remove(&place);
-            if places.is_empty() {
-                self.slices_of.remove(&partition);
-            }
-        }
     }
 
     /// Takes a slice out of its table, and the table out of the state when it was the last.
@@ -478,31 +521,30 @@ impl State {
             }
         }
     }
+}
 
-    fn check_partition(&self, partition: PartitionId) -> Applied {
-        #[cfg(test)]
-        crate::base::visits::count();
-        let mut by_sequence: Vec<(Sequence, Sequence)> = Vec::new();
-        let mut by_key = Vec::new();
-        for (_, _, slice) in self.slices(partition) {
-            if slice.level == 0 {
-                if slice.run != 0 {
-                    return broken("a numbered run in level 0 of partition", partition.0.into());
-                }
-                by_sequence.push((slice.first_sequence, slice.last_sequence));
-            } else {
-                let max_key = slice.max_key.as_deref().unwrap_or(&KEY_GREATEST);
-                by_key.push(((slice.level, slice.run), &*slice.min_key, max_key));
+/// Checks the runs of a partition, or of one node of it.
+fn check_runs<'s>(partition: PartitionId, slices: impl Iterator<Item = &'s Slice>) -> Applied {
+    let mut by_sequence: Vec<(Sequence, Sequence)> = Vec::new();
+    let mut by_key = Vec::new();
+    for slice in slices {
+        if slice.level == 0 {
+            if slice.run != 0 {
+                return broken("a numbered run in level 0 of partition", partition.0.into());
             }
+            by_sequence.push((slice.first_sequence, slice.last_sequence));
+        } else {
+            let max_key = slice.max_key.as_deref().unwrap_or(&KEY_GREATEST);
+            by_key.push(((slice.level, slice.run), &*slice.min_key, max_key));
         }
-        by_sequence.sort_unstable();
-        by_key.sort_unstable();
-        if by_sequence.windows(2).any(|pair| pair[0].1 >= pair[1].0) {
-            return broken("overlapping sequences in level 0 of partition", partition.0.into());
-        }
-        if by_key.windows(2).any(|pair| pair[0].0 == pair[1].0 && pair[0].2 >= pair[1].1) {
-            return broken("overlapping keys in one run of partition", partition.0.into());
-        }
-        Ok(())
     }
+    by_sequence.sort_unstable();
+    by_key.sort_unstable();
+    if by_sequence.windows(2).any(|pair| pair[0].1 >= pair[1].0) {
+        return broken("overlapping sequences in level 0 of partition", partition.0.into());
+    }
+    if by_key.windows(2).any(|pair| pair[0].0 == pair[1].0 && pair[0].2 >= pair[1].1) {
+        return broken("overlapping keys in one run of partition", partition.0.into());
+    }
+    Ok(())
 }

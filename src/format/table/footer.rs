@@ -158,7 +158,7 @@ impl Footer {
         let mut end = PAGE_BYTES as u64;
         for _ in 0..count {
             let slice = SliceEntry::decode(&mut reader, end, offset)?;
-            if slices.last().is_some_and(|before| before.tree >= slice.tree) {
+            if slices.last().is_some_and(|before| !before.is_before(&slice)) {
                 let partition = u64::from(slice.tree.partition.0);
                 return Err(reader.malformed("order of slices", 1 + partition, partition));
             }
@@ -174,6 +174,12 @@ impl Footer {
 }
 
 impl SliceEntry {
+    /// Whether a slice may follow: of a later tree, or of later keys of a trie, whose nodes have their own.
+    fn is_before(&self, next: &SliceEntry) -> bool {
+        self.tree < next.tree
+            || self.tree == next.tree && next.tree.keyspace.is_hashed() && self.max < next.min
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         let length = |key: &[u8]| u16::try_from(key.len()).expect("keys are below 64 KiB").to_le_bytes();
         out.extend_from_slice(&self.tree.keyspace.0.to_le_bytes());

@@ -8,7 +8,7 @@ use crate::base::sync::Arc;
 use crate::format::manifest;
 use crate::table::Table;
 
-use super::Spot;
+use super::spot::Spot;
 
 /// A table in its place.
 #[derive(Clone, Debug)]

@@ -97,8 +97,8 @@ impl Position {
         Position { level: 0, run: 0, table: 0, seek: Seek::Memory, near: Near::Nothing };
 
     /// The table that is looked into, once it is found.
-    pub(super) fn table<'v>(&self, tree: &'v Tree) -> &'v Table {
-        let run = tree.run(self.level, self.run).expect("the view of a get stays as it is");
+    pub(super) fn table<'v>(&self, tree: &'v Tree, key: &[u8]) -> &'v Table {
+        let run = tree.run(self.level, self.run, key).expect("the view of a get stays as it is");
         &run.tables()[self.table].table
     }
 
@@ -219,7 +219,8 @@ impl Position {
         address: &BlockAddress,
     ) -> Option<Filter> {
         let Some(page) = call.page(address) else {
-            let is_done_without = self.is_in_last_run(call.tree) && !table.is_mostly_absent();
+            let is_last = call.tree.is_some_and(|tree| self.is_in_last_run(tree, call.op.key));
+            let is_done_without = is_last && !table.is_mostly_absent();
             return is_done_without.then_some(Filter::Unasked);
         };
         let is_no = table.filter(call.op.hash, Some(page.bytes())) == Filtered::No;
@@ -229,9 +230,9 @@ impl Position {
         Some(if is_no { Filter::No } else { Filter::Maybe })
     }
 
-    fn is_in_last_run(&self, tree: Option<&Tree>) -> bool {
-        tree.and_then(|tree| tree.levels().last().map(|last| (tree.levels().len(), last.len())))
-            .is_some_and(|(levels, runs)| self.level + 1 == levels && self.run + 1 == runs)
+    fn is_in_last_run(&self, tree: &Tree, key: &[u8]) -> bool {
+        let last = tree.piles(key).enumerate().filter(|(_, runs)| !runs.is_empty()).last();
+        last.is_some_and(|(level, runs)| self.level == level && self.run + 1 == runs.len())
     }
 
     #[inline(always)]

@@ -79,13 +79,13 @@ impl State {
 impl Position {
     /// How many runs a get that needs a block here may wait for.
     pub(super) fn lanes_max(&self, tree: &Tree, op: &Op<'_>) -> usize {
-        let is_likely = || !matches!(self.seek, Seek::Filter) && self.table(tree).has_filter();
+        let is_likely = || !matches!(self.seek, Seek::Filter) && self.table(tree, op.key).has_filter();
         op.breadth.map_or(1, |breadth| breadth.lanes_max(is_likely()))
     }
 
     /// As `probe`, out of the way of those that are in memory.
     fn look<'p, T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, 'p, T>) -> Probed<'p> {
-        self.look_into(self.table(tree), call)
+        self.look_into(self.table(tree, call.op.key), call)
     }
 }
 

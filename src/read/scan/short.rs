@@ -178,6 +178,10 @@ impl<'p> Short<'_, 'p> {
     /// Has every source stand at its first item.
     fn enter(&mut self, from: Bound<&[u8]>, view: &'p View, tree: Option<&'p Tree>) -> Result<(), Stuck> {
         let Wanted { sight, range, direction, .. } = *self.wanted;
+        if tree.is_some_and(|tree| tree.trie().is_some()) {
+            // A scan goes from node to node.
+            return Err(Stuck);
+        }
         let levels = tree.map_or(&[][..], Tree::levels);
         if view.generations.len() + levels.iter().map(|runs| runs.len()).sum::<usize>() > SOURCES_MAX {
             return Err(Stuck);

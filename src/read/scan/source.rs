@@ -249,10 +249,10 @@ impl RunSource {
         window
     }
 
-    /// The run it reads.
-    pub(super) fn of<'v>(&self, view: &'v View, tree: TreeId) -> &'v Run {
+    /// The run it reads; of a hashed tree, on the way of that key.
+    pub(super) fn of<'v>(&self, view: &'v View, tree: TreeId, way: &[u8]) -> &'v Run {
         let tree = view.version.tree(tree).expect("the view does not change under a scan");
-        tree.run(self.level, self.run).expect("the view does not change under a scan")
+        tree.run(self.level, self.run, way).expect("the view does not change under a scan")
     }
 
     /// Goes to the next item if the block at hand has it.

@@ -1,6 +1,7 @@
 //! Range tombstones in merges: what they hide, where they go, and when they are dropped.
 
 use super::*;
+use crate::base::id::KEY_BYTES_MAX;
 
 fn set(pairs: &[(&str, Option<&str>)]) -> Items {
     let own = |(key, value): &(&str, Option<&str>)| {

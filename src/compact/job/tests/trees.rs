@@ -60,6 +60,7 @@ impl Files {
                 runs: files.iter().filter_map(of_tree).map(|table| vec![table]).collect(),
                 next: older.get(tree).cloned().into_iter().collect(),
                 older: Vec::new(),
+                nodes: None,
                 table_bytes,
             }
         };

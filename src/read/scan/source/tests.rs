@@ -59,7 +59,7 @@ impl World {
 
     /// Every block of the run, as a scan comes to them.
     fn blocks(&self, direction: Direction) -> Vec<BlockAddress> {
-        let run = self.view.version.tree(TREE).and_then(|tree| tree.run(1, 0)).expect("it was added");
+        let run = self.view.version.tree(TREE).and_then(|tree| tree.run(1, 0, &[])).expect("it was added");
         let of_table = |placed: &Placed| {
             let mut cursor = TableCursor::new(Arc::clone(&placed.table), direction);
             cursor.seek(Bound::Unbounded);
@@ -241,7 +241,7 @@ fn windows_are_asked_for_in_time() {
 fn windows_are_divided_among_runs() {
     const ALL: usize = 1 << 20;
     let world = World::new(1 << 20);
-    let run = world.view.version.tree(TREE).and_then(|tree| tree.run(1, 0)).expect("it was added");
+    let run = world.view.version.tree(TREE).and_then(|tree| tree.run(1, 0, &[])).expect("it was added");
     let windows = |sizes: &[u64]| -> Vec<usize> {
         let all = (sizes.iter().sum(), sizes.len() as u64);
         let window = |bytes: &u64| {

@@ -1,0 +1,63 @@
+//! Range tombstones on their way to the tables that a merge writes. Plain values of one thread.
+
+use crate::base::id::KEY_BYTES_MAX;
+use crate::format::table::ranges::Ranges;
+use crate::table::TableBuilder;
+
+/// Range tombstones on their way to the output tables.
+pub(super) struct RangesLeft {
+    pub(super) ranges: Ranges,
+    /// The first that is left, and where what is left of it begins if not at its start.
+    next: usize,
+    start: Option<Vec<u8>>,
+}
+
+/// Which ranges a table gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Upto {
+    /// All that begin at or before its last item, and of the last of them what is not behind it.
+    LastKey,
+    End,
+}
+
+impl RangesLeft {
+    pub(super) fn of(ranges: Ranges) -> RangesLeft {
+        RangesLeft { ranges, next: 0, start: None }
+    }
+
+    /// Where the next one begins.
+    pub(super) fn first(&self) -> Option<&[u8]> {
+        if self.next == self.ranges.count() {
+            return None;
+        }
+        Some(self.start.as_deref().unwrap_or(self.ranges.get(self.next).0))
+    }
+
+    /// Gives the table its ranges; `false` if one of them cannot be cut behind its last item, for that has
+    /// the longest of keys, with nothing just behind it. The table then goes on.
+    pub(super) fn give(&mut self, builder: &mut TableBuilder, upto: Upto) -> bool {
+        let last = match upto {
+            Upto::LastKey => builder.last_key().to_vec(),
+            Upto::End => Vec::new(),
+        };
+        let just_behind = [&last[..], b"\0"].concat();
+        while let Some(start) = self.first() {
+            let (_, end) = self.ranges.get(self.next);
+            let is_whole = upto == Upto::End || (!end.is_empty() && end <= just_behind.as_slice());
+            if upto == Upto::LastKey && start > last.as_slice() {
+                break;
+            }
+            if !is_whole && last.len() == KEY_BYTES_MAX {
+                return false;
+            }
+            if !is_whole {
+                builder.add_range(start, &just_behind);
+                self.start = Some(just_behind);
+                break;
+            }
+            builder.add_range(start, end);
+            (self.next, self.start) = (self.next + 1, None);
+        }
+        true
+    }
+}

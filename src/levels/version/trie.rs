@@ -1,0 +1,218 @@
+//! The trie of a hashed tree: nodes by route, each with a pile of runs.
+//!
+//! A node of height h holds items whose routes begin with its path, 3 h bits; the root holds any. What a
+//! flush writes joins the root's pile; a push takes the oldest runs of a node to its children, a run for each
+//! child. So on the way of a key from the root down, all that a node has is newer than all that its children
+//! have. The structure is that of LSM-trie (Wu et al., ATC 2015).
+//!
+//! A change copies the groups of siblings on its way and shares all others. It decides nothing: which node is
+//! due is told from [`Node::most_bytes`] and [`Node::most_runs`] by `compact::push`.
+//!
+//! Invariants:
+//! 1. The tables of a node hold keys of the node and no others; its runs stand newest first.
+//! 2. A group of siblings without runs, and without anything below them, is left out.
+//! 3. The sums of a node are those of its pile and of everything below it.
+
+use std::collections::BTreeMap;
+
+use crate::base::place::{FANOUT, HEIGHT_MAX, NodeId};
+use crate::base::sync::Arc;
+
+use super::placed::Placed;
+use super::run::{Run, runs_of};
+
+/// How much a node holds, in thousandths of a table, before it is due: nodes of a height fill at the same
+/// time, and would be due at the same time if it were the same for all.
+const DUE_PERMILLE: u64 = 7200;
+const DUE_SPREAD_PERMILLE: u64 = 5600;
+/// The golden ratio less one, in 1/2^32: its multiples are spread evenly.
+const GOLDEN: u64 = 0x9e37_79b9;
+
+/// A node and what is below it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node {
+    runs: Option<Arc<[Run]>>,
+    children: Option<Arc<[Node; FANOUT]>>,
+    bytes: u64,
+    /// The fullest of it and of all below: bytes of a pile for each table that makes its node due.
+    most_bytes: u64,
+    most_runs: u32,
+    has_ranges: bool,
+}
+
+/// What all nodes of a height hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Height {
+    pub(crate) items: u64,
+    pub(crate) tables: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trie {
+    root: Node,
+    /// Up to the deepest that has a table.
+    heights: Vec<Height>,
+}
+
+/// A change of one node's pile.
+#[derive(Debug)]
+pub(super) enum PileChange {
+    Add(u64, Placed),
+    Remove((u64, u32)),
+}
+
+impl Node {
+    /// Newest first.
+    #[inline]
+    pub(crate) fn runs(&self) -> &[Run] {
+        self.runs.as_deref().unwrap_or_default()
+    }
+
+    /// Bytes of its own pile.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn child(&self, number: usize) -> Option<&Node> {
+        self.children.as_ref()?.get(number)
+    }
+
+    pub(crate) fn has_children(&self) -> bool {
+        self.children.is_some()
+    }
+
+    /// Whether neither it nor any node below it has a run.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.runs.is_none() && self.children.is_none()
+    }
+
+    /// The largest `table_bytes` with which it, or a node below it, is due by its bytes.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.most_bytes
+    }
+
+    /// Runs of the longest pile here and below.
+    pub(crate) fn most_runs(&self) -> usize {
+        self.most_runs as usize
+    }
+
+    /// Whether any run here or below has range tombstones.
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.has_ranges
+    }
+
+    /// The largest `table_bytes` with which its own pile is due to be taken down.
+    pub(crate) fn due_bytes(&self, id: NodeId) -> u64 {
+        if id.height >= HEIGHT_MAX {
+            return 0;
+        }
+        let spread = ((id.path.wrapping_mul(GOLDEN) & 0xffff_ffff) * DUE_SPREAD_PERMILLE) >> 32;
+        self.bytes.saturating_mul(1000) / (DUE_PERMILLE + spread)
+    }
+
+    fn sum(&mut self, id: NodeId) {
+        self.bytes = self.runs().iter().map(Run::bytes).sum();
+        let children = || self.children.iter().flat_map(|children| children.iter());
+        let most_bytes = children().map(Node::most_bytes).fold(self.due_bytes(id), u64::max);
+        let own_runs = u32::try_from(self.runs().len()).expect("a pile is short");
+        let most_runs = children().map(|child| child.most_runs).fold(own_runs, u32::max);
+        let has_ranges = self.runs().iter().any(Run::has_ranges) || children().any(|child| child.has_ranges);
+        (self.most_bytes, self.most_runs, self.has_ranges) = (most_bytes, most_runs, has_ranges);
+    }
+
+    /// Puts a pile where `route` leads.
+    fn set(&mut self, id: NodeId, mut route: impl Iterator<Item = usize>, runs: Option<Arc<[Run]>>) {
+        match route.next() {
+            None => self.runs = runs,
+            Some(number) => {
+                let children = Arc::make_mut(self.children.get_or_insert_default());
+                children[number].set(id.child(number), route, runs);
+                if children.iter().all(Node::is_bare) {
+                    self.children = None;
+                }
+            }
+        }
+        self.sum(id);
+    }
+
+    /// Itself and all nodes below it, each before those below it.
+    fn walk<'n>(&'n self, id: NodeId, visit: &mut impl FnMut(NodeId, &'n Node)) {
+        visit(id, self);
+        for (number, child) in self.children.iter().flat_map(|children| children.iter().enumerate()) {
+            child.walk(id.child(number), visit);
+        }
+    }
+}
+
+impl Trie {
+    pub(crate) fn root(&self) -> &Node {
+        &self.root
+    }
+
+    pub(crate) fn heights(&self) -> &[Height] {
+        &self.heights
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> Option<&Node> {
+        id.route().try_fold(&self.root, |node, number| node.child(number))
+    }
+
+    /// Every node that has a run, each before those below it.
+    pub(crate) fn nodes(&self) -> Vec<(NodeId, &Node)> {
+        let mut nodes = Vec::new();
+        self.root.walk(NodeId::ROOT, &mut |id, node| {
+            if node.runs.is_some() {
+                nodes.push((id, node));
+            }
+        });
+        nodes
+    }
+
+    /// The table of that name in a node.
+    pub(super) fn find(&self, name: (u64, u32), node: NodeId) -> Option<&Placed> {
+        let mut tables = self.node(node)?.runs().iter().flat_map(Run::tables);
+        tables.find(|placed| placed.name() == name)
+    }
+
+    /// The trie after changes of piles.
+    pub(super) fn after(&self, changes: BTreeMap<NodeId, Vec<PileChange>>) -> Trie {
+        let mut next = self.clone();
+        for (id, changes) in changes {
+            let node = self.node(id);
+            let mut tables: Vec<(u64, Placed)> = Vec::new();
+            for run in node.into_iter().flat_map(|node| node.runs()) {
+                tables.extend(run.tables().iter().map(|placed| (run.number(), placed.clone())));
+            }
+            next.count(id, &tables, false);
+            for change in changes {
+                match change {
+                    PileChange::Add(run, placed) => tables.push((run, placed)),
+                    PileChange::Remove(name) => {
+                        let at = tables.iter().position(|(_, placed)| placed.name() == name);
+                        tables.swap_remove(at.expect("only what is there is removed, and once"));
+                    }
+                }
+            }
+            next.count(id, &tables, true);
+            let runs = (!tables.is_empty()).then(|| runs_of(id.height, tables).into());
+            next.root.set(NodeId::ROOT, id.route(), runs);
+        }
+        let deepest = next.heights.iter().rposition(|height| height.tables > 0);
+        next.heights.truncate(deepest.map_or(0, |deepest| deepest + 1));
+        next
+    }
+
+    fn count(&mut self, id: NodeId, tables: &[(u64, Placed)], is_more: bool) {
+        if self.heights.len() <= id.height {
+            self.heights.resize(id.height + 1, Height::default());
+        }
+        let items: u64 = tables.iter().map(|(_, placed)| placed.table.items()).sum();
+        let (height, count) = (&mut self.heights[id.height], tables.len() as u64);
+        if is_more {
+            (height.items, height.tables) = (height.items + items, height.tables + count);
+        } else {
+            (height.items, height.tables) = (height.items - items, height.tables - count);
+        }
+    }
+}
