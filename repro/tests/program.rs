@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 9] = [
+const EXPERIMENTS: [&str; 10] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
@@ -18,6 +18,7 @@ const EXPERIMENTS: [&str; 9] = [
     "trident-threads",
     "trident-read",
     "trident-delete",
+    "trident-objectstore",
 ];
 
 /// What a run of the program came to.

@@ -9,11 +9,13 @@ mod deletion;
 mod drizard;
 mod drizard_parts;
 mod lemur;
+mod objects;
 mod report;
 mod throttle;
 mod trident;
 mod trident_delete;
 mod trident_divided;
+mod trident_objects;
 mod windows;
 
 use std::time::Instant;
@@ -100,10 +102,17 @@ const EXPERIMENTS: &[Experiment] = &[
         scale: trident_delete::SCALE,
         run: trident_delete::run,
     },
+    Experiment {
+        name: "trident-objectstore",
+        figures: "TridentKV, figure 24, as a trace",
+        shows: "an object store's metadata: placement groups that are filled, read and migrated away",
+        scale: trident_delete::SCALE,
+        run: trident_objects::run,
+    },
 ];
 
 /// Experiments that take the option `--partitions`.
-const OF_PARTITIONS: [&str; 1] = ["trident-delete"];
+const OF_PARTITIONS: [&str; 2] = ["trident-delete", "trident-objectstore"];
 
 /// What an experiment is given.
 struct Job {

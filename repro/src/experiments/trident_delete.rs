@@ -14,7 +14,7 @@ use trine_workload::text::{bytes, nanoseconds};
 
 use super::deletion::{Divided, Sizes, Way};
 use super::trident::MEMORY_BYTES_MIN;
-use super::windows::Window;
+use super::windows::{STEADY_PERCENT, Window};
 use super::{Claim, Figure, Job, Picture, Verdict, percent, signed};
 use super::{trident, trident_divided};
 
@@ -144,9 +144,6 @@ fn changes(all: &[Deletions], rate: impl Fn(&Point) -> f64 + Copy) -> String {
         all.iter().map(one).collect::<Vec<_>>().join(", ")
     )
 }
-
-/// A rate that falls by less counts as steady: the windows of one store differ by as much.
-const STEADY_PERCENT: f64 = -20.0;
 
 fn gets(all: &[Deletions], data_bytes: u64) -> Figure {
     let rate = |point: &Point| point.gets.rate;

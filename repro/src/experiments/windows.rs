@@ -1,7 +1,7 @@
 //! Windows of reads for a fixed time: rate and percentiles of latency.
 //!
 //! A window is not a benchmark with several threads: one thread reads, one operation after the other. Its
-//! callers are the experiments on deletion. All latencies of a window are kept, 8 bytes an operation.
+//! callers are the experiments on deletion. All latencies of a window are kept.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,9 @@ use trine_workload::text::nanoseconds;
 
 use super::a_second;
 use crate::lab::stop_if_asked;
+
+/// A rate that falls by less counts as steady: the windows of one store differ by as much.
+pub(super) const STEADY_PERCENT: f64 = -20.0;
 
 /// Rate and latencies of one window.
 #[derive(Clone, Copy, Debug)]
@@ -27,19 +30,26 @@ impl Window {
     ) -> Result<Window, Failure> {
         stop_if_asked()?;
         let started = Instant::now();
-        let mut latencies_ns = Vec::new();
+        let mut latencies = Vec::new();
         let mut before = started;
         loop {
             operation()?;
             let now = Instant::now();
-            latencies_ns.push(u64::try_from((now - before).as_nanos()).unwrap_or(u64::MAX));
+            latencies.push(now - before);
             before = now;
             if now - started >= length {
-                let rate = latencies_ns.len() as f64 / (now - started).as_secs_f64();
-                let [p50_ns, p99_ns] = percentiles(latencies_ns);
-                return Ok(Window { rate, p50_ns, p99_ns });
+                return Ok(Window::of(&latencies));
             }
         }
+    }
+
+    /// Of operations that followed one another; the rate leaves out the time between them.
+    pub(super) fn of(latencies: &[Duration]) -> Window {
+        let total: Duration = latencies.iter().sum();
+        let rate = latencies.len() as f64 / total.as_secs_f64().max(1e-9);
+        let ns = |one: &Duration| u64::try_from(one.as_nanos()).unwrap_or(u64::MAX);
+        let [p50_ns, p99_ns] = percentiles(latencies.iter().map(ns).collect());
+        Window { rate, p50_ns, p99_ns }
     }
 
     /// Rate and both percentiles, for a table.
