@@ -65,6 +65,9 @@ pub(crate) struct Run {
     /// ten minutes.
     #[arg(long, value_name = "S", value_parser = scale)]
     pub(crate) scale: Option<f64>,
+    /// Partitions of trident-delete, instead of the paper's 10; groups of trident-objectstore, instead of 50.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(2..=1000))]
+    pub(crate) partitions: Option<u32>,
     /// Write each figure as SVG and CSV into this directory; it is made if need be.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 8] = [
+const EXPERIMENTS: [&str; 10] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
@@ -17,6 +17,8 @@ const EXPERIMENTS: [&str; 8] = [
     "lemur-bloom",
     "trident-threads",
     "trident-read",
+    "trident-delete",
+    "trident-objectstore",
 ];
 
 /// What a run of the program came to.
@@ -87,6 +89,7 @@ fn unknown_names_are_wrong_usage() {
         (&["time", "drizard", "--set", "ratio"], "NAME=VALUE"),
         (&["verify-random", "drizard", "--set", "key_bytes=8"], "key_bytes"),
         (&["run", "lizard-levels"], "lizard-levels"),
+        (&["run", "lemur-bloom", "--partitions", "3"], "trident-delete"),
         (&["run", "lemur-bloom", "--scale", "0"], "scale"),
     ] {
         let ran = run(words);
@@ -129,6 +132,9 @@ fn experiments_give_figures() {
             }
         }
     }
+    let figures = json(&["run", "trident-delete", "--scale", "0.0005", "--partitions", "3", "--json"]);
+    let rows = figures["figures"][0]["rows"].as_array().map(Vec::len);
+    assert_eq!(rows, Some(3), "a row before the first deletion and one after each of two");
     let told = run(&["run", "drizard-bounds", "--scale", "0.0005"]).ok();
     assert!(told.contains("→ paper: +20 %") && told.contains("ours:"), "{told}");
 }

@@ -5,12 +5,18 @@
 //! others, so a verdict is about a claim's direction, or its factor where the paper gives one; absolute
 //! numbers stand side by side.
 
+mod deletion;
 mod drizard;
 mod drizard_parts;
 mod lemur;
+mod objects;
 mod report;
 mod throttle;
 mod trident;
+mod trident_delete;
+mod trident_divided;
+mod trident_objects;
+mod windows;
 
 use std::time::Instant;
 
@@ -89,13 +95,32 @@ const EXPERIMENTS: &[Experiment] = &[
         scale: trident::SCALE,
         run: trident::read,
     },
+    Experiment {
+        name: "trident-delete",
+        figures: "TridentKV, figures 4, 21, 22 and 23",
+        shows: "partitions deleted one by one: reads, space; memory and write amplification by partitions",
+        scale: trident_delete::SCALE,
+        run: trident_delete::run,
+    },
+    Experiment {
+        name: "trident-objectstore",
+        figures: "TridentKV, figure 24, as a trace",
+        shows: "an object store's metadata: placement groups that are filled, read and migrated away",
+        scale: trident_delete::SCALE,
+        run: trident_objects::run,
+    },
 ];
+
+/// Experiments that take the option `--partitions`.
+const OF_PARTITIONS: [&str; 2] = ["trident-delete", "trident-objectstore"];
 
 /// What an experiment is given.
 struct Job {
     /// 1: as large as the paper's.
     scale: f64,
     seed: u64,
+    /// Partitions of the experiments on deletion, if given.
+    partitions: Option<u32>,
     workshop: Workshop,
     bar: indicatif::ProgressBar,
 }
@@ -173,9 +198,14 @@ pub(crate) fn run(global: &Global, arguments: arguments::Run) -> Result<(), Fail
             names.join(", ")
         )));
     };
+    if arguments.partitions.is_some() && !OF_PARTITIONS.contains(&experiment.name) {
+        let names = OF_PARTITIONS.join(" and ");
+        return Err(Failure::Usage(format!("{name} has no partitions to set; --partitions is of {names}")));
+    }
     let mut job = Job {
         scale: arguments.scale.unwrap_or(experiment.scale),
         seed: arguments.seed,
+        partitions: arguments.partitions,
         workshop: Workshop::make(arguments.dir.as_deref())?,
         bar: progress::over_items(1, experiment.name),
     };

@@ -22,7 +22,7 @@ use crate::lab::stop_if_asked;
 /// The paper's data, in bytes.
 const DATA_BYTES: u64 = 40_000_000_000;
 /// Smallest memory of a store.
-const MEMORY_BYTES_MIN: u64 = 32 << 20;
+pub(super) const MEMORY_BYTES_MIN: u64 = 32 << 20;
 /// Items of small values are no more than these: they are as cold with less data.
 const ITEMS_MAX: u64 = 8_000_000;
 /// How long a rate is measured at the scale of the list.
@@ -50,7 +50,7 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-fn value(number: u64, bytes: usize) -> Vec<u8> {
+pub(super) fn value(number: u64, bytes: usize) -> Vec<u8> {
     let mut dice = Dice::new(number);
     let mut value: Vec<u8> = Vec::with_capacity(bytes + 8);
     while value.len() < bytes {
@@ -61,7 +61,7 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
 }
 
 /// Its first bytes tell values apart.
-fn is_right(found: Option<&[u8]>, number: u64, bytes: usize) -> bool {
+pub(super) fn is_right(found: Option<&[u8]>, number: u64, bytes: usize) -> bool {
     let first = value(number, bytes.min(16));
     found.is_some_and(|found| found.len() == bytes && found.starts_with(&first))
 }
@@ -127,7 +127,7 @@ impl Rate {
     }
 }
 
-fn measured(job: &Job) -> Duration {
+pub(super) fn measured(job: &Job) -> Duration {
     MEASURED.mul_f64((job.scale / SCALE).clamp(0.02, 2.0))
 }
 
