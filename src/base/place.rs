@@ -69,6 +69,17 @@ fn placed(secret: &HashSecret, key: &[u8]) -> SmallVec<[u8; 64]> {
     stored
 }
 
+/// Appends the stored key of a key that is given in two parts.
+#[inline]
+pub(crate) fn put_placed(secret: &HashSecret, (prefix, suffix): (&[u8], &[u8]), stored: &mut Vec<u8>) {
+    let start = stored.len();
+    stored.extend_from_slice(&[0; PLACE_BYTES]);
+    stored.extend_from_slice(prefix);
+    stored.extend_from_slice(suffix);
+    let (place_bytes, key) = stored[start..].split_at_mut(PLACE_BYTES);
+    place_bytes.copy_from_slice(&place(secret.hash(key)));
+}
+
 /// A stored key as it was given.
 #[inline]
 pub(crate) fn given_key(tree: TreeId, stored: &[u8]) -> &[u8] {

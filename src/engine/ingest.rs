@@ -163,7 +163,7 @@ impl Ingest {
             self.builder = Some(self.begin_table()?);
         }
         let builder = self.builder.as_mut().expect("made above if there was none");
-        let hash = self.store.secret.hash_in(self.keyspace.id, key);
+        let hash = self.store.owner.secret.hash_in(self.keyspace.id, key);
         builder.add(key, hash, ItemKind::Put, value)?;
         self.last.clear();
         self.last.extend_from_slice(key);

@@ -19,7 +19,6 @@ pub(super) mod tables;
 mod usual;
 
 use crate::base::epoch::Epoch;
-use crate::base::hash::HashSecret;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::{Arc, AtomicBool, Mutex, Weak};
 use crate::cache::Cache;
@@ -27,7 +26,7 @@ use crate::io::env::Env;
 use crate::io::ledger::FileLedger;
 use crate::levels::view::Views;
 use crate::memtable::Generation;
-use crate::table::{Discarded, PageBudget};
+use crate::table::{PageBudget, TableOwner};
 use crate::write::writer::Writer;
 
 use super::budget::Budget;
@@ -41,7 +40,6 @@ pub(crate) struct Publisher {
     pub(super) env: Env,
     pub(super) epoch: Epoch,
     pub(super) store_id: u128,
-    pub(super) secret: HashSecret,
     pub(super) settings: StoreSettings,
     pub(super) mode: Mode,
     pub(super) budget: Budget,
@@ -51,7 +49,7 @@ pub(crate) struct Publisher {
     pub(super) pages: Arc<PageBudget>,
     pub(super) catalog: CatalogCell,
     pub(super) changed_trees: Arc<ChangedTrees>,
-    pub(super) discarded: Arc<Discarded>,
+    pub(super) owner: TableOwner,
     pub(super) files: Arc<FileLedger>,
     pub(super) points: Points,
     /// Every generation that may still be in memory, for the accounts.

@@ -183,7 +183,7 @@ impl Store {
     /// Each obsolete file, by number, with how many readers of each kind hold it.
     fn readers_of_obsolete(&self) -> BTreeMap<u64, BTreeMap<FileReaderKind, u64>> {
         let mut obsolete: BTreeMap<u64, BTreeMap<FileReaderKind, u64>> =
-            self.discarded.obsolete().into_iter().map(|file| (file.number, BTreeMap::new())).collect();
+            self.owner.discarded.obsolete().into_iter().map(|file| (file.number, BTreeMap::new())).collect();
         if obsolete.is_empty() {
             return obsolete;
         }

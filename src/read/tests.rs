@@ -17,7 +17,7 @@ use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Seq
 use crate::base::region::Region;
 use crate::base::reserve;
 use crate::base::step::{AHEAD, Answer, BlockAddress, Direction, Reads, Step};
-use crate::base::sync::{Arc, Event};
+use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Cache, Claim};
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
@@ -28,7 +28,7 @@ use crate::levels::version::{Change, Placed, Spot, Version};
 use crate::levels::view::View;
 use crate::memtable;
 use crate::table::{
-    Discarded, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, complete_read,
+    PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, TableOwner, complete_read,
 };
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
@@ -89,7 +89,7 @@ fn apply(model: &mut Model, batch: &Batch) {
 struct Builder {
     storage: Arc<dyn Storage>,
     secret: HashSecret,
-    discarded: Arc<Discarded>,
+    owner: TableOwner,
     pages: Arc<PageBudget>,
     filter: FilterPlan,
     number: u64,
@@ -99,8 +99,8 @@ impl Builder {
     /// Of tables with filters.
     fn new(storage: &Arc<dyn Storage>, secret: &HashSecret, pages: Arc<PageBudget>) -> Builder {
         let (storage, secret) = (Arc::clone(storage), secret.clone());
-        let discarded = Discarded::new(Arc::new(Event::new()));
-        Builder { storage, secret, discarded, pages, filter: FilterPlan::of_bits(10), number: 0 }
+        let owner = TableOwner::alone(HashSecret::clone(&secret));
+        Builder { storage, secret, owner, pages, filter: FilterPlan::of_bits(10), number: 0 }
     }
 
     /// One table a run; a deep run is cut into several, and has no range tombstone.
@@ -123,7 +123,7 @@ impl Builder {
             builder.end().expect("no fault");
             let made = builder.finish().expect("no fault").summary;
             let tables =
-                TableFile::open(&self.storage, made.identity, made.bytes, made.checksum, &self.discarded);
+                TableFile::open(&self.storage, made.identity, made.bytes, made.checksum, &self.owner);
             let table = tables.expect("opens").remove(0);
             table.load_all_pages(&*self.storage, &self.pages).expect("no fault");
             let placed = Placed {

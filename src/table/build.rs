@@ -24,7 +24,7 @@ use crate::io::storage::Storage;
 use super::admission::Admission;
 use super::identity::{SliceSummary, TableIdentity, TableSummary};
 use super::memory::{PageBudget, PageRank};
-use super::open::{Discarded, SliceContents, TableFile};
+use super::open::{SliceContents, TableFile, TableOwner};
 use super::resident::{Otherwise, Resident};
 use super::search::{Ranged, Table};
 
@@ -74,7 +74,7 @@ pub(crate) struct OpenWith {
     pub(crate) pages: Arc<PageBudget>,
     pub(crate) filters: PageRank,
     pub(crate) otherwise: Otherwise,
-    pub(crate) discarded: Arc<Discarded>,
+    pub(crate) owner: TableOwner,
 }
 
 /// A finished file and its tables, opened without reading it.
@@ -181,10 +181,14 @@ impl TableBuilder {
         assert!(self.is_before(tree), "slices ascend by tree, those of a trie by key");
         self.last_tree = Some(tree);
         let block_bytes = (shape.block_bytes as usize).max(UNIT_BYTES).next_multiple_of(UNIT_BYTES);
+        let data = match tree.keyspace.is_hashed() {
+            true => DataBuilder::without_places(block_bytes, shape.compression),
+            false => DataBuilder::new(block_bytes, shape.compression),
+        };
         self.slice = Some(Slice {
             tree,
             shape,
-            data: DataBuilder::new(block_bytes, shape.compression),
+            data,
             fences: FenceBuilder::default(),
             hashes: Vec::new(),
             ranges: Ranges::default(),
@@ -302,7 +306,7 @@ impl TableBuilder {
         let summary = TableSummary { identity: self.out.identity, bytes, checksum, slices: slices.collect() };
         let tables = self.opening.map_or_else(Vec::new, |opening| {
             let slices = self.ended.into_iter().map(|ended| ended.contents);
-            TableFile::with(summary.identity, bytes, slices, &opening.discarded)
+            TableFile::with(summary.identity, bytes, slices, &opening.owner)
         });
         Ok(BuiltTable { summary, tables })
     }
@@ -333,7 +337,7 @@ impl Slice {
                 out.align();
             }
             self.start = out.at();
-            self.fences = FenceBuilder::new(self.start);
+            self.fences = FenceBuilder::with_quanta(self.start, self.data.quanta());
         }
         let last_before = (self.fences.blocks() > 0).then_some(self.last_cut.as_slice());
         let first = self.data.key(0).to_vec();

@@ -44,6 +44,8 @@ pub(crate) struct TableCursor {
     item: usize,
     /// The current key; while moving between blocks, what the next must lie beyond.
     key: Vec<u8>,
+    /// Memory for the key after it.
+    next_key: Vec<u8>,
     beyond_key: Beyond,
 }
 
@@ -63,6 +65,8 @@ enum State {
     ToTarget(Target),
     /// To the first item of a block, in the direction of the cursor.
     ToEdge,
+    /// The block at hand has keys that are not in order.
+    Disordered,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +106,7 @@ impl TableCursor {
             spot: Spot::First,
             item: 0,
             key: Vec::new(),
+            next_key: Vec::new(),
             beyond_key: Beyond::Anything,
         }
     }
@@ -158,10 +163,11 @@ impl TableCursor {
 
     /// Leaves the current item for the next. Poll next.
     pub(crate) fn advance(&mut self) {
-        if self.state == State::Standing && !self.advance_in_block() {
-            self.beyond_key = Beyond::Key;
-            self.leave_block();
+        if self.state != State::Standing || self.advance_in_block() || self.state == State::Disordered {
+            return;
         }
+        self.beyond_key = Beyond::Key;
+        self.leave_block();
     }
 
     /// Bytes of the blocks that it holds.
@@ -179,10 +185,36 @@ impl TableCursor {
             Direction::Backward => self.item.checked_sub(1),
         };
         let Some(item) = next else { return false };
+        if held.layout.leaves_places_out() {
+            return self.advance_placed(item);
+        }
         self.key.truncate(held.layout.prefix_bytes());
         self.key.extend_from_slice(held.layout.suffix(&held.bytes, item));
         self.item = item;
         true
+    }
+
+    /// To another item of the block at hand, whose key has a place; nowhere if the two are not in order,
+    /// which `poll` tells of.
+    fn advance_placed(&mut self, item: usize) -> bool {
+        let held = self.held.as_ref().expect("the cursor stands");
+        self.next_key.clear();
+        held.layout.put_key(&held.bytes, item, self.table.file().secret(), &mut self.next_key);
+        if self.next_key.cmp(&self.key) != self.onward() {
+            self.state = State::Disordered;
+            return false;
+        }
+        std::mem::swap(&mut self.key, &mut self.next_key);
+        self.item = item;
+        true
+    }
+
+    /// How a key that comes later compares to one before it.
+    fn onward(&self) -> Ordering {
+        match self.direction {
+            Direction::Forward => Ordering::Greater,
+            Direction::Backward => Ordering::Less,
+        }
     }
 
     /// How many items of the block at hand come after the current one; only when ready.
@@ -208,8 +240,7 @@ impl TableCursor {
             Direction::Backward => self.item - items,
         };
         key.clear();
-        key.extend_from_slice(held.layout.prefix(&held.bytes));
-        key.extend_from_slice(held.layout.suffix(&held.bytes, item));
+        held.layout.put_key(&held.bytes, item, self.table.file().secret(), key);
     }
 
     /// The block that comes after the one at hand, if the same fence page has it.
@@ -233,6 +264,7 @@ impl TableCursor {
             match self.state {
                 State::Ended => return Ok(Moved::End),
                 State::Standing => return Ok(Moved::Ready),
+                State::Disordered => return Err(self.disordered("order of keys in a data block")),
                 State::ToTarget(_) | State::ToEdge => {}
             }
             let table = Arc::clone(&self.table);
@@ -250,7 +282,11 @@ impl TableCursor {
             if self.held.as_ref().is_none_or(|held| held.address != address) {
                 let Some(bytes) = take_if(&mut brought, &address) else { return Ok(self.need(address)) };
                 let layout = Layout::of(&bytes);
+                let is_strange = layout.leaves_places_out() && !table.tree().keyspace.is_hashed();
                 self.held = Some(Held { address, bytes, layout });
+                if is_strange {
+                    return Err(self.disordered("keys of a data block without places"));
+                }
             }
             self.land()?;
         }
@@ -341,16 +377,20 @@ impl TableCursor {
     /// Chooses the item in the block at hand, or goes on to the next block.
     fn land(&mut self) -> Result<()> {
         let held = self.held.as_ref().expect("poll brought the block");
-        let (layout, bytes) = (&held.layout, &held.bytes);
+        let (layout, bytes, secret) = (&held.layout, &held.bytes, self.table.file().secret());
         let found = match (self.state, self.direction) {
-            (State::ToTarget(Target::Included), Direction::Forward) => layout.lower_bound(bytes, &self.key),
-            (State::ToTarget(Target::Excluded), Direction::Forward) => layout.upper_bound(bytes, &self.key),
+            (State::ToTarget(Target::Included), Direction::Forward) => {
+                layout.lower_bound_by(bytes, &self.key, secret)
+            }
+            (State::ToTarget(Target::Excluded), Direction::Forward) => {
+                layout.upper_bound_by(bytes, &self.key, secret)
+            }
             // One more than the item before the bound; 0 wraps to what no block has.
             (State::ToTarget(Target::Included), Direction::Backward) => {
-                layout.upper_bound(bytes, &self.key).wrapping_sub(1)
+                layout.upper_bound_by(bytes, &self.key, secret).wrapping_sub(1)
             }
             (State::ToTarget(Target::Excluded), Direction::Backward) => {
-                layout.lower_bound(bytes, &self.key).wrapping_sub(1)
+                layout.lower_bound_by(bytes, &self.key, secret).wrapping_sub(1)
             }
             (_, Direction::Forward) => 0,
             (_, Direction::Backward) => layout.items() - 1,
@@ -360,25 +400,25 @@ impl TableCursor {
             self.leave_block();
             return Ok(());
         }
-        let (prefix, suffix) = (layout.prefix(bytes), layout.suffix(bytes, found));
-        if self.state == State::ToEdge && self.beyond_key == Beyond::Key {
-            let order = [prefix, suffix].concat().as_slice().cmp(self.key.as_slice());
-            let expected = match self.direction {
-                Direction::Forward => Ordering::Greater,
-                Direction::Backward => Ordering::Less,
-            };
-            if order != expected {
-                let (file, offset) = (held.address.file, held.address.offset);
-                self.state = State::Ended;
-                return Err(Error::corrupt(file, offset, "order of keys between blocks", "ascending", "not"));
-            }
+        self.next_key.clear();
+        layout.put_key(bytes, found, secret, &mut self.next_key);
+        if self.state == State::ToEdge
+            && self.beyond_key == Beyond::Key
+            && self.next_key.cmp(&self.key) != self.onward()
+        {
+            return Err(self.disordered("order of keys between blocks"));
         }
-        self.key.clear();
-        self.key.extend_from_slice(prefix);
-        self.key.extend_from_slice(suffix);
+        std::mem::swap(&mut self.key, &mut self.next_key);
         self.item = found;
         self.state = State::Standing;
         Ok(())
+    }
+
+    /// Ends the cursor: the block at hand has keys out of order.
+    fn disordered(&mut self, what: &'static str) -> Error {
+        self.state = State::Ended;
+        let address = self.held.as_ref().expect("a block was at hand").address;
+        Error::corrupt(address.file, address.offset, what, "ascending", "not")
     }
 
     /// Turns to the next block in the direction of the cursor.

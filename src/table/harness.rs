@@ -8,7 +8,7 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::region::Region;
 use crate::base::step::BlockAddress;
-use crate::base::sync::{Arc, Event};
+use crate::base::sync::Arc;
 use crate::cache::{BlockRef, Cache, Claim};
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
@@ -31,8 +31,8 @@ pub(super) struct Bench {
     pub(super) disk: Arc<SimDisk>,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) secret: HashSecret,
-    pub(super) discarded: Arc<Discarded>,
-    cache: Cache,
+    pub(super) owner: TableOwner,
+    pub(super) cache: Cache,
 }
 
 impl Bench {
@@ -44,7 +44,7 @@ impl Bench {
             storage: Arc::clone(&disk) as Arc<dyn Storage>,
             disk,
             secret: HashSecret::expand([5; 16]),
-            discarded: Discarded::new(Arc::new(Event::new())),
+            owner: TableOwner::alone(HashSecret::expand([5; 16])),
             cache: Cache::new(4 << 20, Epoch::new(), Region::heap),
         }
     }
@@ -67,7 +67,8 @@ impl Bench {
             for (key, value) in *model {
                 let kind = if value.is_some() { ItemKind::Put } else { ItemKind::Delete };
                 let value = value.as_deref().unwrap_or_default();
-                builder.add(key, self.secret.hash(key), kind, value).expect("added");
+                let hash = self.secret.hash_in(tree.keyspace, key);
+                builder.add(key, hash, kind, value).expect("added");
             }
             builder.end().expect("ended");
         }
@@ -89,7 +90,7 @@ impl Bench {
 
     pub(super) fn open(&self, summary: &TableSummary) -> Result<Vec<Arc<Table>>> {
         let (bytes, checksum) = (summary.bytes, summary.checksum);
-        TableFile::open(&self.storage, summary.identity, bytes, checksum, &self.discarded)
+        TableFile::open(&self.storage, summary.identity, bytes, checksum, &self.owner)
     }
 
     /// Reads the whole file; the first damage there is.
@@ -122,7 +123,7 @@ impl Bench {
 
     /// A whole get: bounds, filter, fence, block.
     pub(super) fn get(&self, table: &Table, key: &[u8]) -> Result<Option<(ItemKind, Vec<u8>)>> {
-        let hash = self.secret.hash(key);
+        let hash = self.secret.hash_in(table.tree().keyspace, key);
         if !table.admits(key) {
             return Ok(None);
         }

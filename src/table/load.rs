@@ -16,7 +16,7 @@ use crate::io::storage::Storage;
 
 use super::identity::TableIdentity;
 use super::memory::{AlignedBytes, PageBudget, PageRank};
-use super::open::{Contents, Discarded, End, TableFile};
+use super::open::{Contents, End, TableFile, TableOwner};
 use super::resident::Load;
 use super::search::Table;
 
@@ -81,7 +81,7 @@ fn read_each<K: Send + 'static>(
 pub(crate) fn open_files(
     storage: &Arc<dyn Storage>,
     files: &[(TableIdentity, u64, u32)],
-    discarded: &Arc<Discarded>,
+    owner: &TableOwner,
     mut opened: impl FnMut(usize, Vec<Arc<Table>>) -> Result<()>,
 ) -> Result<()> {
     for (identity, bytes, _) in files {
@@ -103,7 +103,7 @@ pub(crate) fn open_files(
         let (identity, bytes, checksum) = files[index];
         let end = End::of(identity, bytes, end);
         let contents = Contents::decode(&**storage, (identity, bytes, Some(checksum)), &header, end)?;
-        opened(index, TableFile::with(identity, bytes, contents.slices.into_iter(), discarded))
+        opened(index, TableFile::with(identity, bytes, contents.slices.into_iter(), owner))
     })
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use crate::base::checksum::{self, Context};
 use crate::base::codec::Malformed;
 use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, TreeId};
 use crate::base::sync::{Arc, AtomicBool, Event, Mutex, Ordering};
 use crate::format::header::FileHeader;
@@ -80,13 +81,33 @@ impl Discarded {
     }
 }
 
+/// What the open table files of a store share.
+#[derive(Clone, Debug)]
+pub(crate) struct TableOwner {
+    /// Keys of hashed keyspaces are put in order by it.
+    pub(crate) secret: Arc<HashSecret>,
+    pub(crate) discarded: Arc<Discarded>,
+}
+
+impl TableOwner {
+    /// For a job of its own.
+    pub(crate) fn hash_secret(&self) -> HashSecret {
+        HashSecret::clone(&self.secret)
+    }
+
+    /// Of files whose removal is nobody's.
+    pub(crate) fn alone(secret: HashSecret) -> TableOwner {
+        TableOwner { secret: Arc::new(secret), discarded: Discarded::new(Arc::new(Event::new())) }
+    }
+}
+
 /// An open table file.
 #[derive(Debug)]
 pub(crate) struct TableFile {
     identity: TableIdentity,
     bytes: u64,
     obsolete: AtomicBool,
-    discarded: Arc<Discarded>,
+    owner: TableOwner,
 }
 
 impl TableFile {
@@ -97,10 +118,10 @@ impl TableFile {
         identity: TableIdentity,
         bytes: u64,
         checksum: u32,
-        discarded: &Arc<Discarded>,
+        owner: &TableOwner,
     ) -> Result<Vec<Arc<Table>>> {
         let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
-        Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), discarded))
+        Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), owner))
     }
 
     /// Opens a file that no manifest names and whose slices are numbered: `trees` names the tree of each.
@@ -111,7 +132,7 @@ impl TableFile {
         storage: &Arc<dyn Storage>,
         summary: &TableSummary,
         trees: impl ExactSizeIterator<Item = TreeId>,
-        discarded: &Arc<Discarded>,
+        owner: &TableOwner,
     ) -> Result<Vec<Arc<Table>>> {
         let TableSummary { identity, bytes, checksum, .. } = *summary;
         let mut contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
@@ -122,7 +143,7 @@ impl TableFile {
         for (slice, tree) in contents.slices.iter_mut().zip(trees) {
             slice.entry.tree = tree;
         }
-        Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), discarded))
+        Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), owner))
     }
 
     /// The tables of a file whose contents are known.
@@ -130,16 +151,22 @@ impl TableFile {
         identity: TableIdentity,
         bytes: u64,
         slices: impl Iterator<Item = SliceContents>,
-        discarded: &Arc<Discarded>,
+        owner: &TableOwner,
     ) -> Vec<Arc<Table>> {
-        let (obsolete, discarded) = (AtomicBool::new(false), Arc::clone(discarded));
-        let file = Arc::new(TableFile { identity, bytes, obsolete, discarded });
+        let (obsolete, owner) = (AtomicBool::new(false), owner.clone());
+        let file = Arc::new(TableFile { identity, bytes, obsolete, owner });
         let tables = slices.enumerate().map(|(index, contents)| Table::new(&file, index, contents));
         tables.map(Arc::new).collect()
     }
 
     pub(crate) fn identity(&self) -> TableIdentity {
         self.identity
+    }
+
+    /// Of the store's hash.
+    #[inline]
+    pub(super) fn secret(&self) -> &HashSecret {
+        &self.owner.secret
     }
 
     pub(crate) fn name(&self) -> FileName {
@@ -153,7 +180,7 @@ impl TableFile {
     /// Says that no version names the file any more: its name is discarded when its last table is dropped.
     pub(crate) fn mark_obsolete(&self) {
         // Listed first: the list has every file that is discarded.
-        self.discarded.files.lock().obsolete.insert(self.identity.file);
+        self.owner.discarded.files.lock().obsolete.insert(self.identity.file);
         self.obsolete.store(true, Ordering::Release);
     }
 }
@@ -161,7 +188,7 @@ impl TableFile {
 impl Drop for TableFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            self.discarded.push(self.identity.file);
+            self.owner.discarded.push(self.identity.file);
         }
     }
 }

@@ -6,7 +6,9 @@
 
 use crate::base::checksum::Context;
 use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, ItemKind};
+use crate::base::place::PLACE_BYTES;
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::format::table::data::{self, Layout};
 use crate::format::table::footer::{Footer, SliceEntry, Span};
@@ -37,6 +39,7 @@ pub(crate) enum Good<'g> {
 pub(crate) struct GoodItems<'g> {
     block: &'g [u8],
     layout: Layout,
+    secret: Option<&'g HashSecret>,
 }
 
 impl GoodItems<'_> {
@@ -44,21 +47,36 @@ impl GoodItems<'_> {
         self.layout.items()
     }
 
+    /// Whether its keys are those of a hashed keyspace, in an order that is not known: the secret is lost.
+    pub(crate) fn is_unordered(&self) -> bool {
+        self.secret.is_none() && self.layout.leaves_places_out()
+    }
+
+    /// Stored key, kind and value. Where the order is not known, zeros are the key's place.
     pub(crate) fn item(&self, index: usize) -> (Vec<u8>, ItemKind, &[u8]) {
-        let key = [self.layout.prefix(self.block), self.layout.suffix(self.block, index)].concat();
+        let key = match self.secret {
+            Some(secret) => self.layout.key(self.block, index, secret),
+            None => {
+                let place = if self.layout.leaves_places_out() { PLACE_BYTES } else { 0 };
+                let (prefix, suffix) =
+                    (self.layout.prefix(self.block), self.layout.suffix(self.block, index));
+                [&[0; PLACE_BYTES][..place], prefix, suffix].concat()
+            }
+        };
         let value = &self.block[self.layout.value_range(self.block, index)];
         (key, self.layout.kind(self.block, index), value)
     }
 }
 
 /// Gives every good extent that lies in a part of the file with this uid to `take`, with its place, in the
-/// order of the file.
+/// order of the file. `secret`: of the store that the file is of, if it is known.
 ///
 /// # Errors
 /// What `take` answers; `Io` where nothing can be read.
 pub(crate) fn good_extents(
     storage: &dyn Storage,
     (file, uid, span): (FileName, u64, Span),
+    secret: Option<&HashSecret>,
     take: &mut dyn FnMut(Span, Good<'_>) -> Result<()>,
 ) -> Result<()> {
     const { assert!(WINDOW_BYTES > 2 * DATA_BLOCK_BYTES_MAX, "a block fits the window") };
@@ -91,7 +109,7 @@ pub(crate) fn good_extents(
             }
             Some((length, Extent::Block(plain))) => {
                 let block = plain.as_deref().unwrap_or(&here[..length]);
-                take(place(length), Good::Items(GoodItems { block, layout: Layout::of(block) }))?;
+                take(place(length), Good::Items(GoodItems { block, layout: Layout::of(block), secret }))?;
                 length as u64
             }
         };

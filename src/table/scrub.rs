@@ -10,7 +10,7 @@ use crate::base::error::{Corrupt, Error, Result};
 use crate::base::hash::{HashSecret, KeyHash};
 use crate::base::id::{ItemKind, TreeId};
 use crate::base::step::{BlockAddress, BlockKind};
-use crate::base::sync::{Arc, Event};
+use crate::base::sync::Arc;
 use crate::format::table::data::{self, Layout};
 use crate::format::table::fence::FencePage;
 use crate::format::table::filter;
@@ -21,7 +21,7 @@ use crate::io::storage::Storage;
 
 use super::identity::TableIdentity;
 use super::memory::AlignedBytes;
-use super::open::{Contents, Discarded, TableFile, fill_exact, read_exact};
+use super::open::{Contents, TableFile, TableOwner, fill_exact, read_exact};
 use super::search::{Fenced, Filtered, Table};
 use super::verify::{decompress, verify_block};
 
@@ -65,8 +65,8 @@ pub(crate) fn scrub(
 ) -> Result<Scrubbed> {
     let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
     let (footer, blocks_checksum) = (contents.footer, contents.blocks_checksum);
-    let discarded = Discarded::new(Arc::new(Event::new()));
-    let tables = TableFile::with(identity, bytes, contents.slices.into_iter(), &discarded);
+    let owner = TableOwner::alone(secret.clone());
+    let tables = TableFile::with(identity, bytes, contents.slices.into_iter(), &owner);
     let mut scrub = Scrub {
         storage,
         secret,
@@ -289,8 +289,16 @@ impl Scrub<'_> {
         is_found: bool,
     ) -> Result<()> {
         let layout = Layout::of(block);
-        let prefix = layout.prefix(block);
-        let key = |index: usize| [prefix, layout.suffix(block, index)].concat();
+        let (secret, tree) = (self.secret, walk.table.tree());
+        let key = |index: usize| layout.key(block, index, secret);
+        if layout.leaves_places_out() && !tree.keyspace.is_hashed() {
+            let error = walk.corrupt(address, "flags of a data block", "keys whole", "without places");
+            return self.note_pending(walk, error);
+        }
+        if layout.leaves_places_out() && (1..layout.items()).any(|index| key(index - 1) >= key(index)) {
+            let error = walk.corrupt(address, "order of keys in a data block", "ascending", "not");
+            return self.note_pending(walk, error);
+        }
         let (first, last) = (key(0), key(layout.items() - 1));
         if walk.last_key.as_ref().is_some_and(|before| first <= *before) {
             let error = walk.corrupt(address, "order of keys between blocks", "ascending", "not");

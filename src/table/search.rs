@@ -15,7 +15,7 @@ use crate::base::prefetch::prefetch;
 use crate::base::step::{BlockAddress, BlockKind, Direction};
 use crate::base::sync::{Arc, AtomicU32, Ordering};
 use crate::cache::Place;
-use crate::format::table::fence::{Extent, FencePage, LINE_BYTES};
+use crate::format::table::fence::{Extent, FencePage};
 use crate::format::table::filter;
 use crate::format::table::footer::SliceEntry;
 use crate::format::table::ranges::{Ranges, are_covered, last_key};
@@ -362,9 +362,10 @@ impl Table {
     pub(crate) fn prefetch_fence(&self, key: &[u8]) -> Option<FenceLine> {
         let fences = self.resident.fences()?;
         let number = self.fence_page_of(key);
-        let line = fences.page(number).line_of(key, self.first_separator(number));
-        prefetch(fences.bytes(number), line * LINE_BYTES);
-        fences.prefetch_places(number, FencePage::blocks_of(line));
+        let page = fences.page(number);
+        let line = page.line_of(key, self.first_separator(number));
+        prefetch(fences.bytes(number), page.line_at(line));
+        fences.prefetch_places(number, page.blocks_of(key, line));
         Some(FenceLine { page: number as u32, line: line as u32 })
     }
 

@@ -4,6 +4,8 @@
 //! block says its own extent. Every block is checked, and so are the order of keys across blocks and, at the
 //! end, everything the footer counts.
 
+use std::ops::Range;
+
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::load::DeviceLoad;
@@ -46,6 +48,8 @@ pub(crate) struct TableStream {
     layout: Option<Layout>,
     index: usize,
     key: Vec<u8>,
+    /// Memory for the key after it.
+    next_key: Vec<u8>,
     /// Of the current item, and where its value is in the block: a merge asks for them several times.
     kind: ItemKind,
     value: std::ops::Range<usize>,
@@ -108,6 +112,7 @@ impl TableStream {
             layout: None,
             index: 0,
             key: Vec::new(),
+            next_key: Vec::new(),
             kind: ItemKind::Delete,
             value: 0..0,
             seen: Seen::default(),
@@ -155,9 +160,26 @@ impl TableStream {
         if self.index == layout.items() {
             return self.next_block();
         }
-        let prefix_bytes = layout.prefix(self.block()).len();
-        self.key.truncate(prefix_bytes);
+        if layout.leaves_places_out() {
+            return self.advance_placed(&layout);
+        }
+        self.key.truncate(layout.prefix_bytes());
+        let block = block_of(&self.chunk, &self.block, &self.plain);
+        self.key.extend_from_slice(layout.suffix(block, self.index));
         self.take_item(&layout);
+        Ok(())
+    }
+
+    /// To the next item of the block, whose key has a place.
+    fn advance_placed(&mut self, layout: &Layout) -> Result<()> {
+        self.next_key.clear();
+        let block = block_of(&self.chunk, &self.block, &self.plain);
+        layout.put_key(block, self.index, self.table.file().secret(), &mut self.next_key);
+        if self.next_key <= self.key {
+            return Err(self.corrupt("order of keys in a data block", "ascending", "not"));
+        }
+        std::mem::swap(&mut self.key, &mut self.next_key);
+        self.take_item(layout);
         Ok(())
     }
 
@@ -206,8 +228,10 @@ impl TableStream {
     fn begin_block(&mut self) -> Result<()> {
         let block = self.block();
         let layout = Layout::of(block);
-        let first = [layout.prefix(block), layout.suffix(block, 0)].concat();
-        let prefix_bytes = layout.prefix(block).len();
+        if layout.leaves_places_out() && !self.table.tree().keyspace.is_hashed() {
+            return Err(self.corrupt("flags of a data block", "keys whole", "without places"));
+        }
+        let first = layout.key(block, 0, self.table.file().secret());
         if self.seen.blocks > 0 && first <= self.key {
             return Err(self.corrupt("order of keys between blocks", "ascending", "not"));
         }
@@ -216,23 +240,18 @@ impl TableStream {
         self.layout = Some(layout);
         self.index = 0;
         self.key = first;
-        self.key.truncate(prefix_bytes);
         self.take_item(&layout);
         Ok(())
     }
 
     /// The current block, as it is searched.
     fn block(&self) -> &[u8] {
-        if self.plain.is_empty() { &self.chunk[self.block.clone()] } else { &self.plain }
+        block_of(&self.chunk, &self.block, &self.plain)
     }
 
-    /// Completes the key, which holds the prefix, and counts the item.
+    /// Counts the item whose key the stream has.
     fn take_item(&mut self, layout: &Layout) {
-        let block = match self.plain.is_empty() {
-            true => &self.chunk[self.block.clone()],
-            false => self.plain.as_slice(),
-        };
-        self.key.extend_from_slice(layout.suffix(block, self.index));
+        let block = block_of(&self.chunk, &self.block, &self.plain);
         self.seen.items += 1;
         (self.kind, self.value) = (layout.kind(block, self.index), layout.value_range(block, self.index));
         self.seen.tombstones += u64::from(self.kind == ItemKind::Delete);
@@ -325,4 +344,10 @@ impl TableStream {
     ) -> Error {
         Error::corrupt(self.table.file().name(), self.address().offset, what, expected, found)
     }
+}
+
+/// The block at hand, as it is searched: decompressed, if it was compressed.
+#[inline]
+fn block_of<'s>(chunk: &'s [u8], block: &Range<usize>, plain: &'s [u8]) -> &'s [u8] {
+    if plain.is_empty() { &chunk[block.clone()] } else { plain }
 }

@@ -2,6 +2,7 @@
 //! damage.
 
 mod opened;
+mod placed;
 
 use std::ops::Bound;
 
@@ -86,35 +87,37 @@ fn probes(model: &Model) -> Vec<Vec<u8>> {
 #[test]
 fn tables_agree_with_maps() {
     for (name, model) in shapes() {
-        use Compression::{Lz4, None};
-        for (budget_bytes, block_bytes, compression) in
-            [(0, 4096, None), (1 << 22, 4096, Lz4), (1 << 22, 20_000, None), (0, 65_536, Lz4)]
-        {
-            let bench = Bench::new();
-            let summary = bench.build(&[(TREE, SliceShape { block_bytes, compression, ..SHAPE }, &model)]);
-            let table = bench.open(&summary).expect("opens").remove(0);
-            let budget = PageBudget::alone(budget_bytes);
-            table.load_all_pages(bench.storage.as_ref(), &budget).expect("loads");
-            assert_eq!(table.items(), model.len() as u64, "{name}");
-            let tombstones = model.values().filter(|value| value.is_none()).count();
-            assert_eq!(table.tombstones(), tombstones as u64, "{name}");
-            assert_eq!(Some(table.min()), model.keys().next().map(Vec::as_slice), "{name}");
-            assert_eq!(Some(table.max()), model.keys().next_back().map(Vec::as_slice), "{name}");
-            for key in probes(&model) {
-                let found = bench.get(&table, &key).expect("reads");
-                let length = key.len();
-                assert_eq!(found, model.get(&key).map(expected), "{name}, a key of {length} bytes");
-            }
-            stream_agrees(&bench, &table, &model, name);
-            bench.verify(&summary).expect("a sound file verifies");
-            let pages_bytes = budget.pinned_bytes();
-            assert!(
-                (pages_bytes > 0) == (budget_bytes > 0),
-                "{name}: the filter at least is resident if it may"
-            );
-            drop(table);
-            assert_eq!(budget.pinned_bytes(), 0, "{name}: pages are given back");
+        agrees(name, TREE, &model, &probes(&model));
+    }
+}
+
+/// Tables of a tree agree with the model, in all ways of storing and keeping them.
+fn agrees(name: &str, tree: TreeId, model: &Model, probes: &[Vec<u8>]) {
+    use Compression::{Lz4, None};
+    for (budget_bytes, block_bytes, compression) in
+        [(0, 4096, None), (1 << 22, 4096, Lz4), (1 << 22, 20_000, None), (0, 65_536, Lz4)]
+    {
+        let bench = Bench::new();
+        let summary = bench.build(&[(tree, SliceShape { block_bytes, compression, ..SHAPE }, model)]);
+        let table = bench.open(&summary).expect("opens").remove(0);
+        let budget = PageBudget::alone(budget_bytes);
+        table.load_all_pages(bench.storage.as_ref(), &budget).expect("loads");
+        assert_eq!(table.items(), model.len() as u64, "{name}");
+        let tombstones = model.values().filter(|value| value.is_none()).count();
+        assert_eq!(table.tombstones(), tombstones as u64, "{name}");
+        assert_eq!(Some(table.min()), model.keys().next().map(Vec::as_slice), "{name}");
+        assert_eq!(Some(table.max()), model.keys().next_back().map(Vec::as_slice), "{name}");
+        for key in probes {
+            let found = bench.get(&table, key).expect("reads");
+            let length = key.len();
+            assert_eq!(found, model.get(key).map(expected), "{name}, a key of {length} bytes");
         }
+        stream_agrees(&bench, &table, model, name);
+        bench.verify(&summary).expect("a sound file verifies");
+        let pages_bytes = budget.pinned_bytes();
+        assert!((pages_bytes > 0) == (budget_bytes > 0), "{name}: the filter at least is resident if it may");
+        drop(table);
+        assert_eq!(budget.pinned_bytes(), 0, "{name}: pages are given back");
     }
 }
 
@@ -164,7 +167,7 @@ fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
         }
         assert_eq!(stream.item(), None, "{name}");
         stream.advance().expect("stays at the end");
-        assert_eq!((stream.table().tree(), load.merges()), (TREE, 0));
+        assert_eq!((stream.table().tree(), load.merges()), (table.tree(), 0));
         // One that is given up takes its request back.
         let storage = Arc::clone(&bench.storage);
         drop(TableStream::new(storage, Arc::clone(&load), Arc::clone(table), chunk_bytes).expect("starts"));
@@ -176,19 +179,24 @@ fn stream_agrees(bench: &Bench, table: &Arc<Table>, model: &Model, name: &str) {
 #[test]
 fn cursors_agree_with_maps() {
     for (name, model) in shapes() {
-        for (budget_bytes, compression) in [(0, Compression::None), (1 << 22, Compression::Lz4)] {
-            let bench = Bench::new();
-            let table = bench.table(&model, SliceShape { compression, ..SHAPE });
-            table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
-            for direction in [Direction::Forward, Direction::Backward] {
-                let mut cursor = TableCursor::new(Arc::clone(&table), direction);
-                assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "nowhere before a seek");
-                let steps = model.len() + 1;
-                scan_agrees(&bench, &mut cursor, &model, (direction, Bound::Unbounded, steps), name);
-                for key in probes(&model).iter().step_by(7) {
-                    for bound in [Bound::Included(key.as_slice()), Bound::Excluded(key.as_slice())] {
-                        scan_agrees(&bench, &mut cursor, &model, (direction, bound, 40), name);
-                    }
+        walks_agree(name, TREE, &model);
+    }
+}
+
+fn walks_agree(name: &str, tree: TreeId, model: &Model) {
+    for (budget_bytes, compression) in [(0, Compression::None), (1 << 22, Compression::Lz4)] {
+        let bench = Bench::new();
+        let summary = bench.build(&[(tree, SliceShape { compression, ..SHAPE }, model)]);
+        let table = bench.open(&summary).expect("opens").remove(0);
+        table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut cursor = TableCursor::new(Arc::clone(&table), direction);
+            assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "nowhere before a seek");
+            let steps = model.len() + 1;
+            scan_agrees(&bench, &mut cursor, model, (direction, Bound::Unbounded, steps), name);
+            for key in probes(model).iter().step_by(7) {
+                for bound in [Bound::Included(key.as_slice()), Bound::Excluded(key.as_slice())] {
+                    scan_agrees(&bench, &mut cursor, model, (direction, bound, 40), name);
                 }
             }
         }
@@ -312,9 +320,9 @@ fn slices_share_a_file() {
     let (mut tables, last) = (tables, 3);
     let kept = tables.remove(last);
     drop(tables);
-    assert!(bench.discarded.take().is_empty(), "one table is left");
+    assert!(bench.owner.discarded.take().is_empty(), "one table is left");
     drop(kept);
-    assert_eq!(bench.discarded.take(), [FILE]);
+    assert_eq!(bench.owner.discarded.take(), [FILE]);
 }
 
 fn stream_agrees_but_for_tree(bench: &Bench, table: &Arc<Table>, model: &Model) {

@@ -27,6 +27,7 @@ const ORDER: &[&str] = &[
     "table/filter/bloom",
     "table/filter/fuse",
     "table/fence",
+    "table/fence_quanta",
     "table/top",
     "table/ranges",
     "table/footer",

@@ -68,7 +68,7 @@ pub(in crate::engine) fn begin_flush(store: &Publisher, generations: Vec<Arc<Gen
         Some(TreePlan { slice, tombstones })
     };
     let storage = Arc::clone(&store.env.storage);
-    let secret = store.secret.clone();
+    let secret = store.owner.hash_secret();
     let mut flush = Flush::new(storage, store.new_table()?, secret, generations, plan_of);
     flush.set_write_bytes(store.budget.write_bytes());
     // Reads soon look into what was flushed: what is not pinned of it is offered to the cache.

@@ -78,7 +78,7 @@ impl History {
                 let is_seen = settings.is_some() || points.iter().any(|point| store.has_tree(point, tree));
                 is_seen.then(|| slices::of_flush(&settings.unwrap_or_default(), None, items))
             };
-            let (storage, secret) = (Arc::clone(&store.env.storage), store.secret.clone());
+            let (storage, secret) = (Arc::clone(&store.env.storage), store.owner.hash_secret());
             let source = (Arc::clone(&generation), Arc::clone(&layers));
             let mut begun = LayersFlush::new(storage, identity, secret, source, shape_of);
             begun.set_write_bytes(store.budget.write_bytes());
@@ -109,7 +109,7 @@ impl History {
     fn open(&self, store: &Scheduler, output: &LayersOutput) -> Result<Placing> {
         let Some(summary) = &output.table else { return Ok(Placing::new()) };
         let trees = output.slices.iter().map(|(tree, _)| *tree);
-        let opened = TableFile::open_numbered(&store.env.storage, summary, trees, &store.discarded)?;
+        let opened = TableFile::open_numbered(&store.env.storage, summary, trees, &store.owner)?;
         let first = self.generation.sequences().map_or(0, |(first, _)| first);
         let mut placing = Placing::new();
         for ((_, layer), table) in output.slices.iter().zip(opened) {

@@ -246,7 +246,7 @@ impl MergeWork {
             load: Arc::clone(&store.blocks.load),
         };
         let files = Arc::clone(&self.files);
-        let job = MergeJob::new(&store.env.storage, files, store.secret.clone(), plan)
+        let job = MergeJob::new(&store.env.storage, files, store.owner.hash_secret(), plan)
             .inspect_err(|_| store.work.end_grant(memory_bytes))?;
         if !others.is_empty() {
             store.work.end_merges(others);

@@ -41,18 +41,18 @@ impl Scheduler {
     fn remove_unread(&self) -> bool {
         let removals = &self.work.removals;
         let look = removals.looks_begun.fetch_add(1, Ordering::SeqCst) + 1;
-        if !self.discarded.is_empty() {
+        if !self.owner.discarded.is_empty() {
             self.epoch.collect();
         }
         let has_retired = self.epoch.has_retired();
-        let files = self.discarded.take();
+        let files = self.owner.discarded.take();
         files.iter().for_each(|file| self.remove_quietly(*file));
         if !files.is_empty() {
             // Their tables have left memory: only now, if a reader or a merge had them.
             self.pin_more();
         }
-        files.iter().for_each(|file| self.discarded.forget(*file));
-        let is_done = !has_retired || self.discarded.is_empty();
+        files.iter().for_each(|file| self.owner.discarded.forget(*file));
+        let is_done = !has_retired || self.owner.discarded.is_empty();
         if is_done {
             removals.look_done.store(look, Ordering::SeqCst);
         }
@@ -69,14 +69,14 @@ impl Scheduler {
         loop {
             let seen = removals.moved.seen();
             let is_over = self.work.is_stopped() || self.writer.latched().is_some();
-            if is_over || self.discarded.is_empty() {
+            if is_over || self.owner.discarded.is_empty() {
                 return;
             }
             turns.retain(|(turns, count)| turns.count() == *count);
             if turns.is_empty() {
                 let look = *wanted_look.get_or_insert_with(|| {
                     let next = removals.looks_begun.load(Ordering::SeqCst) + 1;
-                    self.discarded.notify();
+                    self.owner.discarded.notify();
                     next
                 });
                 if removals.look_done.load(Ordering::SeqCst) >= look {
@@ -145,7 +145,7 @@ mod tests {
         threads.run_until_idle();
         threads.clock().advance(LOOK_NS_MAX);
         threads.run_until_idle();
-        assert_eq!((tables(&disk), store.discarded.is_empty()), (0, true));
+        assert_eq!((tables(&disk), store.owner.discarded.is_empty()), (0, true));
         let turns = threads.turns();
         threads.clock().advance(LOOK_NS_MAX);
         threads.run_until_idle();

@@ -26,7 +26,7 @@ use crate::levels::store::StoreFile;
 use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::Generation;
-use crate::table::{Discarded, PageBudget, Table, TableIdentity, open_files};
+use crate::table::{Discarded, PageBudget, Table, TableIdentity, TableOwner, open_files};
 use crate::write::writer::{Resumed, Writer};
 
 use super::parts::{Found, Parts};
@@ -225,7 +225,7 @@ fn read(parts: &Parts) -> Result<Option<Found>> {
     }
     let states = ForkBytes::new(&parts.env.memory)?;
     let keyspaces = keyspaces(manifest.file(), &state, &states)?;
-    let version = open_tables(parts, &state, store_file.live().store_id)?;
+    let version = open_tables(parts, &state, store_file.live())?;
     Ok(Some(Found { state, manifest, store_file, keyspaces, states, version, entries }))
 }
 
@@ -264,7 +264,8 @@ fn names_of(state: &State) -> impl Iterator<Item = names::Change> {
     divided.flat_map(move |id| std::iter::once(names::Change::Divide(*id)).chain(of_it(*id)))
 }
 
-fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> {
+fn open_tables(parts: &Parts, state: &State, live: &Live) -> Result<Version> {
+    let store_id = live.store_id;
     let mut changes: Vec<version::Change> = state.trees().map(version::Change::AddTree).collect();
     changes.extend(names_of(state).map(version::Change::Name));
     let identity = |(number, table): (&u64, &manifest::Table)| {
@@ -273,7 +274,7 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
     };
     let tables: Vec<&manifest::Table> = state.tables.values().collect();
     let files: Vec<(TableIdentity, u64, u32)> = state.tables.iter().map(identity).collect();
-    open_files(&parts.env.storage, &files, &parts.discarded, |index, opened: Vec<Arc<Table>>| {
+    open_files(&parts.env.storage, &files, &parts.owner(live), |index, opened: Vec<Arc<Table>>| {
         let placed = Placed::all(tables[index], files[index].0.file, &opened)?;
         changes.extend(placed.into_iter().map(|(spot, placed)| version::Change::Add { spot, placed }));
         Ok(())
@@ -292,6 +293,11 @@ fn open_tables(parts: &Parts, state: &State, store_id: u128) -> Result<Version> 
 }
 
 impl Parts {
+    fn owner(&self, live: &Live) -> TableOwner {
+        let secret = Arc::new(HashSecret::expand(live.hash_secret));
+        TableOwner { secret, discarded: Arc::clone(&self.discarded) }
+    }
+
     fn writer(
         &self,
         resumed: Option<Resumed>,
@@ -312,7 +318,7 @@ impl Parts {
     fn assemble(self, found: Found, mut logs: Logs, options: OpenOptions) -> Result<Store> {
         let epoch = self.epoch.clone();
         let live = found.store_file.live().clone();
-        let secret = HashSecret::expand(live.hash_secret);
+        let owner = self.owner(&live);
         let Found { mut state, mut manifest, mut store_file, keyspaces, states, version, entries } = found;
         let mut generations: Vec<Arc<Generation>> =
             logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
@@ -339,7 +345,7 @@ impl Parts {
         let alive: Vec<Weak<Generation>> = generations.iter().map(Arc::downgrade).collect();
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(version) }));
         let last = logs.last_sequence;
-        let writer = self.writer(resumed, &views, &secret, last);
+        let writer = self.writer(resumed, &views, &owner.secret, last);
         let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
         let grant = self.cache.reserve().grant(Role::Manifest, 0);
         let since_copy = None;
@@ -357,7 +363,6 @@ impl Parts {
             env: self.env,
             epoch,
             store_id: live.store_id,
-            secret,
             settings: options.settings,
             mode: options.mode,
             budget: self.budget,
@@ -367,7 +372,7 @@ impl Parts {
             pages: self.pages,
             catalog: CatalogCell::new(catalog, (keyspaces, states), next_file)?,
             changed_trees,
-            discarded: self.discarded,
+            owner,
             files: self.files,
             points: Points::default(),
             generations: Mutex::new(alive),

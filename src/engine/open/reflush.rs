@@ -73,7 +73,7 @@ impl Reflush<'_> {
         let (flushed, known) = (self.flushed, &self.known);
         let keeps =
             |item: &Item<'_>, sequence: Sequence| Ok(sequence > flushed && known.contains(&item.tree));
-        large::insert(inserter, &self.store.secret, items, first, keeps)
+        large::insert(inserter, &self.store.owner.secret, items, first, keeps)
     }
 
     /// A generation to fill, if there is none.

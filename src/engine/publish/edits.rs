@@ -61,9 +61,9 @@ impl Publisher {
         drop(before);
         self.changed_trees.note_all(touched);
         self.epoch.collect();
-        if !self.discarded.is_empty() {
+        if !self.owner.discarded.is_empty() {
             // Readers that are pinned now may keep files, and tell nobody of their end.
-            self.discarded.notify();
+            self.owner.discarded.notify();
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Publisher {
         } else if catalog.manifest.wants_rewrite(&catalog.state) {
             self.catalog.wants_manifest.store(true, Ordering::Release);
             // Wakes the flush worker.
-            self.discarded.notify();
+            self.owner.discarded.notify();
         }
     }
 

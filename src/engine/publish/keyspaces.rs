@@ -36,13 +36,13 @@ impl Publisher {
     }
 
     pub(crate) fn hash_secret(&self) -> &HashSecret {
-        &self.secret
+        &self.owner.secret
     }
 
     /// A key as the keyspace stores it.
     #[inline]
     pub(crate) fn stored_key<'k>(&self, keyspace: &Keyspace, key: &'k [u8]) -> StoredKey<'k> {
-        stored_key(&self.secret, keyspace.id, key)
+        stored_key(&self.owner.secret, keyspace.id, key)
     }
 
     /// In the order of their names.

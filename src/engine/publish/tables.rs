@@ -44,8 +44,8 @@ impl Publisher {
     /// How tables that are built are opened: with as much of filters and fences in memory as the budget
     /// allows.
     pub(in crate::engine) fn opening(&self, filters: PageRank, otherwise: Otherwise) -> OpenWith {
-        let (pages, discarded) = (Arc::clone(&self.pages), Arc::clone(&self.discarded));
-        OpenWith { pages, filters, otherwise, discarded }
+        let (pages, owner) = (Arc::clone(&self.pages), self.owner.clone());
+        OpenWith { pages, filters, otherwise, owner }
     }
 
     /// Pins what found no room before, where tables that went have left some: of a few trees, others have

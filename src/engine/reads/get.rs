@@ -53,7 +53,7 @@ impl ReadDriver {
         tracer: &mut T,
         take: impl FnOnce(Found<'_>) -> R,
     ) -> Result<R> {
-        let hash = self.secret.hash_in(keyspace.id, key);
+        let hash = self.owner.secret.hash_in(keyspace.id, key);
         let pin = self.epoch.pin();
         // The bound after the view: see `levels::view`. Loaded once: a point's view may be replaced.
         let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));

@@ -280,7 +280,7 @@ impl ReadDriver {
         let breadth = Some(&self.breadth);
         let op = |tree, bound, hash| Op { tree, key: of.key, hash, bound, wants: of.wants, breadth };
         if later.is_none() {
-            let hash = self.secret.hash_in(of.keyspace.id, of.key);
+            let hash = self.owner.secret.hash_in(of.keyspace.id, of.key);
             let pin = self.epoch.pin();
             // The bound after the view: see `levels::view`.
             let loaded = at.map_or_else(|| self.views.load(&pin), |point| point.load(&pin));

@@ -97,7 +97,7 @@ impl ReadDriver {
         let mut merge = Merge::with_prefix(sources, shared_prefix(view, tree, point.bound));
         while let Some(item) = merge.item() {
             if !merge.is_hidden() {
-                let hash = self.secret.hash_in(tree.keyspace, item.key);
+                let hash = self.owner.secret.hash_in(tree.keyspace, item.key);
                 let known =
                     tables.as_ref().map_or(InTables::NotCounted, |tables| tables.have(item.key, hash));
                 // Where it is not known, a put is of a new key and a delete of one that is there.

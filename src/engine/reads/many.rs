@@ -159,7 +159,7 @@ impl ReadDriver {
     ) -> Result<()> {
         let mut found = FoundTree::none();
         for key in keys {
-            let hash = self.secret.hash_in(keyspace.id, key.as_ref());
+            let hash = self.owner.secret.hash_in(keyspace.id, key.as_ref());
             let tree = keyspace.tree_of(key.as_ref(), &view.version)?;
             let get = Get::begin(&op((tree, *bound), key.as_ref(), hash), view, found.of(tree, view));
             rounds.ready.push(machines.len());

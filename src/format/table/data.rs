@@ -10,7 +10,8 @@
 //! 0      4            u32  checksum
 //! 4      1            u8   tag: 1
 //! 5      1            u8   flags: 1 every suffix has one length, 2 every value has one length, 4 kinds are
-//!                          present, 8 ends are u32; others zero (16: not this but a `compressed` block)
+//!                          present, 8 ends are u32, 32 places are left out; others zero (16: not this but a
+//!                          `compressed` block)
 //! 6      2            u16  items: at least 1
 //! 8      4            u32  used: bytes to the end of the values; then zeros to the end of the extent, < 512
 //! 12     2            u16  prefix length: bytes that all keys begin with
@@ -21,20 +22,26 @@
 //!        items × 2|4  u16|u32 suffix ends: without flag 1; from the start of the suffixes
 //!        items × 2|4  u16|u32 value ends: without flag 2; from the start of the values
 //!        prefix length     prefix
-//!                          suffixes: of the keys, strictly ascending
+//!                          suffixes: of the keys, strictly ascending without flag 32
 //!                          values: of a delete, empty
 //! ```
+//! Flag 32, of hashed keyspaces: prefix and suffix are the key as it was given, without its place
+//! (`base::place`), in front of which the place that its hash says belongs. The items are in the order of
+//! these stored keys. Only who has the secret of the hash knows it.
 //!
 //! Invariants of a checked block:
 //! 1. Every range an accessor forms from it lies in it.
-//! 2. Suffixes are strictly ascending, so binary search and the order of scans hold.
+//! 2. Without flag 32 suffixes are strictly ascending, so binary search and the order of scans hold. With it
+//!    cursors check the order as they go.
 
 use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 
 use crate::base::codec::Malformed;
+use crate::base::hash::HashSecret;
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::base::key::head;
+use crate::base::place::{PLACE_BYTES, PLACED_KEY_BYTES_MAX, put_placed};
 use crate::base::prefetch::prefetch;
 
 use super::{UNIT_BYTES, extent_bytes};
@@ -48,6 +55,7 @@ pub(super) const FIXED_KEYS: u8 = 1;
 pub(super) const FIXED_VALUES: u8 = 2;
 pub(super) const KINDS: u8 = 4;
 pub(super) const WIDE: u8 = 8;
+pub(super) const PLACES_LEFT_OUT: u8 = 32;
 
 /// Where things are in one block: plain numbers, valid for the bytes they were taken from.
 #[derive(Clone, Copy, Debug)]
@@ -87,11 +95,13 @@ pub(crate) fn extent_claimed(bytes: &[u8]) -> Option<usize> {
 /// The value and kind of `key`, whose hash has this `tag`, in a checked block. `asked`: the first
 /// item with the tag, if [`prefetch_item`] has named it.
 ///
-/// It looks at the tags up to the item, or to one with this tag and a greater key; of keys only at those with
-/// this tag. With `asked`, which must be of this block, at that item first, and at no tag if it has the key.
+/// It looks at the tags up to the item, or to one with this tag and a greater key if keys ascend; of keys
+/// only at those with this tag. With `asked`, which must be of this block, at that item first, and at no tag
+/// if it has the key.
 #[inline]
 pub(crate) fn find(block: &[u8], key: &[u8], tag: u8, asked: Option<usize>) -> Option<Found> {
     let layout = Layout::of(block);
+    let key = if layout.leaves_places_out() { key.get(PLACE_BYTES..)? } else { key };
     let suffix = key.get(layout.prefix_bytes..)?;
     let from = match asked {
         None => 0,
@@ -145,14 +155,63 @@ impl Layout {
         self.items
     }
 
-    /// Index of the first item whose key is not less than `key`; `items()` if there is none.
+    /// Whether prefix and suffix are a key without its place.
+    #[inline]
+    pub(crate) fn leaves_places_out(&self) -> bool {
+        self.flags & PLACES_LEFT_OUT != 0
+    }
+
+    /// Index of the first item whose key is not less than `key`; `items()` if there is none. Places are not
+    /// left out.
     pub(crate) fn lower_bound(&self, block: &[u8], key: &[u8]) -> usize {
         self.partition(block, key, Ordering::Less)
     }
 
-    /// Index of the first item whose key is greater than `key`; `items()` if there is none.
+    /// Index of the first item whose key is greater than `key`; `items()` if there is none. Places are not
+    /// left out.
     pub(crate) fn upper_bound(&self, block: &[u8], key: &[u8]) -> usize {
         self.partition(block, key, Ordering::Equal)
+    }
+
+    /// As `lower_bound`, of a block that may leave places out, in the store with this secret.
+    pub(crate) fn lower_bound_by(&self, block: &[u8], key: &[u8], secret: &HashSecret) -> usize {
+        self.partition_by(block, key, Ordering::Less, secret)
+    }
+
+    /// As `upper_bound`, of a block that may leave places out, in the store with this secret.
+    pub(crate) fn upper_bound_by(&self, block: &[u8], key: &[u8], secret: &HashSecret) -> usize {
+        self.partition_by(block, key, Ordering::Equal, secret)
+    }
+
+    /// Appends the stored key of item `index`.
+    #[inline]
+    pub(crate) fn put_key(&self, block: &[u8], index: usize, secret: &HashSecret, key: &mut Vec<u8>) {
+        let parts = (self.prefix(block), self.suffix(block, index));
+        if self.leaves_places_out() {
+            return put_placed(secret, parts, key);
+        }
+        key.extend_from_slice(parts.0);
+        key.extend_from_slice(parts.1);
+    }
+
+    /// The stored key of item `index`.
+    pub(crate) fn key(&self, block: &[u8], index: usize, secret: &HashSecret) -> Vec<u8> {
+        let mut key = Vec::new();
+        self.put_key(block, index, secret, &mut key);
+        key
+    }
+
+    /// How many items' keys compare to `key` as at most `most`.
+    fn partition_by(&self, block: &[u8], key: &[u8], most: Ordering, secret: &HashSecret) -> usize {
+        if !self.leaves_places_out() {
+            return self.partition(block, key, most);
+        }
+        let mut stored = Vec::new();
+        first_beyond(self.items, |index| {
+            stored.clear();
+            self.put_key(block, index, secret, &mut stored);
+            stored.as_slice().cmp(key) <= most
+        })
     }
 
     /// How many items' keys compare to `key` as at most `most`.
@@ -166,16 +225,7 @@ impl Layout {
             Ordering::Equal => {}
         }
         let rest = &key[shared..];
-        let (mut low, mut high) = (0, self.items);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.suffix(block, middle).cmp(rest) <= most {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        first_beyond(self.items, |index| self.suffix(block, index).cmp(rest) <= most)
     }
 
     /// Bytes that all keys of the block begin with.
@@ -183,7 +233,7 @@ impl Layout {
         self.prefix_bytes
     }
 
-    /// What all keys of the block begin with.
+    /// What all keys of the block begin with; behind their places, if these are left out.
     #[inline]
     pub(crate) fn prefix<'a>(&self, block: &'a [u8]) -> &'a [u8] {
         look(block, self.prefix_at..self.suffixes_at)
@@ -307,7 +357,7 @@ impl Layout {
         ControlFlow::Continue(())
     }
 
-    /// The item, if it has this key, or that none has: none behind it does either then.
+    /// The item, if it has this key, or that none has: none behind it does either then, where keys ascend.
     #[inline(always)]
     fn look_at(
         &self,
@@ -320,6 +370,7 @@ impl Layout {
                 let (kind, value) = (self.kind(block, index), self.value_range(block, index));
                 ControlFlow::Break(Some(Found { kind, value }))
             }
+            Ordering::Less if self.leaves_places_out() => ControlFlow::Continue(()),
             // Not with this prefix, in which case no key is it; or every later one is greater.
             Ordering::Equal | Ordering::Less => ControlFlow::Break(None),
             Ordering::Greater => ControlFlow::Continue(()),
@@ -395,7 +446,7 @@ impl Layout {
     }
 
     fn check_header(&self, block: &[u8]) -> Result<(), Malformed> {
-        if self.flags & !(FIXED_KEYS | FIXED_VALUES | KINDS | WIDE) != 0 {
+        if self.flags & !(FIXED_KEYS | FIXED_VALUES | KINDS | WIDE | PLACES_LEFT_OUT) != 0 {
             return Err(bad(5, "flags of a data block", 0, usize::from(self.flags)));
         }
         if self.flags & FIXED_KEYS == 0 && self.suffix_bytes != 0 {
@@ -432,8 +483,18 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether no key is too long, and each is greater than the one before.
+    /// Whether no key is too long, and each is greater than the one before; of keys whose places are left
+    /// out, whether none is too long.
     fn check_keys(&self, block: &[u8]) -> Result<(), Malformed> {
+        if self.leaves_places_out() {
+            let lengths = (0..self.items).map(|index| self.prefix_bytes + self.suffix(block, index).len());
+            return match lengths.max() {
+                Some(longest) if longest > PLACED_KEY_BYTES_MAX => {
+                    Err(bad(self.suffixes_at, "key length", PLACED_KEY_BYTES_MAX, longest))
+                }
+                _ => Ok(()),
+            };
+        }
         if self.flags & FIXED_KEYS != 0 && self.suffix_bytes > 0 {
             let suffixes = &block[self.suffixes_at..][..self.items * self.suffix_bytes];
             self.check_suffixes(block, suffixes.chunks_exact(self.suffix_bytes))
@@ -507,6 +568,21 @@ pub(crate) fn check(block: &[u8]) -> Result<Layout, Malformed> {
     layout.check_values(block)?;
     layout.check_kinds(block)?;
     Ok(layout)
+}
+
+/// How many items come before all for which this does not hold, by halves.
+#[inline]
+fn first_beyond(items: usize, mut is_before: impl FnMut(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, items);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 /// Bytes of a block that is searched.

@@ -10,7 +10,8 @@
 //! 0      4             u32  checksum
 //! 4      1             u8   tag: 3
 //! 5      1             u8   flags: 1 all blocks of the page but the last have one length, 2 some separator
-//!                           has more than eight bytes behind the prefix
+//!                           has more than eight bytes behind the prefix, 4 the page has quanta of places
+//!                           instead of separators: from offset 24 on it is as `fence_quanta` says
 //! 6      2             u16  blocks: n, at least 1
 //! 8      8             u64  offset: of the page's first block
 //! 16     4             u32  block bytes: with flag 1, of every block but the last; else zero
@@ -38,6 +39,7 @@ use std::ops::RangeInclusive;
 use crate::base::codec::Malformed;
 use crate::base::key::head;
 
+use super::fence_quanta::{PLACED, QuantaColumns, WIDE_GAPS, WIDE_UNITS};
 use super::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES};
 
 pub(super) const HEADER_BYTES: usize = 32;
@@ -77,14 +79,57 @@ pub(crate) struct FenceShape {
     each: u32,
     last: u32,
     blocks: u16,
+    uniform: bool,
+    columns: Columns,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Columns {
+    Separators(SeparatorColumns),
+    Quanta(QuantaColumns),
+}
+
+/// Where the columns behind the heads begin, and what is not used.
+#[derive(Clone, Copy, Debug)]
+struct SeparatorColumns {
     prefix_bytes: u16,
-    /// Where the columns behind the heads begin, and what is not used.
     lengths_at: u16,
     tail_ends_at: u16,
     block_ends_at: u16,
     tails_at: u16,
     used: u16,
-    uniform: bool,
+}
+
+/// Of a page of quanta.
+const NO_SEPARATORS: SeparatorColumns = SeparatorColumns {
+    prefix_bytes: 0,
+    lengths_at: HEADER_BYTES as u16,
+    tail_ends_at: HEADER_BYTES as u16,
+    block_ends_at: HEADER_BYTES as u16,
+    tails_at: HEADER_BYTES as u16,
+    used: HEADER_BYTES as u16,
+};
+
+impl FenceShape {
+    #[inline]
+    fn separators(&self) -> &SeparatorColumns {
+        match &self.columns {
+            Columns::Separators(columns) => columns,
+            Columns::Quanta(_) => &NO_SEPARATORS,
+        }
+    }
+
+    #[inline]
+    fn quanta(&self) -> Option<&QuantaColumns> {
+        match &self.columns {
+            Columns::Separators(_) => None,
+            Columns::Quanta(columns) => Some(columns),
+        }
+    }
+
+    fn used(&self) -> usize {
+        self.quanta().map_or(usize::from(self.separators().used), QuantaColumns::used)
+    }
 }
 
 impl<'a> FencePage<'a> {
@@ -108,33 +153,52 @@ impl<'a> FencePage<'a> {
     /// Checks everything the accessors rest on. The checksum is the caller's.
     pub(crate) fn check(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
         let fences = FencePage::parse(page)?;
-        fences.check_separators()?;
+        match fences.shape.quanta() {
+            Some(quanta) => quanta.check(page, fences.blocks(), fences.shape.uniform)?,
+            None => fences.check_separators()?,
+        }
         fences.check_extents()?;
-        match page[usize::from(fences.shape.used)..].iter().position(|byte| *byte != 0) {
+        match page[fences.shape.used()..].iter().position(|byte| *byte != 0) {
             None => Ok(fences),
             Some(index) => {
-                let at = usize::from(fences.shape.used) + index;
+                let at = fences.shape.used() + index;
                 Err(bad(at, "padding of a fence page", 0, u64::from(page[at])))
             }
         }
     }
 
-    /// The heads that begin the cache lines of heads but the first: with them at hand a search looks at one
-    /// line of the page beside its header.
+    /// The heads that begin the cache lines of heads but the first, or the quanta that begin those of gaps:
+    /// with them at hand a search looks at one line of the page beside its header.
     pub(crate) fn samples(&self) -> impl Iterator<Item = u64> + 'a {
-        self.heads().iter().skip(HEADS_FIRST).step_by(HEADS_A_LINE).map(|head| u64::from_le_bytes(*head))
+        let heads = self.heads().iter().skip(HEADS_FIRST).step_by(HEADS_A_LINE);
+        let quanta = self.shape.quanta().map(|quanta| quanta.samples(self.bytes));
+        heads.map(|head| u64::from_le_bytes(*head)).chain(quanta.into_iter().flatten())
     }
 
-    /// The line of the page, of [`LINE_BYTES`], that [`FencePage::find`] looks at for the key. Looks at the
-    /// shape and samples only.
+    /// The line of heads or gaps that [`FencePage::find`] looks at for the key. Looks at the shape and
+    /// samples only.
     #[inline]
     pub(crate) fn line_of(&self, key: &[u8], first: &[u8]) -> usize {
+        if let Some(quanta) = self.shape.quanta() {
+            return self.sampled_line(quanta.quantum(head(key)));
+        }
         let rest = key.get(self.prefix_bytes().min(first.len())..).unwrap_or_default();
         self.sampled_line(head(rest))
     }
 
-    /// The blocks that a search in this line comes to, but where heads tie.
-    pub(crate) fn blocks_of(line: usize) -> RangeInclusive<usize> {
+    /// Where a line of heads or gaps is in the page.
+    #[inline]
+    pub(crate) fn line_at(&self, line: usize) -> usize {
+        self.shape.quanta().map_or(line * LINE_BYTES, |quanta| quanta.group_at(line))
+    }
+
+    /// The blocks that a search for the key in this line comes to, but where heads tie; of quanta, those it
+    /// most likely comes to.
+    #[inline]
+    pub(crate) fn blocks_of(&self, key: &[u8], line: usize) -> RangeInclusive<usize> {
+        if let Some(quanta) = self.shape.quanta() {
+            return quanta.near(self.samples, quanta.quantum(head(key)), line);
+        }
         FencePage::heads_before(line)..=HEADS_FIRST + line * HEADS_A_LINE
     }
 
@@ -147,18 +211,25 @@ impl<'a> FencePage<'a> {
     }
 
     fn prefix_bytes(&self) -> usize {
-        usize::from(self.shape.prefix_bytes)
+        usize::from(self.shape.separators().prefix_bytes)
     }
 
     /// The block of this page that must hold `key` if the slice does. `first`: the page's separator in the
     /// top block.
     pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> usize {
+        if let (Some(quanta), []) = (self.shape.quanta(), self.samples) {
+            let quantum = quanta.quantum(head(key));
+            return quanta.find(self.bytes, self.blocks(), quantum, quanta.group(self.bytes, quantum));
+        }
         self.find_in(key, first, self.line_of(key, first))
     }
 
     /// As [`FencePage::find`], with what [`FencePage::line_of`] says of the key.
     #[inline]
     pub(crate) fn find_in(&self, key: &[u8], first: &[u8], line: usize) -> usize {
+        if let Some(quanta) = self.shape.quanta() {
+            return quanta.find(self.bytes, self.blocks(), quanta.quantum(head(key)), line);
+        }
         let prefix = &first[..self.prefix_bytes().min(first.len())];
         let shared = key.len().min(prefix.len());
         let rest = &key[shared..];
@@ -219,6 +290,13 @@ impl<'a> FencePage<'a> {
             let bytes = if index + 1 == self.blocks() { last } else { each };
             return Extent { offset: base + index as u64 * u64::from(each), bytes };
         }
+        if let Some(quanta) = self.shape.quanta() {
+            let (before, own) = quanta.units(self.bytes, index);
+            return Extent {
+                offset: base + before * UNIT_BYTES as u64,
+                bytes: own as u32 * UNIT_BYTES as u32,
+            };
+        }
         let end = |index: usize| u64::from(self.block_end(index)) * UNIT_BYTES as u64;
         let start = if index == 0 { 0 } else { end(index - 1) };
         Extent { offset: base + start, bytes: (end(index) - start) as u32 }
@@ -269,63 +347,46 @@ impl<'a> FencePage<'a> {
             return Err(bad(0, "length of a fence page", PAGE_BYTES as u64, length as u64));
         }
         let flags = page[5];
-        if flags & !(UNIFORM | TAILS) != 0 {
+        let is_placed = flags & PLACED != 0;
+        let known = UNIFORM | if is_placed { PLACED | WIDE_GAPS | WIDE_UNITS } else { TAILS };
+        if flags & !known != 0 {
             return Err(bad(5, "flags of a fence page", 0, u64::from(flags)));
         }
         let blocks = usize::from(u16_at(page, 6));
         if blocks == 0 {
             return Err(bad(6, "blocks of a fence page", 1, 0));
         }
-        let (uniform, with_tails) = (flags & UNIFORM != 0, flags & TAILS != 0);
-        let lengths_at = HEADER_BYTES + (blocks - 1) * HEAD_BYTES;
-        let tail_ends_at = lengths_at + (blocks - 1) * 2;
-        let block_ends_at = tail_ends_at + if with_tails { (blocks - 1) * 2 } else { 0 };
-        let tails_at = block_ends_at + if uniform { 0 } else { blocks * 4 };
-        let tail_bytes = usize::from(u16_at(page, 26));
-        let used = tails_at + tail_bytes;
-        if tails_at > length {
-            return Err(bad(6, "columns of a fence page", length as u64, tails_at as u64));
-        }
-        if used > length {
-            return Err(bad(26, "tails of a fence page", (length - tails_at) as u64, tail_bytes as u64));
-        }
-        let narrow = |at: usize| u16::try_from(at).expect("a page is not longer");
-        let shape = FenceShape {
-            offset: u64_at(page, 8),
-            each: u32_at(page, 16),
-            last: u32_at(page, 20),
-            blocks: narrow(blocks),
-            prefix_bytes: u16_at(page, 24),
-            lengths_at: narrow(lengths_at),
-            tail_ends_at: narrow(tail_ends_at),
-            block_ends_at: narrow(block_ends_at),
-            tails_at: narrow(tails_at),
-            used: narrow(used),
-            uniform,
+        let uniform = flags & UNIFORM != 0;
+        let columns = match is_placed {
+            true => Columns::Quanta(QuantaColumns::parse(page, (blocks, uniform))?),
+            false => Columns::Separators(SeparatorColumns::parse(page, blocks)?),
         };
+        let (offset, each, last) = (u64_at(page, 8), u32_at(page, 16), u32_at(page, 20));
+        let blocks = u16::try_from(blocks).expect("it was read from so many bits");
+        let shape = FenceShape { offset, each, last, blocks, uniform, columns };
         Ok(FencePage { bytes: page, shape, samples: &[] })
     }
 
     #[inline]
     fn heads(&self) -> &'a [[u8; 8]] {
-        self.column(HEADER_BYTES as u16, self.shape.lengths_at).as_chunks().0
+        self.column(HEADER_BYTES as u16, self.shape.separators().lengths_at).as_chunks().0
     }
 
     fn lengths(&self) -> &'a [[u8; 2]] {
-        self.column(self.shape.lengths_at, self.shape.tail_ends_at).as_chunks().0
+        self.column(self.shape.separators().lengths_at, self.shape.separators().tail_ends_at).as_chunks().0
     }
 
     fn tail_ends(&self) -> &'a [[u8; 2]] {
-        self.column(self.shape.tail_ends_at, self.shape.block_ends_at).as_chunks().0
+        self.column(self.shape.separators().tail_ends_at, self.shape.separators().block_ends_at).as_chunks().0
     }
 
     #[inline]
     fn block_ends(&self) -> &'a [[u8; 4]] {
-        self.column(self.shape.block_ends_at, self.shape.tails_at).as_chunks().0
+        self.column(self.shape.separators().block_ends_at, self.shape.separators().tails_at).as_chunks().0
     }
 
     fn tails(&self) -> &'a [u8] {
-        self.column(self.shape.tails_at, self.shape.used)
+        self.column(self.shape.separators().tails_at, self.shape.separators().used)
     }
 
     #[inline]
@@ -369,7 +430,7 @@ impl<'a> FencePage<'a> {
         if !base.is_multiple_of(UNIT_BYTES as u64) || base > 1 << 62 {
             return Err(bad(8, "offset in a fence page", 0, base));
         }
-        if u32_at(self.bytes, 28) != 0 {
+        if self.shape.quanta().is_none() && u32_at(self.bytes, 28) != 0 {
             return Err(bad(28, "padding of a fence page", 0, u64::from(u32_at(self.bytes, 28))));
         }
         if !uniform {
@@ -397,7 +458,36 @@ impl<'a> FencePage<'a> {
     }
 }
 
-fn bad(at: usize, what: &'static str, expected: u64, found: u64) -> Malformed {
+impl SeparatorColumns {
+    /// The columns, if they fit the page.
+    fn parse(page: &[u8], blocks: usize) -> Result<SeparatorColumns, Malformed> {
+        let (length, flags) = (page.len(), page[5]);
+        let (uniform, with_tails) = (flags & UNIFORM != 0, flags & TAILS != 0);
+        let lengths_at = HEADER_BYTES + (blocks - 1) * HEAD_BYTES;
+        let tail_ends_at = lengths_at + (blocks - 1) * 2;
+        let block_ends_at = tail_ends_at + if with_tails { (blocks - 1) * 2 } else { 0 };
+        let tails_at = block_ends_at + if uniform { 0 } else { blocks * 4 };
+        let tail_bytes = usize::from(u16_at(page, 26));
+        let used = tails_at + tail_bytes;
+        if tails_at > length {
+            return Err(bad(6, "columns of a fence page", length as u64, tails_at as u64));
+        }
+        if used > length {
+            return Err(bad(26, "tails of a fence page", (length - tails_at) as u64, tail_bytes as u64));
+        }
+        let narrow = |at: usize| u16::try_from(at).expect("a page is not longer");
+        Ok(SeparatorColumns {
+            prefix_bytes: u16_at(page, 24),
+            lengths_at: narrow(lengths_at),
+            tail_ends_at: narrow(tail_ends_at),
+            block_ends_at: narrow(block_ends_at),
+            tails_at: narrow(tails_at),
+            used: narrow(used),
+        })
+    }
+}
+
+pub(super) fn bad(at: usize, what: &'static str, expected: u64, found: u64) -> Malformed {
     Malformed { at, what, expected, found }
 }
 
@@ -405,11 +495,11 @@ fn u16_at(page: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(*page[at..].first_chunk().expect("a page is longer than its header"))
 }
 
-fn u32_at(page: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(page: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(*page[at..].first_chunk().expect("a page is longer than its header"))
 }
 
-fn u64_at(page: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(page: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(*page[at..].first_chunk().expect("a page is longer than its header"))
 }
 

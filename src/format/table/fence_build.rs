@@ -8,6 +8,8 @@ use crate::base::key::{common_prefix, head};
 use crate::base::step::BlockKind;
 
 use super::fence::{ALONE, HEAD_BYTES, HEADER_BYTES, TAILS, UNIFORM};
+use super::fence_quanta::{GAPS_AT, GROUP, PLACED, WIDE_GAPS, WIDE_UNITS, column_bytes};
+use super::quanta::Quanta;
 use super::{PAGE_BYTES, UNIT_BYTES, extent_bytes};
 
 /// The blocks of a slice so far.
@@ -20,6 +22,10 @@ pub(crate) struct FenceBuilder {
     block_ends: Vec<u64>,
     /// Blocks of one item whose key is the separator, ascending.
     alone: Vec<usize>,
+    /// Of a hashed keyspace, which quanta blocks begin at.
+    quanta: Option<Quanta>,
+    /// For each block the quantum that it begins at; none where the block before has keys of it too.
+    starts: Vec<Option<u64>>,
 }
 
 /// Pages, and for each its first separator.
@@ -38,16 +44,29 @@ impl FenceBuilder {
         FenceBuilder { first_offset, ..FenceBuilder::default() }
     }
 
+    /// For a slice whose blocks begin at such quanta where they can.
+    pub(crate) fn with_quanta(first_offset: u64, quanta: Option<Quanta>) -> FenceBuilder {
+        FenceBuilder { quanta, ..FenceBuilder::new(first_offset) }
+    }
+
     /// Takes the next block: the last key before it, its first key, the length of its extent. The separator
     /// of the slice's first block is its first key.
     pub(crate) fn add(&mut self, last_before: Option<&[u8]>, first: &[u8], bytes: usize) {
         let length = last_before.map_or(first.len(), |last| common_prefix(last, first) + 1);
+        if let Some(quanta) = self.quanta {
+            let quantum = quanta.of(head(first));
+            let is_clean = last_before.is_none_or(|last| quanta.of(head(last)) < quantum);
+            self.starts.push(is_clean.then_some(quantum));
+        }
         self.push(&first[..length], bytes);
     }
 
     /// Takes the next block, which holds nothing but a put of `key`.
     pub(crate) fn add_alone(&mut self, key: &[u8], bytes: usize) {
         self.alone.push(self.blocks());
+        if self.quanta.is_some() {
+            self.starts.push(None);
+        }
         self.push(key, bytes);
     }
 
@@ -75,7 +94,8 @@ impl FenceBuilder {
     /// Memory held.
     pub(crate) fn memory_bytes(&self) -> usize {
         let numbers = self.separator_ends.capacity() + self.block_ends.capacity() + self.alone.capacity();
-        self.separators.capacity() + numbers * size_of::<u64>()
+        let starts = self.starts.capacity() * size_of::<Option<u64>>();
+        self.separators.capacity() + numbers * size_of::<u64>() + starts
     }
 
     /// About how many bytes the pages will have.
@@ -91,17 +111,86 @@ impl FenceBuilder {
         }
         let mut start = 0;
         while start < self.blocks() {
-            let page = self.fill(start);
             pages.first_blocks.push(start);
             let at = pages.bytes.len();
-            self.write(&page, &mut pages.bytes);
-            if page.blocks == self.blocks() {
+            let (page, quanta) = (self.fill(start), self.fill_with_quanta(start));
+            let blocks = match quanta {
+                Some(quanta) if quanta.blocks >= page.blocks => {
+                    self.write_quanta(&quanta, &mut pages.bytes);
+                    quanta.blocks
+                }
+                _ => {
+                    self.write(&page, &mut pages.bytes);
+                    page.blocks
+                }
+            };
+            if blocks == self.blocks() {
                 pages.page_bytes = extent_bytes(pages.bytes.len());
             }
             pages.bytes.resize(at + pages.page_bytes, 0);
-            start += page.blocks;
+            start += blocks;
         }
         pages
+    }
+
+    /// As many blocks from `start` as a page of quanta has room for, and that begin at quanta of their own.
+    fn fill_with_quanta(&self, start: usize) -> Option<QuantaPage> {
+        let quantum = |block: usize| self.starts.get(block).copied().flatten();
+        self.quanta?;
+        let first = quantum(start)?;
+        let mut page = QuantaPage::of(start, first, self.units(start));
+        for block in start + 1..self.blocks() {
+            let Some(quantum) = quantum(block) else { break };
+            let next = page.with(quantum, (self.units(block - 1), self.units(block)));
+            if next.bytes() > PAGE_BYTES || quantum - first > u64::from(u32::MAX) || !next.is_narrow() {
+                break;
+            }
+            page = next;
+        }
+        Some(page)
+    }
+
+    fn units(&self, block: usize) -> u64 {
+        self.block_bytes(block) / UNIT_BYTES as u64
+    }
+
+    fn write_quanta(&self, page: &QuantaPage, out: &mut Vec<u8>) {
+        let start = out.len();
+        let blocks = page.start..page.start + page.blocks;
+        let quantum = |block: usize| self.starts[block].expect("the page ends before those without");
+        let wide = |is_wide: bool, flag: u8| if is_wide { flag } else { 0 };
+        let flags = PLACED
+            | wide(page.uniform, UNIFORM)
+            | wide(page.gaps_are_wide(), WIDE_GAPS)
+            | wide(page.units_are_wide(), WIDE_UNITS);
+        let base = if page.start == 0 { 0 } else { self.block_ends[page.start - 1] };
+        out.extend_from_slice(&[0, 0, 0, 0, BlockKind::Fence as u8, flags]);
+        out.extend_from_slice(&narrow(page.blocks));
+        out.extend_from_slice(&(self.first_offset + base).to_le_bytes());
+        let (each, last) = match page.uniform {
+            true => (self.block_bytes(page.start), self.block_bytes(blocks.end - 1)),
+            false => (0, 0),
+        };
+        out.extend_from_slice(&(each as u32).to_le_bytes());
+        out.extend_from_slice(&(last as u32).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&page.gap_least.to_le_bytes());
+        out.extend_from_slice(&self.quanta.map_or(0, Quanta::count).to_le_bytes());
+        out.extend_from_slice(&page.first.to_le_bytes());
+        out.resize(start + GAPS_AT, 0);
+        for block in blocks.start + 1..blocks.end {
+            let gap = quantum(block) - quantum(block - 1) - u64::from(page.gap_least);
+            put(out, gap, page.gaps_are_wide());
+        }
+        if !page.uniform {
+            blocks.clone().for_each(|block| put(out, self.units(block), page.units_are_wide()));
+        }
+        let groups = || blocks.clone().skip(GROUP).step_by(GROUP);
+        groups().for_each(|block| out.extend_from_slice(&few(quantum(block) - page.first)));
+        if !page.uniform {
+            let before = |block: usize| (self.block_ends[block - 1] - base) / UNIT_BYTES as u64;
+            groups().for_each(|block| out.extend_from_slice(&few(before(block))));
+        }
     }
 
     fn block_bytes(&self, block: usize) -> u64 {
@@ -149,7 +238,6 @@ impl FenceBuilder {
     }
 
     fn write(&self, page: &Page, out: &mut Vec<u8>) {
-        let narrow = |value: usize| u16::try_from(value).expect("a page is too small for more").to_le_bytes();
         let others = page.start + 1..page.start + page.blocks;
         let flags = if page.uniform { UNIFORM } else { 0 } | if page.tails { TAILS } else { 0 };
         let base = if page.start == 0 { 0 } else { self.block_ends[page.start - 1] };
@@ -209,4 +297,87 @@ impl Page {
         let ends = if self.uniform { 0 } else { self.blocks * 4 };
         HEADER_BYTES + others * per_other + ends + self.tail_bytes
     }
+}
+
+/// The blocks of one page of quanta.
+#[derive(Clone, Copy, Debug)]
+struct QuantaPage {
+    start: usize,
+    blocks: usize,
+    /// Quanta of the first block and of the last.
+    first: u64,
+    last: u64,
+    gap_least: u32,
+    gap_most: u32,
+    units_first: u64,
+    units_most: u64,
+    uniform: bool,
+}
+
+impl QuantaPage {
+    fn of(start: usize, first: u64, units: u64) -> QuantaPage {
+        QuantaPage {
+            start,
+            blocks: 1,
+            first,
+            last: first,
+            gap_least: 0,
+            gap_most: 0,
+            units_first: units,
+            units_most: units,
+            uniform: true,
+        }
+    }
+
+    /// With the next block, at this quantum; units of the block before it and of it.
+    fn with(self, quantum: u64, (units_before, units): (u64, u64)) -> QuantaPage {
+        // Longer gaps are refused by their sum.
+        let gap = u32::try_from(quantum - self.last).unwrap_or(u32::MAX);
+        let (least, most) = match self.blocks {
+            1 => (gap, gap),
+            _ => (self.gap_least.min(gap), self.gap_most.max(gap)),
+        };
+        QuantaPage {
+            blocks: self.blocks + 1,
+            last: quantum,
+            gap_least: least,
+            gap_most: most,
+            units_most: self.units_most.max(units),
+            // The block before is no longer the last.
+            uniform: self.uniform && units_before == self.units_first,
+            ..self
+        }
+    }
+
+    fn gaps_are_wide(&self) -> bool {
+        self.gap_most - self.gap_least > u32::from(u8::MAX)
+    }
+
+    fn units_are_wide(&self) -> bool {
+        !self.uniform && self.units_most > u64::from(u8::MAX)
+    }
+
+    /// Whether two bytes hold each number.
+    fn is_narrow(&self) -> bool {
+        self.gap_most - self.gap_least <= u32::from(u16::MAX) && self.units_most <= u64::from(u16::MAX)
+    }
+
+    fn bytes(&self) -> usize {
+        let wide = (self.gaps_are_wide(), self.units_are_wide());
+        GAPS_AT + column_bytes(self.blocks, self.uniform, wide).iter().sum::<usize>()
+    }
+}
+
+fn narrow(value: usize) -> [u8; 2] {
+    u16::try_from(value).expect("a page is too small for more").to_le_bytes()
+}
+
+fn few(value: u64) -> [u8; 4] {
+    u32::try_from(value).expect("pages end before there are more").to_le_bytes()
+}
+
+/// A number of one byte, or two.
+fn put(out: &mut Vec<u8>, number: u64, is_wide: bool) {
+    let bytes = narrow(number as usize);
+    out.extend_from_slice(if is_wide { &bytes } else { &bytes[..1] });
 }

@@ -38,8 +38,10 @@ pub(crate) mod data;
 pub(crate) mod data_build;
 pub(crate) mod fence;
 pub(crate) mod fence_build;
+mod fence_quanta;
 pub(crate) mod filter;
 pub(crate) mod footer;
+pub(crate) mod quanta;
 pub(crate) mod ranges;
 pub(crate) mod top;
 

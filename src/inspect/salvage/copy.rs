@@ -161,7 +161,8 @@ impl<'c> Copy<'c> {
             })?,
         }
         let (from, has_deletes) = (Arc::clone(self.from), job.has_deletes());
-        good_extents(&*from, (job.held.file, job.held.uid, job.span), &mut |_, good| {
+        let secret = self.survey.secret();
+        good_extents(&*from, (job.held.file, job.held.uid, job.span), secret.as_ref(), &mut |_, good| {
             let Good::Items(items) = good else { return Ok(()) };
             for index in 0..items.count() {
                 let (key, kind, value) = items.item(index);
@@ -179,7 +180,7 @@ impl<'c> Copy<'c> {
     /// Range tombstones of a part of a table, those that `is_used` says.
     fn ranges(&mut self, job: &Job, span: Span, is_used: &dyn Fn(&[u8], &[u8]) -> bool) -> Result<()> {
         let from = Arc::clone(self.from);
-        good_extents(&*from, (job.held.file, job.held.uid, span), &mut |_, good| {
+        good_extents(&*from, (job.held.file, job.held.uid, span), None, &mut |_, good| {
             let Good::Ranges(ranges) = good else { return Ok(()) };
             let mut used = ranges.iter().filter(|(start, end)| is_used(start, end));
             used.try_for_each(|(start, end)| {

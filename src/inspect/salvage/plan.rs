@@ -183,7 +183,8 @@ impl Planner<'_> {
     fn segments_of(&mut self, held: Held, slices: &BTreeMap<u32, Slice>) -> Result<()> {
         let page = PAGE_BYTES as u64;
         let span = Span { offset: page, bytes: held.bytes.saturating_sub(page) };
-        let found = segments(self.storage, (held.file, held.uid), span)?;
+        let secret = self.survey.secret();
+        let found = segments(self.storage, (held.file, held.uid), span, secret.as_ref())?;
         let owners = owners(&found, slices);
         let unknown = owners.iter().filter(|owner| **owner == Owner::Unknown).count();
         let (mut number, mut last) = (0, None::<&Vec<u8>>);

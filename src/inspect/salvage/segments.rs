@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::error::Result;
+use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, ItemKind};
 use crate::format::manifest::Slice;
 use crate::format::table::footer::Span;
@@ -42,7 +43,7 @@ pub(super) enum Owner {
     Unknown,
 }
 
-/// The segments of a table file, in order.
+/// The segments of a table file, in order. `secret`: of the store that the file is of, if it is known.
 ///
 /// # Errors
 /// As the storage, but for bytes that cannot be read.
@@ -50,14 +51,16 @@ pub(super) fn segments(
     storage: &dyn Storage,
     (file, uid): (FileName, u64),
     span: Span,
+    secret: Option<&HashSecret>,
 ) -> Result<Vec<Segment>> {
     let mut segments: Vec<Segment> = Vec::new();
     // Where the last block ended.
     let mut end = 0;
-    good_extents(storage, (file, uid, span), &mut |place, good| {
+    good_extents(storage, (file, uid, span), secret, &mut |place, good| {
         let Good::Items(items) = good else { return Ok(()) };
         let (first, last) = (items.item(0).0, items.item(items.count() - 1).0);
-        let is_next = |segment: &Segment| place.offset == end && first > segment.last;
+        let is_next =
+            |segment: &Segment| place.offset == end && (first > segment.last || items.is_unordered());
         if !segments.last().is_some_and(is_next) {
             let bytes = span.end() - place.offset;
             if let Some(before) = segments.last_mut() {

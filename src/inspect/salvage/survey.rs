@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
+use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::format::frames::{FRAMED_BYTES_MAX, FramePoint, every_record};
 use crate::format::header::{FileHeader, PAGE_BYTES};
@@ -83,6 +84,10 @@ struct Seen {
 }
 
 impl Survey {
+    pub(super) fn secret(&self) -> Option<HashSecret> {
+        self.hash_secret.map(HashSecret::expand)
+    }
+
     /// # Errors
     /// As the storage; damage is none.
     pub(super) fn new(storage: &dyn Storage) -> Result<Survey> {

@@ -21,7 +21,7 @@ fn built_tables_are_open() {
             pages: Arc::clone(&budgets[0]),
             filters: PageRank::LastFilters,
             otherwise: Otherwise::Leave,
-            discarded: Arc::clone(&bench.discarded),
+            owner: bench.owner.clone(),
         });
         for (tree, model, ranges) in [(TREE, &large, true), (other, &small, false)] {
             builder.begin(tree, SHAPE).expect("begun");
@@ -71,13 +71,13 @@ fn many_files_open_at_once() {
     let bench = Bench::new();
     let mut files = many_files(&bench);
     let mut opened: Vec<Vec<Arc<Table>>> = vec![Vec::new(); files.len()];
-    open_files(&bench.storage, &files, &bench.discarded, |index, tables| {
+    open_files(&bench.storage, &files, &bench.owner, |index, tables| {
         opened[index] = tables;
         Ok(())
     })
     .expect("all are whole");
     let alone = |(identity, bytes, checksum): &(TableIdentity, u64, u32)| {
-        TableFile::open(&bench.storage, *identity, *bytes, *checksum, &bench.discarded).expect("opens")
+        TableFile::open(&bench.storage, *identity, *bytes, *checksum, &bench.owner).expect("opens")
     };
     let tables = || opened.iter().flatten();
     for limit_bytes in [4 << 20, 100 << 10] {
@@ -154,6 +154,6 @@ fn damage_is_told(bench: &Bench, files: &mut [Named], opened: &[Vec<Arc<Table>>]
     assert!(told[0].contains(&files[5].0.file.to_string()), "{told:?}");
     assert_eq!(tables().filter(|one| one.filter_bytes().1 == 0).count(), 1);
     files[30].0.uid += 1;
-    let other = open_files(&bench.storage, files, &bench.discarded, |_, _| Ok(()));
+    let other = open_files(&bench.storage, files, &bench.owner, |_, _| Ok(()));
     assert!(matches!(other, Err(Error::Corrupt(at)) if at.what == "the file uid"));
 }

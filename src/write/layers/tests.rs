@@ -7,12 +7,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::id::{FileKind, FileName};
 use crate::base::region::Region;
-use crate::base::sync::Event;
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::sim::SimDisk;
 use crate::memtable::{Inserter, generation};
-use crate::table::{Discarded, Table, TableFile, TableStream};
+use crate::table::{Table, TableFile, TableOwner, TableStream};
 
 const SLICE: SliceShape =
     SliceShape { filter: FilterPlan::of_bits(10), block_bytes: 512, compression: Compression::None };
@@ -98,9 +97,9 @@ fn make(writes: &[Write], bounds: Vec<Sequence>) -> Made {
     };
     let mut tables = Vec::new();
     if let Some(summary) = &output.table {
-        let discarded = Discarded::new(Arc::new(Event::new()));
+        let owner = TableOwner::alone(HashSecret::expand([5; 16]));
         let trees = output.slices.iter().map(|(tree, _)| *tree);
-        let opened = TableFile::open_numbered(&storage, summary, trees, &discarded).expect("a whole file");
+        let opened = TableFile::open_numbered(&storage, summary, trees, &owner).expect("a whole file");
         tables = output.slices.iter().map(|(_, layer)| *layer).zip(opened).collect();
     }
     Made { disk, layers, tables }

@@ -1,5 +1,7 @@
 //! Data blocks against maps, to the byte, and with every check tripped.
 
+mod places;
+
 use std::collections::BTreeMap;
 
 use super::*;

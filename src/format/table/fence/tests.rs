@@ -191,7 +191,7 @@ fn malformed_pages_are_refused() {
     // Uniform: 32 heads, 48 lengths, 52 end. Tails: 32 heads, 48 lengths, 52 tail ends, 56 block ends, 68
     // tails.
     for (page, at, byte, what) in [
-        (&uniform, 5, 5, "flags of a fence page"),
+        (&uniform, 5, 7, "flags of a fence page"),
         (&uniform, 6, 0, "blocks of a fence page"),
         (&uniform, 6, 200, "columns of a fence page"),
         (&uniform, 8, 1, "offset in a fence page"),

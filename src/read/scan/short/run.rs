@@ -148,7 +148,7 @@ impl<'p> RunSource<'p> {
         let (spot, block) = entry.block.expect("it was found");
         let table = &*entry.run.tables()[entry.table].table;
         let bytes = place.look(table, &block)?;
-        let layout = Layout::of(bytes);
+        let layout = layout_of(bytes)?;
         let found = match (entry.aim, from, wanted.direction) {
             (Aim::First, _, Direction::Forward) | (_, Bound::Unbounded, Direction::Forward) => Some(0),
             (Aim::First, _, Direction::Backward) | (_, Bound::Unbounded, Direction::Backward) => {
@@ -381,7 +381,7 @@ impl<'p> RunSource<'p> {
         let has_left = !self.prefix.is_empty() || !self.suffix.is_empty();
         self.spot = next.0;
         self.bytes = place.look(self.table(), &next.1)?;
-        self.layout = Layout::of(self.bytes);
+        self.layout = layout_of(self.bytes)?;
         let item = match direction {
             Direction::Forward => 0,
             Direction::Backward => self.layout.items() - 1,
@@ -394,6 +394,13 @@ impl<'p> RunSource<'p> {
         // A scan says what is wrong with the file.
         if has_left && !is_beyond { Err(Stuck) } else { Ok(true) }
     }
+}
+
+/// The layout of a block of whole keys: short ranges do not go into hashed keyspaces, and a scan says what is
+/// wrong with the file of any other.
+fn layout_of(block: &[u8]) -> Result<Layout, Stuck> {
+    let layout = Layout::of(block);
+    if layout.leaves_places_out() { Err(Stuck) } else { Ok(layout) }
 }
 
 impl<'p> Place<'p> {

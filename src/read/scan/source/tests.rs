@@ -7,7 +7,6 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId};
 use crate::base::region::Region;
 use crate::base::step::{Answer, Step};
-use crate::base::sync::Event;
 use crate::cache::{BlockRef, Claim, Slot};
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
@@ -16,7 +15,7 @@ use crate::io::storage::Storage;
 use crate::levels::gaps::{Gaps, Sight};
 use crate::levels::version::{Change, Placed, Spot, Version};
 use crate::table::{
-    Discarded, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, complete_read,
+    PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, TableOwner, complete_read,
 };
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
@@ -178,8 +177,8 @@ fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
     }
     builder.end().expect("no fault");
     let made = builder.finish().expect("no fault").summary;
-    let discarded = Discarded::new(Arc::new(Event::new()));
-    let opened = TableFile::open(storage, made.identity, made.bytes, made.checksum, &discarded);
+    let owner = TableOwner::alone(HashSecret::expand([5; 16]));
+    let opened = TableFile::open(storage, made.identity, made.bytes, made.checksum, &owner);
     let table = opened.expect("opens").remove(0);
     table.load_all_pages(&**storage, &PageBudget::alone(1 << 20)).expect("no fault");
     let placed =
