@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use trine_workload::rows::{Format, parse_separator};
 use trine_workload::text::parse_bytes;
 
-pub(crate) use bench::{Bench, EngineName, Workload};
+pub(crate) use bench::{Bench, EngineName, HashedRun, Workload};
 pub(crate) use upkeep::{
     Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, MadeAs, Man, Partitions, Settings,
     Within,
