@@ -17,7 +17,7 @@ use super::{Claim, Figure, Job, Picture, Verdict, a_second};
 const ITEMS: u64 = 2_000_000_000 / 128;
 /// Enough for a push.
 const ITEMS_MIN: u64 = 60_000;
-pub(super) const SCALE: f64 = 0.15;
+pub(super) const SCALE: f64 = 0.08;
 /// The part of the items that is loaded on the slow device.
 const SLOW_PART: u64 = 8;
 /// What a slow device writes a second.
