@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use trine::inspect::AtRisk;
 use trine::sim::{Crash, World};
 use trine::{Db, Error, Hashed, Keyspace, Kind};
 
@@ -333,6 +334,11 @@ fn tries_deepen() {
     let heights: Vec<(u64, u64)> = stats.levels.iter().map(|one| (one.level, one.tables)).collect();
     assert!(heights.last().is_some_and(|(height, _)| *height >= 2), "{heights:?}");
     assert!(heights.iter().any(|(height, tables)| *height == 1 && *tables >= 8), "{heights:?}");
+    assert!(stats.is_hashed, "{stats:?}");
+    for one in &stats.levels {
+        assert!(one.nodes >= 1 && one.nodes <= 1 << (3 * one.level), "{one:?}");
+        assert!(one.runs <= one.nodes * one.node_runs_max && one.node_runs_max <= one.runs, "{one:?}");
+    }
     assert!(db.verify(|_| {}).unwrap().findings.is_empty());
     all.keyspace.clear().unwrap();
     all.model.clear();
@@ -343,4 +349,53 @@ fn tries_deepen() {
     let stats = all.keyspace.stats().unwrap();
     assert!(stats.tables <= 2, "{stats:?}");
     db.close().unwrap();
+}
+
+/// Damage in a table of a hashed keyspace puts a part of its keys at risk, as large as the node's; a dump
+/// shows keys behind their places.
+#[test]
+fn damage_is_told_by_the_part_of_the_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let db = Db::open(&path).unwrap();
+    let hashed = db.hashed("hashed").open().unwrap();
+    (0..2000u32).for_each(|number| hashed.put(format!("key {number}"), "value").unwrap());
+    db.flush().unwrap();
+    hashed.put("key in the log", "value").unwrap();
+    drop(hashed);
+    db.close().unwrap();
+    let files = || std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+    let named = |prefix: &str| {
+        let is_named =
+            |file: &std::path::PathBuf| file.file_name().unwrap().to_string_lossy().starts_with(prefix);
+        files().find(is_named).unwrap()
+    };
+    let says = |prefix: &str, part: &str| {
+        let mut all = Vec::new();
+        let mut take = |one: &trine::inspect::Part| {
+            if one.name == part {
+                all.push(one.says.clone());
+            }
+        };
+        trine::inspect::dump(named(prefix), &mut take).unwrap();
+        all
+    };
+    let is_shown = |says: &String| {
+        let (before, key) = says.split_once("/key ").unwrap_or_default();
+        !key.is_empty()
+            && before.len() >= 22
+            && before[before.len() - 22..].bytes().all(|one| one.is_ascii_hexdigit())
+    };
+    assert!(says("table-", "data block").iter().all(is_shown), "{:?}", says("table-", "data block"));
+    assert!(says("log-", "item").iter().any(is_shown), "{:?}", says("log-", "item"));
+    assert!(says("manifest-", "change").iter().any(|says| says.contains("height 0 run") && is_shown(says)));
+    let table = named("table-");
+    let mut bytes = std::fs::read(&table).unwrap();
+    bytes[4096 + 20] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let report = trine::inspect::verify(&path, |_| {}).unwrap();
+    let at_risk: Vec<&AtRisk> = report.findings.iter().map(|one| &one.at_risk).collect();
+    let [AtRisk::HashedKeys { keyspace, per_million }] = at_risk[..] else { panic!("{at_risk:?}") };
+    // A block of 4 KiB has about 130 of the 2000 items.
+    assert!(keyspace == "hashed" && (10_000..200_000).contains(per_million), "{per_million}");
 }

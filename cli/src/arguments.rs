@@ -12,10 +12,10 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use trine_workload::rows::{Format, parse_separator};
 use trine_workload::text::parse_bytes;
 
-pub(crate) use bench::{Bench, EngineName, Workload};
+pub(crate) use bench::{Bench, EngineName, HashedRun, Workload};
 pub(crate) use upkeep::{
-    Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, Man, PartitionBy, Partitions,
-    Settings, Within,
+    Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Keyspaces, MadeAs, Man, Partitions, Settings,
+    Within,
 };
 
 const EXAMPLES: &str = "\
@@ -42,7 +42,7 @@ const EVERYWHERE: &str = "For every command";
 /// Imports, exports, looks into and tries Trine stores.
 ///
 /// Trine is an embedded key-value store for very many small items, read far more often than written.
-/// This program works on a store (a directory) and its keyspaces (named, ordered maps inside it).
+/// This program works on a store (a directory) and its keyspaces (named maps inside it, ordered or hashed).
 #[derive(Parser)]
 #[command(name = "trine", version, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -131,7 +131,8 @@ pub(crate) struct Get {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine put data users 42 '{\"name\":\"Ann\"}'\n  \
                         trine put data images logo - < logo.png\n  \
-                        trine put data index 00ff17 cafe --hex --sync")]
+                        trine put data index 00ff17 cafe --hex --sync\n  \
+                        trine put data sessions b7f1 ann --hashed")]
 pub(crate) struct Put {
     /// The store's directory.
     pub(crate) store: PathBuf,
@@ -143,7 +144,7 @@ pub(crate) struct Put {
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: String,
     #[command(flatten)]
-    pub(crate) by: PartitionBy,
+    pub(crate) by: MadeAs,
     /// Key and value are given in hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,
@@ -186,6 +187,9 @@ pub(crate) struct Clear {
 ///
 /// Tabs, newlines, backslashes and bytes that are not text are escaped (\t, \n, \\, \xff), so that a line is
 /// always one item. With --json one JSON object a line, as `trine export --format jsonl` writes them.
+///
+/// The items of a hashed keyspace come in no order, and a note on standard error says so; --prefix, --from,
+/// --to and --reverse are refused.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine scan data users --limit 10\n  \
                         trine scan data users --prefix ann --keys-only\n  \
@@ -235,6 +239,7 @@ pub(crate) struct Scan {
                   trine import data names people.jsonl --key email --value name --skip-bad\n  \
                   trine import data pairs pairs.tsv --no-header --key 1 --value 2\n  \
                   trine import data events events.tsv --partition-by prefix:7\n  \
+                  trine import data sessions sessions.csv --hashed\n  \
                   zcat big.csv.gz | trine import data users - --format csv --key id")]
 pub(crate) struct Import {
     /// The store's directory.
@@ -262,7 +267,7 @@ pub(crate) struct Import {
     #[arg(long, value_name = "CHARACTER", value_parser = parse_separator)]
     pub(crate) separator: Option<u8>,
     #[command(flatten)]
-    pub(crate) by: PartitionBy,
+    pub(crate) by: MadeAs,
     /// Forget where an earlier import of this file was and begin again.
     #[arg(long)]
     pub(crate) restart: bool,
@@ -278,7 +283,8 @@ pub(crate) struct Import {
     pub(crate) acknowledge: bool,
 }
 
-/// Writes a keyspace's items, in key order, to a file or to standard output.
+/// Writes a keyspace's items, in key order, to a file or to standard output; those of a hashed keyspace in no
+/// order.
 ///
 /// What it writes, `trine import` reads back byte for byte. csv and tsv have the columns key, value and hex;
 /// hex says which of them (k, v or kv) are in hexadecimal because they are not UTF-8. jsonl has "key" and
@@ -288,7 +294,7 @@ pub(crate) struct Import {
 /// not at all; one that exists is left alone without --force.
 ///
 /// A keyspace with explicit partitions is written out one KEYSPACE/PARTITION at a time. `trine import
-/// --partition-by` makes a keyspace that is divided again.
+/// --partition-by` makes a keyspace that is divided again, `trine import --hashed` one that is hashed.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine export data users users.jsonl\n  \
                         trine export data users --format csv | gzip > users.csv.gz\n  \
@@ -312,6 +318,9 @@ pub(crate) struct Export {
 }
 
 /// Shows what a store holds and costs: keyspaces, levels, memory, device traffic, space.
+///
+/// Of a hashed keyspace the shape of its trie is shown, by height: nodes, tables, and the longest pile, the
+/// most runs of one node.
 ///
 /// Items are counted as they are kept: versions and deletions that are not merged away yet count. --exact
 /// counts keys. Of a keyspace that is divided, the largest partitions are shown. Reads are counted since this
@@ -340,7 +349,7 @@ pub(crate) struct Stats {
 /// Every block, every checksum, the order of keys, every filter and fence, and every record of the logs are
 /// checked; nothing is changed. A store that is open for writing elsewhere is refused. A finding names the
 /// file, the offset in it, what was expected there and what was found, and what is at risk: a range of keys,
-/// the writes after some number, everything, or nothing.
+/// a part of the keys of a hashed keyspace, the writes after some number, everything, or nothing.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  trine verify data\n  trine verify data --json | jq '.findings[].file'")]
 pub(crate) struct Verify {
@@ -352,7 +361,8 @@ pub(crate) struct Verify {
 ///
 /// Places are the write buffers (here: what the log held), then the tables from the newest run on: bounds,
 /// filter, fences, block. The store is opened for this one get, so that every block is read from the device.
-/// That the key is not there is an answer like any other: the exit code is 0.
+/// That the key is not there is an answer like any other: the exit code is 0. In a hashed keyspace the get
+/// passes one node of each height.
 #[derive(Args)]
 #[command(after_help = "Example:\n  trine explain data users 42")]
 pub(crate) struct Explain {
@@ -371,7 +381,8 @@ pub(crate) struct Explain {
 ///
 /// STORE, manifests, logs and tables; damaged or not, and also while the store is open. Of a log, records
 /// behind damage are shown too, which no store would use. What each byte of a part means is in
-/// docs/FORMAT.md. With --json one JSON object a line.
+/// docs/FORMAT.md. A key of a hashed keyspace stands behind its place, 22 digits and a slash. With --json one
+/// JSON object a line.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  trine dump data/STORE\n  trine dump data/log-0000000000000004 | grep ' item '"

@@ -6,6 +6,7 @@ use trine_workload::failure::Failure;
 use trine_workload::screen::{Screen, table};
 use trine_workload::text::{Spelling, add_field, bytes, nanoseconds};
 
+use crate::any_keyspace::AnyKeyspace;
 use crate::arguments::{self, Global};
 use crate::items::open_to_read;
 use crate::listing::partition_cell;
@@ -17,10 +18,13 @@ pub(crate) fn run(global: &Global, arguments: arguments::Explain) -> Result<(), 
     let db = open_to_read(global, &arguments.store)?;
     let keyspace = named::find(&db, &arguments.keyspace)?;
     let explained = keyspace.explain(&key)?;
-    let is_missing = match &explained.partition {
-        Some(name) if keyspace.partition_name().is_none() => keyspace.partition_stats(name)?.is_none(),
+    let is_missing = match (&keyspace, &explained.partition) {
+        (AnyKeyspace::Ordered(keyspace), Some(name)) if keyspace.partition_name().is_none() => {
+            keyspace.partition_stats(name)?.is_none()
+        }
         _ => false,
     };
+    let level = if keyspace.is_hashed() { "height" } else { "level" };
     drop(keyspace);
     db.close()?;
     let mut screen = Screen::new();
@@ -31,16 +35,17 @@ pub(crate) fn run(global: &Global, arguments: arguments::Explain) -> Result<(), 
             let missing = if is_missing { ", which does not exist" } else { "" };
             screen.line(format_args!("partition: {}{missing}", partition_cell(name, spelling)))?;
         }
-        tell(&explained, &mut screen)?;
+        tell(&explained, level, &mut screen)?;
     }
     screen.finish()
 }
 
-fn tell(explained: &Explanation, screen: &mut Screen) -> Result<(), Failure> {
+/// `level`: what a level is called.
+fn tell(explained: &Explanation, level: &str, screen: &mut Screen) -> Result<(), Failure> {
     let mut steps = table(["step", "place", "said", "bytes", "took"]);
     for step in &explained.steps {
         let (size, took) = (bytes(step.bytes), nanoseconds(step.ns));
-        steps.add_row([step.name.to_string(), place(step), step.said.clone(), size, took]);
+        steps.add_row([step.name.to_string(), place(step, level), step.said.clone(), size, took]);
     }
     screen.line(steps)?;
     match explained.value_bytes {
@@ -49,10 +54,10 @@ fn tell(explained: &Explanation, screen: &mut Screen) -> Result<(), Failure> {
     }
 }
 
-fn place(step: &Step) -> String {
-    let Some(level) = step.level else { return "memory".to_string() };
+fn place(step: &Step, level: &str) -> String {
+    let Some(number) = step.level else { return "memory".to_string() };
     let at = step.offset.map_or_else(String::new, |offset| format!(" at {offset}"));
-    format!("level {level}, run {}: {}{at}", step.run, step.file)
+    format!("{level} {number}, run {}: {}{at}", step.run, step.file)
 }
 
 fn to_json(explained: &Explanation) -> Value {

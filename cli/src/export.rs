@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 use serde_json::{Map, json};
-use trine::{Keyspace, Ordered};
 use trine_workload::failure::Failure;
 use trine_workload::rows::Format;
 use trine_workload::rows::write::{Reader, write_header, write_item};
@@ -18,6 +17,7 @@ use trine_workload::screen::Screen;
 use trine_workload::text::Spelling;
 use trine_workload::{interrupt, progress, text};
 
+use crate::any_keyspace::AnyKeyspace;
 use crate::arguments::{self, Global};
 use crate::items::open_to_read;
 use crate::named;
@@ -120,7 +120,7 @@ fn exists() -> io::Error {
 }
 
 fn write_file(
-    keyspace: &Keyspace<Ordered>,
+    keyspace: &AnyKeyspace,
     format: (Format, Reader),
     target: &Target<'_>,
     bar: &ProgressBar,
@@ -169,7 +169,7 @@ fn permissions_of_new_files() -> Option<Permissions> {
 }
 
 fn write_items(
-    keyspace: &Keyspace<Ordered>,
+    keyspace: &AnyKeyspace,
     format: (Format, Reader),
     out: &mut impl Write,
     bar: &ProgressBar,
@@ -178,7 +178,7 @@ fn write_items(
     write_header(format.0, out).map_err(&failed)?;
     let mut row = Vec::new();
     let mut items = 0;
-    for item in keyspace.iter() {
+    for item in keyspace.items() {
         let (key, value) = item?;
         write_item(format, (&key, &value), &mut row, out).map_err(&failed)?;
         items += 1;

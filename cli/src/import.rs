@@ -13,12 +13,13 @@ use std::time::Instant;
 
 use indicatif::ProgressBar;
 use serde_json::json;
-use trine::{Batch, Db, Keyspace, Ordered};
+use trine::{Batch, Db};
 use trine_workload::failure::Failure;
 use trine_workload::rows::{Format, Item, Position, Row, Rows, Shape};
 use trine_workload::screen::Screen;
 use trine_workload::{interrupt, progress, text};
 
+use crate::any_keyspace::AnyKeyspace;
 use crate::arguments::{self, Global};
 use crate::items::{check_writable, note, open_to_write};
 use crate::named;
@@ -39,7 +40,7 @@ pub(crate) fn run(global: &Global, arguments: arguments::Import) -> Result<(), F
     let shape = shape_of(&arguments)?;
     let rows = Rows::open(&arguments.file, shape.clone())?;
     let db = open_to_write(global, &arguments.store)?;
-    let keyspace = named::open(&db, &arguments.keyspace, arguments.by.partition_by.as_ref())?;
+    let keyspace = named::open(&db, &arguments.keyspace, arguments.by.make())?;
     // Pipes and devices have no positions either.
     let from_file = rows.can_seek();
     let mut import = Import {
@@ -99,7 +100,7 @@ struct Import<'a> {
     global: &'a Global,
     arguments: &'a arguments::Import,
     db: Db,
-    keyspace: Keyspace<Ordered>,
+    keyspace: AnyKeyspace,
     /// None for standard input and pipes, which have no position.
     positions: Option<Positions>,
     rows: Rows,
@@ -169,7 +170,7 @@ impl Import<'_> {
             self.commit(item.at, Part::More)?;
             self.stop_if_asked()?;
         }
-        match self.batch.put(&self.keyspace, &item.key, &item.value) {
+        match self.keyspace.put_in(&mut self.batch, &item.key, &item.value) {
             Err(trine::Error::TooLarge { what, limit, given }) => {
                 let reason = format!("the {what} of {given} bytes is over the limit of {limit}");
                 self.refuse(item.at, item.at.lines + 1, reason)

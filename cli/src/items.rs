@@ -6,11 +6,12 @@ use std::ops::Bound;
 use std::path::Path;
 
 use serde_json::{Map, json};
-use trine::{Access, Create, Db, Durability, Keyspace, Ordered};
+use trine::{Access, Create, Db, Durability, Keyspace, Ordered, Value};
 use trine_workload::failure::Failure;
 use trine_workload::screen::Screen;
 use trine_workload::text::{Spelling, add_field, one_line, readable};
 
+use crate::any_keyspace::AnyKeyspace;
 use crate::arguments::{Clear, Delete, Get, Global, Put, Scan, Within};
 use crate::named;
 
@@ -91,9 +92,9 @@ pub(crate) fn put(global: &Global, put: Put) -> Result<(), Failure> {
         value => spelling.parse("value", value)?,
     };
     let db = open_to_write(global, &put.store)?;
-    let keyspace = named::open(&db, &put.keyspace, put.by.partition_by.as_ref())?;
+    let keyspace = named::open(&db, &put.keyspace, put.by.make())?;
     let mut batch = db.batch();
-    batch.put(&keyspace, &key, &value)?;
+    keyspace.put_in(&mut batch, &key, &value)?;
     batch.commit_with(durability(put.sync))?;
     db.close()?;
     done(global, json!({"put": 1}))
@@ -120,7 +121,7 @@ pub(crate) fn delete(global: &Global, delete: Delete) -> Result<(), Failure> {
     let db = open_to_change(global, &delete.store)?;
     let keyspace = named::find(&db, &delete.keyspace)?;
     let mut batch = db.batch();
-    batch.delete(&keyspace, &key)?;
+    keyspace.delete_in(&mut batch, &key)?;
     batch.commit_with(durability(delete.sync))?;
     db.close()?;
     done(global, json!({"deleted": 1}))
@@ -171,12 +172,18 @@ pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
     let bounds = Bounds::parse(&scan.within, spelling)?;
     let db = open_to_read(global, &scan.store)?;
     let keyspace = named::find(&db, &scan.keyspace)?;
-    let mut items = bounds.range(&keyspace);
+    let is_whole = scan.within.is_all() && !scan.reverse;
+    let items: Box<dyn Iterator<Item = trine::Result<(Value, Value)>>> = match (&keyspace, scan.reverse) {
+        (AnyKeyspace::Hashed(_), _) if is_whole => {
+            note(global, format_args!("{} is hashed: its items come in no order", scan.keyspace));
+            Box::new(keyspace.items())
+        }
+        (_, false) => Box::new(bounds.range(keyspace.ordered()?)),
+        (_, true) => Box::new(bounds.range(keyspace.ordered()?).rev()),
+    };
+    let limit = scan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let mut screen = Screen::new();
-    let mut left = scan.limit.unwrap_or(u64::MAX);
-    while left > 0 {
-        let next = if scan.reverse { items.next_back() } else { items.next() };
-        let Some(item) = next else { break };
+    for item in items.take(limit) {
         let (key, value) = item?;
         if global.json {
             let mut object = Map::new();
@@ -197,10 +204,9 @@ pub(crate) fn scan(global: &Global, scan: Scan) -> Result<(), Failure> {
         } else {
             screen.line(format_args!("{}\t{}", spelling.line(&key), spelling.line(&value)))?;
         }
-        left -= 1;
     }
     screen.finish()?;
-    drop(items);
+    drop(keyspace);
     Ok(db.close()?)
 }
 

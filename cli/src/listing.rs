@@ -24,7 +24,7 @@ pub(crate) struct Listing {
 impl Listing {
     pub(crate) fn of_keyspaces() -> Listing {
         let [keys, key_values, tables, on_disk] = SIZES;
-        let rows = table(["keyspace", keys, key_values, tables, on_disk, "partitions"]);
+        let rows = table(["keyspace", "kind", keys, key_values, tables, on_disk, "partitions"]);
         Listing { head: None, rows, objects: Vec::new() }
     }
 
@@ -51,12 +51,14 @@ impl Listing {
     ) {
         let name = stats.name.as_bytes();
         let mut object = object((name, Spelling::Text), keys, stats);
+        object.insert("kind".to_owned(), kind(stats).into());
         if let Some((rule, partitions)) = divided {
             object.insert("partitions".to_owned(), partitions.into());
             object.insert("partition_by".to_owned(), rule::text(rule).into());
         }
         self.objects.push(Value::Object(object));
         let mut cells = cells(&text::escaped(name), keys, stats).to_vec();
+        cells.insert(1, kind(stats).to_owned());
         cells.push(partitions_cell(divided));
         self.rows.add_row(cells);
     }
@@ -78,6 +80,11 @@ impl Listing {
         }
         screen.finish()
     }
+}
+
+/// The name of a keyspace's kind.
+pub(crate) fn kind(stats: &KeyspaceStats) -> &'static str {
+    if stats.is_hashed { "hashed" } else { "ordered" }
 }
 
 /// A partition's name in a table.

@@ -9,6 +9,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "the program, not the library")]
 
+mod any_keyspace;
 mod arguments;
 mod bench;
 mod demo;

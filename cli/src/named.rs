@@ -1,31 +1,57 @@
 //! Names of keyspaces and partitions on the command line: KEYSPACE, or KEYSPACE/PARTITION where the caller
 //! names the partitions of the keyspace.
 
-use trine::{Db, Error, Explicit, Keyspace, Ordered, Partitioned, Partitioning, PartitioningInfo};
+use trine::{Db, Error, Explicit, Keyspace, Kind, Ordered, Partitioned, Partitioning, PartitioningInfo};
 use trine_workload::failure::Failure;
 
+use crate::any_keyspace::AnyKeyspace;
 use crate::rule;
 
+/// The keyspace that a command makes where there is none of the name.
+#[derive(Clone, Copy)]
+pub(crate) enum Make<'r> {
+    Ordered,
+    Hashed,
+    /// Ordered, and divided by the rule.
+    Divided(&'r PartitioningInfo),
+}
+
 /// Opens the keyspace or partition of that name, which exists.
-pub(crate) fn find(db: &Db, name: &str) -> Result<Keyspace<Ordered>, Failure> {
+pub(crate) fn find(db: &Db, name: &str) -> Result<AnyKeyspace, Failure> {
     if let Some((keyspace, partition)) = divided(db, name)? {
-        let found = keyspace.find_partition(partition)?;
+        let found = keyspace.find_partition(partition)?.map(AnyKeyspace::Ordered);
         return found.ok_or_else(|| Error::NoKeyspace { name: name.to_owned() }.into());
     }
     check_whole(db, name)?;
-    Ok(db.keyspace(name)?.ordered()?)
+    Ok(find_whole(db, name)?)
 }
 
-/// Opens the keyspace or partition of that name, or makes it, divided by the rule. Without a rule the
-/// keyspace of a partition is not made.
-pub(crate) fn open(
-    db: &Db,
-    name: &str,
-    rule: Option<&PartitioningInfo>,
-) -> Result<Keyspace<Ordered>, Failure> {
+/// Opens the keyspace of that name, which exists and whose partitions, if any, its keys name.
+fn find_whole(db: &Db, name: &str) -> trine::Result<AnyKeyspace> {
+    let any = db.keyspace(name)?;
+    Ok(if is_hashed(db, name) {
+        AnyKeyspace::Hashed(any.hashed()?)
+    } else {
+        AnyKeyspace::Ordered(any.ordered()?)
+    })
+}
+
+/// Opens the keyspace or partition of that name, or makes it. Without a rule the keyspace of a partition is
+/// not made. A keyspace that exists keeps its kind; [`Make::Hashed`] refuses one that is ordered.
+pub(crate) fn open(db: &Db, name: &str, make: Make<'_>) -> Result<AnyKeyspace, Failure> {
+    let rule = match make {
+        Make::Divided(rule) => Some(rule),
+        Make::Ordered | Make::Hashed => None,
+    };
     if let Some((keyspace, partition)) = divided(db, name)? {
+        if let Make::Hashed = make {
+            return Err(Failure::Usage(format!("{name} is a partition, and partitions are not --hashed")));
+        }
         check_rule(db, keyspace.name(), rule)?;
-        return Ok(keyspace.partition(partition)?);
+        return Ok(AnyKeyspace::Ordered(keyspace.partition(partition)?));
+    }
+    if let Make::Hashed = make {
+        return Ok(AnyKeyspace::Hashed(db.hashed(name).open()?));
     }
     check_rule(db, name, rule)?;
     match rule {
@@ -35,12 +61,13 @@ pub(crate) fn open(
                 return Err(Failure::Usage(message));
             };
             check_rule(db, keyspace, rule)?;
-            Ok(partitioned(db, keyspace)?.partition(partition)?)
+            Ok(AnyKeyspace::Ordered(partitioned(db, keyspace)?.partition(partition)?))
         }
-        Some(rule) => make_by_key(db, name, rule),
+        Some(rule) => make_by_key(db, name, rule).map(AnyKeyspace::Ordered),
+        None if is_hashed(db, name) => Ok(find_whole(db, name)?),
         None => {
             check_whole(db, name)?;
-            Ok(db.ordered(name).open()?)
+            Ok(AnyKeyspace::Ordered(db.ordered(name).open()?))
         }
     }
 }
@@ -94,14 +121,19 @@ pub(crate) fn is_partitioned(db: &Db, name: &str) -> bool {
     db.keyspaces().iter().any(|one| one.is_partitioned && one.name == name)
 }
 
+/// Whether there is a hashed keyspace of that name.
+pub(crate) fn is_hashed(db: &Db, name: &str) -> bool {
+    db.keyspaces().iter().any(|one| one.kind == Kind::Hashed && one.name == name)
+}
+
 /// The keyspace itself, or all its partitions if the caller names them.
-pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Result<Vec<Keyspace<Ordered>>> {
+pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Result<Vec<AnyKeyspace>> {
     if !is_partitioned {
-        return Ok(vec![db.keyspace(name)?.ordered()?]);
+        return Ok(vec![find_whole(db, name)?]);
     }
     let divided = partitioned(db, name)?;
     let all = divided.partitions()?.into_iter().map(|partition| divided.find_partition(partition));
-    all.filter_map(Result::transpose).collect()
+    all.filter_map(Result::transpose).map(|found| found.map(AnyKeyspace::Ordered)).collect()
 }
 
 /// Keyspace and partition, if the name is that of a partition: the longest of the store's keyspaces before a

@@ -13,6 +13,7 @@ use trine_workload::text::{bytes, count, nanoseconds, ratio};
 
 use crate::arguments::{self, Global};
 use crate::items::open_to_read;
+use crate::listing::kind;
 use crate::named;
 use crate::upkeep::{OWN, setting_to_json};
 use partitions::{Extent, KeyspacePartitions};
@@ -82,8 +83,9 @@ fn tables(
 ) -> Vec<(&'static str, Table)> {
     let mut tables = vec![("Keyspaces", keyspaces(stats, partitions))];
     tables.extend(partitions::partitions(&stats.keyspaces, partitions, extent));
+    tables.extend(levels(stats));
+    tables.extend(tries(stats));
     tables.extend([
-        ("Levels", levels(stats)),
         ("Memory", memory(&stats.memory)),
         ("Space", space(&stats.space)),
         ("Device", device(&stats.io)),
@@ -96,11 +98,13 @@ fn tables(
 }
 
 fn keyspaces(stats: &trine::Stats, partitions: &[Option<KeyspacePartitions>]) -> Table {
-    let heads = ["keyspace", "items", "keys and values", "in tables", "tables", "levels", "partitions"];
+    let heads =
+        ["keyspace", "kind", "items", "keys and values", "in tables", "tables", "levels", "partitions"];
     let mut table = table(heads);
     for (keyspace, partitions) in stats.keyspaces.iter().zip(partitions) {
         table.add_row([
             trine_workload::text::escaped(keyspace.name.as_bytes()),
+            kind(keyspace).to_owned(),
             count(keyspace.items),
             bytes(keyspace.key_value_bytes),
             bytes(keyspace.table_bytes),
@@ -112,10 +116,12 @@ fn keyspaces(stats: &trine::Stats, partitions: &[Option<KeyspacePartitions>]) ->
     table
 }
 
-fn levels(stats: &trine::Stats) -> Table {
+/// Levels of ordered keyspaces, if there are such keyspaces or no others.
+fn levels(stats: &trine::Stats) -> Option<(&'static str, Table)> {
     let mut table =
         table(["keyspace", "level", "runs", "tables", "items", "deletions", "bytes", "filters", "fences"]);
-    for keyspace in &stats.keyspaces {
+    let is_shown = stats.keyspaces.iter().any(|one| !one.is_hashed) || stats.keyspaces.is_empty();
+    for keyspace in stats.keyspaces.iter().filter(|one| !one.is_hashed) {
         for level in &keyspace.levels {
             table.add_row([
                 trine_workload::text::escaped(keyspace.name.as_bytes()),
@@ -130,7 +136,41 @@ fn levels(stats: &trine::Stats) -> Table {
             ]);
         }
     }
-    table
+    is_shown.then_some(("Levels", table))
+}
+
+/// The shapes of hashed keyspaces, a row for each height of their nodes.
+fn tries(stats: &trine::Stats) -> Option<(&'static str, Table)> {
+    let heads = [
+        "keyspace",
+        "height",
+        "nodes",
+        "tables",
+        "longest pile",
+        "items",
+        "deletions",
+        "bytes",
+        "filters",
+        "fences",
+    ];
+    let mut table = table(heads);
+    for keyspace in stats.keyspaces.iter().filter(|one| one.is_hashed) {
+        for level in &keyspace.levels {
+            table.add_row([
+                trine_workload::text::escaped(keyspace.name.as_bytes()),
+                level.level.to_string(),
+                count(level.nodes),
+                count(level.tables),
+                count(level.node_runs_max),
+                count(level.items),
+                count(level.tombstones),
+                bytes(level.table_bytes),
+                pinned(&level.filters),
+                pinned(&level.fences),
+            ]);
+        }
+    }
+    stats.keyspaces.iter().any(|one| one.is_hashed).then_some(("Tries", table))
 }
 
 /// How many pages there are, and why not all of them are kept in memory.
@@ -305,7 +345,9 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
     let level = |level: &trine::LevelStats| {
         json!({
             "level": level.level,
+            "nodes": level.nodes,
             "runs": level.runs,
+            "node_runs_max": level.node_runs_max,
             "tables": level.tables,
             "items": level.items,
             "tombstones": level.tombstones,
@@ -316,6 +358,7 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
     };
     json!({
         "name": keyspace.name,
+        "kind": kind(keyspace),
         "items": keyspace.items,
         "key_value_bytes": keyspace.key_value_bytes,
         "table_bytes": keyspace.table_bytes,

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
-use trine::{Db, Keyspace, Partitioning, SettingValue};
+use trine::{Db, KeyspaceBuilder, Partitioning, SettingValue};
 use trine_workload::failure::Failure;
 use trine_workload::progress;
 use trine_workload::screen::Screen;
 use trine_workload::text::{self, Spelling, bytes, parse_bytes};
 
+use crate::any_keyspace::AnyKeyspace;
 use crate::arguments::{
     Arguments, Checkpoint, Compact, Completions, Count, DeleteRange, Drop, Global, Keyspaces, Man, Settings,
 };
@@ -72,7 +73,7 @@ pub(crate) fn delete_range(global: &Global, arguments: &DeleteRange) -> Result<(
     let db = open_to_change(global, &arguments.store)?;
     let keyspace = named::find(&db, &arguments.keyspace)?;
     let mut batch = db.batch();
-    batch.delete_range(&keyspace, (from, to))?;
+    batch.delete_range(keyspace.ordered()?, (from, to))?;
     batch.commit_with(durability(arguments.sync))?;
     db.close()?;
     done(global, json!({"deleted_range": arguments.keyspace}))
@@ -85,14 +86,14 @@ pub(crate) fn count_keys(global: &Global, arguments: &Count) -> Result<(), Failu
     let about = keyspace.approximate_len()?;
     let keys = if arguments.approximate {
         about
-    } else if bounds.ends() == (Bound::Unbounded, Bound::Unbounded) {
+    } else if arguments.within.is_all() {
         let bar = progress::over_items(about, "counting");
         let keys = keyspace.exact_len(|counted| bar.set_position(counted))?;
         bar.finish_and_clear();
         keys
     } else {
         let mut keys = 0;
-        for item in bounds.range(&keyspace) {
+        for item in bounds.range(keyspace.ordered()?) {
             item?;
             keys += 1;
         }
@@ -130,19 +131,26 @@ pub(crate) fn settings(global: &Global, arguments: &Settings) -> Result<(), Fail
         // Its builder would make it.
         db.keyspace(name)?;
     }
-    let mut builder = db.ordered(name);
-    for (setting, value) in &arguments.changes {
+    let changes = &arguments.changes;
+    let settings = match (is_partitioned, named::is_hashed(&db, name)) {
+        (true, _) => {
+            changed(db.ordered(name), changes).partition_by(Partitioning::explicit()).open()?.settings()
+        }
+        (false, true) => changed(db.hashed(name), changes).open()?.settings(),
+        (false, false) => changed(db.ordered(name), changes).open()?.settings(),
+    };
+    db.close()?;
+    show_settings(global, &settings)
+}
+
+fn changed<K>(mut builder: KeyspaceBuilder<K>, changes: &[(String, String)]) -> KeyspaceBuilder<K> {
+    for (setting, value) in changes {
         builder = match parse_bytes(value) {
             Ok(number) => builder.set(setting, number),
             Err(_) => builder.set(setting, value.as_str()),
         };
     }
-    let settings = match is_partitioned {
-        true => builder.partition_by(Partitioning::explicit()).open()?.settings(),
-        false => builder.open()?.settings(),
-    };
-    db.close()?;
-    show_settings(global, &settings)
+    builder
 }
 
 fn show_settings(global: &Global, settings: &[SettingValue]) -> Result<(), Failure> {
@@ -192,7 +200,7 @@ pub(crate) fn compact(global: &Global, arguments: &Compact) -> Result<(), Failur
     };
     let before_bytes = db.stats().space.table_bytes;
     with_merge_progress(&db, || match &maps {
-        Some(maps) => maps.iter().try_for_each(Keyspace::compact),
+        Some(maps) => maps.iter().try_for_each(AnyKeyspace::compact),
         None => db.compact(),
     })?;
     let after_bytes = db.stats().space.table_bytes;

@@ -146,6 +146,10 @@ fn risk(at_risk: &AtRisk) -> String {
             };
             format!("keys of {}, {from}, {to}", escaped(keyspace.as_bytes()))
         }
+        AtRisk::HashedKeys { keyspace, per_million } => {
+            let percent = *per_million as f64 / 10_000.0;
+            format!("about {percent} % of the keys of {}", escaped(keyspace.as_bytes()))
+        }
         AtRisk::Writes { after } => format!("writes after number {after}"),
         _ => "everything: the store does not open".to_string(),
     }
@@ -165,6 +169,9 @@ fn finding_to_json(finding: &Finding) -> Value {
         AtRisk::Nothing => ("nothing", Value::Null),
         AtRisk::Keys { keyspace, from, to } => {
             ("keys", json!({"keyspace": keyspace, "from": bound(from), "to": bound(to)}))
+        }
+        AtRisk::HashedKeys { keyspace, per_million } => {
+            ("hashed_keys", json!({"keyspace": keyspace, "per_million": per_million}))
         }
         AtRisk::Writes { after } => ("writes", json!({"after": after})),
         _ => ("store", Value::Null),

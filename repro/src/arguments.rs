@@ -48,7 +48,8 @@ pub(crate) enum Command {
 ///
 /// Drizard and Lemur are rebuilt from their parts (the presets drizard, lemur-leveling, lemur-tiering), and
 /// each figure of their papers is measured on them and on the store itself (default). TridentKV's reads are
-/// measured on the store, by gets that wait and by futures. A verdict follows each claim: agrees, differs, or
+/// measured on the store, by gets that wait and by futures; LSM-trie's puts on a hashed keyspace and on
+/// trees, where 1 is as many tables as the paper has. A verdict follows each claim: agrees, differs, or
 /// cannot be tested here, with the reason. The papers' curves are known by the numbers and directions in
 /// their text only: where that is a direction, the verdict is about the direction.
 #[derive(Args)]

@@ -8,13 +8,14 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 10] = [
+const EXPERIMENTS: [&str; 11] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
     "drizard-parallel",
     "lemur-levels",
     "lemur-bloom",
+    "lsmtrie-put",
     "trident-threads",
     "trident-read",
     "trident-delete",

@@ -87,6 +87,24 @@ pub(crate) fn given_key(tree: TreeId, stored: &[u8]) -> &[u8] {
     if tree.keyspace.is_hashed() { stored.get(PLACE_BYTES..).unwrap_or_default() } else { stored }
 }
 
+/// A stored key for people, escaped; of a hashed keyspace the digits of its place, a slash and the key.
+pub(crate) fn shown_key(keyspace: KeyspaceId, stored: &[u8]) -> String {
+    if !keyspace.is_hashed() {
+        return stored.escape_ascii().to_string();
+    }
+    let (place, key) = stored.split_at(stored.len().min(PLACE_BYTES));
+    let digits: String = place.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{digits}/{}", key.escape_ascii())
+}
+
+/// How large a part of all places lies between two bounds, stored keys or beginnings of such, in millionths;
+/// none is no bound. Never 0.
+pub(crate) fn part_between(from: Option<&[u8]>, to: Option<&[u8]>) -> u64 {
+    let word = |bound: &[u8]| u128::from(head(bound));
+    let (from, to) = (from.map_or(0, word), to.map_or(1 << 64, |to| word(to) + 1));
+    ((to.saturating_sub(from) * 1_000_000) >> 64).max(1) as u64
+}
+
 fn place(hash: KeyHash) -> [u8; PLACE_BYTES] {
     let bits = u128::from(hash.route()) << ORDER_BITS | u128::from(hash.order());
     let bytes = (bits << SPARE_BITS).to_be_bytes();
@@ -194,6 +212,25 @@ mod tests {
         assert!(children.iter().enumerate().all(|(child, place)| usize::from(place[0] >> 5) == child));
         assert_eq!(place(hash(0, 0xab)), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0x0a, 0xb0]);
         assert_eq!(place(hash(1, 0)), [0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0]);
+    }
+
+    /// People see the place in digits before the key; bounds may be shorter than a place.
+    #[test]
+    fn keys_are_shown_behind_their_places() {
+        let shown = |stored: &[u8]| shown_key(HASHED, stored);
+        assert_eq!(shown(b"\x00\x01\xff\0\0\0\0\0\0\0\x10ann\n"), "0001ff0000000000000010/ann\\n");
+        assert_eq!(shown(b"\xab"), "ab/");
+        assert_eq!(shown_key(ORDERED, b"ann\n"), "ann\\n");
+    }
+
+    /// Parts of all places are told in millionths, and none is 0.
+    #[test]
+    fn parts_of_all_places() {
+        assert_eq!(part_between(None, None), 1_000_000);
+        assert_eq!(part_between(Some(&[0x40]), Some(&[0x80])), 250_000);
+        assert_eq!(part_between(Some(&[0xc0, 0]), None), 250_000);
+        assert_eq!(part_between(Some(b"same"), Some(b"same")), 1);
+        assert_eq!(part_between(Some(b"b"), Some(b"a")), 1);
     }
 
     proptest! {

@@ -78,6 +78,8 @@ pub struct Builder {
     create: Create,
     access: Access,
     faults: Vec<String>,
+    #[cfg(feature = "lab")]
+    write_buffer_bytes: Option<u64>,
 }
 
 impl Builder {
@@ -88,6 +90,8 @@ impl Builder {
             create: Create::default(),
             access: Access::default(),
             faults: Vec::new(),
+            #[cfg(feature = "lab")]
+            write_buffer_bytes: None,
         }
     }
 
@@ -199,6 +203,26 @@ impl Builder {
         self
     }
 
+    /// Length of a write buffer, at most what `memory_bytes` gives it: for experiments at a small scale.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = trine::Db::builder(&path).write_buffer_bytes(256 << 10).open()?;
+    /// let items = db.ordered("items").open()?;
+    /// (0..4000u32).try_for_each(|number| items.put(number.to_be_bytes(), [7; 100]))?;
+    /// db.flush()?;
+    /// assert!(db.stats().background.flushes > 1);
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "lab")]
+    #[must_use]
+    pub fn write_buffer_bytes(mut self, bytes: u64) -> Builder {
+        self.write_buffer_bytes = Some(bytes);
+        self
+    }
+
     /// Opens the store.
     ///
     /// # Errors
@@ -226,7 +250,13 @@ impl Builder {
             (Access::ReadWrite, Create::IfMissing) => Mode::CreateIfMissing,
             (Access::ReadWrite, Create::New) => Mode::CreateNew,
         };
-        Ok(OpenOptions::new(self.settings.clone(), mode))
+        let options = OpenOptions::new(self.settings.clone(), mode);
+        #[cfg(feature = "lab")]
+        if let Some(bytes) = self.write_buffer_bytes {
+            let budget = options.budget.with_generation_bytes(bytes);
+            return Ok(OpenOptions { budget, ..options });
+        }
+        Ok(options)
     }
 
     fn check(&self) -> Result<()> {

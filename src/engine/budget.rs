@@ -57,14 +57,12 @@ impl Budget {
         } & !4095;
         let work_bytes = if is_small { memory_bytes / 8 } else { (memory_bytes / 8).max(WORK_BYTES_MIN) };
         let rest = memory_bytes.saturating_sub(GENERATION_COUNT * generation_bytes + work_bytes);
-        // Items have more overhead in the log than in memory only when they are a few bytes long.
-        let log_bytes = (generation_bytes + generation_bytes / 4 + (16 << 10)).next_multiple_of(4096);
         let log_bytes_min = if is_small { LOG_BYTES_MIN_SMALL } else { LOG_BYTES_MIN };
         Budget {
             memory_bytes,
             generation_bytes,
             log_bytes_min,
-            log_bytes,
+            log_bytes: log_bytes(generation_bytes),
             closed_logs_bytes_max: log_bytes_min * CLOSED_LOGS_COUNT_MAX,
             work_bytes,
             cache_bytes: rest,
@@ -80,6 +78,16 @@ impl Budget {
             (self.cache_bytes, self.pages_bytes, self.annex_bytes) =
                 (cache_bytes, pages_bytes(cache_bytes), 0);
         }
+        self
+    }
+
+    /// The same with other write buffers, smaller than the budget's; other parts stay as they are.
+    #[cfg(feature = "lab")]
+    pub(crate) fn with_generation_bytes(mut self, bytes: u64) -> Budget {
+        let least = Budget::divide(0).generation_bytes;
+        self.generation_bytes = bytes.clamp(least, self.generation_bytes) & !4095;
+        self.log_bytes = log_bytes(self.generation_bytes);
+        self.annex_bytes = quiet_generations_bytes(self.generation_bytes) + self.work_bytes;
         self
     }
 
@@ -178,6 +186,11 @@ pub(crate) enum BatchRoom {
     OwnGeneration { region_bytes: usize },
 }
 
+/// Items have more overhead in the log than in memory only when they are a few bytes long.
+fn log_bytes(generation_bytes: u64) -> u64 {
+    (generation_bytes + generation_bytes / 4 + (16 << 10)).next_multiple_of(4096)
+}
+
 /// Of generations, what the cache may have while nothing is sealed: all but one, less what is written to the
 /// next one until the annex is closed.
 fn quiet_generations_bytes(generation_bytes: u64) -> u64 {
@@ -219,6 +232,19 @@ mod tests {
         let Budget { cache_bytes, pages_bytes, annex_bytes, .. } = budget;
         assert_eq!(Budget { cache_bytes, pages_bytes, annex_bytes, ..less }, budget);
         assert_eq!(budget.with_cache_bytes(u64::MAX), budget);
+    }
+
+    /// Smaller write buffers have smaller logs; the rest stays as it is.
+    #[cfg(feature = "lab")]
+    #[test]
+    fn write_buffers_can_be_smaller() {
+        let budget = Budget::divide(64 << 20);
+        let less = budget.with_generation_bytes(256 << 10);
+        assert_eq!((less.generation_bytes, less.log_bytes), (256 << 10, 336 << 10));
+        assert_eq!((less.cache_bytes, less.work_bytes), (budget.cache_bytes, budget.work_bytes));
+        assert!(less.log_bytes > less.generation_bytes && less.annex_bytes < budget.annex_bytes);
+        assert_eq!(budget.with_generation_bytes(u64::MAX), budget);
+        assert_eq!(budget.with_generation_bytes(0).generation_bytes, 16 << 10);
     }
 
     /// A batch within the limits has room, however tiny its items: in an empty generation of the budget's

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, Ordering};
-use crate::levels::version::{Placed, Tree};
+use crate::levels::version::{Placed, Run, Tree};
 use crate::levels::view::View;
 
 use super::store::Store;
@@ -73,6 +73,8 @@ pub struct Stats {
 pub struct KeyspaceStats {
     /// Its name; of a partition the keyspace's, a slash, and its own.
     pub name: String,
+    /// Whether its keys have no order, see [`Hashed`](crate::Hashed): its levels are the heights of a trie.
+    pub is_hashed: bool,
     /// Items: in tables every version and tombstone, in each write buffer every key.
     pub items: u64,
     /// Bytes of their keys and values.
@@ -105,10 +107,15 @@ pub struct KeyspaceStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelStats {
-    /// Its number; flushes write to level 0.
+    /// Its number; flushes write to level 0. In a hashed keyspace the height of nodes; the root has 0.
     pub level: u64,
+    /// Trees that have runs in it: one, or partitions. In a hashed keyspace nodes of this height that have
+    /// runs.
+    pub nodes: u64,
     /// Runs in it: tables with disjoint key ranges, searched as one.
     pub runs: u64,
+    /// Most runs of one of the nodes: a get searches no more of them here.
+    pub node_runs_max: u64,
     /// Tables in it.
     pub tables: u64,
     /// Items in them, tombstones included.
@@ -561,6 +568,18 @@ impl Store {
 }
 
 const NO_PAGES: PageStats = PageStats { bytes: 0, pinned_bytes: 0, reason: "there are none" };
+const NO_LEVEL: LevelStats = LevelStats {
+    level: 0,
+    nodes: 0,
+    runs: 0,
+    node_runs_max: 0,
+    tables: 0,
+    items: 0,
+    tombstones: 0,
+    table_bytes: 0,
+    filters: NO_PAGES,
+    fences: NO_PAGES,
+};
 
 impl PageStats {
     fn add(&mut self, (bytes, pinned_bytes): (u64, u64)) {
@@ -590,6 +609,7 @@ fn keyspace_stats<'v>(
 ) -> KeyspaceStats {
     let mut stats = KeyspaceStats {
         name: keyspace.full_name(),
+        is_hashed: keyspace.id.is_hashed(),
         items: 0,
         key_value_bytes: 0,
         table_bytes: 0,
@@ -598,31 +618,22 @@ fn keyspace_stats<'v>(
         levels: Vec::new(),
     };
     let mut levels: Vec<LevelStats> = Vec::new();
-    for tree in trees {
-        for (level, run) in tree.runs_by_level() {
-            while level >= levels.len() {
-                levels.push(LevelStats {
-                    level: levels.len() as u64,
-                    runs: 0,
-                    tables: 0,
-                    items: 0,
-                    tombstones: 0,
-                    table_bytes: 0,
-                    filters: NO_PAGES,
-                    fences: NO_PAGES,
-                });
-            }
-            let one = &mut levels[level];
-            one.runs += 1;
-            for table in run.tables().iter().map(|placed| &placed.table) {
-                one.tables += 1;
-                one.items += table.items();
-                one.tombstones += table.tombstones();
-                one.table_bytes += table.slice_bytes();
-                one.filters.add(table.filter_bytes());
-                one.fences.add(table.fence_bytes());
-                stats.key_value_bytes += table.key_value_bytes();
-            }
+    for (level, runs) in trees.flat_map(Tree::piles_by_level) {
+        while level >= levels.len() {
+            levels.push(LevelStats { level: levels.len() as u64, ..NO_LEVEL });
+        }
+        let one = &mut levels[level];
+        one.nodes += 1;
+        one.runs += runs.len() as u64;
+        one.node_runs_max = one.node_runs_max.max(runs.len() as u64);
+        for table in runs.iter().flat_map(Run::tables).map(|placed| &placed.table) {
+            one.tables += 1;
+            one.items += table.items();
+            one.tombstones += table.tombstones();
+            one.table_bytes += table.slice_bytes();
+            one.filters.add(table.filter_bytes());
+            one.fences.add(table.fence_bytes());
+            stats.key_value_bytes += table.key_value_bytes();
         }
     }
     let last = levels.len().saturating_sub(1);

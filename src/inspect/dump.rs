@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::id::{FileKind, FileLayout, FileName, ItemKind};
+use crate::base::place::shown_key;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
 use crate::format::frames::{
@@ -39,7 +40,8 @@ pub struct Part {
     pub bytes: u64,
     /// What it is.
     pub name: &'static str,
-    /// What it says; keys are escaped where they are not text.
+    /// What it says; keys are escaped where they are not text. A key of a hashed keyspace stands behind its
+    /// place: 22 digits and a slash.
     pub says: String,
     /// What is wrong with it.
     pub damage: Option<Corrupt>,
@@ -211,13 +213,14 @@ impl Dump<'_> {
         self.part(offset, bytes, "batch", says)?;
         for item in items.into_iter().flatten() {
             let tree = format!("keyspace {} partition {}", item.tree.keyspace.0, item.tree.partition.0);
-            let key = item.key.escape_ascii();
+            let key = shown_key(item.tree.keyspace, item.key);
             let says = match item.kind {
                 ItemKind::Put => format!("{tree}: put {key}, a value of {} bytes", item.value.len()),
                 ItemKind::Delete => format!("{tree}: delete {key}"),
                 ItemKind::DeleteRange if item.value.is_empty() => format!("{tree}: delete from {key} on"),
                 ItemKind::DeleteRange => {
-                    format!("{tree}: delete from {key} to before {}", item.value.escape_ascii())
+                    let end = shown_key(item.tree.keyspace, item.value);
+                    format!("{tree}: delete from {key} to before {end}")
                 }
             };
             self.part(offset, 0, "item", Ok(says))?;
@@ -231,11 +234,9 @@ impl Dump<'_> {
             Said::Count(count) => count.to_string(),
             Said::Items { items, first, last, plain_bytes } => {
                 let packed = plain_bytes.map_or_else(String::new, |bytes| format!(", {bytes} decompressed"));
-                format!("{items} items from {} to {}{packed}", first.escape_ascii(), last.escape_ascii())
+                format!("{items} items from {first} to {last}{packed}")
             }
-            Said::Ranges { count, first, end } => {
-                format!("{count}, from {} to {}", first.escape_ascii(), end.escape_ascii())
-            }
+            Said::Ranges { count, first, end } => format!("{count}, from {first} to {end}"),
         });
         let (says, damage) = match says {
             Ok(says) => (says, None),
@@ -258,10 +259,11 @@ fn says(change: &Change) -> String {
         }
         other => return format!("{other:?}"),
     };
-    let end =
-        slice.max_key.as_ref().map_or_else(|| "the end".to_owned(), |key| key.escape_ascii().to_string());
+    let shown = |key: &[u8]| shown_key(slice.keyspace, key);
+    let end = slice.max_key.as_deref().map_or_else(|| "the end".to_owned(), shown);
+    let level = if slice.keyspace.is_hashed() { "height" } else { "level" };
     format!(
-        "Slice {index} of table {table:x}: keyspace {} partition {}, level {} run {}, {} items of which {} \
+        "Slice {index} of table {table:x}: keyspace {} partition {}, {level} {} run {}, {} items of which {} \
          tombstones, numbers {} to {}, from {} to {end}",
         slice.keyspace.0,
         slice.partition.0,
@@ -271,6 +273,6 @@ fn says(change: &Change) -> String {
         slice.tombstones,
         slice.first_sequence,
         slice.last_sequence,
-        slice.min_key.escape_ascii(),
+        shown(&slice.min_key),
     )
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::base::error::{Corrupt, Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileName, Sequence, TreeId};
+use crate::base::place::part_between;
 use crate::base::rule::partition_name;
 use crate::base::settings::StoreSettings;
 use crate::base::sync::Arc;
@@ -114,6 +115,13 @@ pub enum AtRisk {
         from: Bound<Vec<u8>>,
         /// To where.
         to: Bound<Vec<u8>>,
+    },
+    /// The same of keys of a hashed keyspace, whose hashes lie between two bounds.
+    HashedKeys {
+        /// The keyspace's name.
+        keyspace: String,
+        /// About how many of a million keys they are, at least 1.
+        per_million: u64,
     },
     /// Writes that are in no table yet, all after this sequence number; the store is not opened while they
     /// cannot be read.
@@ -262,7 +270,7 @@ impl<'c> Check<'c> {
             for Damage { error, tree, keys } in damages {
                 let at_risk = match keys {
                     None => AtRisk::Nothing,
-                    Some((from, to)) => AtRisk::Keys { keyspace: name(state, tree), from, to },
+                    Some((from, to)) => keys_at_risk(state, tree, (from, to)),
                 };
                 self.report.findings.push(Finding { damage: error, at_risk });
             }
@@ -277,7 +285,7 @@ impl<'c> Check<'c> {
                     let max = slice.max_key.as_deref();
                     let to = max.map_or(Bound::Unbounded, |max| Bound::Included(max.to_vec()));
                     let from = Bound::Included(slice.min_key.to_vec());
-                    let at_risk = AtRisk::Keys { keyspace: name(state, tree), from, to };
+                    let at_risk = keys_at_risk(state, tree, (from, to));
                     self.report.findings.push(Finding { damage: of_file(file, error.clone()), at_risk });
                 }
             }
@@ -362,6 +370,21 @@ fn of_file(file: FileName, error: Error) -> Corrupt {
         expected: "one that can be read".to_owned(),
         found: error.to_string(),
     })
+}
+
+/// Stored keys between bounds.
+fn keys_at_risk(state: &State, tree: TreeId, (from, to): (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> AtRisk {
+    let keyspace = name(state, tree);
+    if !tree.keyspace.is_hashed() {
+        return AtRisk::Keys { keyspace, from, to };
+    }
+    fn end(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+        match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Some(key),
+            Bound::Unbounded => None,
+        }
+    }
+    AtRisk::HashedKeys { keyspace, per_million: part_between(end(&from), end(&to)) }
 }
 
 fn name(state: &State, tree: TreeId) -> String {

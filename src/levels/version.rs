@@ -134,10 +134,15 @@ impl Tree {
 
     /// The same with their levels.
     pub(crate) fn runs_by_level(&self) -> impl Iterator<Item = (usize, &Run)> {
-        let levels = self.levels().iter().enumerate();
-        let in_levels = levels.flat_map(|(level, runs)| runs.iter().map(move |run| (level, run)));
+        self.piles_by_level().flat_map(|(level, runs)| runs.iter().map(move |run| (level, run)))
+    }
+
+    /// The runs of each level, or node of a trie, that has any.
+    pub(crate) fn piles_by_level(&self) -> impl Iterator<Item = (usize, &[Run])> {
+        let levels = self.levels().iter().map(|runs| &**runs).enumerate();
         let nodes = self.trie().into_iter().flat_map(Trie::nodes);
-        in_levels.chain(nodes.flat_map(|(id, node)| node.runs().iter().map(move |run| (id.height, run))))
+        let piles = levels.chain(nodes.map(|(id, node)| (id.height, node.runs())));
+        piles.filter(|(_, runs)| !runs.is_empty())
     }
 
     /// Those of its first runs that have range tombstones. In a trie the root's alone do.

@@ -3,6 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
+use crate::base::place::shown_key;
 use crate::base::step::BlockKind;
 use crate::base::sync::Arc;
 use crate::format::table::data::{self, Layout};
@@ -26,19 +27,19 @@ pub(crate) struct TablePart {
 /// What a part says.
 #[derive(Debug)]
 pub(crate) enum Said {
-    /// Of a block of items: how many, the first key and the last, without places if these are left out;
-    /// compressed or not.
+    /// Of a block of items: how many, the first key and the last as they are shown, as they were given where
+    /// their places are left out; compressed or not.
     Items {
         items: usize,
-        first: Vec<u8>,
-        last: Vec<u8>,
+        first: String,
+        last: String,
         plain_bytes: Option<usize>,
     },
-    /// Range tombstones of a slice.
+    /// Range tombstones of a slice, with keys as they are shown.
     Ranges {
         count: usize,
-        first: Vec<u8>,
-        end: Vec<u8>,
+        first: String,
+        end: String,
     },
     /// How many of whatever it is there are.
     Count(u64),
@@ -109,7 +110,8 @@ fn slice_parts(
         tell(TablePart { span: entry.top, name: "top, fence pages", said: Ok(Said::Count(pages)) });
     }
     if let (Some(first), Some((_, end))) = (table.ranges().first(), table.ranges().last()) {
-        let said = Said::Ranges { count: table.ranges().count(), first: first.to_vec(), end: end.to_vec() };
+        let shown = |key| shown_key(table.tree().keyspace, key);
+        let said = Said::Ranges { count: table.ranges().count(), first: shown(first), end: shown(end) };
         tell(TablePart { span: entry.ranges, name: "range tombstones", said: Ok(said) });
     }
     Ok(())
@@ -128,7 +130,11 @@ fn block(storage: &Arc<dyn Storage>, table: &Arc<Table>, span: Span) -> Result<S
         }
     };
     let layout = Layout::of(&plain);
-    let key = |index| [layout.prefix(&plain), layout.suffix(&plain, index)].concat();
+    let stored = |index| [layout.prefix(&plain), layout.suffix(&plain, index)].concat();
+    let key = |index| match layout.leaves_places_out() {
+        true => stored(index).escape_ascii().to_string(),
+        false => shown_key(table.tree().keyspace, &stored(index)),
+    };
     let items = layout.items();
     Ok(Said::Items { items, first: key(0), last: key(items - 1), plain_bytes })
 }

@@ -123,6 +123,14 @@ fn in_words_of_the_program(error: &trine::Error) -> String {
             "a keyspace keeps the --partition-by that it was made with: this one has {stored}, not {given}. \
              Leave the option out, or take another keyspace"
         ),
+        Error::Mismatch { name: "kind", stored, given } => format!(
+            "a keyspace keeps the kind that it was made with: this one is {stored}, not {given}. Leave \
+             --hashed out, or take another keyspace"
+        ),
+        Error::Unordered { name } => format!(
+            "the keyspace {name:?} is hashed, and its keys have no order: --prefix, --from, --to, --reverse \
+             and delete-range are for ordered keyspaces"
+        ),
         Error::ReadOnly => "this command writes, and the store was opened with --read-only".to_owned(),
         other => {
             let text = other.to_string();

@@ -15,12 +15,16 @@ Examples:
   trine bench readrandom --dir /mnt/ssd/try --distribution zipf --json
   trine bench fillrandom,readrandom,seekrandom --items 8000000 --stage-every 1000000 --plot charts
   trine bench partitions --partitions 100000 --live 5000
+  trine bench fillrandom,settle,readrandom,multireadrandom --hashed=beside
   trine bench fillrandom,readrandom --engine null    what the driver itself costs
 
 Every figure comes with its denominator and with what could not be measured. Hold a store's rows
 against those of --engine null and against device, measured in the same run.";
 
 /// Measures the store: loads, reads and mixes under the names that db_bench and YCSB gave them.
+///
+/// With --hashed the items are in a hashed keyspace, of a store of its own; --hashed=beside runs all on an
+/// ordered one first, so that the rows of both stand in one report.
 ///
 /// Workloads run in the order given, on one store. Every value that is read is checked against its key; exit
 /// code 1 if any was wrong. fillseq, fillrandom and ycsb-load begin anew; the others work on what is there,
@@ -113,6 +117,11 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(crate) partition_items: u32,
+    /// Items are in a hashed keyspace (the store is DIR/hashed-store); `beside`: after the same on an ordered
+    /// one. Workloads that need an order are refused: readseq, seekrandom, mixgraph, ycsb-e, partitions.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "alone")]
+    pub(crate) hashed: Option<HashedRun>,
     /// Write a line a second to this CSV file: operations, p99, device reads, pressure.
     #[arg(long, value_name = "FILE")]
     pub(crate) series: Option<PathBuf>,
@@ -133,6 +142,15 @@ pub(crate) enum EngineName {
     Trine,
     /// Nothing: what clock, keys, values and histograms cost.
     Null,
+}
+
+/// What stands beside a run over a hashed keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum HashedRun {
+    /// Nothing.
+    Alone,
+    /// The same workloads over an ordered keyspace, before it.
+    Beside,
 }
 
 /// What can be measured, or done between two measurements.
@@ -168,6 +186,12 @@ impl Workload {
     pub(crate) fn is_read(self) -> bool {
         use Workload::{Multireadrandom, Readmissing, Readrandom, Readseq, Seekrandom};
         matches!(self, Readseq | Readrandom | Readmissing | Multireadrandom | Seekrandom)
+    }
+
+    /// Whether it reads keys in their order, or divides them.
+    pub(crate) fn needs_order(self) -> bool {
+        use Workload::{Mixgraph, Partitions, Readseq, Seekrandom, Ycsb};
+        matches!(self, Readseq | Seekrandom | Mixgraph | Partitions | Ycsb(Core::E))
     }
 
     /// Name and help.

@@ -6,6 +6,7 @@ use clap::{Args, ValueHint};
 use clap_complete::Shell;
 use trine::PartitioningInfo;
 
+use crate::named::Make;
 use crate::rule;
 
 /// The keys that a command is about.
@@ -20,6 +21,34 @@ pub(crate) struct Within {
     /// Only keys before this one (it is not included).
     #[arg(long, value_name = "B")]
     pub(crate) to: Option<String>,
+}
+
+impl Within {
+    /// Whether no bound is given.
+    pub(crate) fn is_all(&self) -> bool {
+        self.prefix.is_none() && self.from.is_none() && self.to.is_none()
+    }
+}
+
+/// The kind of a keyspace that the command makes.
+#[derive(Args)]
+pub(crate) struct MadeAs {
+    #[command(flatten)]
+    rule: PartitionBy,
+    /// Make the keyspace hashed: for keys that are only looked up. They have no order; a large keyspace
+    /// takes writes at less cost.
+    #[arg(long, conflicts_with = "partition_by")]
+    hashed: bool,
+}
+
+impl MadeAs {
+    pub(crate) fn make(&self) -> Make<'_> {
+        match &self.rule.partition_by {
+            Some(rule) => Make::Divided(rule),
+            None if self.hashed => Make::Hashed,
+            None => Make::Ordered,
+        }
+    }
 }
 
 /// The rule of a keyspace that the command makes.

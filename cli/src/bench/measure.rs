@@ -31,6 +31,7 @@ pub(super) struct Row {
 /// What was measured.
 pub(super) struct Outcome {
     pub(super) workload: Workload,
+    pub(super) kind: trine::Kind,
     /// Items in the store when it ended.
     pub(super) loaded: u64,
     pub(super) key_bytes: usize,
@@ -51,6 +52,12 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// The workload's name; over a hashed keyspace it says so.
+    pub(super) fn name(&self) -> String {
+        let hashed = if self.kind == trine::Kind::Hashed { ", hashed" } else { "" };
+        format!("{}{hashed}", self.workload.name())
+    }
+
     pub(super) fn a_second(&self) -> f64 {
         self.record.operations as f64 / self.cost.seconds.max(1e-9)
     }
@@ -121,6 +128,7 @@ pub(super) fn measure(
     let after = engine.state.of(family).expect("it is still there");
     Ok(Outcome {
         workload,
+        kind: engine.kind,
         loaded: after.count,
         key_bytes: after.key_bytes,
         live_bytes: engine.state.live_bytes(),
@@ -366,6 +374,7 @@ pub(super) fn maintain(engine: &mut Engine<'_>, workload: Workload) -> Result<Ou
     record.take(Kind::Maintenance, 1, (cost.seconds * 1e9) as u64)?;
     Ok(Outcome {
         workload,
+        kind: engine.kind,
         loaded: items.map_or(0, |items| items.count),
         key_bytes: items.map_or(0, |items| items.key_bytes),
         live_bytes: engine.state.live_bytes(),

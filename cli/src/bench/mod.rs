@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tempfile::TempDir;
+use trine::Kind;
 use trine_workload::failure::Failure;
 use trine_workload::interrupt;
 use trine_workload::probe::Device;
 use trine_workload::screen::Screen;
 
-use crate::arguments::{self, EngineName, Global, Workload};
+use crate::arguments::{self, EngineName, Global, HashedRun, Workload};
 use measure::Outcome;
 use partitions::PartitionsReport;
 use store::Engine;
@@ -71,13 +72,25 @@ pub(crate) fn run(global: &Global, arguments: arguments::Bench) -> Result<(), Fa
     if has_partitions && arguments.engine == EngineName::Null {
         return Err(partitions::needs_store());
     }
+    if let (Some(_), Some(ordered)) =
+        (arguments.hashed, arguments.workloads.iter().find(|one| one.needs_order()))
+    {
+        let name = ordered.name();
+        return Err(Failure::Usage(format!("{name} needs the order of keys, and --hashed has none")));
+    }
     interrupt::watch()?;
     let place = Place::make(&arguments)?;
     if let Some(directory) = &arguments.plot {
         make_directory(directory)?;
     }
     let mut results = Results::default();
-    let ended = run_steps(global, &arguments, place.path(), &mut results);
+    let kinds: &[Kind] = match arguments.hashed {
+        None => &[Kind::Ordered],
+        Some(HashedRun::Alone) => &[Kind::Hashed],
+        Some(HashedRun::Beside) => &[Kind::Ordered, Kind::Hashed],
+    };
+    let mut runs = kinds.iter();
+    let ended = runs.try_for_each(|kind| run_steps(global, &arguments, (place.path(), *kind), &mut results));
     // What was measured before a failure or Ctrl-C is told all the same.
     results.tell(global, &arguments)?;
     ended?;
@@ -91,13 +104,13 @@ pub(crate) fn run(global: &Global, arguments: arguments::Bench) -> Result<(), Fa
 fn run_steps(
     global: &Global,
     arguments: &arguments::Bench,
-    directory: &Path,
+    (directory, kind): (&Path, Kind),
     results: &mut Results,
 ) -> Result<(), Failure> {
     let needs_store = arguments.workloads.iter().any(|workload| *workload != Workload::Device);
     let mut engine = None;
     if needs_store {
-        engine = Some(Engine::open(global, arguments, directory)?);
+        engine = Some(Engine::open(global, arguments, (directory, kind))?);
     }
     for (index, step) in (0..).zip(measure::steps(arguments)) {
         match (step.workload, &mut engine) {

@@ -107,6 +107,7 @@ pub(super) fn to_json(outcome: &Outcome, arguments: &Bench) -> Value {
     let operations = record.operations;
     let mut all = json!({
         "name": outcome.workload.name(),
+        "keyspace_kind": if outcome.kind == trine::Kind::Hashed { "hashed" } else { "ordered" },
         "items": outcome.loaded,
         "key_bytes": outcome.key_bytes,
         "threads": outcome.threads,
@@ -181,7 +182,7 @@ pub(super) fn print(outcomes: &[Outcome], arguments: &Bench, screen: &mut Screen
     let mut told = Vec::new();
     for outcome in outcomes {
         for remark in remarks(outcome, arguments) {
-            let line = format!("{}: {remark}.", outcome.workload.name());
+            let line = format!("{}: {remark}.", outcome.name());
             if !told.contains(&line) {
                 screen.line(&line)?;
                 told.push(line);
@@ -189,11 +190,11 @@ pub(super) fn print(outcomes: &[Outcome], arguments: &Bench, screen: &mut Screen
         }
         if let Some(writer) = &outcome.writer {
             let rate = count((writer.operations as f64 / outcome.cost.seconds.max(1e-9)) as u64);
-            screen.line(format_args!("{}: the writer put {rate} a second.", outcome.workload.name()))?;
+            screen.line(format_args!("{}: the writer put {rate} a second.", outcome.name()))?;
         }
         if let Some(first) = &outcome.record.answers.first_wrong {
             let wrong = count(outcome.record.answers.wrong);
-            screen.line(format_args!("{}: {wrong} answers were WRONG: {first}.", outcome.workload.name()))?;
+            screen.line(format_args!("{}: {wrong} answers were WRONG: {first}.", outcome.name()))?;
         }
     }
     Ok(())
@@ -217,7 +218,7 @@ fn rates(outcomes: &[Outcome]) -> comfy_table::Table {
         let latency = &outcome.latency;
         let at = |quantile| nanoseconds(latency.value_at_quantile(quantile));
         table.add_row([
-            outcome.workload.name().to_string(),
+            outcome.name(),
             count(outcome.loaded),
             count(outcome.record.operations),
             count(outcome.a_second() as u64),
@@ -253,7 +254,7 @@ fn costs(outcomes: &[Outcome]) -> comfy_table::Table {
         let device = cost.device.as_ref();
         let write = cost.write.as_ref().filter(|write| write.key_value_bytes > 0);
         table.add_row([
-            outcome.workload.name().to_string(),
+            outcome.name(),
             known(device.map(|device| format!("{:.3}", per(device.reads, operations)))),
             known(device.map(|device| format!("{:.0}", per(device.read_bytes, operations)))),
             known(cost.kernel_reads.map(|reads| format!("{:.3}", reads / operations.max(1) as f64))),
@@ -282,7 +283,7 @@ fn holdings(outcomes: &[Outcome]) -> comfy_table::Table {
         let (answers, cost) = (&outcome.record.answers, &outcome.cost);
         let space = cost.space_amplification(outcome.live_bytes);
         table.add_row([
-            outcome.workload.name().to_string(),
+            outcome.name(),
             count(answers.found),
             count(answers.absent),
             count(answers.scanned),
@@ -306,7 +307,7 @@ pub(super) fn write_series(outcomes: &[Outcome], path: &Path) -> Result<(), Fail
             let second = &one.second;
             let fields = [
                 (step + 1).to_string(),
-                outcome.workload.name().to_string(),
+                outcome.name(),
                 second.second.to_string(),
                 second.operations.to_string(),
                 second.p99_ns.to_string(),
@@ -325,7 +326,7 @@ pub(super) fn plot(outcomes: &[Outcome], directory: &Path) -> Result<(), Failure
     if measured.is_empty() {
         return Ok(());
     }
-    let groups: Vec<String> = measured.iter().map(|outcome| outcome.workload.name().to_string()).collect();
+    let groups: Vec<String> = measured.iter().map(|outcome| outcome.name()).collect();
     let values = |value: fn(&Outcome) -> f64| measured.iter().map(|outcome| Some(value(outcome))).collect();
     let throughput = Bars {
         title: "Throughput".to_string(),
@@ -365,7 +366,7 @@ fn write_chart(chart: &Chart, directory: &Path, name: &str) -> Result<(), Failur
 
 fn series_chart(outcomes: &[&Outcome]) -> Chart {
     let series = |(index, outcome): (usize, &&Outcome)| Series {
-        name: format!("{} {}", index + 1, outcome.workload.name()),
+        name: format!("{} {}", index + 1, outcome.name()),
         points: outcome
             .rows
             .iter()
@@ -383,7 +384,7 @@ fn series_chart(outcomes: &[&Outcome]) -> Chart {
 fn stages_chart(outcomes: &[&Outcome]) -> Chart {
     let mut series: Vec<Series> = Vec::new();
     for outcome in outcomes {
-        let name = outcome.workload.name();
+        let name = outcome.name();
         let point = (outcome.loaded as f64, outcome.a_second());
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use trine::{Access, Create, Db, Durability, Keyspace, KeyspaceBuilder, Ordered, Partitioning};
+use trine::{Access, Create, Db, Durability, Hashed, Keyspace, KeyspaceBuilder, Kind, Ordered, Partitioning};
 use trine_workload::failure::Failure;
 use trine_workload::text::parse_bytes;
 
@@ -51,6 +51,8 @@ pub(super) struct Engine<'a> {
     arguments: &'a Bench,
     global: &'a Global,
     path: PathBuf,
+    /// Of the keyspaces that have the items.
+    pub(super) kind: Kind,
     settings: Settings,
     /// `None` for `null`.
     db: Option<Db>,
@@ -58,17 +60,18 @@ pub(super) struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// Opens or makes the store in `directory`.
+    /// Opens or makes the store in `directory`, whose items are in keyspaces of the kind.
     pub(super) fn open(
         global: &'a Global,
         arguments: &'a Bench,
-        directory: &Path,
+        (directory, kind): (&Path, Kind),
     ) -> Result<Engine<'a>, Failure> {
-        let path = directory.join("store");
+        let path = directory.join(if kind == Kind::Hashed { "hashed-store" } else { "store" });
         let mut engine = Engine {
             arguments,
             global,
             path,
+            kind,
             settings: Settings::default(),
             db: None,
             state: State::default(),
@@ -210,12 +213,14 @@ impl<'a> Engine<'a> {
     /// What a workload's threads ask.
     pub(super) fn target(&self, family: Family) -> Result<Target, Failure> {
         let Some(db) = &self.db else { return Ok(Target::Null) };
-        let keyspace = self.builder(db, family.keyspace()).open()?;
-        Ok(Target::Store { keyspace, db: db.clone() })
+        let (db, name) = (db.clone(), family.keyspace());
+        Ok(match self.kind {
+            Kind::Hashed => Target::Hashed { keyspace: self.with_settings(db.hashed(name)).open()?, db },
+            _ => Target::Store { keyspace: self.with_settings(db.ordered(name)).open()?, db },
+        })
     }
 
-    fn builder(&self, db: &Db, keyspace: &str) -> KeyspaceBuilder {
-        let mut builder = db.ordered(keyspace);
+    fn with_settings<K>(&self, mut builder: KeyspaceBuilder<K>) -> KeyspaceBuilder<K> {
         for (name, value) in &self.settings.keyspace {
             builder = match parse_bytes(value) {
                 Ok(number) => builder.set(name, number),
@@ -237,13 +242,14 @@ impl<'a> Engine<'a> {
     /// The keyspace of the workload partitions.
     pub(super) fn partitions_keyspace(&self, db: &Db) -> Result<Keyspace<Ordered>, Failure> {
         let rule = Partitioning::prefix(partitions::NAME_BYTES);
-        Ok(self.builder(db, PARTITIONS).partition_by(rule).open()?)
+        Ok(self.with_settings(db.ordered(PARTITIONS)).partition_by(rule).open()?)
     }
 }
 
 /// The keyspace that is asked, or nothing.
 pub(super) enum Target {
     Store { db: Db, keyspace: Keyspace<Ordered> },
+    Hashed { db: Db, keyspace: Keyspace<Hashed> },
     Null,
 }
 
@@ -268,6 +274,9 @@ impl Target {
             Target::Store { keyspace, .. } => {
                 Ok(if keyspace.get_into(key, value)? { Found::Value } else { Found::Nothing })
             }
+            Target::Hashed { keyspace, .. } => {
+                Ok(if keyspace.get_into(key, value)? { Found::Value } else { Found::Nothing })
+            }
             Target::Null => Ok(Found::Unasked),
         }
     }
@@ -276,6 +285,7 @@ impl Target {
     pub(super) fn multi_get(&self, keys: &[Vec<u8>]) -> trine::Result<Option<Vec<Option<trine::Value>>>> {
         match self {
             Target::Store { keyspace, .. } => keyspace.multi_get(keys).map(Some),
+            Target::Hashed { keyspace, .. } => keyspace.multi_get(keys).map(Some),
             Target::Null => Ok(None),
         }
     }
@@ -283,6 +293,7 @@ impl Target {
     pub(super) fn put(&self, key: &[u8], value: &[u8]) -> trine::Result<()> {
         match self {
             Target::Store { keyspace, .. } => keyspace.put(key, value),
+            Target::Hashed { keyspace, .. } => keyspace.put(key, value),
             Target::Null => Ok(()),
         }
     }
@@ -290,6 +301,7 @@ impl Target {
     pub(super) fn delete(&self, key: &[u8]) -> trine::Result<()> {
         match self {
             Target::Store { keyspace, .. } => keyspace.delete(key),
+            Target::Hashed { keyspace, .. } => keyspace.delete(key),
             Target::Null => Ok(()),
         }
     }
@@ -301,7 +313,11 @@ impl Target {
         items_max: u64,
         mut look: impl FnMut(&[u8], &[u8]),
     ) -> trine::Result<Option<u64>> {
-        let Target::Store { keyspace, .. } = self else { return Ok(None) };
+        let keyspace = match self {
+            Target::Store { keyspace, .. } => keyspace,
+            Target::Hashed { .. } => unreachable!("workloads that need an order were refused"),
+            Target::Null => return Ok(None),
+        };
         let mut cursor = keyspace.cursor(key..);
         let mut count = 0;
         while count < items_max
@@ -317,13 +333,14 @@ impl Target {
     pub(super) fn cursor(&self, key: &[u8]) -> Option<trine::Cursor> {
         match self {
             Target::Store { keyspace, .. } => Some(keyspace.cursor(key..)),
+            Target::Hashed { .. } => unreachable!("workloads that need an order were refused"),
             Target::Null => None,
         }
     }
 
     pub(super) fn pending(&self) -> Pending {
         let batch = match self {
-            Target::Store { db, .. } => Some(db.batch()),
+            Target::Store { db, .. } | Target::Hashed { db, .. } => Some(db.batch()),
             Target::Null => None,
         };
         Pending { batch, count: 0 }
@@ -335,6 +352,8 @@ impl Target {
         match (self, &mut pending.batch, value) {
             (Target::Store { keyspace, .. }, Some(batch), Some(value)) => batch.put(keyspace, key, value),
             (Target::Store { keyspace, .. }, Some(batch), None) => batch.delete(keyspace, key),
+            (Target::Hashed { keyspace, .. }, Some(batch), Some(value)) => batch.put(keyspace, key, value),
+            (Target::Hashed { keyspace, .. }, Some(batch), None) => batch.delete(keyspace, key),
             _ => Ok(()),
         }
     }

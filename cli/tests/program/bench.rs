@@ -121,6 +121,40 @@ fn the_workloads_of_db_bench_add_up() {
     assert!(of("reopen")["memory_budget_bytes"].as_u64() >= Some(32 << 20));
 }
 
+/// Over a hashed keyspace workloads find what they must, alone and beside the ordered one, which has its rows
+/// first; those that need an order are refused before anything is made.
+#[test]
+fn hashed_keyspaces_are_measured() {
+    let place = Place::new();
+    let names = "fillrandom,settle,reopen,readrandom,readmissing,multireadrandom,overwrite,deleterandom";
+    let arguments = ["--items", "3000", "--operations", "1000", "--threads", "2"];
+    let report = bench(&place, names, &[&arguments[..], &["--hashed=beside"]].concat());
+    let kinds: Vec<&str> =
+        rows(&report).iter().map(|row| row["keyspace_kind"].as_str().expect("a kind")).collect();
+    assert_eq!(kinds, [["ordered"; 8], ["hashed"; 8]].concat());
+    for row in rows(&report) {
+        check_row(row);
+        match row["name"].as_str().expect("a name") {
+            "readrandom" | "multireadrandom" => assert_eq!(number(row, "found"), 1000, "{row}"),
+            "readmissing" => assert_eq!(number(row, "absent"), 1000, "{row}"),
+            _ => {}
+        }
+    }
+    // The store is gone on with.
+    let report = bench(&place, "fillrandom,ycsb-load,ycsb-a,ycsb-d", &["--items", "500", "--hashed"]);
+    rows(&report).iter().for_each(check_row);
+    let told = ran(trine().args(["bench", "readrandom", "--hashed", "--dir"]).arg(place.file("bench"))).ok();
+    assert!(told.contains("readrandom, hashed"), "{told}");
+    let keyspaces =
+        ran(trine().args(["keyspaces", "--all", "--json"]).arg(place.file("bench").join("hashed-store")));
+    assert_eq!(keyspaces.json()[1]["kind"], "hashed");
+    for refused in ["readseq", "seekrandom", "mixgraph", "ycsb-e", "partitions"] {
+        let directory = place.file("refused");
+        let error = ran(trine().args(["bench", "--hashed", refused, "--dir"]).arg(&directory)).failed(2);
+        assert!(error.contains(refused) && !directory.exists(), "{error}");
+    }
+}
+
 /// YCSB's workloads: reads always find, inserts grow the store, mixes are what they say, in every
 /// distribution.
 #[test]

@@ -5,6 +5,7 @@
 
 mod bench;
 mod demo;
+mod hashed;
 mod items;
 mod output;
 mod partitions;

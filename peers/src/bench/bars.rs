@@ -11,6 +11,9 @@ use super::table::median;
 /// The store that is judged.
 pub(super) const OURS: &str = "trine";
 
+/// The same with a hashed keyspace.
+pub(super) const HASHED: &str = "trine-hashed";
+
 /// What is no store.
 pub(super) const NULL: &str = "null";
 
@@ -317,10 +320,15 @@ fn fastest<'a>(lines: &'a [Line], run: u64, store: &str, kind: Kind) -> Option<&
     all.max_by(|one, other| one.rate().total_cmp(&other.rate()))
 }
 
+/// Whether a store is another's than ours, and one at all.
+pub(super) fn is_peer(store: &str) -> bool {
+    ![OURS, HASHED, NULL].contains(&store)
+}
+
 /// The best of the other stores.
 fn best(bar: &Bar, lines: &[Line], run: u64) -> Option<f64> {
     let others = measured(lines)
-        .filter(|one| one.run == run && one.row == bar.row && one.store != OURS && one.store != NULL)
+        .filter(|one| one.run == run && one.row == bar.row && is_peer(&one.store))
         .filter(|one| one.is_done());
     let figures = others.filter_map(|one| value(bar.figure, one));
     figures.reduce(if bar.side == Side::AtLeast { f64::max } else { f64::min })

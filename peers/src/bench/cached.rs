@@ -107,6 +107,23 @@ pub(super) fn cached(child: &Child<'_>) -> Answer<()> {
     read(child, rows::GET_ABSENT, SMALL, job(rows::GET_ABSENT, Script::GetAbsent), uniform)?;
     let multi = job(rows::MULTI, Script::MultiGet { keys: MULTI_KEYS });
     read(child, rows::MULTI, SMALL, multi, uniform)?;
+    if child.contender.has_order {
+        scans(child, &*engine, &data)?;
+    }
+    if half_fill(child, &*engine, &data)? {
+        read(child, rows::GET_HALF, SMALL, job(rows::GET_HALF, Script::Get), uniform)?;
+        if child.contender.has_order {
+            let range = job(rows::RANGE_HALF, Script::Scan { items: RANGE_ITEMS });
+            read(child, rows::RANGE_HALF, SMALL, range, uniform)?;
+        }
+    }
+    engine.close()
+}
+
+/// Rows in the order of keys.
+fn scans(child: &Child<'_>, engine: &dyn Engine, data: &Data) -> Answer<()> {
+    let uniform = Distribution::Uniform;
+    let job = |row, script| child.job(engine, row, script, data);
     let scan = job(rows::SCAN, Script::Scan { items: SCAN_ITEMS });
     read(child, rows::SCAN, SMALL, scan, uniform)?;
     if child.contender.has_owned_iterator {
@@ -120,12 +137,7 @@ pub(super) fn cached(child: &Child<'_>) -> Answer<()> {
         read(child, rows::RANGE_OWNED, SMALL, owned, uniform)?;
     }
     read(child, rows::SEEK, SMALL, job(rows::SEEK, Script::Scan { items: 1 }), uniform)?;
-    if half_fill(child, &*engine, &data)? {
-        read(child, rows::GET_HALF, SMALL, job(rows::GET_HALF, Script::Get), uniform)?;
-        let range = job(rows::RANGE_HALF, Script::Scan { items: RANGE_ITEMS });
-        read(child, rows::RANGE_HALF, SMALL, range, uniform)?;
-    }
-    engine.close()
+    Ok(())
 }
 
 /// Gets of one thread beside one that puts at a rate.

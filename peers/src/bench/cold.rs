@@ -63,13 +63,19 @@ pub(super) fn cold(child: &Child<'_>) -> Answer<()> {
     engine = cooled(child, engine, Regime::Cold)?;
     warm(child, &*engine, rows::COLD_GET, Script::Get, &data)?;
     gets(child, &*engine, &data)?;
+    let has_order = child.contender.has_order;
     for (row, script) in rows {
+        if !has_order && matches!(script, Script::Scan { .. }) {
+            continue;
+        }
         engine = cooled(child, engine, Regime::Cold)?;
         warm(child, &*engine, row, script.clone(), &data)?;
         one(&*engine, row, script)?;
     }
-    engine = cooled(child, engine, Regime::ColdInOrder)?;
-    all(child, &*engine, &data)?;
+    if has_order {
+        engine = cooled(child, engine, Regime::ColdInOrder)?;
+        all(child, &*engine, &data)?;
+    }
     if half_fill(child, &*engine, &data)? {
         forget();
         one(&*engine, rows::COLD_GET_HALF, Script::Get)?;

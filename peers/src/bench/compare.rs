@@ -1,6 +1,6 @@
 //! Stores compared row by row, each within its run: rates, their ratios, and rows in which a peer is ahead.
 
-use super::bars::{self, NULL, OURS};
+use super::bars::{self, HASHED, NULL, OURS};
 use super::results::{Line, Measured};
 use super::rows::{NOT_HELD, all_rows, peers_row};
 use super::table::{count, median, rate};
@@ -24,7 +24,7 @@ pub(super) fn stores_of(lines: &[Line]) -> Vec<&str> {
             stores.push(&one.store);
         }
     }
-    stores.sort_by_key(|store| (*store != OURS, *store == NULL, *store != "rocksdb"));
+    stores.sort_by_key(|store| (*store != OURS, *store != HASHED, *store == NULL, *store != "rocksdb"));
     stores
 }
 
@@ -34,7 +34,7 @@ pub(super) fn ratios(lines: &[Line], (our_row, their_row): (&str, &str), other: 
         let ours = bars::find(lines, run, our_row, OURS)?.rate();
         let others = stores_of(lines).into_iter().filter(|store| match other {
             Some(other) => *store == other,
-            None => *store != OURS && *store != NULL,
+            None => bars::is_peer(store),
         });
         let others = others.filter_map(|store| bars::find(lines, run, their_row, store));
         Some(ours / others.map(Measured::rate).reduce(f64::max)?)
@@ -60,7 +60,7 @@ fn behind_in<'a>(lines: &'a [Line], row: &'static str) -> Option<Behind<'a>> {
     if !is_less(all.clone()) {
         return None;
     }
-    let peers = stores_of(lines).into_iter().filter(|store| *store != OURS && *store != NULL);
+    let peers = stores_of(lines).into_iter().filter(|store| bars::is_peer(store));
     let ahead: Vec<&str> = peers.filter(|store| is_less(ratios(lines, rows, Some(store)))).collect();
     let is_free = |one: &Measured| one.row == rows.1 && one.remarks.iter().any(|remark| remark == NOT_HELD);
     let is_free = |store: &str| bars::measured(lines).any(|one| one.store == store && is_free(one));

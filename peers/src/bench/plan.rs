@@ -130,6 +130,11 @@ impl Group {
         }
     }
 
+    /// Whether it reads in the order of keys, but for single rows that can be left out.
+    pub(super) fn needs_order(self) -> bool {
+        matches!(self, Group::Mixgraph | Group::Queue | Group::Ycsb | Group::Space)
+    }
+
     /// Bytes of a value; its processes run for each.
     pub(super) fn value_sizes(self) -> Vec<usize> {
         match self {

@@ -102,7 +102,8 @@ fn wrong(lines: &[Line]) -> String {
 
 /// When and where, and a few rows with the rates of each store, those in which a peer is ahead first.
 pub(super) fn shown(lines: &[Line]) -> String {
-    let stores: Vec<&str> = stores_of(lines).into_iter().filter(|store| *store != bars::NULL).collect();
+    let is_shown = |store: &&str| *store == bars::OURS || bars::is_peer(store);
+    let stores: Vec<&str> = stores_of(lines).into_iter().filter(is_shown).collect();
     let lost: Vec<&str> = behind(lines).iter().take(SHOWN_BEHIND_MAX).map(|one| one.row).collect();
     let rest = SHOWN.into_iter().filter(|row| !lost.contains(row));
     let rows = lost.iter().copied().chain(rest).filter_map(|row| {

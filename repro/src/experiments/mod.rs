@@ -9,6 +9,9 @@ mod deletion;
 mod drizard;
 mod drizard_parts;
 mod lemur;
+mod lsmtrie;
+mod lsmtrie_keys;
+mod lsmtrie_load;
 mod objects;
 mod report;
 mod throttle;
@@ -80,6 +83,13 @@ const EXPERIMENTS: &[Experiment] = &[
         shows: "bits and hashes of each level's Bloom filter",
         scale: 1.0,
         run: lemur::bloom,
+    },
+    Experiment {
+        name: "lsmtrie-put",
+        figures: "LSM-trie, its trie, compactions and puts",
+        shows: "a load into a trie and into trees: nodes, piles, what merges write, the rate of puts",
+        scale: lsmtrie::SCALE,
+        run: lsmtrie::run,
     },
     Experiment {
         name: "trident-threads",

@@ -1,10 +1,28 @@
-//! Holds this process to so many reads a second of a device, through the kernel's control groups (version 1,
-//! `blkio`), while a value lives. It needs root.
+//! Holds this process to so many reads, or so many bytes written, a second of a device, through the kernel's
+//! control groups (version 1, `blkio`), while a value lives. It needs root. Bytes are those of direct writes
+//! and of syncs: the kernel writes back what nobody syncs on its own account.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = "/sys/fs/cgroup/blkio";
+
+/// What is held down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Limit {
+    ReadsASecond(u64),
+    WriteBytesASecond(u64),
+}
+
+impl Limit {
+    /// The file of the control group, and the number for it.
+    fn rule(self) -> (&'static str, u64) {
+        match self {
+            Limit::ReadsASecond(reads) => ("blkio.throttle.read_iops_device", reads),
+            Limit::WriteBytesASecond(bytes) => ("blkio.throttle.write_bps_device", bytes),
+        }
+    }
+}
 
 /// See the module.
 pub(super) struct Throttle {
@@ -16,7 +34,7 @@ impl Throttle {
     ///
     /// # Errors
     /// Why it cannot be done here, in words.
-    pub(super) fn of(directory: &Path, reads_a_second: u64) -> Result<Throttle, String> {
+    pub(super) fn of(directory: &Path, limit: Limit) -> Result<Throttle, String> {
         let said = |what: &str| {
             let what = what.to_string();
             move |error: std::io::Error| format!("{what}: {error}")
@@ -26,8 +44,8 @@ impl Throttle {
         let group = Path::new(ROOT).join(format!("trine-repro-{}", std::process::id()));
         fs::create_dir(&group).map_err(said("no control group of version 1 for devices"))?;
         let throttle = Throttle { group };
-        let rule = format!("{device} {reads_a_second}");
-        fs::write(throttle.group.join("blkio.throttle.read_iops_device"), rule)
+        let (file, number) = limit.rule();
+        fs::write(throttle.group.join(file), format!("{device} {number}"))
             .map_err(said("the device takes no limit"))?;
         fs::write(throttle.group.join("cgroup.procs"), std::process::id().to_string())
             .map_err(said("this process cannot be moved"))?;

@@ -15,7 +15,7 @@ use trine_workload::plot::{Axis, Chart, Series};
 use trine_workload::system;
 use trine_workload::text::nanoseconds;
 
-use super::throttle::Throttle;
+use super::throttle::{Limit, Throttle};
 use super::{Claim, Figure, Job, Picture, Verdict, a_second};
 use crate::lab::stop_if_asked;
 
@@ -472,14 +472,15 @@ fn devices(job: &mut Job, held: &Held) -> Result<Figure, Failure> {
     let mut refusal = None;
     for (name, reads) in DEVICES {
         job.step(name.to_string());
-        let throttle = match reads.map(|reads| Throttle::of(&held.place, reads)).transpose() {
-            Ok(throttle) => throttle,
-            Err(why) => {
-                rows.push(vec![name.to_string(), "-".to_string(), "-".to_string(), why.clone()]);
-                refusal = Some(why);
-                continue;
-            }
-        };
+        let throttle =
+            match reads.map(|reads| Throttle::of(&held.place, Limit::ReadsASecond(reads))).transpose() {
+                Ok(throttle) => throttle,
+                Err(why) => {
+                    rows.push(vec![name.to_string(), "-".to_string(), "-".to_string(), why.clone()]);
+                    refusal = Some(why);
+                    continue;
+                }
+            };
         let (waiting, flying) =
             (rate(job, held, 1, Way::Waiting)?, rate(job, held, 1, Way::InFlight(4 * DEPTH))?);
         drop(throttle);

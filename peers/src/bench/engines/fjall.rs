@@ -15,6 +15,7 @@ use crate::engines::{Answer, Until, told};
 pub(super) const CONTENDER: Contender = Contender {
     name: "fjall",
     label: "fjall",
+    peer: "fjall",
     settings: "write buffers of M / 16 (at most 64 MiB), a cache of M less three of them; a hash index \
                in data blocks; worker threads = cores; no compression. It reads through the page cache, \
                which comes beside M; where it is held to a total it has 320 MiB beside M, all others 64. \
@@ -24,6 +25,7 @@ pub(super) const CONTENDER: Contender = Contender {
     batch: 1,
     uses_page_cache: true,
     beside_bytes: 5 * BESIDE_BYTES,
+    has_order: true,
     has_owned_iterator: false,
     has_futures: false,
     open,

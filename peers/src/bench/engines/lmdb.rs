@@ -18,6 +18,7 @@ use crate::engines::{Answer, Until, told};
 pub(super) const CONTENDER: Contender = Contender {
     name: "lmdb",
     label: "LMDB",
+    peer: "lmdb",
     settings: "loads, overwrites, deletes and the writer of readwhilewriting in batches of 1,000; \
                synced puts, YCSB A to F and mixgraph one a transaction; `MDB_NOSYNC` but for synced \
                rows; `MDB_NORDAHEAD` where the data is larger than M, but for everything in order; one \
@@ -27,6 +28,7 @@ pub(super) const CONTENDER: Contender = Contender {
     batch: 1000,
     uses_page_cache: true,
     beside_bytes: BESIDE_BYTES,
+    has_order: true,
     has_owned_iterator: false,
     has_futures: false,
     open,

@@ -13,6 +13,7 @@ mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod trine;
+mod trine_hashed;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -174,6 +175,8 @@ pub(super) struct Counts {
 pub(super) struct Contender {
     pub(super) name: &'static str,
     pub(super) label: &'static str,
+    /// Its row of `faults`, which knows its files; empty for `null`.
+    pub(super) peer: &'static str,
     /// How it is tuned; `M` is the total of memory.
     pub(super) settings: &'static str,
     /// What its table files are, by their path in its directory: the class that its faults are counted by.
@@ -184,6 +187,8 @@ pub(super) struct Contender {
     pub(super) uses_page_cache: bool,
     /// What it may have beside the total where it is held to that: the program itself among it.
     pub(super) beside_bytes: u64,
+    /// Whether its keys have an order; rows that need one are left out otherwise.
+    pub(super) has_order: bool,
     pub(super) has_owned_iterator: bool,
     pub(super) has_futures: bool,
     pub(super) open: fn(&Path, &Settings) -> Answer<Box<dyn Engine>>,
@@ -194,7 +199,7 @@ pub(super) struct Contender {
 impl Contender {
     /// What `faults` knows of it; nothing of `null`.
     pub(super) fn peer(&self) -> Option<Peer> {
-        peer(self.name).ok()
+        peer(self.peer).ok()
     }
 
     pub(super) fn versions(&self) -> String {
@@ -204,7 +209,7 @@ impl Contender {
 
 /// Every store of this build, in the order of the tables.
 pub(super) fn contenders() -> Vec<Contender> {
-    let mut all = vec![trine::CONTENDER];
+    let mut all = vec![trine::CONTENDER, trine_hashed::CONTENDER];
     #[cfg(feature = "rocksdb")]
     all.push(rocksdb::CONTENDER);
     all.extend([fjall::CONTENDER, lmdb::CONTENDER, redb::CONTENDER, null::CONTENDER]);

@@ -12,11 +12,13 @@ use crate::engines::Answer;
 pub(super) const CONTENDER: Contender = Contender {
     name: "null",
     label: "null",
+    peer: "",
     settings: "nobody is asked; keys, values, clock and counting remain",
     tables: "",
     batch: 1,
     uses_page_cache: false,
     beside_bytes: BESIDE_BYTES,
+    has_order: true,
     has_owned_iterator: true,
     has_futures: true,
     open: |_: &Path, settings: &Settings| Ok(Box::new(Null { value_bytes: settings.value_bytes })),

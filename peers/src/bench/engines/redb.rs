@@ -15,6 +15,7 @@ use crate::engines::{Answer, Until, told};
 pub(super) const CONTENDER: Contender = Contender {
     name: "redb",
     label: "redb",
+    peer: "redb",
     settings: "a cache of M; loads, overwrites, deletes and the writer of readwhilewriting in batches \
                of 1,000; synced puts, YCSB A to F and mixgraph one a transaction; `Durability::None` \
                but for synced rows, and a durable commit every 100,000 changes, without which its file \
@@ -24,6 +25,7 @@ pub(super) const CONTENDER: Contender = Contender {
     batch: 1000,
     uses_page_cache: true,
     beside_bytes: BESIDE_BYTES,
+    has_order: true,
     has_owned_iterator: false,
     has_futures: false,
     open,

@@ -19,6 +19,7 @@ use crate::engines::{Answer, Until, told};
 pub(super) const CONTENDER: Contender = Contender {
     name: "rocksdb",
     label: "RocksDB",
+    peer: "rocksdb",
     settings: "HyperClockCache of M, which a WriteBufferManager charges its buffers to; four of M / 8 \
                (at most 128 MiB); index and filters in the cache, pinned; Bloom filters of 10 bits; a \
                hash index in data blocks; direct reads, flushes and compactions; io_uring for multi-get \
@@ -29,6 +30,7 @@ pub(super) const CONTENDER: Contender = Contender {
     batch: 1,
     uses_page_cache: false,
     beside_bytes: BESIDE_BYTES,
+    has_order: true,
     has_owned_iterator: true,
     has_futures: false,
     open,

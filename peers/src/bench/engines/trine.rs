@@ -14,11 +14,13 @@ use crate::engines::{Answer, Until, told};
 pub(super) const CONTENDER: Contender = Contender {
     name: "trine",
     label: "Trine",
+    peer: "trine",
     settings: "`memory_bytes` M and nothing else; tables past the page cache",
     tables: "table",
     batch: 1,
     uses_page_cache: false,
     beside_bytes: BESIDE_BYTES,
+    has_order: true,
     has_owned_iterator: true,
     has_futures: true,
     open,
@@ -27,6 +29,23 @@ pub(super) const CONTENDER: Contender = Contender {
 
 /// Write buffers there may be at once, of which "write buffers" tells the sum.
 const WRITE_BUFFERS: u64 = 3;
+
+pub(super) fn settle(db: &Db) -> Answer<()> {
+    db.flush().map_err(told)?;
+    db.settle().map_err(told)
+}
+
+pub(super) fn write_buffer_bytes(db: &Db) -> Option<u64> {
+    Some(write_buffers(&db.stats())?.limit_bytes / WRITE_BUFFERS)
+}
+
+pub(super) fn lacks(db: &Db) -> Vec<String> {
+    let io = db.stats().io;
+    let ring = (!io.reads_with_why.is_empty())
+        .then(|| format!("Trine reads with {}: {}", io.reads_with, io.reads_with_why));
+    let direct = (!io.direct_io).then(|| "Trine reads through the page cache".to_owned());
+    ring.into_iter().chain(direct).collect()
+}
 
 fn write_buffers(stats: &Stats) -> Option<&MemoryRole> {
     stats.memory.roles.iter().find(|role| role.name == "write buffers")
@@ -86,8 +105,7 @@ impl Engine for Trine {
     }
 
     fn settle(&self) -> Answer<()> {
-        self.db.flush().map_err(told)?;
-        self.db.settle().map_err(told)
+        settle(&self.db)
     }
 
     fn compact(&mut self) -> Answer<Compacted> {
@@ -96,7 +114,7 @@ impl Engine for Trine {
     }
 
     fn write_buffer_bytes(&self) -> Option<u64> {
-        Some(write_buffers(&self.db.stats())?.limit_bytes / WRITE_BUFFERS)
+        write_buffer_bytes(&self.db)
     }
 
     fn counts(&self) -> Counts {
@@ -104,11 +122,7 @@ impl Engine for Trine {
     }
 
     fn lacks(&self, _has_read_together: bool) -> Vec<String> {
-        let io = self.db.stats().io;
-        let ring = (!io.reads_with_why.is_empty())
-            .then(|| format!("Trine reads with {}: {}", io.reads_with, io.reads_with_why));
-        let direct = (!io.direct_io).then(|| "Trine reads through the page cache".to_owned());
-        ring.into_iter().chain(direct).collect()
+        lacks(&self.db)
     }
 
     fn close(self: Box<Self>) -> Answer<()> {
@@ -140,7 +154,23 @@ fn answer(asker: &mut dyn Asker, asked: Asked, found: trine::Result<Option<trine
     Ok(())
 }
 
-async fn in_flight(items: &Keyspace<Ordered>, depth: usize, asker: &mut dyn Asker) -> Answer<()> {
+/// Asks a keyspace of any kind, so many gets in flight.
+pub(super) fn in_flight<K>(
+    items: &Keyspace<K>,
+    executor: Executor,
+    depth: u64,
+    asker: &mut dyn Asker,
+) -> Answer<()> {
+    let gets = asked(items, usize::try_from(depth).unwrap_or(1), asker);
+    match executor {
+        Executor::BlockOn => trine::block_on(gets),
+        Executor::Tokio => {
+            tokio::runtime::Builder::new_current_thread().build().map_err(told)?.block_on(gets)
+        }
+    }
+}
+
+async fn asked<K>(items: &Keyspace<K>, depth: usize, asker: &mut dyn Asker) -> Answer<()> {
     let mut key = Vec::new();
     let mut next = |asker: &mut dyn Asker| {
         let asked = asker.next(&mut key)?;
@@ -176,13 +206,7 @@ impl Reader for TrineReader<'_> {
     }
 
     fn in_flight(&mut self, executor: Executor, depth: u64, asker: &mut dyn Asker) -> Answer<()> {
-        let gets = in_flight(self.items, usize::try_from(depth).unwrap_or(1), asker);
-        match executor {
-            Executor::BlockOn => trine::block_on(gets),
-            Executor::Tokio => {
-                tokio::runtime::Builder::new_current_thread().build().map_err(told)?.block_on(gets)
-            }
-        }
+        in_flight(self.items, executor, depth, asker)
     }
 
     fn scan(&mut self, from: &[u8], items_max: u64, look: &mut Look<'_>) -> Answer<Option<u64>> {

@@ -1,0 +1,103 @@
+//! A keyspace or partition of either kind behind one face.
+//!
+//! What it is not: a way to make one, which is `named`. Commands that need an order ask for
+//! [`AnyKeyspace::ordered`].
+
+use trine::inspect::Explanation;
+use trine::{Batch, Error, Hashed, Keyspace, KeyspaceStats, Ordered, Value};
+use trine_workload::failure::Failure;
+
+/// See the module.
+pub(crate) enum AnyKeyspace {
+    Ordered(Keyspace<Ordered>),
+    Hashed(Keyspace<Hashed>),
+}
+
+/// The items of a keyspace, in the order of keys if it has one.
+pub(crate) enum Items {
+    Ordered(trine::Range),
+    Hashed(trine::Unordered),
+}
+
+/// Calls what both kinds have.
+macro_rules! of_either {
+    ($either:expr, $keyspace:ident => $call:expr) => {
+        match $either {
+            AnyKeyspace::Ordered($keyspace) => $call,
+            AnyKeyspace::Hashed($keyspace) => $call,
+        }
+    };
+}
+
+impl AnyKeyspace {
+    pub(crate) fn is_hashed(&self) -> bool {
+        matches!(self, AnyKeyspace::Hashed(_))
+    }
+
+    /// The keyspace, if its keys have an order.
+    ///
+    /// # Errors
+    /// `Unordered` if it is hashed.
+    pub(crate) fn ordered(&self) -> Result<&Keyspace<Ordered>, Failure> {
+        match self {
+            AnyKeyspace::Ordered(keyspace) => Ok(keyspace),
+            AnyKeyspace::Hashed(keyspace) => {
+                Err(Error::Unordered { name: keyspace.name().to_owned() }.into())
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> trine::Result<Option<Value>> {
+        of_either!(self, keyspace => keyspace.get(key))
+    }
+
+    pub(crate) fn put_in(&self, batch: &mut Batch, key: &[u8], value: &[u8]) -> trine::Result<()> {
+        of_either!(self, keyspace => batch.put(keyspace, key, value))
+    }
+
+    pub(crate) fn delete_in(&self, batch: &mut Batch, key: &[u8]) -> trine::Result<()> {
+        of_either!(self, keyspace => batch.delete(keyspace, key))
+    }
+
+    pub(crate) fn clear(&self) -> trine::Result<()> {
+        of_either!(self, keyspace => keyspace.clear())
+    }
+
+    pub(crate) fn compact(&self) -> trine::Result<()> {
+        of_either!(self, keyspace => keyspace.compact())
+    }
+
+    pub(crate) fn explain(&self, key: &[u8]) -> trine::Result<Explanation> {
+        of_either!(self, keyspace => keyspace.explain(key))
+    }
+
+    pub(crate) fn stats(&self) -> trine::Result<KeyspaceStats> {
+        of_either!(self, keyspace => keyspace.stats())
+    }
+
+    pub(crate) fn approximate_len(&self) -> trine::Result<u64> {
+        of_either!(self, keyspace => keyspace.approximate_len())
+    }
+
+    pub(crate) fn exact_len(&self, progress: impl FnMut(u64)) -> trine::Result<u64> {
+        of_either!(self, keyspace => keyspace.exact_len(progress))
+    }
+
+    pub(crate) fn items(&self) -> Items {
+        match self {
+            AnyKeyspace::Ordered(keyspace) => Items::Ordered(keyspace.iter()),
+            AnyKeyspace::Hashed(keyspace) => Items::Hashed(keyspace.iter_unordered()),
+        }
+    }
+}
+
+impl Iterator for Items {
+    type Item = trine::Result<(Value, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Items::Ordered(items) => items.next(),
+            Items::Hashed(items) => items.next(),
+        }
+    }
+}
