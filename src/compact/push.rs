@@ -150,3 +150,6 @@ impl Push {
         self.node.height + usize::from(self.is_down)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -12,6 +12,8 @@
 
 mod placed;
 mod run;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod sample;
 mod spot;
 mod trie;
 

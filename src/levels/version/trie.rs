@@ -216,3 +216,6 @@ impl Trie {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
