@@ -344,3 +344,26 @@ fn tries_deepen() {
     assert!(stats.tables <= 2, "{stats:?}");
     db.close().unwrap();
 }
+
+/// A long pile of the root becomes one run of one table, however little memory there is for the merge: each
+/// block that it builds takes all of that.
+#[test]
+fn the_root_folds_into_one_table() {
+    let world = World::new(6);
+    let db = world.builder().memory_bytes(128 << 10).open().unwrap();
+    let hashed = db.hashed("hashed").set("block_bytes", 64 << 10).open().unwrap();
+    let mut model = Model::new();
+    for flush in 0..80u32 {
+        for number in 0..24 {
+            let key = (flush * 24 + number).to_le_bytes().to_vec();
+            hashed.put(&key, vec![flush as u8; 100]).unwrap();
+            model.insert(key, vec![flush as u8; 100]);
+        }
+        db.flush().unwrap();
+        db.settle().unwrap();
+        let levels = hashed.stats().unwrap().levels;
+        assert!(levels.iter().all(|level| level.level > 0 || level.runs == level.tables), "{levels:?}");
+    }
+    assert_eq!(items(hashed.iter_unordered()), model);
+    assert!(db.stats().background.merges > 3 && db.verify(|_| {}).unwrap().findings.is_empty());
+}

@@ -181,10 +181,14 @@ fn check_due(trie: &Trie, table_bytes: u64) -> Option<Push> {
     if push.is_down {
         check_down(&push, node, table_bytes);
     } else {
-        // The newest of the pile, at least two, up to one that is far larger than they.
+        // The newest of the pile, at least two, up to one that is far larger than they, or does not fit.
         assert!(push.runs.start == 0 && push.runs.end >= 2 && push.work == Work::Merge);
         let bytes: u64 = push.inputs(trie).iter().map(Run::bytes).sum();
-        assert!(runs.get(push.runs.end).is_none_or(|next| next.bytes() > 2 * bytes));
+        let is_too_much = |next: &Run| {
+            let is_root = id == NodeId::ROOT;
+            next.bytes() > 2 * bytes || is_root && bytes + next.bytes() > 2 * table_bytes
+        };
+        assert!(runs.get(push.runs.end).is_none_or(is_too_much));
     }
     check_places(trie, &push, node);
     Some(push)
@@ -296,7 +300,8 @@ fn piles_are_due_by_their_runs_and_their_bytes() {
     assert_eq!(due_of(0, 10), None);
     assert_eq!(due_of(16, 10), None);
     let fold = due_of(17, 10).expect("it is long");
-    assert_eq!((fold.is_down, fold.runs, fold.node), (false, 0..17, NodeId::ROOT));
+    // Of a KiB each: two tables' bytes.
+    assert_eq!((fold.is_down, fold.runs, fold.node), (false, 0..16, NodeId::ROOT));
     // Of more than a table and a half each: the root may have a little more than seven, and four go at once.
     assert_eq!(due_of(4, 6000), None);
     let down = due_of(5, 6000).expect("it is large");
