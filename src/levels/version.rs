@@ -12,7 +12,7 @@
 
 mod placed;
 mod run;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 pub(crate) mod sample;
 mod spot;
 mod trie;
