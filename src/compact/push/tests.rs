@@ -69,7 +69,7 @@ impl Model {
     }
 
     fn bytes(&self) -> u64 {
-        self.trie().nodes().iter().map(|(_, node)| node.bytes()).sum()
+        self.trie().nodes().map(|(_, node)| node.bytes()).sum()
     }
 
     fn flush(&mut self, keys: &[(Vec<u8>, bool)]) {
@@ -158,7 +158,7 @@ fn added_bytes(change: &Change) -> u64 {
 
 /// What is due, held against counts of all nodes.
 fn check_due(trie: &Trie, table_bytes: u64) -> Option<Push> {
-    let nodes = trie.nodes();
+    let nodes: Vec<(NodeId, &Node)> = trie.nodes().collect();
     let is_long = |node: &Node| node.runs().len() > PILE_RUNS_MAX;
     let is_large = |id: NodeId, node: &Node| node.due_bytes(id) >= table_bytes;
     let debt =
@@ -280,7 +280,7 @@ proptest! {
         model.check();
         model.settle();
         model.check();
-        prop_assert!(model.trie().nodes().iter().all(|(_, node)| node.runs().len() <= PILE_RUNS_MAX));
+        prop_assert!(model.trie().nodes().all(|(_, node)| node.runs().len() <= PILE_RUNS_MAX));
     }
 }
 
@@ -333,7 +333,7 @@ fn one_path_is_moved_down_and_folded_there() {
             moves += u64::from(push.work == Work::Move);
             model.take(&push);
         }
-        assert!(model.trie().nodes().iter().all(|(_, node)| node.runs().len() <= PILE_RUNS_MAX));
+        assert!(model.trie().nodes().all(|(_, node)| node.runs().len() <= PILE_RUNS_MAX));
     }
     model.check();
     let at_last = model.trie().node(last).expect("there they are").bytes();

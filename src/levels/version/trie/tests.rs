@@ -118,8 +118,11 @@ fn check(tree: &Tree, linear: &Linear) {
         }
     }
     let nodes = linear.nodes();
-    let found: BTreeSet<NodeId> = trie.nodes().iter().map(|(id, _)| *id).collect();
-    assert_eq!((found.len(), &found), (trie.nodes().len(), &nodes));
+    let is_before = |one: NodeId, next: NodeId| !Linear::is_below(one, next) && one.first() <= next.first();
+    let in_order: Vec<NodeId> = trie.nodes().map(|(id, _)| id).collect();
+    assert!(in_order.windows(2).all(|pair| is_before(pair[0], pair[1])), "{in_order:?}");
+    let found: BTreeSet<NodeId> = trie.nodes().map(|(id, _)| id).collect();
+    assert_eq!((found.len(), &found), (trie.nodes().count(), &nodes));
     // Nodes on the way to others too.
     let above = |node: &NodeId| {
         let first = node.first();
