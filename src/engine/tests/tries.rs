@@ -1,15 +1,19 @@
 //! Hashed keyspaces: what an edit costs does not grow with the trie, and what keys of one path cost.
 
+use std::collections::BTreeMap;
+
 use super::super::Store;
 use super::crash::scan_of;
 use super::run;
 use crate::base::id::ItemKind;
-use crate::base::place::stored_key;
+use crate::base::place::{PLACE_BYTES, stored_key};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 use crate::base::visits;
 use crate::engine::publish::keyspace::Keyspace;
-use crate::io::sim::SimDisk;
+use crate::engine::publish::snapshot::Point;
+use crate::inspect::verify_open;
+use crate::io::sim::{SimDisk, SimRng};
 use crate::read::get::Wants;
 use crate::read::trace::NoTrace;
 use crate::write::batch::Items;
@@ -137,4 +141,95 @@ fn keys_of_one_path_are_bounded() {
     println!("{one_path} % written of one path, {usual} % of any keys; {runs} and {usual_runs} runs");
     assert!(one_path <= 3 * usual, "{one_path} % of one path, {usual} % of any keys");
     assert!(runs <= 17 && usual_runs <= 17, "{runs}, {usual_runs} runs");
+}
+
+/// Of a store whose hash has 8 bits: keys of one place are told by themselves alone.
+fn collided(number: u32) -> Vec<u8> {
+    // A few places have most keys: more than a block holds.
+    let hash =
+        if number.is_multiple_of(3) { number % 5 * 51 } else { number.wrapping_mul(0x9e37_79b1) >> 24 };
+    let mut stored = vec![0; PLACE_BYTES];
+    stored[0] = hash as u8;
+    // Some are prefixes of others.
+    stored.extend_from_slice(&number.to_be_bytes()[..2]);
+    stored.extend_from_slice(&vec![b'k'; (number >> 5) as usize % 7]);
+    stored.extend_from_slice(&number.to_be_bytes()[2..]);
+    stored
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Gets of one key and of many, and a scan, of the store at a point are those of the model.
+fn check(store: &Store, keyspace: &Keyspace, point: &Point, model: &Model, rng: &mut SimRng) {
+    let asked: Vec<Vec<u8>> = (0..150).map(|_| collided(rng.below(COLLIDED_KEYS + 200) as u32)).collect();
+    for key in &asked {
+        let wanted = (&key[..], Wants::Value);
+        let found = store.get(keyspace, wanted, Some(point), &mut NoTrace, |value| value.map(<[u8]>::to_vec));
+        assert_eq!(found.expect("no fault").as_ref(), model.get(key), "{key:?}");
+    }
+    let mut answered = 0;
+    let is_right = |number: usize, value: Option<&[u8]>| {
+        assert_eq!(value, model.get(&asked[number]).map(Vec::as_slice));
+        answered += 1;
+    };
+    store.multi_get(keyspace, &asked, Some(point), is_right).expect("no fault");
+    assert_eq!(answered, asked.len());
+    let (mut scan, mut expected) = (scan_of(keyspace, point, Direction::Forward), model.iter());
+    while store.advance(point, &mut scan).expect("no fault") {
+        assert_eq!(Some((scan.key(), scan.value())), expected.next().map(|(key, value)| (&**key, &**value)));
+    }
+    assert!(expected.next().is_none());
+}
+
+const COLLIDED_KEYS: u64 = 6000;
+
+/// Keys whose hashes collide whole, filters' bits too, are right: puts and deletes of keys of 256 places,
+/// some of which have more items than a block, beside a model, over pushes, snapshots and openings.
+#[test]
+fn collisions_are_right() {
+    let (disk, mut rng, mut model) = (SimDisk::new(3), SimRng::new(3), Model::new());
+    let open = |seed| run::open_in(&disk, seed, (128 << 10, 0), |_| ()).expect("no fault").0;
+    let mut store = open(0);
+    let mut keyspace = store.open_hashed("h", &[]).expect("no fault");
+    for round in 0..12u64 {
+        let (point, before) = (store.snapshot_point(), model.clone());
+        for batch in 0..60 {
+            let mut items = Items::default();
+            for _ in 0..BATCH_ITEMS {
+                let key = collided(rng.below(COLLIDED_KEYS * (round + 1) / 12) as u32);
+                if rng.one_in(6) {
+                    items.push(keyspace.tree, ItemKind::Delete, &key, &[]).expect("is short");
+                    model.remove(&key);
+                } else {
+                    let value = vec![(round * 60 + batch) as u8; rng.index(400)];
+                    items.push(keyspace.tree, ItemKind::Put, &key, &value).expect("is short");
+                    model.insert(key, value);
+                }
+            }
+            store.write(&items, None).expect("no fault");
+        }
+        check(&store, &keyspace, &point, &before, &mut rng);
+        drop(point);
+        if round % 4 == 3 {
+            store.settle().expect("no fault");
+        }
+        check(&store, &keyspace, &store.point(), &model, &mut rng);
+        if round % 3 == 2 {
+            drop(keyspace);
+            store.close().expect("closes");
+            store = open(round);
+            // Filters of each kind have equal hashes.
+            let kind = [("filter_kind".to_owned(), 4 - round / 3)];
+            keyspace = store.open_hashed("h", &kind).expect("it is there");
+            check(&store, &keyspace, &store.point(), &model, &mut rng);
+        }
+    }
+    let bytes_of = |place: u8| -> usize {
+        let of_place = model.iter().filter(|(key, _)| key[0] == place);
+        of_place.map(|(key, value)| key.len() + value.len()).sum()
+    };
+    let largest = (0..=255).map(bytes_of).max().unwrap_or(0);
+    assert!(largest > 3 * 4096, "{largest} bytes of one place");
+    assert!(verify_open(&store, |_| {}).expect("no fault").findings.is_empty());
+    store.close().expect("closes");
 }
