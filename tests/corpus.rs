@@ -115,6 +115,16 @@ fn write_the_corpus() {
     }
     let by_keys = short(&states::manifest_by_keys()).unwrap();
     fs::write(corpus("manifest").join("partitions-by-keys"), by_keys).unwrap();
+    let trie = states::tries();
+    fs::write(
+        corpus("manifest").join("trie"),
+        short(&trie.files[states::vouched_bytes(&trie.files).1]).unwrap(),
+    )
+    .unwrap();
+    // The file with the most slices, of which most are nodes'.
+    let footers =
+        trie.files.iter().filter(|(name, _)| name.starts_with("table")).map(|(_, bytes)| footer(bytes));
+    fs::write(corpus("footer").join("trie"), footers.max_by_key(|footer| footer.len()).unwrap()).unwrap();
 }
 
 type Seeds = BTreeMap<&'static str, Vec<(String, Vec<u8>)>>;
@@ -144,6 +154,12 @@ fn seeds() -> Seeds {
     }
     shapes(&mut put);
     seeds
+}
+
+/// The footer of a table.
+fn footer(bytes: &[u8]) -> &[u8] {
+    let tail = bytes.len() - 4096;
+    &bytes[u64::from_le_bytes(*bytes[tail + 8..].first_chunk().unwrap()) as usize..tail]
 }
 
 /// The blocks of a table, as docs/FORMAT.md has its footer.

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use trine::{Access, Builder, Db, Error, Keyspace, KeyspaceInfo, Ordered, Partitioned, Partitioning, Result};
+use trine::{
+    Access, Builder, Db, Error, Hashed, Keyspace, KeyspaceInfo, Ordered, Partitioned, Partitioning, Result,
+    Value,
+};
 
 /// Smallest budget that a user may give.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 32 << 20;
@@ -67,6 +70,18 @@ pub(crate) fn find(db: &Db, name: &str) -> Result<Keyspace<Ordered>> {
 
 pub(crate) fn divided(db: &Db, name: &str) -> Partitioned {
     db.ordered(name).partition_by(Partitioning::explicit()).open().expect("it is divided, or new")
+}
+
+/// The hashed keyspace of that name, if it is one.
+pub(crate) fn find_hashed(db: &Db, name: &str) -> Option<Keyspace<Hashed>> {
+    db.keyspace(name).and_then(|any| any.hashed()).ok()
+}
+
+/// Everything in the keyspace of that name, ordered or hashed.
+pub(crate) fn contents_of(db: &Db, name: &str) -> Model {
+    let Some(hashed) = find_hashed(db, name) else { return contents(&find(db, name).expect("it is there")) };
+    let own = |(key, value): (Value, Value)| (key.into(), value.into());
+    hashed.iter_unordered().map(|item| own(item.expect("an undamaged store is read to its end"))).collect()
 }
 
 /// Everything in the keyspace.

@@ -10,11 +10,37 @@ use super::place;
 #[derive(Clone)]
 pub(crate) struct HashSecret {
     bytes: [u8; 192],
+    #[cfg(test)]
+    strange: Option<fn(u128) -> u128>,
+}
+
+/// Seeds whose hashes are as tests want them.
+#[cfg(test)]
+pub(crate) mod strange {
+    /// Hashes of 8 bits, in what a place begins with; a third of all keys have one of five hashes.
+    pub(crate) const COLLIDING: [u8; 16] = *b"hashes collide..";
+    /// Each route goes to the last child.
+    pub(crate) const ONE_PATH: [u8; 16] = *b"one path for all";
+
+    /// What becomes of a hash.
+    pub(super) fn of(seed: [u8; 16]) -> Option<fn(u128) -> u128> {
+        match seed {
+            COLLIDING => Some(|hash| {
+                let few = (hash >> 8) % 3 == 0;
+                let bits = if few { (hash >> 64) % 5 * 51 } else { hash & 255 };
+                bits << 28
+            }),
+            ONE_PATH => Some(|hash| hash | ((1 << 36) - 1)),
+            _ => None,
+        }
+    }
 }
 
 impl HashSecret {
     /// Expands 128 random bits by two independent SplitMix64 streams.
     pub(crate) fn expand(seed: [u8; 16]) -> HashSecret {
+        #[cfg(test)]
+        let strange = strange::of(seed);
         let seed = u128::from_le_bytes(seed);
         let (mut low, mut high) = (seed as u64, (seed >> 64) as u64);
         let mut bytes = [0; 192];
@@ -23,11 +49,18 @@ impl HashSecret {
                 split_mix(&mut low).wrapping_add(split_mix(&mut high).wrapping_mul(0xd6e8_feb8_6659_fd93));
             word.copy_from_slice(&mixed.to_le_bytes());
         }
-        HashSecret { bytes }
+        HashSecret {
+            bytes,
+            #[cfg(test)]
+            strange,
+        }
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(xxhash_rust::xxh3::xxh3_128_with_secret(key, &self.bytes))
+        let hash = xxhash_rust::xxh3::xxh3_128_with_secret(key, &self.bytes);
+        #[cfg(test)]
+        let hash = self.strange.map_or(hash, |strange| strange(hash));
+        KeyHash(hash)
     }
 
     /// The hash of a key as a keyspace stores it. Of a hashed keyspace it is made of the place in front of

@@ -328,7 +328,9 @@ impl MergeJob {
                 }
                 self.output.measure();
                 let slice_bytes = self.output.slice_from.map(|_| self.output.measured.slice_bytes);
-                if cuts.is_due(item.key, slice_bytes) || self.output.measured.is_full {
+                // A run of the root is one slice, as a flush writes it.
+                let can_cut = *nodes_height != Some(0);
+                if can_cut && (cuts.is_due(item.key, slice_bytes) || self.output.measured.is_full) {
                     self.output.cut()?;
                 }
                 let builder = self.output.slice()?;

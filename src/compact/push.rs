@@ -23,6 +23,8 @@ pub(crate) const ROOT_RUNS_LOW: usize = 12;
 /// Tables that a push takes, by their bytes: as many as there are children, so that what comes out is as
 /// large as what goes in.
 const PUSH_TABLES: u64 = FANOUT as u64;
+/// Tables that a fold in the root takes, by their bytes, if it takes more than two.
+const ROOT_FOLD_TABLES: u64 = 2;
 
 /// One piece of work on a trie.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +43,7 @@ pub(crate) fn due(trie: &Trie, table_bytes: u64) -> Option<Push> {
     if root.most_runs() > PILE_RUNS_MAX {
         let (id, node) = find(root, |node, _| node.runs().len(), Node::most_runs);
         let is_due = node.due_bytes(id) >= table_bytes;
-        return Some(if is_due { down(id, node, table_bytes) } else { fold(id, node) });
+        return Some(if is_due { down(id, node, table_bytes) } else { fold(id, node, table_bytes) });
     }
     if root.most_bytes() >= table_bytes {
         let (id, node) = find(root, Node::due_bytes, Node::most_bytes);
@@ -102,11 +104,14 @@ fn down(id: NodeId, node: &Node, table_bytes: u64) -> Push {
 }
 
 /// Merges the newest runs of a pile into one: as long as the next is not far larger than all before it, so
-/// that a run is not written over and over again for small ones.
-fn fold(id: NodeId, node: &Node) -> Push {
+/// that a run is not written over and over again for small ones. In the root, where a run is one slice, they
+/// come to few tables' bytes: the slice is built in one piece.
+fn fold(id: NodeId, node: &Node, table_bytes: u64) -> Push {
     let runs = node.runs();
     let (mut end, mut bytes) = (2, runs[0].bytes() + runs[1].bytes());
-    while end < runs.len() && runs[end].bytes() <= 2 * bytes {
+    let most_bytes = if id == NodeId::ROOT { ROOT_FOLD_TABLES * table_bytes } else { u64::MAX };
+    let fits = |next: &Run, bytes: u64| next.bytes() <= 2 * bytes && next.bytes() + bytes <= most_bytes;
+    while end < runs.len() && fits(&runs[end], bytes) {
         bytes += runs[end].bytes();
         end += 1;
     }
@@ -150,3 +155,6 @@ impl Push {
         self.node.height + usize::from(self.is_down)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -12,8 +12,10 @@
 //!    Readers with an older version keep the files.
 //! 3. A newer table that comes meanwhile changes nothing of this.
 
+use std::collections::BTreeSet;
+
 use crate::format::table::ranges::farther;
-use crate::levels::version::{Placed, Run, Tree};
+use crate::levels::version::{Placed, Run, Tree, Trie};
 
 /// Tables of a tree that range tombstones cover whole: those of newer runs, or others that are newer than all
 /// tables, of which `newer` tells how far one goes on over a key that it covers.
@@ -45,8 +47,7 @@ pub(crate) fn unseen(tree: &Tree) -> &[(u64, u32)] {
 
 fn find_unseen(tree: &Tree) -> Vec<&Placed> {
     if let Some(trie) = tree.trie() {
-        // Many tables, few of them with nothing but tombstones: these are left to pushes.
-        return if trie.root().has_ranges() { covered(tree, |_| None).collect() } else { Vec::new() };
+        return find_in_trie(tree, trie);
     }
     if !tree.runs().any(|run| run.has_ranges() || run.tables().iter().any(has_deletes_alone)) {
         return Vec::new();
@@ -67,6 +68,24 @@ fn find_unseen(tree: &Tree) -> Vec<&Placed> {
     }
     let all = runs.into_iter().flat_map(|(run, is_unseen)| run.tables().iter().zip(is_unseen));
     all.filter_map(|(placed, is_unseen)| is_unseen.then_some(placed)).collect()
+}
+
+/// In a trie ranges are in the root alone. Of many tables few have nothing but tombstones: these are left to
+/// pushes, but for the oldest of all, such as that of a clear.
+fn find_in_trie<'t>(tree: &'t Tree, trie: &'t Trie) -> Vec<&'t Placed> {
+    let root = trie.root();
+    let mut unseen: Vec<&Placed> =
+        if root.has_ranges() { covered(tree, |_| None).collect() } else { Vec::new() };
+    let names: BTreeSet<(u64, u32)> = unseen.iter().map(|placed| placed.name()).collect();
+    let of_root = || root.runs().iter().rev().flat_map(Run::tables);
+    let unseen_of_root = of_root().filter(|placed| names.contains(&placed.name())).count();
+    let below: u64 = trie.heights().iter().skip(1).map(|height| height.tables).sum();
+    if below == (unseen.len() - unseen_of_root) as u64 {
+        let is_unseen = |placed: &&Placed| names.contains(&placed.name());
+        let oldest = of_root().take_while(|placed| is_unseen(placed) || has_deletes_alone(placed));
+        unseen.extend(oldest.filter(|placed| !is_unseen(placed)));
+    }
+    unseen
 }
 
 fn has_deletes_alone(placed: &Placed) -> bool {

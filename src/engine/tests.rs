@@ -29,3 +29,4 @@ mod salvaged;
 mod scenario;
 mod stops;
 mod trees;
+mod tries;

@@ -12,6 +12,8 @@
 
 mod placed;
 mod run;
+#[cfg(test)]
+pub(crate) mod sample;
 mod spot;
 mod trie;
 

@@ -11,7 +11,7 @@ use trine::sim::{Stop, World};
 use trine::{Access, Db, Error, Result};
 
 use crate::rng::Rng;
-use crate::support::{Model, find, names, says_what_to_do};
+use crate::support::{Model, find, find_hashed, names, says_what_to_do};
 
 use super::faults::{Changes, Fault, PAGE_BYTES, kind};
 use super::states::{Contents, Doubt, Moment, PartitionOf, State, vouched_bytes};
@@ -129,6 +129,8 @@ struct Answers {
     is_forward_whole: bool,
     backward: Vec<(Vec<u8>, Vec<u8>)>,
     is_backward_whole: bool,
+    /// It is hashed: its items are sorted once they are all there.
+    is_unordered: bool,
 }
 
 impl Answers {
@@ -152,8 +154,13 @@ impl Answers {
             found.iter().all(|(key, value)| model.next() == Some((key, value)))
                 && (!is_whole || model.next().is_none())
         };
+        let is_some = |(key, value): &(Vec<u8>, Vec<u8>)| model.get(key) == Some(value);
+        if self.is_unordered && !self.is_forward_whole && !self.forward.iter().all(is_some) {
+            return false;
+        }
+        let is_sorted = !self.is_unordered || self.is_forward_whole;
         self.gets.iter().all(|(key, value)| model.get(key) == value.as_ref())
-            && same(&self.forward, self.is_forward_whole, &mut model.iter())
+            && (!is_sorted || same(&self.forward, self.is_forward_whole, &mut model.iter()))
             && same(&self.backward, self.is_backward_whole, &mut model.iter().rev())
     }
 }
@@ -188,7 +195,7 @@ fn look(
         return Ok(Outcome::Harmless);
     }
     if turn.is_multiple_of(8) {
-        are_told(&db, &answers)?;
+        are_told(&db, state, &answers)?;
     }
     let suffering = answers.values().filter(|one| !one.refused.is_empty()).count();
     match fault {
@@ -223,14 +230,20 @@ fn ask(
     (reading, turn): (Reading, usize),
     errors: &mut Vec<Error>,
 ) -> Result<Answers> {
-    let keyspace = find(db, name)?;
+    let hashed = find_hashed(db, name);
+    let ordered = if hashed.is_some() { None } else { Some(find(db, name)?) };
+    let get = |key: &[u8]| match (&hashed, &ordered) {
+        (Some(hashed), _) => hashed.get(key),
+        (_, Some(ordered)) => ordered.get(key),
+        (None, None) => unreachable!("it is one of them"),
+    };
     let mut answers = Answers::default();
     let step = match reading {
         Reading::All => 1,
         Reading::Every(step) => step,
     };
     for key in state.keys.get(name).into_iter().flatten().skip(turn % step).step_by(step) {
-        match keyspace.get(key) {
+        match get(key) {
             Ok(value) => answers.gets.push((key.clone(), value.map(|value| value.to_vec()))),
             Err(error) => {
                 answers.refused.push(key.clone());
@@ -253,9 +266,16 @@ fn ask(
         }
         (found, true)
     };
-    (answers.forward, answers.is_forward_whole) = walk(&mut keyspace.iter());
-    if reading == Reading::All {
-        (answers.backward, answers.is_backward_whole) = walk(&mut keyspace.iter().rev());
+    if let Some(hashed) = &hashed {
+        (answers.forward, answers.is_forward_whole) = walk(&mut hashed.iter_unordered());
+        answers.forward.sort_unstable();
+        answers.is_unordered = true;
+    }
+    if let Some(ordered) = &ordered {
+        (answers.forward, answers.is_forward_whole) = walk(&mut ordered.iter());
+        if reading == Reading::All {
+            (answers.backward, answers.is_backward_whole) = walk(&mut ordered.iter().rev());
+        }
     }
     Ok(answers)
 }
@@ -266,10 +286,13 @@ pub(crate) fn is_of(told: &str, name: &str) -> bool {
 }
 
 /// The check of the open store tells the keys whose reads are refused.
-fn are_told(db: &Db, answers: &BTreeMap<String, Answers>) -> std::result::Result<(), String> {
+fn are_told(db: &Db, state: &State, answers: &BTreeMap<String, Answers>) -> std::result::Result<(), String> {
     let report = db.verify(|_| {}).map_err(|error| format!("the check ends with {error}"))?;
     for (name, answer) in answers {
         let is_told = |key: &Vec<u8>| {
+            // Of a hashed keyspace positions are told; a key that is not there has none.
+            let told = if answer.is_unordered { state.positions.get(key) } else { Some(key) };
+            let Some(key) = told else { return true };
             report.findings.iter().any(|one| match &one.at_risk {
                 AtRisk::Keys { keyspace, from, to } => {
                     is_of(keyspace, name)

@@ -408,6 +408,24 @@ fn f12_every_bit_and_every_cut_of_a_small_store() {
     }
 }
 
+/// Random bits of a store with a trie of three heights: each is found or does no harm; so are files that are
+/// missing or put back, and blocks that are stale.
+#[test]
+fn f12_bits_of_a_trie() {
+    let state = states::tries();
+    let mut rng = Rng::new(12);
+    let bits = census::random(&state, &mut rng, 1500 * scale(), faults::flip);
+    let tally = side_by_side(&state, &bits, Reading::Every(61));
+    println!("{}: {} flips: {tally:?}", state.name, bits.len());
+    assert!(count(&tally, Outcome::RefusedOnRead) * 4 > bits.len() as u64, "{tally:?}");
+    let known = [Outcome::RefusedOnOpen, Outcome::RefusedOnRead, Outcome::Harmless];
+    assert!(tally.keys().all(|outcome| known.contains(outcome)), "{tally:?}");
+    let files = [faults::of_names(&state), faults::stale(&state)].concat();
+    let some: Vec<Fault> = files.into_iter().step_by(7).collect();
+    let tally = side_by_side(&state, &some, Reading::Every(61));
+    println!("{}: {} files and blocks: {tally:?}", state.name, some.len());
+}
+
 /// Random bits of larger stores, a million with the scale that `cargo xtask torture` gives.
 #[test]
 #[ignore = "some minutes for each scale; run by hand"]

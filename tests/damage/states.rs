@@ -4,15 +4,17 @@
 //! versions of its files, for stale blocks and files that are put back, and what every keyspace held then.
 
 mod by_key;
+mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use trine::sim::{Crash, World};
 use trine::{Db, Keyspace, Ordered};
 
-use crate::support::{Files, Model, contents, divided, find, names};
+use crate::support::{Files, Model, contents_of, divided, find, names};
 
 pub(crate) use by_key::manifest_by_keys;
+pub(crate) use tries::tries;
 
 /// What the keyspaces hold, by name.
 pub(crate) type Contents = BTreeMap<String, Model>;
@@ -57,6 +59,8 @@ pub(crate) struct State {
     pub(crate) synced: usize,
     /// The name of a key's partition, in the keyspace that keys divide.
     pub(crate) partition_of: Option<PartitionOf>,
+    /// Where walks of a hashed keyspace meet each key that is there.
+    pub(crate) positions: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 /// A store in the making.
@@ -81,7 +85,7 @@ fn value(name: &str, index: u32, version: u32, length: usize) -> Vec<u8> {
 }
 
 fn held(db: &Db) -> Contents {
-    names(db).into_iter().map(|name| (name.clone(), contents(&ordered(db, &name)))).collect()
+    names(db).into_iter().map(|name| (name.clone(), contents_of(db, &name))).collect()
 }
 
 fn ordered(db: &Db, name: &str) -> Keyspace<Ordered> {
@@ -221,7 +225,7 @@ impl Maker {
         let Maker { memory_bytes, keys, mut earlier, prefixes, synced, .. } = self;
         earlier.retain(|moment| moment.files != files);
         let prefixes = prefixes.unwrap_or_default();
-        let partition_of = None;
+        let (partition_of, positions) = (None, BTreeMap::new());
         State {
             name,
             world,
@@ -234,6 +238,7 @@ impl Maker {
             prefixes,
             synced,
             partition_of,
+            positions,
         }
     }
 }

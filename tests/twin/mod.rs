@@ -1,5 +1,6 @@
 //! A BTreeMap a keyspace beside the store: whatever is asked, both answer the same.
 
+mod hashed;
 mod keys;
 mod queue;
 mod reads;
@@ -14,6 +15,7 @@ use trine::sim::World;
 use trine::{Db, Durability, Error, Keyspace, Ordered, Range, Result, Snapshot, Value, block_on};
 
 use crate::rng::{Rng, with_seeds};
+use hashed::HashedSpaces;
 use keys::Keys;
 use reads::{Reads, check_queue};
 use spaces::Rule;
@@ -54,6 +56,9 @@ struct Twin {
     spaces: BTreeMap<String, Space>,
     moments: Vec<Moment>,
     walks: Vec<Walk>,
+    hashed: HashedSpaces,
+    /// Of a hundred steps, those before which something is done to a hashed keyspace.
+    hashed_percent: usize,
     /// Every write has a value of its own.
     writes: u64,
     batch_bytes_max: u64,
@@ -108,6 +113,8 @@ impl Twin {
             spaces: BTreeMap::new(),
             moments: Vec::new(),
             walks: Vec::new(),
+            hashed: HashedSpaces::default(),
+            hashed_percent: 10,
             writes: 0,
             batch_bytes_max,
         };
@@ -369,6 +376,7 @@ impl Twin {
     fn reopen(&mut self) {
         self.moments.drain(..).for_each(|moment| moment.check_all());
         self.walks.clear();
+        self.end_moments();
         let old = self.spaces.values().next().unwrap().keyspace.clone();
         self.db.clone().close().unwrap();
         assert!(matches!(old.get("a"), Err(Error::Closed)));
@@ -377,7 +385,9 @@ impl Twin {
         drop(old);
         self.db = open(&self.place, &mut self.rng, self.memory_bytes).unwrap();
         self.find_keyspaces();
+        self.find_hashed();
         self.check_all();
+        self.check_hashed();
     }
 
     fn check_all(&self) {
@@ -385,7 +395,7 @@ impl Twin {
             Reads::Now(&space.keyspace).check_all(&space.map);
         }
         let memory = self.db.stats().memory;
-        let snapshots = self.moments.len() + self.walks.len();
+        let snapshots = self.moments.len() + self.walks.len() + self.moments_count();
         // Keys of 64 KiB beside the budget of a test: bounds have no limit, and a merge holds a block of each
         // run, whatever its length.
         let role = |name: &str| memory.roles.iter().find(|role| role.name == name).unwrap();
@@ -408,6 +418,9 @@ impl Twin {
     }
 
     fn step(&mut self) {
+        if self.rng.below(100) < self.hashed_percent {
+            self.step_hashed();
+        }
         match self.rng.below(1000) {
             0..481 => self.write(),
             481..485 => self.delete_neighbours(),
@@ -429,6 +442,7 @@ impl Twin {
             995..998 => self.change_partitions(),
             990..993 => self.reopen(),
             993..995 => self.check_all(),
+            998 => self.check_hashed(),
             _ => {}
         }
         if let Place::World { world, .. } = &self.place {
@@ -491,6 +505,20 @@ fn agrees_at_every_ratio() {
             twin.open_keyspace();
         }
         twin.fill(DATA_BYTES / VALUE_BYTES, VALUE_BYTES);
+        (0..250).for_each(|_| twin.step());
+        twin.reopen();
+    });
+}
+
+/// So they do over tries of several heights, whose nodes are pushed and whose keyspaces come and go.
+#[test]
+fn agrees_over_tries() {
+    with_seeds("agrees_over_tries", 12, |seed| {
+        let place = Place::World { world: World::new(seed), cache_bytes: None };
+        let mut twin = Twin::new(Rng::new(seed), place, 128 << 10);
+        twin.hashed_percent = 80;
+        let height = twin.fill_hashed(6000, 350);
+        assert!(height >= 2, "{height}");
         (0..250).for_each(|_| twin.step());
         twin.reopen();
     });

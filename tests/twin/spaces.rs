@@ -6,6 +6,7 @@ use trine::{ByKey, Error, Partitioning, Result};
 
 use crate::support::{divided, find, names};
 
+use super::hashed::is_hashed;
 use super::keys::Keys;
 use super::{Map, Space, Twin};
 
@@ -181,7 +182,8 @@ impl Twin {
 
     /// After a reopening: those that there must be, and handles of them.
     pub(super) fn find_keyspaces(&mut self) {
-        let names = names(&self.db);
+        let mut names = names(&self.db);
+        names.retain(|name| !is_hashed(name));
         assert!(names.iter().eq(self.spaces.keys()), "{names:?}");
         for (name, space) in &mut self.spaces {
             space.keyspace = find(&self.db, name).unwrap();

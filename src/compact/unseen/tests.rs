@@ -8,6 +8,7 @@ use super::super::job::tests::{Files, Items, TREE};
 use super::*;
 use crate::base::place::NodeId;
 use crate::base::sync::Arc;
+use crate::levels::version::sample::{self, SampleFiles, SampleSlice, key_in};
 use crate::levels::version::{Change, Spot, Version};
 use crate::table::Table;
 
@@ -92,6 +93,38 @@ fn tombstones_over_nothing_go() {
     for (runs, expected) in cases {
         assert_eq!(unseen_of(runs), expected, "{runs:?}");
     }
+}
+
+/// Of a trie go the tables that a clear covers, and that of the clear: the oldest of the root, if it has
+/// nothing but tombstones and nothing is below.
+#[test]
+fn cleared_tries_leave_nothing() {
+    let mut files = SampleFiles::new();
+    let key = |number: u8| key_in(NodeId::ROOT.child(5), number);
+    let tables = [(1, false, false), (2, false, false), (3, true, true), (4, true, false), (5, false, false)]
+        .map(|(number, is_deleted, clears)| {
+            let slice = SampleSlice { items: vec![(key(number), is_deleted)], value_bytes: 9, clears };
+            files.make(&[slice]).remove(0)
+        });
+    let gone = |tables: &[(usize, &Arc<Table>)]| {
+        let mut changes = vec![Change::AddTree(sample::TREE)];
+        changes.extend((1..).zip(tables).map(|(sequence, (level, table))| Change::Add {
+            spot: Spot { level: *level, run: 0 },
+            placed: sample::placed(table, sequence),
+        }));
+        let version = Version::default().after(changes);
+        let tree = version.tree(sample::TREE).expect("it was added");
+        let names = unseen(tree).to_vec();
+        names.into_iter().map(|(file, _)| file).collect::<BTreeSet<u64>>()
+    };
+    let [below, older, clear, deletes, newer] = &tables;
+    assert_eq!(gone(&[(1, below), (0, older), (0, clear), (0, newer)]), BTreeSet::from([1, 2, 3]));
+    assert_eq!(gone(&[(0, clear), (0, deletes)]), BTreeSet::from([3, 4]));
+    assert_eq!(gone(&[(0, deletes), (0, newer)]), BTreeSet::from([4]));
+    // What is below may have what they delete, and so may what is older.
+    assert_eq!(gone(&[(1, below), (0, deletes)]), BTreeSet::new());
+    assert_eq!(gone(&[(0, older), (0, deletes), (0, newer)]), BTreeSet::new());
+    assert_eq!(gone(&[(0, newer)]), BTreeSet::new());
 }
 
 /// What a reader finds of a key: its newest item's value.

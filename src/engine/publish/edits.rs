@@ -247,11 +247,16 @@ fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
         .map(|(table, index, slice)| (table, index, u64::from(slice.level), slice.run))
         .collect();
     let Some(tree) = version.tree(tree) else { return !has_partition && named.is_empty() };
-    let there = tree.spots().map(|(spot, placed)| {
-        let (table, index) = placed.name();
-        (table, index, spot.level as u64, spot.run)
-    });
-    has_partition && there.collect::<BTreeSet<_>>() == named
+    let there = || {
+        let name = |(spot, placed): (version::Spot, &Placed)| {
+            let (table, index) = placed.name();
+            (table, index, spot.level as u64, spot.run)
+        };
+        tree.spots().map(name).collect::<BTreeSet<_>>()
+    };
+    #[cfg(test)]
+    let there = || crate::base::visits::uncounted(there);
+    has_partition && there() == named
 }
 
 /// The files of tables that leave their trees.

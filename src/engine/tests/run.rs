@@ -62,6 +62,17 @@ pub(super) fn open_in(
     (memory_bytes, cap): (u64, u64),
     change: impl FnOnce(&mut Env),
 ) -> Result<(Arc<Store>, Arc<SimThreads>)> {
+    open_by(disk, seed, (memory_bytes, cap), change, None)
+}
+
+/// The same; a store that is made has this secret, if one is given.
+pub(super) fn open_by(
+    disk: &Arc<SimDisk>,
+    seed: u64,
+    (memory_bytes, cap): (u64, u64),
+    change: impl FnOnce(&mut Env),
+    hash_secret: Option<[u8; 16]>,
+) -> Result<(Arc<Store>, Arc<SimThreads>)> {
     let (mut env, threads) = sim_env(disk, seed);
     change(&mut env);
     let settings = StoreSettings {
@@ -71,8 +82,8 @@ pub(super) fn open_in(
         search: seed % 5,
         ..StoreSettings::default()
     };
-    let store = Store::open(env, OpenOptions::new(settings, Mode::CreateIfMissing))?;
-    Ok((store, threads))
+    let options = OpenOptions { hash_secret, ..OpenOptions::new(settings, Mode::CreateIfMissing) };
+    Ok((Store::open(env, options)?, threads))
 }
 
 /// What comes next for a writer.

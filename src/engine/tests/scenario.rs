@@ -3,7 +3,10 @@
 //! A scenario is a mix of random steps and what is done on purpose between them. Stores are small: write
 //! buffers of 16 KiB, logs of 36 KiB and manifests of 16 KiB, so that few steps fill them.
 
+mod mixes;
+
 use super::run::{Act, Mix};
+use mixes::*;
 
 /// See the module.
 #[derive(Debug)]
@@ -33,26 +36,6 @@ const PLAIN: Scenario = Scenario {
     acts: &[],
 };
 
-const LEVELED: &[(&str, u64)] =
-    &[("level0_runs", 1), ("size_ratio", 2), ("runs_per_level", 1), ("runs_in_last_level", 1)];
-const TIERED: &[(&str, u64)] =
-    &[("level0_runs", 2), ("size_ratio", 3), ("runs_per_level", 63), ("runs_in_last_level", 63)];
-const LAZY: &[(&str, u64)] =
-    &[("level0_runs", 2), ("size_ratio", 3), ("runs_per_level", 63), ("runs_in_last_level", 1)];
-const PACKED: &[(&str, u64)] =
-    &[("level0_runs", 2), ("size_ratio", 2), ("compression", 1), ("block_bytes", 16 << 10)];
-const UNFILTERED: &[(&str, u64)] = &[("level0_runs", 2), ("size_ratio", 2), ("filter_bits_per_key", 0)];
-const FUSED: &[(&str, u64)] = &[("level0_runs", 2), ("size_ratio", 2), ("filter_kind", 4)];
-const FORGETFUL: &[(&str, u64)] = &[("level0_runs", 4), ("size_ratio", 3), ("delete_persist_within", 2)];
-
-/// Few large values: buffers fill in few writes.
-const COARSE: Mix = Mix { value_bytes: 1400, items_max: 3, ..Mix::WRITES };
-const SYNCED: Mix = Mix { synced_tenths: 5, turns: 100, value_bytes: 200, ..Mix::WRITES };
-const RANGES: Mix = Mix { ranges: 2, ..COARSE };
-const INGESTS: Mix = Mix { ingests: 15, ingest_turns: 150, turns: 250, ..COARSE };
-const NAMES: Mix = Mix { names: 60, ..COARSE };
-const SETTINGS: Mix = Mix { settings: 100, ..COARSE };
-
 const TWICE_OPENED: &[Act] = &[
     Act::Make("a"),
     Act::Go(80),
@@ -64,7 +47,7 @@ const TWICE_OPENED: &[Act] = &[
 ];
 
 /// Those of every run of the tests come first, so many of them.
-pub(super) const ALWAYS_COUNT: usize = 29;
+pub(super) const ALWAYS_COUNT: usize = 30;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "rotate", mix: COARSE, acts: &[Act::Make("a"), Act::Go(230)], ..PLAIN },
@@ -326,7 +309,14 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         acts: &[Act::Make("a"), Act::Make("b"), Act::Go(400), Act::Settle],
         ..PLAIN
     },
+    Scenario { name: "tries", mix: TRIES, acts: TRIED, ..PLAIN },
     // From here on: on request.
+    Scenario {
+        name: "tries_and_names",
+        mix: Mix { hashed: true, names: 20, ..TRIES },
+        acts: &[Act::Make("a"), Act::Make("h"), Act::Go(330), Act::Drop("h"), Act::Go(40), Act::Settle],
+        ..PLAIN
+    },
     Scenario {
         name: "deletes_age",
         mix: Mix { given: FORGETFUL, deletes: 3, ..COARSE },

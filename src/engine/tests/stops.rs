@@ -137,6 +137,18 @@ fn f01_flush() {
     stops("flush", 13_500, 5600);
 }
 
+/// A trie's pushes and folds, under a snapshot, and a clear.
+#[test]
+fn f01_tries() {
+    stops("tries", 25_000, 12_000);
+}
+
+/// A trie beside keyspaces that are made and dropped, and it is dropped itself.
+#[test]
+fn f01_tries_and_names() {
+    stops("tries_and_names", 25_000, 12_000);
+}
+
 /// Leveled merges.
 #[test]
 fn f01_leveled() {

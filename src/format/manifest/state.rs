@@ -216,6 +216,8 @@ impl State {
             check_runs(partition, self.slices(partition).map(|(_, _, slice)| slice))?;
         }
         for node in std::mem::take(&mut self.unchecked_nodes) {
+            #[cfg(test)]
+            crate::base::visits::count();
             let places = self.slices_in.get(&node).into_iter().flatten();
             check_runs(node.0, places.map(|place| self.slice_at(place)))?;
         }

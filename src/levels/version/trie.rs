@@ -123,6 +123,8 @@ impl Node {
 
     /// Puts a pile where `route` leads.
     fn set(&mut self, id: NodeId, mut route: impl Iterator<Item = usize>, runs: Option<Arc<[Run]>>) {
+        #[cfg(test)]
+        crate::base::visits::count();
         match route.next() {
             None => self.runs = runs,
             Some(number) => {
@@ -135,12 +137,28 @@ impl Node {
         }
         self.sum(id);
     }
+}
 
-    /// Itself and all nodes below it, each before those below it.
-    fn walk<'n>(&'n self, id: NodeId, visit: &mut impl FnMut(NodeId, &'n Node)) {
-        visit(id, self);
-        for (number, child) in self.children.iter().flat_map(|children| children.iter().enumerate()) {
-            child.walk(id.child(number), visit);
+/// The nodes that have a run, each before those below it; a node is visited when it is asked for.
+pub(crate) struct Nodes<'t> {
+    /// Those to come, the next one last.
+    stack: Vec<(NodeId, &'t Node)>,
+}
+
+impl<'t> Iterator for Nodes<'t> {
+    type Item = (NodeId, &'t Node);
+
+    fn next(&mut self) -> Option<(NodeId, &'t Node)> {
+        loop {
+            let (id, node) = self.stack.pop()?;
+            #[cfg(test)]
+            crate::base::visits::count();
+            let children = node.children.iter().flat_map(|children| children.iter().enumerate().rev());
+            let with_runs = children.filter(|(_, child)| !child.is_bare());
+            self.stack.extend(with_runs.map(|(number, child)| (id.child(number), child)));
+            if node.runs.is_some() {
+                return Some((id, node));
+            }
         }
     }
 }
@@ -159,14 +177,8 @@ impl Trie {
     }
 
     /// Every node that has a run, each before those below it.
-    pub(crate) fn nodes(&self) -> Vec<(NodeId, &Node)> {
-        let mut nodes = Vec::new();
-        self.root.walk(NodeId::ROOT, &mut |id, node| {
-            if node.runs.is_some() {
-                nodes.push((id, node));
-            }
-        });
-        nodes
+    pub(crate) fn nodes(&self) -> Nodes<'_> {
+        Nodes { stack: vec![(NodeId::ROOT, &self.root)] }
     }
 
     /// The table of that name in a node.
@@ -216,3 +228,6 @@ impl Trie {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -5,6 +5,8 @@
 pub(in crate::engine::tests) struct Mix {
     /// Of a thousand steps, those that make or drop a keyspace.
     pub(in crate::engine::tests) names: u64,
+    /// One of them may be hashed.
+    pub(in crate::engine::tests) hashed: bool,
     /// That change settings.
     pub(in crate::engine::tests) settings: u64,
     /// That want all merged into one run.
@@ -41,6 +43,7 @@ impl Mix {
     /// Everything there is.
     pub(in crate::engine::tests) const ALL: Mix = Mix {
         names: 3,
+        hashed: true,
         settings: 3,
         compacts: 2,
         rewrites: 2,
@@ -63,6 +66,7 @@ impl Mix {
     /// Writes and turns of background work, and nothing else.
     pub(in crate::engine::tests) const WRITES: Mix = Mix {
         names: 0,
+        hashed: false,
         settings: 0,
         compacts: 0,
         rewrites: 0,

@@ -9,13 +9,24 @@ use crate::engine::commit::keyspaces::Wanted;
 use crate::engine::commit::order::OrderTurn;
 use crate::engine::open::checkpoint::Checkpoint;
 use crate::engine::publish::keyspace::merged;
+use crate::format::manifest::KeyspaceKind;
 
 use super::super::crash::named;
 use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
 use super::Run;
 
-/// Those with a slash are partitions; see [`rule_of`].
-const NAMES: [&str; 7] = ["a", "b", "c", "d/x", "d/y", "k/x", "k/y"];
+/// Those with a slash are partitions; see [`rule_of`]. The last is hashed.
+const NAMES: [&str; 8] = ["a", "b", "c", "d/x", "d/y", "k/x", "k/y", HASHED];
+/// The name of the hashed keyspace.
+pub(super) const HASHED: &str = "h";
+
+/// What a keyspace of that name is, if it is not divided.
+fn wanted(name: &str) -> Wanted<'static> {
+    match name {
+        HASHED => Wanted { kind: KeyspaceKind::Hashed, rule: None },
+        _ => Wanted::ordered(None),
+    }
+}
 
 /// How a keyspace of that name is divided.
 fn rule_of(keyspace: &str) -> Rule {
@@ -40,7 +51,8 @@ enum NameChange {
 impl<'s> Run<'s> {
     /// Begins to make or drop a keyspace, if no other change waits.
     pub(super) fn change_names(&mut self) {
-        let name = NAMES[self.past.rng.index(NAMES.len())];
+        let count = NAMES.len() - usize::from(!self.past.mix.hashed);
+        let name = NAMES[self.past.rng.index(count)];
         match self.past.names.contains_key(name) {
             true if self.past.names.len() > 1 => self.begin(NameChange::Drop(name.to_owned())),
             true => {}
@@ -128,7 +140,7 @@ impl<'s> Run<'s> {
         after.insert(name.to_owned(), space);
         let place = self.place_of_change(&after, Some((space, &settings)));
         let made = match name.split_once('/') {
-            None => self.store.open_keyspace_in(&mut turn, name, given, Wanted::ordered(None)),
+            None => self.store.open_keyspace_in(&mut turn, name, given, wanted(name)),
             Some((keyspace, partition)) => {
                 let rule = rule_of(keyspace);
                 let wanted = Wanted::ordered(Some(&rule));
@@ -150,7 +162,7 @@ impl<'s> Run<'s> {
         if settings != before {
             let names = self.past.names.clone();
             let place = self.place_of_change(&names, Some((space, &settings)));
-            let set = self.store.open_keyspace_in(&mut turn, name, given, Wanted::ordered(None)).map(drop);
+            let set = self.store.open_keyspace_in(&mut turn, name, given, wanted(name)).map(drop);
             self.end_change(names, place, set);
         }
     }

@@ -1,6 +1,7 @@
 //! The writes of a run: what is in each batch, at random as its mix says.
 
 use crate::base::id::ItemKind;
+use crate::base::place::stored_key;
 use crate::write::batch::{Items, Keyspaces};
 use crate::write::commit::{Commit, CommitOp};
 use crate::write::large::LargeRoom;
@@ -105,6 +106,14 @@ impl<'s> Run<'s> {
 
     fn push(&self, op: &mut Op, space: usize, kind: ItemKind, key: Vec<u8>, value: Vec<u8>) {
         let tree = self.past.model.trees[space];
+        let (key, value) = match kind {
+            // Of a hashed keyspace all keys are deleted, or one.
+            ItemKind::DeleteRange if tree.keyspace.is_hashed() => (Vec::new(), Vec::new()),
+            ItemKind::DeleteRange => (key, value),
+            ItemKind::Put | ItemKind::Delete => {
+                (stored_key(self.store.hash_secret(), tree.keyspace, &key).to_vec(), value)
+            }
+        };
         op.items.push(tree, kind, &key, &value).expect("within all limits");
         op.keyspaces.add(self.store.keyspace_of(tree).expect("it is there"));
         let fingerprint = if kind == ItemKind::Put { fingerprint(&key, &value) } else { 0 };

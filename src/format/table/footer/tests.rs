@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::checksum::Context;
+use crate::base::place::NodeId;
 use crate::format::golden::Golden;
 use crate::format::table::seal;
 
@@ -65,13 +66,9 @@ fn footers_round_trip() {
     assert_eq!(decode_tail(&encode_tail(span), OFFSET + 512), Ok(span));
 }
 
-/// Footer and tail byte for byte.
-#[test]
-fn golden() {
-    let mut block = footer().encode();
-    seal(&mut block, Context { file_uid: 7, offset: OFFSET, tag: FOOTER_TAG });
-    let mut golden = Golden::new("table_footer", &block);
-    golden.heading("footer at offset 14848 of file uid 7");
+/// Captions of a footer and its slices.
+fn footer_fields(golden: &mut Golden, heading: &str, footer: &Footer) {
+    golden.heading(heading);
     for (caption, count) in [
         ("checksum", 4),
         ("tag", 1),
@@ -83,7 +80,7 @@ fn golden() {
     ] {
         golden.field(caption, count);
     }
-    for slice in [slice(), small()] {
+    for slice in &footer.slices {
         golden.heading("slice");
         for (caption, count) in [
             ("keyspace", 4),
@@ -116,6 +113,15 @@ fn golden() {
             golden.field(caption, count);
         }
     }
+}
+
+/// Footer and tail byte for byte.
+#[test]
+fn golden() {
+    let mut block = footer().encode();
+    seal(&mut block, Context { file_uid: 7, offset: OFFSET, tag: FOOTER_TAG });
+    let mut golden = Golden::new("table_footer", &block);
+    footer_fields(&mut golden, "footer at offset 14848 of file uid 7", &footer());
     golden.zeros_to("padding", 512);
     golden.check();
     let mut page = encode_tail(Span { offset: OFFSET, bytes: 512 });
@@ -129,6 +135,41 @@ fn golden() {
     }
     golden.zeros_to("zero", 4096);
     golden.check();
+}
+
+/// Slices of three nodes of one hashed tree: children 1, 2 and 6 of the root.
+fn footer_of_nodes() -> Footer {
+    let tree = TreeId { keyspace: KeyspaceId(KeyspaceId::HASHED | 4), partition: PartitionId(7) };
+    let slices = [1u64, 2, 6].into_iter().zip(0..).map(|(child, number)| {
+        let key =
+            |last: u8| [&NodeId::ROOT.child(child as usize).first()[..], &[last]].concat().into_boxed_slice();
+        let data = Span { offset: 4096 + 512 * number, bytes: 512 };
+        SliceEntry { tree, items: 2, key_value_bytes: 40, data, min: key(b'a'), max: key(b'z'), ..small() }
+    });
+    Footer { blocks_checksum: 0x0102_0304, slices: slices.collect() }
+}
+
+/// The footer of a table with slices of a trie, byte for byte. Nodes' slices ascend by their keys; none comes
+/// twice, and slices of an ordered tree are one.
+#[test]
+fn golden_of_nodes() {
+    let footer = footer_of_nodes();
+    let offset = 4096 + 3 * 512;
+    let mut block = footer.encode();
+    assert_eq!(Footer::decode(&block, offset), Ok(footer.clone()));
+    seal(&mut block, Context { file_uid: 7, offset, tag: FOOTER_TAG });
+    let mut golden = Golden::new("table_footer_nodes", &block);
+    footer_fields(&mut golden, "footer at offset 5632 of file uid 7", &footer);
+    golden.zeros_to("padding", 512);
+    golden.check();
+    let of = |change: fn(&mut Vec<SliceEntry>)| {
+        let mut changed = footer_of_nodes();
+        change(&mut changed.slices);
+        Footer::decode(&changed.encode(), offset).map_err(|error| error.what)
+    };
+    let order = Err("order of slices");
+    assert_eq!(of(|slices| slices[1].min = slices[0].max.clone()), order);
+    assert_eq!(of(|slices| slices.iter_mut().for_each(|slice| slice.tree.keyspace = KeyspaceId(4))), order);
 }
 
 /// Every check of a slice has one that trips it.

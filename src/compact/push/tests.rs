@@ -1,0 +1,362 @@
+//! Choices on random tries beside counts made anew, and a trie that flushes fill and pushes empty, with every
+//! item known.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::place::HEIGHT_MAX;
+use crate::levels::version::sample::{SampleFiles, SampleSlice, TREE, key_in, placed};
+use crate::levels::version::{Change, Version};
+
+const TABLE_BYTES: u64 = 8 << 10;
+
+/// Items of a table: when each key was written, and whether that was a delete.
+type Items = BTreeMap<Vec<u8>, (u64, bool)>;
+
+/// A trie of which every item is known.
+struct Model {
+    files: SampleFiles,
+    version: Version,
+    contents: BTreeMap<(u64, u32), Items>,
+    /// The newest item of each key.
+    newest: Items,
+    value_bytes: usize,
+    sequence: u64,
+    flushed_bytes: u64,
+    merged_bytes: u64,
+}
+
+impl Model {
+    fn new(value_bytes: usize) -> Model {
+        Model {
+            files: SampleFiles::new(),
+            version: Version::default().after(vec![Change::AddTree(TREE)]),
+            contents: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            value_bytes,
+            sequence: 0,
+            flushed_bytes: 0,
+            merged_bytes: 0,
+        }
+    }
+
+    fn trie(&self) -> &Trie {
+        self.version.tree(TREE).and_then(|tree| tree.trie()).expect("it was added")
+    }
+
+    /// Adds a file of slices, each where `spot` says.
+    fn add(&mut self, slices: Vec<Items>, sequence: u64, spot: impl Fn(&[u8]) -> Spot) -> Vec<Change> {
+        let sample = |items: &Items| SampleSlice {
+            items: items.iter().map(|(key, (_, is_deleted))| (key.clone(), *is_deleted)).collect(),
+            value_bytes: self.value_bytes,
+            clears: false,
+        };
+        let samples: Vec<SampleSlice> = slices.iter().map(sample).collect();
+        let tables = if samples.is_empty() { Vec::new() } else { self.files.make(&samples) };
+        let mut changes = Vec::new();
+        for (table, items) in tables.iter().zip(slices) {
+            let placed = placed(table, sequence);
+            self.contents.insert(placed.name(), items);
+            changes.push(Change::Add { spot: spot(table.min()), placed });
+        }
+        changes
+    }
+
+    fn edit(&mut self, changes: Vec<Change>) {
+        self.version = self.version.after(changes);
+    }
+
+    fn bytes(&self) -> u64 {
+        self.trie().nodes().map(|(_, node)| node.bytes()).sum()
+    }
+
+    fn flush(&mut self, keys: &[(Vec<u8>, bool)]) {
+        self.sequence += 1;
+        let items: Items =
+            keys.iter().map(|(key, is_deleted)| (key.clone(), (self.sequence, *is_deleted))).collect();
+        self.newest.extend(items.clone());
+        let before = self.bytes();
+        let changes = self.add(vec![items], self.sequence, |_| Spot::LEVEL_0);
+        self.edit(changes);
+        self.flushed_bytes += self.bytes() - before;
+    }
+
+    /// Does a piece of work as the engine does it.
+    fn take(&mut self, push: &Push) {
+        let trie = self.trie();
+        let inputs: Vec<Placed> = push.inputs(trie).iter().flat_map(Run::tables).cloned().collect();
+        let runs: Vec<Vec<Placed>> = push.inputs(trie).iter().map(|run| run.tables().to_vec()).collect();
+        if push.work == Work::Move {
+            let moves =
+                runs.iter().rev().zip(0..).flat_map(|(run, moved)| run.iter().map(move |one| (one, moved)));
+            let changes = moves.map(|(one, moved)| Change::Move {
+                tree: TREE,
+                name: one.name(),
+                node: push.node,
+                spot: push.output(trie, one.table.min(), moved),
+            });
+            let changes = changes.collect();
+            return self.edit(changes);
+        }
+        let older = push.older(trie);
+        let may_be_older = |key: &[u8]| older.iter().any(|(min, max)| &**min <= key && key <= &**max);
+        let mut merged = Items::new();
+        for one in inputs.iter().rev() {
+            // A newer item has the greater sequence, whatever the order of the tables.
+            for (key, item) in &self.contents[&one.name()] {
+                let kept = merged.entry(key.clone()).or_insert(*item);
+                *kept = (*kept).max(*item);
+            }
+        }
+        merged.retain(|key, (_, is_deleted)| !*is_deleted || may_be_older(key));
+        let mut by_node: BTreeMap<NodeId, Items> = BTreeMap::new();
+        for (key, item) in merged {
+            by_node.entry(NodeId::of(push.output_height(), &key)).or_default().insert(key, item);
+        }
+        let sequence = inputs.iter().map(|one| one.last_sequence).max().unwrap_or(0);
+        let version = self.version.clone();
+        let before = version.tree(TREE).and_then(|tree| tree.trie()).expect("it was added");
+        let mut changes: Vec<Change> = inputs
+            .iter()
+            .map(|one| Change::Remove { tree: TREE, name: one.name(), node: push.node })
+            .collect();
+        let added = self.add(by_node.into_values().collect(), sequence, |min| push.output(before, min, 0));
+        self.merged_bytes += added.iter().map(added_bytes).sum::<u64>();
+        changes.extend(added);
+        self.edit(changes);
+    }
+
+    /// Every key's newest item comes first on its way, or a delete that hides nothing is gone.
+    fn check(&self) {
+        let tree = self.version.tree(TREE).expect("it was added");
+        for (key, newest) in &self.newest {
+            let runs = tree.piles(key).flatten();
+            let tables = runs.filter_map(|run| run.find(key).map(|at| &run.tables()[at]));
+            let found = tables.filter_map(|one| self.contents[&one.name()].get(key)).next();
+            assert!(found == Some(newest) || found.is_none() && newest.1, "{key:?}: {found:?}, {newest:?}");
+        }
+    }
+
+    /// Does what is due until nothing is; how many pieces of work that were.
+    fn settle(&mut self) -> usize {
+        let mut count = 0;
+        while let Some(push) = check_due(self.trie(), TABLE_BYTES) {
+            self.take(&push);
+            count += 1;
+            assert!(count < 1000, "it comes to rest");
+        }
+        count
+    }
+}
+
+fn added_bytes(change: &Change) -> u64 {
+    let Change::Add { placed, .. } = change else { unreachable!("all are added") };
+    placed.table.slice_bytes()
+}
+
+/// What is due, held against counts of all nodes.
+fn check_due(trie: &Trie, table_bytes: u64) -> Option<Push> {
+    let nodes: Vec<(NodeId, &Node)> = trie.nodes().collect();
+    let is_long = |node: &Node| node.runs().len() > PILE_RUNS_MAX;
+    let is_large = |id: NodeId, node: &Node| node.due_bytes(id) >= table_bytes;
+    let debt =
+        nodes.iter().filter(|(id, node)| is_long(node) || is_large(*id, node)).map(|(_, node)| node.bytes());
+    assert_eq!(debt_bytes(trie, table_bytes), debt.sum::<u64>());
+    let push = due(trie, table_bytes);
+    let Some(push) = push else {
+        assert!(!nodes.iter().any(|(id, node)| is_long(node) || is_large(*id, node)));
+        return None;
+    };
+    let node = trie.node(push.node).expect("it is there");
+    let (runs, id) = (node.runs(), push.node);
+    if nodes.iter().any(|(_, node)| is_long(node)) {
+        let most = nodes.iter().map(|(_, node)| node.runs().len()).max();
+        assert_eq!((Some(runs.len()), push.is_down), (most, is_large(id, node)), "the longest pile first");
+    } else {
+        let most = nodes.iter().map(|(id, node)| node.due_bytes(*id)).max();
+        assert!(push.is_down && Some(node.due_bytes(id)) == most, "the fullest node first");
+    }
+    if push.is_down {
+        check_down(&push, node, table_bytes);
+    } else {
+        // The newest of the pile, at least two, up to one that is far larger than they, or does not fit.
+        assert!(push.runs.start == 0 && push.runs.end >= 2 && push.work == Work::Merge);
+        let bytes: u64 = push.inputs(trie).iter().map(Run::bytes).sum();
+        let is_too_much = |next: &Run| {
+            let is_root = id == NodeId::ROOT;
+            next.bytes() > 2 * bytes || is_root && bytes + next.bytes() > 2 * table_bytes
+        };
+        assert!(runs.get(push.runs.end).is_none_or(is_too_much));
+    }
+    check_places(trie, &push, node);
+    Some(push)
+}
+
+/// The oldest runs go down, as many as make eight tables; without being read if one child takes all of them.
+fn check_down(push: &Push, node: &Node, table_bytes: u64) {
+    let runs = node.runs();
+    assert!(push.runs.end == runs.len() && !push.runs.is_empty());
+    let bytes = |from: usize| runs[from..].iter().map(Run::bytes).sum::<u64>();
+    let from = push.runs.start;
+    assert!(push.runs.len() == 1 || bytes(from) <= 8 * table_bytes);
+    assert!(from == 0 || bytes(from - 1) > 8 * table_bytes);
+    let tables = || runs[from..].iter().flat_map(Run::tables).map(|one| &one.table);
+    let child = |key: &[u8]| NodeId::of(push.node.height + 1, key);
+    let first = child(tables().next().expect("it has a run").min());
+    let is_one = tables().all(|table| child(table.min()) == first && child(table.max()) == first);
+    let has_older = node.child((first.path & 7) as usize).is_some_and(|child| !child.is_bare());
+    let is_needed = has_older || tables().all(|table| table.tombstones() == 0);
+    let is_move = is_one && is_needed && tables().all(|table| table.ranges().is_empty());
+    assert_eq!(push.work == Work::Move, is_move);
+}
+
+/// What comes out is newer than all that is there, and every older table is within the bounds of what may be.
+fn check_places(trie: &Trie, push: &Push, node: &Node) {
+    let older = push.older(trie);
+    let is_bounded = |one: &Placed| {
+        let (min, max) = (one.table.min(), one.table.max());
+        older.iter().any(|(from, to)| &**from <= min && max <= &**to)
+    };
+    assert!(node.runs()[push.runs.end..].iter().flat_map(Run::tables).all(is_bounded));
+    for (id, below) in trie.nodes() {
+        let is_below = id.height > push.node.height && NodeId::of(push.node.height, &id.first()) == push.node;
+        if is_below {
+            assert!(below.runs().iter().flat_map(Run::tables).all(is_bounded));
+        }
+        if push.is_down && is_below && id.height == push.node.height + 1 {
+            let spot = push.output(trie, &id.first(), 1);
+            assert!(spot.level == id.height && below.runs().iter().all(|run| run.number() < spot.run));
+        }
+    }
+}
+
+/// A key of the node with that path, three bits a digit.
+fn key(digits: &[u8], number: u8) -> Vec<u8> {
+    let node = digits.iter().fold(NodeId::ROOT, |node, digit| node.child(usize::from(digit % 8)));
+    key_in(node, number)
+}
+
+/// Flushes: of keys that are anywhere, or share a prefix of their routes; deletes among them.
+fn flush() -> impl Strategy<Value = Vec<(Vec<u8>, bool)>> {
+    let digits = prop_oneof![
+        3 => prop::collection::vec(0..8u8, HEIGHT_MAX),
+        1 => prop::collection::vec(0..2u8, HEIGHT_MAX).prop_map(|mut digits| { digits[..3].fill(5); digits }),
+    ];
+    let item = (digits, 0..3u8, prop::bool::weighted(0.2))
+        .prop_map(|(digits, number, is_deleted)| (key(&digits, number), is_deleted));
+    let is_narrow = prop::bool::weighted(0.3);
+    (prop::collection::vec(item, 1..40), is_narrow).prop_map(|(items, is_narrow)| match is_narrow {
+        // All in the child of the first.
+        true => {
+            let child = NodeId::of(2, &items[0].0);
+            let of_child = |(key, _): &(Vec<u8>, bool)| NodeId::of(2, key) == child;
+            items.into_iter().filter(of_child).collect()
+        }
+        false => items,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Flushes and what they make due, in any order: every choice is right by counts of all nodes, no key is
+    /// found in an older state, and at rest every pile is short and small.
+    #[test]
+    fn choices_are_right_and_lose_nothing(
+        flushes in prop::collection::vec((flush(), 0..3usize), 1..60),
+        value_bytes in 0..1500usize,
+    ) {
+        let mut model = Model::new(value_bytes);
+        for (keys, pieces) in flushes {
+            model.flush(&keys);
+            for _ in 0..pieces {
+                if let Some(push) = check_due(model.trie(), TABLE_BYTES) {
+                    model.take(&push);
+                }
+            }
+        }
+        model.check();
+        model.settle();
+        model.check();
+        prop_assert!(model.trie().nodes().all(|(_, node)| node.runs().len() <= PILE_RUNS_MAX));
+    }
+}
+
+/// Work that is due in a root of so many runs of so many bytes each.
+fn due_of(runs: usize, value_bytes: usize) -> Option<Push> {
+    let mut model = Model::new(value_bytes);
+    for number in 0..runs {
+        model.flush(&[(key(&[1], number as u8), false), (key(&[6], number as u8), false)]);
+    }
+    check_due(model.trie(), TABLE_BYTES)
+}
+
+/// A pile is due by more than sixteen runs, which fold, or by the bytes of some tables, which go down: eight
+/// tables' bytes at once.
+#[test]
+fn piles_are_due_by_their_runs_and_their_bytes() {
+    assert_eq!(due_of(0, 10), None);
+    assert_eq!(due_of(16, 10), None);
+    let fold = due_of(17, 10).expect("it is long");
+    // Of a KiB each: two tables' bytes.
+    assert_eq!((fold.is_down, fold.runs, fold.node), (false, 0..16, NodeId::ROOT));
+    // Of more than a table and a half each: the root may have a little more than seven, and four go at once.
+    assert_eq!(due_of(4, 6000), None);
+    let down = due_of(5, 6000).expect("it is large");
+    assert_eq!((down.is_down, down.work, down.runs), (true, Work::Merge, 1..5));
+    let down = due_of(9, 6000).expect("it is large");
+    assert_eq!((down.is_down, down.runs), (true, 5..9));
+    // One run that is larger than eight tables goes alone.
+    let down = due_of(3, 60_000).expect("it is large");
+    assert_eq!((down.is_down, down.runs), (true, 2..3));
+    // Long and large: it goes down.
+    let down = due_of(17, 6000).expect("it is both");
+    assert!(down.is_down);
+}
+
+/// Keys of one path go down without being read, to the last height, where nothing is due by its bytes and
+/// long piles fold: bytes are written a few times however many there are.
+#[test]
+fn one_path_is_moved_down_and_folded_there() {
+    let mut model = Model::new(1200);
+    let digits = [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7];
+    let last = digits.iter().fold(NodeId::ROOT, |node, digit| node.child(usize::from(*digit)));
+    let mut moves = 0;
+    for flush in 0..400u64 {
+        let number = |index: u64| ((flush * 7 + index) % 200) as u8;
+        let keys: Vec<(Vec<u8>, bool)> = (0..7).map(|index| (key(&digits, number(index)), false)).collect();
+        model.flush(&keys);
+        while let Some(push) = check_due(model.trie(), TABLE_BYTES) {
+            assert_eq!(push.work == Work::Move, push.node != last, "{push:?}");
+            moves += u64::from(push.work == Work::Move);
+            model.take(&push);
+        }
+        assert!(model.trie().nodes().all(|(_, node)| node.runs().len() <= PILE_RUNS_MAX));
+    }
+    model.check();
+    let at_last = model.trie().node(last).expect("there they are").bytes();
+    assert!(moves > 100 && model.trie().heights().len() == HEIGHT_MAX + 1, "{moves}");
+    assert!(at_last > 0 && model.merged_bytes <= 3 * model.flushed_bytes, "{}", model.merged_bytes);
+}
+
+/// A move keeps what hides older items: tombstones go down unread only over something.
+#[test]
+fn tombstones_over_nothing_are_not_moved() {
+    let mut model = Model::new(9000);
+    let mut keys = (0..200u8).map(|number| key(&[3, 3], number));
+    for number in 0..8 {
+        model.flush(&[(keys.next().expect("enough"), false), (keys.next().expect("enough"), number == 0)]);
+    }
+    let first = check_due(model.trie(), TABLE_BYTES).expect("it is large");
+    assert_eq!((first.work, first.is_down), (Work::Merge, true));
+    model.settle();
+    for _ in 0..16 {
+        model.flush(&[(keys.next().expect("enough"), false), (keys.next().expect("enough"), true)]);
+        let push = check_due(model.trie(), TABLE_BYTES);
+        assert!(push.is_none_or(|push| push.work == Work::Move || push.node != NodeId::ROOT));
+        model.settle();
+    }
+    model.check();
+}
