@@ -55,6 +55,7 @@ mod freed;
 mod full_disk;
 mod hashed;
 mod hashed_crashes;
+mod hashed_partitions;
 mod hostile;
 mod kills;
 mod large_batches;

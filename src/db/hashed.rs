@@ -10,6 +10,7 @@ use crate::base::sync::Arc;
 use crate::engine::publish::snapshot::Point;
 
 use super::keyspace::{Any, Keyspace, KeyspaceBuilder, Ordered};
+use super::partitioned::{Explicit, Partitioned, Partitioning};
 use super::range::{self, Cursor};
 use super::snapshot::KeyspaceAt;
 use super::value::Value;
@@ -54,6 +55,54 @@ impl KeyspaceBuilder<Hashed> {
         self.check()?;
         let keyspace = self.handle.open_hashed(&self.name, &self.given)?;
         Ok(Keyspace::new(&self.handle, keyspace))
+    }
+}
+
+impl KeyspaceBuilder<Hashed> {
+    /// Divides it into partitions that the caller names, each a trie of its own: see [`Partitioning`]. Which
+    /// kind of partitions it has is fixed when it is made.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let sessions = db.hashed("sessions").partition_by(trine::Partitioning::explicit()).open()?;
+    /// let month: trine::Keyspace<trine::Hashed> = sessions.partition("2026-11")?;
+    /// month.put("b7f1", "ann")?;
+    /// sessions.drop_partition("2026-11")?;
+    /// assert!(sessions.partition("2026-11")?.get("b7f1")?.is_none());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn partition_by(self, partitioning: Partitioning<Explicit>) -> KeyspaceBuilder<Partitioned<Hashed>> {
+        let KeyspaceBuilder { handle, name, given, faults, .. } = self;
+        let partitioning = Some(Partitioning::new(partitioning.rule));
+        KeyspaceBuilder { handle, name, given, faults, partitioning }
+    }
+}
+
+impl KeyspaceBuilder<Partitioned<Hashed>> {
+    /// Opens the keyspace, or makes it without a partition.
+    ///
+    /// # Errors
+    /// As for one that is not divided; `Mismatch` if it exists and is ordered, or not divided so.
+    ///
+    /// # Cost
+    /// One sync of the manifest if it is made or its settings change; for the first of a store that is hashed
+    /// or divided the manifest is rewritten.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let sessions = db.hashed("sessions").partition_by(trine::Partitioning::explicit()).open()?;
+    /// assert!(sessions.partitions()?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn open(self) -> Result<Partitioned<Hashed>> {
+        let (checked, rule) = self.divided()?;
+        let keyspace = checked.handle.open_hashed_divided(&checked.name, &checked.given, &rule)?;
+        Ok(Partitioned::new(&checked.handle, keyspace))
     }
 }
 

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use crate::base::error::{Error, Result};
 use crate::base::id::ItemKind;
 use crate::base::place::StoredKey;
+use crate::base::rule::Rule;
 use crate::base::settings::{KeyspaceSettings, SettingInput};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
@@ -162,8 +163,8 @@ pub struct KeyspaceBuilder<K = Ordered> {
     pub(super) handle: Arc<Handle>,
     pub(super) name: String,
     pub(super) given: Vec<(String, u64)>,
-    faults: Vec<String>,
-    partitioning: Option<Partitioning<K>>,
+    pub(super) faults: Vec<String>,
+    pub(super) partitioning: Option<Partitioning<K>>,
 }
 
 impl<K> KeyspaceBuilder<K> {
@@ -271,15 +272,21 @@ impl<K> KeyspaceBuilder<K> {
     }
 
     /// Opens one that is divided.
-    pub(super) fn open_divided(mut self) -> Result<(Arc<Handle>, Arc<keyspace::Keyspace>)> {
+    pub(super) fn open_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::Keyspace>)> {
+        let (checked, rule) = self.divided()?;
+        let keyspace = checked.handle.open_divided(&checked.name, &checked.given, &rule)?;
+        Ok((checked.handle, keyspace))
+    }
+
+    /// Checks what was given of one that is divided; its rule.
+    pub(super) fn divided(mut self) -> Result<(KeyspaceBuilder<K>, Rule)> {
         let partitioning = self.partitioning.take().expect("the kind is the partitioning's");
         if let Err(fault) = &partitioning.rule {
             self.faults.push(fault.clone());
         }
         self.check()?;
         let rule = partitioning.rule.expect("it was checked");
-        let keyspace = self.handle.open_divided(&self.name, &self.given, &rule)?;
-        Ok((self.handle, keyspace))
+        Ok((self, rule))
     }
 
     /// Refuses wrong settings and names.

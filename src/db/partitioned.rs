@@ -105,13 +105,21 @@ impl<K> fmt::Debug for Partitioning<K> {
 /// assert_eq!(tenant.iter().count(), 1);
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
-pub struct Partitioned {
+///
+/// `K` is the kind of its partitions: of [`Hashed`](crate::Hashed) ones, each is a trie of its own.
+pub struct Partitioned<K = Ordered> {
     handle: Arc<Handle>,
     keyspace: Arc<keyspace::Keyspace>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl fmt::Debug for Partitioned {
+impl<K> Clone for Partitioned<K> {
+    fn clone(&self) -> Self {
+        Partitioned::new(&self.handle, Arc::clone(&self.keyspace))
+    }
+}
+
+impl<K> fmt::Debug for Partitioned<K> {
     /// Its name, and the directory of its store.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, store) = (&self.keyspace.name, self.handle.storage().path());
@@ -119,10 +127,10 @@ impl fmt::Debug for Partitioned {
     }
 }
 
-impl Partitioned {
+impl<K> Partitioned<K> {
     /// One that is divided.
-    pub(super) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::Keyspace>) -> Partitioned {
-        Partitioned { handle: Arc::clone(handle), keyspace }
+    pub(super) fn new(handle: &Arc<Handle>, keyspace: Arc<keyspace::Keyspace>) -> Partitioned<K> {
+        Partitioned { handle: Arc::clone(handle), keyspace, kind: PhantomData }
     }
 
     fn live(&self) -> Result<&Partitions> {
@@ -164,7 +172,7 @@ impl Partitioned {
     /// assert_eq!(tenant.partition_name(), Some(&b"t042"[..]));
     /// # Ok(()) }
     /// ```
-    pub fn partition(&self, name: impl AsRef<[u8]>) -> Result<Keyspace<Ordered>> {
+    pub fn partition(&self, name: impl AsRef<[u8]>) -> Result<Keyspace<K>> {
         let partition = self.handle.partition(&self.keyspace, name.as_ref())?;
         Ok(Keyspace::new(&self.handle, partition))
     }
@@ -184,7 +192,7 @@ impl Partitioned {
     /// assert!(events.find_partition("t042")?.is_some());
     /// # Ok(()) }
     /// ```
-    pub fn find_partition(&self, name: impl AsRef<[u8]>) -> Result<Option<Keyspace<Ordered>>> {
+    pub fn find_partition(&self, name: impl AsRef<[u8]>) -> Result<Option<Keyspace<K>>> {
         let found = self.live()?.get(name.as_ref());
         Ok(found.map(|partition| Keyspace::new(&self.handle, partition)))
     }

@@ -68,6 +68,19 @@ impl Committer {
         self.open(name, given, Wanted::ordered(Some(rule)))
     }
 
+    /// The same of one that is hashed and divided by the rule.
+    ///
+    /// # Errors
+    /// `Mismatch` if it is ordered, not divided, or by another rule.
+    pub(crate) fn open_hashed_divided(
+        &self,
+        name: &str,
+        given: &[(String, u64)],
+        rule: &Rule,
+    ) -> Result<Arc<Keyspace>> {
+        self.open(name, given, Wanted { kind: KeyspaceKind::Hashed, rule: Some(rule) })
+    }
+
     fn open(&self, name: &str, given: &[(String, u64)], wanted: Wanted<'_>) -> Result<Arc<Keyspace>> {
         self.check_open()?;
         let found = self.catalog.names().get(name).cloned();

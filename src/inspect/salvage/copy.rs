@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
-use crate::base::id::{FileKind, FileName, ItemKind, PartitionId, Sequence, TreeId};
+use crate::base::id::{FileKind, FileName, ItemKind, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::base::place::{given_key, stored_key};
-use crate::base::rule::partition_name;
+use crate::base::rule::{Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
-use crate::engine::publish::keyspace::restored;
+use crate::engine::publish::keyspace::{self, restored};
 use crate::engine::{Store, Until};
 use crate::format::frames::{Expected, Record, every_record, scan};
 use crate::format::log;
@@ -104,7 +104,7 @@ impl<'c> Copy<'c> {
                 self.make(own(partition), name.clone(), restored(settings))?;
                 continue;
             };
-            let divided = self.to.open_divided(name, &given(&restored(settings)), rule)?;
+            let divided = self.divided(*id, name, &given(&restored(settings)), rule)?;
             for partition in state.partitions_of(*id) {
                 let one = self.to.partition(&divided, &state.partitions[&partition].name)?;
                 self.note_made(own(partition), one.tree, name.clone());
@@ -115,14 +115,28 @@ impl<'c> Copy<'c> {
 
     /// Partitions that the old store wanted no more are dropped, once there are items to be dropped.
     fn retain(&self) -> Result<()> {
-        let keyspaces = self.survey.known.state.keyspaces.values();
-        for Keyspace { name, rule, retained_from, .. } in keyspaces {
+        for (id, keyspace) in &self.survey.known.state.keyspaces {
+            let Keyspace { name, rule, retained_from, .. } = keyspace;
             if let (Some(rule), false) = (rule, retained_from.is_empty()) {
-                let divided = self.to.open_divided(name, &[], rule)?;
+                let divided = self.divided(*id, name, &[], rule)?;
                 self.to.retain_from(&divided, retained_from)?;
             }
         }
         Ok(())
+    }
+
+    /// A keyspace that is divided, of the kind that its id says.
+    fn divided(
+        &self,
+        id: KeyspaceId,
+        name: &str,
+        given: &[(String, u64)],
+        rule: &Rule,
+    ) -> Result<Arc<keyspace::Keyspace>> {
+        match id.is_hashed() {
+            true => self.to.open_hashed_divided(name, given, rule),
+            false => self.to.open_divided(name, given, rule),
+        }
     }
 
     fn make(&mut self, dest: Dest, name: String, settings: KeyspaceSettings) -> Result<()> {
