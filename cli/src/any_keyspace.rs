@@ -4,13 +4,19 @@
 //! [`AnyKeyspace::ordered`].
 
 use trine::inspect::Explanation;
-use trine::{Batch, Error, Hashed, Keyspace, KeyspaceStats, Ordered, Value};
+use trine::{Batch, Error, Hashed, Keyspace, KeyspaceStats, Ordered, Partitioned, SettingValue, Value};
 use trine_workload::failure::Failure;
 
 /// See the module.
 pub(crate) enum AnyKeyspace {
     Ordered(Keyspace<Ordered>),
     Hashed(Keyspace<Hashed>),
+}
+
+/// A keyspace of either kind whose partitions the caller names.
+pub(crate) enum AnyPartitioned {
+    Ordered(Partitioned),
+    Hashed(Partitioned<Hashed>),
 }
 
 /// The items of a keyspace, in the order of keys if it has one.
@@ -27,6 +33,59 @@ macro_rules! of_either {
             AnyKeyspace::Hashed($keyspace) => $call,
         }
     };
+}
+
+macro_rules! of_partitioned {
+    ($either:expr, $keyspace:ident => $call:expr) => {
+        match $either {
+            AnyPartitioned::Ordered($keyspace) => $call,
+            AnyPartitioned::Hashed($keyspace) => $call,
+        }
+    };
+}
+
+impl AnyPartitioned {
+    pub(crate) fn name(&self) -> &str {
+        of_partitioned!(self, keyspace => keyspace.name())
+    }
+
+    pub(crate) fn is_hashed(&self) -> bool {
+        matches!(self, AnyPartitioned::Hashed(_))
+    }
+
+    pub(crate) fn partition(&self, name: impl AsRef<[u8]>) -> trine::Result<AnyKeyspace> {
+        match self {
+            AnyPartitioned::Ordered(keyspace) => keyspace.partition(name).map(AnyKeyspace::Ordered),
+            AnyPartitioned::Hashed(keyspace) => keyspace.partition(name).map(AnyKeyspace::Hashed),
+        }
+    }
+
+    pub(crate) fn find_partition(&self, name: impl AsRef<[u8]>) -> trine::Result<Option<AnyKeyspace>> {
+        Ok(match self {
+            AnyPartitioned::Ordered(keyspace) => keyspace.find_partition(name)?.map(AnyKeyspace::Ordered),
+            AnyPartitioned::Hashed(keyspace) => keyspace.find_partition(name)?.map(AnyKeyspace::Hashed),
+        })
+    }
+
+    pub(crate) fn partitions(&self) -> trine::Result<Vec<Vec<u8>>> {
+        of_partitioned!(self, keyspace => keyspace.partitions())
+    }
+
+    pub(crate) fn drop_partitions(&self, names: &[Vec<u8>]) -> trine::Result<u64> {
+        of_partitioned!(self, keyspace => keyspace.drop_partitions(names))
+    }
+
+    pub(crate) fn retain_from(&self, name: &[u8]) -> trine::Result<u64> {
+        of_partitioned!(self, keyspace => keyspace.retain_from(name))
+    }
+
+    pub(crate) fn retained_from(&self) -> trine::Result<Option<Vec<u8>>> {
+        of_partitioned!(self, keyspace => keyspace.retained_from())
+    }
+
+    pub(crate) fn settings(&self) -> Vec<SettingValue> {
+        of_partitioned!(self, keyspace => keyspace.settings())
+    }
 }
 
 impl AnyKeyspace {

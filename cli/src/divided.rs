@@ -1,13 +1,14 @@
 //! A keyspace that is divided into partitions by any rule: lists, makes and drops its partitions.
 
-use trine::{Db, Error, Keyspace, KeyspaceStats, Ordered, Partitioned, PartitioningInfo};
+use trine::{Db, Error, Keyspace, KeyspaceStats, Ordered, PartitioningInfo};
 use trine_workload::failure::Failure;
 
+use crate::any_keyspace::AnyPartitioned;
 use crate::named;
 
 /// See the module.
 pub(crate) enum Divided {
-    Explicit(Partitioned),
+    Explicit(AnyPartitioned),
     ByKey(Keyspace<Ordered>),
 }
 
@@ -28,7 +29,7 @@ impl Divided {
             return Err(Failure::Usage(format!("the keyspace {name:?} is not divided into partitions")));
         };
         let divided = match info.is_partitioned {
-            true => Divided::Explicit(named::partitioned(db, name)?),
+            true => Divided::Explicit(named::partitioned(db, name, named::is_hashed(db, name))?),
             false => Divided::ByKey(db.keyspace(name)?.ordered()?),
         };
         Ok((divided, rule))

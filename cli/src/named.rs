@@ -1,10 +1,10 @@
 //! Names of keyspaces and partitions on the command line: KEYSPACE, or KEYSPACE/PARTITION where the caller
 //! names the partitions of the keyspace.
 
-use trine::{Db, Error, Explicit, Keyspace, Kind, Ordered, Partitioned, Partitioning, PartitioningInfo};
+use trine::{Db, Error, Explicit, Keyspace, Kind, Ordered, Partitioning, PartitioningInfo};
 use trine_workload::failure::Failure;
 
-use crate::any_keyspace::AnyKeyspace;
+use crate::any_keyspace::{AnyKeyspace, AnyPartitioned};
 use crate::rule;
 
 /// The keyspace that a command makes where there is none of the name.
@@ -19,7 +19,7 @@ pub(crate) enum Make<'r> {
 /// Opens the keyspace or partition of that name, which exists.
 pub(crate) fn find(db: &Db, name: &str) -> Result<AnyKeyspace, Failure> {
     if let Some((keyspace, partition)) = divided(db, name)? {
-        let found = keyspace.find_partition(partition)?.map(AnyKeyspace::Ordered);
+        let found = keyspace.find_partition(partition)?;
         return found.ok_or_else(|| Error::NoKeyspace { name: name.to_owned() }.into());
     }
     check_whole(db, name)?;
@@ -44,11 +44,11 @@ pub(crate) fn open(db: &Db, name: &str, make: Make<'_>) -> Result<AnyKeyspace, F
         Make::Ordered | Make::Hashed => None,
     };
     if let Some((keyspace, partition)) = divided(db, name)? {
-        if let Make::Hashed = make {
-            return Err(Failure::Usage(format!("{name} is a partition, and partitions are not --hashed")));
+        if matches!(make, Make::Hashed) && !keyspace.is_hashed() {
+            return Err(Failure::Usage(format!("{name} is a partition of a keyspace that is not hashed")));
         }
         check_rule(db, keyspace.name(), rule)?;
-        return Ok(AnyKeyspace::Ordered(keyspace.partition(partition)?));
+        return Ok(keyspace.partition(partition)?);
     }
     if let Make::Hashed = make {
         return Ok(AnyKeyspace::Hashed(db.hashed(name).open()?));
@@ -61,7 +61,7 @@ pub(crate) fn open(db: &Db, name: &str, make: Make<'_>) -> Result<AnyKeyspace, F
                 return Err(Failure::Usage(message));
             };
             check_rule(db, keyspace, rule)?;
-            Ok(AnyKeyspace::Ordered(partitioned(db, keyspace)?.partition(partition)?))
+            Ok(partitioned(db, keyspace, false)?.partition(partition)?)
         }
         Some(rule) => make_by_key(db, name, rule).map(AnyKeyspace::Ordered),
         None if is_hashed(db, name) => Ok(find_whole(db, name)?),
@@ -73,12 +73,20 @@ pub(crate) fn open(db: &Db, name: &str, make: Make<'_>) -> Result<AnyKeyspace, F
 }
 
 /// Makes a keyspace that is divided by the rule, unless it exists. Without a rule it takes the rule of the
-/// keyspace, and `explicit` for a new one.
-pub(crate) fn make_divided(db: &Db, name: &str, rule: Option<&PartitioningInfo>) -> Result<(), Failure> {
+/// keyspace, and `explicit` for a new one, which alone may be hashed.
+pub(crate) fn make_divided(
+    db: &Db,
+    name: &str,
+    rule: Option<&PartitioningInfo>,
+    hashed: bool,
+) -> Result<(), Failure> {
     check_rule(db, name, rule)?;
     match rule {
-        None if db.contains_keyspace(name) => Ok(()),
-        None | Some(PartitioningInfo::Explicit) => Ok(partitioned(db, name).map(drop)?),
+        None if db.contains_keyspace(name) && !hashed => Ok(()),
+        None | Some(PartitioningInfo::Explicit) => Ok(partitioned(db, name, hashed).map(drop)?),
+        Some(_) if hashed => {
+            Err(Failure::Usage("a hashed keyspace is divided by --partition-by explicit alone".to_owned()))
+        }
         Some(rule) => make_by_key(db, name, rule).map(drop),
     }
 }
@@ -110,10 +118,13 @@ fn check_whole(db: &Db, name: &str) -> Result<(), Failure> {
     Err(Failure::Usage(message))
 }
 
-/// Opens a keyspace whose partitions the caller names, or makes it.
-pub(crate) fn partitioned(db: &Db, name: &str) -> trine::Result<Partitioned> {
+/// Opens a keyspace of this kind whose partitions the caller names, or makes it.
+pub(crate) fn partitioned(db: &Db, name: &str, hashed: bool) -> trine::Result<AnyPartitioned> {
     let rule: Partitioning<Explicit> = Partitioning::explicit();
-    db.ordered(name).partition_by(rule).open()
+    match hashed {
+        true => db.hashed(name).partition_by(rule).open().map(AnyPartitioned::Hashed),
+        false => db.ordered(name).partition_by(rule).open().map(AnyPartitioned::Ordered),
+    }
 }
 
 /// Whether there is a keyspace of that name whose partitions the caller names.
@@ -131,9 +142,9 @@ pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Resul
     if !is_partitioned {
         return Ok(vec![find_whole(db, name)?]);
     }
-    let divided = partitioned(db, name)?;
+    let divided = partitioned(db, name, is_hashed(db, name))?;
     let all = divided.partitions()?.into_iter().map(|partition| divided.find_partition(partition));
-    all.filter_map(Result::transpose).map(|found| found.map(AnyKeyspace::Ordered)).collect()
+    all.filter_map(Result::transpose).collect()
 }
 
 /// Keyspace and partition, if the name is that of a partition: the longest of the store's keyspaces before a
@@ -141,7 +152,7 @@ pub(crate) fn maps_of(db: &Db, name: &str, is_partitioned: bool) -> trine::Resul
 ///
 /// # Errors
 /// `Usage` if it is divided by its keys, which name the partitions.
-fn divided<'n>(db: &Db, name: &'n str) -> Result<Option<(Partitioned, &'n str)>, Failure> {
+fn divided<'n>(db: &Db, name: &'n str) -> Result<Option<(AnyPartitioned, &'n str)>, Failure> {
     let all = db.keyspaces();
     let find = |name: &str| all.iter().find(|one| one.name == name);
     if find(name).is_some() {
@@ -151,7 +162,7 @@ fn divided<'n>(db: &Db, name: &'n str) -> Result<Option<(Partitioned, &'n str)>,
         let (keyspace, partition) = (&name[..at], &name[at + 1..]);
         let Some(found) = find(keyspace).filter(|one| one.partitioning.is_some()) else { continue };
         if found.is_partitioned {
-            return Ok(Some((partitioned(db, keyspace)?, partition)));
+            return Ok(Some((partitioned(db, keyspace, found.kind == Kind::Hashed)?, partition)));
         }
         return Err(Failure::Usage(format!(
             "the keys of {keyspace:?} name its partitions: give {keyspace} without a partition; `trine scan \

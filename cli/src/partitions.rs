@@ -22,7 +22,7 @@ pub(crate) fn run(global: &Global, arguments: &Partitions) -> Result<(), Failure
     if let Some(bound) = &arguments.retain {
         return retain(global, arguments, &spelling.parse("bound", bound)?);
     }
-    if !arguments.make.is_empty() || arguments.by.partition_by.is_some() {
+    if !arguments.make.is_empty() || arguments.by.partition_by.is_some() || arguments.hashed {
         return make(global, arguments, &parse(&arguments.make)?);
     }
     list(global, arguments, spelling)
@@ -31,7 +31,8 @@ pub(crate) fn run(global: &Global, arguments: &Partitions) -> Result<(), Failure
 fn make(global: &Global, arguments: &Partitions, names: &[Vec<u8>]) -> Result<(), Failure> {
     check_writable(&arguments.keyspace)?;
     let db = open_to_write(global, &arguments.store)?;
-    named::make_divided(&db, &arguments.keyspace, arguments.by.partition_by.as_ref())?;
+    let rule = arguments.by.partition_by.as_ref();
+    named::make_divided(&db, &arguments.keyspace, rule, arguments.hashed)?;
     let (divided, _) = Divided::find(&db, &arguments.keyspace)?;
     names.iter().try_for_each(|name| divided.make(name))?;
     drop(divided);

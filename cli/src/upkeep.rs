@@ -118,7 +118,7 @@ pub(crate) fn settings(global: &Global, arguments: &Settings) -> Result<(), Fail
     if arguments.changes.is_empty() {
         let db = open_to_read(global, &arguments.store)?;
         let settings = match named::is_partitioned(&db, name) {
-            true => named::partitioned(&db, name)?.settings(),
+            true => named::partitioned(&db, name, named::is_hashed(&db, name))?.settings(),
             false => db.keyspace(name)?.settings(),
         };
         show_settings(global, &settings)?;
@@ -133,7 +133,10 @@ pub(crate) fn settings(global: &Global, arguments: &Settings) -> Result<(), Fail
     }
     let changes = &arguments.changes;
     let settings = match (is_partitioned, named::is_hashed(&db, name)) {
-        (true, _) => {
+        (true, true) => {
+            changed(db.hashed(name), changes).partition_by(Partitioning::explicit()).open()?.settings()
+        }
+        (true, false) => {
             changed(db.ordered(name), changes).partition_by(Partitioning::explicit()).open()?.settings()
         }
         (false, true) => changed(db.hashed(name), changes).open()?.settings(),

@@ -108,6 +108,9 @@ pub(crate) struct Partitions {
     pub(crate) retain: Option<String>,
     #[command(flatten)]
     pub(crate) by: PartitionBy,
+    /// Make the keyspace hashed: its partitions are for keys that are only looked up.
+    #[arg(long, conflicts_with_all = ["drop", "retain"])]
+    pub(crate) hashed: bool,
     /// Names are hexadecimal digits.
     #[arg(long)]
     pub(crate) hex: bool,

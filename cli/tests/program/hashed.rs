@@ -43,6 +43,7 @@ fn kinds_are_kept() {
     place.run("partitions", ["tenants", "--make", "a"]).ok();
     let error = place.run("put", ["tenants/b", "k", "1", "--hashed"]).failed(2);
     assert!(error.contains("partition"), "{error}");
+    mismatch(place.run("partitions", ["tenants", "--make", "b", "--hashed", "--json"]));
     assert_eq!(place.run("partitions", ["sessions", "--json"]).failed_json(2), "usage");
     place.run("put", ["sessions", "100", "1", "--hashed"]).ok();
     assert_eq!(place.run("count", ["sessions"]).ok(), "101\n");
@@ -163,4 +164,31 @@ fn damage_is_told_and_salvaged() {
     let kinds = listed.as_array().expect("an array").iter().find(|one| one["name"] == "sessions");
     assert_eq!(kinds.expect("it is there")["kind"], json!("hashed"));
     assert_eq!(ran(trine().arg("get").arg(&target).args(["sessions", "new"])).ok(), "1\n");
+}
+
+/// Partitions of a hashed keyspace are made, written, listed and dropped; commands take them by name.
+#[test]
+fn partitions_are_hashed() {
+    let place = Place::new();
+    place.run("partitions", ["months", "--make", "2026-10", "2026-11", "--hashed"]).ok();
+    place.run("put", ["months/2026-11", "b7f1", "ann", "--hashed"]).ok();
+    place.run("put", ["months/2026-12", "b7f1", "bob"]).ok();
+    assert_eq!(place.run("get", ["months/2026-12", "b7f1"]).ok(), "bob\n");
+    let scan = place.run("scan", ["months/2026-11"]);
+    assert!(scan.error.contains("is hashed"), "{}", scan.error);
+    assert_eq!(scan.ok(), "b7f1\tann\n");
+    let ordered = place.run("scan", ["months/2026-11", "--prefix", "b", "--json"]);
+    assert_eq!(ordered.failed_json(3), "unordered");
+    place.run("settings", ["months", "filter_bits_per_key=12"]).ok();
+    let listed = place.run("partitions", ["months", "--json"]).json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(3), "{listed}");
+    assert_eq!(
+        place.run("partitions", ["months", "--drop", "2026-10", "--json"]).json(),
+        json!({"dropped": 1})
+    );
+    place.run("compact", ["months"]).ok();
+    place.run("stats", ["--json"]).json();
+    let both = place.run("partitions", ["others", "--partition-by", "prefix:2", "--hashed", "--json"]);
+    assert_eq!(both.failed_json(2), "usage");
+    place.run("verify", [""; 0]).ok();
 }
