@@ -298,6 +298,8 @@ fn are_told(db: &Db, state: &State, answers: &BTreeMap<String, Answers>) -> std:
                     is_of(keyspace, name)
                         && std::ops::RangeBounds::<Vec<u8>>::contains(&(from.as_ref(), to.as_ref()), key)
                 }
+                // Which keys they are, only the hash tells.
+                AtRisk::HashedKeys { keyspace, .. } => is_of(keyspace, name),
                 _ => false,
             })
         };

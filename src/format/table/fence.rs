@@ -39,7 +39,7 @@ use std::ops::RangeInclusive;
 use crate::base::codec::Malformed;
 use crate::base::key::head;
 
-use super::fence_quanta::{PLACED, QuantaColumns, WIDE_GAPS, WIDE_UNITS};
+use super::fence_quanta::{self, PLACED, QuantaColumns, WIDE_GAPS, WIDE_UNITS};
 use super::{DATA_BLOCK_BYTES_MAX, PAGE_BYTES, UNIT_BYTES};
 
 pub(super) const HEADER_BYTES: usize = 32;
@@ -79,14 +79,8 @@ pub(crate) struct FenceShape {
     each: u32,
     last: u32,
     blocks: u16,
-    uniform: bool,
-    columns: Columns,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Columns {
-    Separators(SeparatorColumns),
-    Quanta(QuantaColumns),
+    columns: SeparatorColumns,
+    flags: u8,
 }
 
 /// Where the columns behind the heads begin, and what is not used.
@@ -112,23 +106,8 @@ const NO_SEPARATORS: SeparatorColumns = SeparatorColumns {
 
 impl FenceShape {
     #[inline]
-    fn separators(&self) -> &SeparatorColumns {
-        match &self.columns {
-            Columns::Separators(columns) => columns,
-            Columns::Quanta(_) => &NO_SEPARATORS,
-        }
-    }
-
-    #[inline]
-    fn quanta(&self) -> Option<&QuantaColumns> {
-        match &self.columns {
-            Columns::Separators(_) => None,
-            Columns::Quanta(columns) => Some(columns),
-        }
-    }
-
-    fn used(&self) -> usize {
-        self.quanta().map_or(usize::from(self.separators().used), QuantaColumns::used)
+    fn uniform(&self) -> bool {
+        self.flags & UNIFORM != 0
     }
 }
 
@@ -153,15 +132,15 @@ impl<'a> FencePage<'a> {
     /// Checks everything the accessors rest on. The checksum is the caller's.
     pub(crate) fn check(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
         let fences = FencePage::parse(page)?;
-        match fences.shape.quanta() {
-            Some(quanta) => quanta.check(page, fences.blocks(), fences.shape.uniform)?,
+        match fences.quanta() {
+            Some(quanta) => quanta.check()?,
             None => fences.check_separators()?,
         }
         fences.check_extents()?;
-        match page[fences.shape.used()..].iter().position(|byte| *byte != 0) {
+        match page[usize::from(fences.shape.columns.used)..].iter().position(|byte| *byte != 0) {
             None => Ok(fences),
             Some(index) => {
-                let at = fences.shape.used() + index;
+                let at = usize::from(fences.shape.columns.used) + index;
                 Err(bad(at, "padding of a fence page", 0, u64::from(page[at])))
             }
         }
@@ -171,7 +150,7 @@ impl<'a> FencePage<'a> {
     /// with them at hand a search looks at one line of the page beside its header.
     pub(crate) fn samples(&self) -> impl Iterator<Item = u64> + 'a {
         let heads = self.heads().iter().skip(HEADS_FIRST).step_by(HEADS_A_LINE);
-        let quanta = self.shape.quanta().map(|quanta| quanta.samples(self.bytes));
+        let quanta = self.quanta().map(QuantaColumns::samples);
         heads.map(|head| u64::from_le_bytes(*head)).chain(quanta.into_iter().flatten())
     }
 
@@ -179,8 +158,8 @@ impl<'a> FencePage<'a> {
     /// samples only.
     #[inline]
     pub(crate) fn line_of(&self, key: &[u8], first: &[u8]) -> usize {
-        if let Some(quanta) = self.shape.quanta() {
-            return self.sampled_line(quanta.quantum(head(key)));
+        if let Some(quanta) = self.quanta() {
+            return quanta.group(quanta.quantum(head(key)));
         }
         let rest = key.get(self.prefix_bytes().min(first.len())..).unwrap_or_default();
         self.sampled_line(head(rest))
@@ -189,15 +168,15 @@ impl<'a> FencePage<'a> {
     /// Where a line of heads or gaps is in the page.
     #[inline]
     pub(crate) fn line_at(&self, line: usize) -> usize {
-        self.shape.quanta().map_or(line * LINE_BYTES, |quanta| quanta.group_at(line))
+        self.quanta().map_or(line * LINE_BYTES, |quanta| quanta.group_at(line))
     }
 
     /// The blocks that a search for the key in this line comes to, but where heads tie; of quanta, those it
     /// most likely comes to.
     #[inline]
     pub(crate) fn blocks_of(&self, key: &[u8], line: usize) -> RangeInclusive<usize> {
-        if let Some(quanta) = self.shape.quanta() {
-            return quanta.near(self.samples, quanta.quantum(head(key)), line);
+        if let Some(quanta) = self.quanta() {
+            return quanta.near(quanta.quantum(head(key)), line);
         }
         FencePage::heads_before(line)..=HEADS_FIRST + line * HEADS_A_LINE
     }
@@ -206,29 +185,32 @@ impl<'a> FencePage<'a> {
         line.checked_sub(1).map_or(0, |before| HEADS_FIRST + before * HEADS_A_LINE)
     }
 
+    /// The columns of a page of quanta.
+    #[inline]
+    fn quanta(&self) -> Option<QuantaColumns<'a>> {
+        let flags = self.shape.flags;
+        (flags & PLACED != 0).then(|| QuantaColumns::of(self.bytes, (self.blocks(), flags), self.samples))
+    }
+
     pub(crate) fn blocks(&self) -> usize {
         usize::from(self.shape.blocks)
     }
 
     fn prefix_bytes(&self) -> usize {
-        usize::from(self.shape.separators().prefix_bytes)
+        usize::from(self.shape.columns.prefix_bytes)
     }
 
     /// The block of this page that must hold `key` if the slice does. `first`: the page's separator in the
     /// top block.
     pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> usize {
-        if let (Some(quanta), []) = (self.shape.quanta(), self.samples) {
-            let quantum = quanta.quantum(head(key));
-            return quanta.find(self.bytes, self.blocks(), quantum, quanta.group(self.bytes, quantum));
-        }
         self.find_in(key, first, self.line_of(key, first))
     }
 
     /// As [`FencePage::find`], with what [`FencePage::line_of`] says of the key.
     #[inline]
     pub(crate) fn find_in(&self, key: &[u8], first: &[u8], line: usize) -> usize {
-        if let Some(quanta) = self.shape.quanta() {
-            return quanta.find(self.bytes, self.blocks(), quanta.quantum(head(key)), line);
+        if let Some(quanta) = self.quanta() {
+            return quanta.find(quanta.quantum(head(key)), line);
         }
         let prefix = &first[..self.prefix_bytes().min(first.len())];
         let shared = key.len().min(prefix.len());
@@ -285,13 +267,13 @@ impl<'a> FencePage<'a> {
     /// Where block `index` of the page is.
     #[inline]
     pub(crate) fn extent(&self, index: usize) -> Extent {
-        let FenceShape { offset: base, each, last, uniform, .. } = self.shape;
-        if uniform {
+        let FenceShape { offset: base, each, last, .. } = self.shape;
+        if self.shape.uniform() {
             let bytes = if index + 1 == self.blocks() { last } else { each };
             return Extent { offset: base + index as u64 * u64::from(each), bytes };
         }
-        if let Some(quanta) = self.shape.quanta() {
-            let (before, own) = quanta.units(self.bytes, index);
+        if let Some(quanta) = self.quanta() {
+            let (before, own) = quanta.units(index);
             return Extent {
                 offset: base + before * UNIT_BYTES as u64,
                 bytes: own as u32 * UNIT_BYTES as u32,
@@ -356,37 +338,36 @@ impl<'a> FencePage<'a> {
         if blocks == 0 {
             return Err(bad(6, "blocks of a fence page", 1, 0));
         }
-        let uniform = flags & UNIFORM != 0;
         let columns = match is_placed {
-            true => Columns::Quanta(QuantaColumns::parse(page, (blocks, uniform))?),
-            false => Columns::Separators(SeparatorColumns::parse(page, blocks)?),
+            true => SeparatorColumns { used: fence_quanta::used(page, blocks)? as u16, ..NO_SEPARATORS },
+            false => SeparatorColumns::parse(page, blocks)?,
         };
         let (offset, each, last) = (u64_at(page, 8), u32_at(page, 16), u32_at(page, 20));
         let blocks = u16::try_from(blocks).expect("it was read from so many bits");
-        let shape = FenceShape { offset, each, last, blocks, uniform, columns };
+        let shape = FenceShape { offset, each, last, blocks, columns, flags };
         Ok(FencePage { bytes: page, shape, samples: &[] })
     }
 
     #[inline]
     fn heads(&self) -> &'a [[u8; 8]] {
-        self.column(HEADER_BYTES as u16, self.shape.separators().lengths_at).as_chunks().0
+        self.column(HEADER_BYTES as u16, self.shape.columns.lengths_at).as_chunks().0
     }
 
     fn lengths(&self) -> &'a [[u8; 2]] {
-        self.column(self.shape.separators().lengths_at, self.shape.separators().tail_ends_at).as_chunks().0
+        self.column(self.shape.columns.lengths_at, self.shape.columns.tail_ends_at).as_chunks().0
     }
 
     fn tail_ends(&self) -> &'a [[u8; 2]] {
-        self.column(self.shape.separators().tail_ends_at, self.shape.separators().block_ends_at).as_chunks().0
+        self.column(self.shape.columns.tail_ends_at, self.shape.columns.block_ends_at).as_chunks().0
     }
 
     #[inline]
     fn block_ends(&self) -> &'a [[u8; 4]] {
-        self.column(self.shape.separators().block_ends_at, self.shape.separators().tails_at).as_chunks().0
+        self.column(self.shape.columns.block_ends_at, self.shape.columns.tails_at).as_chunks().0
     }
 
     fn tails(&self) -> &'a [u8] {
-        self.column(self.shape.separators().tails_at, self.shape.separators().used)
+        self.column(self.shape.columns.tails_at, self.shape.columns.used)
     }
 
     #[inline]
@@ -426,14 +407,14 @@ impl<'a> FencePage<'a> {
     }
 
     fn check_extents(&self) -> Result<(), Malformed> {
-        let FenceShape { offset: base, each, last, uniform, .. } = self.shape;
+        let FenceShape { offset: base, each, last, .. } = self.shape;
         if !base.is_multiple_of(UNIT_BYTES as u64) || base > 1 << 62 {
             return Err(bad(8, "offset in a fence page", 0, base));
         }
-        if self.shape.quanta().is_none() && u32_at(self.bytes, 28) != 0 {
+        if self.quanta().is_none() && u32_at(self.bytes, 28) != 0 {
             return Err(bad(28, "padding of a fence page", 0, u64::from(u32_at(self.bytes, 28))));
         }
-        if !uniform {
+        if !self.shape.uniform() {
             if each != 0 || last != 0 {
                 return Err(bad(16, "unused block length", 0, u64::from(each.max(last))));
             }

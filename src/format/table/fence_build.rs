@@ -158,11 +158,7 @@ impl FenceBuilder {
         let start = out.len();
         let blocks = page.start..page.start + page.blocks;
         let quantum = |block: usize| self.starts[block].expect("the page ends before those without");
-        let wide = |is_wide: bool, flag: u8| if is_wide { flag } else { 0 };
-        let flags = PLACED
-            | wide(page.uniform, UNIFORM)
-            | wide(page.gaps_are_wide(), WIDE_GAPS)
-            | wide(page.units_are_wide(), WIDE_UNITS);
+        let flags = page.flags();
         let base = if page.start == 0 { 0 } else { self.block_ends[page.start - 1] };
         out.extend_from_slice(&[0, 0, 0, 0, BlockKind::Fence as u8, flags]);
         out.extend_from_slice(&narrow(page.blocks));
@@ -357,14 +353,21 @@ impl QuantaPage {
         !self.uniform && self.units_most > u64::from(u8::MAX)
     }
 
+    fn flags(&self) -> u8 {
+        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
+        PLACED
+            | flag(self.uniform, UNIFORM)
+            | flag(self.gaps_are_wide(), WIDE_GAPS)
+            | flag(self.units_are_wide(), WIDE_UNITS)
+    }
+
     /// Whether two bytes hold each number.
     fn is_narrow(&self) -> bool {
         self.gap_most - self.gap_least <= u32::from(u16::MAX) && self.units_most <= u64::from(u16::MAX)
     }
 
     fn bytes(&self) -> usize {
-        let wide = (self.gaps_are_wide(), self.units_are_wide());
-        GAPS_AT + column_bytes(self.blocks, self.uniform, wide).iter().sum::<usize>()
+        GAPS_AT + column_bytes(self.blocks, self.flags()).iter().sum::<usize>()
     }
 }
 

@@ -22,7 +22,7 @@ use std::ops::RangeInclusive;
 
 use crate::base::codec::Malformed;
 
-use super::fence::{bad, u32_at, u64_at};
+use super::fence::{UNIFORM, bad, u32_at, u64_at};
 use super::quanta::Quanta;
 use super::{DATA_BLOCK_BYTES_MAX, UNIT_BYTES};
 
@@ -39,49 +39,37 @@ const LANES: usize = 8;
 /// Blocks on both sides of where a key most likely is.
 const NEAR: usize = 6;
 
-/// Where the columns are, and what they count in.
+/// The columns of a page, and what they count in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct QuantaColumns {
+pub(super) struct QuantaColumns<'a> {
+    page: &'a [u8],
+    blocks: usize,
+    flags: u8,
     quanta: Quanta,
     start: u64,
-    base_gap: u32,
-    units_at: u16,
-    gap_sums_at: u16,
-    unit_sums_at: u16,
-    used: u16,
-    wide_gaps: bool,
-    wide_units: bool,
+    base_gap: u64,
+    /// Quanta at which the groups but the first begin, if the page's samples are at hand.
+    starts: Option<&'a [u64]>,
 }
 
-impl QuantaColumns {
-    /// The columns, if they fit the page. What they hold is `check`'s.
-    pub(super) fn parse(page: &[u8], (blocks, uniform): (usize, bool)) -> Result<QuantaColumns, Malformed> {
-        let flags = page[5];
-        let (wide_gaps, wide_units) = (flags & WIDE_GAPS != 0, flags & WIDE_UNITS != 0);
-        let [gaps, units, sums, unit_sums] = column_bytes(blocks, uniform, (wide_gaps, wide_units));
-        let units_at = GAPS_AT + gaps;
-        let gap_sums_at = units_at + units;
-        let unit_sums_at = gap_sums_at + sums;
-        let used = unit_sums_at + unit_sums;
-        if used > page.len() {
-            return Err(bad(6, "columns of a fence page", page.len() as u64, used as u64));
-        }
-        let narrow = |at: usize| u16::try_from(at).expect("a page is not longer");
-        Ok(QuantaColumns {
-            quanta: Quanta::new(u64_at(page, 32)),
-            start: u64_at(page, 40),
-            base_gap: u32_at(page, 28),
-            units_at: narrow(units_at),
-            gap_sums_at: narrow(gap_sums_at),
-            unit_sums_at: narrow(unit_sums_at),
-            used: narrow(used),
-            wide_gaps,
-            wide_units,
-        })
+/// Bytes up to the end of the last column of a page of so many blocks, if they fit it.
+pub(super) fn used(page: &[u8], blocks: usize) -> Result<usize, Malformed> {
+    let used = GAPS_AT + column_bytes(blocks, page[5]).iter().sum::<usize>();
+    if used > page.len() {
+        return Err(bad(6, "columns of a fence page", page.len() as u64, used as u64));
     }
+    Ok(used)
+}
 
-    pub(super) fn used(&self) -> usize {
-        usize::from(self.used)
+impl<'a> QuantaColumns<'a> {
+    /// Of a page whose columns fit it. `samples`: what [`QuantaColumns::samples`] says, or none.
+    #[inline]
+    pub(super) fn of(page: &'a [u8], (blocks, flags): (usize, u8), samples: &'a [u64]) -> QuantaColumns<'a> {
+        let (count, start, base_gap, starts) = match samples {
+            [count, start, base_gap, starts @ ..] => (*count, *start, *base_gap, Some(starts)),
+            _ => (u64_at(page, 32), u64_at(page, 40), u64::from(u32_at(page, 28)), None),
+        };
+        QuantaColumns { page, blocks, flags, quanta: Quanta::new(count), start, base_gap, starts }
     }
 
     /// The quantum of a stored key with this head.
@@ -90,16 +78,21 @@ impl QuantaColumns {
         self.quanta.of(head)
     }
 
-    /// Quanta at which the groups but the first begin.
-    pub(super) fn samples<'a>(&self, page: &'a [u8]) -> impl Iterator<Item = u64> + use<'a> {
+    /// The header's numbers, and the quanta at which the groups but the first begin.
+    pub(super) fn samples(self) -> impl Iterator<Item = u64> + use<'a> {
         let start = self.start;
-        self.gap_sums(page).iter().map(move |sum| start + u64::from(u32::from_le_bytes(*sum)))
+        let starts = self.gap_sums().iter().map(move |sum| start + u64::from(u32::from_le_bytes(*sum)));
+        [self.quanta.count(), start, self.base_gap].into_iter().chain(starts)
     }
 
-    /// The group in which a quantum lies, by the sums in the page.
-    pub(super) fn group(&self, page: &[u8], quantum: u64) -> usize {
+    /// The group in which a quantum lies.
+    #[inline]
+    pub(super) fn group(&self, quantum: u64) -> usize {
+        if let Some(starts) = self.starts {
+            return starts.partition_point(|start| *start <= quantum);
+        }
         let distance = quantum.saturating_sub(self.start);
-        self.gap_sums(page).partition_point(|sum| u64::from(u32::from_le_bytes(*sum)) <= distance)
+        self.gap_sums().partition_point(|sum| u64::from(u32::from_le_bytes(*sum)) <= distance)
     }
 
     /// Where in the page the gaps of a group are.
@@ -108,28 +101,34 @@ impl QuantaColumns {
         GAPS_AT + group * GROUP * self.gap_bytes()
     }
 
-    /// Blocks of a group near which a quantum lies, if quanta are spread evenly. `samples`: of the page.
-    pub(super) fn near(&self, samples: &[u64], quantum: u64, group: usize) -> RangeInclusive<usize> {
-        let from = group.checked_sub(1).map_or(self.start, |before| samples[before]);
+    /// Blocks of a group near which a quantum lies, if quanta are spread evenly. Looks at samples only.
+    #[inline]
+    pub(super) fn near(&self, quantum: u64, group: usize) -> RangeInclusive<usize> {
+        let starts = self.starts.unwrap_or_default();
+        let start =
+            |group: usize| group.checked_sub(1).map_or(Some(self.start), |at| starts.get(at).copied());
         let first = group * GROUP;
-        let Some(behind) = samples.get(group) else { return first..=first + GROUP - 1 };
-        let near = quantum.saturating_sub(from) as usize * GROUP / (behind - from).max(1) as usize;
+        let (Some(from), Some(behind)) = (start(group), start(group + 1)) else {
+            return first..=first + GROUP - 1;
+        };
+        let near =
+            (quantum.saturating_sub(from) as usize).saturating_mul(GROUP) / (behind - from).max(1) as usize;
+        let near = near.min(GROUP);
         first + near.saturating_sub(NEAR)..=first + (near + NEAR).min(GROUP - 1)
     }
 
     /// The block in which a quantum lies, which is in this group.
     #[inline]
-    pub(super) fn find(&self, page: &[u8], blocks: usize, quantum: u64, group: usize) -> usize {
+    pub(super) fn find(&self, quantum: u64, group: usize) -> usize {
         let Some(distance) = quantum.checked_sub(self.start) else { return 0 };
-        let (mut at, mut index) = (self.sum_before(self.gap_sums(page), group), group * GROUP);
+        let (mut at, mut index) = (self.distance_to(group), group * GROUP);
         // Of the blocks behind the group's first.
-        let count = (index + GROUP).min(blocks) - 1 - index;
-        let gaps = self.column(page, self.group_at(group), count * self.gap_bytes());
-        let (words, rest) = gaps.as_chunks::<LANES>();
-        let mut rest = rest;
-        let (word_gaps, base) = (LANES / self.gap_bytes(), u64::from(self.base_gap));
+        let count = (index + GROUP).min(self.blocks) - 1 - index;
+        let gaps = self.column(self.group_at(group), count * self.gap_bytes());
+        let (words, mut rest) = gaps.as_chunks::<LANES>();
+        let word_gaps = LANES / self.gap_bytes();
         for word in words {
-            let beyond = at + sum(word, self.wide_gaps) + base * word_gaps as u64;
+            let beyond = at + sum(word, self.flags & WIDE_GAPS != 0) + self.base_gap * word_gaps as u64;
             if beyond > distance {
                 rest = word;
                 break;
@@ -137,7 +136,7 @@ impl QuantaColumns {
             (at, index) = (beyond, index + word_gaps);
         }
         for gap in rest.chunks_exact(self.gap_bytes()) {
-            at += base + number(gap);
+            at += self.base_gap + number(gap);
             if at > distance {
                 break;
             }
@@ -146,44 +145,58 @@ impl QuantaColumns {
         index
     }
 
+    /// Quanta from the page's start to where a group begins.
+    #[inline]
+    fn distance_to(&self, group: usize) -> u64 {
+        match (group.checked_sub(1), self.starts) {
+            (None, _) => 0,
+            (Some(before), Some(starts)) => starts[before] - self.start,
+            (Some(before), None) => u64::from(u32::from_le_bytes(self.gap_sums()[before])),
+        }
+    }
+
     /// Units before a block of the page, and units of it, where blocks are not of one length.
     #[inline]
-    pub(super) fn units(&self, page: &[u8], block: usize) -> (u64, u64) {
-        let (group, width) = (block / GROUP, if self.wide_units { 2 } else { 1 });
-        let from = usize::from(self.units_at) + group * GROUP * width;
-        let before = self.column(page, from, block % GROUP * width);
+    pub(super) fn units(&self, block: usize) -> (u64, u64) {
+        let (group, width) = (block / GROUP, self.unit_bytes());
+        let from = self.ends()[0] + group * GROUP * width;
+        let before = self.column(from, block % GROUP * width);
         let (words, rest) = before.as_chunks::<LANES>();
-        let of_words: u64 = words.iter().map(|word| sum(word, self.wide_units)).sum();
+        let of_words: u64 = words.iter().map(|word| sum(word, self.flags & WIDE_UNITS != 0)).sum();
         let of_rest: u64 = rest.chunks_exact(width).map(number).sum();
-        let own = number(self.column(page, from + before.len(), width));
-        (self.sum_before(self.unit_sums(page), group) + of_words + of_rest, own)
+        let own = number(self.column(from + before.len(), width));
+        let of_groups =
+            group.checked_sub(1).map_or(0, |group| u64::from(u32::from_le_bytes(self.unit_sums()[group])));
+        (of_groups + of_words + of_rest, own)
     }
 
     /// Whether gaps and units are such as blocks have, and the sums theirs.
-    pub(super) fn check(&self, page: &[u8], blocks: usize, uniform: bool) -> Result<(), Malformed> {
+    pub(super) fn check(&self) -> Result<(), Malformed> {
         for (at, bytes) in [(24, 4), (48, 16)] {
-            if page[at..at + bytes].iter().any(|byte| *byte != 0) {
+            if self.page[at..at + bytes].iter().any(|byte| *byte != 0) {
                 return Err(bad(at, "padding of a fence page", 0, 1));
             }
         }
+        let [units_at, gap_sums_at, unit_sums_at] = self.ends();
         let mut at = 0u64;
-        for block in 1..blocks {
+        for block in 1..self.blocks {
             let place = GAPS_AT + (block - 1) * self.gap_bytes();
-            let gap = u64::from(self.base_gap) + number(self.column(page, place, self.gap_bytes()));
+            let gap = self.base_gap + number(self.column(place, self.gap_bytes()));
             at += gap;
             if gap == 0 || u32::try_from(at).is_err() || self.start.checked_add(at).is_none() {
                 return Err(bad(place, "gap of a fence page", at, gap));
             }
-            self.check_sum(self.gap_sums(page), self.gap_sums_at, (block, at))?;
+            check_sum(self.gap_sums(), gap_sums_at, (block, at))?;
         }
-        if uniform {
-            return if self.wide_units { Err(bad(5, "flags of a fence page", 0, 16)) } else { Ok(()) };
+        if self.flags & UNIFORM != 0 {
+            let is_wide = self.flags & WIDE_UNITS != 0;
+            return if is_wide { Err(bad(5, "flags of a fence page", 0, 16)) } else { Ok(()) };
         }
         let mut before = 0;
-        for block in 0..blocks {
-            self.check_sum(self.unit_sums(page), self.unit_sums_at, (block, before))?;
-            let width = if self.wide_units { 2 } else { 1 };
-            let units = number(self.column(page, usize::from(self.units_at) + block * width, width));
+        for block in 0..self.blocks {
+            check_sum(self.unit_sums(), unit_sums_at, (block, before))?;
+            let width = self.unit_bytes();
+            let units = number(self.column(units_at + block * width, width));
             if units == 0 || units * UNIT_BYTES as u64 > DATA_BLOCK_BYTES_MAX as u64 {
                 return Err(bad(6, "units of a fence page", block as u64, units));
             }
@@ -192,58 +205,62 @@ impl QuantaColumns {
         Ok(())
     }
 
-    /// Whether the sum up to a block is right, if there is one.
-    fn check_sum(
-        &self,
-        sums: &[[u8; 4]],
-        sums_at: u16,
-        (block, expected): (usize, u64),
-    ) -> Result<(), Malformed> {
-        if block == 0 || !block.is_multiple_of(GROUP) {
-            return Ok(());
-        }
-        let index = block / GROUP - 1;
-        let found = u64::from(u32::from_le_bytes(sums[index]));
-        let at = usize::from(sums_at) + index * 4;
-        if found == expected { Ok(()) } else { Err(bad(at, "sum in a fence page", expected, found)) }
-    }
-
     #[inline]
     fn gap_bytes(&self) -> usize {
-        if self.wide_gaps { 2 } else { 1 }
+        if self.flags & WIDE_GAPS != 0 { 2 } else { 1 }
     }
 
     #[inline]
-    fn sum_before(&self, sums: &[[u8; 4]], group: usize) -> u64 {
-        group.checked_sub(1).map_or(0, |before| u64::from(u32::from_le_bytes(sums[before])))
+    fn unit_bytes(&self) -> usize {
+        if self.flags & WIDE_UNITS != 0 { 2 } else { 1 }
+    }
+
+    /// Where the gaps end, the units, and the sums of gaps.
+    #[inline]
+    fn ends(&self) -> [usize; 3] {
+        let [gaps, units, sums, _] = column_bytes(self.blocks, self.flags);
+        [GAPS_AT + gaps, GAPS_AT + gaps + units, GAPS_AT + gaps + units + sums]
     }
 
     #[inline]
-    fn gap_sums<'a>(&self, page: &'a [u8]) -> &'a [[u8; 4]] {
-        page[usize::from(self.gap_sums_at)..usize::from(self.unit_sums_at)].as_chunks().0
+    fn gap_sums(&self) -> &'a [[u8; 4]] {
+        let [_, from, to] = self.ends();
+        self.page[from..to].as_chunks().0
     }
 
     #[inline]
-    fn unit_sums<'a>(&self, page: &'a [u8]) -> &'a [[u8; 4]] {
-        page[usize::from(self.unit_sums_at)..usize::from(self.used)].as_chunks().0
+    fn unit_sums(&self) -> &'a [[u8; 4]] {
+        let ([_, _, from], bytes) = (self.ends(), column_bytes(self.blocks, self.flags)[3]);
+        self.page[from..from + bytes].as_chunks().0
     }
 
     #[inline]
-    fn column<'a>(&self, page: &'a [u8], at: usize, bytes: usize) -> &'a [u8] {
-        &page[at..at + bytes]
+    fn column(&self, at: usize, bytes: usize) -> &'a [u8] {
+        &self.page[at..at + bytes]
+    }
+}
+
+/// Whether the sum up to a block is right, if there is one.
+fn check_sum(sums: &[[u8; 4]], sums_at: usize, (block, expected): (usize, u64)) -> Result<(), Malformed> {
+    if block == 0 || !block.is_multiple_of(GROUP) {
+        return Ok(());
+    }
+    let index = block / GROUP - 1;
+    let found = u64::from(u32::from_le_bytes(sums[index]));
+    if found == expected {
+        Ok(())
+    } else {
+        Err(bad(sums_at + index * 4, "sum in a fence page", expected, found))
     }
 }
 
 /// Bytes of gaps, units, and the sums of both.
-pub(super) fn column_bytes(
-    blocks: usize,
-    uniform: bool,
-    (wide_gaps, wide_units): (bool, bool),
-) -> [usize; 4] {
-    let width = |wide: bool| if wide { 2 } else { 1 };
+#[inline]
+pub(super) fn column_bytes(blocks: usize, flags: u8) -> [usize; 4] {
+    let width = |wide: u8| if flags & wide != 0 { 2 } else { 1 };
     let sums = (blocks - 1) / GROUP * 4;
-    let (units, unit_sums) = if uniform { (0, 0) } else { (blocks * width(wide_units), sums) };
-    [(blocks - 1) * width(wide_gaps), units, sums, unit_sums]
+    let (units, unit_sums) = if flags & UNIFORM != 0 { (0, 0) } else { (blocks * width(WIDE_UNITS), sums) };
+    [(blocks - 1) * width(WIDE_GAPS), units, sums, unit_sums]
 }
 
 /// A byte, or two little-endian ones.
