@@ -125,7 +125,8 @@ fn rows_go_out_and_in() {
     assert_eq!(place.run("export", ["sessions"]).ok().lines().count(), 100);
 }
 
-/// Damage is told by the part of the keys, a dump shows places but in blocks, and a salvaged copy is hashed again.
+/// Damage is told by the part of the keys, a dump shows places but in blocks, and a salvaged copy is hashed
+/// again.
 #[test]
 fn damage_is_told_and_salvaged() {
     let place = filled();
