@@ -18,8 +18,9 @@ use super::pick::Work;
 
 /// Runs of a pile; one more is merged away before anything else is done.
 pub(crate) const PILE_RUNS_MAX: usize = 16;
-/// Runs of the root's pile at which writers begin to be slowed.
-pub(crate) const ROOT_RUNS_LOW: usize = 12;
+/// Runs of the root's pile at which writers begin to be slowed: with fewer there may be no work that would
+/// make them less.
+pub(crate) const ROOT_RUNS_LOW: usize = PILE_RUNS_MAX + 1;
 /// Tables that a push takes, by their bytes: as many as there are children, so that what comes out is as
 /// large as what goes in.
 const PUSH_TABLES: u64 = FANOUT as u64;

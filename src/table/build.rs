@@ -337,7 +337,7 @@ impl Slice {
                 out.align();
             }
             self.start = out.at();
-            self.fences = FenceBuilder::with_quanta(self.start, self.data.quanta());
+            self.fences = FenceBuilder::new(self.start);
         }
         let last_before = (self.fences.blocks() > 0).then_some(self.last_cut.as_slice());
         let first = self.data.key(0).to_vec();
@@ -348,6 +348,7 @@ impl Slice {
         let checksum = self.data.encode(count, context, &mut out.buffer);
         let bytes = out.buffer.len() - before;
         out.offer(context, before);
+        self.fences.set_quanta(self.data.quanta());
         match is_alone {
             true => self.fences.add_alone(&first, bytes),
             false => self.fences.add(last_before, &first, bytes),

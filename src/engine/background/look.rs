@@ -19,7 +19,7 @@ use super::work::Kind;
 
 /// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
 const LEVEL0_RUNS_HIGH: u64 = 4;
-/// The same of those at which writers to a trie begin to be slowed.
+/// Runs of a trie's root, as a multiple of `ROOT_RUNS_LOW`, at which writers are slowed most: 34.
 const ROOT_RUNS_HIGH: u64 = 2;
 
 /// What a look at a tree's shape finds.

@@ -44,9 +44,9 @@ impl FenceBuilder {
         FenceBuilder { first_offset, ..FenceBuilder::default() }
     }
 
-    /// For a slice whose blocks begin at such quanta where they can.
-    pub(crate) fn with_quanta(first_offset: u64, quanta: Option<Quanta>) -> FenceBuilder {
-        FenceBuilder { quanta, ..FenceBuilder::new(first_offset) }
+    /// From the next block on blocks begin at such quanta where they can.
+    pub(crate) fn set_quanta(&mut self, quanta: Option<Quanta>) {
+        self.quanta = quanta;
     }
 
     /// Takes the next block: the last key before it, its first key, the length of its extent. The separator
@@ -56,6 +56,7 @@ impl FenceBuilder {
         if let Some(quanta) = self.quanta {
             let quantum = quanta.of(head(first));
             let is_clean = last_before.is_none_or(|last| quanta.of(head(last)) < quantum);
+            self.starts.resize(self.blocks(), None);
             self.starts.push(is_clean.then_some(quantum));
         }
         self.push(&first[..length], bytes);
@@ -64,9 +65,6 @@ impl FenceBuilder {
     /// Takes the next block, which holds nothing but a put of `key`.
     pub(crate) fn add_alone(&mut self, key: &[u8], bytes: usize) {
         self.alone.push(self.blocks());
-        if self.quanta.is_some() {
-            self.starts.push(None);
-        }
         self.push(key, bytes);
     }
 

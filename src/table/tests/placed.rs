@@ -92,6 +92,24 @@ fn the_order_of_another_secret_is_damage() {
     assert!(other.verify(&summary).is_err());
 }
 
+/// Slices that begin with a large value, or have nothing but values of a block each, have quanta too.
+#[test]
+fn fences_of_large_items_are_small() {
+    for (items, first_bytes, value_bytes) in
+        [(100_000, 9 << 10, 100), (100_000, 40 << 10, 100), (8000, 5 << 10, 5 << 10)]
+    {
+        let (bench, mut dice) = (Bench::new(), Dice(5));
+        let keys: Vec<Vec<u8>> = (0..items).map(|_| stored(&bench.secret, &dice.bytes(16))).collect();
+        let first = keys.iter().min().expect("there are some");
+        let bytes = |key: &Vec<u8>| if key == first { first_bytes } else { value_bytes };
+        let model: Model = keys.iter().map(|key| (key.clone(), Some(vec![7; bytes(key)]))).collect();
+        let table = bench.open(&bench.build(&[(HASHED, SHAPE, &model)])).expect("opens").remove(0);
+        let (entry, name) = (table.entry(), format!("first {first_bytes}, others {value_bytes}"));
+        let fence_bytes = entry.fence_span().bytes / u64::from(entry.data_blocks);
+        assert!(fence_bytes < 4, "{name}: {fence_bytes} bytes a block");
+    }
+}
+
 /// What blocks and fences of items of 16 and 100 bytes take: the bars of the issue, at this size.
 #[test]
 fn hashed_tables_are_small() {

@@ -16,7 +16,8 @@ const QUANTA: u64 = 1 << 48;
 const SHIFT: u32 = 16;
 
 fn pages(blocks: &[Block]) -> FencePages {
-    let mut builder = FenceBuilder::with_quanta(8192, Some(Quanta::new(QUANTA)));
+    let mut builder = FenceBuilder::new(8192);
+    builder.set_quanta(Some(Quanta::new(QUANTA)));
     let mut before: Option<[u8; 8]> = None;
     for (first, last, bytes) in blocks {
         builder.add(before.as_ref().map(|last| &last[..]), &first.to_be_bytes(), *bytes);
