@@ -424,3 +424,41 @@ fn the_root_folds_into_one_table() {
     assert_eq!(items(hashed.iter_unordered()), model);
     assert!(db.stats().background.merges > 3 && db.verify(|_| {}).unwrap().findings.is_empty());
 }
+
+/// Where the end of a table and a block of it are lost, and STORE too or not, the items that are left come
+/// into a hashed keyspace, where they are found by their keys.
+#[test]
+fn items_of_lost_ends_stay_hashed() {
+    for is_store_lost in [false, true] {
+        let (world, target) = (World::new(2), World::new(41));
+        let db = world.builder().memory_bytes(1 << 20).open().unwrap();
+        let hashed = db.hashed("hashed").open().unwrap();
+        (0..2000u32).for_each(|number| hashed.put(format!("key {number}"), "value").unwrap());
+        db.flush().unwrap();
+        drop(hashed);
+        db.close().unwrap();
+        let table = world.files().unwrap().into_iter().find(|name| name.starts_with("table")).unwrap();
+        let mut bytes = world.contents(&table).unwrap();
+        let end = bytes.len();
+        bytes[end - 8192..].fill(0xee);
+        bytes[4096 + 20] ^= 1;
+        world.set_contents(&table, Some(&bytes));
+        if is_store_lost {
+            world.set_contents("STORE", None);
+        }
+        world.salvage(&target).unwrap();
+        let copy = target.builder().open().unwrap();
+        let mut found = 0;
+        for info in copy.keyspaces() {
+            assert_eq!(info.kind, Kind::Hashed, "{}", info.name);
+            let keyspace = copy.hashed(&info.name).open().unwrap();
+            for number in 0..2000u32 {
+                let value = keyspace.get(format!("key {number}")).unwrap();
+                found += usize::from(value.is_some_and(|value| value == "value"));
+            }
+            let all = items(keyspace.iter_unordered());
+            assert!(all.keys().all(|key| key.starts_with(b"key ")), "{}", info.name);
+        }
+        assert!((1000..2000).contains(&found), "{found} of 2000, without those of one block and of the end");
+    }
+}

@@ -1,6 +1,6 @@
 //! A keyspace or partition of either kind behind one face.
 //!
-//! What it is not: a way to make one, which is `named`. Commands that need an order ask for
+//! `named` opens and makes one. Commands that need an order ask for
 //! [`AnyKeyspace::ordered`].
 
 use trine::inspect::Explanation;

@@ -227,7 +227,7 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
          overwritten takes its space for longer. With 63 above, 1: lazy-leveled; 63: tiered. \
          0 beside a number above: 1.";
     delete_persist_within 22 = 86400, 0, 1 << 40,
-        "Seconds in which a delete is gone from disk, with what it deleted. \
+        "Seconds in which a delete is gone from disk, with what it deleted; hashed keyspaces do not keep it. \
          Larger: less rewriting. Smaller: deleted data leaves sooner. 0: no bound.";
 }
 

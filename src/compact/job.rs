@@ -50,7 +50,7 @@ const CHUNK_BYTES_MAX: usize = 512 << 10;
 /// a page: rounded up.
 const TABLE_BYTES: u64 = 2 << 20;
 const ITEM_BYTES: u64 = 12;
-const BLOCK_BYTES: u64 = 64;
+const BLOCK_BYTES: u64 = 96;
 const PAGE_BYTES: u64 = 4096;
 /// Memory of a slice that has ended, in a table of many.
 const SLICE_BYTES: u64 = 1 << 10;

@@ -17,10 +17,9 @@ use crate::levels::version::{Node, Placed, Run, Spot, Trie, next_number};
 use super::pick::Work;
 
 /// Runs of a pile; one more is merged away before anything else is done.
-pub(crate) const PILE_RUNS_MAX: usize = 16;
-/// Runs of the root's pile at which writers begin to be slowed: with fewer there may be no work that would
-/// make them less.
-pub(crate) const ROOT_RUNS_LOW: usize = PILE_RUNS_MAX + 1;
+const PILE_RUNS_MAX: usize = 16;
+/// The same of the root, on the way of every key. One more slows writers too.
+pub(crate) const ROOT_RUNS_MAX: usize = 12;
 /// Tables that a push takes, by their bytes: as many as there are children, so that what comes out is as
 /// large as what goes in.
 const PUSH_TABLES: u64 = FANOUT as u64;
@@ -41,8 +40,12 @@ pub(crate) struct Push {
 /// See the module. `table_bytes`: what a table of the trie is taken to have.
 pub(crate) fn due(trie: &Trie, table_bytes: u64) -> Option<Push> {
     let root = trie.root();
-    if root.most_runs() > PILE_RUNS_MAX {
-        let (id, node) = find(root, |node, _| node.runs().len(), Node::most_runs);
+    let long = if root.most_runs() > PILE_RUNS_MAX {
+        Some(find(root, |node, _| node.runs().len(), Node::most_runs))
+    } else {
+        Some((NodeId::ROOT, root)).filter(|(id, node)| is_long(*id, node))
+    };
+    if let Some((id, node)) = long {
         let is_due = node.due_bytes(id) >= table_bytes;
         return Some(if is_due { down(id, node, table_bytes) } else { fold(id, node, table_bytes) });
     }
@@ -53,13 +56,17 @@ pub(crate) fn due(trie: &Trie, table_bytes: u64) -> Option<Push> {
     None
 }
 
+fn is_long(id: NodeId, node: &Node) -> bool {
+    node.runs().len() > if id == NodeId::ROOT { ROOT_RUNS_MAX } else { PILE_RUNS_MAX }
+}
+
 /// Bytes of all piles that are due.
 pub(crate) fn debt_bytes(trie: &Trie, table_bytes: u64) -> u64 {
     fn of(node: &Node, id: NodeId, table_bytes: u64) -> u64 {
-        if node.most_bytes() < table_bytes && node.most_runs() <= PILE_RUNS_MAX {
+        if node.most_bytes() < table_bytes && node.most_runs() <= PILE_RUNS_MAX && !is_long(id, node) {
             return 0;
         }
-        let is_due = node.due_bytes(id) >= table_bytes || node.runs().len() > PILE_RUNS_MAX;
+        let is_due = node.due_bytes(id) >= table_bytes || is_long(id, node);
         let own = if is_due { node.bytes() } else { 0 };
         let children = (0..FANOUT).filter_map(|number| Some((id.child(number), node.child(number)?)));
         children.map(|(id, child)| of(child, id, table_bytes)).fold(own, u64::saturating_add)

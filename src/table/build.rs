@@ -2,7 +2,7 @@
 //!
 //! `write` (flush) and `compact` (merge) drive it. It does not choose where files end, and does not sync the
 //! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter and then its pages,
-//! a separator a block, one 1 MiB buffer.
+//! an end, a separator and a quantum a block, one 1 MiB buffer.
 
 use crate::base::checksum::{self, Context};
 use crate::base::error::Result;

@@ -8,6 +8,7 @@ use crate::Error;
 use crate::base::checksum::{self, Context};
 use crate::base::error::Result;
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::place::stored_key;
 use crate::base::step::{BlockAddress, Direction};
 use crate::base::sync::Arc;
 use crate::format::table::compressed::{self, Compression};
@@ -256,6 +257,31 @@ fn crafted_footers_are_found_by_reading() {
             other => panic!("{what}: {other:?}"),
         }
     }
+}
+
+/// A block without places in a slice of an ordered keyspace is damage to who reads everything, to streams and
+/// to cursors.
+#[test]
+fn blocks_without_places_are_of_hashed_keyspaces() {
+    let bench = Bench::new();
+    let hashed = TreeId { keyspace: KeyspaceId(KeyspaceId::HASHED | 1), ..TREE };
+    let put = |number: u32| {
+        (stored_key(&bench.secret, hashed.keyspace, &number.to_be_bytes()).to_vec(), Some(vec![7; 50]))
+    };
+    let model: Model = (0..500).map(put).collect();
+    let summary = bench.build(&[(hashed, SHAPE, &model)]);
+    let crafted = craft(&bench, &summary, |footer| footer.slices[0].tree = TREE);
+    let table = bench.open(&crafted).expect("opens: nothing is wrong by itself").remove(0);
+    let without = |result: Result<()>| {
+        let error = result.expect_err("it is told").to_string();
+        assert!(error.contains("without places"), "{error}");
+    };
+    without(bench.verify(&crafted));
+    let stream = TableStream::new(Arc::clone(&bench.storage), Arc::default(), Arc::clone(&table), 1 << 20);
+    without(stream.map(|_| ()));
+    let mut cursor = TableCursor::new(table, Direction::Forward);
+    cursor.seek(std::ops::Bound::Unbounded);
+    without(bench.settle(&mut cursor).map(|_| ()));
 }
 
 /// Blocks that are sound each by itself, but not in order, end a scan and a stream with an error, never a

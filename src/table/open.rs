@@ -90,12 +90,12 @@ pub(crate) struct TableOwner {
 }
 
 impl TableOwner {
-    /// For a job of its own.
+    /// A copy of the secret, for a job that outlives the caller.
     pub(crate) fn hash_secret(&self) -> HashSecret {
         HashSecret::clone(&self.secret)
     }
 
-    /// Of files whose removal is nobody's.
+    /// For tables that are opened outside a store: files are not removed when they are dropped.
     pub(crate) fn alone(secret: HashSecret) -> TableOwner {
         TableOwner { secret: Arc::new(secret), discarded: Discarded::new(Arc::new(Event::new())) }
     }

@@ -47,7 +47,12 @@ impl GoodItems<'_> {
         self.layout.items()
     }
 
-    /// Whether its keys are those of a hashed keyspace, in an order that is not known: the secret is lost.
+    /// Whether they are of a hashed keyspace, which their block tells.
+    pub(crate) fn leaves_places_out(&self) -> bool {
+        self.layout.leaves_places_out()
+    }
+
+    /// Whether their keys are in an order that is not known: they have no places, and the secret is lost.
     pub(crate) fn is_unordered(&self) -> bool {
         self.secret.is_none() && self.layout.leaves_places_out()
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use trine::{Error, Hashed, Keyspace, KeyspaceAt, Result, Snapshot, Unordered, block_on};
 
 use super::keys::Keys;
+use super::write_by;
 use super::{Map, Twin, own};
 use crate::rng::Rng;
 
@@ -206,12 +207,7 @@ impl Twin {
         let key = self.hashed.spaces[name].keys.one(&mut self.rng);
         let value = self.value();
         let space = self.hashed.spaces.get_mut(name).unwrap();
-        let written = match (deletes, self.rng.one_in(8)) {
-            (true, false) => space.keyspace.delete(&key),
-            (true, true) => block_on(space.keyspace.delete_async(&key)),
-            (false, false) => space.keyspace.put(&key, &value),
-            (false, true) => block_on(space.keyspace.put_async(&key, &value)),
-        };
+        let written = write_by(&mut self.rng, &space.keyspace, (&key, (!deletes).then_some(&value)));
         match written {
             Ok(()) if deletes => drop(space.map.remove(&key)),
             Ok(()) => drop(space.map.insert(key, value)),

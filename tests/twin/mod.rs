@@ -101,6 +101,16 @@ fn open(place: &Place, rng: &mut Rng, memory_bytes: u64) -> Result<Db> {
     }
 }
 
+/// Puts the value, or deletes the key without one: mostly at once, else by a future.
+fn write_by<K>(rng: &mut Rng, keyspace: &Keyspace<K>, (key, value): (&[u8], Option<&[u8]>)) -> Result<()> {
+    match (value, rng.one_in(8)) {
+        (None, false) => keyspace.delete(key),
+        (None, true) => block_on(keyspace.delete_async(key)),
+        (Some(value), false) => keyspace.put(key, value),
+        (Some(value), true) => block_on(keyspace.put_async(key, value)),
+    }
+}
+
 impl Twin {
     fn new(mut rng: Rng, place: Place, memory_bytes: u64) -> Twin {
         let db = open(&place, &mut rng, memory_bytes).unwrap();
@@ -167,12 +177,7 @@ impl Twin {
         let key = self.spaces[&name].keys.one(&mut self.rng);
         let value = self.value();
         let space = self.spaces.get_mut(&name).unwrap();
-        let written = match (deletes, self.rng.one_in(8)) {
-            (true, false) => space.keyspace.delete(&key),
-            (true, true) => block_on(space.keyspace.delete_async(&key)),
-            (false, false) => space.keyspace.put(&key, &value),
-            (false, true) => block_on(space.keyspace.put_async(&key, &value)),
-        };
+        let written = write_by(&mut self.rng, &space.keyspace, (&key, (!deletes).then_some(&value)));
         match written {
             Ok(()) if deletes => drop(space.map.remove(&key)),
             Ok(()) => drop(space.map.insert(key, value)),

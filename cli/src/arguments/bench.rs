@@ -144,7 +144,7 @@ pub(crate) enum EngineName {
     Null,
 }
 
-/// What stands beside a run over a hashed keyspace.
+/// Whether a run over a hashed keyspace is compared with one over an ordered keyspace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum HashedRun {
     /// Nothing.

@@ -49,7 +49,7 @@ fn kinds_are_kept() {
     assert_eq!(place.run("count", ["sessions"]).ok(), "101\n");
 }
 
-/// A scan has every item and says that they have no order; what needs an order is refused with its reason.
+/// A scan has every item and says that they have no order; commands that need an order are refused.
 #[test]
 fn scans_have_no_order() {
     let place = filled();

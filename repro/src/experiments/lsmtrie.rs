@@ -1,4 +1,4 @@
-//! LSM-trie's experiments with puts: what a load costs in a trie and in trees, beside the paper's figures.
+//! LSM-trie's experiments with puts: the cost of a load in a trie and in trees, beside the paper's figures.
 //!
 //! A load of random keys of 16 bytes with values of 100 goes into a hashed keyspace, into a leveled tree and
 //! into a tiered one, with tables and write buffers of 256 KiB. The paper's rival is LevelDB; here the own

@@ -159,20 +159,22 @@ fn added_bytes(change: &Change) -> u64 {
 /// What is due, held against counts of all nodes.
 fn check_due(trie: &Trie, table_bytes: u64) -> Option<Push> {
     let nodes: Vec<(NodeId, &Node)> = trie.nodes().collect();
-    let is_long = |node: &Node| node.runs().len() > PILE_RUNS_MAX;
     let is_large = |id: NodeId, node: &Node| node.due_bytes(id) >= table_bytes;
-    let debt =
-        nodes.iter().filter(|(id, node)| is_long(node) || is_large(*id, node)).map(|(_, node)| node.bytes());
+    let debt = nodes
+        .iter()
+        .filter(|(id, node)| is_long(*id, node) || is_large(*id, node))
+        .map(|(_, node)| node.bytes());
     assert_eq!(debt_bytes(trie, table_bytes), debt.sum::<u64>());
     let push = due(trie, table_bytes);
     let Some(push) = push else {
-        assert!(!nodes.iter().any(|(id, node)| is_long(node) || is_large(*id, node)));
+        assert!(!nodes.iter().any(|(id, node)| is_long(*id, node) || is_large(*id, node)));
         return None;
     };
     let node = trie.node(push.node).expect("it is there");
     let (runs, id) = (node.runs(), push.node);
-    if nodes.iter().any(|(_, node)| is_long(node)) {
-        let most = nodes.iter().map(|(_, node)| node.runs().len()).max();
+    if nodes.iter().any(|(id, node)| is_long(*id, node)) {
+        let long = nodes.iter().filter(|(id, node)| is_long(*id, node));
+        let most = long.map(|(_, node)| node.runs().len()).max();
         assert_eq!((Some(runs.len()), push.is_down), (most, is_large(id, node)), "the longest pile first");
     } else {
         let most = nodes.iter().map(|(id, node)| node.due_bytes(*id)).max();
@@ -280,7 +282,7 @@ proptest! {
         model.check();
         model.settle();
         model.check();
-        prop_assert!(model.trie().nodes().all(|(_, node)| node.runs().len() <= PILE_RUNS_MAX));
+        prop_assert!(!model.trie().nodes().any(|(id, node)| is_long(id, node)));
     }
 }
 
@@ -293,15 +295,17 @@ fn due_of(runs: usize, value_bytes: usize) -> Option<Push> {
     check_due(model.trie(), TABLE_BYTES)
 }
 
-/// A pile is due by more than sixteen runs, which fold, or by the bytes of some tables, which go down: eight
-/// tables' bytes at once.
+/// A pile of the root is due by more than twelve runs, which fold, or by the bytes of some tables, which go
+/// down: eight tables' bytes at once.
 #[test]
 fn piles_are_due_by_their_runs_and_their_bytes() {
     assert_eq!(due_of(0, 10), None);
-    assert_eq!(due_of(16, 10), None);
-    let fold = due_of(17, 10).expect("it is long");
-    // Of a KiB each: two tables' bytes.
-    assert_eq!((fold.is_down, fold.runs, fold.node), (false, 0..16, NodeId::ROOT));
+    assert_eq!(due_of(12, 10), None);
+    let fold = due_of(13, 10).expect("it is long");
+    assert_eq!((fold.is_down, fold.runs, fold.node), (false, 0..13, NodeId::ROOT));
+    // Of two KiB each: two tables' bytes.
+    let fold = due_of(13, 600).expect("it is long");
+    assert_eq!((fold.is_down, fold.runs, fold.node), (false, 0..8, NodeId::ROOT));
     // Of more than a table and a half each: the root may have a little more than seven, and four go at once.
     assert_eq!(due_of(4, 6000), None);
     let down = due_of(5, 6000).expect("it is large");
@@ -333,7 +337,7 @@ fn one_path_is_moved_down_and_folded_there() {
             moves += u64::from(push.work == Work::Move);
             model.take(&push);
         }
-        assert!(model.trie().nodes().all(|(_, node)| node.runs().len() <= PILE_RUNS_MAX));
+        assert!(!model.trie().nodes().any(|(id, node)| is_long(id, node)));
     }
     model.check();
     let at_last = model.trie().node(last).expect("there they are").bytes();

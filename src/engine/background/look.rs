@@ -7,7 +7,7 @@ use crate::compact::pick::{self, Pick};
 use crate::compact::push;
 use crate::compact::shape::{Part, PickSettings, TreeShape};
 use crate::compact::unseen::unseen;
-use crate::levels::version::{Run, Tree, Trie};
+use crate::levels::version::{Run, Trie};
 use crate::write::pace;
 
 use super::Scheduler;
@@ -19,7 +19,7 @@ use super::work::Kind;
 
 /// Flushed runs, as a multiple of those that start a merge, at which writers are slowed most.
 const LEVEL0_RUNS_HIGH: u64 = 4;
-/// Runs of a trie's root, as a multiple of `ROOT_RUNS_LOW`, at which writers are slowed most: 34.
+/// Runs of a trie's root, as a multiple of `ROOT_RUNS_MAX`, at which writers are slowed most: 24.
 const ROOT_RUNS_HIGH: u64 = 2;
 
 /// What a look at a tree's shape finds.
@@ -65,7 +65,7 @@ fn look_at_trie(trie: &Trie, table_bytes: u64) -> Looked {
         task: due.map(Task::Push),
         debt_bytes: push::debt_bytes(trie, table_bytes),
         runs: trie.root().runs().len(),
-        runs_low: push::ROOT_RUNS_LOW,
+        runs_low: push::ROOT_RUNS_MAX,
         runs_high: ROOT_RUNS_HIGH,
     }
 }
@@ -132,11 +132,9 @@ impl Scheduler {
         let joint_bytes = Some(bytes).filter(|bytes| is_joint && *bytes <= JOINT_TREE_BYTES_MAX);
         let (runs, low) = (runs as u64, runs_low as u64);
         self.writer.pressures.set_tree(id, pace::pressure(runs, low, low * looked.runs_high));
-        let within_s = settings.delete_persist_within_s;
         // In a trie the bound is not kept: its tombstones go where nothing older is below them.
-        let is_bounded = |tree: &Tree| tree.trie().is_none();
-        let has_tombstones =
-            || is_bounded(tree) && tree.tables().any(|(_, placed)| placed.oldest_tombstone_s > 0);
+        let within_s = if tree.trie().is_none() { settings.delete_persist_within_s } else { 0 };
+        let has_tombstones = || tree.tables().any(|(_, placed)| placed.oldest_tombstone_s > 0);
         let age_look_ns = (within_s > 0 && has_tombstones()).then(|| now_ns + age_check_ns(within_s));
         let rest_ns = keyspace.restless_for_ns(now_ns).map(|left_ns| now_ns + left_ns);
         known.learn(

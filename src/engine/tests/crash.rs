@@ -417,7 +417,7 @@ pub(super) fn contents(store: &Store, name: &str) -> Result<u64> {
 pub(super) fn contents_at(store: &Store, keyspace: &Keyspace, point: &Point) -> Result<u64> {
     let mut sums = [0; 2];
     let mut keys = [Vec::new(), Vec::new()];
-    // Nobody asks for the last keys of a hashed keyspace.
+    // A hashed keyspace is scanned forward only.
     let ways = if keyspace.id.is_hashed() { 1 } else { 2 };
     for (index, direction) in [Direction::Forward, Direction::Backward].into_iter().enumerate().take(ways) {
         let mut scan = scan_of(keyspace, point, direction);

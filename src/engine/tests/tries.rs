@@ -222,3 +222,29 @@ fn collisions_are_right() {
     assert!(verify_open(&store, |_| {}).expect("no fault").findings.is_empty());
     store.close().expect("closes");
 }
+
+/// Writers are not slowed by small runs of a trie's root while there is no work that would make them fewer,
+/// and work is in sight before they are.
+#[test]
+fn small_runs_slow_nobody() {
+    let (store, threads) = run::open_in(&SimDisk::new(1), 1, (1 << 20, 0), |_| ()).expect("no fault");
+    let keyspace = store.open_hashed("h", &[]).expect("no fault");
+    let mut most_runs = 0;
+    for round in 0..40u32 {
+        put(&store, &keyspace, (0..3).map(|number| stored(&store, &keyspace, round * 3 + number)));
+        store.flush().expect("no fault");
+        threads.run_until_idle();
+        let (is_due, debt) = {
+            let known = store.look_at_trees();
+            (known.is_any_due(), known.debt())
+        };
+        assert!(!is_due, "idle");
+        assert_eq!(store.writer.pressures.worst(), 0, "round {round}");
+        assert!(debt.flushes_left > 0, "round {round}: {debt:?}");
+        let pin = store.epoch.pin();
+        let tree = store.views.load(&pin).get().version.tree(keyspace.tree).expect("it is there");
+        most_runs = most_runs.max(tree.runs().count());
+    }
+    assert_eq!(most_runs, 12);
+    store.close().expect("closes");
+}

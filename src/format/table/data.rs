@@ -27,7 +27,7 @@
 //! ```
 //! Flag 32, of hashed keyspaces: prefix and suffix are the key as it was given, without its place
 //! (`base::place`), in front of which the place that its hash says belongs. The items are in the order of
-//! these stored keys. Only who has the secret of the hash knows it.
+//! these stored keys. Checking that needs the secret of the store's hash.
 //!
 //! Invariants of a checked block:
 //! 1. Every range an accessor forms from it lies in it.

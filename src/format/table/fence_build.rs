@@ -1,7 +1,7 @@
 //! Fence pages, writing side: gathers separators and extents of a slice's blocks, packs them into pages when
 //! it ends.
 //!
-//! `table::build` feeds it one block after another. One thread. Holds a head, an end and the separator's
+//! `table::build` feeds it one block after another. One thread. Holds an end, a quantum and the separator's
 //! bytes a block.
 
 use crate::base::key::{common_prefix, head};

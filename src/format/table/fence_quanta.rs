@@ -16,7 +16,7 @@
 //!                           zero to the end of the page
 //! ```
 //! All keys of a block are of quanta before that at which the next block begins, and none before its own; so
-//! a key's quantum says its block. The quanta of 64 blocks are in one cache line, as a search looks at them.
+//! a key's quantum says its block. A search looks at the gaps of 64 blocks: one cache line, two with flag 8.
 
 use std::ops::RangeInclusive;
 

@@ -140,9 +140,9 @@ impl<'c> Copy<'c> {
     }
 
     fn make(&mut self, dest: Dest, name: String, settings: KeyspaceSettings) -> Result<()> {
-        let tree = match dest.keyspace() {
-            Some(keyspace) if keyspace.is_hashed() => self.to.open_hashed(&name, &given(&settings))?.tree,
-            _ => self.to.open_keyspace(&name, &given(&settings))?.tree,
+        let tree = match dest.is_hashed() {
+            true => self.to.open_hashed(&name, &given(&settings))?.tree,
+            false => self.to.open_keyspace(&name, &given(&settings))?.tree,
         };
         self.note_made(dest, tree, name);
         Ok(())
@@ -302,8 +302,8 @@ impl<'c> Copy<'c> {
             Dest::Own(id) | Dest::Named(id) => (id, "older-".to_owned(), String::new()),
             Dest::Unnamed(id, layer) => (id, format!("unnamed-{layer}-"), format!("{layer}-")),
             Dest::Log(id) => (id, "log-".to_owned(), "log-".to_owned()),
-            Dest::Segment(table, number) => {
-                let name = format!("salvaged-unknown-table-{table:x}-{number}");
+            Dest::Segment { file, number, .. } => {
+                let name = format!("salvaged-unknown-table-{file:x}-{number}");
                 return (free(&self.names, name), KeyspaceSettings::default());
             }
         };
@@ -337,7 +337,7 @@ impl<'c> Copy<'c> {
             Dest::Named(id) => (of(id), Doubt::Older),
             Dest::Unnamed(id, _) => (of(id), Doubt::Unnamed),
             Dest::Log(id) => (of(id), Doubt::Log),
-            Dest::Segment(..) => (None, Doubt::Unknown),
+            Dest::Segment { .. } => (None, Doubt::Unknown),
         };
         let doubt = if of.is_none() { Doubt::Unknown } else { doubt };
         let files = made.files.iter().map(FileName::to_string).collect();

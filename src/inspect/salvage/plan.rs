@@ -24,7 +24,7 @@ use crate::io::storage::Storage;
 use crate::table::{TableIdentity, slice_entries};
 
 use super::layers::Layers;
-use super::segments::{Owner, owners, segments};
+use super::segments::{Owner, Segment, owners, segments};
 use super::survey::{Held, Known, Survey};
 
 /// Keyspaces for the blocks of one table that may be of any keyspace. Where there are more segments, those
@@ -42,8 +42,9 @@ pub(super) enum Dest {
     Unnamed(TreeId, u32),
     /// Apart, of logs.
     Log(TreeId),
-    /// Apart, of blocks that may be of any keyspace, by number of the file and segment.
-    Segment(u64, u32),
+    /// Apart, of blocks that may be of any keyspace, by number of the file and segment; of hashed ones, if
+    /// `is_hashed`.
+    Segment { file: u64, number: u32, is_hashed: bool },
 }
 
 impl Dest {
@@ -51,7 +52,15 @@ impl Dest {
     pub(super) fn keyspace(self) -> Option<KeyspaceId> {
         match self {
             Dest::Own(id) | Dest::Named(id) | Dest::Unnamed(id, _) | Dest::Log(id) => Some(id.keyspace),
-            Dest::Segment(..) => None,
+            Dest::Segment { .. } => None,
+        }
+    }
+
+    /// Whether the items are those of a hashed keyspace.
+    pub(super) fn is_hashed(self) -> bool {
+        match self {
+            Dest::Segment { is_hashed, .. } => is_hashed,
+            _ => self.keyspace().is_some_and(KeyspaceId::is_hashed),
         }
     }
 }
@@ -187,16 +196,22 @@ impl Planner<'_> {
         let found = segments(self.storage, (held.file, held.uid), span, secret.as_ref())?;
         let owners = owners(&found, slices);
         let unknown = owners.iter().filter(|owner| **owner == Owner::Unknown).count();
-        let (mut number, mut last) = (0, None::<&Vec<u8>>);
+        let (mut number, mut last) = (0, None::<&Segment>);
         for (segment, owner) in found.iter().zip(owners) {
             let span = segment.span;
             match owner {
                 Owner::Removed => {}
                 Owner::Unknown => {
-                    let is_behind = last.is_some_and(|last| segment.first > *last);
+                    // What has no order may hold other versions of the same keys.
+                    let is_behind = last.is_some_and(|last| {
+                        segment.is_hashed == last.is_hashed
+                            && !segment.is_unordered
+                            && segment.first > last.last
+                    });
                     number += u32::from(!is_behind || unknown <= SEGMENTS_COUNT_MAX);
-                    last = Some(&segment.last);
-                    let dest = Dest::Segment(held.file.number, number);
+                    last = Some(segment);
+                    let (file, is_hashed) = (held.file.number, segment.is_hashed);
+                    let dest = Dest::Segment { file, number, is_hashed };
                     self.segments.push(Job { dest, held, span, ranges: Ranges::None });
                 }
                 Owner::Slice { index, has_ranges } => {

@@ -28,6 +28,10 @@ pub(super) struct Segment {
     key_value_bytes: u64,
     pub(super) first: Vec<u8>,
     pub(super) last: Vec<u8>,
+    /// Of a hashed keyspace: its blocks leave places out.
+    pub(super) is_hashed: bool,
+    /// Its keys have no place: the secret of the hash is lost.
+    pub(super) is_unordered: bool,
 }
 
 /// Of which slice a segment is.
@@ -59,14 +63,17 @@ pub(super) fn segments(
     good_extents(storage, (file, uid, span), secret, &mut |place, good| {
         let Good::Items(items) = good else { return Ok(()) };
         let (first, last) = (items.item(0).0, items.item(items.count() - 1).0);
-        let is_next =
-            |segment: &Segment| place.offset == end && (first > segment.last || items.is_unordered());
+        let (is_hashed, is_unordered) = (items.leaves_places_out(), items.is_unordered());
+        let is_next = |segment: &Segment| {
+            place.offset == end && segment.is_hashed == is_hashed && (first > segment.last || is_unordered)
+        };
         if !segments.last().is_some_and(is_next) {
             let bytes = span.end() - place.offset;
             if let Some(before) = segments.last_mut() {
                 before.span.bytes = place.offset - before.span.offset;
             }
-            segments.push(Segment { span: Span { bytes, ..place }, first, ..Segment::default() });
+            let span = Span { bytes, ..place };
+            segments.push(Segment { span, first, is_hashed, is_unordered, ..Segment::default() });
         }
         end = place.end();
         let segment = segments.last_mut().expect("one was pushed");

@@ -44,6 +44,9 @@ impl Placed {
                 let what = "tree and bounds of a slice";
                 return Err(Error::corrupt(file, 0, what, "the manifest's", "others"));
             }
+            if tree.keyspace.is_hashed() && slice.level > 0 && !table.ranges().is_empty() {
+                return Err(Error::corrupt(file, 0, "range tombstones below the root of a trie", 0, index));
+            }
             all.push(Placed::of(slice, table));
         }
         Ok(all)

@@ -71,6 +71,19 @@ fn open(directory: &Path, settings: &Settings) -> Answer<Box<dyn Engine>> {
     Ok(Box::new(Trine { db, items }))
 }
 
+/// Commits the changes to a keyspace of either kind.
+pub(super) fn write<K>(db: &Db, items: &Keyspace<K>, changes: &Changes) -> Answer<()> {
+    let mut batch = db.batch();
+    for (key, value) in changes.iter() {
+        match value {
+            Some(value) => batch.put(items, key, value),
+            None => batch.delete(items, key),
+        }
+        .map_err(told)?;
+    }
+    batch.commit().map_err(told)
+}
+
 pub(super) fn counts(db: &Db) -> Counts {
     let stats = db.stats();
     Counts {
@@ -88,15 +101,7 @@ impl Engine for Trine {
     }
 
     fn write(&self, changes: &Changes) -> Answer<()> {
-        let mut batch = self.db.batch();
-        for (key, value) in changes.iter() {
-            match value {
-                Some(value) => batch.put(&self.items, key, value),
-                None => batch.delete(&self.items, key),
-            }
-            .map_err(told)?;
-        }
-        batch.commit().map_err(told)
+        write(&self.db, &self.items, changes)
     }
 
     fn reader(&self, sees: Sees) -> Answer<Box<dyn Reader + '_>> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use trine::{Db, Hashed, Keyspace};
 
-use super::trine::{in_flight, lacks, open_db, settle, write_buffer_bytes};
+use super::trine::{in_flight, lacks, open_db, settle, write, write_buffer_bytes};
 use super::{
     Asker, BESIDE_BYTES, Changes, Compacted, Contender, Counts, Engine, Executor, Found, Look, Reader, Sees,
     Settings, Values,
@@ -44,15 +44,7 @@ impl Engine for TrineHashed {
     }
 
     fn write(&self, changes: &Changes) -> Answer<()> {
-        let mut batch = self.db.batch();
-        for (key, value) in changes.iter() {
-            match value {
-                Some(value) => batch.put(&self.items, key, value),
-                None => batch.delete(&self.items, key),
-            }
-            .map_err(told)?;
-        }
-        batch.commit().map_err(told)
+        write(&self.db, &self.items, changes)
     }
 
     fn reader(&self, _: Sees) -> Answer<Box<dyn Reader + '_>> {

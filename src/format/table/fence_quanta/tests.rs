@@ -190,3 +190,44 @@ fn quanta_ascend() {
     assert!((100..140).contains(&(quanta.of(1 << 50) - quanta.of(0))), "20 times the root of 35");
     assert_eq!(Quanta::of_block(1, [0, 0]).of(head(&[255; 8])) >> 60, 15, "as many as there can be");
 }
+
+/// Of changed pages, those that pass the check are searched alike with samples and without, and within their
+/// blocks.
+#[test]
+fn crafted_pages_are_harmless() {
+    let mut state = 0x1234_5678_9abc_def1u64;
+    let mut roll = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let mut passed = 0;
+    for (_, blocks, _) in sets() {
+        let built = pages(&blocks[..blocks.len().min(300)]);
+        for _ in 0..1500 {
+            let mut page = built.bytes.clone();
+            match roll(4) {
+                0 => page[28 + roll(20) as usize] = roll(256) as u8,
+                1 => {
+                    let values = [0, 1, u64::MAX, 1 << 63, u64::MAX - 5];
+                    let (at, value) = (32 + 8 * roll(2) as usize, values[roll(5) as usize]);
+                    page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+                }
+                2 => page[5] = 4 | roll(256) as u8 & 25,
+                _ => page[roll(built.bytes.len() as u64) as usize] = roll(256) as u8,
+            }
+            let Ok(fences) = FencePage::check(&page) else { continue };
+            passed += 1;
+            let samples: Vec<u64> = fences.samples().collect();
+            let shaped = FencePage::shaped(&page, fences.shape(), &samples);
+            for key in [0, u64::MAX, roll(1 << 31), roll(1 << 31) << 31, 1 << 63, (1 << 63) - 1] {
+                let key = u64::to_be_bytes(key);
+                let (found, line) = (fences.find(&key, &[]), shaped.line_of(&key, &[]));
+                assert!(found < fences.blocks());
+                assert_eq!(shaped.find_in(&key, &[], line), found);
+                shaped.blocks_of(&key, line);
+            }
+            (0..fences.blocks()).for_each(|index| assert!(fences.extent(index).bytes > 0));
+        }
+    }
+    assert!(passed > 1000, "{passed}");
+}

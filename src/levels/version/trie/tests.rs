@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::super::sample::{SampleFiles, SampleSlice, TREE, key_in, placed};
 use super::super::{Change, Spot, Tree, Version};
 use super::*;
+use crate::format::manifest;
 use crate::table::Table;
 
 /// Tables of one item each, which any node on the way of its key may have.
@@ -223,4 +224,18 @@ proptest! {
         let trie = none.tree(TREE).and_then(Tree::trie).expect("it was added");
         prop_assert!(trie.root().is_bare() && trie.heights().is_empty());
     }
+}
+
+/// A manifest that places range tombstones below the root is damaged.
+#[test]
+fn ranges_are_of_the_root() {
+    let items = vec![(key_in(NodeId::ROOT.child(3), 1), false)];
+    let table = &SampleFiles::new().make(&[SampleSlice { items, value_bytes: 9, clears: true }])[0];
+    let at = |level: usize| {
+        let slices = [(0, placed(table, 1).slice(Spot { level, run: 0 }))].into();
+        let said = manifest::Table { path: 0, uid: 1, bytes: 1, checksum: 1, slices };
+        Placed::all(&said, table.file().name(), std::slice::from_ref(table))
+    };
+    assert_eq!(at(0).expect("there they may be").len(), 1);
+    assert!(at(1).is_err_and(|error| error.to_string().contains("below the root")));
 }
