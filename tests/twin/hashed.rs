@@ -2,6 +2,7 @@
 //! where another has stopped, and to snapshots.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use trine::{Error, Hashed, Keyspace, KeyspaceAt, Result, Snapshot, Unordered, block_on};
@@ -143,11 +144,27 @@ impl Twin {
         }
     }
 
-    /// Fills a hashed keyspace with so many items. The height of its trie.
-    pub(super) fn fill_hashed(&mut self, count: usize, value_bytes: usize) -> usize {
+    /// Fills a hashed keyspace until its trie has so many heights below the root, with so many items at most:
+    /// settings and compression decide how many it takes.
+    pub(super) fn fill_hashed(&mut self, heights: usize, items_max: usize, value_bytes: usize) {
         let keyspace = self.db.hashed(NAMES[0]).set("table_bytes", 64 << 10).open().unwrap();
-        let mut space = HashedSpace { keyspace, map: Map::new(), keys: Keys::Many { count } };
-        for numbers in (0..count).collect::<Vec<_>>().chunks(20) {
+        let mut space = HashedSpace { keyspace, map: Map::new(), keys: Keys::Many { count: 0 } };
+        let mut count = 0;
+        loop {
+            assert!(count < items_max, "{:?}", space.keyspace.stats().unwrap().levels);
+            self.fill_some(&mut space, count..count + 1000, value_bytes);
+            count += 1000;
+            self.db.settle().unwrap();
+            if space.keyspace.stats().unwrap().levels.len() > heights {
+                break;
+            }
+        }
+        space.keys = Keys::Many { count };
+        self.hashed.spaces.insert(NAMES[0], space);
+    }
+
+    fn fill_some(&mut self, space: &mut HashedSpace, numbers: Range<usize>, value_bytes: usize) {
+        for numbers in numbers.collect::<Vec<_>>().chunks(20) {
             let mut batch = self.db.batch();
             for number in numbers {
                 self.writes += 1;
@@ -159,10 +176,6 @@ impl Twin {
             }
             batch.commit().unwrap();
         }
-        self.db.settle().unwrap();
-        let height = space.keyspace.stats().unwrap().levels.len().saturating_sub(1);
-        self.hashed.spaces.insert(NAMES[0], space);
-        height
     }
 
     fn drop_hashed(&mut self, name: &'static str) {

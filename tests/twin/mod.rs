@@ -522,8 +522,7 @@ fn agrees_over_tries() {
         let place = Place::World { world: World::new(seed), cache_bytes: None };
         let mut twin = Twin::new(Rng::new(seed), place, 128 << 10);
         twin.hashed_percent = 80;
-        let height = twin.fill_hashed(8500, 350);
-        assert!(height >= 2, "{height}");
+        twin.fill_hashed(2, 30_000, 350);
         (0..250).for_each(|_| twin.step());
         twin.reopen();
     });
