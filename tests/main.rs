@@ -7,6 +7,7 @@
 //! - `twin`: a model beside the store, over random operations and settings.
 //! - `freed`: a full disk is emptied.
 //! - `bad_input`, `full_disk`, `damage`, `limits`: what is refused, found and promised, on real files.
+//! - `holes`: pages of shared files that nothing needs any more.
 //! - `hostile`: keys and workloads chosen by an enemy.
 //! - `corpus`: what fuzzing starts from and found, replayed.
 //! - `ranges`: what deleted ranges cost, and that nothing of them comes back.
@@ -56,6 +57,7 @@ mod full_disk;
 mod hashed;
 mod hashed_crashes;
 mod hashed_partitions;
+mod holes;
 mod hostile;
 mod kills;
 mod large_batches;

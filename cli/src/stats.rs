@@ -220,6 +220,9 @@ fn space(space: &trine::SpaceStats) -> Table {
         table.add_row([name.to_string(), bytes(size)]);
     }
     table.add_row(["all".to_string(), bytes(space.total_bytes)]);
+    if space.hole_bytes > 0 {
+        table.add_row(["not in them: holes in tables".to_string(), bytes(space.hole_bytes)]);
+    }
     table
 }
 
@@ -240,7 +243,7 @@ fn space_to_json(space: &trine::SpaceStats) -> Value {
         let readers = file.readers.iter().map(reader).collect::<Vec<Value>>();
         json!({"name": file.name, "bytes": file.bytes, "readers": readers})
     };
-    let mut all = json!({"total_bytes": space.total_bytes});
+    let mut all = json!({"total_bytes": space.total_bytes, "hole_bytes": space.hole_bytes});
     for (name, _, size) in space_by_role(space) {
         all[name] = size.into();
     }

@@ -1,6 +1,6 @@
 //! Space on disk by role, and the readers of files that are obsolete.
 //!
-//! The lengths come from the ledger of the store's files (`io::ledger`): the roles add up to what the
+//! Lengths and holes come from the ledger of the store's files (`io::ledger`): the roles add up to what the
 //! directory's files take, whatever is under way, and nothing looks at the directory.
 
 use std::collections::BTreeMap;
@@ -12,8 +12,9 @@ use crate::levels::version::{Placed, Version};
 use super::store::Store;
 use crate::engine::publish::snapshot::PointKind;
 
-/// Space on disk, by role: lengths of the store's files, in bytes. `table_bytes` to `unnamed_bytes` add up to
-/// `total_bytes`, which is what the directory's files take but for files that are no store's.
+/// Space on disk, by role: lengths of the store's files without their holes, in bytes. `table_bytes` to
+/// `unnamed_bytes` add up to `total_bytes`, which is what the directory's files take but for files that are
+/// no store's.
 ///
 /// Making it takes a copy of the list of files, and for the readers of obsolete files a look at the tables of
 /// each snapshot and iterator. No device read, and no look at the directory.
@@ -59,6 +60,10 @@ pub struct SpaceStats {
     pub unnamed_bytes: u64,
     /// All of these together.
     pub total_bytes: u64,
+    /// In no role: given back to the file system since the store was opened, out of the middle of table files
+    /// that hold the items of several trees, or of several nodes of a hashed one. 0 where the file system
+    /// has no holes.
+    pub hole_bytes: u64,
     /// Each obsolete table and each history table, by name, with its readers.
     pub obsolete_files: Vec<ObsoleteFile>,
 }
@@ -89,7 +94,7 @@ pub struct SpaceStats {
 pub struct ObsoleteFile {
     /// Its name in the store's directory.
     pub name: String,
-    /// Its length.
+    /// Its length without its holes.
     pub bytes: u64,
     /// What holds it, by kind. Once all of them are gone the file is removed, soon and in the background.
     pub readers: Vec<FileReader>,
@@ -163,17 +168,18 @@ impl Store {
         };
         let mut space = SpaceStats::default();
         for (file, length) in self.files.files() {
-            space.total_bytes += length.bytes;
+            space.total_bytes += length.held_bytes();
+            space.hole_bytes += length.hole_bytes;
             match length.is_left_over {
-                true => space.unnamed_bytes += length.bytes,
-                false => *roles.role(&mut space, file) += length.bytes,
+                true => space.unnamed_bytes += length.held_bytes(),
+                false => *roles.role(&mut space, file) += length.held_bytes(),
             }
             if let (FileKind::Table | FileKind::History, Some(readers)) =
                 (file.kind, roles.obsolete.get(&file.number))
             {
                 let readers = readers.iter().map(|(kind, count)| FileReader { kind: *kind, count: *count });
                 let readers = readers.collect();
-                let (name, bytes) = (file.to_string(), length.bytes);
+                let (name, bytes) = (file.to_string(), length.held_bytes());
                 space.obsolete_files.push(ObsoleteFile { name, bytes, readers });
             }
         }

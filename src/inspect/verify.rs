@@ -264,10 +264,9 @@ impl<'c> Check<'c> {
             self.begin(file);
             let identity = TableIdentity { file, uid: table.uid, store_id: live.store_id };
             let mut damages = Vec::new();
-            let scrubbed =
-                scrub(self.storage, (identity, table.bytes, table.checksum), &secret, &mut |damage| {
-                    damages.push(damage);
-                });
+            let is_live = |index: u32| table.slices.contains_key(&index);
+            let named = (identity, table.bytes, table.checksum);
+            let scrubbed = scrub(self.storage, named, &is_live, &secret, &mut |damage| damages.push(damage));
             for Damage { error, tree, keys } in damages {
                 let at_risk = match keys {
                     None => AtRisk::Nothing,

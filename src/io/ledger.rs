@@ -9,7 +9,8 @@
 //! Invariants:
 //! 1. A file has an entry from its creation to its removal. A removal that failed leaves the entry, and notes
 //!    that the file is left over.
-//! 2. A log keeps its length from its first sync on: commits to the two logs synced last leave the entries
+//! 2. No page is punched twice by one opener, so holes add up.
+//! 3. A log keeps its length from its first sync on: commits to the two logs synced last leave the entries
 //!    alone.
 
 use std::collections::BTreeMap;
@@ -28,8 +29,17 @@ use super::storage::{Entry, LockMode, Storage, StorageCounts};
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct FileLength {
     pub(crate) bytes: u64,
+    /// Of these, what was given back to the file system by this opener.
+    pub(crate) hole_bytes: u64,
     /// Nothing names it: an earlier process left it, or it could not be removed.
     pub(crate) is_left_over: bool,
+}
+
+impl FileLength {
+    /// What it takes on the device.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.hole_bytes)
+    }
 }
 
 /// See the module.
@@ -63,7 +73,10 @@ impl FileLedger {
                 let is_left_over = file.kind != FileKind::Lock;
                 let length = if is_left_over { self.storage.length(*file) } else { Ok(Some(0)) };
                 if let Ok(Some(bytes)) = length {
-                    self.entries.lock().files.insert(*file, FileLength { bytes, is_left_over });
+                    self.entries
+                        .lock()
+                        .files
+                        .insert(*file, FileLength { bytes, hole_bytes: 0, is_left_over });
                 }
             }
         }
@@ -158,6 +171,14 @@ impl Storage for FileLedger {
 
     fn start_writeback(&self, file: FileName, offset: u64, bytes: u64) {
         self.storage.start_writeback(file, offset, bytes);
+    }
+
+    fn punch_hole(&self, file: FileName, offset: u64, bytes: u64) -> Result<bool> {
+        let is_punched = self.storage.punch_hole(file, offset, bytes)?;
+        if is_punched && let Some(entry) = self.entries.lock().files.get_mut(&file) {
+            entry.hole_bytes += bytes;
+        }
+        Ok(is_punched)
     }
 
     fn sync(&self, file: FileName) -> Result<()> {

@@ -108,6 +108,13 @@ pub(crate) trait Storage: Send + Sync {
     /// Starts writing `bytes` bytes from `offset` to the device, and does not wait. A hint: never fails.
     fn start_writeback(&self, file: FileName, offset: u64, bytes: u64);
 
+    /// Gives whole pages of a file that nothing names any more back to the file system: they read as zeros
+    /// from then on, and after a crash as zeros or as before. `Ok(false)` where the file has a second name,
+    /// whose reader may want them, and where the file system cannot.
+    fn punch_hole(&self, _file: FileName, _offset: u64, _bytes: u64) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Waits until data and length of the file are durable.
     fn sync(&self, file: FileName) -> Result<()>;
 

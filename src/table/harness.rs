@@ -97,7 +97,7 @@ impl Bench {
     pub(super) fn verify(&self, summary: &TableSummary) -> Result<()> {
         let mut first = None;
         let named = (summary.identity, summary.bytes, summary.checksum);
-        scrub(&self.storage, named, &self.secret, &mut |damage| {
+        scrub(&self.storage, named, &|_| true, &self.secret, &mut |damage| {
             first.get_or_insert(damage.error);
         })?;
         first.map_or(Ok(()), |error| Err(Error::Corrupt(Box::new(error))))

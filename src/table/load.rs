@@ -16,7 +16,7 @@ use crate::io::storage::Storage;
 
 use super::identity::TableIdentity;
 use super::memory::{AlignedBytes, PageBudget, PageRank};
-use super::open::{Contents, End, TableFile, TableOwner};
+use super::open::{Contents, End, IsLive, TableFile, TableOwner};
 use super::resident::Load;
 use super::search::Table;
 
@@ -73,7 +73,8 @@ fn read_each<K: Send + 'static>(
 }
 
 /// Opens files, given with their lengths and checksums, and hands out the tables of each file in the order of
-/// its slices; the files come in any order.
+/// its slices; the files come in any order. Of a slice that `is_live` denies, told by the file's place among
+/// `files` and the slice's in the file, nothing is read, and its table is only there to be dropped.
 ///
 /// # Errors
 /// `Corrupt` where a file is not the one that was given, or its header, tail, footer, or a top or range block
@@ -81,6 +82,7 @@ fn read_each<K: Send + 'static>(
 pub(crate) fn open_files(
     storage: &Arc<dyn Storage>,
     files: &[(TableIdentity, u64, u32)],
+    is_live: &dyn Fn(usize, u32) -> bool,
     owner: &TableOwner,
     mut opened: impl FnMut(usize, Vec<Arc<Table>>) -> Result<()>,
 ) -> Result<()> {
@@ -102,7 +104,9 @@ pub(crate) fn open_files(
         let (header, end) = if part == 0 { (read, other) } else { (other, read) };
         let (identity, bytes, checksum) = files[index];
         let end = End::of(identity, bytes, end);
-        let contents = Contents::decode(&**storage, (identity, bytes, Some(checksum)), &header, end)?;
+        let named = (identity, bytes, Some(checksum));
+        let is_live: IsLive<'_> = &|slice, _| Ok(is_live(index, slice));
+        let contents = Contents::decode(&**storage, named, (&header, end), is_live)?;
         opened(index, TableFile::with(identity, bytes, contents.slices.into_iter(), owner))
     })
 }

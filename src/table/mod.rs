@@ -43,7 +43,7 @@ pub(crate) use cursor::{Moved, TableCursor};
 pub(crate) use identity::{TableIdentity, TableSummary};
 pub(crate) use load::{load_pages, open_files};
 pub(crate) use memory::{PageBudget, PageRank};
-pub(crate) use open::{Discarded, TableFile, TableOwner};
+pub(crate) use open::{Discarded, TableFile, TableOwner, is_hole};
 pub(crate) use parts::{Said, TablePart, table_parts};
 pub(crate) use rescue::{Good, good_extents, read_past_faults, slice_entries};
 pub(crate) use resident::Otherwise;

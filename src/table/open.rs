@@ -42,6 +42,10 @@ struct DiscardedFiles {
     obsolete: BTreeSet<FileName>,
     /// Those that no reader can look into any more, and that nobody has taken to remove.
     unread: Vec<FileName>,
+    /// Slices that left the version and that readers still look into.
+    dying_slices: usize,
+    /// Whole pages of slices that no reader can look into any more, in files of which other slices are left.
+    holes: Vec<(FileName, Span)>,
 }
 
 impl Discarded {
@@ -60,9 +64,15 @@ impl Discarded {
         self.files.lock().obsolete.remove(&file);
     }
 
-    /// Whether every obsolete file was removed.
+    /// Takes the pages that nothing needs of files that stay.
+    pub(crate) fn take_holes(&self) -> Vec<(FileName, Span)> {
+        std::mem::take(&mut self.files.lock().holes)
+    }
+
+    /// Whether every obsolete file was removed, and every slice that left the version is gone.
     pub(crate) fn is_empty(&self) -> bool {
-        self.files.lock().obsolete.is_empty()
+        let files = self.files.lock();
+        files.obsolete.is_empty() && files.dying_slices == 0 && files.holes.is_empty()
     }
 
     /// Obsolete files that were not removed yet, by name.
@@ -77,6 +87,19 @@ impl Discarded {
 
     fn push(&self, file: FileName) {
         self.files.lock().unread.push(file);
+        self.event.notify();
+    }
+
+    fn begin_slice(&self) {
+        self.files.lock().dying_slices += 1;
+    }
+
+    /// `hole`: what its end leaves free.
+    fn end_slice(&self, file: FileName, hole: Option<Span>) {
+        let mut files = self.files.lock();
+        files.dying_slices -= 1;
+        files.holes.extend(hole.map(|hole| (file, hole)));
+        drop(files);
         self.event.notify();
     }
 }
@@ -108,6 +131,9 @@ pub(crate) struct TableFile {
     bytes: u64,
     obsolete: AtomicBool,
     owner: TableOwner,
+    /// Of slices that left the version and that nobody looks into any more: what they took, ascending;
+    /// neighbours are one.
+    free: Mutex<Vec<Span>>,
 }
 
 impl TableFile {
@@ -120,7 +146,7 @@ impl TableFile {
         checksum: u32,
         owner: &TableOwner,
     ) -> Result<Vec<Arc<Table>>> {
-        let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
+        let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum), ALL_LIVE)?;
         Ok(TableFile::with(identity, bytes, contents.slices.into_iter(), owner))
     }
 
@@ -135,7 +161,7 @@ impl TableFile {
         owner: &TableOwner,
     ) -> Result<Vec<Arc<Table>>> {
         let TableSummary { identity, bytes, checksum, .. } = *summary;
-        let mut contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
+        let mut contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum), ALL_LIVE)?;
         if trees.len() != contents.slices.len() {
             let what = "slices of the table";
             return Err(Error::corrupt(identity.file, 0, what, trees.len(), contents.slices.len()));
@@ -154,7 +180,7 @@ impl TableFile {
         owner: &TableOwner,
     ) -> Vec<Arc<Table>> {
         let (obsolete, owner) = (AtomicBool::new(false), owner.clone());
-        let file = Arc::new(TableFile { identity, bytes, obsolete, owner });
+        let file = Arc::new(TableFile { identity, bytes, obsolete, owner, free: Mutex::default() });
         let tables = slices.enumerate().map(|(index, contents)| Table::new(&file, index, contents));
         tables.map(Arc::new).collect()
     }
@@ -183,6 +209,32 @@ impl TableFile {
         self.owner.discarded.files.lock().obsolete.insert(self.identity.file);
         self.obsolete.store(true, Ordering::Release);
     }
+
+    /// Notes that a slice left the version: [`TableFile::end_slice`] follows.
+    pub(super) fn begin_end_of_slice(&self) {
+        self.owner.discarded.begin_slice();
+    }
+
+    /// Notes that nobody looks into a slice any more, and tells of the pages that nothing else lies in.
+    pub(super) fn end_slice(&self, slice: Span) {
+        let is_obsolete = self.obsolete.load(Ordering::Acquire);
+        let hole = (!is_obsolete).then(|| free_pages(&mut self.free.lock(), slice)).flatten();
+        self.owner.discarded.end_slice(self.identity.file, hole);
+    }
+}
+
+/// Adds a slice to the free spans of a file, and gives the whole pages that are free by this.
+pub(super) fn free_pages(free: &mut Vec<Span>, slice: Span) -> Option<Span> {
+    let page = PAGE_BYTES as u64;
+    let at = free.partition_point(|span| span.offset < slice.offset);
+    let before = at.checked_sub(1).filter(|before| free[*before].end() == slice.offset);
+    let after = free.get(at).filter(|after| after.offset == slice.end());
+    let offset = before.map_or(slice.offset, |before| free[before].offset);
+    let joined = Span { offset, bytes: after.map_or(slice.end(), Span::end) - offset };
+    free.splice(before.unwrap_or(at)..at + usize::from(after.is_some()), [joined]);
+    let first = (slice.offset / page * page).max(joined.offset.next_multiple_of(page));
+    let end = slice.end().next_multiple_of(page).min(joined.end() / page * page);
+    (first < end).then(|| Span { offset: first, bytes: end - first })
 }
 
 impl Drop for TableFile {
@@ -191,6 +243,31 @@ impl Drop for TableFile {
             self.owner.discarded.push(self.identity.file);
         }
     }
+}
+
+/// Whether something may look into a slice; another may be a hole, of which nothing is read.
+pub(super) type IsLive<'l> = &'l dyn Fn(u32, &SliceEntry) -> Result<bool>;
+
+/// Every slice is.
+pub(super) const ALL_LIVE: IsLive<'static> = &|_, _| Ok(true);
+
+/// Whether the pages of a slice were given back to the file system, as far as the file itself tells: each of
+/// its parts that begins in a page that is the slice's alone begins with zeros, as no part does.
+pub(crate) fn is_hole(storage: &dyn Storage, file: FileName, entry: &SliceEntry) -> Result<bool> {
+    let (page, span) = (PAGE_BYTES as u64, entry.span());
+    let own = span.offset.next_multiple_of(page)..span.end() / page * page;
+    let parts = [entry.data, entry.filter_span(), entry.fence_span(), entry.top, entry.ranges];
+    let mut starts = parts.iter().filter(|part| part.bytes > 0 && own.contains(&part.offset)).peekable();
+    if starts.peek().is_none() {
+        return Ok(false);
+    }
+    for part in starts {
+        let start = Span { offset: part.offset, bytes: UNIT_BYTES as u64 };
+        if read_exact(storage, file, start)?.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What opening reads.
@@ -222,11 +299,12 @@ impl Contents {
         identity: TableIdentity,
         bytes: u64,
         checksum: Option<u32>,
+        is_live: IsLive<'_>,
     ) -> Result<Contents> {
         Contents::check_length(storage, identity, bytes)?;
         let header = read_exact(storage, identity.file, End::header_span())?;
         let end = End::of(identity, bytes, read_exact(storage, identity.file, End::span(bytes))?);
-        Contents::decode(storage, (identity, bytes, checksum), &header, end)
+        Contents::decode(storage, (identity, bytes, checksum), (&header, end), is_live)
     }
 
     /// Whether the file is there and as long as is said.
@@ -247,8 +325,8 @@ impl Contents {
     pub(super) fn decode(
         storage: &dyn Storage,
         (identity, bytes, checksum): (TableIdentity, u64, Option<u32>),
-        header: &[u8],
-        end: End,
+        (header, end): (&[u8], End),
+        is_live: IsLive<'_>,
     ) -> Result<Contents> {
         let file = identity.file;
         let expected =
@@ -267,7 +345,11 @@ impl Contents {
             return Err(Error::corrupt(file, footer.offset, "table checksum", checksum, table_checksum));
         }
         let mut slices = Vec::with_capacity(decoded.slices.len());
-        for entry in decoded.slices {
+        for (index, entry) in decoded.slices.into_iter().enumerate() {
+            if !is_live(index as u32, &entry)? {
+                slices.push(SliceContents { entry, ranged: None, resident: Resident::of(None) });
+                continue;
+            }
             let top = if entry.fence_pages == 0 {
                 None
             } else {

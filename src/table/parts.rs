@@ -12,7 +12,7 @@ use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
 use crate::io::storage::Storage;
 
 use super::identity::TableIdentity;
-use super::open::{Contents, TableFile, TableOwner, read_exact};
+use super::open::{Contents, IsLive, TableFile, TableOwner, is_hole, read_exact};
 use super::search::Table;
 use super::verify::{decompress, verify_block};
 
@@ -56,7 +56,8 @@ pub(crate) fn table_parts(
     bytes: u64,
     tell: &mut dyn FnMut(TablePart),
 ) -> Result<()> {
-    let contents = Contents::read(storage.as_ref(), identity, bytes, None)?;
+    let is_live: IsLive<'_> = &|_, entry| Ok(!is_hole(storage.as_ref(), identity.file, entry)?);
+    let contents = Contents::read(storage.as_ref(), identity, bytes, None, is_live)?;
     let page = PAGE_BYTES as u64;
     let tail = Span { offset: bytes - page, bytes: page };
     tell(TablePart { span: tail, name: "tail", said: Ok(Said::Nothing) });
@@ -75,6 +76,10 @@ fn slice_parts(
     tell: &mut dyn FnMut(TablePart),
 ) -> Result<()> {
     let entry = table.entry();
+    if is_hole(storage.as_ref(), table.file().name(), entry)? {
+        tell(TablePart { span: entry.span(), name: "hole, was a slice", said: Ok(Said::Nothing) });
+        return Ok(());
+    }
     let mut at = entry.data.offset;
     while at < entry.data.end() {
         let unit = Span { offset: at, bytes: UNIT_BYTES as u64 };

@@ -21,7 +21,7 @@ use crate::io::storage::Storage;
 
 use super::identity::TableIdentity;
 use super::memory::AlignedBytes;
-use super::open::{Contents, TableFile, TableOwner, fill_exact, read_exact};
+use super::open::{Contents, IsLive, TableFile, TableOwner, fill_exact, read_exact};
 use super::search::{Fenced, Filtered, Table};
 use super::verify::{decompress, verify_block};
 
@@ -51,6 +51,7 @@ pub(crate) struct Scrubbed {
 /// Reads the whole file, which the manifest says has this identity, length and table checksum, and checks
 /// everything: every checksum, all structure, the order of keys, the footer's
 /// counts, that fences lead to each block and filters know each key, that gaps are zero, the table checksum.
+/// A slice that `is_live` denies may be a hole: it is left out, and with it the checksum of all blocks.
 ///
 /// # Errors
 /// `Corrupt` where header or footer is damaged, so that nothing else can be found; `Io`. All other damage
@@ -60,10 +61,12 @@ pub(crate) struct Scrubbed {
 pub(crate) fn scrub(
     storage: &Arc<dyn Storage>,
     (identity, bytes, checksum): (TableIdentity, u64, u32),
+    is_live: &dyn Fn(u32) -> bool,
     secret: &HashSecret,
     report: &mut dyn FnMut(Damage),
 ) -> Result<Scrubbed> {
-    let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum))?;
+    let live: IsLive<'_> = &|index, _| Ok(is_live(index));
+    let contents = Contents::read(storage.as_ref(), identity, bytes, Some(checksum), live)?;
     let (footer, blocks_checksum) = (contents.footer, contents.blocks_checksum);
     let owner = TableOwner::alone(secret.clone());
     let tables = TableFile::with(identity, bytes, contents.slices.into_iter(), &owner);
@@ -76,12 +79,18 @@ pub(crate) fn scrub(
         is_damaged: false,
         done: Scrubbed::default(),
     };
+    let mut are_all_live = true;
     for table in &tables {
-        scrub.slice(table)?;
+        if is_live(table.index() as u32) {
+            scrub.slice(table)?;
+        } else {
+            scrub.at = table.entry().span().end();
+            are_all_live = false;
+        }
     }
     let last = tables.last().expect("the footer's check wants a slice");
     scrub.gap(last, footer.offset)?;
-    if scrub.checksum != blocks_checksum && !scrub.is_damaged {
+    if scrub.checksum != blocks_checksum && are_all_live && !scrub.is_damaged {
         let (expected, found) = (blocks_checksum, scrub.checksum);
         let error = Error::corrupt(identity.file, footer.offset, "blocks checksum", expected, found);
         for table in &tables {

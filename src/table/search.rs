@@ -13,7 +13,7 @@ use crate::base::id::{KEY_GREATEST, TreeId};
 use crate::base::key::head;
 use crate::base::prefetch::prefetch;
 use crate::base::step::{BlockAddress, BlockKind, Direction};
-use crate::base::sync::{Arc, AtomicU32, Ordering};
+use crate::base::sync::{Arc, AtomicBool, AtomicU32, Ordering};
 use crate::cache::Place;
 use crate::format::table::fence::{Extent, FencePage};
 use crate::format::table::filter;
@@ -113,6 +113,16 @@ pub(crate) struct Table {
     /// Moving average: of a thousand gets that read a block because the filter is not in memory, those whose
     /// key was absent.
     absent_permille: AtomicU32,
+    /// No version has it any more.
+    is_dying: AtomicBool,
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if self.is_dying.load(Ordering::Relaxed) {
+            self.file.end_slice(self.entry.span());
+        }
+    }
 }
 
 impl Table {
@@ -127,9 +137,18 @@ impl Table {
             entry,
             resident,
             absent_permille: AtomicU32::new(0),
+            is_dying: AtomicBool::new(false),
         };
         (table.min_head, table.max_head) = (head(table.min()), head(table.max()));
         table
+    }
+
+    /// Says that no version has it any more, while the file has other slices: its pages are given back to
+    /// the file system once nobody looks into it.
+    pub(crate) fn mark_dying(&self) {
+        if !self.is_dying.swap(true, Ordering::Relaxed) {
+            self.file.begin_end_of_slice();
+        }
     }
 
     pub(crate) fn tree(&self) -> TreeId {

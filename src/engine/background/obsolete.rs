@@ -4,11 +4,12 @@
 //! the last such view wakes the flush worker, which removes the file. A view that was replaced while readers
 //! were pinned is dropped by whoever advances the epoch later, so the worker looks again after a while until
 //! none is left. Readers take no lock for any of this. `compact` and `settle` wait here; `close` removes what
-//! is left without readers.
+//! is left without readers. A slice that leaves the version goes the same way: its pages are given back to
+//! the file system (a punched hole) while its file stays for other slices.
 //!
 //! Invariants:
 //! 1. An obsolete file that is held by nothing is removed without a further write.
-//! 2. A file is removed on the flush worker or in `close`, never on a reader's thread.
+//! 2. A file is removed, and a hole punched, on the flush worker or in `close`, never on a reader's thread.
 
 use crate::base::sync::Ordering;
 
@@ -47,6 +48,7 @@ impl Scheduler {
         let has_retired = self.epoch.has_retired();
         let files = self.owner.discarded.take();
         files.iter().for_each(|file| self.remove_quietly(*file));
+        self.punch_holes();
         if !files.is_empty() {
             // Their tables have left memory: only now, if a reader or a merge had them.
             self.pin_more();
@@ -58,6 +60,16 @@ impl Scheduler {
         }
         removals.wake_waiting();
         is_done
+    }
+
+    /// Gives back what slices took that are gone, of files that have others. A file that a checkpoint shares
+    /// keeps it until the store is opened next.
+    fn punch_holes(&self) {
+        for (file, hole) in self.owner.discarded.take_holes() {
+            if let Err(error) = self.env.storage.punch_hole(file, hole.offset, hole.bytes) {
+                log::warn!("{file} has {} bytes that are not needed and stay: {error}", hole.bytes);
+            }
+        }
     }
 
     /// Waits until files that are obsolete now and that no reader holds are removed: until turns of workers

@@ -91,14 +91,14 @@ impl Store {
         let changed = Arc::new(Event::new());
         let discarded = Discarded::new(Arc::clone(&changed));
         let parts = Parts { env, budget, epoch, cache, pages, discarded, files, changed };
-        let found = match read(&parts)? {
+        let found = match read(&parts, options.mode)? {
             Some(_) if options.mode == Mode::CreateNew => {
                 return Err(Error::Exists { path: parts.env.storage.path() });
             }
             Some(found) => found,
             None if options.mode.makes() => {
                 create(&parts, &options)?;
-                read(&parts)?.expect("it was made just now")
+                read(&parts, options.mode)?.expect("it was made just now")
             }
             None => return Err(Error::Missing { path: parts.env.storage.path() }),
         };
@@ -210,7 +210,7 @@ fn create(parts: &Parts, options: &OpenOptions) -> Result<()> {
 }
 
 /// Reads STORE, the manifest and the ends of all tables.
-fn read(parts: &Parts) -> Result<Option<Found>> {
+fn read(parts: &Parts, mode: Mode) -> Result<Option<Found>> {
     let storage = &parts.env.storage;
     let Some(store_file) = StoreFile::load(&**storage)? else {
         return Ok(None);
@@ -225,7 +225,7 @@ fn read(parts: &Parts) -> Result<Option<Found>> {
     }
     let states = ForkBytes::new(&parts.env.memory)?;
     let keyspaces = keyspaces(manifest.file(), &state, &states)?;
-    let version = open_tables(parts, &state, store_file.live())?;
+    let version = open_tables(parts, &state, store_file.live(), mode)?;
     Ok(Some(Found { state, manifest, store_file, keyspaces, states, version, entries }))
 }
 
@@ -264,7 +264,7 @@ fn names_of(state: &State) -> impl Iterator<Item = names::Change> {
     divided.flat_map(move |id| std::iter::once(names::Change::Divide(*id)).chain(of_it(*id)))
 }
 
-fn open_tables(parts: &Parts, state: &State, live: &Live) -> Result<Version> {
+fn open_tables(parts: &Parts, state: &State, live: &Live, mode: Mode) -> Result<Version> {
     let store_id = live.store_id;
     let mut changes: Vec<version::Change> = state.trees().map(version::Change::AddTree).collect();
     changes.extend(names_of(state).map(version::Change::Name));
@@ -274,11 +274,23 @@ fn open_tables(parts: &Parts, state: &State, live: &Live) -> Result<Version> {
     };
     let tables: Vec<&manifest::Table> = state.tables.values().collect();
     let files: Vec<(TableIdentity, u64, u32)> = state.tables.iter().map(identity).collect();
-    open_files(&parts.env.storage, &files, &parts.owner(live), |index, opened: Vec<Arc<Table>>| {
-        let placed = Placed::all(tables[index], files[index].0.file, &opened)?;
-        changes.extend(placed.into_iter().map(|(spot, placed)| version::Change::Add { spot, placed }));
-        Ok(())
-    })?;
+    let is_live = |index: usize, slice: u32| tables[index].slices.contains_key(&slice);
+    open_files(
+        &parts.env.storage,
+        &files,
+        &is_live,
+        &parts.owner(live),
+        |index, opened: Vec<Arc<Table>>| {
+            if mode != Mode::ReadOnly {
+                // The process before may have ended before it gave back what they took.
+                let dead = opened.iter().filter(|table| !is_live(index, table.index() as u32));
+                dead.for_each(|table| table.mark_dying());
+            }
+            let placed = Placed::all(tables[index], files[index].0.file, &opened)?;
+            changes.extend(placed.into_iter().map(|(spot, placed)| version::Change::Add { spot, placed }));
+            Ok(())
+        },
+    )?;
     let version = Version::default().after(changes);
     let trees = version.trees().map(Arc::as_ref);
     pin_pages(&parts.env.storage, &parts.pages, trees, |error| match error {

@@ -14,7 +14,7 @@ use crate::format::frames::{FramePoint, RECORDS_FROM};
 use crate::format::manifest::{Change, State, edit_bytes};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::version::{self, Placed, Tree};
-use crate::table::TableFile;
+use crate::table::Table;
 use crate::write::writer::Ends;
 
 use super::Publisher;
@@ -46,12 +46,14 @@ impl Publisher {
             Arc::clone(&self.views.load(&pin).get().version)
         };
         let touched: BTreeSet<TreeId> = version_changes.iter().filter_map(version::Change::tree).collect();
-        let lost = lost_files(&before, &version_changes);
+        let lost = lost_tables(&before, &version_changes);
         let after = Arc::new(before.after(version_changes));
         debug_assert!(touched.iter().all(|tree| agrees(&catalog.state, &after, *tree)), "edits tell all");
-        for file in lost {
-            if !catalog.state.tables.contains_key(&file.name().number) {
-                file.mark_obsolete();
+        for table in lost {
+            match catalog.state.tables.get(&table.file().name().number) {
+                None => table.file().mark_obsolete(),
+                Some(file) if file.slices.contains_key(&(table.index() as u32)) => {}
+                Some(_) => table.mark_dying(),
             }
         }
         self.views.publish(after, edit.flushed());
@@ -259,8 +261,8 @@ fn agrees(state: &State, version: &version::Version, tree: TreeId) -> bool {
     has_partition && there() == named
 }
 
-/// The files of tables that leave their trees.
-fn lost_files(before: &version::Version, changes: &[version::Change]) -> Vec<Arc<TableFile>> {
+/// The tables that leave their trees.
+fn lost_tables(before: &version::Version, changes: &[version::Change]) -> Vec<Arc<Table>> {
     let mut names: BTreeMap<TreeId, BTreeMap<TableName, NodeId>> = BTreeMap::new();
     let mut lost: Vec<&Placed> = Vec::new();
     for change in changes {
@@ -275,7 +277,7 @@ fn lost_files(before: &version::Version, changes: &[version::Change]) -> Vec<Arc
         }
     }
     lost.extend(names.iter().filter_map(|(id, names)| Some(before.tree(*id)?.named(names))).flatten());
-    lost.into_iter().map(|placed| Arc::clone(placed.table.file())).collect()
+    lost.into_iter().map(|placed| Arc::clone(&placed.table)).collect()
 }
 
 #[cfg(test)]

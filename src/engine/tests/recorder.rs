@@ -132,6 +132,11 @@ impl Storage for Recorder {
         self.disk.start_writeback(file, offset, bytes);
     }
 
+    fn punch_hole(&self, file: FileName, offset: u64, bytes: u64) -> Result<bool> {
+        let what = format!("punch a hole at {offset}, {bytes} bytes into");
+        self.change(&what, Some(file), || self.disk.punch_hole(file, offset, bytes))
+    }
+
     fn sync(&self, file: FileName) -> Result<()> {
         if self.lost_sync == Some(self.syncs_count.fetch_add(1, Ordering::Relaxed)) {
             return Ok(());

@@ -17,7 +17,8 @@
 //! -4096  4096     tail page (`footer`): where the footer is
 //! ```
 //! Everything starts at a multiple of 512 bytes (a unit); between the parts of a slice there are zeros where
-//! a part that is made of 4096-byte pages is aligned to 4096. Integers are little-endian.
+//! a part that is made of 4096-byte pages is aligned to 4096. Integers are little-endian. A slice that the
+//! manifest no longer names may be a hole: zeros in the 4096-byte pages in which nothing else lies.
 //!
 //! Every block, page, footer and tail begins with the same five bytes:
 //! ```text

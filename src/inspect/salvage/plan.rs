@@ -21,7 +21,7 @@ use crate::format::header::PAGE_BYTES;
 use crate::format::manifest::{Slice, Table};
 use crate::format::table::footer::{SliceEntry, Span};
 use crate::io::storage::Storage;
-use crate::table::{TableIdentity, slice_entries};
+use crate::table::{TableIdentity, is_hole, slice_entries};
 
 use super::layers::Layers;
 use super::segments::{Owner, Segment, owners, segments};
@@ -150,9 +150,12 @@ impl Planner<'_> {
     fn other(&mut self, held: Held) -> Result<()> {
         match slice_entries(self.storage, self.identity(held), held.bytes) {
             Ok(entries) => {
-                let known = &self.survey.known;
-                let kept = entries.into_iter().filter(|entry| !known.is_dropped(entry.tree));
-                self.unnamed.extend(kept.map(|entry| (held, entry)));
+                for entry in entries {
+                    let is_dropped = self.survey.known.is_dropped(entry.tree);
+                    if !is_dropped && !is_hole(self.storage, held.file, &entry).unwrap_or(false) {
+                        self.unnamed.push((held, entry));
+                    }
+                }
                 Ok(())
             }
             Err(_) => self.segments_of(held, &BTreeMap::new()),

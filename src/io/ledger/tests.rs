@@ -88,7 +88,7 @@ fn failed_calls_are_counted_as_they_are() {
     assert_eq!((sum(&ledger), disk.used_bytes()), (1000, 1000));
     disk.plan(Plan::fail(Select::operation(Operation::Remove), 0, Failure::Io, Repeat::Once));
     ledger.remove(TABLE).unwrap_err();
-    assert_eq!(ledger.files()[&TABLE], FileLength { bytes: 1000, is_left_over: true });
+    assert_eq!(ledger.files()[&TABLE], FileLength { bytes: 1000, hole_bytes: 0, is_left_over: true });
     ledger.remove(TABLE).unwrap();
     assert_eq!((sum(&ledger), disk.used_bytes()), (0, 0));
 }

@@ -35,7 +35,7 @@ use super::files::{Access, FileTable, OpenFile};
 use super::map::MappedFile;
 use super::process::OwnProcess;
 use super::readers::{ReadWith, Readers};
-use super::system::{access_flags, advice, read_boot_id, sync_data, sync_file_system};
+use super::system::{access_flags, advice, punch_hole, read_boot_id, sync_data, sync_file_system};
 
 /// Times one call is tried again without progress: interrupted, or short of descriptors.
 pub(super) const RETRIES_COUNT_MAX: usize = 1024;
@@ -463,6 +463,21 @@ impl Storage for OsStorage {
             && let Some(open) = self.files.peek(file, Access::Write)
         {
             advice::will_not_read(open.descriptor(), offset, bytes);
+        }
+    }
+
+    fn punch_hole(&self, file: FileName, offset: u64, bytes: u64) -> Result<bool> {
+        check_range("punch", file, offset, bytes as usize)?;
+        let open = self.open(file, Access::Write)?;
+        let fault = |errno| self.fault("punch", file, offset, errno);
+        let status = rustix::fs::fstat(open.descriptor()).map_err(fault)?;
+        if status.st_nlink != 1 {
+            return Ok(false);
+        }
+        match self.retry(|| punch_hole(open.descriptor(), offset, bytes)) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
+            Err(errno) => Err(fault(errno)),
         }
     }
 

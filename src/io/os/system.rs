@@ -42,6 +42,19 @@ pub(super) fn sync_data(descriptor: &OwnedFd) -> rustix::io::Result<()> {
     rustix::fs::fdatasync(descriptor)
 }
 
+/// Gives a part of a file back to the file system; the file's length stays.
+#[cfg(target_os = "linux")]
+pub(super) fn punch_hole(descriptor: &OwnedFd, offset: u64, bytes: u64) -> rustix::io::Result<()> {
+    let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(descriptor, flags, offset, bytes)
+}
+
+/// Gives a part of a file back to the file system; the file's length stays.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn punch_hole(_: &OwnedFd, _offset: u64, _bytes: u64) -> rustix::io::Result<()> {
+    Err(rustix::io::Errno::OPNOTSUPP)
+}
+
 /// Makes everything on the file system of `directory` durable.
 #[cfg(target_os = "linux")]
 pub(super) fn sync_file_system(directory: &OwnedFd) -> rustix::io::Result<()> {

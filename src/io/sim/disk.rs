@@ -306,6 +306,11 @@ impl Storage for SimDisk {
         let _ = self.call(&asked, |_, _| Ok(()));
     }
 
+    fn punch_hole(&self, file: FileName, offset: u64, bytes: u64) -> Result<bool> {
+        let asked = Asked { offset, bytes, ..Asked::of_file(Operation::PunchHole, file) };
+        self.call(&asked, |state, _| state.punch_hole(&asked))
+    }
+
     fn sync(&self, file: FileName) -> Result<()> {
         let asked = Asked::of_file(Operation::Sync, file);
         self.call(&asked, |state, _| state.sync(&asked))
@@ -351,6 +356,7 @@ impl Storage for SimDisk {
         let to = self.directory_beside(path);
         self.call(&asked, |state, _| {
             let inode = Arc::clone(&state.inodes[&state.inode(&asked)?]);
+            state.linked.insert(file);
             to.state.lock().link(&asked, file, inode).map(|()| true)
         })
     }

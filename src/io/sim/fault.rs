@@ -38,6 +38,8 @@ pub enum Operation {
     Write,
     /// Starts writing back, and does not wait.
     StartWriteback,
+    /// Gives pages of a file back to the file system.
+    PunchHole,
     /// Makes a file's bytes durable.
     Sync,
     /// Asks for a file's length.
@@ -74,7 +76,8 @@ impl fmt::Display for Call {
         if let Some(file) = self.file {
             write!(f, " {file}")?;
         }
-        if matches!(self.operation, Operation::Read | Operation::Write | Operation::StartWriteback) {
+        use Operation::{PunchHole, Read, StartWriteback, Write};
+        if matches!(self.operation, Read | Write | StartWriteback | PunchHole) {
             write!(f, " at {}, {} bytes", self.offset, self.bytes)?;
         }
         if self.operation == Operation::Write {

@@ -72,6 +72,8 @@ pub(super) struct Inode {
     unsynced_lengths: Vec<u64>,
     /// Pages clean to the simulated kernel that never reached the disk.
     lost: BTreeSet<u64>,
+    /// Pages that take no room until they are written again. A power cut forgets them.
+    holes: BTreeSet<u64>,
     is_poisoned: bool,
 }
 
@@ -86,6 +88,19 @@ impl Inode {
 
     pub(super) fn length(&self) -> u64 {
         self.now.length()
+    }
+
+    /// What it takes on the disk.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.length() - (self.holes.len() * PAGE_BYTES) as u64
+    }
+
+    /// Zeros that take no room.
+    pub(super) fn punch_hole(&mut self, pages: std::ops::Range<u64>) {
+        for page in pages {
+            self.write(page * PAGE_BYTES as u64, &[0; PAGE_BYTES]);
+            self.holes.insert(page);
+        }
     }
 
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
@@ -109,6 +124,7 @@ impl Inode {
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for piece in pieces(offset, bytes.len()) {
             let bytes = &bytes[piece.range];
+            self.holes.remove(&piece.page);
             self.now.write(piece.page, piece.start, bytes);
             let write = if self.lost.remove(&piece.page) {
                 // The page is dirty again as a whole, with what a failed sync lost.

@@ -16,7 +16,7 @@ use crate::base::sync::Arc;
 use super::super::storage::{LockMode, StorageCounts};
 use super::fault::{Call, Failure, Operation, Plan, Stop, Verdict};
 use super::inode::Inode;
-use super::pages::Page;
+use super::pages::{PAGE_BYTES, Page};
 use super::random::SimRng;
 
 /// Pages of removed files kept, to turn up where a file has grown and its data was lost.
@@ -101,6 +101,8 @@ pub(super) struct State {
     pub(super) boot_id: u128,
     pub(super) capacity_bytes: Option<u64>,
     pub(super) stale: Vec<Page>,
+    /// Files that were given a second name.
+    pub(super) linked: BTreeSet<FileName>,
     pub(super) plan: Plan,
     pub(super) is_stopped: bool,
     pub(super) calls_count: u64,
@@ -142,7 +144,7 @@ impl Asked<'_> {
             Operation::Lock => "lock",
             Operation::List => "list",
             Operation::Read => "read",
-            Operation::Write | Operation::StartWriteback => "write",
+            Operation::Write | Operation::StartWriteback | Operation::PunchHole => "write",
             Operation::Sync | Operation::SyncDirectory => "sync",
             Operation::Rename => "rename",
             Operation::Link => "link",
@@ -189,6 +191,7 @@ impl State {
             inode_next: 0,
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
+            linked: BTreeSet::new(),
             changes: Vec::new(),
             foreign_names: BTreeSet::new(),
             is_directory_poisoned: false,
@@ -343,7 +346,7 @@ impl State {
     }
 
     pub(super) fn used_bytes(&self) -> u64 {
-        self.names.values().map(|inode| self.inodes[inode].length()).sum()
+        self.names.values().map(|inode| self.inodes[inode].held_bytes()).sum()
     }
 
     /// # Panics
@@ -377,6 +380,21 @@ impl State {
         self.counts.writes += 1;
         self.counts.write_bytes += done_bytes as u64;
         if is_full { Err(Error::Full { file: asked.name() }) } else { Ok(()) }
+    }
+
+    /// Zeros, which a power cut takes back or not, as it does writes.
+    pub(super) fn punch_hole(&mut self, asked: &Asked<'_>) -> Result<bool> {
+        let inode = self.inode(asked)?;
+        if asked.file.is_some_and(|file| self.linked.contains(&file)) {
+            return Ok(false);
+        }
+        let end = asked.offset + asked.bytes;
+        let page = PAGE_BYTES as u64;
+        assert!(end <= self.inodes[&inode].length(), "a hole lies in the file");
+        assert!(asked.offset.is_multiple_of(page) && end.is_multiple_of(page), "it is of whole pages");
+        let pages = asked.offset / page..end / page;
+        self.inode_mut(inode).punch_hole(pages);
+        Ok(true)
     }
 
     pub(super) fn sync(&mut self, asked: &Asked<'_>) -> Result<()> {

@@ -1,7 +1,11 @@
 //! Tables that are opened as they are built, and many files at once.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::base::id::FileName;
+use crate::format::table::footer::Span;
+use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
 use crate::io::sim::{Call, Operation};
 
 /// A builder that opens its tables reads nothing of what it wrote, keeps in memory what opening would have
@@ -71,7 +75,7 @@ fn many_files_open_at_once() {
     let bench = Bench::new();
     let mut files = many_files(&bench);
     let mut opened: Vec<Vec<Arc<Table>>> = vec![Vec::new(); files.len()];
-    open_files(&bench.storage, &files, &bench.owner, |index, tables| {
+    open_files(&bench.storage, &files, &|_, _| true, &bench.owner, |index, tables| {
         opened[index] = tables;
         Ok(())
     })
@@ -154,6 +158,39 @@ fn damage_is_told(bench: &Bench, files: &mut [Named], opened: &[Vec<Arc<Table>>]
     assert!(told[0].contains(&files[5].0.file.to_string()), "{told:?}");
     assert_eq!(tables().filter(|one| one.filter_bytes().1 == 0).count(), 1);
     files[30].0.uid += 1;
-    let other = open_files(&bench.storage, files, &bench.owner, |_, _| Ok(()));
+    let other = open_files(&bench.storage, files, &|_, _| true, &bench.owner, |_, _| Ok(()));
     assert!(matches!(other, Err(Error::Corrupt(at)) if at.what == "the file uid"));
+}
+
+/// Slices of any length die in any order: every page is given back once, with the last slice that lies in it.
+#[test]
+fn each_page_is_given_back_once() {
+    let (unit, page) = (UNIT_BYTES as u64, PAGE_BYTES as u64);
+    for seed in 1..=200 {
+        let mut dice = Dice(seed);
+        let mut at = page;
+        let mut alive: Vec<Span> = Vec::new();
+        for _ in 0..1 + dice.roll(30) {
+            let units_max = [3, 20, 100][dice.roll(3) as usize];
+            let bytes = unit * (1 + dice.roll(units_max));
+            alive.push(Span { offset: at, bytes });
+            at += bytes;
+        }
+        let end = at;
+        let (mut free, mut given) = (Vec::new(), BTreeSet::new());
+        while !alive.is_empty() {
+            let index = dice.roll(alive.len() as u64) as usize;
+            let dead = alive.swap_remove(index);
+            if let Some(hole) = super::super::open::free_pages(&mut free, dead) {
+                assert!(
+                    hole.offset.is_multiple_of(page) && hole.bytes.is_multiple_of(page) && hole.bytes > 0
+                );
+                (hole.offset..hole.end()).step_by(PAGE_BYTES).for_each(|page| assert!(given.insert(page)));
+            }
+            let is_alive = |from: u64| alive.iter().any(|one| one.offset < from + page && from < one.end());
+            let pages = (page..end / page * page).step_by(PAGE_BYTES);
+            assert!(pages.filter(|from| !is_alive(*from)).eq(given.iter().copied()));
+        }
+        assert_eq!(free, [Span { offset: page, bytes: end - page }]);
+    }
 }
