@@ -260,7 +260,13 @@ struct Numbered {
 
 impl Numbered {
     fn open(db: &Db) -> Keyspace<Hashed> {
-        db.hashed("hashed").set("table_bytes", 64 << 10).open().unwrap()
+        Numbered::open_with(db, 63)
+    }
+
+    /// Its leaves merged whatever is written, never, or as is written.
+    fn open_with(db: &Db, runs_in_last_level: u64) -> Keyspace<Hashed> {
+        let builder = db.hashed("hashed").set("table_bytes", 64 << 10);
+        builder.set("runs_in_last_level", runs_in_last_level).open().unwrap()
     }
 
     /// Overwrites and deletes some of so many keys.
@@ -348,6 +354,51 @@ fn tries_deepen() {
     all.check(1000);
     let stats = all.keyspace.stats().unwrap();
     assert!(stats.tables <= 2, "{stats:?}");
+    db.close().unwrap();
+}
+
+/// Leaves are merged while keys are written again, at rest and when asked: a trie then takes little more than
+/// what lives, a get looks into one run, and nothing is lost on the way, nor under a snapshot.
+#[test]
+fn leaves_are_merged() {
+    let world = World::new(6);
+    let mut db = world.builder().memory_bytes(2 << 20).open().unwrap();
+    let (rng, model) = (Rng::new(8), BTreeMap::new());
+    let mut all = Numbered { keyspace: Numbered::open_with(&db, 0), model, rng };
+    let runs_below_root = |keyspace: &Keyspace<Hashed>| -> Vec<u64> {
+        keyspace.stats().unwrap().levels.iter().skip(1).map(|one| one.node_runs_max).collect()
+    };
+    let table_bytes = |db: &Db| db.stats().space.table_bytes;
+    all.round(20_000, 60_000);
+    all.check(20_000);
+    db.settle().unwrap();
+    let settled = table_bytes(&db);
+    for round in 0..10 {
+        all.round(20_000, 20_000);
+        all.check(20_000);
+        if round == 4 {
+            db.close().unwrap();
+            db = world.builder().memory_bytes(2 << 20).open().unwrap();
+            all.keyspace = Numbered::open_with(&db, 0);
+        }
+        assert!(table_bytes(&db) < 2 * settled + (1 << 20), "{} of {settled}", table_bytes(&db));
+    }
+    let (snapshot, then) = (db.snapshot(), all.model.len());
+    all.round(20_000, 20_000);
+    db.settle().unwrap();
+    all.check(20_000);
+    assert_eq!(all.keyspace.at(&snapshot).iter_unordered().count(), then);
+    drop(snapshot);
+    db.compact().unwrap();
+    all.check(20_000);
+    let stats = all.keyspace.stats().unwrap();
+    assert_eq!(stats.items, all.model.len() as u64, "no tombstone, and each key once: {stats:?}");
+    assert!(runs_below_root(&all.keyspace).iter().all(|runs| *runs <= 1), "{stats:?}");
+    assert!(stats.levels.iter().rev().skip(1).all(|level| level.runs == 0), "leaves have all: {stats:?}");
+    assert!(db.verify(|_| {}).unwrap().findings.is_empty());
+    all.keyspace.clear().unwrap();
+    db.compact().unwrap();
+    assert_eq!(all.keyspace.stats().unwrap().tables, 0);
     db.close().unwrap();
 }
 

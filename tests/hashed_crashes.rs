@@ -26,6 +26,9 @@ const BATCH_ITEMS: usize = 10;
 /// long before it is due by its bytes.
 const LARGE: usize = 1200;
 const SMALL: usize = 250;
+/// Leaves are piles, whatever is written; or they are merged at rest.
+const PILES: u64 = 63;
+const MERGED: u64 = 0;
 /// Batches before the steps have smaller numbers.
 const FIRST_BATCH: u32 = 1000;
 
@@ -112,7 +115,7 @@ fn states(first: &Map, steps: &[Step]) -> Vec<State> {
 fn prepared(value_bytes: usize, root_runs: u64) -> (World, Map) {
     let (world, mut map) = (World::new(3), Map::new());
     let db = open(&world).unwrap();
-    let keyspace = db.hashed("h").open().unwrap();
+    let keyspace = db.hashed("h").set("runs_in_last_level", PILES).open().unwrap();
     let mut was_pushed = false;
     for batch in 0.. {
         write(&db, &keyspace, (batch, if was_pushed { value_bytes } else { LARGE })).unwrap();
@@ -181,6 +184,8 @@ struct Known {
 struct Load {
     value_bytes: usize,
     root_runs: u64,
+    /// `runs_in_last_level` of the keyspace.
+    leaf_runs: u64,
     steps: Vec<Step>,
 }
 
@@ -193,9 +198,9 @@ struct Process<'w> {
 }
 
 impl Process<'_> {
-    fn open(world: &World) -> Process<'_> {
+    fn open<'w>(world: &'w World, load: &Load) -> Process<'w> {
         let db = open(world).unwrap();
-        let keyspace = db.hashed("h").open().unwrap();
+        let keyspace = db.hashed("h").set("runs_in_last_level", load.leaf_runs).open().unwrap();
         Process { world, db, keyspace, look: None }
     }
 
@@ -292,7 +297,7 @@ fn stop_at_each_call(load: &Load, beside: impl FnMut(usize, &Db)) {
     let (first, map) = prepared(load.value_bytes, load.root_runs);
     let states = states(&map, &load.steps);
     let whole = first.crash(Crash::Process, 5);
-    let mut process = Process::open(&whole);
+    let mut process = Process::open(&whole, load);
     let before = whole.calls();
     let known = process.run(load, &states, beside);
     assert_eq!(known.acked, load.steps.len(), "nothing fails by itself");
@@ -301,7 +306,7 @@ fn stop_at_each_call(load: &Load, beside: impl FnMut(usize, &Db)) {
     for call in 0..calls {
         for stop in [Stop::Amid, Stop::After] {
             let world = first.crash(Crash::Process, 5);
-            let mut process = Process::open(&world);
+            let mut process = Process::open(&world, load);
             world.stop(stop, call);
             let known = process.run(load, &states, |_, _| {});
             for (crash, least) in [(Crash::Process, known.acked), (Crash::Power, known.durable)] {
@@ -345,7 +350,7 @@ fn runs(db: &Db, height: usize) -> u64 {
 #[test]
 fn crashes_amid_a_push() {
     let steps = [Write, Flush, Synced, Flush, Write, Turns(3), Write, Synced, Turns(1), Flush, Settle];
-    let load = Load { value_bytes: LARGE, root_runs: 9, steps: steps.to_vec() };
+    let load = Load { value_bytes: LARGE, root_runs: 9, leaf_runs: PILES, steps: steps.to_vec() };
     let (mut saw_new_table, mut child_runs) = (false, Vec::new());
     stop_at_each_call(&load, |_, db| {
         saw_new_table |= db.stats().space.new_table_bytes > 0;
@@ -355,11 +360,26 @@ fn crashes_amid_a_push() {
     assert_eq!((child_runs.first(), child_runs.last()), (Some(&8), Some(&16)));
 }
 
+/// At rest what lies in the root goes to the leaves, and each leaf is merged into one run: before it, while its
+/// table is written, and between the table and the edit.
+#[test]
+fn crashes_amid_merges_of_leaves() {
+    let steps = [Write, Flush, Turns(2), Synced, Turns(3), Settle, Write, Flush, Turns(4), Write, Settle];
+    let load = Load { value_bytes: LARGE, root_runs: 3, leaf_runs: MERGED, steps: steps.to_vec() };
+    let (mut saw_new_table, mut all_runs) = (false, Vec::new());
+    stop_at_each_call(&load, |_, db| {
+        saw_new_table |= db.stats().space.new_table_bytes > 0;
+        all_runs.push((runs(db, 0), runs(db, 1)));
+    });
+    assert!(saw_new_table, "steps are taken while a leaf is merged");
+    assert!(all_runs.contains(&(0, 8)), "the leaves have one run each: {all_runs:?}");
+}
+
 /// The newest runs of a long pile become one.
 #[test]
 fn crashes_amid_a_fold() {
     let steps = [Write, Flush, Synced, Flush, Turns(1), Write, Flush, Write, Turns(2), Settle];
-    let load = Load { value_bytes: SMALL, root_runs: 10, steps: steps.to_vec() };
+    let load = Load { value_bytes: SMALL, root_runs: 10, leaf_runs: PILES, steps: steps.to_vec() };
     let mut root_runs = Vec::new();
     stop_at_each_call(&load, |_, db| root_runs.push(runs(db, 0)));
     // Eleven of them are two tables' bytes.
@@ -370,7 +390,7 @@ fn crashes_amid_a_fold() {
 #[test]
 fn crashes_amid_a_drop_under_a_push() {
     let steps = [Write, Flush, Write, Flush, Turns(3), DropIt, Turns(4), Settle];
-    let load = Load { value_bytes: LARGE, root_runs: 9, steps: steps.to_vec() };
+    let load = Load { value_bytes: LARGE, root_runs: 9, leaf_runs: PILES, steps: steps.to_vec() };
     let mut is_under_push = false;
     stop_at_each_call(&load, |step, db| {
         is_under_push |= steps.get(step + 1) == Some(&DropIt) && db.stats().space.new_table_bytes > 0;
@@ -385,7 +405,7 @@ fn crashes_amid_a_drop_under_a_push() {
 fn crashes_amid_a_clear_under_a_push() {
     let steps =
         [Write, Flush, Write, Flush, Turns(3), Clear, Synced, Turns(2), Flush, Turns(4), Write, Settle];
-    let load = Load { value_bytes: LARGE, root_runs: 9, steps: steps.to_vec() };
+    let load = Load { value_bytes: LARGE, root_runs: 9, leaf_runs: PILES, steps: steps.to_vec() };
     let (mut is_under_push, mut last_runs) = (false, (0, 0));
     stop_at_each_call(&load, |step, db| {
         is_under_push |= steps.get(step + 1) == Some(&Clear) && db.stats().space.new_table_bytes > 0;
@@ -399,7 +419,7 @@ fn crashes_amid_a_clear_under_a_push() {
 #[test]
 fn crashes_under_a_readers_view() {
     let steps = [LookOnce, Write, Flush, Write, Flush, Settle, Synced, LookAgain, Settle];
-    let load = Load { value_bytes: LARGE, root_runs: 9, steps: steps.to_vec() };
+    let load = Load { value_bytes: LARGE, root_runs: 9, leaf_runs: PILES, steps: steps.to_vec() };
     let mut kept_bytes = Vec::new();
     stop_at_each_call(&load, |_, db| kept_bytes.push(db.stats().space.obsolete_table_bytes));
     assert!(kept_bytes.iter().any(|bytes| *bytes > 0), "the reader keeps what it reads");

@@ -225,7 +225,8 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
     runs_in_last_level 21 = 0, 0, 63,
         "Runs of the last level, likewise. Larger: less rewriting, more runs to look into, and what was \
          overwritten takes its space for longer. With 63 above, 1: lazy-leveled; 63: tiered. \
-         0 beside a number above: 1.";
+         0 beside a number above: 1. In a hashed keyspace 1: leaves are merged as while keys are written \
+         again; more: leaves are never merged.";
     delete_persist_within 22 = 86400, 0, 1 << 40,
         "Seconds in which a delete is gone from disk, with what it deleted; hashed keyspaces do not keep it. \
          Larger: less rewriting. Smaller: deleted data leaves sooner. 0: no bound.";

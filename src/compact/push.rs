@@ -2,15 +2,23 @@
 //!
 //! A node whose pile is large enough gives its oldest runs to its children, in one merge whose output goes
 //! from child to child; no run of a child is rewritten (LSM-trie, Wu et al., ATC 2015). So an item is written
-//! once a height. A pile that is long but not large has its newest runs merged into one. It does nothing
-//! itself; called by the engine like `pick`, whose part it has for hashed trees.
+//! once a height. A pile that is long but not large has its newest runs merged into one.
+//!
+//! A leaf, a node without children, has nothing below it with which overwritten items meet. While keys are
+//! written again, and at rest, a leaf whose newer runs have a part of what its oldest has is merged into one
+//! run, in which each key stands once and no tombstone; at rest what lies above leaves goes down to them too,
+//! once it is more than a part of them, so that a get finds one run.
+//!
+//! It does nothing itself; called by the engine like `pick`, whose part it has for hashed trees.
 //!
 //! Invariants:
 //! 1. Inputs are neighbours in their pile. What goes to children is the oldest of it.
-//! 2. [`Push::older`] bounds every key that may have an older version outside the inputs.
+//! 2. Work ends: each piece takes items down, or leaves fewer runs, or fewer tombstones.
+//! 3. [`Push::older`] bounds every key that may have an older version outside the inputs.
 
 use std::ops::Range;
 
+use crate::base::id::Sequence;
 use crate::base::place::{FANOUT, NodeId};
 use crate::levels::version::{Node, Placed, Run, Spot, Trie, next_number};
 
@@ -26,6 +34,18 @@ const PUSH_TABLES: u64 = FANOUT as u64;
 /// Tables that a fold in the root takes, by their bytes, if it takes more than two.
 const ROOT_FOLD_TABLES: u64 = 2;
 
+/// What is wanted of a trie just now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PushSettings {
+    /// What a table of the trie is taken to have.
+    pub(crate) table_bytes: u64,
+    /// From where on a leaf is merged into one run, as [`Node::stale_permille`] has it; `None` while nothing
+    /// is taken to be overwritten: leaves then are piles like all others.
+    pub(crate) stale_permille: Option<u16>,
+    /// Thousandths of the bytes of leaves that may lie above them; `None`: any.
+    pub(crate) upper_permille: Option<u64>,
+}
+
 /// One piece of work on a trie.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Push {
@@ -37,27 +57,72 @@ pub(crate) struct Push {
     pub(crate) is_down: bool,
 }
 
-/// See the module. `table_bytes`: what a table of the trie is taken to have.
-pub(crate) fn due(trie: &Trie, table_bytes: u64) -> Option<Push> {
-    let root = trie.root();
+/// See the module.
+pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
+    let (root, table_bytes) = (trie.root(), settings.table_bytes);
     let long = if root.most_runs() > PILE_RUNS_MAX {
         Some(find(root, |node, _| node.runs().len(), Node::most_runs))
     } else {
         Some((NodeId::ROOT, root)).filter(|(id, node)| is_long(*id, node))
     };
+    let is_merged = |node: &Node| settings.stale_permille.is_some() && !node.has_children();
     if let Some((id, node)) = long {
-        let is_due = node.due_bytes(id) >= table_bytes;
-        return Some(if is_due { down(id, node, table_bytes) } else { fold(id, node, table_bytes) });
+        return Some(match node.due_bytes(id) >= table_bytes {
+            true => down(id, node, settings),
+            false if is_merged(node) => merged(id, node, 0, table_bytes),
+            false => fold(id, node, table_bytes),
+        });
     }
     if root.most_bytes() >= table_bytes {
         let (id, node) = find(root, Node::due_bytes, Node::most_bytes);
-        return Some(down(id, node, table_bytes));
+        return Some(down(id, node, settings));
     }
-    None
+    if settings.stale_permille.is_some_and(|permille| root.most_stale() >= permille) {
+        let (id, node) = find(root, |node, _| node.stale_permille(), Node::most_stale);
+        return Some(merged(id, node, 0, table_bytes));
+    }
+    let allowed_bytes = settings.upper_permille?.saturating_mul(root.leaf_bytes()) / 1000;
+    if root.inner_bytes() <= allowed_bytes {
+        return None;
+    }
+    let (id, node) = first(root, &|node| node.has_children() && !node.runs().is_empty())?;
+    Some(taken_down(id, node, 0))
+}
+
+/// The next step towards leaves of one run without tombstones, and nothing above them, for what was written
+/// up to then; `None` once that is all there is. What was written later is taken along where it is older in
+/// its pile.
+pub(crate) fn full(trie: &Trie, table_bytes: u64, upto: Sequence) -> Option<Push> {
+    let wanted_from = |node: &Node| {
+        let is_wanted = |run: &Run| run.tables().iter().any(|one| one.first_sequence <= upto);
+        node.runs().iter().position(is_wanted)
+    };
+    let (id, node) = first(trie.root(), &|node| {
+        let Some(from) = wanted_from(node) else { return false };
+        let has_tombstones = || node.runs()[from].tables().iter().any(|one| one.table.tombstones() > 0);
+        node.has_children() || node.runs().len() - from > 1 || has_tombstones()
+    })?;
+    let from = wanted_from(node).expect("it was found by them");
+    Some(if node.has_children() { taken_down(id, node, from) } else { merged(id, node, from, table_bytes) })
 }
 
 fn is_long(id: NodeId, node: &Node) -> bool {
     node.runs().len() > if id == NodeId::ROOT { ROOT_RUNS_MAX } else { PILE_RUNS_MAX }
+}
+
+/// The first node, each before those below it, that is wanted. Only one with children and a run, or a leaf
+/// that is stale, can be.
+fn first<'t>(root: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeId, &'t Node)> {
+    fn of<'t>(id: NodeId, node: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeId, &'t Node)> {
+        if node.inner_bytes() == 0 && node.most_stale() == 0 {
+            return None;
+        }
+        if is_wanted(node) {
+            return Some((id, node));
+        }
+        (0..FANOUT).find_map(|number| of(id.child(number), node.child(number)?, is_wanted))
+    }
+    of(NodeId::ROOT, root, is_wanted)
 }
 
 /// Bytes of all piles that are due.
@@ -85,15 +150,24 @@ fn find<T: Ord>(root: &Node, own: impl Fn(&Node, NodeId) -> T, most: impl Fn(&No
     (id, node)
 }
 
-/// Takes the oldest runs of a pile to the children: by a move if one child gets all of them.
-fn down(id: NodeId, node: &Node, table_bytes: u64) -> Push {
+/// Takes the oldest runs of a pile to the children: all of them where leaves are to have one run.
+fn down(id: NodeId, node: &Node, settings: &PushSettings) -> Push {
+    if settings.stale_permille.is_some() {
+        return taken_down(id, node, 0);
+    }
     let runs = node.runs();
     let mut from = runs.len() - 1;
     let mut bytes = runs[from].bytes();
-    while from > 0 && bytes + runs[from - 1].bytes() <= PUSH_TABLES * table_bytes {
+    while from > 0 && bytes + runs[from - 1].bytes() <= PUSH_TABLES * settings.table_bytes {
         from -= 1;
         bytes += runs[from].bytes();
     }
+    taken_down(id, node, from)
+}
+
+/// Takes runs of a pile, from this one on, to the children: by a move if one child gets all of them.
+fn taken_down(id: NodeId, node: &Node, from: usize) -> Push {
+    let runs = node.runs();
     let height = id.height + 1;
     let tables = || runs[from..].iter().flat_map(Run::tables);
     let child = NodeId::of(height, runs[from].tables()[0].table.min());
@@ -109,6 +183,17 @@ fn down(id: NodeId, node: &Node, table_bytes: u64) -> Push {
             || tables().all(|one| one.table.tombstones() == 0));
     let work = if can_move { Work::Move } else { Work::Merge };
     Push { work, node: id, runs: from..runs.len(), is_down: true }
+}
+
+/// Merges the runs of a leaf, from this one on, into one. In the root, where a run is one slice, more than a
+/// few tables' bytes go to children instead.
+fn merged(id: NodeId, node: &Node, from: usize, table_bytes: u64) -> Push {
+    let runs = &node.runs()[from..];
+    let bytes: u64 = runs.iter().map(Run::bytes).sum();
+    if id == NodeId::ROOT && bytes > ROOT_FOLD_TABLES * table_bytes {
+        return taken_down(id, node, from);
+    }
+    Push { work: Work::Merge, node: id, runs: from..node.runs().len(), is_down: false }
 }
 
 /// Merges the newest runs of a pile into one: as long as the next is not far larger than all before it, so

@@ -147,7 +147,9 @@ impl Twin {
     /// Fills a hashed keyspace until its trie has so many heights below the root, with so many items at most:
     /// settings and compression decide how many it takes.
     pub(super) fn fill_hashed(&mut self, heights: usize, items_max: usize, value_bytes: usize) {
-        let keyspace = self.db.hashed(NAMES[0]).set("table_bytes", 64 << 10).open().unwrap();
+        // Leaves stay piles while it is filled, and are merged from then on.
+        let builder = self.db.hashed(NAMES[0]).set("table_bytes", 64 << 10);
+        let keyspace = builder.set("runs_in_last_level", 63).open().unwrap();
         let mut space = HashedSpace { keyspace, map: Map::new(), keys: Keys::Many { count: 0 } };
         let mut count = 0;
         loop {
@@ -160,6 +162,7 @@ impl Twin {
             }
         }
         space.keys = Keys::Many { count };
+        space.keyspace = self.db.hashed(NAMES[0]).set("runs_in_last_level", 0).open().unwrap();
         self.hashed.spaces.insert(NAMES[0], space);
     }
 

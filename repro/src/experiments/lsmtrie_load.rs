@@ -61,7 +61,8 @@ impl Structure {
             builder.set("runs_per_level", runs).set("runs_in_last_level", runs).open()
         };
         Ok(match self {
-            Structure::Trie => Items::Hashed(small(db.hashed("items")).open()?),
+            // The paper's last level, which grows and is not merged.
+            Structure::Trie => Items::Hashed(small(db.hashed("items")).set("runs_in_last_level", 63).open()?),
             Structure::Leveled => Items::Ordered(tree(10, 1)?),
             Structure::Tiered => Items::Ordered(tree(8, 63)?),
         })

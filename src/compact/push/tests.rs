@@ -139,10 +139,26 @@ impl Model {
         }
     }
 
-    /// Does what is due until nothing is; how many pieces of work that were.
-    fn settle(&mut self) -> usize {
+    /// Does what a full merge wants until nothing is left of it.
+    fn merge_fully(&mut self, upto: u64) {
         let mut count = 0;
-        while let Some(push) = check_due(self.trie(), TABLE_BYTES) {
+        while let Some(push) = full(self.trie(), TABLE_BYTES, upto) {
+            let node = self.trie().node(push.node).expect("it is there");
+            let runs = node.runs();
+            let is_wanted = |run: &Run| run.tables().iter().any(|one| one.first_sequence <= upto);
+            assert!(push.runs.end == runs.len() && is_wanted(&runs[push.runs.start]));
+            assert!(push.runs.start == 0 || !is_wanted(&runs[push.runs.start - 1]));
+            check_places(self.trie(), &push, node);
+            self.take(&push);
+            count += 1;
+            assert!(count < 1000, "it ends");
+        }
+    }
+
+    /// Does what is due until nothing is; how many pieces of work that were.
+    fn settle(&mut self, settings: &PushSettings) -> usize {
+        let mut count = 0;
+        while let Some(push) = check_due(self.trie(), settings) {
             self.take(&push);
             count += 1;
             assert!(count < 1000, "it comes to rest");
@@ -151,38 +167,108 @@ impl Model {
     }
 }
 
+/// Bytes that lie in a model after each key was written ten times over, at most; and how many bytes were
+/// written for each that was flushed.
+fn overwritten(settings: &PushSettings) -> (u64, f64) {
+    let mut model = Model::new(300);
+    let mut most_bytes = 0;
+    for flush in 0..200u64 {
+        let number = |index: u64| (flush * 40 + index) * 7 % 800;
+        let digits = |number: u64| -> Vec<u8> {
+            (0..HEIGHT_MAX).map(|height| (number >> (3 * height) & 7) as u8 ^ (number % 5) as u8).collect()
+        };
+        let keys: Vec<(Vec<u8>, bool)> =
+            (0..40).map(number).map(|number| (key(&digits(number), (number / 8) as u8), false)).collect();
+        model.flush(&keys);
+        while let Some(push) = check_due(model.trie(), settings) {
+            model.take(&push);
+        }
+        most_bytes = most_bytes.max(model.bytes());
+    }
+    model.check();
+    (most_bytes, (model.flushed_bytes + model.merged_bytes) as f64 / model.flushed_bytes as f64)
+}
+
+/// Leaves that are merged while keys are written again bound the space that a trie takes; piles do not.
+#[test]
+fn overwritten_leaves_are_merged() {
+    let (grown_bytes, _) = overwritten(&GROWS);
+    let (most_bytes, written) = overwritten(&REWRITTEN);
+    assert!(most_bytes * 2 < grown_bytes, "{most_bytes} of {grown_bytes}");
+    assert!(written < 6.0, "{written}");
+}
+
 fn added_bytes(change: &Change) -> u64 {
     let Change::Add { placed, .. } = change else { unreachable!("all are added") };
     placed.table.slice_bytes()
 }
 
+/// What is wanted: while a trie grows, while it is written anew, at rest.
+const GROWS: PushSettings =
+    PushSettings { table_bytes: TABLE_BYTES, stale_permille: None, upper_permille: None };
+const REWRITTEN: PushSettings = PushSettings { stale_permille: Some(500), ..GROWS };
+const RESTS: PushSettings = PushSettings { stale_permille: Some(125), upper_permille: Some(125), ..GROWS };
+
+/// Bytes of the newer runs of a leaf's pile over those of its oldest, in thousandths.
+fn staleness(node: &Node) -> u64 {
+    let bytes: Vec<u64> = node.runs().iter().map(Run::bytes).collect();
+    if node.has_children() || bytes.len() < 2 {
+        return 0;
+    }
+    bytes[..bytes.len() - 1].iter().sum::<u64>() * 1000 / bytes[bytes.len() - 1]
+}
+
 /// What is due, held against counts of all nodes.
-fn check_due(trie: &Trie, table_bytes: u64) -> Option<Push> {
-    let nodes: Vec<(NodeId, &Node)> = trie.nodes().collect();
+fn check_due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
+    let (table_bytes, nodes) = (settings.table_bytes, trie.nodes().collect::<Vec<(NodeId, &Node)>>());
     let is_large = |id: NodeId, node: &Node| node.due_bytes(id) >= table_bytes;
     let debt = nodes
         .iter()
         .filter(|(id, node)| is_long(*id, node) || is_large(*id, node))
         .map(|(_, node)| node.bytes());
     assert_eq!(debt_bytes(trie, table_bytes), debt.sum::<u64>());
-    let push = due(trie, table_bytes);
+    let is_stale = |node: &Node| {
+        let permille = settings.stale_permille.map(u64::from);
+        node.runs().len() > 1 && permille.is_some_and(|permille| staleness(node) >= permille)
+    };
+    let sum = |is_inner: bool| -> u64 {
+        let those = nodes.iter().filter(|(_, node)| node.has_children() == is_inner);
+        those.map(|(_, node)| node.bytes()).sum()
+    };
+    let is_high = settings.upper_permille.is_some_and(|most| sum(true) * 1000 > sum(false) * most + 999);
+    let push = due(trie, settings);
     let Some(push) = push else {
-        assert!(!nodes.iter().any(|(id, node)| is_long(*id, node) || is_large(*id, node)));
+        assert!(!nodes.iter().any(|(id, node)| is_long(*id, node) || is_large(*id, node) || is_stale(node)));
+        assert!(!is_high);
         return None;
     };
     let node = trie.node(push.node).expect("it is there");
     let (runs, id) = (node.runs(), push.node);
+    let is_merged = !node.has_children() && settings.stale_permille.is_some();
+    let root_sends = id == NodeId::ROOT && node.bytes() > 2 * table_bytes;
     if nodes.iter().any(|(id, node)| is_long(*id, node)) {
         let long = nodes.iter().filter(|(id, node)| is_long(*id, node));
         let most = long.map(|(_, node)| node.runs().len()).max();
-        assert_eq!((Some(runs.len()), push.is_down), (most, is_large(id, node)), "the longest pile first");
-    } else {
+        assert_eq!(Some(runs.len()), most, "the longest pile first");
+        assert_eq!(push.is_down, is_large(id, node) || is_merged && root_sends);
+    } else if nodes.iter().any(|(id, node)| is_large(*id, node)) {
         let most = nodes.iter().map(|(id, node)| node.due_bytes(*id)).max();
         assert!(push.is_down && Some(node.due_bytes(id)) == most, "the fullest node first");
+    } else if nodes.iter().any(|(_, node)| is_stale(node)) {
+        let most = nodes.iter().map(|(_, node)| staleness(node)).max();
+        assert_eq!((Some(staleness(node)), push.is_down), (most, root_sends), "the most stale leaf first");
+    } else {
+        let inner = nodes.iter().find(|(_, node)| node.has_children());
+        assert!(push.is_down && inner.is_some_and(|(first, _)| *first == id), "the highest first");
+        assert!(sum(true) * 1000 + 999 > sum(false) * settings.upper_permille.expect("at rest alone"));
+    }
+    if settings.stale_permille.is_some() && (push.is_down || is_merged) {
+        assert_eq!(push.runs, 0..runs.len(), "the whole pile");
+        assert!(push.is_down || push.work == Work::Merge && runs.len() > 1);
     }
     if push.is_down {
-        check_down(&push, node, table_bytes);
-    } else {
+        check_down(&push, node, settings);
+    } else if !is_merged {
         // The newest of the pile, at least two, up to one that is far larger than they, or does not fit.
         assert!(push.runs.start == 0 && push.runs.end >= 2 && push.work == Work::Merge);
         let bytes: u64 = push.inputs(trie).iter().map(Run::bytes).sum();
@@ -196,14 +282,17 @@ fn check_due(trie: &Trie, table_bytes: u64) -> Option<Push> {
     Some(push)
 }
 
-/// The oldest runs go down, as many as make eight tables; without being read if one child takes all of them.
-fn check_down(push: &Push, node: &Node, table_bytes: u64) {
+/// The oldest runs go down, while a trie grows as many as make eight tables; without being read if one child
+/// takes all of them.
+fn check_down(push: &Push, node: &Node, settings: &PushSettings) {
     let runs = node.runs();
     assert!(push.runs.end == runs.len() && !push.runs.is_empty());
     let bytes = |from: usize| runs[from..].iter().map(Run::bytes).sum::<u64>();
-    let from = push.runs.start;
-    assert!(push.runs.len() == 1 || bytes(from) <= 8 * table_bytes);
-    assert!(from == 0 || bytes(from - 1) > 8 * table_bytes);
+    let (from, most_bytes) = (push.runs.start, 8 * settings.table_bytes);
+    if settings.stale_permille.is_none() {
+        assert!(push.runs.len() == 1 || bytes(from) <= most_bytes);
+        assert!(from == 0 || bytes(from - 1) > most_bytes);
+    }
     let tables = || runs[from..].iter().flat_map(Run::tables).map(|one| &one.table);
     let child = |key: &[u8]| NodeId::of(push.node.height + 1, key);
     let first = child(tables().next().expect("it has a run").min());
@@ -263,26 +352,41 @@ fn flush() -> impl Strategy<Value = Vec<(Vec<u8>, bool)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Flushes and what they make due, in any order: every choice is right by counts of all nodes, no key is
-    /// found in an older state, and at rest every pile is short and small.
+    /// Flushes and what they make due, in any order and whatever is wanted: every choice is right by counts of
+    /// all nodes, no key is found in an older state, and every pile is short and small in the end. At rest few
+    /// bytes lie above leaves of almost one run; a full merge leaves nothing above them, one run in each and
+    /// no tombstone.
     #[test]
     fn choices_are_right_and_lose_nothing(
-        flushes in prop::collection::vec((flush(), 0..3usize), 1..60),
+        flushes in prop::collection::vec((flush(), 0..3usize, 0..4usize), 1..60),
         value_bytes in 0..1500usize,
+        upto in 0..80u64,
     ) {
         let mut model = Model::new(value_bytes);
-        for (keys, pieces) in flushes {
+        for (keys, pieces, wanted) in flushes {
             model.flush(&keys);
             for _ in 0..pieces {
-                if let Some(push) = check_due(model.trie(), TABLE_BYTES) {
+                if let Some(push) = check_due(model.trie(), [&GROWS, &GROWS, &REWRITTEN, &RESTS][wanted]) {
                     model.take(&push);
                 }
             }
         }
         model.check();
-        model.settle();
-        model.check();
-        prop_assert!(!model.trie().nodes().any(|(id, node)| is_long(id, node)));
+        for settings in [GROWS, REWRITTEN, RESTS] {
+            model.settle(&settings);
+            model.check();
+            prop_assert!(!model.trie().nodes().any(|(id, node)| is_long(id, node)));
+        }
+        for upto in [upto, u64::MAX] {
+            model.merge_fully(upto);
+            model.check();
+        }
+        let nodes = || model.trie().nodes();
+        prop_assert!(nodes().all(|(_, node)| !node.has_children() && node.runs().len() == 1));
+        let tables = || nodes().flat_map(|(_, node)| node.runs()).flat_map(Run::tables);
+        prop_assert!(tables().all(|one| one.table.tombstones() == 0));
+        let alive = model.newest.values().filter(|(_, is_deleted)| !*is_deleted).count() as u64;
+        prop_assert_eq!(tables().map(|one| one.table.items()).sum::<u64>(), alive);
     }
 }
 
@@ -292,7 +396,7 @@ fn due_of(runs: usize, value_bytes: usize) -> Option<Push> {
     for number in 0..runs {
         model.flush(&[(key(&[1], number as u8), false), (key(&[6], number as u8), false)]);
     }
-    check_due(model.trie(), TABLE_BYTES)
+    check_due(model.trie(), &GROWS)
 }
 
 /// A pile of the root is due by more than twelve runs, which fold, or by the bytes of some tables, which go
@@ -332,7 +436,7 @@ fn one_path_is_moved_down_and_folded_there() {
         let number = |index: u64| ((flush * 7 + index) % 200) as u8;
         let keys: Vec<(Vec<u8>, bool)> = (0..7).map(|index| (key(&digits, number(index)), false)).collect();
         model.flush(&keys);
-        while let Some(push) = check_due(model.trie(), TABLE_BYTES) {
+        while let Some(push) = check_due(model.trie(), &GROWS) {
             assert_eq!(push.work == Work::Move, push.node != last, "{push:?}");
             moves += u64::from(push.work == Work::Move);
             model.take(&push);
@@ -353,14 +457,14 @@ fn tombstones_over_nothing_are_not_moved() {
     for number in 0..8 {
         model.flush(&[(keys.next().expect("enough"), false), (keys.next().expect("enough"), number == 0)]);
     }
-    let first = check_due(model.trie(), TABLE_BYTES).expect("it is large");
+    let first = check_due(model.trie(), &GROWS).expect("it is large");
     assert_eq!((first.work, first.is_down), (Work::Merge, true));
-    model.settle();
+    model.settle(&GROWS);
     for _ in 0..16 {
         model.flush(&[(keys.next().expect("enough"), false), (keys.next().expect("enough"), true)]);
-        let push = check_due(model.trie(), TABLE_BYTES);
+        let push = check_due(model.trie(), &GROWS);
         assert!(push.is_none_or(|push| push.work == Work::Move || push.node != NodeId::ROOT));
-        model.settle();
+        model.settle(&GROWS);
     }
     model.check();
 }

@@ -3,8 +3,8 @@
 use crate::base::error::Error;
 use crate::base::id::TreeId;
 use crate::base::sync::{Arc, MutexGuard};
-use crate::compact::pick::{self, Pick};
-use crate::compact::push;
+use crate::compact::pick::{self, FullMerge, Pick};
+use crate::compact::push::{self, PushSettings};
 use crate::compact::shape::{Part, PickSettings, TreeShape};
 use crate::compact::unseen::unseen;
 use crate::levels::version::{Run, Trie};
@@ -55,15 +55,20 @@ fn look_at_levels(shape: &TreeShape<'_>, settings: &PickSettings, full: Option<P
     }
 }
 
-fn look_at_trie(trie: &Trie, table_bytes: u64) -> Looked {
-    let due = push::due(trie, table_bytes);
-    let inputs = due.iter().flat_map(|push| push.inputs(trie));
+fn look_at_trie(trie: &Trie, settings: &PushSettings, wanted: Option<&FullMerge>) -> Looked {
+    let due = push::due(trie, settings);
+    let is_due = due.is_some();
+    let full = wanted.and_then(|wanted| push::full(trie, settings.table_bytes, wanted.upto));
+    let is_full = full.is_some();
+    // What is due is of use to the full merge too, and bounds the piles meanwhile.
+    let picked = due.or(full);
+    let inputs = picked.iter().flat_map(|push| push.inputs(trie));
     Looked {
         input_bytes: inputs.map(Run::bytes).sum(),
-        is_full: false,
-        is_due: due.is_some(),
-        task: due.map(Task::Push),
-        debt_bytes: push::debt_bytes(trie, table_bytes),
+        is_full,
+        is_due,
+        task: picked.map(Task::Push),
+        debt_bytes: push::debt_bytes(trie, settings.table_bytes),
         runs: trie.root().runs().len(),
         runs_low: push::ROOT_RUNS_MAX,
         runs_high: ROOT_RUNS_HIGH,
@@ -107,7 +112,10 @@ impl Scheduler {
         let settings = self.pick_settings_of(&keyspace, now_ns, known.was_awaited);
         let (unseen, is_damaged) = (unseen(tree), matches!(error, Some(Error::Corrupt(_))));
         let looked = match tree.trie() {
-            Some(trie) => look_at_trie(trie, self.push_table_bytes(&keyspace)),
+            Some(trie) => {
+                let settings = self.push_settings_of(&keyspace, now_ns, known.was_awaited);
+                look_at_trie(trie, &settings, wanted_full.as_ref().filter(|_| unseen.is_empty()))
+            }
             None => {
                 let shape = shape(tree);
                 let full = match (&wanted_full, unseen.is_empty()) {

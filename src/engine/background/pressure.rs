@@ -2,6 +2,7 @@
 
 use crate::base::id::TreeId;
 use crate::base::reserve::Role;
+use crate::compact::push::PushSettings;
 use crate::compact::shape::PickSettings;
 use crate::io::pace::Haste;
 use crate::write::pace;
@@ -50,6 +51,21 @@ impl Scheduler {
             base_level_bytes: settings.level0_runs * self.budget.generation_bytes / 2,
             delete_persist_within_s: settings.delete_persist_within,
             now_s: self.env.clock.unix_s(),
+        }
+    }
+
+    /// What pushes are told of a hashed keyspace's tree.
+    pub(in crate::engine) fn push_settings_of(
+        &self,
+        keyspace: &Keyspace,
+        now_ns: u64,
+        is_awaited: bool,
+    ) -> PushSettings {
+        let policy = keyspace.bearing.policy(&keyspace.settings(), now_ns, is_awaited);
+        PushSettings {
+            table_bytes: self.push_table_bytes(keyspace),
+            stale_permille: policy.stale_permille,
+            upper_permille: policy.upper_permille,
         }
     }
 

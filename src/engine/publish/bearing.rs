@@ -4,6 +4,7 @@
 //! A tree that gets keys it has not had is tiered: nothing in its runs is out of date, so they may be many,
 //! and each byte is written seldom. One whose keys are written again is leveled: what its upper levels hold
 //! is what its last level has in vain. One that nobody writes to is made fit for reads: leveled, of few runs.
+//! In a hashed tree the leaves are what the last level is in others.
 //!
 //! Whether keys are new is asked of a few of each flush. Only what was seen since the store was opened
 //! counts.
@@ -19,6 +20,13 @@ const REST_NS: u64 = 1_000_000_000;
 const LEVEL0_RUNS_AT_REST: u64 = 2;
 /// Runs of a level, for one that is tiered: fewer than the size ratio all the same.
 const RUNS_TIERED: u64 = 63;
+/// Of a hashed tree that is written anew: a leaf whose newer runs have so many thousandths of the bytes of its
+/// oldest is merged. It then holds half as much again as what lives, at most, and a byte that comes there is
+/// written some three times.
+const STALE_PERMILLE: u16 = 500;
+/// The same at rest, and what may lie above the leaves: as in a leveled tree of ratio 8.
+const STALE_PERMILLE_AT_REST: u16 = 125;
+const UPPER_PERMILLE_AT_REST: u64 = 125;
 const UNKNOWN: u64 = u64::MAX;
 
 /// What is known of a tree's writes. Any thread; each value stands for itself.
@@ -36,6 +44,9 @@ pub(in crate::engine) struct Policy {
     pub(in crate::engine) runs_per_level: u64,
     pub(in crate::engine) runs_in_last_level: u64,
     pub(in crate::engine) level0_runs: u64,
+    /// Of a hashed tree: see `compact::push`.
+    pub(in crate::engine) stale_permille: Option<u16>,
+    pub(in crate::engine) upper_permille: Option<u64>,
 }
 
 impl Bearing {
@@ -76,12 +87,19 @@ impl Bearing {
             runs_per_level: settings.runs_per_level.max(1),
             runs_in_last_level: settings.runs_in_last_level.max(1),
             level0_runs: settings.level0_runs,
+            stale_permille: (settings.runs_in_last_level <= 1).then_some(STALE_PERMILLE),
+            upper_permille: None,
         };
         if !is_adaptive(settings) {
             return given;
         }
         if is_awaited || self.rests_in_ns(now_ns).is_none() {
-            return Policy { level0_runs: settings.level0_runs.min(LEVEL0_RUNS_AT_REST), ..given };
+            return Policy {
+                level0_runs: settings.level0_runs.min(LEVEL0_RUNS_AT_REST),
+                stale_permille: Some(STALE_PERMILLE_AT_REST),
+                upper_permille: Some(UPPER_PERMILLE_AT_REST),
+                ..given
+            };
         }
         if self.rewritten_permille.load(Ordering::Relaxed) >= REWRITTEN_PERMILLE {
             return given;
@@ -90,6 +108,8 @@ impl Bearing {
             runs_per_level: RUNS_TIERED,
             runs_in_last_level: RUNS_TIERED,
             level0_runs: settings.level0_runs * 2,
+            stale_permille: None,
+            upper_permille: None,
         }
     }
 }

@@ -37,7 +37,12 @@ pub(crate) struct Node {
     /// The fullest of it and of all below: bytes of a pile for each table that makes its node due.
     most_bytes: u64,
     most_runs: u32,
+    /// The most stale leaf of it and of all below.
+    most_stale: u16,
     has_ranges: bool,
+    /// Bytes of all piles here and below, and of those of nodes that have children.
+    total_bytes: u64,
+    inner_bytes: u64,
 }
 
 /// What all nodes of a height hold.
@@ -97,6 +102,35 @@ impl Node {
         self.most_runs as usize
     }
 
+    /// Thousandths that the newer runs of its pile have of the bytes of its oldest, if it has no children: by
+    /// so much, at most, it holds what was overwritten. At least 1 if it has tombstones, which hide nothing
+    /// but what lies with them.
+    pub(crate) fn stale_permille(&self) -> u16 {
+        let Some((oldest, newer)) = self.runs().split_last().filter(|_| !self.has_children()) else {
+            return 0;
+        };
+        let newer_bytes: u64 = newer.iter().map(Run::bytes).sum();
+        let permille = newer_bytes.saturating_mul(1000) / oldest.bytes().max(1);
+        let tombstones = || self.runs().iter().flat_map(Run::tables).any(|one| one.table.tombstones() > 0);
+        let least = u16::from(!newer.is_empty() || tombstones());
+        u16::try_from(permille).unwrap_or(u16::MAX).max(least)
+    }
+
+    /// That of the most stale leaf here and below.
+    pub(crate) fn most_stale(&self) -> u16 {
+        self.most_stale
+    }
+
+    /// Bytes here and below that lie in nodes with children.
+    pub(crate) fn inner_bytes(&self) -> u64 {
+        self.inner_bytes
+    }
+
+    /// Bytes here and below that lie in nodes without children.
+    pub(crate) fn leaf_bytes(&self) -> u64 {
+        self.total_bytes - self.inner_bytes
+    }
+
     /// Whether any run here or below has range tombstones.
     pub(crate) fn has_ranges(&self) -> bool {
         self.has_ranges
@@ -118,7 +152,12 @@ impl Node {
         let own_runs = u32::try_from(self.runs().len()).expect("a pile is short");
         let most_runs = children().map(|child| child.most_runs).fold(own_runs, u32::max);
         let has_ranges = self.runs().iter().any(Run::has_ranges) || children().any(|child| child.has_ranges);
+        let most_stale = children().map(Node::most_stale).fold(self.stale_permille(), u16::max);
+        let total_bytes = self.bytes + children().map(|child| child.total_bytes).sum::<u64>();
+        let own_inner_bytes = if self.has_children() { self.bytes } else { 0 };
+        let inner_bytes = own_inner_bytes + children().map(Node::inner_bytes).sum::<u64>();
         (self.most_bytes, self.most_runs, self.has_ranges) = (most_bytes, most_runs, has_ranges);
+        (self.most_stale, self.total_bytes, self.inner_bytes) = (most_stale, total_bytes, inner_bytes);
     }
 
     /// Puts a pile where `route` leads.
