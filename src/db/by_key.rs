@@ -79,9 +79,9 @@ impl Partitioning<ByKey> {
     /// Opened without the function, such a keyspace can be scanned, verified and listed; `get`, `put` and
     /// their like answer [`Unrouted`](crate::Error::Unrouted).
     ///
-    /// Partitions do not lie in the order of their keys. A range over such an ordered keyspace looks into each
-    /// of them when it begins, and keeps about a KiB for each; a `delete_range` writes a tombstone into each.
-    /// Prefer [`prefix`](Partitioning::prefix) or [`ranges`](Partitioning::ranges) where they do.
+    /// Partitions do not lie in the order of their keys. A range over such an ordered keyspace looks into
+    /// each of them when it begins, and keeps about a KiB for each; a `delete_range` writes a tombstone into
+    /// each. Prefer [`prefix`](Partitioning::prefix) or [`ranges`](Partitioning::ranges) where they do.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

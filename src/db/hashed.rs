@@ -24,8 +24,8 @@ const POSITION_BYTES_MAX: usize = 1 + PARTITION_NAME_BYTES_MAX + KEY_BYTES_MAX;
 /// A keyspace whose keys have no order: they are looked up one by one, or all are walked through.
 ///
 /// Its items lie in the order of their keys' hashes, which the store's secret seeds. There are no ranges,
-/// prefixes or range deletes, and no ingest. Keys have at most 65,524 bytes. It may be divided into partitions
-/// that the caller or its keys name: see [`KeyspaceBuilder::partition_by`](KeyspaceBuilder).
+/// prefixes or range deletes, and no ingest. Keys have at most 65,524 bytes. The caller or its keys may name
+/// partitions of it: see [`Partitioning`].
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -363,8 +363,8 @@ impl KeyspaceAt<Hashed> {
     }
 }
 
-/// The items of a hashed keyspace; each is read when it is asked for. After an error it ends. If keys divide the
-/// keyspace, the items of a partition come together, and partitions in the order of their names.
+/// The items of a hashed keyspace; each is read when it is asked for. After an error it ends. If keys divide
+/// the keyspace, the items of a partition come together, and partitions in the order of their names.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -434,8 +434,8 @@ impl Unordered {
     }
 }
 
-/// Partition and stored key of a position in a keyspace that keys divide: a byte, the length of the name, then
-/// name and key. Bytes that are no position are read as if they ended where something is missing.
+/// Partition and stored key of a position in a keyspace that keys divide: a byte with the length of the name,
+/// the name, the key. Of bytes that are no position the missing parts are empty.
 fn split(position: &[u8]) -> (&[u8], &[u8]) {
     let (name_bytes, rest) = position.split_first().unwrap_or((&0, &[]));
     rest.split_at(rest.len().min(usize::from(*name_bytes)))
