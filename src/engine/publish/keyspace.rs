@@ -160,13 +160,6 @@ impl Keyspace {
         self.rule().map_or(Ok(Cow::default()), |rule| rule.name_of(given_key(self.tree, stored)))
     }
 
-    /// The names of the partitions that may have keys of a range of stored keys; `None` if it is not divided.
-    /// In a hashed keyspace these are all, as the hash of a key does not name its partition.
-    fn names_of<'n>(&'n self, range: KeyBounds<'n>) -> Option<KeyBounds<'n>> {
-        let names = self.rule()?.names_of(range);
-        Some(if self.id.is_hashed() { (Bound::Unbounded, Bound::Unbounded) } else { names })
-    }
-
     /// The tree that has a key, as of a version; if there is none, one that is nowhere.
     ///
     /// # Errors
@@ -184,14 +177,16 @@ impl Keyspace {
     }
 
     /// Of those partitions that may have keys of the range, and whose names lie in `from` in that direction,
-    /// the first: its name and its tree.
+    /// the first: its name and its tree. A range of a hashed keyspace is all of it.
     pub(crate) fn next_partition<'v>(
         &self,
         version: &'v Version,
         (range, direction): (KeyBounds<'_>, Direction),
         from: Bound<&[u8]>,
     ) -> Option<(&'v [u8], TreeId)> {
-        let (first, last) = self.names_of(range)?;
+        let is_all = matches!(range, (Bound::Unbounded | Bound::Included([]), Bound::Unbounded));
+        assert!(is_all || !self.id.is_hashed(), "places do not name partitions");
+        let (first, last) = self.rule()?.names_of(range);
         let own = match direction {
             Direction::Forward => first,
             Direction::Backward => last,
