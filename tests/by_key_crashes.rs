@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trine::sim::{Crash, Stop, World};
-use trine::{ByKey, Db, Durability, Keyspace, Ordered, Partitioning, Result, block_on};
+use trine::{Any, ByKey, Db, Durability, Keyspace, Kind, Partitioning, Result, block_on};
 
 type Map = BTreeMap<&'static str, u32>;
 
@@ -34,6 +34,8 @@ enum Rule {
     /// Of one byte.
     Prefix,
     Ranges,
+    /// A prefix of one byte divides a hashed keyspace.
+    Hashed,
 }
 
 const BOUNDS: [&str; 3] = ["b", "c", "d"];
@@ -41,14 +43,22 @@ const BOUNDS: [&str; 3] = ["b", "c", "d"];
 impl Rule {
     fn partitioning(self) -> Partitioning<ByKey> {
         match self {
-            Rule::Prefix => Partitioning::prefix(1),
+            Rule::Prefix | Rule::Hashed => Partitioning::prefix(1),
             Rule::Ranges => Partitioning::ranges(BOUNDS),
         }
     }
 
+    fn open(self, db: &Db) -> Result<Keyspace<Any>> {
+        match self {
+            Rule::Hashed => db.hashed("k").partition_by(self.partitioning()).open().map(drop)?,
+            _ => db.ordered("k").partition_by(self.partitioning()).open().map(drop)?,
+        }
+        db.keyspace("k")
+    }
+
     fn name_of(self, key: &str) -> &str {
         match self {
-            Rule::Prefix => &key[..1],
+            Rule::Prefix | Rule::Hashed => &key[..1],
             Rule::Ranges => BOUNDS.into_iter().rev().find(|bound| *bound <= key).unwrap_or_default(),
         }
     }
@@ -97,7 +107,7 @@ impl State {
     }
 }
 
-fn take(db: &Db, keyspace: &Keyspace<Ordered>, step: Step, number: u32) -> Result<()> {
+fn take(db: &Db, keyspace: &Keyspace<Any>, step: Step, number: u32) -> Result<()> {
     let value = number.to_le_bytes();
     match step {
         Step::Put(key) => keyspace.put(key, value),
@@ -113,7 +123,7 @@ fn take(db: &Db, keyspace: &Keyspace<Ordered>, step: Step, number: u32) -> Resul
             }
             batch.commit_with(if is_synced { Durability::Sync } else { Durability::Buffered })
         }
-        Step::DeleteRange(from, to) => keyspace.delete_range(from..to),
+        Step::DeleteRange(from, to) => keyspace.ordered()?.delete_range(from..to),
         Step::Clear => keyspace.clear(),
         Step::Create(name) => keyspace.create_partition(name),
         Step::Drop(names) => keyspace.drop_partitions(names).map(drop),
@@ -140,7 +150,7 @@ fn run(world: &World, rule: Rule, steps: &[Step], states: &[State]) -> Known {
     let mut known = Known::default();
     let Ok(db) = open(world) else { return known };
     known.begun = 1;
-    let Ok(keyspace) = db.ordered("k").partition_by(rule.partitioning()).open() else { return known };
+    let Ok(keyspace) = rule.open(&db) else { return known };
     (known.acked, known.durable) = (1, 1);
     for (number, step) in (1..).zip(steps) {
         known.begun += 1;
@@ -169,7 +179,6 @@ fn run(world: &World, rule: Rule, steps: &[Step], states: &[State]) -> Known {
 /// What a store holds: by a scan each way and by gets.
 fn found(db: &Db, all: &BTreeSet<&'static str>) -> State {
     let Ok(keyspace) = db.keyspace("k") else { return State::default() };
-    let keyspace = keyspace.ordered().unwrap();
     let number = |value: &[u8]| u32::from_le_bytes(value.try_into().unwrap());
     let get = |key: &&'static str| Some((*key, number(&keyspace.get(key).unwrap()?)));
     let map: Map = all.iter().filter_map(get).collect();
@@ -178,8 +187,16 @@ fn found(db: &Db, all: &BTreeSet<&'static str>) -> State {
         (String::from_utf8(key.to_vec()).unwrap(), number(&value))
     };
     let expected = map.iter().map(|(key, number)| ((*key).to_owned(), *number));
-    assert!(keyspace.iter().map(scanned).eq(expected.clone()), "forward is what gets find");
-    assert!(keyspace.iter().rev().map(scanned).eq(expected.rev()), "backward is what gets find");
+    if db.keyspaces()[0].kind == Kind::Hashed {
+        let walk = keyspace.hashed().unwrap().iter_unordered();
+        let mut walked: Vec<(String, u32)> = walk.map(scanned).collect();
+        walked.sort();
+        assert!(walked.into_iter().eq(expected), "a walk has what gets find");
+    } else {
+        let keyspace = keyspace.ordered().unwrap();
+        assert!(keyspace.iter().map(scanned).eq(expected.clone()), "forward is what gets find");
+        assert!(keyspace.iter().rev().map(scanned).eq(expected.rev()), "backward is what gets find");
+    }
     let names = keyspace.partitions().unwrap();
     let candidates = ["", "a", "b", "c", "d", "e", "f"];
     let names = names.iter().map(|name| *candidates.iter().find(|one| one.as_bytes() == name).unwrap());
@@ -223,7 +240,7 @@ fn check(world: &World, (rule, known): (Rule, Known), (states, least): (&[State]
         return;
     }
     // To each of its keys a write; a partition that is there, or was, is not met again by another's items.
-    let keyspace = db.ordered("k").partition_by(rule.partitioning()).open().unwrap();
+    let keyspace = rule.open(&db).unwrap();
     let mut map = states[place].map.clone();
     for key in all.iter().copied().filter(|key| key.ends_with(['1', '3'])) {
         keyspace.put(key, 1000u32.to_le_bytes()).unwrap();
@@ -301,6 +318,27 @@ fn crashes_amid_first_writes() {
     stop_at_each_call(Rule::Prefix, &steps);
     let steps = [Step::Synced("b1"), Step::Put("a1"), Step::Synced("d1"), Step::Put("c1"), Step::Put("b2")];
     stop_at_each_call(Rule::Ranges, &steps);
+}
+
+/// The tries of a hashed keyspace that keys divide: first writes, batches, clears, and drops of items in logs
+/// and in tables.
+#[test]
+fn crashes_of_hashed_keyspaces() {
+    let steps = [
+        Step::Synced("a1"),
+        Step::Put("a2"),
+        Step::SyncedAsync("b1"),
+        Step::Batch(&["-a1", "b2", "c1"], false),
+        Step::Flush,
+        Step::Drop(&["a"]),
+        Step::Put("a3"),
+        Step::Batch(&["c2", "-b1", "-e1", "d1"], true),
+        Step::Clear,
+        Step::Put("b3"),
+        Step::Drop(&["b", "d"]),
+        Step::Synced("b4"),
+    ];
+    stop_at_each_call(Rule::Hashed, &steps);
 }
 
 /// Amid drops: all named partitions are there or none, what was durable in others stays, and no item of an

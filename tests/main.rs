@@ -24,7 +24,8 @@
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
 //! - `forks`: handles in forked processes, and in threads that end.
-//! - `hashed`: keyspaces without an order, beside a map; `hashed_crashes`: these on a machine that stops.
+//! - `hashed`: keyspaces without an order, beside a map; `hashed_by_key`: divided by their keys;
+//!   `hashed_crashes`: on a machine that stops.
 //! - `kills`: a process killed at random under load, and a file system ended under it.
 //! - `linear`: one order that explains what several threads were answered, over a crash.
 //! - `semantics`: where the store is not as a `BTreeMap` is.
@@ -55,6 +56,7 @@ mod forks;
 mod freed;
 mod full_disk;
 mod hashed;
+mod hashed_by_key;
 mod hashed_crashes;
 mod hashed_partitions;
 mod holes;

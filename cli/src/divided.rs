@@ -1,6 +1,6 @@
 //! A keyspace that is divided into partitions by any rule: lists, makes and drops its partitions.
 
-use trine::{Db, Error, Keyspace, KeyspaceStats, Ordered, PartitioningInfo};
+use trine::{Any, Db, Error, Keyspace, KeyspaceStats, PartitioningInfo};
 use trine_workload::failure::Failure;
 
 use crate::any_keyspace::AnyPartitioned;
@@ -9,7 +9,7 @@ use crate::named;
 /// See the module.
 pub(crate) enum Divided {
     Explicit(AnyPartitioned),
-    ByKey(Keyspace<Ordered>),
+    ByKey(Keyspace<Any>),
 }
 
 /// The size of a partition.
@@ -30,7 +30,7 @@ impl Divided {
         };
         let divided = match info.is_partitioned {
             true => Divided::Explicit(named::partitioned(db, name, named::is_hashed(db, name))?),
-            false => Divided::ByKey(db.keyspace(name)?.ordered()?),
+            false => Divided::ByKey(db.keyspace(name)?),
         };
         Ok((divided, rule))
     }

@@ -1,7 +1,7 @@
 //! Names of keyspaces and partitions on the command line: KEYSPACE, or KEYSPACE/PARTITION where the caller
 //! names the partitions of the keyspace.
 
-use trine::{Db, Error, Explicit, Keyspace, Kind, Ordered, Partitioning, PartitioningInfo};
+use trine::{Db, Error, Explicit, Kind, Partitioning, PartitioningInfo};
 use trine_workload::failure::Failure;
 
 use crate::any_keyspace::{AnyKeyspace, AnyPartitioned};
@@ -9,11 +9,11 @@ use crate::rule;
 
 /// The keyspace that a command makes where there is none of the name.
 #[derive(Clone, Copy)]
-pub(crate) enum Make<'r> {
-    Ordered,
-    Hashed,
-    /// Ordered, and divided by the rule.
-    Divided(&'r PartitioningInfo),
+pub(crate) struct Make<'r> {
+    /// A keyspace that exists has to be hashed then; else it keeps its kind.
+    pub(crate) hashed: bool,
+    /// The rule that divides it. A keyspace that exists keeps its rule.
+    pub(crate) rule: Option<&'r PartitioningInfo>,
 }
 
 /// Opens the keyspace or partition of that name, which exists.
@@ -37,23 +37,18 @@ fn find_whole(db: &Db, name: &str) -> trine::Result<AnyKeyspace> {
 }
 
 /// Opens the keyspace or partition of that name, or makes it. Without a rule the keyspace of a partition is
-/// not made. A keyspace that exists keeps its kind; [`Make::Hashed`] refuses one that is ordered.
+/// not made.
 pub(crate) fn open(db: &Db, name: &str, make: Make<'_>) -> Result<AnyKeyspace, Failure> {
-    let rule = match make {
-        Make::Divided(rule) => Some(rule),
-        Make::Ordered | Make::Hashed => None,
-    };
+    let Make { hashed, rule } = make;
     if let Some((keyspace, partition)) = divided(db, name)? {
-        if matches!(make, Make::Hashed) && !keyspace.is_hashed() {
+        if hashed && !keyspace.is_hashed() {
             return Err(Failure::Usage(format!("{name} is a partition of a keyspace that is not hashed")));
         }
         check_rule(db, keyspace.name(), rule)?;
         return Ok(keyspace.partition(partition)?);
     }
-    if let Make::Hashed = make {
-        return Ok(AnyKeyspace::Hashed(db.hashed(name).open()?));
-    }
     check_rule(db, name, rule)?;
+    let hashed = hashed || is_hashed(db, name);
     match rule {
         Some(PartitioningInfo::Explicit) => {
             let Some((keyspace, partition)) = name.rsplit_once('/') else {
@@ -61,40 +56,46 @@ pub(crate) fn open(db: &Db, name: &str, make: Make<'_>) -> Result<AnyKeyspace, F
                 return Err(Failure::Usage(message));
             };
             check_rule(db, keyspace, rule)?;
-            Ok(partitioned(db, keyspace, false)?.partition(partition)?)
+            Ok(partitioned(db, keyspace, hashed)?.partition(partition)?)
         }
-        Some(rule) => make_by_key(db, name, rule).map(AnyKeyspace::Ordered),
-        None if is_hashed(db, name) => Ok(find_whole(db, name)?),
+        Some(rule) => make_by_key(db, name, (hashed, rule)),
         None => {
             check_whole(db, name)?;
-            Ok(AnyKeyspace::Ordered(db.ordered(name).open()?))
+            Ok(match hashed {
+                true => AnyKeyspace::Hashed(db.hashed(name).open()?),
+                false => AnyKeyspace::Ordered(db.ordered(name).open()?),
+            })
         }
     }
 }
 
 /// Makes a keyspace that is divided by the rule, unless it exists. Without a rule it takes the rule of the
-/// keyspace, and `explicit` for a new one, which alone may be hashed.
-pub(crate) fn make_divided(
-    db: &Db,
-    name: &str,
-    rule: Option<&PartitioningInfo>,
-    hashed: bool,
-) -> Result<(), Failure> {
-    check_rule(db, name, rule)?;
-    match rule {
-        None if db.contains_keyspace(name) && !hashed => Ok(()),
-        None | Some(PartitioningInfo::Explicit) => Ok(partitioned(db, name, hashed).map(drop)?),
-        Some(_) if hashed => {
-            Err(Failure::Usage("a hashed keyspace is divided by --partition-by explicit alone".to_owned()))
+/// keyspace, and `explicit` for a new one.
+pub(crate) fn make_divided(db: &Db, name: &str, make: Make<'_>) -> Result<(), Failure> {
+    check_rule(db, name, make.rule)?;
+    let hashed = make.hashed || is_hashed(db, name);
+    match make.rule {
+        None if db.contains_keyspace(name) && !make.hashed => Ok(()),
+        // Its kind is compared.
+        None if db.contains_keyspace(name) && !is_partitioned(db, name) => {
+            Ok(db.hashed(name).open().map(drop)?)
         }
-        Some(rule) => make_by_key(db, name, rule).map(drop),
+        None | Some(PartitioningInfo::Explicit) => Ok(partitioned(db, name, hashed).map(drop)?),
+        Some(rule) => make_by_key(db, name, (hashed, rule)).map(drop),
     }
 }
 
-fn make_by_key(db: &Db, name: &str, rule: &PartitioningInfo) -> Result<Keyspace<Ordered>, Failure> {
+fn make_by_key(
+    db: &Db,
+    name: &str,
+    (hashed, rule): (bool, &PartitioningInfo),
+) -> Result<AnyKeyspace, Failure> {
     let partitioning = rule::by_key(rule);
     let partitioning = partitioning.ok_or_else(|| Failure::Usage("this rule is not by keys".to_owned()))?;
-    Ok(db.ordered(name).partition_by(partitioning).open()?)
+    Ok(match hashed {
+        true => AnyKeyspace::Hashed(db.hashed(name).partition_by(partitioning).open()?),
+        false => AnyKeyspace::Ordered(db.ordered(name).partition_by(partitioning).open()?),
+    })
 }
 
 /// Refuses a rule that is not the one of a keyspace that exists.
@@ -164,9 +165,12 @@ fn divided<'n>(db: &Db, name: &'n str) -> Result<Option<(AnyPartitioned, &'n str
         if found.is_partitioned {
             return Ok(Some((partitioned(db, keyspace, found.kind == Kind::Hashed)?, partition)));
         }
+        let part = match found.kind {
+            Kind::Hashed => "",
+            _ => "; `trine scan --prefix`, --from and --to read a part",
+        };
         return Err(Failure::Usage(format!(
-            "the keys of {keyspace:?} name its partitions: give {keyspace} without a partition; `trine scan \
-             --prefix`, --from and --to read a part"
+            "the keys of {keyspace:?} name its partitions: give {keyspace} without a partition{part}"
         )));
     }
     Ok(None)

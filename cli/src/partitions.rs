@@ -9,7 +9,8 @@ use crate::arguments::{Global, Partitions};
 use crate::divided::Divided;
 use crate::items::{check_writable, done, note, open_to_change, open_to_read, open_to_write};
 use crate::listing::Listing;
-use crate::{named, rule};
+use crate::named::{self, Make};
+use crate::rule;
 
 pub(crate) fn run(global: &Global, arguments: &Partitions) -> Result<(), Failure> {
     let spelling = Spelling::of_flag(arguments.hex);
@@ -31,8 +32,8 @@ pub(crate) fn run(global: &Global, arguments: &Partitions) -> Result<(), Failure
 fn make(global: &Global, arguments: &Partitions, names: &[Vec<u8>]) -> Result<(), Failure> {
     check_writable(&arguments.keyspace)?;
     let db = open_to_write(global, &arguments.store)?;
-    let rule = arguments.by.partition_by.as_ref();
-    named::make_divided(&db, &arguments.keyspace, rule, arguments.hashed)?;
+    let make = Make { hashed: arguments.hashed, rule: arguments.by.partition_by.as_ref() };
+    named::make_divided(&db, &arguments.keyspace, make)?;
     let (divided, _) = Divided::find(&db, &arguments.keyspace)?;
     names.iter().try_for_each(|name| divided.make(name))?;
     drop(divided);

@@ -152,6 +152,11 @@ impl Rule {
         !matches!(self, Rule::Function(_))
     }
 
+    /// Whether it divides keys by their order, which a hashed keyspace has not.
+    pub(crate) fn needs_order(&self) -> bool {
+        matches!(self, Rule::Ranges(_))
+    }
+
     /// Whether keys say which partition has them.
     pub(crate) fn is_by_key(&self) -> bool {
         !matches!(self, Rule::Explicit)

@@ -10,8 +10,8 @@ use crate::engine::stats::KeyspaceStats;
 use super::keyspace::{Keyspace, KeyspaceBuilder, Ordered};
 use super::partitioned::Partitioning;
 
-/// The kind of a partitioning that maps each key to a partition: see [`Partitioning::prefix`] and
-/// [`Partitioning::ranges`].
+/// The kind of a partitioning that maps each key to a partition: see [`Partitioning::prefix`],
+/// [`Partitioning::ranges`] and [`Partitioning::function`].
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -50,7 +50,7 @@ impl Partitioning<ByKey> {
 
     /// A partition begins at each of these keys, which names it, and ends before the next; the first, which
     /// has the keys before all of them, has the empty name. 1 to 4,096 keys of 1 to 255 bytes, ascending;
-    /// `open` reports wrong ones.
+    /// `open` reports wrong ones. Not for hashed keyspaces, whose keys have no order.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -79,9 +79,9 @@ impl Partitioning<ByKey> {
     /// Opened without the function, such a keyspace can be scanned, verified and listed; `get`, `put` and
     /// their like answer [`Unrouted`](crate::Error::Unrouted).
     ///
-    /// Partitions do not lie in the order of their keys. A range over such a keyspace looks into each of them
-    /// when it begins, and keeps about a KiB for each; a `delete_range` writes a tombstone into each. Prefer
-    /// [`prefix`](Partitioning::prefix) or [`ranges`](Partitioning::ranges) where they do.
+    /// Partitions do not lie in the order of their keys. A range over such an ordered keyspace looks into
+    /// each of them when it begins, and keeps about a KiB for each; a `delete_range` writes a tombstone into
+    /// each. Prefer [`prefix`](Partitioning::prefix) or [`ranges`](Partitioning::ranges) where they do.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -139,9 +139,9 @@ impl KeyspaceBuilder<ByKey> {
     }
 }
 
-/// Partitions of a keyspace that is divided by keys, one made with [`Partitioning::prefix`] or
-/// [`Partitioning::ranges`]. Of another each of these calls answers `Invalid`.
-impl Keyspace<Ordered> {
+/// Partitions of a keyspace that is divided by keys, one made with [`Partitioning::prefix`],
+/// [`Partitioning::ranges`] or [`Partitioning::function`]. Of another each of these calls answers `Invalid`.
+impl<K> Keyspace<K> {
     fn partitions_by_key(&self) -> Result<&Partitions> {
         let keyspace = self.live()?;
         let divided = keyspace.partitions().filter(|partitions| partitions.rule.is_by_key());
@@ -151,7 +151,7 @@ impl Keyspace<Ordered> {
         })
     }
 
-    /// The names of its partitions, in their order, which is that of their keys.
+    /// The names of its partitions, in their order; with a prefix or ranges that is the order of their keys.
     ///
     /// # Errors
     /// `Invalid` if it is not divided by keys, `Dropped`, `Closed`.

@@ -1,24 +1,31 @@
 //! Hashed keyspaces: their items lie in the order of their keys' hashes.
 
 use std::fmt;
-use std::ops::Bound;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{ItemKind, KEY_BYTES_MAX};
+use crate::base::id::{ItemKind, KEY_BYTES_MAX, PartitionId};
 use crate::base::place::{PLACE_BYTES, PLACED_KEY_BYTES_MAX, StoredKey, given_key};
+use crate::base::rule::{PARTITION_NAME_BYTES_MAX, Rule};
 use crate::base::sync::Arc;
+use crate::engine::publish::keyspace;
 use crate::engine::publish::snapshot::Point;
 
+use super::by_key::ByKey;
+use super::handle::Handle;
 use super::keyspace::{Any, Keyspace, KeyspaceBuilder, Ordered};
 use super::partitioned::{Explicit, Partitioned, Partitioning};
 use super::range::{self, Cursor};
 use super::snapshot::KeyspaceAt;
 use super::value::Value;
 
+/// Longest position of a walk: a byte and a name before a stored key.
+const POSITION_BYTES_MAX: usize = 1 + PARTITION_NAME_BYTES_MAX + KEY_BYTES_MAX;
+
 /// A keyspace whose keys have no order: they are looked up one by one, or all are walked through.
 ///
 /// Its items lie in the order of their keys' hashes, which the store's secret seeds. There are no ranges,
-/// prefixes or range deletes, and no ingest. Keys have at most 65,524 bytes.
+/// prefixes or range deletes, and no ingest. Keys have at most 65,524 bytes. The caller or its keys may name
+/// partitions of it: see [`Partitioning`].
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -59,8 +66,8 @@ impl KeyspaceBuilder<Hashed> {
 }
 
 impl KeyspaceBuilder<Hashed> {
-    /// Divides it into partitions that the caller names, each a trie of its own: see [`Partitioning`]. Which
-    /// kind of partitions it has is fixed when it is made.
+    /// Divides it into partitions, each a trie of its own: see [`Partitioning`]. Which kind of partitions it
+    /// has is fixed when it is made. What `open` returns is of the kind of the partitioning.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -74,14 +81,14 @@ impl KeyspaceBuilder<Hashed> {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn partition_by(self, partitioning: Partitioning<Explicit>) -> KeyspaceBuilder<Partitioned<Hashed>> {
+    pub fn partition_by<K>(self, partitioning: Partitioning<K>) -> KeyspaceBuilder<(Hashed, K)> {
         let KeyspaceBuilder { handle, name, given, faults, .. } = self;
         let partitioning = Some(Partitioning::new(partitioning.rule));
         KeyspaceBuilder { handle, name, given, faults, partitioning }
     }
 }
 
-impl KeyspaceBuilder<Partitioned<Hashed>> {
+impl KeyspaceBuilder<(Hashed, Explicit)> {
     /// Opens the keyspace, or makes it without a partition.
     ///
     /// # Errors
@@ -100,9 +107,55 @@ impl KeyspaceBuilder<Partitioned<Hashed>> {
     /// # Ok(()) }
     /// ```
     pub fn open(self) -> Result<Partitioned<Hashed>> {
+        let (handle, keyspace) = self.open_hashed_divided()?;
+        Ok(Partitioned::new(&handle, keyspace))
+    }
+}
+
+impl KeyspaceBuilder<(Hashed, ByKey)> {
+    /// Opens the keyspace, or makes it without a partition. Later it may be opened without its partitioning.
+    ///
+    /// # Errors
+    /// As for one that is not divided; `Invalid` also for [`Partitioning::ranges`], which needs an order of
+    /// keys; `Mismatch` if the keyspace exists and is ordered, or not divided so.
+    ///
+    /// # Cost
+    /// One sync of the manifest if it is made or its settings change; for the first of a store that is hashed
+    /// or divided the manifest is rewritten.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let by_tenant = trine::Partitioning::prefix(4);
+    /// let sessions: trine::Keyspace<trine::Hashed> = db.hashed("sessions").partition_by(by_tenant).open()?;
+    /// sessions.put("t042/b7f1", "ann")?;
+    /// sessions.put("t043/02ca", "bob")?;
+    /// assert_eq!(sessions.partitions()?, [b"t042", b"t043"]);
+    /// sessions.drop_partition("t042")?;
+    /// assert_eq!(db.hashed("sessions").open()?.iter_unordered().count(), 1);
+    /// let by_letter = trine::Partitioning::ranges(["g", "m"]);
+    /// let refused = db.hashed("users").partition_by(by_letter).open();
+    /// assert!(matches!(refused, Err(trine::Error::Invalid { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn open(mut self) -> Result<Keyspace<Hashed>> {
+        let rule = self.partitioning.as_ref().map(|partitioning| &partitioning.rule);
+        if rule.is_some_and(|rule| rule.as_ref().is_ok_and(Rule::needs_order)) {
+            let fault = "a hashed keyspace has no order of keys: ranges cannot divide it, a prefix or a \
+                         function of keys can";
+            self.faults.push(fault.to_owned());
+        }
+        let (handle, keyspace) = self.open_hashed_divided()?;
+        Ok(Keyspace::new(&handle, keyspace))
+    }
+}
+
+impl<K> KeyspaceBuilder<(Hashed, K)> {
+    fn open_hashed_divided(self) -> Result<(Arc<Handle>, Arc<keyspace::Keyspace>)> {
         let (checked, rule) = self.divided()?;
         let keyspace = checked.handle.open_hashed_divided(&checked.name, &checked.given, &rule)?;
-        Ok(Partitioned::new(&checked.handle, keyspace))
+        Ok((checked.handle, keyspace))
     }
 }
 
@@ -196,7 +249,8 @@ impl Keyspace<Hashed> {
     }
 
     /// The items behind a position of an earlier walk through this keyspace, also one of before the store was
-    /// opened last. Each item that is there all along is met once in both together.
+    /// opened last. Each item that is there all along is met once in both together. If the position is in a
+    /// partition that was dropped since, they are those of the partitions behind it.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {
@@ -309,7 +363,8 @@ impl KeyspaceAt<Hashed> {
     }
 }
 
-/// The items of a hashed keyspace; each is read when it is asked for. After an error it ends.
+/// The items of a hashed keyspace; each is read when it is asked for. After an error it ends. If keys divide
+/// the keyspace, the items of a partition come together, and partitions in the order of their names.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
@@ -326,19 +381,19 @@ impl KeyspaceAt<Hashed> {
 /// ```
 pub struct Unordered {
     cursor: Cursor,
-    /// The stored key of the item it has yielded last.
+    /// The position behind the item that it yielded last; before the first, that of an earlier walk.
     last: Option<Vec<u8>>,
+    has_begun: bool,
     is_over: bool,
 }
 
 impl Unordered {
     fn new(keyspace: &Keyspace<Hashed>, at: Option<&Arc<Point>>, after: Option<&[u8]>) -> Unordered {
         let (handle, keyspace) = keyspace.parts();
-        // Longer bytes than a key are no position of ours.
-        let after = after.map(|position| &position[..position.len().min(KEY_BYTES_MAX)]);
-        let start = after.map_or(Bound::Unbounded, |position| Bound::Excluded(position.to_vec()));
-        let cursor = Cursor::new(&handle, &keyspace, at, (start, Bound::Unbounded));
-        Unordered { cursor, last: after.map(<[u8]>::to_vec), is_over: false }
+        let cursor = Cursor::new(&handle, &keyspace, at, range::all());
+        // Longer bytes are no position of ours.
+        let after = after.map(|position| &position[..position.len().min(POSITION_BYTES_MAX)]);
+        Unordered { cursor, last: after.map(<[u8]>::to_vec), has_begun: false, is_over: false }
     }
 
     /// Where it is, for [`Keyspace::iter_unordered_after`]: bytes of which only this store knows the meaning.
@@ -358,12 +413,32 @@ impl Unordered {
 
     fn advance(&mut self) -> Result<Option<(Value, Value)>> {
         let tree = self.cursor.tree();
-        let Some((stored, value)) = self.cursor.next()? else { return Ok(None) };
+        let in_partition = tree.partition == PartitionId::OF_KEY;
+        if !std::mem::replace(&mut self.has_begun, true)
+            && let Some(position) = &self.last
+        {
+            self.cursor.begin_behind(if in_partition { split(position) } else { (&[], position) })?;
+        }
+        if self.cursor.next()?.is_none() {
+            return Ok(None);
+        }
+        let (name, (stored, value)) = self.cursor.item_in_partition();
         let last = self.last.get_or_insert_with(|| Vec::with_capacity(PLACE_BYTES + 64));
         last.clear();
+        if in_partition {
+            last.push(u8::try_from(name.len()).expect("names of partitions are short"));
+            last.extend_from_slice(name);
+        }
         last.extend_from_slice(stored);
         Ok(Some((Value::copy(given_key(tree, stored)), Value::copy(value))))
     }
+}
+
+/// Partition and stored key of a position in a keyspace that keys divide: a byte with the length of the name,
+/// the name, the key. Of bytes that are no position the missing parts are empty.
+fn split(position: &[u8]) -> (&[u8], &[u8]) {
+    let (name_bytes, rest) = position.split_first().unwrap_or((&0, &[]));
+    rest.split_at(rest.len().min(usize::from(*name_bytes)))
 }
 
 impl Iterator for Unordered {

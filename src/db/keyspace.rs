@@ -553,7 +553,7 @@ impl<K> Keyspace<K> {
     /// Where one write goes, if keys divide the keyspace.
     fn partition_for(&self, (kind, key, value): (ItemKind, &[u8], &[u8])) -> Result<OneTree> {
         let partitions = self.keyspace.partitions().expect("it is divided");
-        let name = partitions.rule.name_of(key)?;
+        let name = self.keyspace.name_of(key)?;
         Ok(match kind {
             ItemKind::Put => {
                 // A put that is refused makes no partition.

@@ -308,6 +308,24 @@ impl Cursor {
         self.keyspace.tree
     }
 
+    /// Of one that has not begun: stands behind a key of the partition of that name or, if there is none,
+    /// before the items of the next one. The name is not looked at unless keys divide the keyspace.
+    ///
+    /// # Errors
+    /// As [`Cursor::next`].
+    pub(super) fn begin_behind(&mut self, position: (&[u8], &[u8])) -> Result<()> {
+        let Cursor { handle, keyspace, point, range, side, .. } = self;
+        live_at(handle, keyspace, point)?;
+        side.begin_behind(&Reading { handle, keyspace, point, range }, position);
+        Ok(())
+    }
+
+    /// The item that it stands at, behind the name of its partition, which is empty unless keys divide the
+    /// keyspace.
+    pub(super) fn item_in_partition(&self) -> (&[u8], (&[u8], &[u8])) {
+        (self.side.partition_name(), self.side.item())
+    }
+
     /// Stands before the first item at or after `key`: `next` yields that one, `prev` the one before it.
     ///
     /// # Errors

@@ -80,6 +80,18 @@ impl Side {
         self.begin(direction);
     }
 
+    /// Of one that has not begun: begins behind a key of the partition of that name or, if there is none,
+    /// where the next partition begins.
+    pub(super) fn begin_behind(&mut self, of: &Reading<'_>, (name, key): (&[u8], &[u8])) {
+        let is_there = !of.keyspace.is_divided_by_keys() || self.walk.begin_in(of, name);
+        self.start = if is_there { Bound::Excluded(key.to_vec()) } else { Bound::Unbounded };
+    }
+
+    /// The name of the partition that it is in; empty if keys do not divide the keyspace.
+    pub(super) fn partition_name(&self) -> &[u8] {
+        self.walk.partition_name()
+    }
+
     fn begin(&mut self, direction: Direction) {
         if self.taken > 0 {
             self.is_long = self.was_long();

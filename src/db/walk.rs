@@ -49,6 +49,17 @@ impl Walk {
         *self.at.get_or_insert(of.keyspace.tree)
     }
 
+    /// Begins in the partition of that name, or in the next one; whether there is one of that name.
+    pub(super) fn begin_in(&mut self, of: &Reading<'_>, name: &[u8]) -> bool {
+        let found = self.find(of, (Bound::Unbounded, Direction::Forward), Bound::Included(name));
+        found && self.name == name
+    }
+
+    /// The name of the partition that it is in; empty if keys do not divide the keyspace.
+    pub(super) fn partition_name(&self) -> &[u8] {
+        &self.name
+    }
+
     /// Goes on to the next tree; `false` if there is none.
     pub(super) fn go_on(&mut self, of: &Reading<'_>, direction: Direction) -> bool {
         if !of.keyspace.is_divided_by_keys() || self.at.is_none_or(|tree| tree == of.keyspace.tree) {

@@ -30,10 +30,10 @@
 //! 13 Ids             u32 next keyspace, u32 next partition
 //! 14 Flushed         varint sequence
 //! 15 TableRemoved    u64 number: all its slices; since version 4 of the format
-//! 16 PartitionRule   u32 keyspace, u8 rule (1 explicit; 2 prefix; 3 ranges; 4 function), then of
-//!                    prefix: u8 bytes, not 0; of ranges: varint count, not 0, then u8 bytes, not 0, and a
-//!                    key of each, ascending; of function: u32 version, u8 name bytes, not 0, name (UTF-8).
-//!                    The file's header has feature bit 0
+//! 16 PartitionRule   u32 keyspace, u8 rule (1 explicit; 2 prefix; 3 ranges, not of a hashed keyspace;
+//!                    4 function), then of prefix: u8 bytes, not 0; of ranges: varint count, not 0, then
+//!                    u8 bytes, not 0, and a key of each, ascending; of function: u32 version, u8 name
+//!                    bytes, not 0, name (UTF-8). The file's header has feature bit 0
 //! 17 RetainFrom      u32 keyspace, u8 name bytes, name: a partition's name, those before which were dropped.
 //!                    The file's header has feature bit 0
 //! 18..63             reserved for later releases, which set a feature bit in the file's header

@@ -107,8 +107,7 @@ pub enum AtRisk {
     Nothing,
     /// Reads between these keys answer `Corrupt`, where this table has to be asked. Where the damage is to
     /// what is read of a table when the store is opened (its length, header, end, range tombstones), the
-    /// store is not opened. Of a hashed keyspace they are positions, as its walks have them
-    /// ([`Unordered::position`](crate::Unordered::position)).
+    /// store is not opened.
     Keys {
         /// The keyspace's name.
         keyspace: String,

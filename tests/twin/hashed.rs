@@ -5,14 +5,18 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use trine::{Error, Hashed, Keyspace, KeyspaceAt, Result, Snapshot, Unordered, block_on};
+use trine::{
+    Error, Hashed, Keyspace, KeyspaceAt, KeyspaceBuilder, Partitioning, Result, Snapshot, Unordered, block_on,
+};
 
 use super::keys::Keys;
 use super::write_by;
 use super::{Map, Twin, own};
 use crate::rng::Rng;
 
-const NAMES: [&str; 2] = ["hashed 1", "hashed 2"];
+const NAMES: [&str; 3] = ["hashed 1", "hashed 2", BY_KEY];
+/// The one that a function of keys divides.
+const BY_KEY: &str = "hashed by key";
 /// Longest key of a hashed keyspace.
 const KEY_BYTES_MAX: usize = 65_524;
 
@@ -115,6 +119,18 @@ impl HashedMoment {
     }
 }
 
+/// The name of a key's partition in [`BY_KEY`]: so that keys of each shape are in four of them.
+fn partition_of(key: &[u8]) -> Vec<u8> {
+    let sum = key.iter().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
+    vec![sum >> 6]
+}
+
+fn open(builder: KeyspaceBuilder<Hashed>, name: &str) -> Keyspace<Hashed> {
+    let rule = Partitioning::function("sum", 1, |key| partition_of(key).into());
+    let opened = if name == BY_KEY { builder.partition_by(rule).open() } else { builder.open() };
+    opened.unwrap()
+}
+
 impl Twin {
     /// Opens a keyspace that is there or not.
     pub(super) fn open_hashed(&mut self) {
@@ -132,7 +148,7 @@ impl Twin {
                 builder = builder.set(setting, *self.rng.choose(values));
             }
         }
-        let keyspace = builder.open().unwrap();
+        let keyspace = open(builder, name);
         let keys = if self.rng.one_in(2) { Keys::Many { count: 3000 } } else { Keys::any(&mut self.rng) };
         let space = HashedSpace { keyspace, map: Map::new(), keys };
         match self.hashed.spaces.get_mut(name) {
@@ -190,6 +206,14 @@ impl Twin {
         dropped(space.keyspace.iter_unordered().next().unwrap().map(|_| ()));
     }
 
+    fn drop_partition_hashed(&mut self) {
+        let space = self.hashed.spaces.get_mut(BY_KEY).unwrap();
+        let name = partition_of(&space.keys.one(&mut self.rng));
+        let has_items = space.map.keys().any(|key| partition_of(key) == name);
+        assert!(space.keyspace.drop_partition(&name).unwrap() || !has_items);
+        space.map.retain(|key, _| partition_of(key) != name);
+    }
+
     fn some_hashed(&mut self) -> Option<&'static str> {
         let names: Vec<&'static str> = self.hashed.spaces.keys().copied().collect();
         names.get(self.rng.below(names.len().max(1))).copied()
@@ -214,6 +238,7 @@ impl Twin {
             93..97 => self.open_hashed(),
             97 => self.drop_hashed(name),
             98 if self.rng.one_in(4) => self.clear_hashed(name),
+            99 if name == BY_KEY => self.drop_partition_hashed(),
             _ => {}
         }
     }
@@ -320,7 +345,7 @@ impl Twin {
         let names = self.db.keyspaces().into_iter().map(|one| one.name).filter(|name| is_hashed(name));
         assert!(names.eq(self.hashed.spaces.keys().copied()));
         for (name, space) in &mut self.hashed.spaces {
-            space.keyspace = self.db.keyspace(name).and_then(|any| any.hashed()).unwrap();
+            space.keyspace = open(self.db.hashed(name), name);
         }
     }
 }

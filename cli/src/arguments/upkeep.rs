@@ -36,18 +36,14 @@ pub(crate) struct MadeAs {
     #[command(flatten)]
     rule: PartitionBy,
     /// Make the keyspace hashed: for keys that are only looked up. They have no order; a large keyspace
-    /// takes writes at less cost.
-    #[arg(long, conflicts_with = "partition_by")]
+    /// takes writes at less cost. --partition-by prefix:N or explicit divides it.
+    #[arg(long)]
     hashed: bool,
 }
 
 impl MadeAs {
     pub(crate) fn make(&self) -> Make<'_> {
-        match &self.rule.partition_by {
-            Some(rule) => Make::Divided(rule),
-            None if self.hashed => Make::Hashed,
-            None => Make::Ordered,
-        }
+        Make { hashed: self.hashed, rule: self.rule.partition_by.as_ref() }
     }
 }
 

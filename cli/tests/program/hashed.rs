@@ -29,7 +29,7 @@ fn single_items() {
     assert_eq!(place.run("scan", ["sessions"]).ok(), "");
 }
 
-/// A keyspace keeps its kind; partitions and rules do not go with --hashed.
+/// A keyspace keeps its kind; ranges of keys do not go with --hashed.
 #[test]
 fn kinds_are_kept() {
     let place = filled();
@@ -38,8 +38,12 @@ fn kinds_are_kept() {
     mismatch(place.run("put", ["sessions", "a", "1", "--partition-by", "prefix:1", "--json"]));
     let error = place.run("put", ["users", "a", "1", "--hashed"]).failed(3);
     assert!(error.contains("this one is ordered, not hashed"), "{error}");
-    let both = place.run("put", ["new", "a", "1", "--hashed", "--partition-by", "prefix:1", "--json"]);
-    assert_eq!(both.failed_json(2), "usage");
+    let both = place.run("put", ["new", "a", "1", "--hashed", "--partition-by", "ranges:g", "--json"]);
+    assert_eq!(both.failed_json(3), "invalid");
+    let explicit = place.run("put", ["new", "a", "1", "--hashed", "--partition-by", "explicit"]);
+    assert!(explicit.failed(2).contains("new/PARTITION"));
+    mismatch(place.run("put", ["sessions", "a", "1", "--hashed", "--partition-by", "prefix:1", "--json"]));
+    mismatch(place.run("put", ["users", "a", "1", "--hashed", "--partition-by", "prefix:1", "--json"]));
     place.run("partitions", ["tenants", "--make", "a"]).ok();
     let error = place.run("put", ["tenants/b", "k", "1", "--hashed"]).failed(2);
     assert!(error.contains("partition"), "{error}");
@@ -189,7 +193,77 @@ fn partitions_are_hashed() {
     );
     place.run("compact", ["months"]).ok();
     place.run("stats", ["--json"]).json();
-    let both = place.run("partitions", ["others", "--partition-by", "prefix:2", "--hashed", "--json"]);
-    assert_eq!(both.failed_json(2), "usage");
+    place.run("put", ["weeks/48", "b7f1", "ann", "--hashed", "--partition-by", "explicit"]).ok();
+    assert!(place.run("scan", ["weeks/48"]).error.contains("is hashed"));
+    let both = place.run("partitions", ["others", "--partition-by", "ranges:g", "--hashed", "--json"]);
+    assert_eq!(both.failed_json(3), "invalid");
     place.run("verify", [""; 0]).ok();
+}
+
+/// Keys name the partitions of a hashed keyspace: rows go in, each command reads and writes them under the
+/// name of the keyspace, and partitions are listed, made, dropped and kept from a bound on.
+#[test]
+fn keys_name_partitions() {
+    let place = Place::new();
+    let row = |number: usize| format!("{}/{number:03}\tvalue {number}\n", 2024 + number % 3);
+    let file = place.with_file("items.tsv", (0..90).map(row).collect::<String>());
+    let by = ["--no-header", "--hashed", "--partition-by", "prefix:4"];
+    place.run("import", ["visits", words(&file)].into_iter().chain(by)).ok();
+    let rows = |keyspace: &str| {
+        let listed = place.run("partitions", [keyspace, "--json"]).json();
+        let all = listed.as_array().expect("an array").iter();
+        let row = |one: &Value| (one["name"].clone(), one["approximate_keys"].clone());
+        all.map(row).collect::<Vec<_>>()
+    };
+    let of = |year: &str, keys: u64| (json!(year), json!(keys));
+    assert_eq!(rows("visits"), [of("2024", 30), of("2025", 30), of("2026", 30)]);
+    assert!(place.run("partitions", ["visits"]).ok().starts_with("partitions by prefix:4: 3\n"));
+    place.run("put", ["visits", "2027/000", "new"]).ok();
+    place.run("put", ["visits", "2027/001", "new", "--hashed", "--partition-by", "prefix:4"]).ok();
+    assert_eq!(place.run("get", ["visits", "2027/000"]).ok(), "new\n");
+    place.run("delete", ["visits", "2027/001"]).ok();
+    assert_eq!(place.run("count", ["visits"]).ok(), "91\n");
+    assert_eq!(place.run("count", ["visits", "--approximate"]).ok(), "91\n");
+    let scan = place.run("scan", ["visits", "--keys-only"]);
+    assert!(scan.error.contains("is hashed"), "{}", scan.error);
+    assert_eq!(scan.ok().lines().count(), 91);
+    assert_eq!(
+        place.run("scan", ["visits", "--prefix", "2027", "--json"]).failed_json(3),
+        "unordered",
+        "a partition has no order either"
+    );
+    let error = place.run("get", ["visits/2027", "2027/000"]).failed(2);
+    assert!(error.contains("give visits without a partition") && !error.contains("--prefix"), "{error}");
+    assert!(place.run("explain", ["visits", "2025/001"]).ok().starts_with("partition: 2025\n"));
+    let stats = place.run("stats", ["--partitions", "--json"]).json();
+    let visits = &stats["keyspaces"][0];
+    assert_eq!((&visits["kind"], &visits["partitions"]), (&json!("hashed"), &json!(4)));
+    assert_eq!(visits["partition_stats"].as_array().map(Vec::len), Some(4));
+    place.run("partitions", ["visits", "--make", "2028", "--hashed"]).ok();
+    assert!(place.run("partitions", ["visits", "--make", "2028/1"]).failed(3).contains("the first 4 bytes"));
+    assert_eq!(place.run("partitions", ["visits", "--drop", "2028", "--json"]).json(), json!({"dropped": 1}));
+    assert_eq!(place.run("partitions", ["visits", "--retain", "2026/5", "--json"]).json()["dropped"], 2);
+    assert!(place.run("partitions", ["visits"]).ok().contains("prefix:4, from 2026 on: 2"));
+    let copy = place.file("visits.jsonl");
+    place.run("export", ["visits", words(&copy)]).ok();
+    place.run("import", ["copy", words(&copy)].into_iter().chain(by.into_iter().skip(1))).ok();
+    assert_eq!(rows("copy"), [of("2026", 30), of("2027", 1)]);
+    place.run("compact", ["visits"]).ok();
+    place.run("verify", [""; 0]).ok();
+    place.run("clear", ["visits"]).ok();
+    assert_eq!(rows("visits"), [of("2026", 0), of("2027", 0)]);
+    let target = place.file("salvaged");
+    ran(trine().arg("salvage").arg(place.store()).arg(&target)).ok();
+    let listed = ran(trine().arg("partitions").arg(&target).args(["copy", "--json"])).json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(2));
+    assert_eq!(ran(trine().arg("get").arg(&target).args(["copy", "2027/000"])).ok(), "new\n");
+    mismatch_of(place.run("partitions", ["visits", "--partition-by", "prefix:2"]));
+    place.run("partitions", ["sorted", "--partition-by", "prefix:2"]).ok();
+    mismatch_of(place.run("partitions", ["sorted", "--make", "ab", "--hashed"]));
+}
+
+#[track_caller]
+fn mismatch_of(ran: Ran) {
+    let error = ran.failed(3);
+    assert!(error.contains("this one"), "{error}");
 }

@@ -122,7 +122,7 @@ impl<'b> Unrouted<'b> {
             return Ok(None);
         }
         let Some(keyspace) = self.keyspace(item.tree.keyspace) else { return Ok(None) };
-        Ok(Some((keyspace, partitions(keyspace).rule.name_of(item.key)?)))
+        Ok(Some((keyspace, keyspace.name_of(item.key)?)))
     }
 
     /// See [`RoutedSize`].
@@ -171,7 +171,7 @@ impl RoutedSize {
             *ranges += 1;
             *tombstones += names.range::<[u8], _>(partitions.names_of((key, value))).count();
         } else {
-            let name = partitions.rule.name_of(key)?;
+            let name = keyspace.name_of(key)?;
             if !names.contains(&*name) {
                 names.insert(name[..].into());
                 // The range deletes before it may be of this partition too.

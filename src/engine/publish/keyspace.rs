@@ -1,9 +1,11 @@
 //! A keyspace, as its handles and the workers share it, and its settings as the manifest keeps them.
 
+use std::borrow::Cow;
 use std::ops::{Bound, RangeBounds};
 
 use crate::base::error::{Error, Result};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
+use crate::base::place::given_key;
 use crate::base::rule::{KeyBounds, Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::step::Direction;
@@ -139,10 +141,23 @@ impl Keyspace {
         self.partitions().map(|partitions| &partitions.rule)
     }
 
-    /// Whether its partitions do not lie in the order of their keys: a range is the merge of all.
+    /// Whether its partitions do not lie in the order of their keys: a range is the merge of all. A hashed
+    /// keyspace has no ranges.
     #[inline]
     pub(crate) fn is_scattered(&self) -> bool {
-        self.tree.partition == PartitionId::OF_KEY && self.rule().is_some_and(|rule| !rule.is_in_key_order())
+        self.tree.partition == PartitionId::OF_KEY
+            && !self.id.is_hashed()
+            && self.rule().is_some_and(|rule| !rule.is_in_key_order())
+    }
+
+    /// The name of the partition that has a stored key; empty unless keys divide the keyspace. Rules see the
+    /// key as the caller gave it.
+    ///
+    /// # Errors
+    /// `Unrouted`.
+    #[inline]
+    pub(crate) fn name_of<'n>(&'n self, stored: &'n [u8]) -> Result<Cow<'n, [u8]>> {
+        self.rule().map_or(Ok(Cow::default()), |rule| rule.name_of(given_key(self.tree, stored)))
     }
 
     /// The tree that has a key, as of a version; if there is none, one that is nowhere.
@@ -156,19 +171,21 @@ impl Keyspace {
 
     #[inline(never)]
     fn routed(&self, key: &[u8], version: &Version) -> Result<TreeId> {
-        let (Some(rule), Some(names)) = (self.rule(), version.names(self.id)) else { return Ok(self.tree) };
-        let found = names.find(&rule.name_of(key)?);
+        let Some(names) = version.names(self.id) else { return Ok(self.tree) };
+        let found = names.find(&self.name_of(key)?);
         Ok(found.map_or(self.tree, |partition| TreeId { keyspace: self.id, partition }))
     }
 
     /// Of those partitions that may have keys of the range, and whose names lie in `from` in that direction,
-    /// the first: its name and its tree.
+    /// the first: its name and its tree. A range of a hashed keyspace is all of it.
     pub(crate) fn next_partition<'v>(
         &self,
         version: &'v Version,
         (range, direction): (KeyBounds<'_>, Direction),
         from: Bound<&[u8]>,
     ) -> Option<(&'v [u8], TreeId)> {
+        let is_all = matches!(range, (Bound::Unbounded | Bound::Included([]), Bound::Unbounded));
+        assert!(is_all || !self.id.is_hashed(), "places do not name partitions");
         let (first, last) = self.rule()?.names_of(range);
         let own = match direction {
             Direction::Forward => first,

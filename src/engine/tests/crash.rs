@@ -371,8 +371,9 @@ fn check_routing(store: &Store, keyspace: &Keyspace) {
     let partitions = keyspace.partitions().expect("it is divided").all();
     for one in &partitions {
         let name = one.partition_name().expect("it is a partition");
+        let key = stored_key(store.hash_secret(), keyspace.id, name);
         assert_eq!(
-            keyspace.tree_of(name, &view.version).expect("routed"),
+            keyspace.tree_of(&key, &view.version).expect("routed"),
             one.tree,
             "its name is one of its keys"
         );

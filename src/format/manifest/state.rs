@@ -5,7 +5,7 @@
 //! and of partitions in a keyspace, are unique; 4. every table has a slice; 5. in a partition, slices of
 //! level 0 have run 0 and disjoint ranges of sequence numbers, and slices of any one run of a deeper level
 //! have disjoint ranges of keys; 6. in a hashed keyspace a level is a height of the trie, and the keys of a
-//! slice are of one node.
+//! slice are of one node; 7. no rule by ranges of keys divides a hashed keyspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -329,6 +329,9 @@ impl State {
         };
         if keyspace.rule.is_some() || has_partition {
             return broken("a rule of a keyspace that is divided already", id.0.into());
+        }
+        if keyspace.kind == KeyspaceKind::Hashed && rule.needs_order() {
+            return broken("a rule by ranges of keys in a hashed keyspace", id.0.into());
         }
         self.contents_bytes += rule_bytes(rule);
         keyspace.rule = Some(rule.clone());

@@ -7,7 +7,7 @@ use crate::engine::ingest::publish::{Publish, Published};
 use super::super::crash::named;
 use super::super::model::{Write, fingerprint};
 use super::Run;
-use super::names::HASHED;
+use super::names::is_hashed;
 
 /// An ingest whose tables are built, on its way into the store.
 pub(super) struct Ingesting<'s> {
@@ -20,7 +20,7 @@ pub(super) struct Ingesting<'s> {
 impl Run<'_> {
     /// Builds the tables of an ingest, if none is under way.
     pub(super) fn begin_ingest(&mut self) {
-        let names: Vec<String> = self.past.names.keys().filter(|name| *name != HASHED).cloned().collect();
+        let names: Vec<String> = self.past.names.keys().filter(|name| !is_hashed(name)).cloned().collect();
         if self.ingesting.is_some() || names.is_empty() {
             return;
         }

@@ -15,10 +15,17 @@ use super::super::crash::named;
 use super::super::model::{Copied, Names, SPACES_COUNT_MAX};
 use super::Run;
 
-/// Those with a slash are partitions; see [`rule_of`]. The last is hashed.
-const NAMES: [&str; 8] = ["a", "b", "c", "d/x", "d/y", "k/x", "k/y", HASHED];
+/// Those with a slash are partitions; see [`division_of`]. The last [`HASHED_COUNT`] are hashed.
+const NAMES: [&str; 10] = ["a", "b", "c", "d/x", "d/y", "k/x", "k/y", "m/x", "m/y", HASHED];
+/// Names of hashed keyspaces and of partitions of such.
+const HASHED_COUNT: usize = 3;
 /// The name of the hashed keyspace.
-pub(super) const HASHED: &str = "h";
+const HASHED: &str = "h";
+
+/// Whether a keyspace or partition of that name is hashed.
+pub(super) fn is_hashed(name: &str) -> bool {
+    NAMES[NAMES.len() - HASHED_COUNT..].contains(&name)
+}
 
 /// What a keyspace of that name is, if it is not divided.
 fn wanted(name: &str) -> Wanted<'static> {
@@ -28,9 +35,13 @@ fn wanted(name: &str) -> Wanted<'static> {
     }
 }
 
-/// How a keyspace of that name is divided.
-fn rule_of(keyspace: &str) -> Rule {
-    if keyspace == "k" { Rule::Prefix(1) } else { Rule::Explicit }
+/// How a keyspace of that name is divided, and its kind.
+fn division_of(keyspace: &str) -> (KeyspaceKind, Rule) {
+    match keyspace {
+        "k" => (KeyspaceKind::Ordered, Rule::Prefix(1)),
+        "m" => (KeyspaceKind::Hashed, Rule::Prefix(1)),
+        _ => (KeyspaceKind::Ordered, Rule::Explicit),
+    }
 }
 
 /// Where checkpoints go that are begun at random.
@@ -51,7 +62,7 @@ enum NameChange {
 impl<'s> Run<'s> {
     /// Begins to make or drop a keyspace, if no other change waits.
     pub(super) fn change_names(&mut self) {
-        let count = NAMES.len() - usize::from(!self.past.mix.hashed);
+        let count = NAMES.len() - if self.past.mix.hashed { 0 } else { HASHED_COUNT };
         let name = NAMES[self.past.rng.index(count)];
         match self.past.names.contains_key(name) {
             true if self.past.names.len() > 1 => self.begin(NameChange::Drop(name.to_owned())),
@@ -142,8 +153,8 @@ impl<'s> Run<'s> {
         let made = match name.split_once('/') {
             None => self.store.open_keyspace_in(&mut turn, name, given, wanted(name)),
             Some((keyspace, partition)) => {
-                let rule = rule_of(keyspace);
-                let wanted = Wanted::ordered(Some(&rule));
+                let (kind, rule) = division_of(keyspace);
+                let wanted = Wanted { kind, rule: Some(&rule) };
                 let divided = self.store.open_keyspace_in(&mut turn, keyspace, &[], wanted);
                 let names = [partition.as_bytes()];
                 divided

@@ -115,3 +115,27 @@ fn checks_of_rules() {
     }
     state.apply_edit(&[partition(70, 7, b"g"), partition(71, 7, b"")]).expect("fits");
 }
+
+/// A hashed keyspace is divided by every rule but ranges, whose names need an order of keys.
+#[test]
+fn hashed_keyspaces_have_no_ranges() {
+    let hashed = |number: u32| {
+        let Change::Keyspace { name, settings, .. } = keyspace(number, &format!("hashed {number}")) else {
+            unreachable!("it makes a keyspace")
+        };
+        let id = KeyspaceId(number | KeyspaceId::HASHED);
+        (id, Change::Keyspace { id, kind: KeyspaceKind::Hashed, name, settings })
+    };
+    let mut state = state(&base());
+    for (number, one) in (10..).zip([Rule::Explicit, Rule::Prefix(2), function()]) {
+        let (id, made) = hashed(number);
+        state.apply_edit(&[made, rule(id.0, one.clone())]).expect("fits");
+        assert_eq!(state.keyspaces[&id].rule.as_ref(), Some(&one));
+    }
+    let (id, made) = hashed(20);
+    let refused = state.apply_edit(&[made, rule(id.0, ranges())]).expect_err("it has no order");
+    assert_eq!(
+        (refused.what, refused.number),
+        ("a rule by ranges of keys in a hashed keyspace", id.0.into())
+    );
+}
