@@ -263,8 +263,8 @@ impl L0Files {
         item_of(self.lengths, file, block, buffer.content(0), usize::from(record))
     }
 
-    /// Reads the live and wanted blocks of a file in the order of time, and gives each item of each block with
-    /// the block's entry and the number of the record.
+    /// Reads the live and wanted blocks of a file in the order of time, and gives each item of each block
+    /// with the block's entry and the number of the record.
     ///
     /// # Errors
     /// As [`L0Files::read_item`].

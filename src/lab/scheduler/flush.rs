@@ -35,7 +35,7 @@ pub(super) const MANIFEST_TAG: u8 = 4;
 /// A manifest is written anew when it is longer, and four times as long as it was when it was new.
 const MANIFEST_BYTES_MAX: u64 = 1 << 20;
 /// Items of a write buffer. A longer immutable of one partition is merged in pieces, in the order of keys.
-const WRITE_BUFFER_ITEMS: usize = 4096;
+const WRITE_BUFFER_ITEMS: usize = 256;
 
 pub(super) fn log_name(number: u64) -> FileName {
     FileName::new(FileKind::Lab, number | LOG)
@@ -49,7 +49,10 @@ impl PartitionScheduler {
     pub fn schedule(&mut self) -> Result<()> {
         self.writing(|one| {
             if !one.memtable.items.is_empty() {
+                let (syncs, started) = (one.env.0.storage.counts().syncs, one.env.0.clock.now_ns());
                 one.schedule_memtable()?;
+                one.counts.schedule_syncs += one.env.0.storage.counts().syncs - syncs;
+                one.counts.schedule_ns += one.env.0.clock.now_ns() - started;
             }
             one.compact_due()
         })

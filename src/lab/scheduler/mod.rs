@@ -1,12 +1,12 @@
 //! TridentKV's partition scheduler (section 3.3), rebuilt to be measured beside the store's partitions.
 //!
 //! Many partitions share one memtable and one log. Each has a sub-tree of its own: level 0 of data blocks
-//! with an index of all its keys, and levels of sorted arrays below. The store divides a flush in another way,
-//! into slices of one table; this engine shows the cost of the paper's way.
+//! with an index of all its keys, and levels of sorted arrays below. The store divides a flush in another
+//! way, into slices of one table; this engine shows the cost of the paper's way.
 //!
-//! Taken from the paper: write buffers and flush buffers, flushes of whole blocks, datatables that are nothing
-//! but blocks and recorded offsets, the index of level 0 in memory or persistent, table compaction. Changed:
-//! keys and values have fixed lengths; the blocks of all partitions go to one file, so that a schedule syncs
+//! Taken from the paper: write buffers and flush buffers, flushes of whole blocks, datatables that are
+//! nothing but blocks and recorded offsets, the index of level 0 in memory or persistent, table compaction.
+//! Changed: keys and values have fixed lengths; the blocks of all partitions go to one file, so that a schedule syncs
 //! one; the persistent index is the keys of the blocks in a file beside, not a B+-tree in place. Added, since
 //! the paper leaves them open: durability of flush buffers, and a bound on the log.
 //!

@@ -98,6 +98,8 @@ pub(super) struct SchedulerCounts {
     pub(super) puts: u64,
     pub(super) key_value_bytes: u64,
     pub(super) schedules: u64,
+    pub(super) schedule_syncs: u64,
+    pub(super) schedule_ns: u64,
     pub(super) blocks: u64,
     pub(super) short_blocks: u64,
     pub(super) block_bytes: u64,
@@ -125,6 +127,10 @@ pub struct PartitionSchedulerStats {
     pub key_value_bytes: u64,
     /// Immutables that were scheduled.
     pub schedules: u64,
+    /// Syncs for that, compactions left out.
+    pub schedule_syncs: u64,
+    /// Nanoseconds for that, compactions left out.
+    pub schedule_ns: u64,
     /// Blocks appended to level 0.
     pub blocks: u64,
     /// Of these, how many were not full.
@@ -426,6 +432,8 @@ impl PartitionScheduler {
             puts: counts.puts,
             key_value_bytes: counts.key_value_bytes,
             schedules: counts.schedules,
+            schedule_syncs: counts.schedule_syncs,
+            schedule_ns: counts.schedule_ns,
             blocks: counts.blocks,
             short_blocks: counts.short_blocks,
             block_bytes: counts.block_bytes,
