@@ -1,5 +1,5 @@
 //! The lab: Drizard and Lemur, two early designs of an LSM tree, rebuilt from parts to test their papers
-//! anew.
+//! anew; and TridentKV's partition scheduler.
 //!
 //! It is an engine of its own, small and of one writer, beside the store and not a part of it: what it writes
 //! is outside the format promise, and nothing of the store calls it. Its parts are an array in memory

@@ -73,7 +73,7 @@ pub(super) struct Counted {
 
 /// An engine with partitions, open.
 pub(super) enum Held {
-    Scheduler { store: PartitionScheduler, first: u32 },
+    Scheduler { store: Box<PartitionScheduler>, first: u32 },
     Slices { db: Db, items: Keyspace<Ordered> },
 }
 
@@ -101,7 +101,7 @@ impl Held {
     ) -> Result<Held, Failure> {
         match engine {
             Engine::Scheduler => {
-                let mut store = PartitionScheduler::open(place, options)?;
+                let mut store = Box::new(PartitionScheduler::open(place, options)?);
                 let first = store.create_partitions(partitions)?;
                 Ok(Held::Scheduler { store, first })
             }

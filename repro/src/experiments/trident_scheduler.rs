@@ -415,7 +415,7 @@ fn index_of_l0(job: &mut Job, l0_bytes: u64, memtable_bytes: u64) -> Result<Vec<
         load.put_all(job, &mut held)?;
         held.flush()?;
         held.close()?;
-        let store = PartitionScheduler::open(&place, &options)?;
+        let store = Box::new(PartitionScheduler::open(&place, &options)?);
         let first = store.partitions().first().copied().unwrap_or(0);
         let stats = store.stats()?;
         let held = Held::Scheduler { store, first };
