@@ -1,7 +1,7 @@
 //! A load over partitions, into the lab's partition scheduler and into the store.
 //!
 //! It is not a figure: it fills, flushes and counts, and `trident_scheduler` compares. Keys have 16 bytes, of
-//! which four name the partition; values have 100. Both engines have a write buffer of one size, are written by
+//! which four name the partition; values have 100. Both engines have a memtable of one size, are written by
 //! one thread item by item, and keep a log that is not synced for each item.
 
 use std::path::PathBuf;
@@ -56,8 +56,8 @@ pub(super) struct Counted {
     pub(super) flush_bytes: u64,
     pub(super) merge_bytes: u64,
     pub(super) syncs: u64,
-    /// Of the scheduler's flushes, merges left out, as are their nanoseconds; 0 with slices, which do not tell
-    /// them apart.
+    /// Of the scheduler's flushes, merges left out, as are their nanoseconds; 0 with slices, which do not
+    /// tell them apart.
     pub(super) flush_syncs: u64,
     pub(super) flush_ns: u64,
     pub(super) short_blocks: u64,

@@ -6,9 +6,9 @@
 //!
 //! Taken from the paper: write buffers and flush buffers, flushes of whole blocks, datatables that are
 //! nothing but blocks and recorded offsets, the index of level 0 in memory or persistent, table compaction.
-//! Changed: keys and values have fixed lengths; the blocks of all partitions go to one file, so that a schedule syncs
-//! one; the persistent index is the keys of the blocks in a file beside, not a B+-tree in place. Added, since
-//! the paper leaves them open: durability of flush buffers, and a bound on the log.
+//! Changed: keys and values have fixed lengths; the blocks of all partitions go to one file, so that a
+//! schedule syncs one; the persistent index is the keys of the blocks in a file beside, not a B+-tree in
+//! place. Added, since the paper leaves them open: durability of flush buffers, and a bound on the log.
 //!
 //! - `options`: sizes and limits. `buffer`: flush buffers. `index`: the index of level 0.
 //! - `journal`: files of frames, for log and manifest. `edit`, `catalog`: what the manifest says.
