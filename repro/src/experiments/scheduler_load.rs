@@ -59,6 +59,7 @@ pub(super) struct Counted {
     /// Of the scheduler's flushes, merges left out, as are their nanoseconds; 0 with slices, which do not
     /// tell them apart.
     pub(super) flush_syncs: u64,
+    pub(super) flush_files: u64,
     pub(super) flush_ns: u64,
     pub(super) short_blocks: u64,
     pub(super) blocks: u64,
@@ -182,6 +183,7 @@ impl Held {
                     merge_bytes: stats.compaction_bytes,
                     syncs: stats.syncs,
                     flush_syncs: stats.schedule_syncs,
+                    flush_files: stats.schedule_files,
                     flush_ns: stats.schedule_ns,
                     short_blocks: stats.short_blocks,
                     blocks: stats.blocks,

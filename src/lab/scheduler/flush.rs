@@ -50,7 +50,9 @@ impl PartitionScheduler {
         self.writing(|one| {
             if !one.memtable.items.is_empty() {
                 let (syncs, started) = (one.env.0.storage.counts().syncs, one.env.0.clock.now_ns());
+                let first_file = one.next_number;
                 one.schedule_memtable()?;
+                one.counts.schedule_files += one.next_number - first_file;
                 one.counts.schedule_syncs += one.env.0.storage.counts().syncs - syncs;
                 one.counts.schedule_ns += one.env.0.clock.now_ns() - started;
             }

@@ -26,6 +26,12 @@ pub(super) struct L0Index {
 }
 
 impl L0Index {
+    /// Of slots in the order of time: the last of a key counts. Blocks are sorted, so this is a merge of runs.
+    pub(super) fn of(slots: Vec<(Box<[u8]>, L0Slot)>) -> L0Index {
+        // The collection sorts stably, and keeps the last of equal keys.
+        L0Index { slots: slots.into_iter().collect() }
+    }
+
     pub(super) fn insert(&mut self, key: &[u8], slot: L0Slot) {
         match self.slots.get_mut(key) {
             Some(old) => *old = slot,

@@ -99,6 +99,7 @@ pub(super) struct SchedulerCounts {
     pub(super) key_value_bytes: u64,
     pub(super) schedules: u64,
     pub(super) schedule_syncs: u64,
+    pub(super) schedule_files: u64,
     pub(super) schedule_ns: u64,
     pub(super) blocks: u64,
     pub(super) short_blocks: u64,
@@ -129,6 +130,8 @@ pub struct PartitionSchedulerStats {
     pub schedules: u64,
     /// Syncs for that, compactions left out.
     pub schedule_syncs: u64,
+    /// Files made for that, compactions left out: logs, files of level 0, manifests.
+    pub schedule_files: u64,
     /// Nanoseconds for that, compactions left out.
     pub schedule_ns: u64,
     /// Blocks appended to level 0.
@@ -433,6 +436,7 @@ impl PartitionScheduler {
             key_value_bytes: counts.key_value_bytes,
             schedules: counts.schedules,
             schedule_syncs: counts.schedule_syncs,
+            schedule_files: counts.schedule_files,
             schedule_ns: counts.schedule_ns,
             blocks: counts.blocks,
             short_blocks: counts.short_blocks,
