@@ -422,6 +422,8 @@ fn index_of_l0(job: &mut Job, l0_bytes: u64, memtable_bytes: u64) -> Result<Vec<
         let mut held = Held::make(&place, Engine::Scheduler, load.partitions, &options)?;
         load.put_all(job, &mut held)?;
         held.flush()?;
+        // Nothing was merged, so what was written is there. An opening may write more: what it replays.
+        let l0_bytes = held.counted()?.blocks * 4096;
         held.close()?;
         let store = Box::new(PartitionScheduler::open(&place, &options)?);
         let first = store.partitions().first().copied().unwrap_or(0);
@@ -432,7 +434,7 @@ fn index_of_l0(job: &mut Job, l0_bytes: u64, memtable_bytes: u64) -> Result<Vec<
         job.workshop.clear(&place)?;
         all.push(OpenedL0 {
             name,
-            l0_bytes: stats.l0_blocks * 4096,
+            l0_bytes,
             keys: stats.index_keys,
             index_ns: stats.index_ns,
             index_pages: stats.index_page_reads,
