@@ -202,10 +202,9 @@ fn claims_on_flushes(all: &[Measured]) -> Vec<Claim> {
                 most_syncs(Engine::Slices)
             ),
             verdict: Verdict::of(most_files < 10 && most_syncs(Engine::Scheduler) < 10),
-            reason:
-                "merges of the scheduler make files and syncs of their own, which are in the last column; with \
+            reason: "merges of the scheduler have files and syncs of their own, see the last column; with \
                      slices files are counted in the directory before and after"
-                    .to_string(),
+                .to_string(),
         },
     ]
 }

@@ -19,6 +19,9 @@ pub(super) struct L0Slot {
     pub(super) record: u16,
 }
 
+/// A key and where its item is.
+pub(super) type L0Entry = (Box<[u8]>, L0Slot);
+
 /// See the module.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(super) struct L0Index {
@@ -26,8 +29,8 @@ pub(super) struct L0Index {
 }
 
 impl L0Index {
-    /// Of slots in the order of time: the last of a key counts. Blocks are sorted, so this is a merge of runs.
-    pub(super) fn of(slots: Vec<(Box<[u8]>, L0Slot)>) -> L0Index {
+    /// Of slots in the order of time: the last of a key counts. Blocks are sorted, so it is a merge of runs.
+    pub(super) fn of(slots: Vec<L0Entry>) -> L0Index {
         // The collection sorts stably, and keeps the last of equal keys.
         L0Index { slots: slots.into_iter().collect() }
     }

@@ -15,7 +15,7 @@ use super::catalog::SchedulerCatalog;
 use super::datatable::L0Files;
 use super::edit::SchedulerEdit;
 use super::flush::{MANIFEST_TAG, log_name};
-use super::index::{L0Index, L0Slot};
+use super::index::{L0Entry, L0Index, L0Slot};
 use super::journal::{Frames, Journal};
 use super::options::{L0IndexKind, PartitionSchedulerOptions};
 use super::store::{LOG, LOG_TAG, PartitionScheduler, SchedulerCounts, SharedMemtable, SubTree};
@@ -157,7 +157,7 @@ impl PartitionScheduler {
     /// The index of level 0, file by file in the order of time.
     fn read_index(&mut self) -> Result<()> {
         let trees = &mut self.trees;
-        let mut slots: BTreeMap<u32, Vec<(Box<[u8]>, L0Slot)>> = BTreeMap::new();
+        let mut slots: BTreeMap<u32, Vec<L0Entry>> = BTreeMap::new();
         let mut insert = |partition: u32, record: u16, key: &[u8]| {
             let tree = trees.get_mut(&partition).expect("the catalog's blocks are of its partitions");
             if record == 0 {
