@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 11] = [
+const EXPERIMENTS: [&str; 12] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
@@ -20,6 +20,7 @@ const EXPERIMENTS: [&str; 11] = [
     "trident-read",
     "trident-delete",
     "trident-objectstore",
+    "trident-scheduler",
 ];
 
 /// What a run of the program came to.

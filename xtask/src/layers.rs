@@ -112,7 +112,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "lab",
         imports: &["base", "format", "io", "merge"],
-        holds: "Drizard and Lemur rebuilt from parts, for experiments; behind a feature, beside the engine",
+        holds: "Drizard, Lemur and TridentKV's scheduler rebuilt, for experiments; behind a feature",
     },
     Layer {
         module: "fuzz",
