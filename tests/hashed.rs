@@ -377,7 +377,11 @@ fn leaves_are_merged() {
     for round in 0..10 {
         for _ in 0..20 {
             all.round(20_000, 1000);
-            world.run_until_idle();
+            // Merges are paced: a piece of one each time.
+            for _ in 0..50 {
+                world.advance_ns(2_000_000);
+                world.run_until_idle();
+            }
         }
         all.check(20_000);
         if round == 4 {
