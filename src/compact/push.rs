@@ -42,8 +42,11 @@ pub(crate) struct PushSettings {
     /// From where on a leaf is merged into one run, as [`Node::stale_permille`] has it; `None` while nothing
     /// is taken to be overwritten: leaves then are piles like all others.
     pub(crate) stale_permille: Option<u16>,
-    /// Thousandths of the bytes of leaves that may lie above them; `None`: any.
+    /// Thousandths of what leaves have that may lie above them; `None`: any.
     pub(crate) upper_permille: Option<u64>,
+    /// Of what lies above leaves and should not, the highest goes first, so that little is left on the way of
+    /// a key; else the largest pile, so that little is written.
+    pub(crate) is_highest_first: bool,
 }
 
 /// One piece of work on a trie.
@@ -60,10 +63,11 @@ pub(crate) struct Push {
 /// See the module.
 pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     let (root, table_bytes) = (trie.root(), settings.table_bytes);
-    let long = if root.most_runs() > PILE_RUNS_MAX {
-        Some(find(root, |node, _| node.runs().len(), Node::most_runs))
+    let long = if is_long(NodeId::ROOT, root) {
+        Some((NodeId::ROOT, root))
     } else {
-        Some((NodeId::ROOT, root)).filter(|(id, node)| is_long(*id, node))
+        let most = || find(root, |node, _| node.runs().len(), Node::most_runs);
+        (root.most_runs() > PILE_RUNS_MAX).then(most)
     };
     let is_merged = |node: &Node| settings.stale_permille.is_some() && !node.has_children();
     if let Some((id, node)) = long {
@@ -81,11 +85,22 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
         let (id, node) = find(root, |node, _| node.stale_permille(), Node::most_stale);
         return Some(merged(id, node, 0, table_bytes));
     }
-    if root.inner_bytes() <= upper_bytes(root, settings) {
+    if root.inner().permille_of(root.leaves()) <= settings.upper_permille? {
         return None;
     }
-    let (id, node) = first(root, &|node| node.has_children() && !node.runs().is_empty())?;
+    let (id, node) = match settings.is_highest_first {
+        true => first(root, &|node| node.has_children() && !node.runs().is_empty())?,
+        false => {
+            let own = |node: &Node, _| if node.has_children() { node.bytes() } else { 0 };
+            find(root, own, Node::most_inner_bytes)
+        }
+    };
     Some(taken_down(id, node, 0))
+}
+
+/// Whether the root has so many runs that it goes before everything else.
+pub(crate) fn is_root_long(trie: &Trie) -> bool {
+    is_long(NodeId::ROOT, trie.root())
 }
 
 /// The next step towards leaves of one run without tombstones, and nothing above them, for what was written
@@ -113,7 +128,7 @@ fn is_long(id: NodeId, node: &Node) -> bool {
 /// that is stale, can be.
 fn first<'t>(root: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeId, &'t Node)> {
     fn of<'t>(id: NodeId, node: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeId, &'t Node)> {
-        if node.inner_bytes() == 0 && node.most_stale() == 0 {
+        if node.inner().items == 0 && node.most_stale() == 0 {
             return None;
         }
         if is_wanted(node) {
@@ -139,12 +154,9 @@ pub(crate) fn debt_bytes(trie: &Trie, settings: &PushSettings) -> u64 {
         children.map(|(id, child)| of(child, id, settings)).fold(own, u64::saturating_add)
     }
     let root = trie.root();
-    of(root, NodeId::ROOT, settings) + root.inner_bytes().saturating_sub(upper_bytes(root, settings))
-}
-
-/// How much may lie above leaves.
-fn upper_bytes(root: &Node, settings: &PushSettings) -> u64 {
-    settings.upper_permille.map_or(u64::MAX, |most| most.saturating_mul(root.leaf_bytes()) / 1000)
+    let allowed = settings.upper_permille.map(|most| most.saturating_mul(root.leaves().bytes) / 1000);
+    let above = root.inner().bytes.saturating_sub(allowed.unwrap_or(u64::MAX));
+    of(root, NodeId::ROOT, settings).saturating_add(above)
 }
 
 /// The node that has the most by itself; `most` has it of a node and all below it.

@@ -553,6 +553,10 @@ impl<K> Keyspace<K> {
     /// Where one write goes, if keys divide the keyspace.
     fn partition_for(&self, (kind, key, value): (ItemKind, &[u8], &[u8])) -> Result<OneTree> {
         let partitions = self.keyspace.partitions().expect("it is divided");
+        if kind == ItemKind::DeleteRange {
+            // Its bounds are keys of no item: a function is not asked for them.
+            return Ok(OneTree::Several);
+        }
         let name = self.keyspace.name_of(key)?;
         Ok(match kind {
             ItemKind::Put => {
@@ -560,8 +564,7 @@ impl<K> Keyspace<K> {
                 check_item(key, value)?;
                 OneTree::Of(self.handle.partition(&self.keyspace, &name)?)
             }
-            ItemKind::Delete => partitions.get(&name).map_or(OneTree::None, OneTree::Of),
-            ItemKind::DeleteRange => OneTree::Several,
+            _ => partitions.get(&name).map_or(OneTree::None, OneTree::Of),
         })
     }
 

@@ -46,6 +46,8 @@ struct DiscardedFiles {
     dying_slices: usize,
     /// Whole pages of slices that no reader can look into any more, in files of which other slices are left.
     holes: Vec<(FileName, Span)>,
+    /// Some of them were taken and are not punched yet.
+    is_punching: bool,
 }
 
 impl Discarded {
@@ -64,18 +66,41 @@ impl Discarded {
         self.files.lock().obsolete.remove(&file);
     }
 
-    /// Takes the pages that nothing needs of files that stay. To be called before obsolete files are
-    /// forgotten.
-    pub(crate) fn take_holes(&self) -> Vec<(FileName, Span)> {
+    /// Takes some of the pages that nothing needs of files that stay, neighbours as one: no more than so many
+    /// pieces. To be called before obsolete files are forgotten; [`Discarded::end_holes`] follows.
+    pub(crate) fn take_holes(&self, most: usize) -> Vec<(FileName, Span)> {
         let files = &mut *self.files.lock();
         files.holes.retain(|(file, _)| !files.obsolete.contains(file));
-        std::mem::take(&mut files.holes)
+        files.holes.sort_unstable_by_key(|(file, span)| (*file, std::cmp::Reverse(span.offset)));
+        let mut taken: Vec<(FileName, Span)> = Vec::new();
+        // From the end: the last file's, ascending.
+        while let Some((file, span)) = files.holes.last().copied() {
+            let count = taken.len();
+            match taken.last_mut() {
+                Some((last, before)) if *last == file && before.end() == span.offset => {
+                    before.bytes += span.bytes;
+                }
+                _ if count == most => break,
+                _ => taken.push((file, span)),
+            }
+            files.holes.pop();
+        }
+        files.is_punching = !taken.is_empty();
+        taken
+    }
+
+    /// What was taken is punched; whether there are more.
+    pub(crate) fn end_holes(&self) -> bool {
+        let mut files = self.files.lock();
+        files.is_punching = false;
+        !files.holes.is_empty()
     }
 
     /// Whether every obsolete file was removed, and every slice that left the version is gone.
     pub(crate) fn is_empty(&self) -> bool {
         let files = self.files.lock();
-        files.obsolete.is_empty() && files.dying_slices == 0 && files.holes.is_empty()
+        let has_holes = files.is_punching || !files.holes.is_empty();
+        files.obsolete.is_empty() && files.dying_slices == 0 && !has_holes
     }
 
     /// Obsolete files that were not removed yet, by name.
@@ -93,12 +118,16 @@ impl Discarded {
         self.event.notify();
     }
 
-    fn begin_slice(&self) {
+    pub(super) fn note_obsolete(&self, file: FileName) {
+        self.files.lock().obsolete.insert(file);
+    }
+
+    pub(super) fn begin_slice(&self) {
         self.files.lock().dying_slices += 1;
     }
 
     /// `hole`: what its end leaves free.
-    fn end_slice(&self, file: FileName, hole: Option<Span>) {
+    pub(super) fn end_slice(&self, file: FileName, hole: Option<Span>) {
         let mut files = self.files.lock();
         files.dying_slices -= 1;
         files.holes.extend(hole.map(|hole| (file, hole)));
@@ -209,7 +238,7 @@ impl TableFile {
     /// Says that no version names the file any more: its name is discarded when its last table is dropped.
     pub(crate) fn mark_obsolete(&self) {
         // Listed first: the list has every file that is discarded.
-        self.owner.discarded.files.lock().obsolete.insert(self.identity.file);
+        self.owner.discarded.note_obsolete(self.identity.file);
         self.obsolete.store(true, Ordering::Release);
     }
 
@@ -254,19 +283,18 @@ pub(super) type IsLive<'l> = &'l dyn Fn(u32, &SliceEntry) -> Result<bool>;
 /// Every slice is.
 pub(super) const ALL_LIVE: IsLive<'static> = &|_, _| Ok(true);
 
-/// Whether the pages of a slice were given back to the file system, as far as the file itself tells: each of
-/// its parts that begins in a page that is the slice's alone begins with zeros, as no part does.
+/// Whether the pages of a slice were given back to the file system, as far as the file itself tells: those
+/// that are its alone are zeros, all of them, and some part of it begins in one, as no part does.
 pub(crate) fn is_hole(storage: &dyn Storage, file: FileName, entry: &SliceEntry) -> Result<bool> {
     let (page, span) = (PAGE_BYTES as u64, entry.span());
     let own = span.offset.next_multiple_of(page)..span.end() / page * page;
     let parts = [entry.data, entry.filter_span(), entry.fence_span(), entry.top, entry.ranges];
-    let mut starts = parts.iter().filter(|part| part.bytes > 0 && own.contains(&part.offset)).peekable();
-    if starts.peek().is_none() {
+    let begins_there = |part: &Span| part.bytes > 0 && own.contains(&part.offset);
+    if !parts.iter().any(begins_there) {
         return Ok(false);
     }
-    for part in starts {
-        let start = Span { offset: part.offset, bytes: UNIT_BYTES as u64 };
-        if read_exact(storage, file, start)?.iter().any(|byte| *byte != 0) {
+    for offset in own.step_by(PAGE_BYTES) {
+        if read_exact(storage, file, Span { offset, bytes: page })?.iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
     }

@@ -60,8 +60,8 @@ fn look_at_trie(trie: &Trie, settings: &PushSettings, wanted: Option<&FullMerge>
     let is_due = due.is_some();
     let full = wanted.and_then(|wanted| push::full(trie, settings.table_bytes, wanted.upto));
     let is_full = full.is_some();
-    // What is due is of use to the full merge too, and bounds the piles meanwhile.
-    let picked = due.or(full);
+    // The full merge goes first, or what is written meanwhile would keep it; but the root must not grow.
+    let picked = if push::is_root_long(trie) { due.or(full) } else { full.or(due) };
     let inputs = picked.iter().flat_map(|push| push.inputs(trie));
     Looked {
         input_bytes: inputs.map(Run::bytes).sum(),

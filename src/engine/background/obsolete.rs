@@ -19,6 +19,8 @@ use super::Scheduler;
 /// time.
 const LOOK_NS_MIN: u64 = 1_000_000;
 const LOOK_NS_MAX: u64 = 64_000_000;
+/// Holes that are punched in one look.
+const HOLES_MAX: usize = 256;
 /// How often `close` looks.
 const CLOSE_LOOKS_COUNT: u32 = 16;
 
@@ -48,13 +50,13 @@ impl Scheduler {
         let has_retired = self.epoch.has_retired();
         let files = self.owner.discarded.take();
         files.iter().for_each(|file| self.remove_quietly(*file));
-        self.punch_holes();
+        let has_holes = self.punch_holes();
         if !files.is_empty() {
             // Their tables have left memory: only now, if a reader or a merge had them.
             self.pin_more();
         }
         files.iter().for_each(|file| self.owner.discarded.forget(*file));
-        let is_done = !has_retired || self.owner.discarded.is_empty();
+        let is_done = !has_holes && (!has_retired || self.owner.discarded.is_empty());
         if is_done {
             removals.look_done.store(look, Ordering::SeqCst);
         }
@@ -63,13 +65,15 @@ impl Scheduler {
     }
 
     /// Gives back what slices took that are gone, of files that have others. A file that a checkpoint shares
-    /// keeps it until the store is opened next.
-    fn punch_holes(&self) {
-        for (file, hole) in self.owner.discarded.take_holes() {
+    /// keeps it until the store is opened next. Whether there are more: a flush does not wait for all of
+    /// them.
+    fn punch_holes(&self) -> bool {
+        for (file, hole) in self.owner.discarded.take_holes(HOLES_MAX) {
             if let Err(error) = self.env.storage.punch_hole(file, hole.offset, hole.bytes) {
                 log::warn!("{file} has {} bytes that are not needed and stay: {error}", hole.bytes);
             }
         }
+        self.owner.discarded.end_holes()
     }
 
     /// Waits until files that are obsolete now and that no reader holds are removed: until turns of workers

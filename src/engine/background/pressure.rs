@@ -66,6 +66,7 @@ impl Scheduler {
             table_bytes: self.push_table_bytes(keyspace),
             stale_permille: policy.stale_permille,
             upper_permille: policy.upper_permille,
+            is_highest_first: policy.is_at_rest,
         }
     }
 

@@ -116,12 +116,15 @@ impl<'b> Unrouted<'b> {
         self.divided.iter().find(|keyspace| keyspace.id == id)
     }
 
-    /// The keyspace of an item that is to be routed, and the name of the partition that has its key.
+    /// The keyspace of an item that is to be routed.
+    fn divided_of(&self, item: &log::Item<'_>) -> Option<&'b Arc<Keyspace>> {
+        let is_routed = item.tree.partition == PartitionId::OF_KEY;
+        is_routed.then(|| self.keyspace(item.tree.keyspace)).flatten()
+    }
+
+    /// The same, and the name of the partition that has its key. Not for range deletes.
     fn partition_of(&self, item: &log::Item<'b>) -> Result<Option<Place<'b>>> {
-        if item.tree.partition != PartitionId::OF_KEY {
-            return Ok(None);
-        }
-        let Some(keyspace) = self.keyspace(item.tree.keyspace) else { return Ok(None) };
+        let Some(keyspace) = self.divided_of(item) else { return Ok(None) };
         Ok(Some((keyspace, keyspace.name_of(item.key)?)))
     }
 
@@ -129,7 +132,7 @@ impl<'b> Unrouted<'b> {
     fn size(&self) -> Result<RoutedSize> {
         let mut size = RoutedSize::default();
         for item in encoded(self.items) {
-            if let Some((keyspace, _)) = self.partition_of(&item)? {
+            if let Some(keyspace) = self.divided_of(&item) {
                 size.note(keyspace, (item.kind, item.key, item.value))?;
             }
         }

@@ -48,6 +48,7 @@ pub(in crate::engine) struct Policy {
     /// Of a hashed tree: see `compact::push`.
     pub(in crate::engine) stale_permille: Option<u16>,
     pub(in crate::engine) upper_permille: Option<u64>,
+    pub(in crate::engine) is_at_rest: bool,
 }
 
 impl Bearing {
@@ -90,6 +91,7 @@ impl Bearing {
             level0_runs: settings.level0_runs,
             stale_permille: (settings.runs_in_last_level <= 1).then_some(STALE_PERMILLE),
             upper_permille: (settings.runs_in_last_level <= 1).then_some(UPPER_PERMILLE),
+            is_at_rest: false,
         };
         if !is_adaptive(settings) {
             return given;
@@ -99,6 +101,7 @@ impl Bearing {
                 level0_runs: settings.level0_runs.min(LEVEL0_RUNS_AT_REST),
                 stale_permille: Some(STALE_PERMILLE_AT_REST),
                 upper_permille: Some(UPPER_PERMILLE_AT_REST),
+                is_at_rest: true,
                 ..given
             };
         }
@@ -111,6 +114,7 @@ impl Bearing {
             level0_runs: settings.level0_runs * 2,
             stale_permille: None,
             upper_permille: None,
+            is_at_rest: false,
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Edit<'e> {
     changes: Vec<Change>,
     /// The slices that the changes add, opened.
     opened: Vec<Arc<Table>>,
+    /// Slices of the same files that they do not add.
+    left_out: Vec<Arc<Table>>,
     /// Generations whose items the new version holds.
     flushed: &'e [Arc<Generation>],
 }
@@ -54,7 +56,7 @@ impl<'e> Edit<'e> {
     ) -> Edit<'e> {
         let mut changes = vec![Change::Flushed { sequence }];
         changes.extend(logs.into_iter().map(|number| Change::LogRemoved { number }));
-        Edit { changes, opened: Vec::new(), flushed }
+        Edit { changes, flushed, ..Edit::default() }
     }
 
     /// Adds slices of a new table, each to a run of its tree.
@@ -82,6 +84,16 @@ impl<'e> Edit<'e> {
             self.changes.push(Change::Slice { table, index, slice: placed.slice(spot) });
             self.opened.push(placed.table);
         }
+    }
+
+    /// Leaves out a slice of a table that is added.
+    pub(in crate::engine) fn leave_out(&mut self, table: &Arc<Table>) {
+        self.left_out.push(Arc::clone(table));
+    }
+
+    /// Slices of tables that it adds, without them.
+    pub(in crate::engine) fn left_out(&self) -> &[Arc<Table>] {
+        &self.left_out
     }
 
     /// Takes slices out of their trees. Their file goes with its last one, once nobody looks at it. `whole`:

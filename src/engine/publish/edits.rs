@@ -38,6 +38,7 @@ impl Publisher {
         catalog.state.apply_edit(edit.changes()).expect("edits are made from the state they change");
         self.append(catalog, edit.changes())?;
         catalog.count_memory();
+        edit.left_out().iter().for_each(|table| table.mark_dying());
         if version_changes.is_empty() && edit.flushed().is_empty() {
             return Ok(());
         }

@@ -81,17 +81,17 @@ impl Publisher {
         built: &BuiltTable,
         place_of: impl Fn(&Table) -> (Spot, Origin),
     ) {
-        let live = built.tables.iter().filter(|table| catalog.has_tree(table.tree()));
-        let live: Vec<(Arc<Table>, Spot, Origin)> = live
-            .map(|table| {
-                let (spot, origin) = place_of(table);
-                (Arc::clone(table), spot, origin)
-            })
-            .collect();
+        let (live, dropped): (Vec<_>, Vec<_>) =
+            built.tables.iter().partition(|table| catalog.has_tree(table.tree()));
+        let placed = |table: &Arc<Table>| {
+            let (spot, origin) = place_of(table);
+            (Arc::clone(table), spot, origin)
+        };
         if live.is_empty() {
             built.mark_obsolete();
         } else {
-            edit.add(&built.summary, live);
+            edit.add(&built.summary, live.into_iter().map(placed).collect());
+            dropped.into_iter().for_each(|table| edit.leave_out(table));
         }
     }
 }

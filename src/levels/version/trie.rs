@@ -40,9 +40,35 @@ pub(crate) struct Node {
     /// The most stale leaf of it and of all below.
     most_stale: u16,
     has_ranges: bool,
-    /// Bytes of all piles here and below, and of those of nodes that have children.
-    total_bytes: u64,
-    inner_bytes: u64,
+    /// Of all piles here and below, and of those of nodes that have children.
+    total: Amount,
+    inner: Amount,
+    /// Bytes of the largest of the latter.
+    most_inner_bytes: u64,
+}
+
+/// How much some runs hold. Tombstones are items of few bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Amount {
+    pub(crate) bytes: u64,
+    pub(crate) items: u64,
+}
+
+impl Amount {
+    fn of<'r>(runs: impl Iterator<Item = &'r Run>) -> Amount {
+        let items = |run: &Run| run.tables().iter().map(|one| one.table.items()).sum();
+        runs.map(|run| Amount { bytes: run.bytes(), items: items(run) }).fold(Amount::default(), Amount::and)
+    }
+
+    fn and(self, other: Amount) -> Amount {
+        Amount { bytes: self.bytes + other.bytes, items: self.items + other.items }
+    }
+
+    /// Thousandths of the other: by bytes or by items, whichever are more.
+    pub(crate) fn permille_of(self, other: Amount) -> u64 {
+        let of = |part: u64, whole: u64| part.saturating_mul(1000) / whole.max(1);
+        of(self.bytes, other.bytes).max(of(self.items, other.items))
+    }
 }
 
 /// What all nodes of a height hold.
@@ -102,15 +128,14 @@ impl Node {
         self.most_runs as usize
     }
 
-    /// Thousandths that the newer runs of its pile have of the bytes of its oldest, if it has no children: by
-    /// so much, at most, it holds what was overwritten. At least 1 if it has tombstones, which hide nothing
-    /// but what lies with them.
+    /// Thousandths that the newer runs of its pile have of its oldest, if it has no children: so much of the
+    /// oldest they may have overwritten or deleted. At least 1 if it has tombstones, which hide nothing but
+    /// what lies with them.
     pub(crate) fn stale_permille(&self) -> u16 {
         let Some((oldest, newer)) = self.runs().split_last().filter(|_| !self.has_children()) else {
             return 0;
         };
-        let newer_bytes: u64 = newer.iter().map(Run::bytes).sum();
-        let permille = newer_bytes.saturating_mul(1000) / oldest.bytes().max(1);
+        let permille = Amount::of(newer.iter()).permille_of(Amount::of(std::iter::once(oldest)));
         let tombstones = || self.runs().iter().flat_map(Run::tables).any(|one| one.table.tombstones() > 0);
         let least = u16::from(!newer.is_empty() || tombstones());
         u16::try_from(permille).unwrap_or(u16::MAX).max(least)
@@ -121,14 +146,20 @@ impl Node {
         self.most_stale
     }
 
-    /// Bytes here and below that lie in nodes with children.
-    pub(crate) fn inner_bytes(&self) -> u64 {
-        self.inner_bytes
+    /// What lies here and below in nodes with children.
+    pub(crate) fn inner(&self) -> Amount {
+        self.inner
     }
 
-    /// Bytes here and below that lie in nodes without children.
-    pub(crate) fn leaf_bytes(&self) -> u64 {
-        self.total_bytes - self.inner_bytes
+    /// Bytes of the largest pile here and below of a node with children.
+    pub(crate) fn most_inner_bytes(&self) -> u64 {
+        self.most_inner_bytes
+    }
+
+    /// What lies here and below in nodes without children.
+    pub(crate) fn leaves(&self) -> Amount {
+        let Amount { bytes, items } = self.inner;
+        Amount { bytes: self.total.bytes - bytes, items: self.total.items - items }
     }
 
     /// Whether any run here or below has range tombstones.
@@ -153,11 +184,14 @@ impl Node {
         let most_runs = children().map(|child| child.most_runs).fold(own_runs, u32::max);
         let has_ranges = self.runs().iter().any(Run::has_ranges) || children().any(|child| child.has_ranges);
         let most_stale = children().map(Node::most_stale).fold(self.stale_permille(), u16::max);
-        let total_bytes = self.bytes + children().map(|child| child.total_bytes).sum::<u64>();
-        let own_inner_bytes = if self.has_children() { self.bytes } else { 0 };
-        let inner_bytes = own_inner_bytes + children().map(Node::inner_bytes).sum::<u64>();
+        let own = Amount::of(self.runs().iter());
+        let own_inner = if self.has_children() { own } else { Amount::default() };
+        let total = children().map(|child| child.total).fold(own, Amount::and);
+        let inner = children().map(Node::inner).fold(own_inner, Amount::and);
+        let most_inner_bytes = children().map(Node::most_inner_bytes).fold(own_inner.bytes, u64::max);
         (self.most_bytes, self.most_runs, self.has_ranges) = (most_bytes, most_runs, has_ranges);
-        (self.most_stale, self.total_bytes, self.inner_bytes) = (most_stale, total_bytes, inner_bytes);
+        (self.most_stale, self.most_inner_bytes) = (most_stale, most_inner_bytes);
+        (self.total, self.inner) = (total, inner);
     }
 
     /// Puts a pile where `route` leads.

@@ -194,3 +194,33 @@ fn each_page_is_given_back_once() {
         assert_eq!(free, [Span { offset: page, bytes: end - page }]);
     }
 }
+
+/// Holes are taken a few at a time, neighbours as one, and none of a file that goes whole; while some are
+/// being punched not all is done.
+#[test]
+fn holes_are_taken_in_pieces() {
+    let event = Arc::new(crate::base::sync::Event::new());
+    let discarded = super::super::open::Discarded::new(event);
+    let file = |number| FileName::new(crate::base::id::FileKind::Table, number);
+    let page = |number: u64| Span { offset: number * 4096, bytes: 4096 };
+    for (number, at) in [(7, 3), (8, 1), (7, 9), (7, 2), (7, 1), (8, 2), (9, 5)] {
+        discarded.begin_slice();
+        discarded.end_slice(file(number), Some(page(at)));
+    }
+    discarded.begin_slice();
+    discarded.end_slice(file(7), None);
+    discarded.note_obsolete(file(9));
+    let mut taken = Vec::new();
+    loop {
+        let some = discarded.take_holes(2);
+        assert!(some.len() <= 2 && !discarded.is_empty());
+        taken.extend(some);
+        if !discarded.end_holes() {
+            break;
+        }
+    }
+    let joined = |from: u64, pages: u64| Span { offset: from * 4096, bytes: pages * 4096 };
+    assert_eq!(taken, [(file(8), joined(1, 2)), (file(7), joined(1, 3)), (file(7), joined(9, 1))]);
+    discarded.forget(file(9));
+    assert!(discarded.is_empty() && discarded.take_holes(2).is_empty());
+}
