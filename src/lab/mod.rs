@@ -1,5 +1,5 @@
 //! The lab: Drizard and Lemur, two early designs of an LSM tree, rebuilt from parts to test their papers
-//! anew.
+//! anew; and the hash table of LSM-trie ([`HTable`]).
 //!
 //! It is an engine of its own, small and of one writer, beside the store and not a part of it: what it writes
 //! is outside the format promise, and nothing of the store calls it. Its parts are an array in memory
@@ -19,6 +19,7 @@
 //!   live, and what was in memory when it was saved.
 //! - `cascade`: from memory into components and from each into the next. `parallel`: several components at
 //!   once. `store`: the face.
+//! - `htable`: LSM-trie's immutable hash table, a structure of its own that no [`Lab`] has.
 //!
 //! A [`Lab`] is used by one thread at a time for writes, by any number for reads meanwhile not writing: the
 //! borrow checker sees to it.
@@ -30,6 +31,7 @@
 mod array;
 mod cascade;
 mod filter;
+mod htable;
 mod knobs;
 mod memory;
 mod metadata;
@@ -39,5 +41,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use htable::{CachedMarks, HTable, HTableGet, HTableItem, HTableStats, order_of};
 pub use knobs::{KnobValue, Knobs, Preset};
 pub use store::{ComponentStats, FilterStats, Lab, LabStats};

@@ -78,7 +78,7 @@ struct Counts {
 }
 
 /// The environment, locked; given back with the store.
-struct HeldEnv(Env);
+pub(super) struct HeldEnv(pub(super) Env);
 
 impl std::fmt::Debug for HeldEnv {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -577,7 +577,7 @@ impl Lab {
 ///
 /// # Errors
 /// `Foreign` if there is anything else.
-fn files_of(env: &Env) -> Result<Vec<FileName>> {
+pub(super) fn files_of(env: &Env) -> Result<Vec<FileName>> {
     let mut files = Vec::new();
     for entry in env.storage.list()? {
         match entry {
