@@ -55,8 +55,6 @@ pub struct HTableGet {
 pub struct HTableStats {
     /// Buckets, a page of 4096 bytes each.
     pub buckets: u64,
-    /// Bytes of a bucket for items.
-    pub bucket_bytes: u64,
     /// Items.
     pub items: u64,
     /// Bytes of items in buckets, with their lengths.
@@ -121,6 +119,14 @@ fn env_of(directory: &Path) -> Result<Env> {
 }
 
 impl HTable {
+    /// Bytes of a bucket for items.
+    pub const BUCKET_BYTES: usize = CAPACITY_BYTES;
+
+    /// Bytes that an item takes in a bucket, lengths included.
+    pub fn item_bytes(key: &[u8], value: &[u8]) -> usize {
+        item_bytes(key, value)
+    }
+
     /// Makes a table of `2^bucket_bits` buckets, at most 2^13, in a directory of its own.
     ///
     /// # Errors
@@ -230,7 +236,6 @@ impl HTable {
         let head = &self.head;
         HTableStats {
             buckets: head.buckets() as u64,
-            bucket_bytes: CAPACITY_BYTES as u64,
             items: head.items,
             item_bytes: head.item_bytes,
             key_value_bytes: head.key_value_bytes,
