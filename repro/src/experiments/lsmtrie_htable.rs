@@ -36,9 +36,12 @@ const MARKS_MB_A_TB_MAX: f64 = 400.0;
 const COVERED: CachedMarks = CachedMarks::Percent(99);
 /// Gets that are traced in the store.
 const TRACED: usize = 20_000;
-/// Memory of the store: one write buffer takes a table's items, so that there is one run.
+/// HTables' worth of items in the store, at scale 1: its tables get the default size of 64 MiB then. Fences are
+/// whole pages, and few pages of a small table are full.
+const STORE_TABLES: u64 = 16;
+/// Memory of the store, and the greatest table: compaction makes one run of all items.
 const MEMORY_BYTES: u64 = 1 << 30;
-const WRITE_BUFFER_BYTES: u64 = 64 << 20;
+const STORE_TABLE_BYTES: u64 = 1 << 30;
 
 /// Sizes of items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,21 +79,19 @@ impl Mix {
         item_bytes - KEY_BYTES
     }
 
-    /// Items that take so much of so many buckets.
-    fn items(self, job: &Job, buckets: u64, fill: u64) -> Vec<HTableItem> {
+    /// Items that take so much of so many buckets, the same for the same seed.
+    fn items(self, seed: u64, buckets: u64, fill: u64) -> impl Iterator<Item = HTableItem> {
         let shape = Shape { key_bytes: KEY_BYTES, compressible_percent: 0 };
         let wanted = buckets * HTable::BUCKET_BYTES as u64 * fill / 10_000;
-        let (mut dice, mut items, mut item_bytes) = (Dice::new(job.seed), Vec::new(), 0);
-        loop {
+        let (mut dice, mut item_bytes) = (Dice::new(seed), 0);
+        std::iter::from_fn(move || {
             // Random keys: those of the shape have zeros, which blocks of the store leave out.
             let (key, mut value) = (random_key(&mut dice), Vec::new());
             shape.value(&key, self.value_bytes(&mut dice), &mut value);
             item_bytes += HTable::item_bytes(&key, &value) as u64;
-            if item_bytes > wanted {
-                return items;
-            }
-            items.push(HTableItem { order: order_of(&key), key, value });
-        }
+            let item = HTableItem { order: order_of(&key), key, value };
+            (item_bytes <= wanted).then_some(item)
+        })
     }
 }
 
@@ -141,7 +142,7 @@ fn get_all(place: &Path, items: &[HTableItem], cached: CachedMarks) -> Result<(f
 impl Trial {
     fn run(job: &mut Job, buckets: u64, mix: Mix, fill: u64) -> Result<Trial, Failure> {
         job.step(format!("{}, fill {}", mix.name(), part(fill)));
-        let items = mix.items(job, buckets, fill);
+        let items: Vec<HTableItem> = mix.items(job.seed, buckets, fill).collect();
         let place = job.workshop.place();
         match HTable::create(&place, buckets.ilog2(), &items) {
             Ok(()) => {}
@@ -170,24 +171,28 @@ struct Beside {
     fences_mb_a_tb: f64,
     blocks_a_hit: f64,
     runs: u64,
+    tables: u64,
 }
 
 impl Beside {
     fn run(job: &mut Job, buckets: u64, mix: Mix) -> Result<Beside, Failure> {
         job.step(format!("the store, {}", mix.name()));
-        let items = mix.items(job, buckets, PAPERS_FILL);
+        let items = || mix.items(job.seed, STORE_TABLES * buckets, PAPERS_FILL);
         let place = job.workshop.place();
-        let db =
-            Db::builder(&place).memory_bytes(MEMORY_BYTES).write_buffer_bytes(WRITE_BUFFER_BYTES).open()?;
-        let keyspace = db.hashed("items").open()?;
-        for item in &items {
+        let db = Db::builder(&place).memory_bytes(MEMORY_BYTES).open()?;
+        let keyspace = db.hashed("items").set("table_bytes", STORE_TABLE_BYTES).open()?;
+        let (mut items_put, mut key_value_bytes) = (0_usize, 0);
+        for item in items() {
             keyspace.put(&item.key, &item.value)?;
+            items_put += 1;
+            key_value_bytes += (item.key.len() + item.value.len()) as u64;
         }
+        stop_if_asked()?;
         db.flush()?;
+        db.compact()?;
         db.settle()?;
-        let key_value_bytes: usize = items.iter().map(|item| item.key.len() + item.value.len()).sum();
         let (mut hits, mut blocks) = (0, 0);
-        for item in items.iter().step_by(items.len().div_ceil(TRACED)) {
+        for item in items().step_by(items_put.max(1).div_ceil(TRACED)) {
             let (value, trace) = keyspace.trace(&item.key)?;
             if value.as_deref() != Some(&item.value[..]) {
                 return Err(Failure::Other("the store has another value than was put".to_string()));
@@ -201,10 +206,11 @@ impl Beside {
         let data = sum(|level| level.table_bytes - level.filters.bytes - level.fences.bytes);
         let beside = Beside {
             mix,
-            payload: ratio(key_value_bytes as u64, data),
+            payload: ratio(key_value_bytes, data),
             fences_mb_a_tb: ratio(sum(|level| level.fences.bytes), data) * 1e6,
             blocks_a_hit: ratio(blocks, hits),
             runs: sum(|level| level.runs),
+            tables: sum(|level| level.tables),
         };
         drop(keyspace);
         db.close()?;
@@ -434,6 +440,7 @@ fn beside(trials: &[Trial], besides: &[Beside]) -> Figure {
             cell(&|(_, built)| format!("{:.4}", built.reads)),
             format!("{:.4}", one.blocks_a_hit),
             one.runs.to_string(),
+            one.tables.to_string(),
         ]
     };
     let header = [
@@ -446,6 +453,7 @@ fn beside(trials: &[Trial], besides: &[Beside]) -> Figure {
         "reads, HTable",
         "blocks a hit, sorted",
         "runs",
+        "tables",
     ];
     let payloads = |value: &dyn Fn(&Beside) -> Option<f64>| besides.iter().map(value).collect();
     Figure {
