@@ -112,7 +112,8 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "lab",
         imports: &["base", "format", "io", "merge"],
-        holds: "Drizard and Lemur rebuilt from parts, for experiments; behind a feature, beside the engine",
+        holds: "Drizard and Lemur rebuilt from parts, and LSM-trie's HTable, for experiments; \
+                 behind a feature, beside the engine",
     },
     Layer {
         module: "fuzz",

@@ -36,10 +36,10 @@ const MARKS_MB_A_TB_MAX: f64 = 400.0;
 const COVERED: CachedMarks = CachedMarks::Percent(99);
 /// Gets that are traced in the store.
 const TRACED: usize = 20_000;
-/// HTables' worth of items in the store, at scale 1: its tables get the default size of 64 MiB then. Fences are
-/// whole pages, and few pages of a small table are full.
+/// HTables' worth of items in the store: at scale 1 its tables get the default size of 64 MiB then. Fences
+/// are whole pages, and few pages of a small table are full.
 const STORE_TABLES: u64 = 16;
-/// Memory of the store, and the greatest table: compaction makes one run of all items.
+/// Memory of the store, and its setting of tables: compaction makes one run of a node's items.
 const MEMORY_BYTES: u64 = 1 << 30;
 const STORE_TABLE_BYTES: u64 = 1 << 30;
 
@@ -481,8 +481,8 @@ fn claim_of_sorted(besides: &[Beside]) -> Claim {
     Claim {
         paper: "1.01 reads a get for 400 MB of memory a TB".to_string(),
         ours: format!(
-            "the store's tables: at most {blocks:.4} blocks a hit over all mixes, {small:.0} MB of fences a TB \
-             for items of 16 and 100 bytes, at most {fences:.0} MB"
+            "the store's tables: at most {blocks:.4} blocks a hit over all mixes, {small:.0} MB of fences \
+             a TB for items of 16 and 100 bytes, at most {fences:.0} MB"
         ),
         verdict: Verdict::of(blocks <= READS_MAX && small <= MARKS_MB_A_TB_MAX),
         reason:

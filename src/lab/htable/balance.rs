@@ -4,14 +4,14 @@
 //! second, and so on. A source gives its greatest orders, as few as make it fit; its target may overflow and
 //! be a source of the next round. It works on sizes and orders and reads no key. Pure.
 //!
-//! Invariants: 1. a bucket with a mark receives nothing; 2. each bucket is a source at most once; 3. residents
-//! of a bucket with a mark have orders below it.
+//! Invariants: 1. a bucket with a mark receives nothing; 2. each bucket is a source at most once; 3. all
+//! residents of a bucket with a mark have orders below it.
 
 use std::fmt;
 
 use super::bucket::CAPACITY_BYTES;
+use super::item::order_in;
 use super::marks::{CountedMark, Mark};
-use super::order_in;
 
 /// Rounds after which the released code gives up.
 const ROUNDS_MAX: u32 = 100;

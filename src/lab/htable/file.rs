@@ -29,9 +29,8 @@ use crate::io::storage::Storage;
 use super::super::pages::{Buffer, CONTENT_BYTES, PageFile, PageWriter, Reader, array_name};
 use super::balance::{Balanced, Bucket};
 use super::bucket::encode;
+use super::item::{BUCKET_BITS_MAX, HTableItem, home};
 use super::marks::{CountedMark, Mark};
-use super::table::HTableItem;
-use super::{BUCKET_BITS_MAX, home};
 
 /// Bytes of a mark in the file.
 const MARK_BYTES: usize = 12;

@@ -1,7 +1,9 @@
 //! HashMarks: which items left a bucket and where they went, and which marks are in memory.
 //!
-//! A mark has 2 bytes of source, 2 of target and 4 of order, as in the paper. The paper keeps the marks of the
-//! most overloaded buckets in memory, so many that 1.01 reads a get are left. Plain values.
+//! A mark has 2 bytes of source, 2 of target and 4 of order, as in the paper. The paper keeps the marks of
+//! the most overloaded buckets in memory, as many as leave 1.01 reads a get. Plain values.
+
+use super::item::order_in;
 
 /// Marks in memory under a percentage, at most, of so many buckets: the released code keeps 2048 of 8192.
 const BUCKETS_A_CACHED_MARK: usize = 4;
@@ -21,7 +23,7 @@ impl Mark {
 
     /// The bucket that an order went to, if it left.
     pub(super) fn target_of(self, order: u64) -> Option<u16> {
-        (super::order_in(self.source, order) >= self.least).then_some(self.target)
+        (order_in(self.source, order) >= self.least).then_some(self.target)
     }
 }
 
@@ -53,8 +55,8 @@ pub(super) struct MarkIndex {
 impl MarkIndex {
     /// Chooses marks of a table with so many items and buckets.
     ///
-    /// The released code allows a percent of items and hops together; here the percentage is of items, so that
-    /// 99 means 1.01 reads and not 1.0104.
+    /// The released code allows a percent of items and hops together; here the percentage is of items, so
+    /// that 99 means 1.01 reads and not 1.0104.
     pub(super) fn choose(all: &[CountedMark], items: u64, buckets: usize, rule: CachedMarks) -> MarkIndex {
         let mut by_moved = all.to_vec();
         by_moved.sort_unstable_by_key(|one| (std::cmp::Reverse(one.moved), one.mark.source));

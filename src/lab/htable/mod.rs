@@ -14,8 +14,9 @@
 //! items of equal order never part, so a mark has no ties; a page has a checksum; the file keeps every mark
 //! with its count, so that one table can be opened under any rule.
 //!
-//! - `balance`: overflow migration, without input or output. `marks`: HashMarks and the choice of those in
-//!   memory. `bucket`: the bytes of a page. `file`: the bytes of a file. `table`: the public face.
+//! - `item`: an item and its home. `balance`: overflow migration, without input or output. `marks`: HashMarks
+//!   and the choice of those in memory. `bucket`: the bytes of a page. `file`: the bytes of a file. `table`:
+//!   the public face.
 //!
 //! A table is read by any number of threads.
 //!
@@ -26,27 +27,12 @@
 mod balance;
 mod bucket;
 mod file;
+mod item;
 mod marks;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub use item::{HTableItem, order_of};
 pub use marks::CachedMarks;
-pub use table::{HTable, HTableGet, HTableItem, HTableStats, order_of};
-
-/// Bits of the order field.
-const ORDER_BITS: u32 = 48;
-/// Most buckets of a table, as a power of two: the paper's 32 MiB.
-const BUCKET_BITS_MAX: u32 = 13;
-
-/// The bucket in which an order belongs.
-fn home(order: u64, bucket_bits: u32) -> u16 {
-    let field = order & ((1 << ORDER_BITS) - 1);
-    (field >> (ORDER_BITS - bucket_bits)) as u16
-}
-
-/// An order as one bucket sorts it. The rotation differs by bucket: else the same items would be the greatest
-/// in every bucket, and would migrate from each.
-fn order_in(bucket: u16, order: u64) -> u32 {
-    (order as u32).rotate_left(u32::from(bucket) % 32)
-}
+pub use table::{HTable, HTableGet, HTableStats};

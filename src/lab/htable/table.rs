@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
-use crate::base::hash::KeyHash;
 use crate::base::sync::{Arc, Ordering};
 use crate::format::header::PAGE_BYTES;
 use crate::io::env::Env;
@@ -16,27 +15,11 @@ use super::super::store::{HeldEnv, files_of};
 use super::balance::{Bucket, Resident, balance};
 use super::bucket::{BucketPage, CAPACITY_BYTES, item_bytes};
 use super::file::{Head, page_of, read, table_name, write};
+use super::item::{BUCKET_BITS_MAX, HTableItem, home};
 use super::marks::{CachedMarks, Mark, MarkIndex};
-use super::{BUCKET_BITS_MAX, home};
 
 /// Files that are kept open.
 const OPEN_FILES_MAX: usize = 4;
-
-/// An item, and its hash.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HTableItem {
-    /// Its key.
-    pub key: Vec<u8>,
-    /// Its value.
-    pub value: Vec<u8>,
-    /// Its order, as [`order_of`] or any other hash gives it: 48 bits, of which the greatest choose the bucket.
-    pub order: u64,
-}
-
-/// The order field of a key's hash: 48 bits, where the store has them in its own hash, which has a secret.
-pub fn order_of(key: &[u8]) -> u64 {
-    KeyHash(xxhash_rust::xxh3::xxh3_128(key)).order()
-}
 
 /// The answer to a get.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

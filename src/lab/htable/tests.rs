@@ -11,7 +11,8 @@ use super::super::pages::Buffer;
 use super::balance::{Balanced, Bucket, Imbalance, Resident, balance, run_round};
 use super::bucket::{CAPACITY_BYTES, item_bytes};
 use super::file::table_name;
-use super::{CachedMarks, HTable, HTableItem, home, order_in, order_of};
+use super::item::{home, order_in};
+use super::{CachedMarks, HTable, HTableItem, order_of};
 
 const RULES: [CachedMarks; 4] =
     [CachedMarks::None, CachedMarks::Percent(90), CachedMarks::Percent(99), CachedMarks::All];
