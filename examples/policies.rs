@@ -1,9 +1,9 @@
 //! What a merge policy costs: one load in random order, and what the tree is like afterwards.
 //!
 //! `cargo run --release --example policies -- DIR ITEMS MEMORY_MIB LEVEL0 T K Z [OVERWRITES] [hashed]`: a
-//! store is made in DIR with `level0_runs`, `size_ratio`, `runs_per_level` and `runs_in_last_level`, ITEMS are
-//! put in random order, then OVERWRITES of them anew, and 20,000 of them read. Keys have 16 bytes, values 100.
-//! One line comes out: rates are this machine's, amplifications and runs are exact. With `hashed` the
+//! store is made in DIR with `level0_runs`, `size_ratio`, `runs_per_level` and `runs_in_last_level`, ITEMS
+//! are put in random order, then OVERWRITES of them anew, and 20,000 of them read. Keys have 16 bytes, values
+//! 100. One line comes out: rates are this machine's, amplifications and runs are exact. With `hashed` the
 //! keyspace is a trie, and a second line tells of it after a full merge.
 
 #![expect(
@@ -115,7 +115,9 @@ fn look(db: &Db, keyspace: &Items, items: u64) -> String {
 fn levels(db: &Db) -> String {
     let levels = db.stats().keyspaces[0].levels.clone();
     let level = |level: &trine::LevelStats| {
-        format!("L{} {} runs {:.1} MB", level.level, level.runs, level.table_bytes as f64 / 1e6)
+        let (nodes, runs) = (level.nodes, level.runs);
+        let of = if nodes > 0 { format!(" in {nodes} nodes") } else { String::new() };
+        format!("L{} {runs} runs{of} {:.1} MB", level.level, level.table_bytes as f64 / 1e6)
     };
     levels.iter().map(level).collect::<Vec<String>>().join(", ")
 }

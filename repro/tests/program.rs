@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 12] = [
+const EXPERIMENTS: [&str; 13] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
@@ -21,6 +21,7 @@ const EXPERIMENTS: [&str; 12] = [
     "trident-read",
     "trident-delete",
     "trident-objectstore",
+    "trident-scheduler",
 ];
 
 /// What a run of the program came to.

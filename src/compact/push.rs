@@ -81,8 +81,7 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
         let (id, node) = find(root, |node, _| node.stale_permille(), Node::most_stale);
         return Some(merged(id, node, 0, table_bytes));
     }
-    let allowed_bytes = settings.upper_permille?.saturating_mul(root.leaf_bytes()) / 1000;
-    if root.inner_bytes() <= allowed_bytes {
+    if root.inner_bytes() <= upper_bytes(root, settings) {
         return None;
     }
     let (id, node) = first(root, &|node| node.has_children() && !node.runs().is_empty())?;
@@ -125,18 +124,27 @@ fn first<'t>(root: &'t Node, is_wanted: &dyn Fn(&Node) -> bool) -> Option<(NodeI
     of(NodeId::ROOT, root, is_wanted)
 }
 
-/// Bytes of all piles that are due.
-pub(crate) fn debt_bytes(trie: &Trie, table_bytes: u64) -> u64 {
-    fn of(node: &Node, id: NodeId, table_bytes: u64) -> u64 {
-        if node.most_bytes() < table_bytes && node.most_runs() <= PILE_RUNS_MAX && !is_long(id, node) {
+/// Bytes of all piles that are due, and of what lies above leaves and should not.
+pub(crate) fn debt_bytes(trie: &Trie, settings: &PushSettings) -> u64 {
+    fn of(node: &Node, id: NodeId, settings: &PushSettings) -> u64 {
+        let table_bytes = settings.table_bytes;
+        let is_stale = |permille: u16| settings.stale_permille.is_some_and(|from| permille >= from);
+        let is_bare = node.most_bytes() < table_bytes && node.most_runs() <= PILE_RUNS_MAX;
+        if is_bare && !is_long(id, node) && !is_stale(node.most_stale()) {
             return 0;
         }
-        let is_due = node.due_bytes(id) >= table_bytes || is_long(id, node);
-        let own = if is_due { node.bytes() } else { 0 };
+        let is_large = node.due_bytes(id) >= table_bytes || is_long(id, node);
+        let own = if is_large || is_stale(node.stale_permille()) { node.bytes() } else { 0 };
         let children = (0..FANOUT).filter_map(|number| Some((id.child(number), node.child(number)?)));
-        children.map(|(id, child)| of(child, id, table_bytes)).fold(own, u64::saturating_add)
+        children.map(|(id, child)| of(child, id, settings)).fold(own, u64::saturating_add)
     }
-    of(trie.root(), NodeId::ROOT, table_bytes)
+    let root = trie.root();
+    of(root, NodeId::ROOT, settings) + root.inner_bytes().saturating_sub(upper_bytes(root, settings))
+}
+
+/// How much may lie above leaves.
+fn upper_bytes(root: &Node, settings: &PushSettings) -> u64 {
+    settings.upper_permille.map_or(u64::MAX, |most| most.saturating_mul(root.leaf_bytes()) / 1000)
 }
 
 /// The node that has the most by itself; `most` has it of a node and all below it.

@@ -35,6 +35,16 @@ impl Items {
         Items { lengths, keys: Vec::new(), kinds: Vec::new(), values: Vec::new() }
     }
 
+    /// With room for `count` items.
+    pub(super) fn with_capacity(lengths: Lengths, count: usize) -> Items {
+        Items {
+            lengths,
+            keys: Vec::with_capacity(count * lengths.key_bytes),
+            kinds: Vec::with_capacity(count),
+            values: Vec::with_capacity(count * lengths.value_bytes),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.kinds.len()
     }

@@ -118,7 +118,7 @@ fn put_items(out: &mut Vec<u8>, items: &Items) {
     }
 }
 
-fn put_array(out: &mut Vec<u8>, array: &ArrayMeta) {
+pub(super) fn put_array(out: &mut Vec<u8>, array: &ArrayMeta) {
     out.push(layout_byte(array.layout));
     out.extend_from_slice(&array.count.to_le_bytes());
     let (values, apart) = (array.values.unwrap_or_default(), u8::from(array.values.is_some()));
@@ -198,7 +198,10 @@ fn get_items(reader: &mut Reader<'_>, lengths: Lengths) -> std::result::Result<I
     Ok(items)
 }
 
-fn get_array(reader: &mut Reader<'_>, lengths: Lengths) -> std::result::Result<ArrayMeta, Malformed> {
+pub(super) fn get_array(
+    reader: &mut Reader<'_>,
+    lengths: Lengths,
+) -> std::result::Result<ArrayMeta, Malformed> {
     let layout = get_layout(reader)?;
     let count = reader.u64("the number of an array's items")?;
     // So that no length of a file computed from it overflows.

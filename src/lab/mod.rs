@@ -1,5 +1,5 @@
 //! The lab: Drizard and Lemur, two early designs of an LSM tree, rebuilt from parts to test their papers
-//! anew; and the hash table of LSM-trie ([`HTable`]).
+//! anew; and LSM-trie's hash table ([`HTable`]) and TridentKV's partition scheduler.
 //!
 //! It is an engine of its own, small and of one writer, beside the store and not a part of it: what it writes
 //! is outside the format promise, and nothing of the store calls it. Its parts are an array in memory
@@ -20,6 +20,8 @@
 //! - `cascade`: from memory into components and from each into the next. `parallel`: several components at
 //!   once. `store`: the face.
 //! - `htable`: LSM-trie's immutable hash table, a structure of its own that no [`Lab`] has.
+//! - `scheduler`: TridentKV's partition scheduler, an engine of its own beside the one above. It shares
+//!   pages, arrays and the cascade.
 //!
 //! A [`Lab`] is used by one thread at a time for writes, by any number for reads meanwhile not writing: the
 //! borrow checker sees to it.
@@ -37,10 +39,12 @@ mod memory;
 mod metadata;
 mod pages;
 mod parallel;
+mod scheduler;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use htable::{CachedMarks, HTable, HTableGet, HTableItem, HTableStats, order_of};
 pub use knobs::{KnobValue, Knobs, Preset};
+pub use scheduler::{L0IndexKind, PartitionScheduler, PartitionSchedulerOptions, PartitionSchedulerStats};
 pub use store::{ComponentStats, FilterStats, Lab, LabStats};

@@ -135,15 +135,33 @@ impl PageFile {
             }
             None => return Err(Error::corrupt(self.name, 0, "the file", expected_bytes, "missing")),
         }
-        let header = read_header(storage, self.name)?;
-        header.check(self.name, &FileHeader { kind: FileKind::Lab, store_id, uid: self.uid, features: 0 })?;
+        self.check_header(storage, store_id)?;
         if map {
             self.map = storage.map(self.name)?;
         }
         Ok(())
     }
 
-    fn offset(page: u64) -> u64 {
+    /// Makes sure that the file begins as the one that was named.
+    ///
+    /// # Errors
+    /// `Corrupt` if it does not.
+    pub(super) fn check_header(&self, storage: &dyn Storage, store_id: u128) -> Result<()> {
+        let header = read_header(storage, self.name)?;
+        header.check(self.name, &FileHeader { kind: FileKind::Lab, store_id, uid: self.uid, features: 0 })
+    }
+
+    /// Ends page `page` of the file, whose records are in `bytes` from `content_at` on: adds zeros and the
+    /// checksum.
+    pub(super) fn seal(&self, page: u64, bytes: &mut Vec<u8>, content_at: usize) -> u32 {
+        bytes.resize(content_at + CONTENT_BYTES, 0);
+        let context = Context { file_uid: self.uid, offset: PageFile::offset(page), tag: PAGE_TAG };
+        let checksum = context.checksum(&[&bytes[content_at..]]);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        checksum
+    }
+
+    pub(super) fn offset(page: u64) -> u64 {
         (1 + page) * PAGE_BYTES as u64
     }
 }
@@ -181,6 +199,12 @@ impl Buffer {
     /// The records' part of page `index` of the buffer.
     pub(super) fn content(&self, index: usize) -> &[u8] {
         &self.memory[self.start + index * PAGE_BYTES..][..CONTENT_BYTES]
+    }
+
+    /// The checksum behind the records of page `index` of the buffer.
+    pub(super) fn checksum(&self, index: usize) -> u32 {
+        let stored = &self.memory[self.start + index * PAGE_BYTES + CONTENT_BYTES..][..4];
+        stored.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
     }
 }
 
@@ -368,11 +392,8 @@ impl<'a> PageWriter<'a> {
 
     fn end_page(&mut self) {
         let done_pages = self.pending.len() / PAGE_BYTES;
-        self.pending.resize(done_pages * PAGE_BYTES + CONTENT_BYTES, 0);
-        let offset = PageFile::offset(self.pages_written + done_pages as u64);
-        let context = Context { file_uid: self.file.uid, offset, tag: PAGE_TAG };
-        let checksum = context.checksum(&[&self.pending[done_pages * PAGE_BYTES..]]);
-        self.pending.extend_from_slice(&checksum.to_le_bytes());
+        let page = self.pages_written + done_pages as u64;
+        self.file.seal(page, &mut self.pending, done_pages * PAGE_BYTES);
         self.in_page = 0;
     }
 

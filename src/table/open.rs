@@ -64,9 +64,12 @@ impl Discarded {
         self.files.lock().obsolete.remove(&file);
     }
 
-    /// Takes the pages that nothing needs of files that stay.
+    /// Takes the pages that nothing needs of files that stay. To be called before obsolete files are
+    /// forgotten.
     pub(crate) fn take_holes(&self) -> Vec<(FileName, Span)> {
-        std::mem::take(&mut self.files.lock().holes)
+        let files = &mut *self.files.lock();
+        files.holes.retain(|(file, _)| !files.obsolete.contains(file));
+        std::mem::take(&mut files.holes)
     }
 
     /// Whether every obsolete file was removed, and every slice that left the version is gone.

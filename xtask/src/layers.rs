@@ -112,8 +112,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "lab",
         imports: &["base", "format", "io", "merge"],
-        holds: "Drizard and Lemur rebuilt from parts, and LSM-trie's HTable, for experiments; \
-                 behind a feature, beside the engine",
+        holds: "Drizard, Lemur, LSM-trie's HTable, TridentKV's scheduler, for experiments; behind a feature",
     },
     Layer {
         module: "fuzz",

@@ -15,11 +15,13 @@ mod lsmtrie_keys;
 mod lsmtrie_load;
 mod objects;
 mod report;
+mod scheduler_load;
 mod throttle;
 mod trident;
 mod trident_delete;
 mod trident_divided;
 mod trident_objects;
+mod trident_scheduler;
 mod windows;
 
 use std::time::Instant;
@@ -126,6 +128,13 @@ const EXPERIMENTS: &[Experiment] = &[
         shows: "an object store's metadata: placement groups that are filled, read and migrated away",
         scale: trident_delete::SCALE,
         run: trident_objects::run,
+    },
+    Experiment {
+        name: "trident-scheduler",
+        figures: "TridentKV, section 3.3 and figure 23",
+        shows: "the partition scheduler beside slices: flushes, memory, logs pinned, the index of level 0",
+        scale: trident_scheduler::SCALE,
+        run: trident_scheduler::run,
     },
 ];
 

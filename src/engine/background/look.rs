@@ -68,7 +68,7 @@ fn look_at_trie(trie: &Trie, settings: &PushSettings, wanted: Option<&FullMerge>
         is_full,
         is_due,
         task: picked.map(Task::Push),
-        debt_bytes: push::debt_bytes(trie, settings.table_bytes),
+        debt_bytes: push::debt_bytes(trie, settings),
         runs: trie.root().runs().len(),
         runs_low: push::ROOT_RUNS_MAX,
         runs_high: ROOT_RUNS_HIGH,

@@ -20,10 +20,11 @@ const REST_NS: u64 = 1_000_000_000;
 const LEVEL0_RUNS_AT_REST: u64 = 2;
 /// Runs of a level, for one that is tiered: fewer than the size ratio all the same.
 const RUNS_TIERED: u64 = 63;
-/// Of a hashed tree that is written anew: a leaf whose newer runs have so many thousandths of the bytes of its
-/// oldest is merged. It then holds half as much again as what lives, at most, and a byte that comes there is
-/// written some three times.
-const STALE_PERMILLE: u16 = 500;
+/// Of a hashed tree that is written anew: a leaf whose newer runs have so many thousandths of the bytes of
+/// its oldest is merged. It then holds a quarter more than what lives, at most, and a byte that comes there
+/// is written some five times. What lies above the leaves, all of it in vain, is an eighth of them at most.
+const STALE_PERMILLE: u16 = 250;
+const UPPER_PERMILLE: u64 = 125;
 /// The same at rest, and what may lie above the leaves: as in a leveled tree of ratio 8.
 const STALE_PERMILLE_AT_REST: u16 = 125;
 const UPPER_PERMILLE_AT_REST: u64 = 125;
@@ -88,7 +89,7 @@ impl Bearing {
             runs_in_last_level: settings.runs_in_last_level.max(1),
             level0_runs: settings.level0_runs,
             stale_permille: (settings.runs_in_last_level <= 1).then_some(STALE_PERMILLE),
-            upper_permille: None,
+            upper_permille: (settings.runs_in_last_level <= 1).then_some(UPPER_PERMILLE),
         };
         if !is_adaptive(settings) {
             return given;
