@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 12] = [
+const EXPERIMENTS: [&str; 13] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
@@ -16,6 +16,7 @@ const EXPERIMENTS: [&str; 12] = [
     "lemur-levels",
     "lemur-bloom",
     "lsmtrie-put",
+    "lsmtrie-htable",
     "trident-threads",
     "trident-read",
     "trident-delete",

@@ -136,7 +136,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Bytes that `put_varint` appends.
-#[cfg(test)]
+#[cfg(any(test, feature = "lab"))]
 pub(crate) fn varint_bytes(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }

@@ -1,5 +1,5 @@
 //! The lab: Drizard and Lemur, two early designs of an LSM tree, rebuilt from parts to test their papers
-//! anew; and TridentKV's partition scheduler.
+//! anew; and LSM-trie's hash table ([`HTable`]) and TridentKV's partition scheduler.
 //!
 //! It is an engine of its own, small and of one writer, beside the store and not a part of it: what it writes
 //! is outside the format promise, and nothing of the store calls it. Its parts are an array in memory
@@ -19,6 +19,7 @@
 //!   live, and what was in memory when it was saved.
 //! - `cascade`: from memory into components and from each into the next. `parallel`: several components at
 //!   once. `store`: the face.
+//! - `htable`: LSM-trie's immutable hash table, a structure of its own that no [`Lab`] has.
 //! - `scheduler`: TridentKV's partition scheduler, an engine of its own beside the one above. It shares
 //!   pages, arrays and the cascade.
 //!
@@ -32,6 +33,7 @@
 mod array;
 mod cascade;
 mod filter;
+mod htable;
 mod knobs;
 mod memory;
 mod metadata;
@@ -42,6 +44,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use htable::{CachedMarks, HTable, HTableGet, HTableItem, HTableStats, order_of};
 pub use knobs::{KnobValue, Knobs, Preset};
 pub use scheduler::{L0IndexKind, PartitionScheduler, PartitionSchedulerOptions, PartitionSchedulerStats};
 pub use store::{ComponentStats, FilterStats, Lab, LabStats};

@@ -83,6 +83,25 @@ impl PageFile {
         PageFile { name, uid, record_bytes, map: None }
     }
 
+    /// The file of that name, named by its own header, and how many pages it has.
+    ///
+    /// # Errors
+    /// `Corrupt` if the header is damaged, or the file ends within a page.
+    pub(super) fn find(
+        storage: &dyn Storage,
+        name: FileName,
+        record_bytes: usize,
+    ) -> Result<(PageFile, u64)> {
+        let bytes = storage.length(name)?.unwrap_or(0);
+        let header = read_header(storage, name)?;
+        let pages = (bytes / PAGE_BYTES as u64).saturating_sub(1);
+        let expected_bytes = (1 + pages) * PAGE_BYTES as u64;
+        if bytes != expected_bytes {
+            return Err(Error::corrupt(name, bytes, "the file's length", expected_bytes, bytes));
+        }
+        Ok((PageFile::new(name, header.uid, record_bytes), pages))
+    }
+
     pub(super) fn records_a_page(&self) -> usize {
         CONTENT_BYTES / self.record_bytes
     }
@@ -128,9 +147,7 @@ impl PageFile {
     /// # Errors
     /// `Corrupt` if it does not.
     pub(super) fn check_header(&self, storage: &dyn Storage, store_id: u128) -> Result<()> {
-        let mut page = Buffer::pages(1);
-        let read = storage.read(self.name, 0, page.bytes())?;
-        let header = FileHeader::decode(self.name, page.first(read), FileKind::Lab)?;
+        let header = read_header(storage, self.name)?;
         header.check(self.name, &FileHeader { kind: FileKind::Lab, store_id, uid: self.uid, features: 0 })
     }
 
@@ -147,6 +164,12 @@ impl PageFile {
     pub(super) fn offset(page: u64) -> u64 {
         (1 + page) * PAGE_BYTES as u64
     }
+}
+
+fn read_header(storage: &dyn Storage, name: FileName) -> Result<FileHeader> {
+    let mut page = Buffer::pages(1);
+    let read = storage.read(name, 0, page.bytes())?;
+    FileHeader::decode(name, page.first(read), FileKind::Lab)
 }
 
 /// Memory for whole pages, aligned for direct reads.

@@ -112,7 +112,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         module: "lab",
         imports: &["base", "format", "io", "merge"],
-        holds: "Drizard, Lemur and TridentKV's scheduler rebuilt, for experiments; behind a feature",
+        holds: "Drizard, Lemur, LSM-trie's HTable, TridentKV's scheduler, for experiments; behind a feature",
     },
     Layer {
         module: "fuzz",

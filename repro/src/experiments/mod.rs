@@ -10,6 +10,7 @@ mod drizard;
 mod drizard_parts;
 mod lemur;
 mod lsmtrie;
+mod lsmtrie_htable;
 mod lsmtrie_keys;
 mod lsmtrie_load;
 mod objects;
@@ -92,6 +93,13 @@ const EXPERIMENTS: &[Experiment] = &[
         shows: "a load into a trie and into trees: nodes, piles, what merges write, the rate of puts",
         scale: lsmtrie::SCALE,
         run: lsmtrie::run,
+    },
+    Experiment {
+        name: "lsmtrie-htable",
+        figures: "LSM-trie, its HTable and HashMarks",
+        shows: "buckets that overflow: marks, second reads and mixes of sizes, beside tables sorted by hash",
+        scale: lsmtrie_htable::SCALE,
+        run: lsmtrie_htable::run,
     },
     Experiment {
         name: "trident-threads",
