@@ -181,7 +181,7 @@ pub struct PartitionSchedulerStats {
 }
 
 /// TridentKV's partition scheduler: one memtable and one log for many partitions, each with a level 0 of
-/// blocks and a sub-tree of its own. See the [module](crate::lab::scheduler).
+/// blocks and a sub-tree of its own. Beside what the store does, for comparison.
 ///
 /// ```
 /// # fn main() -> trine::Result<()> {
