@@ -99,7 +99,7 @@ fn with<K>(builder: KeyspaceBuilder<K>, [level0, ratio, above, in_last]: [u64; 4
     builder.set("runs_per_level", above).set("runs_in_last_level", in_last)
 }
 
-/// What was written so far, what gets read now, and the space.
+/// Write amplification so far, device reads of a get now, and space over live data.
 fn look(db: &Db, keyspace: &Items, items: u64) -> String {
     let before = db.stats();
     let written = before.write.key_value_bytes as f64;

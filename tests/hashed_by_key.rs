@@ -521,3 +521,36 @@ fn check_placed_anew(db: &Db, division: Division, map: &Map) {
     }
     assert!(map.iter().all(|(key, value)| found.get(key) == Some(value)));
 }
+
+/// A function is asked for keys of items alone: one that cannot take an empty key does not hear of a clear.
+#[test]
+fn a_clear_asks_no_function() {
+    let world = World::new(31);
+    let db = world.builder().open().unwrap();
+    let first_byte = || Partitioning::function("first byte", 1, |key| key[..1].into());
+    let hashed = db.hashed("hashed").partition_by(first_byte()).open().unwrap();
+    let ordered = db.ordered("ordered").partition_by(first_byte()).open().unwrap();
+    let fill = || {
+        for key in ["a1", "a2", "b1"] {
+            hashed.put(key, "1").unwrap();
+            ordered.put(key, "1").unwrap();
+        }
+        assert_eq!((hashed.iter_unordered().count(), ordered.iter().count()), (3, 3));
+    };
+    fill();
+    hashed.clear().unwrap();
+    ordered.clear().unwrap();
+    assert_eq!((hashed.iter_unordered().count(), ordered.iter().count()), (0, 0));
+    fill();
+    let mut batch = db.batch();
+    batch.clear_keyspace(&hashed).unwrap();
+    batch.clear_keyspace(&ordered).unwrap();
+    batch.put(&hashed, "b2", "2").unwrap();
+    batch.commit().unwrap();
+    assert_eq!((hashed.iter_unordered().count(), ordered.iter().count()), (1, 0));
+    // From the first key on, which is the empty one.
+    ordered.put("a1", "1").unwrap();
+    ordered.put("b1", "1").unwrap();
+    ordered.delete_range(.."b").unwrap();
+    assert_eq!(ordered.iter().count(), 1);
+}

@@ -212,8 +212,8 @@ fn a_clear_gives_space_back_without_reading() {
     }
 }
 
-/// A file that a flush wrote for two keyspaces stays when one of them is cleared, without that one's pages, and
-/// goes when merges have taken the other's part out of it.
+/// A file that a flush wrote for two keyspaces stays when one of them is cleared, without that one's pages,
+/// and goes when merges have taken the other's part out of it.
 #[test]
 fn a_shared_file_goes_with_its_last_part() {
     let world = World::new(9);

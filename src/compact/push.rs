@@ -34,7 +34,7 @@ const PUSH_TABLES: u64 = FANOUT as u64;
 /// Tables that a fold in the root takes, by their bytes, if it takes more than two.
 const ROOT_FOLD_TABLES: u64 = 2;
 
-/// What is wanted of a trie just now.
+/// Limits of the piles of a trie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PushSettings {
     /// What a table of the trie is taken to have.
@@ -73,7 +73,7 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     if let Some((id, node)) = long {
         return Some(match node.due_bytes(id) >= table_bytes {
             true => down(id, node, settings),
-            false if is_merged(node) => merged(id, node, 0, table_bytes),
+            false if is_merged(node) => merge_leaf(id, node, 0, table_bytes),
             false => fold(id, node, table_bytes),
         });
     }
@@ -83,7 +83,7 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
     }
     if settings.stale_permille.is_some_and(|permille| root.most_stale() >= permille) {
         let (id, node) = find(root, |node, _| node.stale_permille(), Node::most_stale);
-        return Some(merged(id, node, 0, table_bytes));
+        return Some(merge_leaf(id, node, 0, table_bytes));
     }
     if root.inner().permille_of(root.leaves()) <= settings.upper_permille? {
         return None;
@@ -95,7 +95,7 @@ pub(crate) fn due(trie: &Trie, settings: &PushSettings) -> Option<Push> {
             find(root, own, Node::most_inner_bytes)
         }
     };
-    Some(taken_down(id, node, 0))
+    Some(push_runs(id, node, 0))
 }
 
 /// Whether the root has so many runs that it goes before everything else.
@@ -104,8 +104,7 @@ pub(crate) fn is_root_long(trie: &Trie) -> bool {
 }
 
 /// The next step towards leaves of one run without tombstones, and nothing above them, for what was written
-/// up to then; `None` once that is all there is. What was written later is taken along where it is older in
-/// its pile.
+/// up to then; `None` once that is all there is. Runs that are newer than all of that stay where they are.
 pub(crate) fn full(trie: &Trie, table_bytes: u64, upto: Sequence) -> Option<Push> {
     let wanted_from = |node: &Node| {
         let is_wanted = |run: &Run| run.tables().iter().any(|one| one.first_sequence <= upto);
@@ -117,7 +116,11 @@ pub(crate) fn full(trie: &Trie, table_bytes: u64, upto: Sequence) -> Option<Push
         node.has_children() || node.runs().len() - from > 1 || has_tombstones()
     })?;
     let from = wanted_from(node).expect("it was found by them");
-    Some(if node.has_children() { taken_down(id, node, from) } else { merged(id, node, from, table_bytes) })
+    Some(if node.has_children() {
+        push_runs(id, node, from)
+    } else {
+        merge_leaf(id, node, from, table_bytes)
+    })
 }
 
 fn is_long(id: NodeId, node: &Node) -> bool {
@@ -144,8 +147,8 @@ pub(crate) fn debt_bytes(trie: &Trie, settings: &PushSettings) -> u64 {
     fn of(node: &Node, id: NodeId, settings: &PushSettings) -> u64 {
         let table_bytes = settings.table_bytes;
         let is_stale = |permille: u16| settings.stale_permille.is_some_and(|from| permille >= from);
-        let is_bare = node.most_bytes() < table_bytes && node.most_runs() <= PILE_RUNS_MAX;
-        if is_bare && !is_long(id, node) && !is_stale(node.most_stale()) {
+        let are_small = node.most_bytes() < table_bytes && node.most_runs() <= PILE_RUNS_MAX;
+        if are_small && !is_long(id, node) && !is_stale(node.most_stale()) {
             return 0;
         }
         let is_large = node.due_bytes(id) >= table_bytes || is_long(id, node);
@@ -173,7 +176,7 @@ fn find<T: Ord>(root: &Node, own: impl Fn(&Node, NodeId) -> T, most: impl Fn(&No
 /// Takes the oldest runs of a pile to the children: all of them where leaves are to have one run.
 fn down(id: NodeId, node: &Node, settings: &PushSettings) -> Push {
     if settings.stale_permille.is_some() {
-        return taken_down(id, node, 0);
+        return push_runs(id, node, 0);
     }
     let runs = node.runs();
     let mut from = runs.len() - 1;
@@ -182,11 +185,11 @@ fn down(id: NodeId, node: &Node, settings: &PushSettings) -> Push {
         from -= 1;
         bytes += runs[from].bytes();
     }
-    taken_down(id, node, from)
+    push_runs(id, node, from)
 }
 
-/// Takes runs of a pile, from this one on, to the children: by a move if one child gets all of them.
-fn taken_down(id: NodeId, node: &Node, from: usize) -> Push {
+/// Pushes the runs of a pile, from this one on, to the children: by a move if one child gets all of them.
+fn push_runs(id: NodeId, node: &Node, from: usize) -> Push {
     let runs = node.runs();
     let height = id.height + 1;
     let tables = || runs[from..].iter().flat_map(Run::tables);
@@ -207,11 +210,11 @@ fn taken_down(id: NodeId, node: &Node, from: usize) -> Push {
 
 /// Merges the runs of a leaf, from this one on, into one. In the root, where a run is one slice, more than a
 /// few tables' bytes go to children instead.
-fn merged(id: NodeId, node: &Node, from: usize, table_bytes: u64) -> Push {
+fn merge_leaf(id: NodeId, node: &Node, from: usize, table_bytes: u64) -> Push {
     let runs = &node.runs()[from..];
     let bytes: u64 = runs.iter().map(Run::bytes).sum();
     if id == NodeId::ROOT && bytes > ROOT_FOLD_TABLES * table_bytes {
-        return taken_down(id, node, from);
+        return push_runs(id, node, from);
     }
     Push { work: Work::Merge, node: id, runs: from..node.runs().len(), is_down: false }
 }

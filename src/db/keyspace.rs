@@ -554,18 +554,15 @@ impl<K> Keyspace<K> {
     fn partition_for(&self, (kind, key, value): (ItemKind, &[u8], &[u8])) -> Result<OneTree> {
         let partitions = self.keyspace.partitions().expect("it is divided");
         if kind == ItemKind::DeleteRange {
-            // Its bounds are keys of no item: a function is not asked for them.
             return Ok(OneTree::Several);
         }
         let name = self.keyspace.name_of(key)?;
-        Ok(match kind {
-            ItemKind::Put => {
-                // A put that is refused makes no partition.
-                check_item(key, value)?;
-                OneTree::Of(self.handle.partition(&self.keyspace, &name)?)
-            }
-            _ => partitions.get(&name).map_or(OneTree::None, OneTree::Of),
-        })
+        if kind == ItemKind::Delete {
+            return Ok(partitions.get(&name).map_or(OneTree::None, OneTree::Of));
+        }
+        // A put that is refused makes no partition.
+        check_item(key, value)?;
+        Ok(OneTree::Of(self.handle.partition(&self.keyspace, &name)?))
     }
 
     fn write_routed(&self, (kind, key, value): (ItemKind, &[u8], &[u8]), until: Option<Until>) -> Result<()> {
@@ -870,7 +867,8 @@ impl<K> Keyspace<K> {
         KeyspaceAt::new(self.clone(), snapshot)
     }
 
-    /// Flushes, and merges this keyspace into one run without overwritten items and tombstones, as
+    /// Flushes, and merges this keyspace into one run without overwritten items and tombstones, a hashed one
+    /// into such a run for each leaf of its trie, as
     /// [`Db::compact`](super::Db::compact) does with all; waits for it.
     ///
     /// # Errors

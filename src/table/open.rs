@@ -89,11 +89,16 @@ impl Discarded {
         taken
     }
 
-    /// What was taken is punched; whether there are more.
+    /// What was taken is punched; whether there are more, for which whoever removes files is notified.
     pub(crate) fn end_holes(&self) -> bool {
         let mut files = self.files.lock();
         files.is_punching = false;
-        !files.holes.is_empty()
+        let are_left = !files.holes.is_empty();
+        drop(files);
+        if are_left {
+            self.event.notify();
+        }
+        are_left
     }
 
     /// Whether every obsolete file was removed, and every slice that left the version is gone.
@@ -122,7 +127,7 @@ impl Discarded {
         self.files.lock().obsolete.insert(file);
     }
 
-    pub(super) fn begin_slice(&self) {
+    pub(super) fn note_dying_slice(&self) {
         self.files.lock().dying_slices += 1;
     }
 
@@ -243,8 +248,8 @@ impl TableFile {
     }
 
     /// Notes that a slice left the version: [`TableFile::end_slice`] follows.
-    pub(super) fn begin_end_of_slice(&self) {
-        self.owner.discarded.begin_slice();
+    pub(super) fn note_dying_slice(&self) {
+        self.owner.discarded.note_dying_slice();
     }
 
     /// Notes that nobody looks into a slice any more, and tells of the pages that nothing else lies in.
@@ -283,8 +288,9 @@ pub(super) type IsLive<'l> = &'l dyn Fn(u32, &SliceEntry) -> Result<bool>;
 /// Every slice is.
 pub(super) const ALL_LIVE: IsLive<'static> = &|_, _| Ok(true);
 
-/// Whether the pages of a slice were given back to the file system, as far as the file itself tells: those
-/// that are its alone are zeros, all of them, and some part of it begins in one, as no part does.
+/// Whether the pages of a slice were punched out of the file, as far as the file itself tells: all pages in
+/// which nothing else lies are zeros. At least one part of the slice has to begin there, as every part begins
+/// with a checksum and a tag.
 pub(crate) fn is_hole(storage: &dyn Storage, file: FileName, entry: &SliceEntry) -> Result<bool> {
     let (page, span) = (PAGE_BYTES as u64, entry.span());
     let own = span.offset.next_multiple_of(page)..span.end() / page * page;

@@ -171,6 +171,7 @@ pub(crate) fn slice_entries(
     identity: TableIdentity,
     bytes: u64,
 ) -> Result<Vec<SliceEntry>> {
+    // Nothing of a slice but its entry is wanted: any of them may be a hole.
     match Contents::read(storage, identity, bytes, None, &|_, _| Ok(false)) {
         Ok(contents) => Ok(contents.slices.into_iter().map(|slice| slice.entry).collect()),
         Err(error) => match footer(storage, identity, bytes)? {

@@ -147,7 +147,7 @@ impl Table {
     /// the file system once nobody looks into it.
     pub(crate) fn mark_dying(&self) {
         if !self.is_dying.swap(true, Ordering::Relaxed) {
-            self.file.begin_end_of_slice();
+            self.file.note_dying_slice();
         }
     }
 

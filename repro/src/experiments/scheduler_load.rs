@@ -48,7 +48,7 @@ impl Engine {
     }
 }
 
-/// What both engines count, since they were opened.
+/// Counters that both engines have, since they were opened.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counted {
     pub(super) flushes: u64,

@@ -32,7 +32,7 @@ const GETS: u64 = 5000;
 const COLD_PARTITIONS: u32 = 999;
 /// Limit on the logs that leftovers pin, where there is one, in memtables.
 const LOG_MEMTABLES: u64 = 3;
-/// What is left of the rate with few partitions for it to count as kept.
+/// A rate counts as kept if so much is left of that with few partitions.
 const KEPT: f64 = 0.8;
 
 /// An engine after a load.
@@ -44,7 +44,7 @@ struct Measured {
     /// Beside memtables and cache, at most.
     memory_bytes: u64,
     after: Counted,
-    /// One flush after the load: what was written, and files that were made.
+    /// One flush after the load: bytes written, and files made.
     flush: Counted,
     flush_items: u64,
     files: u64,
@@ -421,7 +421,7 @@ fn index_of_l0(job: &mut Job, l0_bytes: u64, memtable_bytes: u64) -> Result<Vec<
         let mut held = Held::make(&place, Engine::Scheduler, load.partitions, &options)?;
         load.put_all(job, &mut held)?;
         held.flush()?;
-        // Nothing was merged, so what was written is there. An opening may write more: what it replays.
+        // Nothing was merged, so all blocks written are there. An opening writes more: the items it replays.
         let l0_bytes = held.counted()?.blocks * 4096;
         held.close()?;
         let store = Box::new(PartitionScheduler::open(&place, &options)?);
@@ -473,7 +473,7 @@ fn index(all: &[OpenedL0]) -> Figure {
         },
         Claim {
             paper: "with the index a get reads level 0 once".to_string(),
-            ours: format!("{most_reads:.3} reads a get; what is in a flush buffer takes none"),
+            ours: format!("{most_reads:.3} reads a get; an item in a flush buffer takes none"),
             verdict: Verdict::of(most_reads <= 1.0),
             reason: "all items that are asked for are in level 0 or in memory; there is no cache".to_string(),
         },

@@ -122,9 +122,14 @@ impl<'b> Unrouted<'b> {
         is_routed.then(|| self.keyspace(item.tree.keyspace)).flatten()
     }
 
-    /// The same, and the name of the partition that has its key. Not for range deletes.
+    /// The same, and the name of the partition that has its key; empty for a range delete, whose bounds are
+    /// keys of no item: a function is not asked for them.
     fn partition_of(&self, item: &log::Item<'b>) -> Result<Option<Place<'b>>> {
         let Some(keyspace) = self.divided_of(item) else { return Ok(None) };
+        if item.kind == ItemKind::DeleteRange {
+            partitions(keyspace).rule.check_routed()?;
+            return Ok(Some((keyspace, Cow::default())));
+        }
         Ok(Some((keyspace, keyspace.name_of(item.key)?)))
     }
 

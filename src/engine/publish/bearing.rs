@@ -21,8 +21,8 @@ const LEVEL0_RUNS_AT_REST: u64 = 2;
 /// Runs of a level, for one that is tiered: fewer than the size ratio all the same.
 const RUNS_TIERED: u64 = 63;
 /// Of a hashed tree that is written anew: a leaf whose newer runs have so many thousandths of the bytes of
-/// its oldest is merged. It then holds a quarter more than what lives, at most, and a byte that comes there
-/// is written some five times. What lies above the leaves, all of it in vain, is an eighth of them at most.
+/// its oldest is merged. Where merges keep up it holds a quarter more than what lives, and a byte that comes
+/// there is written some five times. An eighth of the leaves may lie above them.
 const STALE_PERMILLE: u16 = 250;
 const UPPER_PERMILLE: u64 = 125;
 /// The same at rest, and what may lie above the leaves: as in a leveled tree of ratio 8.

@@ -200,14 +200,14 @@ fn each_page_is_given_back_once() {
 #[test]
 fn holes_are_taken_in_pieces() {
     let event = Arc::new(crate::base::sync::Event::new());
-    let discarded = super::super::open::Discarded::new(event);
+    let discarded = super::super::open::Discarded::new(Arc::clone(&event));
     let file = |number| FileName::new(crate::base::id::FileKind::Table, number);
     let page = |number: u64| Span { offset: number * 4096, bytes: 4096 };
     for (number, at) in [(7, 3), (8, 1), (7, 9), (7, 2), (7, 1), (8, 2), (9, 5)] {
-        discarded.begin_slice();
+        discarded.note_dying_slice();
         discarded.end_slice(file(number), Some(page(at)));
     }
-    discarded.begin_slice();
+    discarded.note_dying_slice();
     discarded.end_slice(file(7), None);
     discarded.note_obsolete(file(9));
     let mut taken = Vec::new();
@@ -215,7 +215,10 @@ fn holes_are_taken_in_pieces() {
         let some = discarded.take_holes(2);
         assert!(some.len() <= 2 && !discarded.is_empty());
         taken.extend(some);
-        if !discarded.end_holes() {
+        let seen = event.seen();
+        let are_left = discarded.end_holes();
+        assert_eq!(event.seen() > seen, are_left, "the next look comes at once");
+        if !are_left {
             break;
         }
     }
