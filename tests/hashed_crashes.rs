@@ -28,6 +28,8 @@ const LARGE: usize = 1200;
 const SMALL: usize = 250;
 /// Leaves are piles, whatever is written; or they are merged at rest.
 const PILES: u64 = 63;
+/// `filter_kind`: filters of a node's runs in one page.
+const BY_COLUMN: u64 = 5;
 const MERGED: u64 = 0;
 /// Batches before the steps have smaller numbers.
 const FIRST_BATCH: u32 = 1000;
@@ -115,7 +117,8 @@ fn states(first: &Map, steps: &[Step]) -> Vec<State> {
 fn prepared(value_bytes: usize, root_runs: u64) -> (World, Map) {
     let (world, mut map) = (World::new(3), Map::new());
     let db = open(&world).unwrap();
-    let keyspace = db.hashed("h").set("runs_in_last_level", PILES).open().unwrap();
+    let keyspace =
+        db.hashed("h").set("runs_in_last_level", PILES).set("filter_kind", BY_COLUMN).open().unwrap();
     let mut was_pushed = false;
     for batch in 0.. {
         write(&db, &keyspace, (batch, if was_pushed { value_bytes } else { LARGE })).unwrap();
@@ -200,7 +203,8 @@ struct Process<'w> {
 impl Process<'_> {
     fn open<'w>(world: &'w World, load: &Load) -> Process<'w> {
         let db = open(world).unwrap();
-        let keyspace = db.hashed("h").set("runs_in_last_level", load.leaf_runs).open().unwrap();
+        let keyspace = db.hashed("h").set("runs_in_last_level", load.leaf_runs).set("filter_kind", BY_COLUMN);
+        let keyspace = keyspace.open().unwrap();
         Process { world, db, keyspace, look: None }
     }
 

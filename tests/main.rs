@@ -24,6 +24,7 @@
 //! - `checkpoint`: a second store made of the first, also on a machine that stops or fails.
 //! - `openers`: locks of the dead and of the forked, copies of stores in use, read-only file systems.
 //! - `forks`: handles in forked processes, and in threads that end.
+//! - `columns`: filters of hashed keyspaces under little memory.
 //! - `hashed`: keyspaces without an order, beside a map; `hashed_by_key`: divided by their keys;
 //!   `hashed_crashes`: on a machine that stops.
 //! - `kills`: a process killed at random under load, and a file system ended under it.
@@ -46,6 +47,7 @@ mod by_key_crashes;
 mod by_key_many;
 mod checkpoint;
 mod child;
+mod columns;
 mod corpus;
 mod damage;
 mod descriptors;

@@ -205,11 +205,14 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
          0: no filter.";
     block_bytes 5 = 4096, 4096, 65536,
         "Size a data block aims at. Larger: less index memory, more bytes a read.";
-    filter_kind 6 = 0, 0, 4, ["auto", "none", "bloom", "cache_line_bloom", "binary_fuse"],
+    filter_kind 6 = 0, 0, 5, ["auto", "none", "bloom", "cache_line_bloom", "binary_fuse", "column_bloom"],
         "What says that a table has not a key. cache_line_bloom: a query touches one cache line. \
          bloom: fewest false answers of these two, a line a probe. \
          binary_fuse: 0.4 % false answers at 10.9 bits, whatever filter_bits_per_key is; dear to build. \
-         auto: binary_fuse in the last level if its bits are about those, else cache_line_bloom.";
+         column_bloom: of a hashed keyspace, one page asked a node, read when it is needed; \
+         else as cache_line_bloom. \
+         auto: binary_fuse in the last level if its bits are about those, else cache_line_bloom; in a hashed \
+         keyspace column_bloom where memory has no room for all filters.";
     filter_probes 7 = 0, 0, 16,
         "Bits that an item sets in its Bloom filter. 0: the best number for the bits.";
     filter_allocation 8 = 1, 0, 1, ["uniform", "monkey"],

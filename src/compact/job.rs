@@ -18,7 +18,7 @@
 
 mod ranges_left;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
@@ -27,11 +27,13 @@ use crate::base::key::common_prefix;
 use crate::base::load::DeviceLoad;
 use crate::base::place::NodeId;
 use crate::base::sync::Arc;
+use crate::format::table::filter::FilterKind;
 use crate::format::table::ranges::{Ranges, farther};
 use crate::io::storage::Storage;
 use crate::merge::{Consumed, Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
 use crate::table::{
-    Admission, BuiltTable, OpenWith, SliceShape, Table, TableBuilder, TableIdentity, TableStream, Windows,
+    Admission, BuiltTable, NodeRuns, OpenWith, SliceShape, Table, TableBuilder, TableIdentity, TableStream,
+    Windows,
 };
 
 use super::bounds::{Cuts, OlderKeys, most_bytes};
@@ -98,6 +100,8 @@ pub(crate) struct NodesPlan {
     pub(crate) height: usize,
     /// Bounds of the keys that may have older versions outside the inputs.
     pub(crate) older: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where filters are by column: the runs of each node that stay, older than the output.
+    pub(crate) runs: BTreeMap<NodeId, Arc<NodeRuns>>,
 }
 
 /// How to merge.
@@ -183,10 +187,14 @@ impl MergeJob {
             windows: windows(&plan.trees, read_bytes / 2),
             admission: plan.admission,
         };
+        let is_by_column = |tree: &TreePlan| tree.slice.filter.kind == FilterKind::Column;
+        let has_columns = plan.trees.iter().any(is_by_column);
         let output = Output {
             storage: Arc::clone(storage),
             new_files,
             tree: None,
+            node_runs: BTreeMap::new(),
+            has_columns,
             admission: way.admission.clone(),
             opening: plan.opening,
             memory_bytes: plan.memory_bytes as usize,
@@ -243,9 +251,9 @@ impl MergeJob {
             runs.into_iter().zip(by_run).map(|(run, own)| RunStream::new(way(), chunk_bytes, run, own));
         let sources = sources.collect::<Result<Vec<_>>>()?;
         let bounds = |table: &Arc<Table>| (table.min().to_vec(), table.max().to_vec());
-        let (nodes_height, below) = match plan.nodes {
-            Some(nodes) => (Some(nodes.height), nodes.older),
-            None => (None, Vec::new()),
+        let (nodes_height, below, node_runs) = match plan.nodes {
+            Some(nodes) => (Some(nodes.height), nodes.older, nodes.runs),
+            None => (None, Vec::new(), BTreeMap::new()),
         };
         let older = OlderKeys::new(plan.next.iter().chain(&plan.older).map(bounds).chain(below).collect());
         let mut kept = Ranges::default();
@@ -258,6 +266,7 @@ impl MergeJob {
         }
         let next = plan.next.iter().map(|table| (table.max().to_vec(), table.slice_bytes())).collect();
         self.output.tree = Some((plan.tree, plan.slice));
+        self.output.node_runs = node_runs;
         self.output.ranges = RangesLeft::of(kept);
         self.current = Some(TreeMerge {
             merge: Merge::with_prefix(sources, &shared_prefix),
@@ -333,7 +342,7 @@ impl MergeJob {
                 if can_cut && (cuts.is_due(item.key, slice_bytes) || self.output.measured.is_full) {
                     self.output.cut()?;
                 }
-                let builder = self.output.slice()?;
+                let builder = self.output.slice(*node)?;
                 if merge.source().is_some_and(RunStream::is_cached) {
                     builder.note_cached(item.key.len() + item.value.len());
                 }
@@ -412,6 +421,10 @@ struct Output {
     new_files: Arc<dyn NewFiles>,
     /// The tree being merged.
     tree: Option<(TreeId, SliceShape)>,
+    /// Of its nodes.
+    node_runs: BTreeMap<NodeId, Arc<NodeRuns>>,
+    /// Whether any slice has a filter by column.
+    has_columns: bool,
     admission: Option<Admission>,
     opening: Option<OpenWith>,
     /// Of the whole job.
@@ -456,13 +469,16 @@ impl Output {
         self.builder.as_ref().is_some_and(|builder| builder.memory_bytes() > table_bytes)
     }
 
-    /// The builder of the present table within the slice of the tree being merged; each is begun if there is
-    /// none.
-    fn slice(&mut self) -> Result<&mut TableBuilder> {
+    /// The builder of the present table within the slice of the tree being merged, in a trie of that node;
+    /// each is begun if there is none.
+    fn slice(&mut self, node: Option<NodeId>) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
             let identity = self.new_files.next()?;
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity)?;
             builder.set_write_bytes(self.memory_bytes / 8);
+            if self.has_columns {
+                builder.allow_columns();
+            }
             if let Some(admission) = &self.admission {
                 builder.admit(admission.clone());
             }
@@ -474,7 +490,14 @@ impl Output {
             let (tree, shape) = self.tree.expect("a tree is being merged");
             self.slice_from = Some(builder.file_bytes());
             self.measured = Measured::default();
-            builder.begin(tree, shape)?;
+            match node.filter(|_| shape.filter.kind == FilterKind::Column) {
+                Some(node) => {
+                    let runs = self.node_runs.get(&node).cloned();
+                    let runs = runs.unwrap_or_else(|| Arc::new(NodeRuns { node, runs: Vec::new() }));
+                    builder.begin_in_node(tree, shape, runs)?;
+                }
+                None => builder.begin(tree, shape)?,
+            }
         }
         Ok(builder)
     }
@@ -497,7 +520,7 @@ impl Output {
             && let Some(first) = self.ranges.first().map(<[u8]>::to_vec)
         {
             // A slice has an item: one that says what the range says.
-            let builder = self.slice()?;
+            let builder = self.slice(None)?;
             let hash = secret.hash_in(builder.tree().keyspace, &first);
             builder.add(&first, hash, ItemKind::Delete, &[])?;
             self.tombstones_added += 1;

@@ -254,6 +254,17 @@ impl Push {
         beside.map(bounds).chain(below).collect()
     }
 
+    /// The runs that stay in each node that gets some of the output, older than it and newest first.
+    pub(crate) fn staying<'t>(&self, trie: &'t Trie) -> impl Iterator<Item = (NodeId, &'t [Run])> {
+        let (id, node) = (self.node, self.node(trie));
+        let is_down = self.is_down;
+        let children = (0..FANOUT)
+            .filter(move |_| is_down)
+            .filter_map(move |number| Some((id.child(number), node.child(number)?.runs())));
+        let own = (!is_down).then(|| (id, &node.runs()[self.runs.end..]));
+        children.chain(own).filter(|(_, runs)| !runs.is_empty())
+    }
+
     /// Where a table goes that begins with this key: the runs that outputs become are newer than all others
     /// of their piles. `moved`: inputs that went there before it.
     pub(crate) fn output(&self, trie: &Trie, min: &[u8], moved: u64) -> Spot {

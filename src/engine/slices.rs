@@ -6,14 +6,15 @@
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::format::table::compressed::Compression;
+use crate::format::table::filter::{FilterKind, FilterShape};
 use crate::levels::filter_bits;
-use crate::levels::version::{Placed, Run, Tree};
-use crate::table::SliceShape;
+use crate::levels::version::{Placed, Run, Tree, Trie};
+use crate::table::{PageBudget, SliceShape};
 
 /// For a flush that brings about so many items to a tree.
 pub(super) fn of_flush(settings: &KeyspaceSettings, tree: Option<&Tree>, items: u64) -> SliceShape {
     if tree.is_some_and(|tree| tree.trie().is_some()) {
-        return of_push(settings);
+        return of_node(settings);
     }
     let mut by_level = tree.map(items_by_level).unwrap_or_default();
     by_level.resize(by_level.len().max(1), 0);
@@ -37,8 +38,25 @@ pub(super) fn of_merge<'t>(
     slice_shape(settings, &by_level, output_level)
 }
 
-/// For a node of a trie: every filter is asked by every get that comes so far, in the last height too.
-pub(super) fn of_push(settings: &KeyspaceSettings) -> SliceShape {
+/// For a node of that height of a trie. Below the root filters are by column where memory has no room for all
+/// of the tree's: a get then reads one page of them a node.
+pub(super) fn of_push(
+    settings: &KeyspaceSettings,
+    (tree, height): (&Tree, usize),
+    pages: &PageBudget,
+) -> SliceShape {
+    let mut shape = of_node(settings);
+    let items: u64 = tree.trie().into_iter().flat_map(Trie::heights).map(|height| height.items).sum();
+    let bytes = FilterShape::new(items, shape.filter).bytes();
+    let is_by_column = || filter_bits::is_by_column(settings) || !pages.has_room(tree.id, bytes);
+    if height > 0 && shape.filter.is_some() && is_by_column() {
+        shape.filter.kind = FilterKind::Column;
+    }
+    shape
+}
+
+/// For any node of a trie: every filter is asked by every get that comes so far, in the last height too.
+fn of_node(settings: &KeyspaceSettings) -> SliceShape {
     slice_shape(&KeyspaceSettings { filter_allocation: 0, ..settings.clone() }, &[1, 1], 0)
 }
 

@@ -1,6 +1,6 @@
 //! Statistics: plain numbers, gathered when asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::reserve::Role;
 use crate::base::sync::{Arc, Ordering};
@@ -587,10 +587,11 @@ impl PageStats {
         self.pinned_bytes += pinned_bytes;
     }
 
-    fn give_reason(&mut self, are_last_filters: bool) {
+    fn give_reason(&mut self, are_last_filters: bool, are_by_column: bool) {
         self.reason = match (self.bytes - self.pinned_bytes, are_last_filters) {
             (0, _) if self.bytes == 0 => NO_PAGES.reason,
             (0, _) => "all are in memory",
+            _ if are_by_column => "filters by column are read when they are asked for",
             (_, true) => "fences, filters of upper levels and room for data go first",
             (_, false) => "three quarters of the cache are taken by such pages and table bounds",
         };
@@ -617,7 +618,7 @@ fn keyspace_stats<'v>(
         pressure,
         levels: Vec::new(),
     };
-    let mut levels: Vec<LevelStats> = Vec::new();
+    let (mut levels, mut by_column): (Vec<LevelStats>, BTreeSet<usize>) = Default::default();
     for (level, runs) in trees.flat_map(Tree::piles_by_level) {
         while level >= levels.len() {
             levels.push(LevelStats { level: levels.len() as u64, ..NO_LEVEL });
@@ -633,6 +634,7 @@ fn keyspace_stats<'v>(
             one.table_bytes += table.slice_bytes();
             one.filters.add(table.filter_bytes());
             one.fences.add(table.fence_bytes());
+            by_column.extend(table.has_columns().then_some(level));
             stats.key_value_bytes += table.key_value_bytes();
         }
     }
@@ -641,8 +643,8 @@ fn keyspace_stats<'v>(
         stats.items += one.items;
         stats.tables += one.tables;
         stats.table_bytes += one.table_bytes;
-        one.filters.give_reason(level == last);
-        one.fences.give_reason(false);
+        one.filters.give_reason(level == last, by_column.contains(&level));
+        one.fences.give_reason(false, false);
         stats.levels.push(one);
     }
     stats

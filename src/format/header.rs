@@ -11,7 +11,8 @@
 //! 9      3          reserved, zero
 //! 12     4    u32   version: of the format, 4; 3 is read
 //! 16     8    u64   features: bits a reader must know. 0: partitions, 1: hashed keyspaces, both in a
-//!                      manifest that has some. Kept for later: 2 renamed keyspaces
+//!                      manifest that has some; 4: filters by column, in a table that may have some.
+//!                      Kept for later: 2 renamed keyspaces, 3 learned indexes
 //! 24     16   u128  store id: random, one a store
 //! 40     8    u64   uid: random, one a life of a file; context of all its checksums
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
@@ -37,6 +38,8 @@ const VERSION_OLDEST: u32 = 3;
 pub(crate) const FEATURE_PARTITIONS: u64 = 1;
 /// Of a manifest that has hashed keyspaces.
 pub(crate) const FEATURE_HASHED: u64 = 1 << 1;
+/// Of a table whose slices may have filters by column.
+pub(crate) const FEATURE_COLUMNS: u64 = 1 << 4;
 pub(crate) const CHECKED_BYTES: usize = 48;
 
 /// What a file says of itself.
@@ -163,7 +166,11 @@ fn has_right_checksum(bytes: &[u8]) -> bool {
 
 /// Feature bits that this release knows in a file of that kind.
 fn features_known(kind: u8) -> u64 {
-    if kind == FileKind::Manifest as u8 { FEATURE_PARTITIONS | FEATURE_HASHED } else { 0 }
+    match kind {
+        kind if kind == FileKind::Manifest as u8 => FEATURE_PARTITIONS | FEATURE_HASHED,
+        kind if kind == FileKind::Table as u8 => FEATURE_COLUMNS,
+        _ => 0,
+    }
 }
 
 fn supported(file: FileName, (kind, version, features): (u8, u32, u64)) -> Result<()> {

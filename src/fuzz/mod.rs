@@ -20,6 +20,7 @@ use crate::format::log::{Items, put_item};
 use crate::format::manifest::{Changes, State, encode_edit};
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::fence::FencePage;
+use crate::format::table::filter::column::{COLUMN_RUNS_MAX, ColumnPage, ColumnShape};
 use crate::format::table::filter::{FilterKind, FilterShape};
 use crate::format::table::footer::{Footer, decode_tail, encode_tail};
 use crate::format::table::ranges::{Ranges, claimed_bytes};
@@ -228,16 +229,31 @@ pub fn filters(bytes: &[u8], mode: Mode) {
     }
     let pages = page.get(12..).and_then(<[u8]>::first_chunk).map_or(0, |pages| u32::from_le_bytes(*pages));
     let kind = FilterKind::from_byte(page[6]).expect("it was checked");
-    let shape = FilterShape { kind, pages, page_bytes: page.len() as u32, probes: page[5] };
+    let hashes = probes(bytes).take(100).map(|key| {
+        let mut hash = [0; 8];
+        hash[..key.len().min(8)].copy_from_slice(&key[..key.len().min(8)]);
+        u64::from_le_bytes(hash)
+    });
+    if kind == FilterKind::Column {
+        return hashes.for_each(|hash| columns(&page, hash));
+    }
+    let columns = ColumnShape::NONE;
+    let shape = FilterShape { kind, pages, page_bytes: page.len() as u32, probes: page[5], columns };
     if !shape.is_valid() {
         return;
     }
-    for key in probes(bytes).take(100) {
-        let mut hash = [0; 8];
-        hash[..key.len().min(8)].copy_from_slice(&key[..key.len().min(8)]);
-        let hash = u64::from_le_bytes(hash);
+    for hash in hashes {
         assert!(shape.page(hash) < pages && shape.first_line_at(hash) < page.len(), "in the filter");
         shape.may_contain(&page, hash);
+    }
+}
+
+fn columns(page: &[u8], hash: u64) {
+    let page = ColumnPage::of(page);
+    assert!(page.columns() > 0 && (1..=COLUMN_RUNS_MAX).contains(&page.runs()), "a page that was checked");
+    for column in 0..page.columns() + 2 {
+        let runs = if column < page.columns() { page.runs() } else { 0 };
+        assert_eq!(page.tell(column, hash).count(), runs, "it tells of all runs in its columns");
     }
 }
 

@@ -19,6 +19,9 @@ const MILLIBITS_MAX: i64 = 20 * MILLI as i64;
 /// Above it a cache-line Bloom filter errs less than a binary fuse.
 const FUSE_MILLIBITS_MAX: u32 = 12_500;
 
+/// The setting `filter_kind` for filters by column.
+const COLUMN: u64 = 5;
+
 /// The filter of a new table of `level`; `items`: of each level, the new table's included.
 pub(crate) fn plan(settings: &KeyspaceSettings, items: &[u64], level: usize) -> FilterPlan {
     let average = settings.filter_bits_per_key as u32 * MILLI;
@@ -30,12 +33,17 @@ pub(crate) fn plan(settings: &KeyspaceSettings, items: &[u64], level: usize) -> 
     let is_fuse_best = (FUSE_MILLIBITS..=FUSE_MILLIBITS_MAX).contains(&millibits_per_key);
     let kind = match settings.filter_kind {
         0 if is_last && is_fuse_best => FilterKind::Fuse,
-        0 | 3 => FilterKind::Line,
+        0 | 3 | COLUMN => FilterKind::Line,
         2 => FilterKind::Bloom,
         4 => FilterKind::Fuse,
         _ => return FilterPlan::NONE,
     };
     FilterPlan { kind, millibits_per_key, probes: settings.filter_probes as u8 }
+}
+
+/// Whether filters of a trie's nodes are by column, however much memory there is.
+pub(crate) fn is_by_column(settings: &KeyspaceSettings) -> bool {
+    settings.filter_kind == COLUMN
 }
 
 /// Thousandths of a bit a key for each level, `average` over all.

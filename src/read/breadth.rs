@@ -28,6 +28,20 @@ pub(super) const READS_FEW: u64 = 8;
 /// More would read in vain more often than they save.
 const LANES_ADAPTIVE: usize = 2;
 
+/// The nodes of a trie that a key may be in, as deep as most are: one has it, mostly the last, so that each
+/// page asked for in vain saves the wait for it.
+const LANES_OF_NODES: usize = 8;
+
+/// What is known of F where a get needs a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Chance {
+    /// Nearly 1.
+    Likely,
+    Open,
+    /// Small: a node of a trie is asked, whose filters tell of all its runs.
+    Node,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Breadth {
@@ -40,12 +54,13 @@ impl Breadth {
         Breadth { search, load }
     }
 
-    /// How many runs may be waited for at once. `is_likely`: the first of them is likely to decide.
-    pub(super) fn lanes_max(&self, is_likely: bool) -> usize {
+    /// How many runs may be waited for at once, or of a trie nodes. `chance`: that the first of them decides.
+    pub(super) fn lanes_max(&self, chance: Chance) -> usize {
         match self.search {
             Search::Serial => 1,
             Search::Parallel(lanes) => lanes,
-            Search::Adaptive if is_likely || self.load.awaited() >= READS_FEW => 1,
+            Search::Adaptive if chance == Chance::Likely || self.load.awaited() >= READS_FEW => 1,
+            Search::Adaptive if chance == Chance::Node => LANES_OF_NODES,
             Search::Adaptive => LANES_ADAPTIVE,
         }
     }

@@ -250,8 +250,13 @@ impl Get {
     }
 
     fn next_run(&mut self) {
-        self.at.run += 1;
-        self.passed += 1;
+        self.go_to_run(self.at.run + 1);
+    }
+
+    /// Goes to a later run of the level, or behind its last.
+    fn go_to_run(&mut self, run: usize) {
+        self.passed += run - self.at.run;
+        self.at.run = run;
         self.at.seek = Seek::Table;
     }
 
@@ -261,7 +266,7 @@ impl Get {
         call.tracer.enter(Stage::FileFind, 0);
         while self.at.level < tree.level_count() {
             let Some(run) = tree.run(self.at.level, self.at.run, call.op.key) else {
-                (self.at.level, self.at.run) = (self.at.level + 1, 0);
+                self.at.descend();
                 continue;
             };
             if matches!(self.at.seek, Seek::Table) {

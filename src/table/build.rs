@@ -1,8 +1,8 @@
 //! Building a table file: items in key order, slice after slice, in; one finished, synced file out.
 //!
 //! `write` (flush) and `compact` (merge) drive it. It does not choose where files end, and does not sync the
-//! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter and then its pages,
-//! an end, a separator and a quantum a block, one 1 MiB buffer.
+//! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter (12 where that is by
+//! column) and then its pages, an end, a separator and a quantum a block, one 1 MiB buffer.
 
 use crate::base::checksum::{self, Context};
 use crate::base::error::Result;
@@ -10,11 +10,11 @@ use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, TreeId};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::Arc;
-use crate::format::header::FileHeader;
+use crate::format::header::{FEATURE_COLUMNS, FileHeader};
 use crate::format::table::compressed::Compression;
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::fence_build::FenceBuilder;
-use crate::format::table::filter::{self, FilterPlan, FilterShape};
+use crate::format::table::filter::{self, FilterKind, FilterPlan, FilterShape};
 use crate::format::table::footer::{Footer, SliceEntry, Span, encode_tail};
 use crate::format::table::ranges::Ranges;
 use crate::format::table::top::{self, Top};
@@ -22,6 +22,7 @@ use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG
 use crate::io::storage::Storage;
 
 use super::admission::Admission;
+use super::columns::{ColumnSlice, ItemColumns, NodeRuns};
 use super::identity::{SliceSummary, TableIdentity, TableSummary};
 use super::memory::{PageBudget, PageRank};
 use super::open::{SliceContents, TableFile, TableOwner};
@@ -103,6 +104,8 @@ struct Ended {
 struct Slice {
     tree: TreeId,
     shape: SliceShape,
+    /// With a filter by column.
+    columns: Option<(Arc<NodeRuns>, ItemColumns)>,
     data: DataBuilder,
     fences: FenceBuilder,
     hashes: Vec<u64>,
@@ -122,16 +125,10 @@ impl TableBuilder {
     /// Creates the file.
     pub(crate) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Result<TableBuilder> {
         storage.create(identity.file)?;
-        let header = FileHeader {
-            kind: identity.file.kind,
-            store_id: identity.store_id,
-            uid: identity.uid,
-            features: 0,
-        };
         let out = Output {
             storage,
             identity,
-            buffer: header.encode(),
+            buffer: header(&identity, 0),
             written: 0,
             blocks_checksum: 0,
             admission: None,
@@ -139,6 +136,12 @@ impl TableBuilder {
             finished: false,
         };
         Ok(TableBuilder { out, opening: None, slice: None, ended: Vec::new(), last_tree: None })
+    }
+
+    /// Says that slices may have filters by column, before the first begins.
+    pub(crate) fn allow_columns(&mut self) {
+        assert!(self.last_tree.is_none(), "nothing was written");
+        self.out.buffer = header(&self.out.identity, FEATURE_COLUMNS);
     }
 
     /// Writes in smaller pieces, of about so many bytes.
@@ -170,6 +173,9 @@ impl TableBuilder {
             let hashes = slice.hashes.capacity() * size_of::<u64>();
             let filter = FilterShape::new(slice.items, slice.shape.filter).bytes() as usize;
             let pending = slice.data.memory_bytes() + slice.fences.memory_bytes();
+            let columns =
+                slice.columns.iter().map(|(node, items)| items.memory_bytes() + node.memory_bytes());
+            let hashes = hashes + columns.sum::<usize>();
             hashes + filter + slice.ranges.memory_bytes() + pending
         });
         self.out.buffer.capacity() + slice
@@ -188,6 +194,7 @@ impl TableBuilder {
         self.slice = Some(Slice {
             tree,
             shape,
+            columns: None,
             data,
             fences: FenceBuilder::default(),
             hashes: Vec::new(),
@@ -201,6 +208,21 @@ impl TableBuilder {
             last_cut: Vec::new(),
             start: 0,
         });
+        Ok(())
+    }
+
+    /// As [`TableBuilder::begin`], of a node of a trie, for which these runs are older. Its filter is by
+    /// column and has theirs beside its own.
+    pub(crate) fn begin_in_node(
+        &mut self,
+        tree: TreeId,
+        shape: SliceShape,
+        node: Arc<NodeRuns>,
+    ) -> Result<()> {
+        self.begin(tree, shape)?;
+        let slice = self.slice.as_mut().expect("it was begun just now");
+        debug_assert_eq!(shape.filter.kind, FilterKind::Column);
+        slice.columns = Some((node, ItemColumns::default()));
         Ok(())
     }
 
@@ -238,6 +260,9 @@ impl TableBuilder {
         slice.key_value_bytes += (key.len() + value.len()) as u64;
         if slice.shape.filter.is_some() {
             slice.hashes.push(filter::field(hash));
+            if let Some((node, items)) = &mut slice.columns {
+                items.add(node.node, key);
+            }
         }
         slice.data.add(key, hash.block_tag(), kind, value);
         while let Some(count) = slice.data.cut() {
@@ -365,11 +390,23 @@ impl Slice {
         }
     }
 
+    /// Appends the pages of its filter.
+    fn filter(&mut self, storage: &dyn Storage, pages: &mut Vec<u8>) -> FilterShape {
+        let plan = self.shape.filter;
+        match self.columns.take().filter(|_| plan.is_some()) {
+            Some((node, items)) => {
+                let (hashes, data_bytes) = (&self.hashes, self.fences.data_bytes());
+                ColumnSlice { node: &node, plan, items: &items, hashes, data_bytes }.build(storage, pages)
+            }
+            None => filter::build(plan, &mut self.hashes, pages),
+        }
+    }
+
     /// Writes filter pages, fence pages, top block and range blocks; describes the slice.
     fn write_index(&mut self, out: &mut Output, opening: Option<&OpenWith>) -> Result<Ended> {
         let data = Span { offset: self.start, bytes: self.fences.data_bytes() };
         let mut pages = Vec::new();
-        let shape = filter::build(self.shape.filter, &mut self.hashes, &mut pages);
+        let shape = self.filter(out.storage.as_ref(), &mut pages);
         if shape.kind != self.shape.filter.kind && shape.pages > 0 {
             let (file, items) = (out.identity.file, self.items);
             log::warn!("{file}: no binary fuse found for {items} items; they have a Bloom filter");
@@ -423,6 +460,12 @@ impl Slice {
         }
         Ok(Ended { density: self.density, contents })
     }
+}
+
+/// The header page of a table file.
+fn header(identity: &TableIdentity, features: u64) -> Vec<u8> {
+    let TableIdentity { file, store_id, uid, .. } = *identity;
+    FileHeader { kind: file.kind, store_id, uid, features }.encode()
 }
 
 /// The file, written from front to back.

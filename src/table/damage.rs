@@ -48,7 +48,7 @@ fn read_all(bench: &Bench, summary: &TableSummary, models: &[Model]) -> Result<(
         assert_eq!(items.next(), None, "no fewer items than were written");
         for (key, value) in model.iter().step_by(5) {
             let hash = bench.secret.hash(key);
-            assert!(table.admits(key) && table.filter(hash, None) == Filtered::Maybe);
+            assert!(table.admits(key) && table.filter(key, hash, None) == Filtered::Maybe);
             let Fenced::Block(block) = table.fence(key, None) else { panic!("pages are resident") };
             let address = table.address_of(&block);
             let span = Span { offset: address.offset, bytes: u64::from(address.bytes) };

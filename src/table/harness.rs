@@ -127,9 +127,9 @@ impl Bench {
         if !table.admits(key) {
             return Ok(None);
         }
-        let mut filtered = table.filter(hash, None);
+        let mut filtered = table.filter(key, hash, None);
         if let Filtered::Need(address) = filtered {
-            filtered = table.filter(hash, Some(&self.block(&address)?));
+            filtered = table.filter(key, hash, Some(&self.block(&address)?));
         }
         if filtered == Filtered::No {
             return Ok(None);

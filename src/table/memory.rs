@@ -87,6 +87,12 @@ impl PageBudget {
         self.cache.pin_pages(count, page_bytes as usize, self.limit_bytes / 16 * rank.sixteenths())
     }
 
+    /// Whether filters of a tree, so many bytes in all, can be thought to stay in memory.
+    pub(crate) fn has_room(&self, tree: TreeId, filter_bytes: u64) -> bool {
+        let limit_bytes = self.limit_bytes / 16 * PageRank::LastFilters.sixteenths();
+        filter_bytes <= limit_bytes && !self.short.lock().trees.contains(&tree)
+    }
+
     /// Pages of a tree that were to stay in memory could not be had.
     pub(crate) fn note_short(&self, tree: TreeId) {
         self.short.lock().trees.insert(tree);

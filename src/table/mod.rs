@@ -14,6 +14,7 @@
 mod admission;
 mod ahead;
 mod build;
+mod columns;
 mod cursor;
 mod fences;
 mod identity;
@@ -39,6 +40,7 @@ mod tests;
 
 pub(crate) use admission::Admission;
 pub(crate) use build::{BuiltTable, OpenWith, SliceShape, TableBuilder};
+pub(crate) use columns::NodeRuns;
 pub(crate) use cursor::{Moved, TableCursor};
 pub(crate) use identity::{TableIdentity, TableSummary};
 pub(crate) use load::{load_pages, open_files};

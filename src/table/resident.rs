@@ -9,6 +9,7 @@ use crate::base::reserve::{Grant, Role};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
 use crate::cache::PinnedPages;
+use crate::format::table::filter::FilterKind;
 use crate::format::table::footer::{SliceEntry, Span};
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
@@ -69,12 +70,14 @@ impl Resident {
         self.grant.get_or_init(|| budget.cache().reserve().grant(Role::Tables, bytes as u64));
     }
 
-    /// Whether the slice has pages of that rank that are not resident.
+    /// Whether the slice has pages of that rank that are not resident. Filters by column never are: those of
+    /// the next run of the node take their place.
     pub(super) fn lacks(&self, entry: &SliceEntry, rank: PageRank) -> bool {
         match rank {
             PageRank::Fences => entry.fence_pages > 0 && self.fences().is_none(),
             PageRank::UpperFilters | PageRank::LastFilters => {
-                entry.filter.pages > 0 && self.filters.get().is_none()
+                let is_by_column = entry.filter.kind == FilterKind::Column;
+                entry.filter.pages > 0 && !is_by_column && self.filters.get().is_none()
             }
         }
     }

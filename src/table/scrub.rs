@@ -13,7 +13,6 @@ use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::Arc;
 use crate::format::table::data::{self, Layout};
 use crate::format::table::fence::FencePage;
-use crate::format::table::filter;
 use crate::format::table::footer::Span;
 use crate::format::table::ranges::claimed_bytes;
 use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
@@ -335,7 +334,7 @@ impl Scrub<'_> {
             walk.seen.tombstones += u64::from(layout.kind(block, index) == ItemKind::Delete);
             walk.seen.key_value_bytes += (key.len() + layout.value_range(block, index).len()) as u64;
             let hash = self.secret.hash_in(walk.table.tree().keyspace, &key);
-            if !walk.may_be_here(hash) {
+            if !walk.may_be_here(&key, hash) {
                 let error = walk.corrupt(address, "filter of a key in this block", "maybe", "no");
                 let keys = (Bound::Included(key.clone()), Bound::Included(key));
                 self.note(walk.table, error, Some(keys))?;
@@ -484,14 +483,12 @@ impl Walk<'_> {
         self.table.address_of(&found) == *block
     }
 
-    fn may_be_here(&self, hash: KeyHash) -> bool {
-        let shape = self.table.entry().filter;
-        if shape.pages == 0 {
+    fn may_be_here(&self, key: &[u8], hash: KeyHash) -> bool {
+        if !self.table.has_filter() {
             return true;
         }
-        let number = shape.page(filter::field(hash)) as usize;
-        match self.filters.get(number) {
-            Some(Some(page)) => self.table.filter(hash, Some(page)) == Filtered::Maybe,
+        match self.table.filter_page(key, hash).and_then(|number| self.filters.get(number as usize)) {
+            Some(Some(page)) => self.table.filter(key, hash, Some(page)) == Filtered::Maybe,
             _ => true,
         }
     }

@@ -16,7 +16,8 @@ use crate::base::step::{BlockAddress, BlockKind, Direction};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, Ordering};
 use crate::cache::Place;
 use crate::format::table::fence::{Extent, FencePage};
-use crate::format::table::filter;
+use crate::format::table::filter::column::ColumnPage;
+use crate::format::table::filter::{self, FilterKind};
 use crate::format::table::footer::SliceEntry;
 use crate::format::table::ranges::{Ranges, are_covered, last_key};
 use crate::format::table::top::Top;
@@ -322,22 +323,59 @@ impl Table {
 
     /// Whether an item of a key with this hash may be here. `page`: what an earlier answer needed.
     #[inline]
-    pub(crate) fn filter(&self, hash: KeyHash, page: Option<&[u8]>) -> Filtered {
+    pub(crate) fn filter(&self, key: &[u8], hash: KeyHash, page: Option<&[u8]>) -> Filtered {
         let shape = self.entry.filter;
         if shape.pages == 0 {
             return Filtered::Maybe;
         }
-        let hash = filter::field(hash);
-        let number = shape.page(hash);
-        let page = match (self.resident.filters.get(), page) {
-            (Some(pages), _) => pages.page(number as usize, shape.page_bytes as usize),
-            (None, Some(page)) => page,
-            (None, None) => {
-                let offset = self.entry.filter_offset + u64::from(number) * u64::from(shape.page_bytes);
-                return Filtered::Need(self.address(offset, shape.page_bytes, BlockKind::Filter));
-            }
+        let Some(pages) = self.resident.filters.get() else {
+            return self.filter_apart(key, hash, page);
         };
+        let hash = filter::field(hash);
+        let page = pages.page(shape.page(hash) as usize, shape.page_bytes as usize);
         if shape.may_contain(page, hash) { Filtered::Maybe } else { Filtered::No }
+    }
+
+    /// As `filter`, where its pages are not resident.
+    fn filter_apart(&self, key: &[u8], hash: KeyHash, page: Option<&[u8]>) -> Filtered {
+        let shape = self.entry.filter;
+        let Some(page) = page else {
+            let Some(number) = self.filter_page(key, hash) else { return Filtered::Maybe };
+            let offset = self.entry.filter_offset + number * u64::from(shape.page_bytes);
+            return Filtered::Need(self.address(offset, shape.page_bytes, BlockKind::Filter));
+        };
+        let may_contain = match self.tells(key, page) {
+            Some((page, column)) => page.tell(column, filter::field(hash)).next().flatten().unwrap_or(true),
+            None => shape.may_contain(page, filter::field(hash)),
+        };
+        if may_contain { Filtered::Maybe } else { Filtered::No }
+    }
+
+    /// The number of the filter page that says whether a key with this hash may be here.
+    pub(super) fn filter_page(&self, key: &[u8], hash: KeyHash) -> Option<u64> {
+        let shape = self.entry.filter;
+        let number = match shape.kind {
+            FilterKind::Column => shape.columns.place(&self.entry.min, key).0,
+            _ => u64::from(shape.page(filter::field(hash))),
+        };
+        (number < u64::from(shape.pages)).then_some(number)
+    }
+
+    /// Of a filter page of this table that is by column, with the column of a key: it tells of older runs
+    /// too.
+    pub(crate) fn tells<'p>(&self, key: &[u8], page: &'p [u8]) -> Option<(ColumnPage<'p>, usize)> {
+        let is_by_column = self.has_columns();
+        is_by_column.then(|| (ColumnPage::of(page), self.entry.filter.columns.place(&self.entry.min, key).1))
+    }
+
+    /// Whether its filter is by column.
+    pub(crate) fn has_columns(&self) -> bool {
+        self.entry.filter.kind == FilterKind::Column
+    }
+
+    /// A name that no other table of any store has.
+    pub(crate) fn unique_name(&self) -> (u64, u32) {
+        (self.file.identity().uid, self.index)
     }
 
     /// Records whether a get that read a block found its key, if the filter is not kept in memory.

@@ -138,7 +138,7 @@ impl Twin {
         let settings: [(&str, &[u64]); 5] = [
             ("table_bytes", &[64 << 10, 1 << 20]),
             ("filter_bits_per_key", &[0, 3, 10, 24]),
-            ("filter_kind", &[0, 1, 2, 3, 4]),
+            ("filter_kind", &[0, 1, 2, 3, 4, 5, 5]),
             ("block_bytes", &[4096, 5000, 16 << 10]),
             ("compression", &[0, 1]),
         ];
@@ -165,7 +165,9 @@ impl Twin {
     pub(super) fn fill_hashed(&mut self, heights: usize, items_max: usize, value_bytes: usize) {
         // Leaves stay piles while it is filled, and are merged from then on.
         let builder = self.db.hashed(NAMES[0]).set("table_bytes", 64 << 10);
-        let keyspace = builder.set("runs_in_last_level", 63).open().unwrap();
+        // Filters by column or not.
+        let kind = if self.rng.one_in(2) { 5 } else { 0 };
+        let keyspace = builder.set("runs_in_last_level", 63).set("filter_kind", kind).open().unwrap();
         let mut space = HashedSpace { keyspace, map: Map::new(), keys: Keys::Many { count: 0 } };
         let mut count = 0;
         loop {

@@ -74,7 +74,7 @@ impl Twin {
             ("runs_in_last_level", &[0, 0, 1, 2, 63]),
             ("delete_persist_within", &[0, 1, 3600]),
             ("filter_bits_per_key", &[0, 3, 10, 12, 24]),
-            ("filter_kind", &[0, 1, 2, 3, 4]),
+            ("filter_kind", &[0, 1, 2, 3, 4, 5]),
             ("filter_probes", &[0, 1, 16]),
             ("filter_allocation", &[0, 1]),
             ("block_bytes", &[4096, 5000, 16 << 10, 64 << 10]),

@@ -26,6 +26,7 @@ const ORDER: &[&str] = &[
     "table/filter/line",
     "table/filter/bloom",
     "table/filter/fuse",
+    "table/filter/column",
     "table/fence",
     "table/fence_quanta",
     "table/top",

@@ -9,18 +9,19 @@ use std::collections::BTreeSet;
 
 use crate::base::error::Result;
 use crate::base::id::TreeId;
-use crate::base::place::FANOUT;
+use crate::base::place::{FANOUT, NodeId};
 use crate::base::sync::{Arc, Ordering};
 use crate::compact::job::{MergeJob, MergeOutput, MergePlan, NewFiles, NodesPlan, TreePlan, wanted_bytes};
 use crate::compact::pick::{OutputRun, Pick, Work as PickedWork};
 use crate::compact::push::Push;
 use crate::compact::shape::{Part, Place};
 use crate::compact::unseen::unseen;
+use crate::format::table::filter::FilterKind;
 use crate::io::env::Turn;
 use crate::io::pace::Quantum;
 use crate::levels::version::{Placed, Run, Spot, Tree, Trie};
 use crate::merge::Progress;
-use crate::table::{Admission, BuiltTable, Otherwise, PageRank, Table};
+use crate::table::{Admission, BuiltTable, NodeRuns, Otherwise, PageRank, Table};
 
 use super::merge_queue::{Due, Task};
 use super::quiet::{Need, Whose};
@@ -298,13 +299,20 @@ fn plan_of(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, task: &Task) -> 
 
 fn plan_of_push(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, push: &Push) -> TreePlan {
     let tables = |run: &Run| run.tables().iter().map(|one| Arc::clone(&one.table)).collect();
+    let (trie, height) = (trie(tree), push.output_height());
+    let slice = slices::of_push(&keyspace.settings(), (tree, height), &store.pages);
+    let node_runs = |(node, runs): (NodeId, &[Run])| {
+        (node, Arc::new(NodeRuns { node, runs: runs.iter().map(tables).collect() }))
+    };
+    let is_by_column = slice.filter.kind == FilterKind::Column;
+    let staying = push.staying(trie).filter(|_| is_by_column).map(node_runs).collect();
     TreePlan {
         tree: tree.id,
-        slice: slices::of_push(&keyspace.settings()),
-        runs: push.inputs(trie(tree)).iter().map(tables).collect(),
+        slice,
+        runs: push.inputs(trie).iter().map(tables).collect(),
         next: Vec::new(),
         older: Vec::new(),
-        nodes: Some(NodesPlan { height: push.output_height(), older: push.older(trie(tree)) }),
+        nodes: Some(NodesPlan { height, older: push.older(trie), runs: staying }),
         table_bytes: store.push_table_bytes(keyspace).saturating_mul(FANOUT as u64),
     }
 }

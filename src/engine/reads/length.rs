@@ -65,7 +65,7 @@ impl<'v> CountedTables<'v> {
             if self.covered.contains(&placed.name()) || !placed.table.spans(key) {
                 continue;
             }
-            match placed.table.filter(hash, None) {
+            match placed.table.filter(key, hash, None) {
                 Filtered::No => {}
                 Filtered::Maybe if is_mostly_puts(&placed.table) => return InTables::Counted,
                 Filtered::Maybe => return InTables::NotCounted,

@@ -10,7 +10,8 @@
 //! 0      4    u32  checksum
 //! 4      1    u8   tag: 2
 //! 5      1    u8   probes: bits that a key sets, 1 to 16; 3 for a fuse
-//! 6      1    u8   kind: 1 cache-line Bloom, 2 Bloom, 3 binary fuse
+//! 6      1    u8   kind: 1 cache-line Bloom, 2 Bloom, 3 binary fuse, 4 column (`column`: another layout
+//!                  from byte 16 on)
 //! 7      1    u8   seed of a fuse, else zero
 //! 8      4    u32  page: number of this page in its slice
 //! 12     4    u32  pages: of the slice
@@ -29,6 +30,7 @@
 //! repeats pairs (Kirsch and Mitzenmacher, "Less hashing, same performance", 2006, is asymptotic).
 
 mod bloom;
+pub(crate) mod column;
 mod fuse;
 mod line;
 mod places;
@@ -38,6 +40,7 @@ use crate::base::hash::KeyHash;
 use crate::base::step::BlockKind;
 
 use super::{PAGE_BYTES, UNIT_BYTES};
+use column::{ColumnPage, ColumnShape};
 use places::below;
 pub(crate) use places::{LINE_BYTES, MILLI, PROBES_MAX};
 
@@ -59,12 +62,14 @@ pub(crate) enum FilterKind {
     Bloom = 2,
     /// A fingerprint of 8 bits, spread over three lines.
     Fuse = 3,
+    /// Bloom filters of small parts of the places, for several runs of a node of a trie.
+    Column = 4,
 }
 
 impl FilterKind {
     pub(crate) fn from_byte(byte: u8) -> Option<FilterKind> {
-        let all = [FilterKind::None, FilterKind::Line, FilterKind::Bloom, FilterKind::Fuse];
-        all.into_iter().find(|kind| *kind as u8 == byte)
+        use FilterKind::{Bloom, Column, Fuse, Line, None};
+        [None, Line, Bloom, Fuse, Column].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -103,19 +108,26 @@ pub(crate) struct FilterShape {
     /// 4096, or fewer whole units when there is one page.
     pub(crate) page_bytes: u32,
     pub(crate) probes: u8,
+    /// Of column pages alone.
+    pub(crate) columns: ColumnShape,
 }
 
 impl FilterShape {
-    pub(crate) const NONE: FilterShape =
-        FilterShape { kind: FilterKind::None, pages: 0, page_bytes: 0, probes: 0 };
+    pub(crate) const NONE: FilterShape = FilterShape {
+        kind: FilterKind::None,
+        pages: 0,
+        page_bytes: 0,
+        probes: 0,
+        columns: ColumnShape::NONE,
+    };
 
-    /// The shape for so many items.
+    /// The shape for so many items; of column pages one of about their size, as it follows from the places.
     pub(crate) fn new(items: u64, plan: FilterPlan) -> FilterShape {
         let lines = match plan.kind {
             _ if items == 0 || !plan.is_some() => 0,
             FilterKind::None => 0,
             FilterKind::Fuse => fuse::lines(items),
-            FilterKind::Line | FilterKind::Bloom => {
+            FilterKind::Line | FilterKind::Bloom | FilterKind::Column => {
                 (items * u64::from(plan.millibits_per_key)).div_ceil(LINE_BITS * u64::from(MILLI))
             }
         };
@@ -133,18 +145,21 @@ impl FilterShape {
         let probes = match plan.kind {
             FilterKind::None => 0,
             FilterKind::Line => given.unwrap_or_else(|| line::probes(plan.millibits_per_key)),
-            FilterKind::Bloom => given.unwrap_or_else(|| bloom::probes(plan.millibits_per_key)),
+            FilterKind::Bloom | FilterKind::Column => {
+                given.unwrap_or_else(|| bloom::probes(plan.millibits_per_key))
+            }
             FilterKind::Fuse => fuse::PROBES,
         };
         let pages = u32::try_from(pages).expect("a slice has far fewer items");
-        FilterShape { kind: plan.kind, pages, page_bytes: page_bytes as u32, probes }
+        let columns = ColumnShape::NONE;
+        FilterShape { kind: plan.kind, pages, page_bytes: page_bytes as u32, probes, columns }
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.pages) * u64::from(self.page_bytes)
     }
 
-    /// The page that has the bits of a key, counted from 0.
+    /// The page that has the bits of a key, counted from 0; of column pages [`ColumnShape::place`] says it.
     #[inline]
     pub(crate) fn page(&self, hash: u64) -> u32 {
         below(hash, u64::from(self.pages)) as u32
@@ -158,7 +173,11 @@ impl FilterShape {
             1 => is_page(page_bytes),
             _ => page_bytes == PAGE_BYTES,
         };
-        pages_fit && are_probes(self.kind, self.probes)
+        let columns_fit = match self.kind {
+            FilterKind::Column => self.columns.is_valid(),
+            _ => self.columns == ColumnShape::NONE,
+        };
+        pages_fit && columns_fit && are_probes(self.kind, self.probes)
     }
 
     /// Whether a key with this filter field may be in the slice, by its page: false is certain. What cannot
@@ -166,7 +185,7 @@ impl FilterShape {
     #[inline]
     pub(crate) fn may_contain(&self, page: &[u8], hash: u64) -> bool {
         match self.kind {
-            FilterKind::None => true,
+            FilterKind::None | FilterKind::Column => true,
             FilterKind::Line => line::may_contain(page, hash, self.probes),
             FilterKind::Bloom => bloom::may_contain(page, hash, self.probes),
             FilterKind::Fuse => fuse::may_contain(page, hash),
@@ -178,7 +197,8 @@ impl FilterShape {
     pub(crate) fn first_line_at(&self, hash: u64) -> usize {
         let lines = (self.page_bytes as usize / LINE_BYTES).saturating_sub(1);
         match self.kind {
-            FilterKind::None | FilterKind::Line => line::line_at(hash, self.page_bytes as usize),
+            FilterKind::None | FilterKind::Column => 0,
+            FilterKind::Line => line::line_at(hash, self.page_bytes as usize),
             FilterKind::Bloom => bloom::first_line_at(hash, lines),
             FilterKind::Fuse => fuse::first_line_at(hash, lines),
         }
@@ -188,11 +208,16 @@ impl FilterShape {
     fn empty_pages(&self, out: &mut Vec<u8>) {
         for page in 0..self.pages {
             let at = out.len();
-            out.extend_from_slice(&[0, 0, 0, 0, BlockKind::Filter as u8, self.probes, self.kind as u8, 0]);
-            out.extend_from_slice(&page.to_le_bytes());
-            out.extend_from_slice(&self.pages.to_le_bytes());
+            self.begin_page(page, out);
             out.resize(at + self.page_bytes as usize, 0);
         }
+    }
+
+    /// The part of a page's header that all kinds have.
+    fn begin_page(&self, number: u32, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[0, 0, 0, 0, BlockKind::Filter as u8, self.probes, self.kind as u8, 0]);
+        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&self.pages.to_le_bytes());
     }
 }
 
@@ -203,7 +228,7 @@ fn is_page(bytes: usize) -> bool {
 fn are_probes(kind: FilterKind, probes: u8) -> bool {
     match kind {
         FilterKind::None => false,
-        FilterKind::Line | FilterKind::Bloom => (1..=PROBES_MAX).contains(&probes),
+        FilterKind::Line | FilterKind::Bloom | FilterKind::Column => (1..=PROBES_MAX).contains(&probes),
         FilterKind::Fuse => probes == fuse::PROBES,
     }
 }
@@ -230,8 +255,8 @@ pub(crate) fn build(plan: FilterPlan, hashes: &mut Vec<u64>, out: &mut Vec<u8>) 
         match shape.kind {
             FilterKind::Bloom => bloom::add(page, *hash, shape.probes),
             FilterKind::Line => line::add(page, *hash, shape.probes),
-            FilterKind::None | FilterKind::Fuse => {
-                unreachable!("one has no pages, the other was built above")
+            FilterKind::None | FilterKind::Fuse | FilterKind::Column => {
+                unreachable!("one has no pages, one was built above, one is built of columns")
             }
         }
     }
@@ -255,7 +280,7 @@ pub(crate) fn check(page: &[u8]) -> Result<(), Malformed> {
     let kind_byte = reader.u8("kind of a filter")?;
     let kind = FilterKind::from_byte(kind_byte).filter(|kind| *kind != FilterKind::None);
     let Some(kind) = kind else {
-        return Err(reader.malformed("kind of a filter", FilterKind::Fuse as u64, u64::from(kind_byte)));
+        return Err(reader.malformed("kind of a filter", FilterKind::Column as u64, u64::from(kind_byte)));
     };
     if !are_probes(kind, probes) {
         return Err(reader.malformed("probes of a filter", u64::from(PROBES_MAX), u64::from(probes)));
@@ -269,9 +294,13 @@ pub(crate) fn check(page: &[u8]) -> Result<(), Malformed> {
     if number >= pages {
         return Err(reader.malformed("number of a filter page", u64::from(pages), u64::from(number)));
     }
+    if kind == FilterKind::Column {
+        return ColumnPage::check(&mut reader, page);
+    }
     reader.zeros(48, "padding of a filter page")?;
     match kind {
         FilterKind::Fuse => fuse::check(&mut reader, seed),
+        FilterKind::Column => unreachable!("it was checked above"),
         FilterKind::None | FilterKind::Line | FilterKind::Bloom => Ok(()),
     }
 }

@@ -26,7 +26,8 @@
 //!   64   4    u32    filter page bytes
 //!   68   1    u8     filter probes
 //!   69   1    u8     filter kind: zero without filter pages
-//!   70   2           zero
+//!   70   1    u8     bits of a column's name \ of column pages alone (`filter::column`),
+//!   71   1    u8     columns a page        / zero without
 //!   72   8    u64    fence offset: zero without fence pages
 //!   80   4    u32    fence pages: zero exactly if there is one data block
 //!   84   4    u32    fence page bytes
@@ -54,6 +55,7 @@
 use crate::base::codec::{Malformed, Reader};
 use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 
+use super::filter::column::ColumnShape;
 use super::filter::{FilterKind, FilterShape};
 use super::{DATA_BLOCK_BYTES_MAX, FOOTER_TAG, PAGE_BYTES, TAIL_TAG, UNIT_BYTES, extent_bytes};
 
@@ -191,7 +193,8 @@ impl SliceEntry {
         out.extend_from_slice(&self.filter.pages.to_le_bytes());
         out.extend_from_slice(&self.filter_offset.to_le_bytes());
         out.extend_from_slice(&self.filter.page_bytes.to_le_bytes());
-        out.extend_from_slice(&[self.filter.probes, self.filter.kind as u8, 0, 0]);
+        out.extend_from_slice(&[self.filter.probes, self.filter.kind as u8]);
+        out.extend_from_slice(&[self.filter.columns.bits, self.filter.columns.a_page]);
         out.extend_from_slice(&self.fence_offset.to_le_bytes());
         out.extend_from_slice(&self.fence_pages.to_le_bytes());
         out.extend_from_slice(&self.fence_page_bytes.to_le_bytes());
@@ -222,10 +225,11 @@ impl SliceEntry {
         let page_bytes = reader.u32("filter page bytes")?;
         let (probes, kind) = (reader.u8("filter probes")?, reader.u8("filter kind")?);
         let Some(kind) = FilterKind::from_byte(kind) else {
-            return Err(reader.malformed("filter kind", FilterKind::Fuse as u64, u64::from(kind)));
+            return Err(reader.malformed("filter kind", FilterKind::Column as u64, u64::from(kind)));
         };
-        let filter = FilterShape { kind, pages: filter_pages, page_bytes, probes };
-        reader.zeros(2, "padding of a slice")?;
+        let (bits, a_page) = (reader.u8("bits of a column")?, reader.u8("columns a page")?);
+        let columns = ColumnShape { bits, a_page };
+        let filter = FilterShape { kind, pages: filter_pages, page_bytes, probes, columns };
         let fence_offset = reader.u64("fence offset")?;
         let fence_pages = reader.u32("fence pages of a slice")?;
         let fence_page_bytes = reader.u32("fence page bytes")?;
@@ -274,7 +278,8 @@ impl SliceEntry {
         if self.min > self.max || (self.min == self.max) != (self.items == 1) {
             return fail("order of the first and last key", 1, self.items);
         }
-        if !self.filter.is_valid() {
+        let are_columns = self.filter.kind == FilterKind::Column;
+        if !self.filter.is_valid() || are_columns && !self.tree.keyspace.is_hashed() {
             return fail("filter of a slice", PAGE_BYTES as u64, u64::from(self.filter.page_bytes));
         }
         if (self.fence_pages == 0) != (self.data_blocks == 1) || self.fence_pages > self.data_blocks {

@@ -6,7 +6,7 @@ use crate::base::epoch::Pin;
 use crate::base::id::ItemKind;
 use crate::base::step::BlockAddress;
 use crate::cache::{BlockRef, Cache, Near};
-use crate::format::table::data;
+use crate::format::table::{data, filter};
 use crate::levels::version::Tree;
 use crate::read::trace::{Saw, Stage, Tracer};
 use crate::table::{DataBlock, FenceLine, Fenced, Filtered, Table};
@@ -41,6 +41,36 @@ pub(super) struct Position {
     pub(super) seek: Seek,
     /// What prefetches have brought of the data block.
     near: Near,
+    told: Told,
+}
+
+/// What a filter page by column has told of the runs of the present node, a bit each.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// Those that it tells of.
+    known: u64,
+    /// Those that may have the key.
+    may_have: u64,
+}
+
+impl Told {
+    const NOTHING: Told = Told { known: 0, may_have: 0 };
+
+    fn set(&mut self, run: usize, may_have: bool) {
+        if let Some(bit) = 1u64.checked_shl(run as u32) {
+            self.known |= bit;
+            self.may_have |= if may_have { bit } else { 0 };
+        }
+    }
+
+    #[inline]
+    fn of(&self, run: usize) -> Option<bool> {
+        if self.known == 0 {
+            return None;
+        }
+        let bit = 1u64.checked_shl(run as u32)?;
+        (self.known & bit != 0).then_some(self.may_have & bit != 0)
+    }
 }
 
 /// Everything a call is given.
@@ -89,12 +119,24 @@ enum Filter {
     Unasked,
 }
 
+impl Filter {
+    fn of(may_have: bool) -> Filter {
+        if may_have { Filter::Maybe } else { Filter::No }
+    }
+}
+
 /// Lines of a block that are looked at before the item: its header and tags.
 const TAG_LINES: usize = 2;
 
 impl Position {
     pub(super) const START: Position =
-        Position { level: 0, run: 0, table: 0, seek: Seek::Memory, near: Near::Nothing };
+        Position { level: 0, run: 0, table: 0, seek: Seek::Memory, near: Near::Nothing, told: Told::NOTHING };
+
+    /// The first run of the next level.
+    #[inline]
+    pub(super) fn descend(&mut self) {
+        (self.level, self.run, self.told) = (self.level + 1, 0, Told::NOTHING);
+    }
 
     /// The table that is looked into, once it is found.
     pub(super) fn table<'v>(&self, tree: &'v Tree, key: &[u8]) -> &'v Table {
@@ -149,12 +191,15 @@ impl Position {
             }
             call.tracer.enter(Stage::FBMatch, 64);
             // Told apart at once: moving an answer of which only the tag was written stalls the processor.
-            let filter = match table.filter(call.op.hash, None) {
-                Filtered::No => Filter::No,
-                Filtered::Maybe => Filter::Maybe,
-                Filtered::Need(page) => match self.filter_read(table, call, &page) {
-                    Some(filter) => filter,
-                    None => return Probed::Read(page),
+            let filter = match self.told.of(self.run) {
+                Some(may_have) => Filter::of(may_have),
+                None => match table.filter(call.op.key, call.op.hash, None) {
+                    Filtered::No => Filter::No,
+                    Filtered::Maybe => Filter::Maybe,
+                    Filtered::Need(page) => match self.filter_read(table, call, &page) {
+                        Some(filter) => filter,
+                        None => return Probed::Read(page),
+                    },
                 },
             };
             match filter {
@@ -213,7 +258,7 @@ impl Position {
     /// does without: in the last run the data block says all that the filter would, for the same read.
     #[inline(never)]
     fn filter_read<T: Tracer>(
-        &self,
+        &mut self,
         table: &Table,
         call: &mut Call<'_, '_, T>,
         address: &BlockAddress,
@@ -223,11 +268,30 @@ impl Position {
             let is_done_without = is_last && !table.is_mostly_absent();
             return is_done_without.then_some(Filter::Unasked);
         };
-        let is_no = table.filter(call.op.hash, Some(page.bytes())) == Filtered::No;
+        self.take_told(table, call, page.bytes());
+        let is_no = table.filter(call.op.key, call.op.hash, Some(page.bytes())) == Filtered::No;
         if is_no && matches!(page, Block::Counted(_)) {
             table.note_absent(true);
         }
         Some(if is_no { Filter::No } else { Filter::Maybe })
+    }
+
+    /// Takes what a page by column tells of older runs of the node.
+    fn take_told<T: Tracer>(&mut self, table: &Table, call: &Call<'_, '_, T>, page: &[u8]) {
+        let (key, hash) = (call.op.key, filter::field(call.op.hash));
+        let Some((page, column)) = table.tells(key, page) else { return };
+        let pile = call.tree.and_then(|tree| tree.piles(key).nth(self.level)).unwrap_or_default();
+        let older = pile.iter().enumerate().skip(self.run + 1);
+        let mut older = older.map(|(run, tables)| (run, tables.tables()[0].table.unique_name()));
+        // Both are in the order of age; either may have runs that the other has not.
+        for (number, may_have) in page.tell(column, hash).enumerate().skip(1) {
+            let Some(may_have) = may_have else { continue };
+            let (name, mut rest) = (page.run(number).name, older.clone());
+            if let Some((run, _)) = rest.find(|(_, run)| *run == name) {
+                self.told.set(run, may_have);
+                older = rest;
+            }
+        }
     }
 
     fn is_in_last_run(&self, tree: &Tree, key: &[u8]) -> bool {

@@ -5,6 +5,9 @@
 //! stands becomes a lane, and the search goes on behind it, in memory, to the next table that needs a block:
 //! another lane. Their reads are in flight together.
 //!
+//! In a trie a filter page by column tells of all older runs of its node: such a lane has the node, and the
+//! next lane begins in the node below.
+//!
 //! 1. The newest lane decides, once it has something of the key. If it has nothing it goes, the next is the
 //!    newest, and one more is made behind the last: nothing is read that many runs ahead of the newest lane.
 //! 2. Behind a lane that has something of the key, or whose read failed, there is none: whatever they say,
@@ -17,8 +20,9 @@ use std::collections::VecDeque;
 use crate::base::error::{Error, Result};
 use crate::base::step::{Answer, BlockAddress, Read, Reads, Step};
 use crate::cache::BlockRef;
-use crate::levels::version::Tree;
+use crate::levels::version::{Run, Tree};
 use crate::levels::view::View;
+use crate::read::breadth::Chance;
 use crate::read::trace::Tracer;
 
 use super::probe::{Call, Position, Probed, Seek};
@@ -34,11 +38,26 @@ pub(super) struct Lanes {
     is_open: bool,
 }
 
-/// A table that may have something of the key.
+/// A table that may have something of the key; after it, where its filter page tells of the older runs of its
+/// node, those.
 #[derive(Debug)]
 struct Lane {
     at: Position,
+    /// The run that is behind it.
+    end: usize,
     state: State,
+}
+
+impl Lane {
+    /// Looks into its runs from the present one on.
+    fn look<T: Tracer>(&mut self, tree: &Tree, call: &mut Call<'_, '_, T>) -> State {
+        loop {
+            let state = State::of(self.at.look(tree, call));
+            if !matches!(state, State::Missed) || !self.at.go_to_table(tree, call.op.key, self.end) {
+                return state;
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -79,8 +98,33 @@ impl State {
 impl Position {
     /// How many runs a get that needs a block here may wait for.
     pub(super) fn lanes_max(&self, tree: &Tree, op: &Op<'_>) -> usize {
-        let is_likely = || !matches!(self.seek, Seek::Filter) && self.table(tree, op.key).has_filter();
-        op.breadth.map_or(1, |breadth| breadth.lanes_max(is_likely()))
+        let Some(breadth) = op.breadth else { return 1 };
+        let table = self.table(tree, op.key);
+        breadth.lanes_max(match self.seek {
+            Seek::Filter if table.has_columns() => Chance::Node,
+            Seek::Filter => Chance::Open,
+            _ if table.has_filter() => Chance::Likely,
+            _ => Chance::Open,
+        })
+    }
+
+    /// The run behind those that the block needed here speaks for.
+    fn end(&self, tree: &Tree, key: &[u8]) -> usize {
+        let is_of_node = matches!(self.seek, Seek::Filter) && self.table(tree, key).has_columns();
+        let pile = tree.piles(key).nth(self.level).filter(|_| is_of_node);
+        pile.map_or(self.run + 1, <[Run]>::len)
+    }
+
+    /// Goes to the next run of the level, before that one, with a table that may have the key.
+    fn go_to_table(&mut self, tree: &Tree, key: &[u8], end: usize) -> bool {
+        while self.run + 1 < end {
+            self.run += 1;
+            if let Some(table) = tree.run(self.level, self.run, key).and_then(|run| run.find(key)) {
+                (self.table, self.seek) = (table, Seek::Filter);
+                return true;
+            }
+        }
+        false
     }
 
     /// As `probe`, out of the way of those that are in memory.
@@ -98,8 +142,8 @@ impl Get {
         tree: &Tree,
         call: &mut Call<'_, 'p, T>,
     ) -> Step<Reads, Result<Lookup<'p>>> {
-        let first = Lane { at: self.at, state: State::Needs(block) };
-        self.next_run();
+        let first = Lane { at: self.at, end: self.at.end(tree, call.op.key), state: State::Needs(block) };
+        self.go_to_run(first.end);
         let lanes = Lanes { lanes: VecDeque::from([first]), asks: 0, is_open: true };
         self.go_on(Box::new(lanes), tree, call)
     }
@@ -181,8 +225,9 @@ impl Get {
         let state = self.advance(tree, call).map(State::of);
         lanes.is_open = state.as_ref().is_some_and(|state| !state.decides());
         if let Some(state) = state {
-            lanes.lanes.push_back(Lane { at: self.at, state });
-            self.next_run();
+            let end = self.at.end(tree, call.op.key);
+            lanes.lanes.push_back(Lane { at: self.at, end, state });
+            self.go_to_run(end);
         }
     }
 }
@@ -199,7 +244,7 @@ impl Lanes {
         lane.state = match answer.result {
             Ok(read) => {
                 call.answer = Some((block, read));
-                let state = State::of(lane.at.look(tree, call));
+                let state = lane.look(tree, call);
                 // It was for this table, even if a page of it needed no block any more.
                 call.answer = None;
                 state

@@ -61,7 +61,7 @@ fn built_tables_are_open() {
             stream_agrees_but_for_tree(&bench, table, model);
             for key in model.keys().step_by(7).cloned().chain((0..200).map(|_| dice.bytes(16))) {
                 let hash = bench.secret.hash(&key);
-                assert_eq!(table.filter(hash, None), opened.filter(hash, None));
+                assert_eq!(table.filter(&key, hash, None), opened.filter(&key, hash, None));
                 assert_eq!(table.fence(&key, None), opened.fence(&key, None));
             }
         }
@@ -104,7 +104,7 @@ fn many_files_open_at_once() {
         for (one, other) in others.iter().zip(&again) {
             assert_eq!((one.filter_bytes(), one.fence_bytes()), (other.filter_bytes(), other.fence_bytes()));
             let hash = bench.secret.hash(one.min());
-            assert_eq!(one.filter(hash, None), other.filter(hash, None));
+            assert_eq!(one.filter(one.min(), hash, None), other.filter(one.min(), hash, None));
             assert_eq!(one.fence(one.min(), None), other.fence(one.min(), None));
         }
         let is_short = others.iter().any(|one| one.filter_bytes().1 == 0);

@@ -16,12 +16,14 @@ pub(super) const FUSED: &[(&str, u64)] = &[("level0_runs", 2), ("size_ratio", 2)
 pub(super) const FORGETFUL: &[(&str, u64)] =
     &[("level0_runs", 4), ("size_ratio", 3), ("delete_persist_within", 2)];
 
+pub(super) const BY_COLUMN: &[(&str, u64)] = &[("filter_kind", 5)];
+
 /// Few large values: buffers fill in few writes.
 pub(super) const COARSE: Mix = Mix { value_bytes: 1400, items_max: 3, ..Mix::WRITES };
 pub(super) const SYNCED: Mix = Mix { synced_tenths: 5, turns: 100, value_bytes: 200, ..Mix::WRITES };
 /// So large that a few hundred steps fill the root of a trie.
 pub(super) const TRIES: Mix =
-    Mix { value_bytes: 3500, items_max: 6, keys_count: 200, turns: 300, ..Mix::WRITES };
+    Mix { given: BY_COLUMN, value_bytes: 3500, items_max: 6, keys_count: 200, turns: 300, ..Mix::WRITES };
 pub(super) const RANGES: Mix = Mix { ranges: 2, ..COARSE };
 pub(super) const INGESTS: Mix = Mix { ingests: 15, ingest_turns: 150, turns: 250, ..COARSE };
 pub(super) const NAMES: Mix = Mix { names: 60, ..COARSE };

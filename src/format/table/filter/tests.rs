@@ -232,7 +232,9 @@ proptest! {
         }
         prop_assert!(check(&page).is_err() || is_page(page.len()));
         for kind in KINDS {
-            FilterShape { kind, pages: 1, page_bytes: page.len() as u32, probes }.may_contain(&page, hash);
+            let page_bytes = page.len() as u32;
+            let shape = FilterShape { kind, pages: 1, page_bytes, probes, ..FilterShape::NONE };
+            shape.may_contain(&page, hash);
         }
     }
 }
@@ -328,7 +330,8 @@ fn malformed_pages_are_refused() {
 /// Shapes that `new` cannot give are known.
 #[test]
 fn malformed_shapes_are_refused() {
-    let whole = FilterShape { kind: FilterKind::Line, pages: 2, page_bytes: 4096, probes: 6 };
+    let whole =
+        FilterShape { kind: FilterKind::Line, pages: 2, page_bytes: 4096, probes: 6, ..FilterShape::NONE };
     let small = FilterShape { pages: 1, page_bytes: 512, ..whole };
     let fuse = FilterShape { kind: FilterKind::Fuse, probes: 3, ..whole };
     for valid in [FilterShape::NONE, whole, small, fuse, FilterShape { kind: FilterKind::Bloom, ..small }] {

@@ -16,7 +16,13 @@ fn slice() -> SliceEntry {
         data: Span { offset: 4096, bytes: 8192 },
         data_blocks: 2,
         filter_offset: 12_288,
-        filter: FilterShape { kind: FilterKind::Line, pages: 1, page_bytes: 512, probes: 6 },
+        filter: FilterShape {
+            kind: FilterKind::Line,
+            pages: 1,
+            page_bytes: 512,
+            probes: 6,
+            ..FilterShape::NONE
+        },
         fence_offset: 12_800,
         fence_pages: 1,
         fence_page_bytes: 512,

@@ -1,0 +1,275 @@
+//! Filter pages by column of a slice of a trie's node: the slice's own filters, and beside them those of the
+//! older runs of its node, copied from the pages that these were written with.
+//!
+//! Called by the builder when such a slice ends. A run of which no page tells is left out, and so is a column
+//! of a run whose page is damaged: who looks for a key asks that run's own filter then. Pure but for reading
+//! the older pages. One thread.
+
+use std::ops::RangeInclusive;
+
+use crate::base::key::head;
+use crate::base::place::NodeId;
+use crate::base::step::BlockKind;
+use crate::base::sync::Arc;
+use crate::format::table::filter::column::{
+    COLUMN_RUNS_MAX, ColumnFilter, ColumnPage, ColumnRun, ColumnShape, Columns,
+};
+use crate::format::table::filter::{FilterKind, FilterPlan, FilterShape};
+use crate::io::storage::Storage;
+
+use super::memory::AlignedBytes;
+use super::open::fill_exact;
+use super::search::Table;
+use super::verify::verify_block;
+
+/// Items of a slice in a column, about.
+const COLUMN_ITEMS: u64 = 32;
+/// Of a slice that has more, older columns are too wide.
+const COLUMN_ITEMS_MAX: u64 = 8 * COLUMN_ITEMS;
+/// Bits of a column's name behind the path of its node, at most.
+const COLUMN_BITS_MAX: u32 = 16;
+const CHILD_BITS: u32 = 3;
+
+/// The older runs of the node that a slice is for, newest first.
+#[derive(Debug)]
+pub(crate) struct NodeRuns {
+    pub(crate) node: NodeId,
+    pub(crate) runs: Vec<Vec<Arc<Table>>>,
+}
+
+impl NodeRuns {
+    /// What the pages that older filters are copied from take in memory, and what is made of them.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let newest = self.runs.iter().find(|run| run.iter().any(|table| has_columns(table)));
+        2 * newest.into_iter().flatten().map(|table| filter_bytes(table) as usize).sum::<usize>()
+    }
+}
+
+fn has_columns(table: &Table) -> bool {
+    table.entry().filter.kind == FilterKind::Column
+}
+
+fn filter_bytes(table: &Table) -> u64 {
+    table.entry().filter_span().bytes
+}
+
+/// What is kept of each item until the slice ends.
+#[derive(Default)]
+pub(super) struct ItemColumns {
+    /// The bits of its place behind the path of the node.
+    places: Vec<u32>,
+}
+
+impl ItemColumns {
+    pub(super) fn add(&mut self, node: NodeId, stored: &[u8]) {
+        self.places.push(((head(stored) << (CHILD_BITS * node.height as u32)) >> 32) as u32);
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.places.capacity() * size_of::<u32>()
+    }
+}
+
+/// The slice whose pages are made.
+pub(super) struct ColumnSlice<'s> {
+    pub(super) node: &'s NodeRuns,
+    pub(super) plan: FilterPlan,
+    pub(super) items: &'s ItemColumns,
+    /// Filter fields, an item each.
+    pub(super) hashes: &'s [u64],
+    /// Of its data blocks.
+    pub(super) data_bytes: u64,
+}
+
+impl ColumnSlice<'_> {
+    /// Appends the pages, not sealed, and returns their shape.
+    pub(super) fn build(&self, storage: &dyn Storage, out: &mut Vec<u8>) -> FilterShape {
+        let path_bits = CHILD_BITS * self.node.node.height as u32;
+        let items = self.hashes.len() as u64;
+        let older = self.older_bits().filter(|bits| {
+            let behind_path = u32::from(*bits).checked_sub(path_bits);
+            behind_path.is_some_and(|behind| items >> behind.min(63) <= COLUMN_ITEMS_MAX)
+        });
+        let own_bits = (items / COLUMN_ITEMS).max(1).ilog2().min(COLUMN_BITS_MAX);
+        let bits = older.unwrap_or((path_bits + own_bits) as u8);
+        let behind_path = u32::from(bits) - path_bits;
+        let column = |place: u32| u64::from(place).checked_shr(32 - behind_path).unwrap_or(0);
+        let places = &self.items.places;
+        let (first, last) = (column(places[0]), column(places[places.len() - 1]));
+        let path = self.node.node.path << behind_path;
+        let older = match older {
+            Some(_) => OlderColumns::read(storage, self.node, bits, &(path | first..=path | last)),
+            None => OlderColumns::default(),
+        };
+        let own = ColumnRun::own(self.plan.millibits_per_key, self.plan.probes);
+        let runs = std::iter::once(own).chain(older.told.iter().map(|(_, run)| *run));
+        let mut columns = Columns::new(runs.collect());
+        let mut from = 0;
+        for number in first..=last {
+            let count = places[from..].partition_point(|place| column(*place) == number);
+            columns.add_own(&self.hashes[from..from + count]);
+            from += count;
+            older.told.iter().for_each(|run| columns.add(older.filter(run, path | number)));
+        }
+        columns.build(bits, out)
+    }
+
+    /// Bits of the columns of the older runs, if they are to be copied: while they are not much beside the
+    /// data of this slice, for they are written once more with each.
+    fn older_bits(&self) -> Option<u8> {
+        let newest = self.node.runs.iter().find(|run| run.iter().any(|table| has_columns(table)))?;
+        let bytes: u64 = newest.iter().map(|table| filter_bytes(table)).sum();
+        let shape = newest.iter().find(|table| has_columns(table))?.entry().filter.columns;
+        (bytes <= self.data_bytes / 2).then_some(shape.bits)
+    }
+}
+
+/// The filters of older runs, as the pages of their slices have them.
+#[derive(Default)]
+struct OlderColumns {
+    /// Newest first.
+    runs: Vec<OlderRun>,
+    /// The runs of which some page tells, by their number among those.
+    told: Vec<(usize, ColumnRun)>,
+}
+
+/// The slices of an older run that have some of the columns.
+struct OlderRun {
+    /// Of all of its slices.
+    spans: Vec<RangeInclusive<u64>>,
+    /// Of those with pages of such columns.
+    sources: Vec<Source>,
+}
+
+/// A slice with column pages.
+struct Source {
+    shape: FilterShape,
+    columns: RangeInclusive<u64>,
+    /// As all of its pages name them.
+    runs: Vec<ColumnRun>,
+    pages: AlignedBytes,
+    /// Number of the first page.
+    first: u64,
+    /// Of each page, whether it is good.
+    are_good: Vec<bool>,
+}
+
+impl OlderColumns {
+    /// Reads the pages of the newest run that has any; those of others where they are the only ones to tell
+    /// of a run.
+    fn read(storage: &dyn Storage, node: &NodeRuns, bits: u8, columns: &RangeInclusive<u64>) -> OlderColumns {
+        let mut older = OlderColumns::default();
+        let names = node.runs.iter().map(|run| run[0].unique_name());
+        for (number, (tables, name)) in node.runs.iter().zip(names).enumerate().take(COLUMN_RUNS_MAX - 1) {
+            let is_told = older.listed(name).is_some();
+            older.runs.push(OlderRun::read(storage, tables, (bits, columns), !is_told));
+            let own = || older.runs[number].sources.first().map(|source| source.runs[0]);
+            let told = older.listed(name).or_else(own).map(|run| ColumnRun { name, ..run });
+            older.told.extend(told.map(|run| (number, run)));
+        }
+        older
+    }
+
+    /// What the pages of newer runs say of the run of that name.
+    fn listed(&self, name: (u64, u32)) -> Option<ColumnRun> {
+        let sources = self.runs.iter().flat_map(|run| &run.sources);
+        sources.flat_map(|source| &source.runs).find(|run| run.name == name).copied()
+    }
+
+    /// The filter of one of the runs that are told of, in a column.
+    fn filter(&self, (number, run): &(usize, ColumnRun), column: u64) -> Option<ColumnFilter<'_>> {
+        let of_newer = self.runs[..*number].iter().flat_map(|newer| &newer.sources);
+        let listed = of_newer.filter_map(|source| {
+            let entry = source.runs.iter().skip(1).position(|listed| listed == run)?;
+            source.filter(column, entry + 1)
+        });
+        listed.into_iter().next().or_else(|| {
+            let OlderRun { spans, sources } = &self.runs[*number];
+            // Of two slices with items in the column neither has all of the run's.
+            if spans.iter().filter(|span| span.contains(&column)).count() > 1 {
+                return None;
+            }
+            let is_alike = |own: &ColumnRun| (own.millibits, own.probes) == (run.millibits, run.probes);
+            sources
+                .iter()
+                .filter(|source| is_alike(&source.runs[0]))
+                .find_map(|source| source.filter(column, 0))
+        })
+    }
+}
+
+impl OlderRun {
+    fn read(
+        storage: &dyn Storage,
+        tables: &[Arc<Table>],
+        (bits, columns): (u8, &RangeInclusive<u64>),
+        is_wanted: bool,
+    ) -> OlderRun {
+        let named = ColumnShape { bits, a_page: 1 };
+        let span = |table: &Table| named.column(&table.entry().min)..=named.column(&table.entry().max);
+        let spans: Vec<_> = tables.iter().map(|table| span(table)).collect();
+        let is_read = |table: &&Arc<Table>| {
+            is_wanted && has_columns(table) && table.entry().filter.columns.bits == bits
+        };
+        let sources = tables
+            .iter()
+            .filter(is_read)
+            .filter_map(|table| Source::read(storage, table, span(table), columns));
+        OlderRun { spans, sources: sources.collect() }
+    }
+}
+
+impl Source {
+    /// Reads the pages of some columns; `None` if there are none, or none of them is good.
+    fn read(
+        storage: &dyn Storage,
+        table: &Table,
+        own: RangeInclusive<u64>,
+        wanted: &RangeInclusive<u64>,
+    ) -> Option<Source> {
+        let entry = table.entry();
+        let shape = entry.filter;
+        let columns = *own.start().max(wanted.start())..=*own.end().min(wanted.end());
+        if columns.is_empty() {
+            return None;
+        }
+        let page = |column: u64| (column - own.start()) / u64::from(shape.columns.a_page);
+        let (first, last) = (page(*columns.start()), page(*columns.end()).min(u64::from(shape.pages) - 1));
+        let page_bytes = shape.page_bytes as usize;
+        let mut pages = AlignedBytes::new((last.checked_sub(first)? as usize + 1) * page_bytes);
+        let offset = entry.filter_offset + first * u64::from(shape.page_bytes);
+        let file = table.file().name();
+        if let Err(error) = fill_exact(storage, file, offset, &mut pages) {
+            log::warn!("{file}: filters are not copied: {error}");
+            return None;
+        }
+        let is_good = |(index, page): (usize, &[u8])| {
+            let address =
+                table.address(offset + (index * page_bytes) as u64, shape.page_bytes, BlockKind::Filter);
+            let checked = verify_block(&address, page);
+            checked.inspect_err(|error| log::warn!("{file}: filters are not copied: {error}")).is_ok()
+        };
+        let are_good: Vec<bool> = pages.chunks(page_bytes).enumerate().map(is_good).collect();
+        let good = are_good.iter().position(|is_good| *is_good)?;
+        let page = ColumnPage::of(&pages[good * page_bytes..][..page_bytes]);
+        let runs = (0..page.runs()).map(|number| page.run(number)).collect();
+        Some(Source { shape, columns: own, runs, pages, first, are_good })
+    }
+
+    /// The filter of a run, by its number, in a column.
+    fn filter(&self, column: u64, run: usize) -> Option<ColumnFilter<'_>> {
+        if !self.columns.contains(&column) {
+            return None;
+        }
+        let (number, a_page) = (column - self.columns.start(), u64::from(self.shape.columns.a_page));
+        let index = (number / a_page).checked_sub(self.first)? as usize;
+        let page_bytes = self.shape.page_bytes as usize;
+        let bytes = self.pages.get(index * page_bytes..)?.get(..page_bytes)?;
+        let page = self.are_good.get(index)?.then(|| ColumnPage::of(bytes))?;
+        page.filters((number % a_page) as usize).nth(run)?
+    }
+}
+
+#[cfg(test)]
+#[path = "columns/tests.rs"]
+mod tests;
