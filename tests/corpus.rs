@@ -121,6 +121,15 @@ fn write_the_corpus() {
         short(&trie.files[states::vouched_bytes(&trie.files).1]).unwrap(),
     )
     .unwrap();
+    let mut by_column = Vec::new();
+    for (_, bytes) in trie.files.iter().filter(|(name, _)| name.starts_with("table")) {
+        let columns = |page: &[u8]| page[6] == 4;
+        parts(bytes, |target, _, page| {
+            let is_wanted = target == "filters" && columns(page);
+            by_column.extend(is_wanted.then(|| page.to_vec()));
+        });
+    }
+    fs::write(corpus("filters").join("columns"), by_column.pop().unwrap()).unwrap();
     // The file with the most slices, of which most are nodes'.
     let footers =
         trie.files.iter().filter(|(name, _)| name.starts_with("table")).map(|(_, bytes)| footer(bytes));

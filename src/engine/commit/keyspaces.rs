@@ -159,7 +159,7 @@ impl Committer {
         given: &[(String, u64)],
         Wanted { kind, rule }: Wanted<'_>,
     ) -> Result<Arc<Keyspace>> {
-        let settings = merged(KeyspaceSettings::default(), given)?;
+        let settings = merged(KeyspaceSettings::of_new(kind == KeyspaceKind::Hashed), given)?;
         let bit = if kind == KeyspaceKind::Hashed { KeyspaceId::HASHED } else { 0 };
         let (id, partition) = (KeyspaceId(catalog.next_keyspace | bit), PartitionId(catalog.next_partition));
         self.check_catalog_room(catalog, 1)?;

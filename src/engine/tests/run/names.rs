@@ -146,7 +146,12 @@ impl<'s> Run<'s> {
         if self.past.names.contains_key(name) || self.past.model.trees.len() == SPACES_COUNT_MAX {
             return;
         }
-        let settings = merged(KeyspaceSettings::default(), given).expect("within limits");
+        let kind = match name.split_once('/') {
+            Some((keyspace, _)) => division_of(keyspace).0,
+            None => wanted(name).kind,
+        };
+        let settings =
+            merged(KeyspaceSettings::of_new(kind == KeyspaceKind::Hashed), given).expect("within limits");
         let (mut after, space) = (self.past.names.clone(), self.past.model.add_space());
         after.insert(name.to_owned(), space);
         let place = self.place_of_change(&after, Some((space, &settings)));

@@ -129,6 +129,37 @@ fn places_of_keys() {
     assert!(shape.place(&min, &[0x0f, 0xff]).0 > u64::from(u32::MAX));
 }
 
+/// Every check of a page has an input that trips it.
+#[test]
+fn malformed_pages_are_refused() {
+    let (shape, page) = pages(&[[1, 2], [0, 1]]);
+    assert_eq!(shape.pages, 1);
+    let (columns_at, first_run, second_run, ends_at) = (16, 24, 40, 56);
+    for (at, byte, what) in [
+        (columns_at, 0, "columns of a page"),
+        (columns_at + 1, 1, "columns of a page"),
+        (columns_at + 2, 0, "columns of a page"),
+        (columns_at + 2, 65, "columns of a page"),
+        (columns_at + 4, 1, "padding of a column page"),
+        (first_run, 1, "run of a column page"),
+        (second_run + 14, 0, "run of a column page"),
+        (second_run + 14, 17, "run of a column page"),
+        (second_run + 15, 1, "padding of a run"),
+        (ends_at, 0, "end of a column"),
+        (ends_at + 1, 255, "end of a column"),
+        // More items than the page has bits of.
+        (ends_at + 5, 1, "end of a column"),
+        (511, 1, "rest of a column page"),
+    ] {
+        let mut bad = page.clone();
+        bad[at] = byte;
+        assert_eq!(check(&bad).map_err(|malformed| malformed.what), Err(what), "byte {at} = {byte}");
+    }
+    let mut unnamed = page;
+    unnamed[second_run..second_run + 12].fill(0);
+    assert_eq!(check(&unnamed).map_err(|malformed| malformed.what), Err("run of a column page"));
+}
+
 /// A page of two columns and two runs.
 #[test]
 fn golden() {
