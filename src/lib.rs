@@ -24,6 +24,9 @@ pub mod inspect;
 mod io;
 #[cfg(feature = "lab")]
 pub mod lab;
+// Tables have no learned pages yet.
+#[cfg(test)]
+mod learn;
 mod levels;
 mod memtable;
 mod merge;
