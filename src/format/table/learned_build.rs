@@ -296,11 +296,6 @@ impl LearnedPlan {
         self.block_ends.last().copied().unwrap_or(0)
     }
 
-    /// Bytes of these items.
-    pub(crate) fn item_bytes(&self) -> usize {
-        self.item_bytes
-    }
-
     pub(crate) fn blocks(&self) -> usize {
         self.block_ends.len()
     }
@@ -314,10 +309,6 @@ impl LearnedPlan {
     /// Bytes of the first key that are the page's separator in the top block.
     pub(crate) fn separator_bytes(&self) -> usize {
         self.separator_bytes
-    }
-
-    pub(crate) fn knots(&self) -> usize {
-        self.knots.len()
     }
 
     /// The page, not sealed and not padded. `offset`: of the first block; `units`: of each block's extent,
