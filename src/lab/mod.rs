@@ -22,6 +22,7 @@
 //! - `htable`: LSM-trie's immutable hash table, a structure of its own that no [`Lab`] has.
 //! - `scheduler`: TridentKV's partition scheduler, an engine of its own beside the one above. It shares
 //!   pages, arrays and the cascade.
+//! - `index`: indexes of data blocks side by side, over families of keys.
 //!
 //! A [`Lab`] is used by one thread at a time for writes, by any number for reads meanwhile not writing: the
 //! borrow checker sees to it.
@@ -34,6 +35,7 @@ mod array;
 mod cascade;
 mod filter;
 mod htable;
+mod index;
 mod knobs;
 mod memory;
 mod metadata;
@@ -45,6 +47,10 @@ mod store;
 mod tests;
 
 pub use htable::{CachedMarks, HTable, HTableGet, HTableItem, HTableStats, order_of};
+pub use index::{
+    BlockIndexKind, BlockIndexOptions, BlockIndexStats, BlockIndexes, IndexedBlock, KeyFamily, TwoLayerStats,
+    two_layer_stats,
+};
 pub use knobs::{KnobValue, Knobs, Preset};
 pub use scheduler::{L0IndexKind, PartitionScheduler, PartitionSchedulerOptions, PartitionSchedulerStats};
 pub use store::{ComponentStats, FilterStats, Lab, LabStats};

@@ -34,8 +34,13 @@ pub(crate) const LAYERS: &[Layer] = &[
                 atomics and locks",
     },
     Layer {
-        module: "format",
+        module: "learn",
         imports: &["base"],
+        holds: "keys as numbers and functions from these to positions, for learned indexes; pure",
+    },
+    Layer {
+        module: "format",
+        imports: &["base", "learn"],
         holds: "bytes to structs and back; no file, clock, lock or thread",
     },
     Layer {
@@ -111,8 +116,9 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "lab",
-        imports: &["base", "format", "io", "merge"],
-        holds: "Drizard, Lemur, LSM-trie's HTable, TridentKV's scheduler, for experiments; behind a feature",
+        imports: &["base", "learn", "format", "io", "merge"],
+        holds: "Drizard, Lemur, LSM-trie's HTable, TridentKV's scheduler, indexes of blocks side by side, \
+                for experiments; behind a feature",
     },
     Layer {
         module: "fuzz",

@@ -103,10 +103,15 @@ impl FenceBuilder {
 
     /// The pages of all blocks; none for a single block.
     pub(crate) fn build(&self) -> FencePages {
-        let mut pages = FencePages { page_bytes: PAGE_BYTES, ..FencePages::default() };
-        if self.blocks() < 2 {
-            return pages;
+        match self.blocks() {
+            0 | 1 => FencePages { page_bytes: PAGE_BYTES, ..FencePages::default() },
+            _ => self.build_pages(),
         }
+    }
+
+    /// The pages of all blocks, also of a single block.
+    pub(crate) fn build_pages(&self) -> FencePages {
+        let mut pages = FencePages { page_bytes: PAGE_BYTES, ..FencePages::default() };
         let mut start = 0;
         while start < self.blocks() {
             pages.first_blocks.push(start);

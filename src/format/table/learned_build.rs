@@ -1,0 +1,368 @@
+//! Learned pages, writing side: trains a model on items to come and lays data blocks out by it, a page at a
+//! time. A page whose keys no model suits is refused; its blocks get fences.
+//!
+//! The caller gathers items of more than a page's blocks, plans a page, writes the blocks that the plan says,
+//! and encodes the page with their lengths. Items behind the plan's are those of the next page. One thread.
+//!
+//! Training takes one pass over the codes of the keys. The page ends where its knots and blocks fill it.
+//!
+//! Invariants: 1. a block of a plan holds exactly the items for which the page's `find` answers it; 2. no
+//! block has more than twice the target beside its largest item; 3. the page takes at most [`GAIN_PERCENT`]
+//! of the bytes that a fence page of the same blocks would take.
+
+use std::ops::Range;
+
+use crate::base::key::common_prefix;
+use crate::base::step::BlockKind;
+use crate::learn::alphabet::{POSITIONS_MAX, Symbols, TrainedAlphabets};
+use crate::learn::code::{CodeDigits, KeyCode};
+use crate::learn::spline::{Knot, SplineTrainer, predict};
+
+use super::PAGE_BYTES;
+use super::fence;
+use super::learned::{GROUP, HEADER_BYTES, LEARNED, PARTS, PageCode, WIDE_CODES, block_of, column_bytes};
+
+/// Of what fences would take, a page may take so much.
+const GAIN_PERCENT: usize = 75;
+/// Of a page's blocks, so many may be empty.
+const EMPTY_PERCENT: usize = 5;
+/// A page that ends early, before keys that tie, has at least so many blocks.
+const BLOCKS_BEFORE_TIES_MIN: usize = 64;
+/// Largest target. Blocks of twice as many bytes, and a header, have at most 255 units.
+const TARGET_BYTES_MAX: usize = 60 << 10;
+
+/// Items in key order, of which a page takes as many as its model reaches.
+pub(crate) trait LearnedItems {
+    fn count(&self) -> usize;
+
+    fn key(&self, index: usize) -> &[u8];
+
+    /// Bytes that the item adds to a block.
+    fn bytes(&self, index: usize) -> usize;
+}
+
+/// How pages are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LearnedOptions<'o> {
+    /// Bytes of items that a block aims at.
+    pub(crate) target_bytes: usize,
+    /// Of a model, in 32nds of a block.
+    pub(crate) error: u16,
+    /// Codes to try. The one with the fewest bytes is taken.
+    pub(crate) codes: &'o [PageCode],
+}
+
+/// Why a page has no model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// Too few items for two blocks, or a target that is too large.
+    Few,
+    /// Items of equal codes have so many bytes.
+    Ties { bytes: usize },
+    /// A block would have so many bytes of items.
+    LongBlock { bytes: usize },
+    /// So many of so many blocks would be empty.
+    EmptyBlocks { empty: usize, blocks: usize },
+    /// The page would take so many bytes, fences so many.
+    NoGain { bytes: usize, fence_bytes: usize },
+}
+
+/// A page whose blocks are decided.
+#[derive(Clone, Debug)]
+pub(crate) struct LearnedPlan {
+    code: PageCode,
+    alphabets: TrainedAlphabets,
+    prefix_bytes: usize,
+    separator_bytes: usize,
+    least: u64,
+    shift: u32,
+    is_wide: bool,
+    knots: Vec<Knot>,
+    target_bytes: usize,
+    error: u16,
+    /// For each block, how many items end with it.
+    block_ends: Vec<usize>,
+    item_bytes: usize,
+}
+
+/// Plans the page that begins with the first item. `last_before`: the last key before it, in this slice.
+pub(crate) fn plan(
+    items: &impl LearnedItems,
+    last_before: Option<&[u8]>,
+    options: &LearnedOptions<'_>,
+) -> Result<LearnedPlan, Refusal> {
+    if items.count() < 2 || options.target_bytes > TARGET_BYTES_MAX {
+        return Err(Refusal::Few);
+    }
+    let batch = Batch::of(items, last_before, options);
+    let mut best: Result<LearnedPlan, Refusal> = Err(Refusal::Few);
+    for code in options.codes {
+        let numbers = batch.numbers(*code);
+        let narrow = batch.plan(&numbers, false);
+        // Codes of 32 bits tell nearly all keys apart, or the page has no use for more.
+        let planned = match narrow {
+            Err(Refusal::Ties { .. } | Refusal::LongBlock { .. }) => batch.plan(&numbers, true),
+            narrow => narrow,
+        };
+        best = match (best, planned) {
+            (Ok(best), Ok(planned)) if planned.is_smaller_than(&best) => Ok(planned),
+            (Ok(best), _) => Ok(best),
+            (Err(_), planned) => planned,
+        };
+    }
+    best
+}
+
+/// The items that a page may take, with what all codes need.
+struct Batch<'i, I> {
+    items: &'i I,
+    options: &'i LearnedOptions<'i>,
+    prefix_bytes: usize,
+    /// For each item, with how many bytes its key and the one before begin alike.
+    shared: Vec<usize>,
+    separator_bytes: usize,
+}
+
+/// Numbers of all items' keys, by one code.
+struct Numbers {
+    code: PageCode,
+    alphabets: TrainedAlphabets,
+    of_items: Vec<u64>,
+}
+
+impl<'i, I: LearnedItems> Batch<'i, I> {
+    fn of(items: &'i I, last_before: Option<&[u8]>, options: &'i LearnedOptions<'i>) -> Batch<'i, I> {
+        let first = items.key(0);
+        let prefix_bytes = common_prefix(first, items.key(items.count() - 1));
+        let separator_bytes = last_before.map_or(first.len(), |last| common_prefix(last, first) + 1);
+        let shared = |index: usize| match index {
+            0 => 0,
+            _ => common_prefix(items.key(index - 1), items.key(index)),
+        };
+        Batch {
+            items,
+            options,
+            prefix_bytes,
+            shared: (0..items.count()).map(shared).collect(),
+            // The separator holds the prefix of all keys, and stays a beginning of the first one.
+            separator_bytes: separator_bytes.max(prefix_bytes),
+        }
+    }
+
+    fn numbers(&self, code: PageCode) -> Numbers {
+        let symbols = match code {
+            PageCode::Head => None,
+            PageCode::Span => Some(Symbols::Span),
+            PageCode::Seen => Some(Symbols::Seen),
+        };
+        let rests = (0..self.items.count()).map(|index| &self.items.key(index)[self.prefix_bytes..]);
+        let alphabets = symbols.map(|symbols| {
+            let mut alphabets = TrainedAlphabets::train(rests, symbols, POSITIONS_MAX);
+            let within = |shared: &usize| *shared - self.prefix_bytes < alphabets.positions();
+            // Positions behind the last at which neighbours part tell no two keys apart.
+            let parting = self.shared[1..].iter().filter(|shared| within(shared)).max();
+            let positions = parting.map_or(0, |shared| shared - self.prefix_bytes + 1);
+            alphabets.truncate(positions);
+            alphabets
+        });
+        let mut numbers = Numbers { code, alphabets: alphabets.unwrap_or_default(), of_items: Vec::new() };
+        let key_code = numbers.key_code(&self.items.key(0)[..self.prefix_bytes]);
+        let of_items = (0..self.items.count()).map(|index| key_code.number(self.items.key(index))).collect();
+        numbers.of_items = of_items;
+        numbers
+    }
+
+    /// A page by these numbers, with codes of four bytes or of eight.
+    fn plan(&self, numbers: &Numbers, is_wide: bool) -> Result<LearnedPlan, Refusal> {
+        let least = numbers.of_items[0];
+        let range = numbers.of_items[self.items.count() - 1] - least;
+        let bits = u64::BITS - range.leading_zeros();
+        let plan = LearnedPlan {
+            code: numbers.code,
+            alphabets: numbers.alphabets.clone(),
+            prefix_bytes: self.prefix_bytes,
+            separator_bytes: self.separator_bytes,
+            least,
+            shift: if is_wide { 0 } else { bits.saturating_sub(u32::BITS) },
+            is_wide,
+            knots: Vec::new(),
+            target_bytes: self.options.target_bytes,
+            error: self.options.error,
+            block_ends: Vec::new(),
+            item_bytes: 0,
+        };
+        let plan = self.train(plan, &numbers.of_items)?;
+        self.check_blocks(&plan)?;
+        self.check_gain(&plan)?;
+        Ok(plan)
+    }
+
+    /// Adds knots until the page is full, and then the ends of blocks.
+    fn train(&self, mut plan: LearnedPlan, numbers: &[u64]) -> Result<LearnedPlan, Refusal> {
+        let mut trainer = SplineTrainer::new(u32::from(plan.error));
+        let (mut last, mut count) = (None, 0);
+        while count < numbers.len() {
+            let code_of = |number: u64| (number - plan.least) >> plan.shift;
+            let code = code_of(numbers[count]);
+            let position = plan.item_bytes as u64 * u64::from(PARTS) / plan.target_bytes as u64;
+            let Ok(position) = u16::try_from(position) else { break };
+            let unit = Knot { code, position: u32::from(position) };
+            let behind = numbers[count..].iter().take_while(|number| code_of(**number) == code).count();
+            let bytes = (count..count + behind).map(|index| self.items.bytes(index)).sum::<usize>();
+            if behind > 1 && bytes > plan.target_bytes / 2 {
+                if last.map_or(0, |last: Knot| block_of(last.position)) < BLOCKS_BEFORE_TIES_MIN {
+                    return Err(Refusal::Ties { bytes });
+                }
+                break;
+            }
+            plan.knots.extend(trainer.add(unit));
+            let knots = plan.knots.len() + usize::from(plan.knots.last() != Some(&unit));
+            if plan.used_bytes(knots, block_of(unit.position) + 1) > PAGE_BYTES {
+                break;
+            }
+            last = Some(unit);
+            count += behind;
+            plan.item_bytes += bytes;
+        }
+        let Some(last) = last.filter(|last| last.position >= PARTS) else { return Err(Refusal::Few) };
+        // The point that was too much may have made a knot of the last one.
+        if plan.knots.last() != Some(&last) {
+            plan.knots.push(last);
+        }
+        plan.block_ends = vec![0; block_of(last.position) + 1];
+        for (index, number) in numbers[..count].iter().enumerate() {
+            let code = (number - plan.least) >> plan.shift;
+            plan.block_ends[block_of(predict(&plan.knots[..], code))] = index + 1;
+        }
+        // An empty block ends where the one before does.
+        for block in 1..plan.block_ends.len() {
+            plan.block_ends[block] = plan.block_ends[block].max(plan.block_ends[block - 1]);
+        }
+        Ok(plan)
+    }
+
+    fn check_blocks(&self, plan: &LearnedPlan) -> Result<(), Refusal> {
+        let mut empty = 0;
+        for block in 0..plan.blocks() {
+            let items = plan.block(block);
+            empty += usize::from(items.is_empty());
+            let bytes = items.clone().map(|index| self.items.bytes(index)).sum::<usize>();
+            let largest = items.map(|index| self.items.bytes(index)).max().unwrap_or(0);
+            if bytes - largest > 2 * plan.target_bytes || bytes > 2 * TARGET_BYTES_MAX {
+                return Err(Refusal::LongBlock { bytes });
+            }
+        }
+        if empty * 100 > plan.blocks() * EMPTY_PERCENT {
+            return Err(Refusal::EmptyBlocks { empty, blocks: plan.blocks() });
+        }
+        Ok(())
+    }
+
+    /// Compares with a fence page over the same blocks, all of one length.
+    fn check_gain(&self, plan: &LearnedPlan) -> Result<(), Refusal> {
+        let (mut separators, mut tail_bytes) = (0, 0);
+        for block in 1..plan.blocks() {
+            let items = plan.block(block);
+            if items.is_empty() {
+                continue;
+            }
+            separators += 1;
+            let rest = self.shared[items.start] + 1 - self.prefix_bytes;
+            tail_bytes += rest.saturating_sub(fence::HEAD_BYTES);
+        }
+        let ends = if tail_bytes > 0 { 4 } else { 2 };
+        let fence_bytes = fence::HEADER_BYTES + separators * (fence::HEAD_BYTES + ends) + tail_bytes;
+        let bytes = plan.used_bytes(plan.knots.len(), plan.blocks());
+        if bytes * 100 > fence_bytes * GAIN_PERCENT {
+            return Err(Refusal::NoGain { bytes, fence_bytes });
+        }
+        Ok(())
+    }
+}
+
+impl Numbers {
+    fn key_code<'c>(&'c self, prefix: &'c [u8]) -> KeyCode<'c> {
+        let digits = match self.code {
+            PageCode::Head => CodeDigits::Head,
+            PageCode::Span | PageCode::Seen => CodeDigits::Alphabets(self.alphabets.view()),
+        };
+        KeyCode { prefix, digits, least: 0, shift: 0 }
+    }
+}
+
+impl LearnedPlan {
+    /// Items of the page, from the first one.
+    pub(crate) fn items(&self) -> usize {
+        self.block_ends.last().copied().unwrap_or(0)
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.block_ends.len()
+    }
+
+    /// Items of a block, none of an empty one.
+    pub(crate) fn block(&self, index: usize) -> Range<usize> {
+        let start = index.checked_sub(1).map_or(0, |before| self.block_ends[before]);
+        start..self.block_ends[index]
+    }
+
+    /// Bytes of the first key that are the page's separator in the top block.
+    pub(crate) fn separator_bytes(&self) -> usize {
+        self.separator_bytes
+    }
+
+    /// The page, not sealed and not padded. `offset`: of the first block; `units`: of each block's extent,
+    /// zero of empty ones.
+    ///
+    /// # Panics
+    /// If there are not as many as blocks, or one has more than 255 units.
+    pub(crate) fn encode(&self, offset: u64, units: &[usize]) -> Vec<u8> {
+        assert_eq!(units.len(), self.blocks(), "each block has units");
+        let alphabets = self.alphabets.view();
+        let mut out = vec![0, 0, 0, 0, BlockKind::Fence as u8, LEARNED];
+        out[5] |= if self.is_wide { WIDE_CODES } else { 0 };
+        out.extend_from_slice(&half(self.blocks()));
+        out.extend_from_slice(&offset.to_le_bytes());
+        out.extend_from_slice(&self.least.to_le_bytes());
+        out.extend_from_slice(&half(self.prefix_bytes));
+        out.extend_from_slice(&half(self.knots.len()));
+        let positions = self.alphabets.positions();
+        let absent_from = alphabets.absent_from.min(positions);
+        for byte in [self.code as usize, positions, absent_from, self.shift as usize] {
+            out.push(u8::try_from(byte).expect("each of them is below 65"));
+        }
+        out.extend_from_slice(&(self.target_bytes as u32).to_le_bytes());
+        out.extend_from_slice(&half(alphabets.runs.len()));
+        out.extend_from_slice(&self.error.to_le_bytes());
+        out.extend_from_slice(alphabets.counts);
+        out.extend_from_slice(alphabets.runs.as_flattened());
+        for knot in &self.knots {
+            let code = knot.code.to_le_bytes();
+            out.extend_from_slice(if self.is_wide { &code } else { &code[..4] });
+        }
+        self.knots.iter().for_each(|knot| out.extend_from_slice(&half(knot.position as usize)));
+        out.extend(units.iter().map(|units| u8::try_from(*units).expect("blocks are short")));
+        for start in (GROUP..self.blocks()).step_by(GROUP) {
+            let before = units[..start].iter().sum::<usize>();
+            out.extend_from_slice(&u32::try_from(before).expect("a slice is below 4 GiB").to_le_bytes());
+        }
+        assert_eq!(out.len(), self.used_bytes(self.knots.len(), self.blocks()), "columns have their lengths");
+        out
+    }
+
+    /// Bytes of a page of so many knots and blocks.
+    fn used_bytes(&self, knots: usize, blocks: usize) -> usize {
+        let alphabets = (self.alphabets.positions(), self.alphabets.view().runs.len());
+        HEADER_BYTES + column_bytes(alphabets, (knots, self.is_wide), blocks).iter().sum::<usize>()
+    }
+
+    /// Whether it takes fewer bytes for the same items.
+    fn is_smaller_than(&self, other: &LearnedPlan) -> bool {
+        let [ours, theirs] = [self, other].map(|plan| plan.used_bytes(plan.knots.len(), plan.blocks()));
+        ours * other.item_bytes < theirs * self.item_bytes
+    }
+}
+
+fn half(value: usize) -> [u8; 2] {
+    u16::try_from(value).expect("a page is too small for more").to_le_bytes()
+}

@@ -1,0 +1,288 @@
+//! Alphabets: which bytes stand at each position of a group of keys. SNBC makes a number of a key with them.
+//!
+//! The number's digits are the ranks of the key's bytes among the symbols of their positions, the first
+//! position most significant. The paper takes all bytes from the least to the greatest one seen for symbols
+//! ([`Symbols::Span`]); ranks among the bytes seen ([`Symbols::Seen`]) need fewer numbers.
+//!
+//! Three completions make the code total and order-preserving:
+//! 1. From the length of the shortest key on, digit 0 stands for keys that have ended.
+//! 2. At a byte that is no symbol the code is that of the greatest key below: the digit of the symbol before
+//!    and then greatest digits. Without a symbol before, all digits from there on are least.
+//! 3. Positions end before there are more than 2^63 codes. Keys that differ later have equal codes.
+//!
+//! Plain values. Any thread.
+
+/// Runs of symbols that a position has at most. More are joined over the narrowest gaps.
+pub(crate) const RUNS_MAX: usize = 8;
+/// Positions at most.
+pub(crate) const POSITIONS_MAX: usize = 64;
+/// Codes at most.
+const CODES_MAX: u128 = 1 << 63;
+
+/// Which bytes of a position are symbols.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Symbols {
+    /// All bytes from the least to the greatest one that was seen.
+    Span,
+    /// The bytes that were seen, and a few between them where there are more than [`RUNS_MAX`] runs.
+    Seen,
+}
+
+/// The symbols of all positions, as runs of bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Alphabets<'a> {
+    /// Runs of each position.
+    pub(crate) counts: &'a [u8],
+    /// First and last byte of each run, ascending within a position.
+    pub(crate) runs: &'a [[u8; 2]],
+    /// From this position on, keys may have ended.
+    pub(crate) absent_from: usize,
+}
+
+/// A defect of alphabets, with the position that has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BadAlphabet {
+    pub(crate) position: usize,
+}
+
+/// The remaining digits of a key.
+#[derive(Clone, Copy)]
+enum Digits {
+    FromBytes,
+    Least,
+    Greatest,
+}
+
+impl Alphabets<'_> {
+    /// The code of a key behind the common prefix. Any bytes have one; a greater key has no lesser one.
+    #[inline]
+    pub(crate) fn code(&self, rest: &[u8]) -> u64 {
+        let (mut code, mut digits) = (0u64, Digits::FromBytes);
+        let mut runs = self.runs;
+        for (position, count) in self.counts.iter().enumerate() {
+            let (own, others) = runs.split_at(usize::from(*count).min(runs.len()));
+            runs = others;
+            let absent = u64::from(position >= self.absent_from);
+            let symbols = symbol_count(own);
+            let digit = match (digits, rest.get(position)) {
+                (Digits::FromBytes, Some(byte)) => match rank(own, *byte) {
+                    (rank, true) => rank + absent,
+                    (0, false) => {
+                        digits = Digits::Least;
+                        0
+                    }
+                    (rank, false) => {
+                        digits = Digits::Greatest;
+                        rank - 1 + absent
+                    }
+                },
+                (Digits::FromBytes, None) => {
+                    digits = Digits::Least;
+                    0
+                }
+                (Digits::Least, _) => 0,
+                (Digits::Greatest, _) => (symbols + absent).saturating_sub(1),
+            };
+            code = code.wrapping_mul(symbols + absent).wrapping_add(digit);
+        }
+        code
+    }
+
+    /// Whether runs ascend apart from each other and codes fit [`CODES_MAX`]. Alphabets that fail do not
+    /// preserve order.
+    pub(crate) fn check(&self) -> Result<(), BadAlphabet> {
+        let (mut codes, mut at) = (1u128, 0usize);
+        for (position, count) in self.counts.iter().enumerate() {
+            let end = at + usize::from(*count);
+            let runs = self.runs.get(at..end).ok_or(BadAlphabet { position })?;
+            let are_whole = runs.iter().all(|[first, last]| first <= last);
+            let are_apart = runs.windows(2).all(|pair| pair[0][1] < pair[1][0]);
+            codes *= u128::from(symbol_count(runs)) + u128::from(position >= self.absent_from);
+            if runs.is_empty() || runs.len() > RUNS_MAX || !are_whole || !are_apart || codes > CODES_MAX {
+                return Err(BadAlphabet { position });
+            }
+            at = end;
+        }
+        if at == self.runs.len() { Ok(()) } else { Err(BadAlphabet { position: self.counts.len() }) }
+    }
+}
+
+#[inline]
+fn symbol_count(runs: &[[u8; 2]]) -> u64 {
+    runs.iter().map(|[first, last]| u64::from(last.saturating_sub(*first)) + 1).sum()
+}
+
+/// How many symbols are below a byte, and whether it is one.
+#[inline]
+fn rank(runs: &[[u8; 2]], byte: u8) -> (u64, bool) {
+    let mut below = 0;
+    for [first, last] in runs {
+        if byte < *first {
+            return (below, false);
+        }
+        if byte <= *last {
+            return (below + u64::from(byte - first), true);
+        }
+        below += u64::from(last.saturating_sub(*first)) + 1;
+    }
+    (below, false)
+}
+
+/// Alphabets of a group of keys.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct TrainedAlphabets {
+    counts: Vec<u8>,
+    runs: Vec<[u8; 2]>,
+    absent_from: usize,
+}
+
+impl TrainedAlphabets {
+    /// Of keys behind their common prefix, at most so many positions. Fewer if the keys end there or codes
+    /// would be too large.
+    pub(crate) fn train<'k>(
+        rests: impl Iterator<Item = &'k [u8]>,
+        symbols: Symbols,
+        positions_max: usize,
+    ) -> TrainedAlphabets {
+        let mut seen = [[0u64; 4]; POSITIONS_MAX];
+        let mut shortest = usize::MAX;
+        for rest in rests {
+            shortest = shortest.min(rest.len());
+            for (bits, byte) in seen[..positions_max.min(POSITIONS_MAX)].iter_mut().zip(rest) {
+                bits[usize::from(byte >> 6)] |= 1 << (byte & 63);
+            }
+        }
+        let mut trained = TrainedAlphabets { absent_from: shortest, ..TrainedAlphabets::default() };
+        let mut codes = 1u128;
+        for (position, bits) in seen[..positions_max.min(POSITIONS_MAX)].iter().enumerate() {
+            let runs = runs_of(bits, symbols);
+            codes *= u128::from(symbol_count(&runs)) + u128::from(position >= shortest);
+            if runs.is_empty() || codes > CODES_MAX {
+                break;
+            }
+            trained.counts.push(runs.len() as u8);
+            trained.runs.extend(runs);
+        }
+        trained
+    }
+
+    /// Leaves out positions behind the first `positions`.
+    pub(crate) fn truncate(&mut self, positions: usize) {
+        let runs = self.counts.iter().take(positions).map(|count| usize::from(*count)).sum();
+        self.counts.truncate(positions);
+        self.runs.truncate(runs);
+    }
+
+    pub(crate) fn view(&self) -> Alphabets<'_> {
+        Alphabets { counts: &self.counts, runs: &self.runs, absent_from: self.absent_from }
+    }
+
+    pub(crate) fn positions(&self) -> usize {
+        self.counts.len()
+    }
+}
+
+/// The runs of the bytes whose bits are set.
+fn runs_of(bits: &[u64; 4], symbols: Symbols) -> Vec<[u8; 2]> {
+    let mut runs: Vec<[u8; 2]> = Vec::new();
+    for byte in 0..=u8::MAX {
+        if bits[usize::from(byte >> 6)] >> (byte & 63) & 1 == 0 {
+            continue;
+        }
+        match runs.last_mut() {
+            Some([_, last]) if symbols == Symbols::Span || *last + 1 == byte => *last = byte,
+            _ => runs.push([byte, byte]),
+        }
+    }
+    while runs.len() > RUNS_MAX {
+        let gap = |pair: &usize| runs[*pair + 1][0] - runs[*pair][1];
+        let narrowest = (0..runs.len() - 1).min_by_key(gap).expect("there are several runs");
+        runs[narrowest][1] = runs[narrowest + 1][1];
+        runs.remove(narrowest + 1);
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train(keys: &[&[u8]], symbols: Symbols) -> TrainedAlphabets {
+        TrainedAlphabets::train(keys.iter().copied(), symbols, POSITIONS_MAX)
+    }
+
+    /// The paper's example: "aab", "bcb" and "bdd" have bases 2, 4 and 3, and "bcb" is 1 × 12 + 2 × 3 + 0.
+    #[test]
+    fn the_papers_example() {
+        let trained = train(&[b"aab", b"bdd", b"bcb"], Symbols::Span);
+        let codes = [&b"aab"[..], b"bcb", b"bdd"].map(|key| trained.view().code(key));
+        assert_eq!(codes, [0, 18, 23]);
+        assert_eq!(trained.view().runs, [[b'a', b'b'], [b'a', b'd'], [b'b', b'd']]);
+    }
+
+    /// The same keys by ranks: bases 2, 3 and 2.
+    #[test]
+    fn ranks_among_symbols() {
+        let trained = train(&[b"aab", b"bdd", b"bcb"], Symbols::Seen);
+        let codes = [&b"aab"[..], b"bcb", b"bdd"].map(|key| trained.view().code(key));
+        assert_eq!(codes, [0, 8, 11]);
+    }
+
+    /// Keys that end early come before those that go on, and bytes that are no symbols between their
+    /// neighbours.
+    #[test]
+    fn completions() {
+        let trained = train(&[b"b", b"bd", b"bf", b"db"], Symbols::Seen);
+        let code = |key: &[u8]| trained.view().code(key);
+        // Bases 2 and 4, as the second position may be absent.
+        assert_eq!([&b"b"[..], b"bb", b"bd", b"bf", b"d", b"db", b"df"].map(code), [0, 1, 2, 3, 4, 5, 7]);
+        assert_eq!([&b""[..], b"a", b"az", b"ba", b"bc", b"be", b"bz"].map(code), [0, 0, 0, 0, 1, 2, 3]);
+        assert_eq!([&b"c"[..], b"cz", b"d\0", b"dz", b"e", b"\xff"].map(code), [3, 3, 4, 7, 7, 7]);
+    }
+
+    /// More runs than a position may have are joined over the narrowest gaps, and still hold every byte seen.
+    #[test]
+    fn runs_are_joined() {
+        let keys: Vec<Vec<u8>> = (0..20u16).map(|number| vec![(number * (number + 3) / 2) as u8]).collect();
+        let trained = TrainedAlphabets::train(keys.iter().map(Vec::as_slice), Symbols::Seen, 1);
+        assert_eq!(trained.view().counts, [RUNS_MAX as u8]);
+        assert!(keys.iter().all(|key| rank(trained.view().runs, key[0]).1));
+        assert!(trained.view().check().is_ok());
+    }
+
+    /// Positions end before there are too many codes, where all keys have ended, and at the limit given.
+    #[test]
+    fn positions_end() {
+        let random: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![byte; 20]).collect();
+        let rests = || random.iter().map(Vec::as_slice);
+        assert_eq!(TrainedAlphabets::train(rests(), Symbols::Span, 20).positions(), 7);
+        assert_eq!(TrainedAlphabets::train(rests(), Symbols::Span, 3).positions(), 3);
+        assert_eq!(train(&[b"ab", b"abc"], Symbols::Seen).positions(), 3);
+        assert_eq!(train(&[b""], Symbols::Seen).positions(), 0);
+        assert_eq!(train(&[], Symbols::Seen).view().code(b"x"), 0);
+        let long = [b'x'; 100];
+        assert_eq!(train(&[&long], Symbols::Seen).positions(), POSITIONS_MAX);
+    }
+
+    /// Every check has alphabets that trip it, and alphabets that fail it have codes all the same.
+    #[test]
+    fn bad_alphabets_are_refused() {
+        let refused = |counts: &[u8], runs: &[[u8; 2]], position| {
+            let alphabets = Alphabets { counts, runs, absent_from: 0 };
+            assert_eq!(alphabets.check(), Err(BadAlphabet { position }), "{runs:?}");
+            for key in [&b""[..], b"a", b"abc", &[0xff; 70]] {
+                alphabets.code(key);
+            }
+        };
+        let good = Alphabets { counts: &[2, 1], runs: &[[1, 2], [4, 4], [0, 255]], absent_from: 1 };
+        assert_eq!(good.check(), Ok(()));
+        refused(&[0], &[], 0);
+        refused(&[1, 1], &[[1, 2], [2, 1]], 1);
+        refused(&[2], &[[1, 2], [2, 3]], 0);
+        refused(&[1, 2], &[[1, 2], [2, 3]], 1);
+        refused(&[1], &[[1, 2], [4, 5]], 1);
+        refused(&[9], &[[1, 1], [3, 3], [5, 5], [7, 7], [9, 9], [11, 11], [13, 13], [15, 15], [17, 17]], 0);
+        refused(&[1; 8], &[[0, 255]; 8], 7);
+        refused(&[1; 200], &[[0, 255]; 200], 7);
+    }
+}
