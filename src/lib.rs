@@ -24,9 +24,6 @@ pub mod inspect;
 mod io;
 #[cfg(feature = "lab")]
 pub mod lab;
-// Tables have no learned pages yet.
-// Tables have no learned pages yet.
-#[cfg(feature = "lab")]
 mod learn;
 mod levels;
 mod memtable;

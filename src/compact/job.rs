@@ -32,7 +32,7 @@ use crate::format::table::ranges::{Ranges, farther};
 use crate::io::storage::Storage;
 use crate::merge::{Consumed, Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
 use crate::table::{
-    Admission, BuiltTable, NodeRuns, OpenWith, SliceShape, Table, TableBuilder, TableIdentity, TableStream,
+    Admission, BuiltTable, IndexPlan, NodeRuns, OpenWith, SliceShape, Table, TableBuilder, TableIdentity, TableStream,
     Windows,
 };
 
@@ -54,6 +54,8 @@ const TABLE_BYTES: u64 = 2 << 20;
 const ITEM_BYTES: u64 = 12;
 const BLOCK_BYTES: u64 = 96;
 const PAGE_BYTES: u64 = 4096;
+/// Memory of items that are gathered for a learned page.
+const GATHERED_BYTES: u64 = 6 << 20;
 /// Memory of a slice that has ended, in a table of many.
 const SLICE_BYTES: u64 = 1 << 10;
 /// Cost of each tree within a turn, on top of its items.
@@ -187,14 +189,11 @@ impl MergeJob {
             windows: windows(&plan.trees, read_bytes / 2),
             admission: plan.admission,
         };
-        let is_by_column = |tree: &TreePlan| tree.slice.filter.kind == FilterKind::Column;
-        let has_columns = plan.trees.iter().any(is_by_column);
         let output = Output {
             storage: Arc::clone(storage),
             new_files,
             tree: None,
             node_runs: BTreeMap::new(),
-            has_columns,
             admission: way.admission.clone(),
             opening: plan.opening,
             memory_bytes: plan.memory_bytes as usize,
@@ -388,6 +387,8 @@ pub(crate) fn wanted_bytes(trees: &[TreePlan]) -> u64 {
     let table_items = (items as f64 * (table_bytes as f64 / bytes.max(1) as f64).min(1.0)) as u64;
     let table_blocks = table_bytes.min(bytes) / PAGE_BYTES;
     let slices = trees.len() as u64 * SLICE_BYTES;
+    let has_learned = trees.iter().any(|tree| tree.slice.index == IndexPlan::Learned);
+    let slices = slices + if has_learned { GATHERED_BYTES } else { 0 };
     READ_BYTES as u64 + 4 * (TABLE_BYTES + table_items * ITEM_BYTES + table_blocks * BLOCK_BYTES + slices)
 }
 
@@ -423,8 +424,6 @@ struct Output {
     tree: Option<(TreeId, SliceShape)>,
     /// Of its nodes.
     node_runs: BTreeMap<NodeId, Arc<NodeRuns>>,
-    /// Whether any slice has a filter by column.
-    has_columns: bool,
     admission: Option<Admission>,
     opening: Option<OpenWith>,
     /// Of the whole job.
@@ -476,9 +475,6 @@ impl Output {
             let identity = self.new_files.next()?;
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity)?;
             builder.set_write_bytes(self.memory_bytes / 8);
-            if self.has_columns {
-                builder.allow_columns();
-            }
             if let Some(admission) = &self.admission {
                 builder.admit(admission.clone());
             }

@@ -9,7 +9,11 @@ use crate::format::table::compressed::Compression;
 use crate::format::table::filter::{FilterKind, FilterShape};
 use crate::levels::filter_bits;
 use crate::levels::version::{Placed, Run, Tree, Trie};
-use crate::table::{PageBudget, SliceShape};
+use crate::table::{IndexPlan, PageBudget, SliceShape};
+
+/// Of `index_kind`.
+const LEARNED: u64 = 1;
+const ADAPTIVE: u64 = 2;
 
 /// For a flush that brings about so many items to a tree.
 pub(super) fn of_flush(settings: &KeyspaceSettings, tree: Option<&Tree>, items: u64) -> SliceShape {
@@ -60,6 +64,11 @@ fn of_node(settings: &KeyspaceSettings) -> SliceShape {
     slice_shape(&KeyspaceSettings { filter_allocation: 0, ..settings.clone() }, &[1, 1], 0)
 }
 
+/// Whether `index_kind` leaves it to the store.
+pub(super) fn is_index_adaptive(settings: &KeyspaceSettings) -> bool {
+    settings.index_kind == ADAPTIVE
+}
+
 /// For the last level of a tree to which an ingest brings about so many items.
 pub(super) fn of_ingest(settings: &KeyspaceSettings, tree: Option<&Tree>, items: u64) -> SliceShape {
     let mut by_level = tree.map(items_by_level).unwrap_or_default();
@@ -71,6 +80,7 @@ pub(super) fn of_ingest(settings: &KeyspaceSettings, tree: Option<&Tree>, items:
 
 fn slice_shape(settings: &KeyspaceSettings, by_level: &[u64], level: usize) -> SliceShape {
     SliceShape {
+        index: if settings.index_kind == LEARNED { IndexPlan::Learned } else { IndexPlan::Fences },
         filter: filter_bits::plan(settings, by_level, level),
         block_bytes: settings.block_bytes as u32,
         compression: if settings.compression == 1 { Compression::Lz4 } else { Compression::None },

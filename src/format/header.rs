@@ -11,8 +11,8 @@
 //! 9      3          reserved, zero
 //! 12     4    u32   version: of the format, 4; 3 is read
 //! 16     8    u64   features: bits a reader must know. 0: partitions, 1: hashed keyspaces, both in a
-//!                      manifest that has some; 4: filters by column, in a table that may have some.
-//!                      Kept for later: 2 renamed keyspaces, 3 learned indexes
+//!                      manifest that has some; 3: learned pages, 4: filters by column, both in a table
+//!                      that has some. Kept for later: 2 renamed keyspaces
 //! 24     16   u128  store id: random, one a store
 //! 40     8    u64   uid: random, one a life of a file; context of all its checksums
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
@@ -38,7 +38,9 @@ const VERSION_OLDEST: u32 = 3;
 pub(crate) const FEATURE_PARTITIONS: u64 = 1;
 /// Of a manifest that has hashed keyspaces.
 pub(crate) const FEATURE_HASHED: u64 = 1 << 1;
-/// Of a table whose slices may have filters by column.
+/// Of a table with learned pages.
+pub(crate) const FEATURE_LEARNED: u64 = 1 << 3;
+/// Of a table with filters by column.
 pub(crate) const FEATURE_COLUMNS: u64 = 1 << 4;
 pub(crate) const CHECKED_BYTES: usize = 48;
 
@@ -168,7 +170,7 @@ fn has_right_checksum(bytes: &[u8]) -> bool {
 fn features_known(kind: u8) -> u64 {
     match kind {
         kind if kind == FileKind::Manifest as u8 => FEATURE_PARTITIONS | FEATURE_HASHED,
-        kind if kind == FileKind::Table as u8 => FEATURE_COLUMNS,
+        kind if kind == FileKind::Table as u8 => FEATURE_LEARNED | FEATURE_COLUMNS,
         _ => 0,
     }
 }

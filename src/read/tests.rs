@@ -112,7 +112,7 @@ impl Builder {
             let file = FileName::new(FileKind::Table, self.number);
             let identity = TableIdentity { file, uid: self.number, store_id: 7 };
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("no fault");
-            let shape = SliceShape { filter: self.filter, block_bytes: 4096, compression: Compression::None };
+            let shape = SliceShape { index: crate::table::IndexPlan::Fences, filter: self.filter, block_bytes: 4096, compression: Compression::None };
             builder.begin(TREE, shape).expect("no fault");
             covers.iter().for_each(|(start, end)| builder.add_range(start, end));
             for (key, value) in items {

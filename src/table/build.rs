@@ -10,12 +10,13 @@ use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, TreeId};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::Arc;
-use crate::format::header::{FEATURE_COLUMNS, FileHeader};
+use crate::format::header::{FEATURE_COLUMNS, FEATURE_LEARNED, FileHeader};
 use crate::format::table::compressed::Compression;
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::fence_build::FenceBuilder;
 use crate::format::table::filter::{self, FilterKind, FilterPlan, FilterShape};
 use crate::format::table::footer::{Footer, SliceEntry, Span, encode_tail};
+use crate::format::table::learned_build::{LearnedItems, LearnedPlan};
 use crate::format::table::ranges::Ranges;
 use crate::format::table::top::{self, Top};
 use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal};
@@ -23,6 +24,7 @@ use crate::io::storage::Storage;
 
 use super::admission::Admission;
 use super::columns::{ColumnSlice, ItemColumns, NodeRuns};
+use super::gather::{GATHER_BYTES_MAX, Gathered};
 use super::identity::{SliceSummary, TableIdentity, TableSummary};
 use super::memory::{PageBudget, PageRank};
 use super::open::{SliceContents, TableFile, TableOwner};
@@ -36,9 +38,18 @@ const WRITE_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SliceShape {
     pub(crate) filter: FilterPlan,
+    pub(crate) index: IndexPlan,
     /// What data blocks aim at; rounded up to whole units.
     pub(crate) block_bytes: u32,
     pub(crate) compression: Compression,
+}
+
+/// How a slice lists its blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IndexPlan {
+    Fences,
+    /// By models, where they take less than fences.
+    Learned,
 }
 
 /// The most tombstones that stood among 128 consecutive items.
@@ -66,6 +77,8 @@ pub(crate) struct TableBuilder {
     slice: Option<Slice>,
     ended: Vec<Ended>,
     last_tree: Option<TreeId>,
+    /// Of items that may wait for a learned page.
+    gather_bytes: usize,
 }
 
 /// Says how a builder opens the tables of the file that it finishes.
@@ -96,6 +109,8 @@ impl BuiltTable {
 /// A slice that was written.
 struct Ended {
     density: Density,
+    /// That a reader must know.
+    features: u64,
     /// Top and ranges only with [`OpenWith`].
     contents: SliceContents,
 }
@@ -106,6 +121,8 @@ struct Slice {
     shape: SliceShape,
     /// With a filter by column.
     columns: Option<(Arc<NodeRuns>, ItemColumns)>,
+    /// With learned pages, items that are to be laid out.
+    gathered: Option<Gathered>,
     data: DataBuilder,
     fences: FenceBuilder,
     hashes: Vec<u64>,
@@ -135,18 +152,13 @@ impl TableBuilder {
             write_bytes: WRITE_BYTES,
             finished: false,
         };
-        Ok(TableBuilder { out, opening: None, slice: None, ended: Vec::new(), last_tree: None })
+        Ok(TableBuilder { out, opening: None, slice: None, ended: Vec::new(), last_tree: None, gather_bytes: GATHER_BYTES_MAX })
     }
 
-    /// Says that slices may have filters by column, before the first begins.
-    pub(crate) fn allow_columns(&mut self) {
-        assert!(self.last_tree.is_none(), "nothing was written");
-        self.out.buffer = header(&self.out.identity, FEATURE_COLUMNS);
-    }
-
-    /// Writes in smaller pieces, of about so many bytes.
+    /// Writes in smaller pieces, of about so many bytes, and gathers no more for a learned page.
     pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
         self.out.write_bytes = (bytes / PAGE_BYTES * PAGE_BYTES).clamp(4 * PAGE_BYTES, WRITE_BYTES);
+        self.gather_bytes = bytes;
     }
 
     /// Has tables opened: what is written of fences and filters stays in memory where it has room.
@@ -172,7 +184,8 @@ impl TableBuilder {
         let slice = self.slice.as_ref().map_or(0, |slice| {
             let hashes = slice.hashes.capacity() * size_of::<u64>();
             let filter = FilterShape::new(slice.items, slice.shape.filter).bytes() as usize;
-            let pending = slice.data.memory_bytes() + slice.fences.memory_bytes();
+            let gathered = slice.gathered.as_ref().map_or(0, Gathered::memory_bytes);
+            let pending = slice.data.memory_bytes() + slice.fences.memory_bytes() + gathered;
             let columns =
                 slice.columns.iter().map(|(node, items)| items.memory_bytes() + node.memory_bytes());
             let hashes = hashes + columns.sum::<usize>();
@@ -191,10 +204,12 @@ impl TableBuilder {
             true => DataBuilder::without_places(block_bytes, shape.compression),
             false => DataBuilder::new(block_bytes, shape.compression),
         };
+        let is_learned = shape.index == IndexPlan::Learned && !tree.keyspace.is_hashed();
         self.slice = Some(Slice {
             tree,
             shape,
             columns: None,
+            gathered: is_learned.then(|| Gathered::new(block_bytes, self.gather_bytes)),
             data,
             fences: FenceBuilder::default(),
             hashes: Vec::new(),
@@ -264,11 +279,13 @@ impl TableBuilder {
                 items.add(node.node, key);
             }
         }
-        slice.data.add(key, hash.block_tag(), kind, value);
-        while let Some(count) = slice.data.cut() {
-            slice.write_block(&mut self.out, count)?;
+        let tag = hash.block_tag();
+        if let Some(gathered) = &mut slice.gathered {
+            gathered.push(key, tag, kind, value);
+            return if gathered.is_full() { slice.write_gathered(&mut self.out, false) } else { Ok(()) };
         }
-        Ok(())
+        slice.data.add(key, tag, kind, value);
+        slice.write_cut(&mut self.out)
     }
 
     /// Adds a range tombstone, from `start` to before `end`, which is empty for all from `start` on. It hides
@@ -282,10 +299,13 @@ impl TableBuilder {
         &self.slice.as_ref().expect("a slice was begun").last
     }
 
-    /// Data blocks written of the present slice.
+    /// Data blocks of the present slice, and pages of items that wait to be laid out.
     #[inline]
     pub(crate) fn slice_blocks(&self) -> usize {
-        self.slice.as_ref().map_or(0, |slice| slice.fences.blocks())
+        self.slice.as_ref().map_or(0, |slice| {
+            let gathered = slice.gathered.as_ref().map_or(0, Gathered::pending_bytes);
+            slice.fences.blocks() + gathered / PAGE_BYTES
+        })
     }
 
     /// About what the file would have if it were finished now.
@@ -293,7 +313,8 @@ impl TableBuilder {
         let slice = self.slice.as_ref().map_or(0, |slice| {
             let filter = FilterShape::new(slice.items, slice.shape.filter).bytes();
             let ranges = slice.ranges.encoded_bytes();
-            slice.data.pending_bytes() as u64 + filter + slice.fences.estimated_bytes() + ranges
+            let gathered = slice.gathered.as_ref().map_or(0, Gathered::pending_bytes);
+            (slice.data.pending_bytes() + gathered) as u64 + filter + slice.fences.estimated_bytes() + ranges
         });
         self.out.at() + slice
     }
@@ -307,6 +328,7 @@ impl TableBuilder {
         let mut slice = self.slice.take().expect("a slice was begun");
         assert!(slice.items > 0 || slice.ranges.is_empty(), "a slice with ranges has an item");
         if slice.items > 0 {
+            slice.write_gathered(&mut self.out, true)?;
             slice.write_block_rest(&mut self.out)?;
             self.ended.push(slice.write_index(&mut self.out, self.opening.as_ref())?);
         }
@@ -326,6 +348,8 @@ impl TableBuilder {
         self.out.append(&block, FOOTER_TAG)?;
         let checksum = self.out.blocks_checksum;
         self.out.append(&encode_tail(span), TAIL_TAG)?;
+        let features = self.ended.iter().fold(0, |features, ended| features | ended.features);
+        self.out.set_features(features)?;
         let bytes = self.out.finish()?;
         let slices = self.ended.iter().map(|ended| SliceSummary::of(&ended.contents.entry, ended.density));
         let summary = TableSummary { identity: self.out.identity, bytes, checksum, slices: slices.collect() };
@@ -383,6 +407,74 @@ impl Slice {
         out.write_full()
     }
 
+    /// Writes the blocks that are decided.
+    fn write_cut(&mut self, out: &mut Output) -> Result<()> {
+        while let Some(count) = self.data.cut() {
+            self.write_block(out, count)?;
+        }
+        Ok(())
+    }
+
+    /// Lays out the blocks of gathered items: of all of them at the end, else while they are many.
+    fn write_gathered(&mut self, out: &mut Output, are_last: bool) -> Result<()> {
+        let Some(mut gathered) = self.gathered.take() else { return Ok(()) };
+        while gathered.is_full() || are_last && gathered.count() > 0 {
+            let last_before = match (self.data.items(), self.fences.blocks()) {
+                (0, 0) => None,
+                (0, _) => Some(self.last_cut.clone()),
+                (items, _) => Some(self.data.key(items - 1).to_vec()),
+            };
+            match gathered.plan(last_before.as_deref(), are_last) {
+                Some(plan) => self.write_learned(out, &mut gathered, &plan)?,
+                None => self.write_plain(out, &mut gathered)?,
+            }
+        }
+        if gathered.is_of_use() || gathered.count() > 0 {
+            self.gathered = Some(gathered);
+        }
+        Ok(())
+    }
+
+    /// Writes gathered items into blocks that fences list.
+    fn write_plain(&mut self, out: &mut Output, gathered: &mut Gathered) -> Result<()> {
+        for index in 0..gathered.count() {
+            let (key, tag, kind, value) = gathered.item(index);
+            self.data.add(key, tag, kind, value);
+            self.write_cut(out)?;
+        }
+        gathered.forget(gathered.count());
+        Ok(())
+    }
+
+    /// Writes the blocks of a plan.
+    fn write_learned(
+        &mut self,
+        out: &mut Output,
+        gathered: &mut Gathered,
+        plan: &LearnedPlan,
+    ) -> Result<()> {
+        self.write_block_rest(out)?;
+        let first = self.fences.blocks();
+        let separator = gathered.item(0).0[..plan.separator_bytes()].to_vec();
+        let mut units = Vec::with_capacity(plan.blocks());
+        for block in 0..plan.blocks() {
+            let items = plan.block(block);
+            let count = items.len();
+            for index in items {
+                let (key, tag, kind, value) = gathered.item(index);
+                self.data.add(key, tag, kind, value);
+            }
+            let before = self.fences.data_bytes();
+            self.write_block_rest(out)?;
+            debug_assert!(count > 0 || self.fences.data_bytes() == before);
+            units.push((self.fences.data_bytes() - before) as usize / UNIT_BYTES);
+        }
+        let page = plan.encode(self.fences.offset(first), &units);
+        self.fences.learn(first, page, &separator);
+        gathered.forget(plan.items());
+        Ok(())
+    }
+
     fn write_block_rest(&mut self, out: &mut Output) -> Result<()> {
         match self.data.items() {
             0 => Ok(()),
@@ -418,7 +510,7 @@ impl Slice {
         let fence_span = out.append_pages(&mut fences.bytes, fences.page_bytes, BlockKind::Fence)?;
         let (mut top_span, mut top) = (Span::default(), None);
         if fence_pages > 0 {
-            let block = top::encode(fences.first_blocks.iter().map(|block| self.fences.separator(*block)));
+            let block = top::encode(fences.first_blocks.iter().map(|block| self.fences.page_separator(*block)));
             top_span = Span { offset: out.at(), bytes: block.len() as u64 };
             out.append(&block, TOP_TAG)?;
             top = opening.map(|_| Top::decode(&block, fence_pages as u32).expect("it was encoded just now"));
@@ -458,7 +550,9 @@ impl Slice {
                 contents.resident.keep(whose, bytes, budget, rank, *otherwise);
             }
         }
-        Ok(Ended { density: self.density, contents })
+        let columns = if contents.entry.filter.kind == FilterKind::Column { FEATURE_COLUMNS } else { 0 };
+        let learned = if self.fences.has_learned() { FEATURE_LEARNED } else { 0 };
+        Ok(Ended { density: self.density, features: columns | learned, contents })
     }
 }
 
@@ -545,6 +639,19 @@ impl Output {
     fn write_full(&mut self) -> Result<()> {
         while self.buffer.len() >= self.write_bytes {
             self.write(self.write_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Says in the header, which has none yet, what a reader must know.
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features == 0 {
+            return Ok(());
+        }
+        let header = header(&self.identity, features);
+        match self.written {
+            0 => self.buffer[..header.len()].copy_from_slice(&header),
+            _ => self.storage.write(self.identity.file, 0, &header)?,
         }
         Ok(())
     }

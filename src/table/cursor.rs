@@ -12,6 +12,7 @@ use crate::base::step::{BlockAddress, Direction};
 use crate::base::sync::Arc;
 use crate::cache::BlockRef;
 use crate::format::table::data::Layout;
+use crate::format::table::index::IndexPage;
 
 use super::search::Table;
 
@@ -247,10 +248,7 @@ impl TableCursor {
     pub(crate) fn following(&self) -> Option<BlockAddress> {
         let fences = self.table.fence_page(self.page, self.brought_page(self.page)).ok()??;
         let Spot::Index(index) = self.spot else { return None };
-        let next = match self.direction {
-            Direction::Forward => Some(index + 1).filter(|index| *index < fences.blocks()),
-            Direction::Backward => index.checked_sub(1),
-        };
+        let next = self.onward_in(&fences, index);
         next.map(|index| self.table.block(&fences, index))
     }
 
@@ -322,26 +320,23 @@ impl TableCursor {
         if self.state == State::Ended {
             return addresses;
         }
-        let Ok((mut index, _)) = self.block_address(&self.table) else { return addresses };
-        let mut page = self.page;
+        let Ok((index, _)) = self.block_address(&self.table) else { return addresses };
+        // None where a page begins.
+        let (mut page, mut at) = (self.page, Some(index));
         while addresses.len() < count {
             let here = self.brought_page(page);
             let Ok(Some(fences)) = self.table.fence_page(page, here) else { break };
-            let next = match self.direction {
-                Direction::Forward => Some(index.wrapping_add(1)).filter(|index| *index < fences.blocks()),
-                Direction::Backward if index == usize::MAX => Some(fences.blocks() - 1),
-                Direction::Backward => index.checked_sub(1),
+            let next = match (at, self.direction) {
+                (Some(index), _) => self.onward_in(&fences, index),
+                (None, Direction::Forward) => Some(0),
+                (None, Direction::Backward) => Some(fences.last()),
             };
+            at = next;
             match next {
-                Some(next) => {
-                    index = next;
-                    addresses.push(self.table.block(&fences, index));
-                }
+                Some(index) => addresses.push(self.table.block(&fences, index)),
                 None => {
                     let Some(next_page) = self.next_page(page) else { break };
                     page = next_page;
-                    // One before the first block forward, one behind the last backward.
-                    index = usize::MAX;
                 }
             }
         }
@@ -353,14 +348,21 @@ impl TableCursor {
         let Some(fences) = table.fence_page(self.page, self.brought_page(self.page))? else {
             return Ok((0, table.only_block()));
         };
-        let last = fences.blocks() - 1;
         let index = match self.spot {
             Spot::First => 0,
-            Spot::Last => last,
+            Spot::Last => fences.last(),
             Spot::Target => fences.find(&self.key, table.first_separator(self.page)),
-            Spot::Index(index) => index.min(last),
+            Spot::Index(index) => index.min(fences.last()),
         };
         Ok((index, table.block(&fences, index)))
+    }
+
+    /// The block behind another one in the direction of the cursor, if the page has it.
+    fn onward_in(&self, fences: &IndexPage<'_>, index: usize) -> Option<usize> {
+        match self.direction {
+            Direction::Forward => fences.after(index),
+            Direction::Backward => fences.before(index),
+        }
     }
 
     fn brought_page(&self, page: usize) -> Option<&[u8]> {
@@ -425,14 +427,8 @@ impl TableCursor {
     fn leave_block(&mut self) {
         self.state = State::ToEdge;
         let Spot::Index(index) = self.spot else { unreachable!("a block was at hand") };
-        let blocks = match self.table.fence_page(self.page, self.brought_page(self.page)) {
-            Ok(Some(fences)) => fences.blocks(),
-            Ok(None) | Err(_) => 1,
-        };
-        let next = match self.direction {
-            Direction::Forward => Some(index + 1).filter(|index| *index < blocks),
-            Direction::Backward => index.checked_sub(1),
-        };
+        let fences = self.table.fence_page(self.page, self.brought_page(self.page)).ok().flatten();
+        let next = fences.and_then(|fences| self.onward_in(&fences, index));
         match (next, self.next_page(self.page)) {
             (Some(index), _) => self.spot = Spot::Index(index),
             (None, Some(page)) => {

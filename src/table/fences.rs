@@ -11,13 +11,13 @@ use crate::base::prefetch::prefetch;
 use crate::base::reserve::{Grant, Role};
 use crate::base::sync::Arc;
 use crate::cache::{PinnedPages, Place};
-use crate::format::table::fence::{FencePage, FenceShape};
+use crate::format::table::index::{IndexPage, IndexShape};
 
 use super::memory::{PageBudget, Places};
 
 /// A page, and where what lies beside it is.
 struct Beside {
-    shape: FenceShape,
+    shape: IndexShape,
     samples_start: u32,
     samples_end: u32,
     first_block: u32,
@@ -53,11 +53,11 @@ impl ResidentFences {
         let (mut samples, mut beside) = (Vec::new(), Vec::with_capacity(count));
         let mut blocks = 0;
         for number in 0..count {
-            let page = FencePage::of(pages.page(number, page_bytes));
+            let page = IndexPage::of(pages.page(number, page_bytes));
             let few = |count| u32::try_from(count).expect("a slice has fewer blocks");
             let (samples_start, first_block) = (few(samples.len()), few(blocks));
             samples.extend(page.samples());
-            blocks += page.blocks();
+            blocks += page.ends();
             let samples_end = few(samples.len());
             beside.push(Beside { shape: page.shape(), samples_start, samples_end, first_block });
         }
@@ -70,10 +70,10 @@ impl ResidentFences {
     }
 
     #[inline]
-    pub(super) fn page(&self, number: usize) -> FencePage<'_> {
+    pub(super) fn page(&self, number: usize) -> IndexPage<'_> {
         let Beside { shape, samples_start, samples_end, .. } = &self.beside[number];
         let samples = &self.samples[*samples_start as usize..*samples_end as usize];
-        FencePage::shaped(self.bytes(number), *shape, samples)
+        IndexPage::shaped(self.bytes(number), *shape, samples)
     }
 
     /// Where the cache last had a block of a page.

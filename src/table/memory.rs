@@ -90,7 +90,12 @@ impl PageBudget {
     /// Whether filters of a tree, so many bytes in all, can be thought to stay in memory.
     pub(crate) fn has_room(&self, tree: TreeId, filter_bytes: u64) -> bool {
         let limit_bytes = self.limit_bytes / 16 * PageRank::LastFilters.sixteenths();
-        filter_bytes <= limit_bytes && !self.short.lock().trees.contains(&tree)
+        filter_bytes <= limit_bytes && !self.is_short(tree)
+    }
+
+    /// Whether pages of a tree that were to stay in memory do not.
+    pub(crate) fn is_short(&self, tree: TreeId) -> bool {
+        self.short.lock().trees.contains(&tree)
     }
 
     /// Pages of a tree that were to stay in memory could not be had.

@@ -17,6 +17,7 @@ mod build;
 mod columns;
 mod cursor;
 mod fences;
+mod gather;
 mod identity;
 mod load;
 mod memory;
@@ -39,7 +40,7 @@ mod harness;
 mod tests;
 
 pub(crate) use admission::Admission;
-pub(crate) use build::{BuiltTable, OpenWith, SliceShape, TableBuilder};
+pub(crate) use build::{BuiltTable, IndexPlan, OpenWith, SliceShape, TableBuilder};
 pub(crate) use columns::NodeRuns;
 pub(crate) use cursor::{Moved, TableCursor};
 pub(crate) use identity::{TableIdentity, TableSummary};

@@ -12,8 +12,8 @@ use crate::base::id::{ItemKind, TreeId};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::Arc;
 use crate::format::table::data::{self, Layout};
-use crate::format::table::fence::FencePage;
 use crate::format::table::footer::Span;
+use crate::format::table::index::IndexPage;
 use crate::format::table::ranges::claimed_bytes;
 use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
 use crate::io::storage::Storage;
@@ -213,8 +213,8 @@ impl Scrub<'_> {
                 offset = end;
                 continue;
             };
-            let fences = FencePage::of(&page);
-            let addresses: Vec<_> = (0..fences.blocks()).map(|index| table.block(&fences, index)).collect();
+            let fences = IndexPage::of(&page);
+            let addresses: Vec<_> = fences.blocks().map(|index| table.block(&fences, index)).collect();
             walk.fences[number] = Some(page);
             for address in addresses {
                 if address.offset != offset {
@@ -469,7 +469,7 @@ impl Walk<'_> {
     /// Where the first block of the next good fence page begins.
     fn first_block_after(&self, number: usize) -> Option<u64> {
         let page = self.fences.iter().skip(number + 1).flatten().next()?;
-        Some(self.table.block(&FencePage::of(page), 0).offset)
+        Some(self.table.block(&IndexPage::of(page), 0).offset)
     }
 
     /// Whether the fences lead from `key` to the block it is in; a damaged page is told of elsewhere.

@@ -15,10 +15,11 @@ use crate::base::prefetch::prefetch;
 use crate::base::step::{BlockAddress, BlockKind, Direction};
 use crate::base::sync::{Arc, AtomicBool, AtomicU32, Ordering};
 use crate::cache::Place;
-use crate::format::table::fence::{Extent, FencePage};
+use crate::format::table::fence::Extent;
 use crate::format::table::filter::column::ColumnPage;
 use crate::format::table::filter::{self, FilterKind};
 use crate::format::table::footer::SliceEntry;
+use crate::format::table::index::IndexPage;
 use crate::format::table::ranges::{Ranges, are_covered, last_key};
 use crate::format::table::top::Top;
 #[cfg(test)]
@@ -446,7 +447,7 @@ impl Table {
 
     /// The block of that number of a page; of a slice of one block without a page.
     #[inline]
-    pub(super) fn data_block(&self, page: Option<&FencePage<'_>>, number: usize, index: usize) -> DataBlock {
+    pub(super) fn data_block(&self, page: Option<&IndexPage<'_>>, number: usize, index: usize) -> DataBlock {
         let place = self.resident.fences().map(|fences| fences.place_number(number, index));
         match page {
             Some(page) => DataBlock { extent: page.extent(index), place },
@@ -476,7 +477,7 @@ impl Table {
     #[inline]
     fn fenced(
         &self,
-        page: &FencePage<'_>,
+        page: &IndexPage<'_>,
         key: &[u8],
         first: &[u8],
         index: usize,
@@ -527,7 +528,7 @@ impl Table {
         &'a self,
         number: usize,
         page: Option<&'a [u8]>,
-    ) -> std::result::Result<Option<FencePage<'a>>, BlockAddress> {
+    ) -> std::result::Result<Option<IndexPage<'a>>, BlockAddress> {
         if self.resident.top().is_none() {
             return Ok(None);
         }
@@ -537,14 +538,14 @@ impl Table {
         let page_bytes = self.entry.fence_page_bytes as usize;
         let offset = self.entry.fence_offset + (number * page_bytes) as u64;
         match page {
-            Some(page) => Ok(Some(FencePage::of(page))),
+            Some(page) => Ok(Some(IndexPage::of(page))),
             None => Err(self.address(offset, page_bytes as u32, BlockKind::Fence)),
         }
     }
 
     /// Block `index` of a fence page.
     #[inline]
-    pub(super) fn block(&self, fences: &FencePage<'_>, index: usize) -> BlockAddress {
+    pub(super) fn block(&self, fences: &IndexPage<'_>, index: usize) -> BlockAddress {
         self.data_address(fences.extent(index))
     }
 

@@ -4,7 +4,7 @@
 //! the caller, who has it in the cache or not. `read` calls it for short ranges. Immutable, for any thread.
 
 use crate::base::step::{BlockAddress, Direction};
-use crate::format::table::fence::FencePage;
+use crate::format::table::index::IndexPage;
 
 use super::search::{DataBlock, FenceLine, Table};
 
@@ -69,13 +69,12 @@ impl Table {
         let (page, index) = (spot.page as usize, spot.index as usize);
         match direction {
             Direction::Forward => {
-                let blocks = self.page_at(page, pages)?.map_or(1, |fences| fences.blocks());
-                if index + 1 < blocks {
-                    return Ok(Some(BlockSpot::new(page, index + 1)));
+                if let Some(index) = self.page_at(page, pages)?.and_then(|fences| fences.after(index)) {
+                    return Ok(Some(BlockSpot::new(page, index)));
                 }
                 Ok((page + 1 < self.fence_pages()).then(|| BlockSpot::new(page + 1, 0)))
             }
-            Direction::Backward => match (index.checked_sub(1), page.checked_sub(1)) {
+            Direction::Backward => match (self.before(spot, &pages)?, page.checked_sub(1)) {
                 (Some(index), _) => Ok(Some(BlockSpot::new(page, index))),
                 (None, Some(page)) => self.last_of(page, pages).map(Some),
                 (None, None) => Ok(None),
@@ -121,8 +120,22 @@ impl Table {
         page: usize,
         pages: impl Fn(&BlockAddress) -> Option<&'t [u8]>,
     ) -> Result<BlockSpot, MissingPage> {
-        let blocks = self.page_at(page, pages)?.map_or(1, |fences| fences.blocks());
-        Ok(BlockSpot::new(page, blocks - 1))
+        let last = self.page_at(page, pages)?.map_or(0, |fences| fences.last());
+        Ok(BlockSpot::new(page, last))
+    }
+
+    /// The index of the block before another one in its page; only pages of models have to be at hand.
+    fn before<'t>(
+        &'t self,
+        spot: BlockSpot,
+        pages: impl Fn(&BlockAddress) -> Option<&'t [u8]>,
+    ) -> Result<Option<usize>, MissingPage> {
+        match spot.index {
+            0 => Ok(None),
+            index => {
+                Ok(self.page_at(spot.page as usize, pages)?.and_then(|fences| fences.before(index as usize)))
+            }
+        }
     }
 
     /// A fence page, resident or not; `None` if the slice has one block.
@@ -131,7 +144,7 @@ impl Table {
         &'t self,
         page: usize,
         pages: impl Fn(&BlockAddress) -> Option<&'t [u8]>,
-    ) -> Result<Option<FencePage<'t>>, MissingPage> {
+    ) -> Result<Option<IndexPage<'t>>, MissingPage> {
         match self.fence_page(page, None) {
             Ok(fences) => Ok(fences),
             Err(address) => {

@@ -291,7 +291,7 @@ fn slices_share_a_file() {
         |keyspace, partition| TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) };
     let small: Model = [(b"a".to_vec(), Some(b"1".to_vec()))].into();
     let large: Model = (0..9000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![1; 50]))).collect();
-    let none = SliceShape { filter: FilterPlan::NONE, block_bytes: 4096, compression: Compression::None };
+    let none = SliceShape { index: crate::table::IndexPlan::Fences, filter: FilterPlan::NONE, block_bytes: 4096, compression: Compression::None };
     let summary = bench.build(&[
         (tree(1, 1), SHAPE, &small),
         (tree(1, 2), none, &large),

@@ -6,7 +6,7 @@ use crate::base::codec::Malformed;
 use crate::base::error::{Error, Result};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::cache::{BlockRef, Slot};
-use crate::format::table::fence::FencePage;
+use crate::format::table::index::IndexPage;
 use crate::format::table::{check_seal, compressed, data, filter};
 
 /// What a block turned out to be.
@@ -80,7 +80,7 @@ fn check_block(address: &BlockAddress, bytes: &[u8]) -> std::result::Result<Veri
         }
         BlockKind::Filter => filter::check(bytes)?,
         BlockKind::Fence => {
-            FencePage::check(bytes)?;
+            IndexPage::check(bytes)?;
         }
     }
     Ok(Verified { checksum, plain_bytes })

@@ -21,7 +21,7 @@ use crate::io::env::Turn;
 use crate::io::pace::Quantum;
 use crate::levels::version::{Placed, Run, Spot, Tree, Trie};
 use crate::merge::Progress;
-use crate::table::{Admission, BuiltTable, NodeRuns, Otherwise, PageRank, Table};
+use crate::table::{Admission, BuiltTable, IndexPlan, NodeRuns, Otherwise, PageRank, Table};
 
 use super::merge_queue::{Due, Task};
 use super::quiet::{Need, Whose};
@@ -292,7 +292,16 @@ fn output(tree: &Tree, pick: &Pick) -> Spot {
 
 fn plan_of(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, task: &Task) -> TreePlan {
     match task {
-        Task::Pick(pick) => plan_of_pick(keyspace, tree, pick),
+        Task::Pick(pick) => {
+            let mut plan = plan_of_pick(keyspace, tree, pick);
+            // Algorithm 1 of TridentKV trains while fewer than eight writers write: what counts is that they
+            // do not wait.
+            let is_calm = || store.writer.pressures.worst() == 0;
+            if slices::is_index_adaptive(&keyspace.settings()) && store.pages.is_short(tree.id) && is_calm() {
+                plan.slice.index = IndexPlan::Learned;
+            }
+            plan
+        }
         Task::Push(push) => plan_of_push(store, keyspace, tree, push),
     }
 }

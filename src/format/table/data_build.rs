@@ -42,7 +42,7 @@ use super::{extent_bytes, seal};
 const FILL_PERCENT: usize = 95;
 /// From this length on a value in a block of its own has its whole key in the fences, where keys are not
 /// long.
-const ALONE_VALUE_BYTES_MIN: usize = 16 << 10;
+pub(crate) const ALONE_VALUE_BYTES_MIN: usize = 16 << 10;
 const ALONE_KEY_BYTES_MAX: usize = 128;
 /// Largest end that a `u16` holds.
 const NARROW_MAX: usize = u16::MAX as usize;

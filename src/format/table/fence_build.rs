@@ -4,6 +4,8 @@
 //! `table::build` feeds it one block after another. One thread. Holds an end, a quantum and the separator's
 //! bytes a block.
 
+use std::ops::Range;
+
 use crate::base::key::{common_prefix, head};
 use crate::base::step::BlockKind;
 
@@ -26,6 +28,17 @@ pub(crate) struct FenceBuilder {
     quanta: Option<Quanta>,
     /// For each block the quantum that it begins at; none where the block before has keys of it too.
     starts: Vec<Option<u64>>,
+    /// Pages of models, in the order of their blocks.
+    learned: Vec<Learned>,
+}
+
+/// A page that lists blocks by a model.
+#[derive(Debug)]
+struct Learned {
+    blocks: Range<usize>,
+    /// Not sealed and not padded.
+    page: Vec<u8>,
+    separator: Vec<u8>,
 }
 
 /// Pages, and for each its first separator.
@@ -84,7 +97,31 @@ impl FenceBuilder {
         self.block_ends.last().copied().unwrap_or(0)
     }
 
-    pub(crate) fn separator(&self, block: usize) -> &[u8] {
+    /// The blocks from `first` on are listed by this page, not by fences. `separator`: a beginning of their
+    /// first key that is greater than the key before it.
+    pub(crate) fn learn(&mut self, first: usize, page: Vec<u8>, separator: &[u8]) {
+        self.learned.push(Learned { blocks: first..self.blocks(), page, separator: separator.to_vec() });
+    }
+
+    /// Whether a model lists any block.
+    pub(crate) fn has_learned(&self) -> bool {
+        !self.learned.is_empty()
+    }
+
+    /// Where in the file a block begins, or the next one will.
+    pub(crate) fn offset(&self, block: usize) -> u64 {
+        self.first_offset + block.checked_sub(1).map_or(0, |before| self.block_ends[before])
+    }
+
+    /// The first separator of the page that begins with a block.
+    pub(crate) fn page_separator(&self, block: usize) -> &[u8] {
+        match self.learned.binary_search_by_key(&block, |learned| learned.blocks.start) {
+            Ok(index) => &self.learned[index].separator,
+            Err(_) => self.separator(block),
+        }
+    }
+
+    fn separator(&self, block: usize) -> &[u8] {
         let start = if block == 0 { 0 } else { self.separator_ends[block - 1] };
         &self.separators[start..self.separator_ends[block]]
     }
@@ -93,7 +130,8 @@ impl FenceBuilder {
     pub(crate) fn memory_bytes(&self) -> usize {
         let numbers = self.separator_ends.capacity() + self.block_ends.capacity() + self.alone.capacity();
         let starts = self.starts.capacity() * size_of::<Option<u64>>();
-        self.separators.capacity() + numbers * size_of::<u64>() + starts
+        let learned: usize = self.learned.iter().map(|one| one.page.capacity() + one.separator.len()).sum();
+        self.separators.capacity() + numbers * size_of::<u64>() + starts + learned
     }
 
     /// About how many bytes the pages will have.
@@ -116,17 +154,7 @@ impl FenceBuilder {
         while start < self.blocks() {
             pages.first_blocks.push(start);
             let at = pages.bytes.len();
-            let (page, quanta) = (self.fill(start), self.fill_with_quanta(start));
-            let blocks = match quanta {
-                Some(quanta) if quanta.blocks >= page.blocks => {
-                    self.write_quanta(&quanta, &mut pages.bytes);
-                    quanta.blocks
-                }
-                _ => {
-                    self.write(&page, &mut pages.bytes);
-                    page.blocks
-                }
-            };
+            let blocks = self.write_page(start, &mut pages.bytes);
             if blocks == self.blocks() {
                 pages.page_bytes = extent_bytes(pages.bytes.len());
             }
@@ -136,13 +164,37 @@ impl FenceBuilder {
         pages
     }
 
-    /// As many blocks from `start` as a page of quanta has room for, and that begin at quanta of their own.
-    fn fill_with_quanta(&self, start: usize) -> Option<QuantaPage> {
+    /// Writes the page that begins with a block; returns how many it lists.
+    fn write_page(&self, start: usize, out: &mut Vec<u8>) -> usize {
+        let next = self.learned.partition_point(|learned| learned.blocks.start < start);
+        let end = match self.learned.get(next) {
+            Some(learned) if learned.blocks.start == start => {
+                out.extend_from_slice(&learned.page);
+                return learned.blocks.len();
+            }
+            Some(learned) => learned.blocks.start,
+            None => self.blocks(),
+        };
+        let page = self.fill(start..end);
+        match self.fill_with_quanta(start..end) {
+            Some(quanta) if quanta.blocks >= page.blocks => {
+                self.write_quanta(&quanta, out);
+                quanta.blocks
+            }
+            _ => {
+                self.write(&page, out);
+                page.blocks
+            }
+        }
+    }
+
+    /// As many of these blocks as a page of quanta has room for, and that begin at quanta of their own.
+    fn fill_with_quanta(&self, Range { start, end }: Range<usize>) -> Option<QuantaPage> {
         let quantum = |block: usize| self.starts.get(block).copied().flatten();
         self.quanta?;
         let first = quantum(start)?;
         let mut page = QuantaPage::of(start, first, self.units(start));
-        for block in start + 1..self.blocks() {
+        for block in start + 1..end {
             let Some(quantum) = quantum(block) else { break };
             let next = page.with(quantum, (self.units(block - 1), self.units(block)));
             if next.bytes() > PAGE_BYTES || quantum - first > u64::from(u32::MAX) || !next.is_narrow() {
@@ -200,12 +252,12 @@ impl FenceBuilder {
         self.alone.binary_search(&block).is_ok()
     }
 
-    /// As many blocks from `start` as fit a page.
-    fn fill(&self, start: usize) -> Page {
+    /// As many of these blocks as fit a page.
+    fn fill(&self, Range { start, end }: Range<usize>) -> Page {
         let first = self.separator(start);
         let (prefix_bytes, uniform) = (first.len(), !self.is_alone(start));
         let mut page = Page { start, blocks: 1, prefix_bytes, tail_bytes: 0, tails: false, uniform };
-        for block in start + 1..self.blocks() {
+        for block in start + 1..end {
             let mut next = page;
             next.blocks += 1;
             next.uniform &= self.block_bytes(block - 1) == self.block_bytes(start) && !self.is_alone(block);

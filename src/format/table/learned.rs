@@ -189,6 +189,26 @@ impl<'a> LearnedPage<'a> {
         Extent { offset: self.shape.offset + before * UNIT_BYTES as u64, bytes }
     }
 
+    /// The last block up to this one that has bytes; the first one has.
+    #[inline]
+    pub(crate) fn at_or_before(&self, index: usize) -> usize {
+        let units = self.units();
+        units[..=index.min(units.len() - 1)].iter().rposition(|units| *units > 0).unwrap_or(0)
+    }
+
+    /// The first block from this one on that has bytes.
+    #[inline]
+    pub(crate) fn from(&self, index: usize) -> Option<usize> {
+        let rest = self.units().get(index..)?;
+        rest.iter().position(|units| *units > 0).map(|behind| index + behind)
+    }
+
+    /// Where in the page the length of a block stands.
+    #[inline]
+    pub(crate) fn extent_at(&self, index: usize) -> usize {
+        usize::from(self.shape.units_at) + index
+    }
+
     /// The knots of the model; positions are in 32nds of a block.
     pub(crate) fn model(&self) -> impl Iterator<Item = Knot> + 'a {
         let knots = self.knots();

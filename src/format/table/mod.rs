@@ -42,10 +42,8 @@ pub(crate) mod fence_build;
 mod fence_quanta;
 pub(crate) mod filter;
 pub(crate) mod footer;
-// Tables have no learned pages yet.
-#[cfg(feature = "lab")]
+pub(crate) mod index;
 pub(crate) mod learned;
-#[cfg(feature = "lab")]
 pub(crate) mod learned_build;
 pub(crate) mod quanta;
 pub(crate) mod ranges;

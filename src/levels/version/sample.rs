@@ -47,7 +47,7 @@ impl SampleFiles {
         let (filter, compression) = (FilterPlan::of_bits(10), Compression::None);
         let secret = HashSecret::expand([5; 16]);
         for slice in slices {
-            builder.begin(TREE, SliceShape { filter, block_bytes: 4096, compression }).expect("no fault");
+            builder.begin(TREE, SliceShape { index: crate::table::IndexPlan::Fences, filter, block_bytes: 4096, compression }).expect("no fault");
             for (key, is_deleted) in &slice.items {
                 let kind = if *is_deleted { ItemKind::Delete } else { ItemKind::Put };
                 let value = vec![7; if *is_deleted { 0 } else { slice.value_bytes }];

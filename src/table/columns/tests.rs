@@ -55,9 +55,8 @@ impl Pile {
             let identity = TableIdentity { file, uid: 1000 + self.files, ..IDENTITY };
             let storage = Arc::clone(&self.bench.storage);
             let mut builder = TableBuilder::new(storage, identity).expect("created");
-            builder.allow_columns();
             let plan = FilterPlan { kind, millibits_per_key: 16_000, probes: 0 };
-            let shape = SliceShape { filter: plan, block_bytes: 4096, compression: Compression::None };
+            let shape = SliceShape { index: crate::table::IndexPlan::Fences, filter: plan, block_bytes: 4096, compression: Compression::None };
             match kind {
                 FilterKind::Column => builder.begin_in_node(TREE, shape, Arc::clone(&node)),
                 _ => builder.begin(TREE, shape),

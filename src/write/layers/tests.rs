@@ -14,7 +14,7 @@ use crate::memtable::{Inserter, generation};
 use crate::table::{Table, TableFile, TableOwner, TableStream};
 
 const SLICE: SliceShape =
-    SliceShape { filter: FilterPlan::of_bits(10), block_bytes: 512, compression: Compression::None };
+    SliceShape { index: crate::table::IndexPlan::Fences, filter: FilterPlan::of_bits(10), block_bytes: 512, compression: Compression::None };
 const TREES: [TreeId; 2] = [tree(7), tree(9)];
 
 const fn tree(keyspace: u32) -> TreeId {

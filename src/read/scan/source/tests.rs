@@ -164,7 +164,7 @@ fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
     let identity = TableIdentity { file, uid: 1 + table, store_id: 7 };
     let mut builder = TableBuilder::new(Arc::clone(storage), identity).expect("no fault");
     let shape = SliceShape {
-        filter: FilterPlan::of_bits(10),
+        index: crate::table::IndexPlan::Fences, filter: FilterPlan::of_bits(10),
         block_bytes: BLOCK_BYTES as u32,
         compression: Compression::None,
     };
