@@ -136,6 +136,12 @@ impl FenceBuilder {
         pages
     }
 
+    /// Blocks of the page from block `start` on, and the bytes that it has left.
+    pub(crate) fn page_from(&self, start: usize) -> (usize, usize) {
+        let page = self.fill(start);
+        (page.blocks, PAGE_BYTES - page.bytes())
+    }
+
     /// As many blocks from `start` as a page of quanta has room for, and that begin at quanta of their own.
     fn fill_with_quanta(&self, start: usize) -> Option<QuantaPage> {
         let quantum = |block: usize| self.starts.get(block).copied().flatten();
