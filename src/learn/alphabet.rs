@@ -48,7 +48,6 @@ pub(crate) struct BadAlphabet {
 /// The remaining digits of a key.
 #[derive(Clone, Copy)]
 enum Digits {
-    FromBytes,
     Least,
     Greatest,
 }
@@ -57,33 +56,36 @@ impl Alphabets<'_> {
     /// The code of a key behind the common prefix. Any bytes have one; a greater key has no lesser one.
     #[inline]
     pub(crate) fn code(&self, rest: &[u8]) -> u64 {
-        let (mut code, mut digits) = (0u64, Digits::FromBytes);
-        let mut runs = self.runs;
+        let (mut code, mut runs) = (0u64, self.runs);
         for (position, count) in self.counts.iter().enumerate() {
             let (own, others) = runs.split_at(usize::from(*count).min(runs.len()));
-            runs = others;
             let absent = u64::from(position >= self.absent_from);
-            let symbols = symbol_count(own);
-            let digit = match (digits, rest.get(position)) {
-                (Digits::FromBytes, Some(byte)) => match rank(own, *byte) {
-                    (rank, true) => rank + absent,
-                    (0, false) => {
-                        digits = Digits::Least;
-                        0
-                    }
-                    (rank, false) => {
-                        digits = Digits::Greatest;
-                        rank - 1 + absent
-                    }
-                },
-                (Digits::FromBytes, None) => {
-                    digits = Digits::Least;
-                    0
-                }
-                (Digits::Least, _) => 0,
-                (Digits::Greatest, _) => (symbols + absent).saturating_sub(1),
+            let (symbols, below, is_symbol) = rank(own, rest.get(position).copied().unwrap_or(0));
+            if !is_symbol || position >= rest.len() {
+                let is_between = below > 0 && position < rest.len();
+                let rest_of_digits = if is_between { Digits::Greatest } else { Digits::Least };
+                let digit = if is_between { below - 1 + absent } else { 0 };
+                code = code.wrapping_mul(symbols + absent).wrapping_add(digit);
+                return self.filled((code, position + 1), others, rest_of_digits);
+            }
+            code = code.wrapping_mul(symbols + absent).wrapping_add(below + absent);
+            runs = others;
+        }
+        code
+    }
+
+    /// The code with least or greatest digits from a position on, to which these runs belong.
+    #[cold]
+    fn filled(&self, (mut code, from): (u64, usize), mut runs: &[[u8; 2]], digits: Digits) -> u64 {
+        for (position, count) in self.counts.iter().enumerate().skip(from) {
+            let (own, others) = runs.split_at(usize::from(*count).min(runs.len()));
+            runs = others;
+            let base = symbol_count(own) + u64::from(position >= self.absent_from);
+            let digit = match digits {
+                Digits::Least => 0,
+                Digits::Greatest => base.saturating_sub(1),
             };
-            code = code.wrapping_mul(symbols + absent).wrapping_add(digit);
+            code = code.wrapping_mul(base).wrapping_add(digit);
         }
         code
     }
@@ -112,20 +114,18 @@ fn symbol_count(runs: &[[u8; 2]]) -> u64 {
     runs.iter().map(|[first, last]| u64::from(last.saturating_sub(*first)) + 1).sum()
 }
 
-/// How many symbols are below a byte, and whether it is one.
+/// The symbols, how many are below a byte, and whether it is one.
+// Without branches on the byte, which no processor predicts.
 #[inline]
-fn rank(runs: &[[u8; 2]], byte: u8) -> (u64, bool) {
-    let mut below = 0;
+fn rank(runs: &[[u8; 2]], byte: u8) -> (u64, u64, bool) {
+    let (mut symbols, mut below, mut is_symbol) = (0, 0, false);
     for [first, last] in runs {
-        if byte < *first {
-            return (below, false);
-        }
-        if byte <= *last {
-            return (below + u64::from(byte - first), true);
-        }
-        below += u64::from(last.saturating_sub(*first)) + 1;
+        let length = u64::from(last.saturating_sub(*first)) + 1;
+        symbols += length;
+        below += u64::from(byte.saturating_sub(*first)).min(length);
+        is_symbol |= (*first <= byte) & (byte <= *last);
     }
-    (below, false)
+    (symbols, below, is_symbol)
 }
 
 /// Alphabets of a group of keys.
@@ -246,7 +246,7 @@ mod tests {
         let keys: Vec<Vec<u8>> = (0..20u16).map(|number| vec![(number * (number + 3) / 2) as u8]).collect();
         let trained = TrainedAlphabets::train(keys.iter().map(Vec::as_slice), Symbols::Seen, 1);
         assert_eq!(trained.view().counts, [RUNS_MAX as u8]);
-        assert!(keys.iter().all(|key| rank(trained.view().runs, key[0]).1));
+        assert!(keys.iter().all(|key| rank(trained.view().runs, key[0]).2));
         assert!(trained.view().check().is_ok());
     }
 

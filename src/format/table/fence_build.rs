@@ -188,6 +188,13 @@ impl FenceBuilder {
         }
     }
 
+    /// Blocks of the page from block `start` on, and the bytes that it has left.
+    #[cfg(feature = "lab")]
+    pub(crate) fn page_from(&self, start: usize) -> (usize, usize) {
+        let page = self.fill(start..self.blocks());
+        (page.blocks, PAGE_BYTES - page.bytes())
+    }
+
     /// As many of these blocks as a page of quanta has room for, and that begin at quanta of their own.
     fn fill_with_quanta(&self, Range { start, end }: Range<usize>) -> Option<QuantaPage> {
         let quantum = |block: usize| self.starts.get(block).copied().flatten();

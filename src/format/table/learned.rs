@@ -52,6 +52,8 @@ pub(super) const WIDE_CODES: u8 = 64;
 pub(super) const HEADER_BYTES: usize = 40;
 /// Positions in a block.
 pub(super) const PARTS: u32 = 32;
+/// Knots from one sample to the next.
+const SAMPLED: usize = 16;
 /// Blocks from one sum to the next.
 pub(super) const GROUP: usize = 64;
 
@@ -71,6 +73,8 @@ pub(crate) enum PageCode {
 pub(crate) struct LearnedPage<'a> {
     bytes: &'a [u8],
     shape: LearnedShape,
+    /// See [`LearnedPage::samples`]; none if they are not at hand.
+    samples: &'a [u64],
 }
 
 /// What the header of a learned page says, for readers that keep it beside the page. Headers, a page apart,
@@ -131,10 +135,17 @@ impl<'a> LearnedPage<'a> {
         }
     }
 
-    /// The page that has this shape. Its header is not looked at.
+    /// The page that has this shape, searched with its own samples. Its header is not looked at.
     #[inline]
-    pub(crate) fn shaped(bytes: &'a [u8], shape: LearnedShape) -> LearnedPage<'a> {
-        LearnedPage { bytes, shape }
+    pub(crate) fn shaped(bytes: &'a [u8], shape: LearnedShape, samples: &'a [u64]) -> LearnedPage<'a> {
+        let page = LearnedPage { bytes, shape, samples };
+        debug_assert!(samples.iter().copied().eq(page.samples()));
+        page
+    }
+
+    /// The codes of every 16th knot but the first: with them at hand a search looks at 16 codes of the page.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = u64> + 'a {
+        self.model().skip(SAMPLED).step_by(SAMPLED).map(|knot| knot.code)
     }
 
     pub(crate) fn shape(&self) -> LearnedShape {
@@ -183,8 +194,7 @@ impl<'a> LearnedPage<'a> {
         let group = index / GROUP;
         let of_groups = group.checked_sub(1).map_or(0, |group| u32::from_le_bytes(self.sums()[group]));
         let units = &self.units()[..=index];
-        let in_group: u32 = units[group * GROUP..index].iter().map(|units| u32::from(*units)).sum();
-        let before = u64::from(of_groups) + u64::from(in_group);
+        let before = u64::from(of_groups) + sum(&units[group * GROUP..index]);
         let bytes = u32::from(units[index]) * UNIT_BYTES as u32;
         Extent { offset: self.shape.offset + before * UNIT_BYTES as u64, bytes }
     }
@@ -236,11 +246,11 @@ impl<'a> LearnedPage<'a> {
     fn knots(&self) -> PageKnots<'a> {
         let LearnedShape { codes_at, positions_at, units_at, .. } = self.shape;
         let codes = self.column(codes_at, positions_at);
-        let positions = self.column(positions_at, units_at).as_chunks().0;
+        let (positions, samples) = (self.column(positions_at, units_at).as_chunks().0, self.samples);
         if self.shape.is_wide {
-            PageKnots::Wide(KnotColumns { codes: codes.as_chunks().0, positions })
+            PageKnots::Wide(KnotColumns { codes: codes.as_chunks().0, positions, samples })
         } else {
-            PageKnots::Narrow(KnotColumns { codes: codes.as_chunks().0, positions })
+            PageKnots::Narrow(KnotColumns { codes: codes.as_chunks().0, positions, samples })
         }
     }
 
@@ -303,7 +313,7 @@ impl<'a> LearnedPage<'a> {
             sums_at,
             used,
         };
-        Ok(LearnedPage { bytes: page, shape })
+        Ok(LearnedPage { bytes: page, shape, samples: &[] })
     }
 
     fn check_code(&self) -> Result<(), Malformed> {
@@ -373,6 +383,20 @@ impl<'a> LearnedPage<'a> {
     }
 }
 
+/// The sum of some bytes, eight at a time.
+#[inline]
+fn sum(bytes: &[u8]) -> u64 {
+    const LOW: u64 = 0x00ff_00ff_00ff_00ff;
+    let (words, rest) = bytes.as_chunks::<8>();
+    let of_words = words.iter().map(|word| {
+        let word = u64::from_le_bytes(*word);
+        (word & LOW) + (word >> 8 & LOW)
+    });
+    // Eight words of bytes at most: four sums of two bytes each do not overflow.
+    let pairs: u64 = of_words.sum();
+    (pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48) + rest.iter().map(|byte| u64::from(*byte)).sum::<u64>()
+}
+
 /// The block in which a position lies.
 #[inline]
 pub(super) fn block_of(position: u32) -> usize {
@@ -395,25 +419,38 @@ fn half_at(page: &[u8], at: usize) -> u16 {
 /// The knots of a page.
 #[derive(Clone, Copy, Debug)]
 enum PageKnots<'a> {
-    Narrow(KnotColumns<'a, 4>),
-    Wide(KnotColumns<'a, 8>),
+    Narrow(KnotColumns<'a, [u8; 4]>),
+    Wide(KnotColumns<'a, [u8; 8]>),
 }
 
-/// Knots with codes of `N` bytes.
+/// Knots whose codes are stored as `C`.
 #[derive(Clone, Copy, Debug)]
-struct KnotColumns<'a, const N: usize> {
-    codes: &'a [[u8; N]],
+struct KnotColumns<'a, C> {
+    codes: &'a [C],
     positions: &'a [[u8; 2]],
+    samples: &'a [u64],
 }
 
-#[inline]
-fn number<const N: usize>(bytes: &[u8; N]) -> u64 {
-    let mut wide = [0; 8];
-    wide[..N].copy_from_slice(bytes);
-    u64::from_le_bytes(wide)
+/// A code as a page stores it.
+trait StoredCode {
+    fn number(&self) -> u64;
 }
 
-impl<const N: usize> Knots for KnotColumns<'_, N> {
+impl StoredCode for [u8; 4] {
+    #[inline]
+    fn number(&self) -> u64 {
+        u32::from_le_bytes(*self).into()
+    }
+}
+
+impl StoredCode for [u8; 8] {
+    #[inline]
+    fn number(&self) -> u64 {
+        u64::from_le_bytes(*self)
+    }
+}
+
+impl<C: StoredCode> Knots for KnotColumns<'_, C> {
     #[inline]
     fn count(&self) -> usize {
         self.codes.len()
@@ -422,12 +459,21 @@ impl<const N: usize> Knots for KnotColumns<'_, N> {
     #[inline]
     fn knot(&self, index: usize) -> Knot {
         let position = u16::from_le_bytes(self.positions[index]);
-        Knot { code: number(&self.codes[index]), position: u32::from(position) }
+        Knot { code: self.codes[index].number(), position: u32::from(position) }
     }
 
     #[inline]
     fn not_after(&self, code: u64) -> usize {
-        self.codes.partition_point(|knot| number(knot) <= code)
+        if self.samples.is_empty() {
+            return self.codes.partition_point(|knot| knot.number() <= code);
+        }
+        let start = SAMPLED * self.samples.partition_point(|sample| *sample <= code);
+        let count = |codes: &[C]| codes.iter().map(|knot| usize::from(knot.number() <= code)).sum::<usize>();
+        start
+            + match self.codes[start..].first_chunk::<SAMPLED>() {
+                Some(codes) => count(codes),
+                None => count(&self.codes[start..]),
+            }
     }
 }
 

@@ -35,7 +35,7 @@ pub struct BlockIndexOptions {
 
 impl Default for BlockIndexOptions {
     fn default() -> BlockIndexOptions {
-        BlockIndexOptions { value_bytes: 100, block_bytes: 4096, model_error: 8, restart_interval: 1 }
+        BlockIndexOptions { value_bytes: 100, block_bytes: 4096, model_error: 16, restart_interval: 1 }
     }
 }
 
@@ -98,7 +98,7 @@ struct PagedIndex {
 /// What lies beside a resident page.
 enum PageShape {
     Fences(FenceShape, Vec<u64>),
-    Learned(LearnedShape),
+    Learned(LearnedShape, Vec<u64>),
 }
 
 impl BlockIndexes {
@@ -181,7 +181,8 @@ impl PagedIndex {
         let top = Top::decode(&block, layout.pages.len() as u32).expect("it was encoded just now");
         let shape = |bytes: &Vec<u8>| {
             if LearnedPage::is_learned(bytes) {
-                return PageShape::Learned(LearnedPage::check(bytes).expect("it was encoded").shape());
+                let page = LearnedPage::check(bytes).expect("it was encoded just now");
+                return PageShape::Learned(page.shape(), page.samples().collect());
             }
             let page = FencePage::of(bytes);
             PageShape::Fences(page.shape(), page.samples().collect())
@@ -202,8 +203,8 @@ impl PagedIndex {
                 let page = FencePage::shaped(bytes, *shape, samples);
                 page.extent(page.find(key, first))
             }
-            PageShape::Learned(shape) => {
-                let page = LearnedPage::shaped(bytes, *shape);
+            PageShape::Learned(shape, samples) => {
+                let page = LearnedPage::shaped(bytes, *shape, samples);
                 page.extent(page.find(key, first))
             }
         }

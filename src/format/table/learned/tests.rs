@@ -31,6 +31,10 @@ impl LearnedItems for Items {
     fn bytes(&self, index: usize) -> usize {
         self.keys[index].len() + self.value_bytes
     }
+
+    fn are_last(&self) -> bool {
+        true
+    }
 }
 
 fn items(family: KeyFamily, count: usize, seed: u64) -> Items {
@@ -186,6 +190,9 @@ fn empty_blocks() {
         fn bytes(&self, index: usize) -> usize {
             if index % self.1 == self.1 - 1 { 8000 } else { 110 }
         }
+        fn are_last(&self) -> bool {
+            true
+        }
     }
     let few = Jumps(items(KeyFamily::Decimal, 20_000, 1), 4000);
     let planned = plan(&few, None, &OPTIONS).expect("a few empty blocks are no harm");
@@ -198,7 +205,7 @@ fn empty_blocks() {
 /// A page ends before keys that tie, where it has blocks enough.
 #[test]
 fn pages_end_before_ties() {
-    let mut items = items(KeyFamily::Hex, 8000, 1);
+    let mut items = items(KeyFamily::Hex, 30_000, 1);
     let alike: Vec<Vec<u8>> = (0..1000u32).map(|n| [&[b'g'; 80][..], &n.to_be_bytes()].concat()).collect();
     let ties_from = items.keys.len();
     items.keys.extend(alike);
