@@ -32,8 +32,8 @@ use crate::format::table::ranges::{Ranges, farther};
 use crate::io::storage::Storage;
 use crate::merge::{Consumed, Item, Merge, Progress, RANGE_SEQUENCE, Source, Stretch};
 use crate::table::{
-    Admission, BuiltTable, IndexPlan, NodeRuns, OpenWith, SliceShape, Table, TableBuilder, TableIdentity, TableStream,
-    Windows,
+    Admission, BuiltTable, IndexPlan, NodeRuns, OpenWith, SliceShape, Table, TableBuilder, TableIdentity,
+    TableStream, Windows,
 };
 
 use super::bounds::{Cuts, OlderKeys, most_bytes};

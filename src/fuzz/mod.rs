@@ -19,10 +19,10 @@ use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::{Items, put_item};
 use crate::format::manifest::{Changes, State, encode_edit};
 use crate::format::table::data_build::DataBuilder;
-use crate::format::table::fence::FencePage;
 use crate::format::table::filter::column::{COLUMN_RUNS_MAX, ColumnPage, ColumnShape};
 use crate::format::table::filter::{FilterKind, FilterShape};
 use crate::format::table::footer::{Footer, decode_tail, encode_tail};
+use crate::format::table::index::IndexPage;
 use crate::format::table::ranges::{Ranges, claimed_bytes};
 use crate::format::table::top::Top;
 use crate::format::table::{
@@ -200,16 +200,20 @@ pub fn fence(bytes: &[u8], mode: Mode) {
         Mode::Raw => bytes.to_vec(),
         Mode::Sealed => padded(bytes, PAGE_BYTES),
     };
-    let Ok(fences) = FencePage::check(&page) else { return };
+    let Ok(fences) = IndexPage::check(&page) else { return };
     for first in [&[][..], &page[..32], &page[page.len() - 8..]] {
         for key in probes(bytes).take(60) {
             let block = fences.find(key, first);
-            assert!(block < fences.blocks(), "a block of the page");
+            assert!(block < fences.ends() && fences.extent(block).bytes > 0, "a block of the page");
+            assert_eq!(
+                fences.after(block).and_then(|after| fences.before(after)),
+                fences.after(block).map(|_| block)
+            );
             fences.is_separator(block, key, first);
         }
     }
     let mut end = fences.extent(0).offset;
-    for block in 0..fences.blocks() {
+    for block in fences.blocks() {
         let extent = fences.extent(block);
         assert!(extent.offset == end && extent.bytes > 0, "blocks follow each other");
         assert!(extent.bytes as usize <= DATA_BLOCK_BYTES_MAX, "blocks are bounded");

@@ -16,4 +16,5 @@
 pub(crate) mod alphabet;
 pub(crate) mod code;
 pub(crate) mod spline;
+#[cfg(any(test, feature = "lab"))]
 pub(crate) mod two_layer;

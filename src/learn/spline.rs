@@ -130,6 +130,7 @@ impl SplineTrainer {
     }
 
     /// The last knot, if it is not the one returned before.
+    #[cfg(any(test, feature = "lab"))]
     pub(crate) fn finish(self) -> Option<Knot> {
         self.last.filter(|last| self.knot != Some(*last))
     }

@@ -28,7 +28,7 @@ use crate::levels::version::{Change, Placed, Spot, Version};
 use crate::levels::view::View;
 use crate::memtable;
 use crate::table::{
-    PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, TableOwner, complete_read,
+    IndexPlan, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, TableOwner, complete_read,
 };
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
@@ -112,7 +112,12 @@ impl Builder {
             let file = FileName::new(FileKind::Table, self.number);
             let identity = TableIdentity { file, uid: self.number, store_id: 7 };
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity).expect("no fault");
-            let shape = SliceShape { index: crate::table::IndexPlan::Fences, filter: self.filter, block_bytes: 4096, compression: Compression::None };
+            let shape = SliceShape {
+                index: IndexPlan::Fences,
+                filter: self.filter,
+                block_bytes: 4096,
+                compression: Compression::None,
+            };
             builder.begin(TREE, shape).expect("no fault");
             covers.iter().for_each(|(start, end)| builder.add_range(start, end));
             for (key, value) in items {

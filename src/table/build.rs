@@ -152,7 +152,14 @@ impl TableBuilder {
             write_bytes: WRITE_BYTES,
             finished: false,
         };
-        Ok(TableBuilder { out, opening: None, slice: None, ended: Vec::new(), last_tree: None, gather_bytes: GATHER_BYTES_MAX })
+        Ok(TableBuilder {
+            out,
+            opening: None,
+            slice: None,
+            ended: Vec::new(),
+            last_tree: None,
+            gather_bytes: GATHER_BYTES_MAX,
+        })
     }
 
     /// Writes in smaller pieces, of about so many bytes, and gathers no more for a learned page.
@@ -447,12 +454,7 @@ impl Slice {
     }
 
     /// Writes the blocks of a plan.
-    fn write_learned(
-        &mut self,
-        out: &mut Output,
-        gathered: &mut Gathered,
-        plan: &LearnedPlan,
-    ) -> Result<()> {
+    fn write_learned(&mut self, out: &mut Output, gathered: &mut Gathered, plan: &LearnedPlan) -> Result<()> {
         self.write_block_rest(out)?;
         let first = self.fences.blocks();
         let separator = gathered.item(0).0[..plan.separator_bytes()].to_vec();
@@ -510,7 +512,8 @@ impl Slice {
         let fence_span = out.append_pages(&mut fences.bytes, fences.page_bytes, BlockKind::Fence)?;
         let (mut top_span, mut top) = (Span::default(), None);
         if fence_pages > 0 {
-            let block = top::encode(fences.first_blocks.iter().map(|block| self.fences.page_separator(*block)));
+            let block =
+                top::encode(fences.first_blocks.iter().map(|block| self.fences.page_separator(*block)));
             top_span = Span { offset: out.at(), bytes: block.len() as u64 };
             out.append(&block, TOP_TAG)?;
             top = opening.map(|_| Top::decode(&block, fence_pages as u32).expect("it was encoded just now"));

@@ -20,8 +20,12 @@ use super::*;
 pub(super) const FILE: FileName = FileName { kind: FileKind::Table, number: 7, path: 0 };
 pub(super) const IDENTITY: TableIdentity = TableIdentity { file: FILE, uid: 0xabcd, store_id: 99 };
 pub(super) const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
-pub(super) const SHAPE: SliceShape =
-    SliceShape { index: crate::table::IndexPlan::Fences, filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
+pub(super) const SHAPE: SliceShape = SliceShape {
+    index: IndexPlan::Fences,
+    filter: FilterPlan::of_bits(10),
+    block_bytes: 4096,
+    compression: Compression::None,
+};
 
 /// A table's contents: `None` is a tombstone.
 pub(super) type Model = BTreeMap<Vec<u8>, Option<Vec<u8>>>;

@@ -7,8 +7,10 @@ use crate::base::place::shown_key;
 use crate::base::step::BlockKind;
 use crate::base::sync::Arc;
 use crate::format::table::data::{self, Layout};
+use crate::format::table::filter::column::ColumnPage;
 use crate::format::table::footer::Span;
-use crate::format::table::{PAGE_BYTES, UNIT_BYTES};
+use crate::format::table::index::IndexPage;
+use crate::format::table::{PAGE_BYTES, UNIT_BYTES, claimed_tag};
 use crate::io::storage::Storage;
 
 use super::identity::TableIdentity;
@@ -105,7 +107,11 @@ fn slice_parts(
             let page = Span { offset, bytes: page_bytes };
             let address = table.address(offset, page_bytes as u32, kind);
             let read = read_exact(storage.as_ref(), table.file().name(), page);
-            let said = read.and_then(|bytes| verify_block(&address, &bytes)).map(|_| Said::Nothing);
+            let checked = read.and_then(|bytes| verify_block(&address, &bytes).map(|_| bytes));
+            let (name, said) = match checked {
+                Ok(bytes) => page_says(table, name, &bytes),
+                Err(error) => (name, Err(error)),
+            };
             tell(TablePart { span: page, name, said });
             offset += page_bytes;
         }
@@ -120,6 +126,19 @@ fn slice_parts(
         tell(TablePart { span: entry.ranges, name: "range tombstones", said: Ok(said) });
     }
     Ok(())
+}
+
+/// What a page of filters or fences is called, and says.
+fn page_says(table: &Table, name: &'static str, page: &[u8]) -> (&'static str, Result<Said>) {
+    let count = |count: usize| Ok(Said::Count(count as u64));
+    match claimed_tag(page) {
+        Some(tag) if tag == BlockKind::Fence as u8 => match IndexPage::of(page) {
+            IndexPage::Learned(learned) => ("learned page, blocks", count(learned.blocks())),
+            IndexPage::Fences(fences) => ("fence page, blocks", count(fences.blocks())),
+        },
+        _ if table.has_columns() => ("filter page by column, runs", count(ColumnPage::of(page).runs())),
+        _ => (name, Ok(Said::Nothing)),
+    }
 }
 
 fn block(storage: &Arc<dyn Storage>, table: &Arc<Table>, span: Span) -> Result<Said> {

@@ -1,6 +1,7 @@
 //! Tables against maps: every shape of keys and values, resident and paged, one slice and many; space;
 //! damage.
 
+mod learned;
 mod opened;
 mod placed;
 
@@ -94,11 +95,19 @@ fn tables_agree_with_maps() {
 /// Tables of a tree agree with the model, in all ways of storing and keeping them.
 fn agrees(name: &str, tree: TreeId, model: &Model, probes: &[Vec<u8>]) {
     use Compression::{Lz4, None};
-    for (budget_bytes, block_bytes, compression) in
-        [(0, 4096, None), (1 << 22, 4096, Lz4), (1 << 22, 20_000, None), (0, 65_536, Lz4)]
-    {
+    use IndexPlan::{Fences, Learned};
+    for (budget_bytes, block_bytes, compression, index) in [
+        (0, 4096, None, Fences),
+        (1 << 22, 4096, Lz4, Fences),
+        (1 << 22, 20_000, None, Fences),
+        (0, 65_536, Lz4, Fences),
+        (0, 512, None, Learned),
+        (1 << 22, 512, Lz4, Learned),
+        (1 << 22, 4096, None, Learned),
+    ] {
         let bench = Bench::new();
-        let summary = bench.build(&[(tree, SliceShape { block_bytes, compression, ..SHAPE }, model)]);
+        let shape = SliceShape { block_bytes, compression, index, ..SHAPE };
+        let summary = bench.build(&[(tree, shape, model)]);
         let table = bench.open(&summary).expect("opens").remove(0);
         let budget = PageBudget::alone(budget_bytes);
         table.load_all_pages(bench.storage.as_ref(), &budget).expect("loads");
@@ -184,20 +193,30 @@ fn cursors_agree_with_maps() {
 }
 
 fn walks_agree(name: &str, tree: TreeId, model: &Model) {
-    for (budget_bytes, compression) in [(0, Compression::None), (1 << 22, Compression::Lz4)] {
+    for (budget_bytes, compression, index) in [
+        (0, Compression::None, IndexPlan::Fences),
+        (1 << 22, Compression::Lz4, IndexPlan::Fences),
+        (0, Compression::None, IndexPlan::Learned),
+    ] {
         let bench = Bench::new();
-        let summary = bench.build(&[(tree, SliceShape { compression, ..SHAPE }, model)]);
-        let table = bench.open(&summary).expect("opens").remove(0);
-        table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
-        for direction in [Direction::Forward, Direction::Backward] {
-            let mut cursor = TableCursor::new(Arc::clone(&table), direction);
-            assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "nowhere before a seek");
-            let steps = model.len() + 1;
-            scan_agrees(&bench, &mut cursor, model, (direction, Bound::Unbounded, steps), name);
-            for key in probes(model).iter().step_by(7) {
-                for bound in [Bound::Included(key.as_slice()), Bound::Excluded(key.as_slice())] {
-                    scan_agrees(&bench, &mut cursor, model, (direction, bound, 40), name);
-                }
+        let block_bytes = if index == IndexPlan::Learned { 512 } else { SHAPE.block_bytes };
+        let shape = SliceShape { compression, index, block_bytes, ..SHAPE };
+        walks_of(&bench, &bench.build(&[(tree, shape, model)]), budget_bytes, (name, model));
+    }
+}
+
+/// The same of a file of one slice.
+fn walks_of(bench: &Bench, summary: &TableSummary, budget_bytes: u64, (name, model): (&str, &Model)) {
+    let table = bench.open(summary).expect("opens").remove(0);
+    table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
+    for direction in [Direction::Forward, Direction::Backward] {
+        let mut cursor = TableCursor::new(Arc::clone(&table), direction);
+        assert_eq!(cursor.poll(None).ok(), Some(Moved::End), "nowhere before a seek");
+        let steps = model.len() + 1;
+        scan_agrees(bench, &mut cursor, model, (direction, Bound::Unbounded, steps), name);
+        for key in probes(model).iter().step_by(7) {
+            for bound in [Bound::Included(key.as_slice()), Bound::Excluded(key.as_slice())] {
+                scan_agrees(bench, &mut cursor, model, (direction, bound, 40), name);
             }
         }
     }
@@ -291,7 +310,12 @@ fn slices_share_a_file() {
         |keyspace, partition| TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) };
     let small: Model = [(b"a".to_vec(), Some(b"1".to_vec()))].into();
     let large: Model = (0..9000u32).map(|n| (n.to_be_bytes().to_vec(), Some(vec![1; 50]))).collect();
-    let none = SliceShape { index: crate::table::IndexPlan::Fences, filter: FilterPlan::NONE, block_bytes: 4096, compression: Compression::None };
+    let none = SliceShape {
+        index: IndexPlan::Fences,
+        filter: FilterPlan::NONE,
+        block_bytes: 4096,
+        compression: Compression::None,
+    };
     let summary = bench.build(&[
         (tree(1, 1), SHAPE, &small),
         (tree(1, 2), none, &large),

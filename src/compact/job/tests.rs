@@ -16,8 +16,12 @@ mod ranges;
 mod trees;
 
 pub(in crate::compact) const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(2) };
-const SLICE: SliceShape =
-    SliceShape { index: crate::table::IndexPlan::Fences, filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
+const SLICE: SliceShape = SliceShape {
+    index: crate::table::IndexPlan::Fences,
+    filter: FilterPlan::of_bits(10),
+    block_bytes: 4096,
+    compression: Compression::None,
+};
 
 /// A run's items; tombstones are `None`.
 pub(in crate::compact) type Items = BTreeMap<Vec<u8>, Option<Vec<u8>>>;

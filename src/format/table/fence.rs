@@ -202,6 +202,7 @@ impl<'a> FencePage<'a> {
 
     /// The block of this page that must hold `key` if the slice does. `first`: the page's separator in the
     /// top block.
+    #[cfg(any(test, feature = "fuzz", feature = "lab"))]
     pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> usize {
         self.find_in(key, first, self.line_of(key, first))
     }

@@ -121,7 +121,7 @@ impl FenceBuilder {
         }
     }
 
-    fn separator(&self, block: usize) -> &[u8] {
+    pub(crate) fn separator(&self, block: usize) -> &[u8] {
         let start = if block == 0 { 0 } else { self.separator_ends[block - 1] };
         &self.separators[start..self.separator_ends[block]]
     }

@@ -40,7 +40,7 @@ impl<'a> IndexPage<'a> {
     pub(crate) fn shaped(bytes: &'a [u8], shape: IndexShape, samples: &'a [u64]) -> IndexPage<'a> {
         match shape {
             IndexShape::Fences(shape) => IndexPage::Fences(FencePage::shaped(bytes, shape, samples)),
-            IndexShape::Learned(shape) => IndexPage::Learned(LearnedPage::shaped(bytes, shape)),
+            IndexShape::Learned(shape) => IndexPage::Learned(LearnedPage::shaped(bytes, shape, samples)),
         }
     }
 
@@ -59,11 +59,11 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// Heads of the lines of fences, for a reader that keeps them beside the page.
+    /// Some of what a search compares with, for a reader that keeps it beside the page.
     pub(crate) fn samples(&self) -> Vec<u64> {
         match self {
             IndexPage::Fences(page) => page.samples().collect(),
-            IndexPage::Learned(_) => Vec::new(),
+            IndexPage::Learned(page) => page.samples().collect(),
         }
     }
 

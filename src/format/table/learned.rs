@@ -157,6 +157,7 @@ impl<'a> LearnedPage<'a> {
     }
 
     /// Bytes up to the padding.
+    #[cfg(any(test, feature = "lab"))]
     pub(crate) fn used_bytes(&self) -> usize {
         usize::from(self.shape.used)
     }
@@ -166,6 +167,7 @@ impl<'a> LearnedPage<'a> {
     }
 
     /// Bytes behind the prefix that the code takes.
+    #[cfg(any(test, feature = "lab"))]
     pub(crate) fn positions(&self) -> usize {
         usize::from(self.bytes[29])
     }

@@ -327,6 +327,7 @@ impl Numbers {
 
 impl LearnedPlan {
     /// Bytes that the page has left.
+    #[cfg(any(test, feature = "lab"))]
     pub(crate) fn room_bytes(&self) -> usize {
         PAGE_BYTES - self.used_bytes(self.knots.len(), self.blocks())
     }

@@ -8,7 +8,7 @@ use crate::format::table::compressed::Compression;
 use crate::format::table::filter::FilterPlan;
 use crate::io::sim::{SimDisk, sim_env};
 use crate::io::storage::Storage;
-use crate::table::{SliceShape, Table, TableBuilder, TableFile, TableIdentity, TableOwner};
+use crate::table::{IndexPlan, SliceShape, Table, TableBuilder, TableFile, TableIdentity, TableOwner};
 
 use super::Placed;
 
@@ -47,7 +47,9 @@ impl SampleFiles {
         let (filter, compression) = (FilterPlan::of_bits(10), Compression::None);
         let secret = HashSecret::expand([5; 16]);
         for slice in slices {
-            builder.begin(TREE, SliceShape { index: crate::table::IndexPlan::Fences, filter, block_bytes: 4096, compression }).expect("no fault");
+            builder
+                .begin(TREE, SliceShape { index: IndexPlan::Fences, filter, block_bytes: 4096, compression })
+                .expect("no fault");
             for (key, is_deleted) in &slice.items {
                 let kind = if *is_deleted { ItemKind::Delete } else { ItemKind::Put };
                 let value = vec![7; if *is_deleted { 0 } else { slice.value_bytes }];

@@ -8,7 +8,7 @@ use crate::base::place::stored_key;
 use crate::format::table::compressed::Compression;
 use crate::format::table::filter;
 use crate::table::harness::{Bench, IDENTITY};
-use crate::table::{SliceShape, TableBuilder, TableIdentity};
+use crate::table::{IndexPlan, SliceShape, TableBuilder, TableIdentity};
 use proptest::prelude::*;
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(KeyspaceId::HASHED | 1), partition: PartitionId(1) };
@@ -56,7 +56,12 @@ impl Pile {
             let storage = Arc::clone(&self.bench.storage);
             let mut builder = TableBuilder::new(storage, identity).expect("created");
             let plan = FilterPlan { kind, millibits_per_key: 16_000, probes: 0 };
-            let shape = SliceShape { index: crate::table::IndexPlan::Fences, filter: plan, block_bytes: 4096, compression: Compression::None };
+            let shape = SliceShape {
+                index: IndexPlan::Fences,
+                filter: plan,
+                block_bytes: 4096,
+                compression: Compression::None,
+            };
             match kind {
                 FilterKind::Column => builder.begin_in_node(TREE, shape, Arc::clone(&node)),
                 _ => builder.begin(TREE, shape),

@@ -10,8 +10,12 @@ use crate::io::os::{DirectIo, FileUse, ReadWith};
 use crate::memtable::{Inserter, generation};
 use crate::table::{Table, TableFile, TableOwner, TableStream, TableSummary};
 
-const SLICE: SliceShape =
-    SliceShape { index: crate::table::IndexPlan::Fences, filter: FilterPlan::of_bits(10), block_bytes: 4096, compression: Compression::None };
+const SLICE: SliceShape = SliceShape {
+    index: crate::table::IndexPlan::Fences,
+    filter: FilterPlan::of_bits(10),
+    block_bytes: 4096,
+    compression: Compression::None,
+};
 const KEEP: TreePlan = TreePlan { slice: SLICE, tombstones: Tombstones::Keep };
 const DROP: TreePlan = TreePlan { slice: SLICE, tombstones: Tombstones::Drop };
 

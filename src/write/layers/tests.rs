@@ -13,8 +13,12 @@ use crate::io::sim::SimDisk;
 use crate::memtable::{Inserter, generation};
 use crate::table::{Table, TableFile, TableOwner, TableStream};
 
-const SLICE: SliceShape =
-    SliceShape { index: crate::table::IndexPlan::Fences, filter: FilterPlan::of_bits(10), block_bytes: 512, compression: Compression::None };
+const SLICE: SliceShape = SliceShape {
+    index: crate::table::IndexPlan::Fences,
+    filter: FilterPlan::of_bits(10),
+    block_bytes: 512,
+    compression: Compression::None,
+};
 const TREES: [TreeId; 2] = [tree(7), tree(9)];
 
 const fn tree(keyspace: u32) -> TreeId {

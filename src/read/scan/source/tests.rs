@@ -15,7 +15,7 @@ use crate::io::storage::Storage;
 use crate::levels::gaps::{Gaps, Sight};
 use crate::levels::version::{Change, Placed, Spot, Version};
 use crate::table::{
-    PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, TableOwner, complete_read,
+    IndexPlan, PageBudget, SliceShape, TableBuilder, TableFile, TableIdentity, TableOwner, complete_read,
 };
 
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(1), partition: PartitionId(1) };
@@ -164,7 +164,8 @@ fn add(storage: &Arc<dyn Storage>, table: u64) -> Change {
     let identity = TableIdentity { file, uid: 1 + table, store_id: 7 };
     let mut builder = TableBuilder::new(Arc::clone(storage), identity).expect("no fault");
     let shape = SliceShape {
-        index: crate::table::IndexPlan::Fences, filter: FilterPlan::of_bits(10),
+        index: IndexPlan::Fences,
+        filter: FilterPlan::of_bits(10),
         block_bytes: BLOCK_BYTES as u32,
         compression: Compression::None,
     };

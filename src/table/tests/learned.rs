@@ -1,0 +1,97 @@
+//! Tables with learned pages: every key is where its page's model says, in slices of several pages, of models
+//! and of fences.
+
+use super::*;
+use crate::format::table::index::IndexPage;
+use crate::format::table::learned::LearnedPage;
+
+/// Blocks of the smallest size: a page's worth of them is built quickly.
+const LEARNED: SliceShape = SliceShape { index: IndexPlan::Learned, block_bytes: 512, ..SHAPE };
+/// Items of a page's worth.
+const GATHER_BYTES: usize = 400 << 10;
+
+/// A file of one slice, which gathers less than usual.
+fn build(bench: &Bench, model: &Model) -> TableSummary {
+    let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
+    builder.set_write_bytes(GATHER_BYTES);
+    builder.begin(TREE, LEARNED).expect("begun");
+    for (key, value) in model {
+        let (kind, value) = expected(value);
+        builder.add(key, bench.secret.hash_in(TREE.keyspace, key), kind, &value).expect("added");
+    }
+    builder.end().expect("ended");
+    builder.finish().expect("finished").summary
+}
+
+/// The pages of the slice: whether each is learned, and its blocks.
+fn pages(bench: &Bench, table: &Table) -> Vec<(bool, usize)> {
+    let (contents, span) = (bench.contents(), table.entry().fence_span());
+    let pages =
+        contents[span.offset as usize..span.end() as usize].chunks(table.entry().fence_page_bytes as usize);
+    pages.map(|page| (LearnedPage::is_learned(page), IndexPage::of(page).blocks().count())).collect()
+}
+
+/// Keys that a line suits, keys at random, keys that tie where a model looks, and then such as a line suits
+/// again: all are found, whatever lists their blocks, and what is not there is not.
+#[test]
+fn keys_are_where_models_say() {
+    let mut dice = Dice(7);
+    let even = |from: u64| {
+        (0..16_000).map(move |n| ((from + n * 3).to_be_bytes().to_vec(), Some(vec![n as u8; 40])))
+    };
+    let random = (0..16_000).map(|_| ([&[9u8][..], &dice.bytes(11)].concat(), Some(vec![3; 40])));
+    let tied = (0..16_000u32).map(|n| {
+        let key = [&[b'~'; 30][..], &[b'a' + (n / 8000) as u8; 40], format!("{n:09}").as_bytes()].concat();
+        (key, if n % 7 == 0 { None } else { Some(vec![5; 10]) })
+    });
+    let model: Model = even(0).chain(random).chain(tied).chain(even(0xffff_ffff_0000_0000)).collect();
+    let bench = Bench::new();
+    let summary = build(&bench, &model);
+    assert_eq!(bench.contents()[16..24], 8u64.to_le_bytes(), "the header says that there are learned pages");
+    let table = bench.open(&summary).expect("opens").remove(0);
+    let pages = pages(&bench, &table);
+    let learned = pages.iter().filter(|(is_learned, _)| *is_learned).count();
+    assert!(learned >= 4 && learned < pages.len(), "{pages:?}");
+    assert_eq!(
+        pages.iter().map(|(_, blocks)| *blocks as u64).sum::<u64>(),
+        u64::from(table.entry().data_blocks)
+    );
+    bench.verify(&summary).expect("a sound file verifies");
+    for budget_bytes in [0, 4 << 20] {
+        let table = bench.open(&summary).expect("opens").remove(0);
+        table.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(budget_bytes)).expect("loads");
+        for key in probes(&model).iter().chain(model.keys().step_by(11)) {
+            assert_eq!(bench.get(&table, key).expect("reads"), model.get(key).map(expected), "{key:?}");
+        }
+        walks_of(&bench, &summary, budget_bytes, ("learned", &model));
+    }
+}
+
+/// A cursor passes over empty blocks, in both directions and from any key.
+#[test]
+fn cursors_pass_over_empty_blocks() {
+    // Between groups of keys a straight line has blocks without any.
+    let model: Model = (0..12_000u64)
+        .map(|n| {
+            (
+                (n * 16 + if n % 400 > 380 { 5000 } else { 0 } + n / 400 * 9000).to_be_bytes().to_vec(),
+                Some(vec![1; 40]),
+            )
+        })
+        .collect();
+    let bench = Bench::new();
+    let summary = build(&bench, &model);
+    let table = bench.open(&summary).expect("opens").remove(0);
+    let contents = bench.contents();
+    let span = table.entry().fence_span();
+    let chunks =
+        contents[span.offset as usize..span.end() as usize].chunks(table.entry().fence_page_bytes as usize);
+    let has_empty = |page: &[u8]| {
+        LearnedPage::is_learned(page) && IndexPage::of(page).ends() > IndexPage::of(page).blocks().count()
+    };
+    assert!(chunks.into_iter().any(has_empty), "the keys need a page with empty blocks");
+    for budget_bytes in [0, 4 << 20] {
+        walks_of(&bench, &summary, budget_bytes, ("with empty blocks", &model));
+    }
+    bench.verify(&summary).expect("a sound file verifies");
+}
