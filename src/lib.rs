@@ -25,7 +25,8 @@ mod io;
 #[cfg(feature = "lab")]
 pub mod lab;
 // Tables have no learned pages yet.
-#[cfg(test)]
+// Tables have no learned pages yet.
+#[cfg(feature = "lab")]
 mod learn;
 mod levels;
 mod memtable;

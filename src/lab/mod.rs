@@ -47,7 +47,10 @@ mod store;
 mod tests;
 
 pub use htable::{CachedMarks, HTable, HTableGet, HTableItem, HTableStats, order_of};
-pub use index::KeyFamily;
+pub use index::{
+    BlockIndexKind, BlockIndexOptions, BlockIndexStats, BlockIndexes, IndexedBlock, KeyFamily, TwoLayerStats,
+    two_layer_stats,
+};
 pub use knobs::{KnobValue, Knobs, Preset};
 pub use scheduler::{L0IndexKind, PartitionScheduler, PartitionSchedulerOptions, PartitionSchedulerStats};
 pub use store::{ComponentStats, FilterStats, Lab, LabStats};

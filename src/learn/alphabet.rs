@@ -37,6 +37,8 @@ pub(crate) struct Alphabets<'a> {
     pub(crate) runs: &'a [[u8; 2]],
     /// From this position on, keys may have ended.
     pub(crate) absent_from: usize,
+    /// The same as tables, if they are at hand.
+    pub(crate) tables: Option<&'a DigitTables>,
 }
 
 /// A defect of alphabets, with the position that has it.
@@ -48,7 +50,6 @@ pub(crate) struct BadAlphabet {
 /// The remaining digits of a key.
 #[derive(Clone, Copy)]
 enum Digits {
-    FromBytes,
     Least,
     Greatest,
 }
@@ -57,33 +58,45 @@ impl Alphabets<'_> {
     /// The code of a key behind the common prefix. Any bytes have one; a greater key has no lesser one.
     #[inline]
     pub(crate) fn code(&self, rest: &[u8]) -> u64 {
-        let (mut code, mut digits) = (0u64, Digits::FromBytes);
-        let mut runs = self.runs;
+        if let Some(code) = self.tables.and_then(|tables| tables.code(rest, self.absent_from)) {
+            return code;
+        }
+        let (mut code, mut runs) = (0u64, self.runs);
         for (position, count) in self.counts.iter().enumerate() {
             let (own, others) = runs.split_at(usize::from(*count).min(runs.len()));
-            runs = others;
             let absent = u64::from(position >= self.absent_from);
-            let symbols = symbol_count(own);
-            let digit = match (digits, rest.get(position)) {
-                (Digits::FromBytes, Some(byte)) => match rank(own, *byte) {
-                    (rank, true) => rank + absent,
-                    (0, false) => {
-                        digits = Digits::Least;
-                        0
-                    }
-                    (rank, false) => {
-                        digits = Digits::Greatest;
-                        rank - 1 + absent
-                    }
-                },
-                (Digits::FromBytes, None) => {
-                    digits = Digits::Least;
-                    0
-                }
-                (Digits::Least, _) => 0,
-                (Digits::Greatest, _) => (symbols + absent).saturating_sub(1),
+            let (symbols, below, is_symbol) = rank(own, rest.get(position).copied().unwrap_or(0));
+            if !is_symbol || position >= rest.len() {
+                let is_between = below > 0 && position < rest.len();
+                let rest_of_digits = if is_between { Digits::Greatest } else { Digits::Least };
+                let digit = if is_between { below - 1 + absent } else { 0 };
+                code = code.wrapping_mul(symbols + absent).wrapping_add(digit);
+                return self.filled((code, position + 1), others, rest_of_digits);
+            }
+            code = code.wrapping_mul(symbols + absent).wrapping_add(below + absent);
+            runs = others;
+        }
+        code
+    }
+
+    /// Whether both tell the same codes.
+    pub(crate) fn is_like(&self, other: &Alphabets<'_>) -> bool {
+        let own = (self.counts, self.runs, self.absent_from);
+        own == (other.counts, other.runs, other.absent_from)
+    }
+
+    /// The code with least or greatest digits from a position on, to which these runs belong.
+    #[cold]
+    fn filled(&self, (mut code, from): (u64, usize), mut runs: &[[u8; 2]], digits: Digits) -> u64 {
+        for (position, count) in self.counts.iter().enumerate().skip(from) {
+            let (own, others) = runs.split_at(usize::from(*count).min(runs.len()));
+            runs = others;
+            let base = symbol_count(own) + u64::from(position >= self.absent_from);
+            let digit = match digits {
+                Digits::Least => 0,
+                Digits::Greatest => base.saturating_sub(1),
             };
-            code = code.wrapping_mul(symbols + absent).wrapping_add(digit);
+            code = code.wrapping_mul(base).wrapping_add(digit);
         }
         code
     }
@@ -107,25 +120,83 @@ impl Alphabets<'_> {
     }
 }
 
+/// Alphabets as tables, for readers that have memory for them: 296 bytes a position.
+#[derive(Debug)]
+pub(crate) struct DigitTables {
+    positions: Box<[DigitTable]>,
+}
+
+#[derive(Debug)]
+struct DigitTable {
+    /// Of each symbol, its rank.
+    ranks: [u8; 256],
+    /// A bit for each symbol.
+    symbols: [u64; 4],
+    /// Codes of the positions behind it.
+    weight: u64,
+}
+
+impl DigitTables {
+    pub(crate) fn of(alphabets: Alphabets<'_>) -> DigitTables {
+        let mut runs = alphabets.runs;
+        let table = |(position, count): (usize, &u8)| {
+            let (own, others) = runs.split_at(usize::from(*count).min(runs.len()));
+            runs = others;
+            let absent = u64::from(position >= alphabets.absent_from);
+            let base = symbol_count(own) + absent;
+            let mut table = DigitTable { ranks: [0; 256], symbols: [0; 4], weight: base };
+            for byte in 0..=u8::MAX {
+                let (_, below, is_symbol) = rank(own, byte);
+                table.ranks[usize::from(byte)] = below.min(255) as u8;
+                table.symbols[usize::from(byte >> 6)] |= u64::from(is_symbol) << (byte & 63);
+            }
+            table
+        };
+        let mut positions: Box<[DigitTable]> = alphabets.counts.iter().enumerate().map(table).collect();
+        let mut weight = 1u64;
+        for table in positions.iter_mut().rev() {
+            let base = std::mem::replace(&mut table.weight, weight);
+            weight = weight.wrapping_mul(base);
+        }
+        DigitTables { positions }
+    }
+
+    /// The code of a key behind the common prefix, as the alphabets have it. None if the key has a byte that
+    /// is no symbol: only the alphabets tell such a code.
+    #[inline]
+    fn code(&self, rest: &[u8], absent_from: usize) -> Option<u64> {
+        let (mut code, mut are_symbols) = (0u64, 1);
+        // A key that ends has digits of 0 from there on.
+        for (position, (table, byte)) in self.positions.iter().zip(rest).enumerate() {
+            are_symbols &= table.symbols[usize::from(byte >> 6)] >> (byte & 63);
+            let digit = u64::from(table.ranks[usize::from(*byte)]) + u64::from(position >= absent_from);
+            code = code.wrapping_add(digit.wrapping_mul(table.weight));
+        }
+        (are_symbols & 1 == 1).then_some(code)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.positions)
+    }
+}
+
 #[inline]
 fn symbol_count(runs: &[[u8; 2]]) -> u64 {
     runs.iter().map(|[first, last]| u64::from(last.saturating_sub(*first)) + 1).sum()
 }
 
-/// How many symbols are below a byte, and whether it is one.
+/// The symbols, how many are below a byte, and whether it is one.
+// Without branches on the byte, which no processor predicts.
 #[inline]
-fn rank(runs: &[[u8; 2]], byte: u8) -> (u64, bool) {
-    let mut below = 0;
+fn rank(runs: &[[u8; 2]], byte: u8) -> (u64, u64, bool) {
+    let (mut symbols, mut below, mut is_symbol) = (0, 0, false);
     for [first, last] in runs {
-        if byte < *first {
-            return (below, false);
-        }
-        if byte <= *last {
-            return (below + u64::from(byte - first), true);
-        }
-        below += u64::from(last.saturating_sub(*first)) + 1;
+        let length = u64::from(last.saturating_sub(*first)) + 1;
+        symbols += length;
+        below += u64::from(byte.saturating_sub(*first)).min(length);
+        is_symbol |= (*first <= byte) & (byte <= *last);
     }
-    (below, false)
+    (symbols, below, is_symbol)
 }
 
 /// Alphabets of a group of keys.
@@ -174,7 +245,7 @@ impl TrainedAlphabets {
     }
 
     pub(crate) fn view(&self) -> Alphabets<'_> {
-        Alphabets { counts: &self.counts, runs: &self.runs, absent_from: self.absent_from }
+        Alphabets { counts: &self.counts, runs: &self.runs, absent_from: self.absent_from, tables: None }
     }
 
     pub(crate) fn positions(&self) -> usize {
@@ -246,7 +317,7 @@ mod tests {
         let keys: Vec<Vec<u8>> = (0..20u16).map(|number| vec![(number * (number + 3) / 2) as u8]).collect();
         let trained = TrainedAlphabets::train(keys.iter().map(Vec::as_slice), Symbols::Seen, 1);
         assert_eq!(trained.view().counts, [RUNS_MAX as u8]);
-        assert!(keys.iter().all(|key| rank(trained.view().runs, key[0]).1));
+        assert!(keys.iter().all(|key| rank(trained.view().runs, key[0]).2));
         assert!(trained.view().check().is_ok());
     }
 
@@ -268,13 +339,14 @@ mod tests {
     #[test]
     fn bad_alphabets_are_refused() {
         let refused = |counts: &[u8], runs: &[[u8; 2]], position| {
-            let alphabets = Alphabets { counts, runs, absent_from: 0 };
+            let alphabets = Alphabets { counts, runs, absent_from: 0, tables: None };
             assert_eq!(alphabets.check(), Err(BadAlphabet { position }), "{runs:?}");
             for key in [&b""[..], b"a", b"abc", &[0xff; 70]] {
                 alphabets.code(key);
             }
         };
-        let good = Alphabets { counts: &[2, 1], runs: &[[1, 2], [4, 4], [0, 255]], absent_from: 1 };
+        let runs = &[[1, 2], [4, 4], [0, 255]];
+        let good = Alphabets { counts: &[2, 1], runs, absent_from: 1, tables: None };
         assert_eq!(good.check(), Ok(()));
         refused(&[0], &[], 0);
         refused(&[1, 1], &[[1, 2], [2, 1]], 1);

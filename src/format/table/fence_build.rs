@@ -103,10 +103,15 @@ impl FenceBuilder {
 
     /// The pages of all blocks; none for a single block.
     pub(crate) fn build(&self) -> FencePages {
-        let mut pages = FencePages { page_bytes: PAGE_BYTES, ..FencePages::default() };
-        if self.blocks() < 2 {
-            return pages;
+        match self.blocks() {
+            0 | 1 => FencePages { page_bytes: PAGE_BYTES, ..FencePages::default() },
+            _ => self.build_pages(),
         }
+    }
+
+    /// The pages of all blocks, also of a single block.
+    pub(crate) fn build_pages(&self) -> FencePages {
+        let mut pages = FencePages { page_bytes: PAGE_BYTES, ..FencePages::default() };
         let mut start = 0;
         while start < self.blocks() {
             pages.first_blocks.push(start);
@@ -129,6 +134,13 @@ impl FenceBuilder {
             start += blocks;
         }
         pages
+    }
+
+    /// Blocks of the page from block `start` on, and the bytes that it has left.
+    #[cfg(feature = "lab")]
+    pub(crate) fn page_from(&self, start: usize) -> (usize, usize) {
+        let page = self.fill(start);
+        (page.blocks, PAGE_BYTES - page.bytes())
     }
 
     /// As many blocks from `start` as a page of quanta has room for, and that begin at quanta of their own.

@@ -39,7 +39,7 @@
 //! A page is 4096 bytes; the only page of a slice is as many units as it needs.
 
 use crate::base::codec::Malformed;
-use crate::learn::alphabet::{Alphabets, POSITIONS_MAX};
+use crate::learn::alphabet::{Alphabets, DigitTables, POSITIONS_MAX};
 use crate::learn::code::{CodeDigits, KeyCode};
 use crate::learn::spline::{Knot, Knots, predict};
 
@@ -52,6 +52,8 @@ pub(super) const WIDE_CODES: u8 = 64;
 pub(super) const HEADER_BYTES: usize = 40;
 /// Positions in a block.
 pub(super) const PARTS: u32 = 32;
+/// Knots from one sample to the next.
+const SAMPLED: usize = 16;
 /// Blocks from one sum to the next.
 pub(super) const GROUP: usize = 64;
 
@@ -70,19 +72,39 @@ pub(crate) enum PageCode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LearnedPage<'a> {
     bytes: &'a [u8],
-    code: PageCode,
-    columns: LearnedColumns,
+    shape: LearnedShape,
+    beside: LearnedBeside<'a>,
 }
 
-/// Where the columns begin.
+/// What readers may keep beside a page, to look at less of it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct LearnedBeside<'a> {
+    /// See [`LearnedPage::samples`]; none if they are not at hand.
+    pub(crate) samples: &'a [u64],
+    /// Of the page's alphabets. Pages with equal alphabets share them.
+    pub(crate) tables: Option<&'a DigitTables>,
+}
+
+/// What the header of a learned page says, for readers that keep it beside the page. Headers, a page apart,
+/// are all in the same few sets of a processor's cache.
 #[derive(Clone, Copy, Debug)]
-struct LearnedColumns {
-    runs_at: usize,
-    codes_at: usize,
-    positions_at: usize,
-    units_at: usize,
-    sums_at: usize,
-    used: usize,
+pub(crate) struct LearnedShape {
+    /// Of the first block.
+    offset: u64,
+    least: u64,
+    blocks: u16,
+    prefix_bytes: u16,
+    code: PageCode,
+    is_wide: bool,
+    absent_from: u8,
+    shift: u8,
+    /// Where the columns begin.
+    runs_at: u16,
+    codes_at: u16,
+    positions_at: u16,
+    units_at: u16,
+    sums_at: u16,
+    used: u16,
 }
 
 /// Bytes of the columns: counts, runs, codes, positions, units, sums.
@@ -112,7 +134,7 @@ impl<'a> LearnedPage<'a> {
         learned.check_code()?;
         learned.check_knots()?;
         learned.check_extents()?;
-        let used = learned.columns.used;
+        let used = usize::from(learned.shape.used);
         match page[used..].iter().position(|byte| *byte != 0) {
             None => Ok(learned),
             Some(index) => {
@@ -121,17 +143,34 @@ impl<'a> LearnedPage<'a> {
         }
     }
 
+    /// The page that has this shape, searched with what lies beside it. Its header is not looked at.
+    #[inline]
+    pub(crate) fn shaped(bytes: &'a [u8], shape: LearnedShape, beside: LearnedBeside<'a>) -> LearnedPage<'a> {
+        let page = LearnedPage { bytes, shape, beside };
+        debug_assert!(beside.samples.iter().copied().eq(page.samples()));
+        page
+    }
+
+    /// The codes of every 16th knot but the first: with them at hand a search looks at 16 codes of the page.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = u64> + 'a {
+        self.model().skip(SAMPLED).step_by(SAMPLED).map(|knot| knot.code)
+    }
+
+    pub(crate) fn shape(&self) -> LearnedShape {
+        self.shape
+    }
+
     pub(crate) fn blocks(&self) -> usize {
-        self.half(6)
+        usize::from(self.shape.blocks)
     }
 
     /// Bytes up to the padding.
     pub(crate) fn used_bytes(&self) -> usize {
-        self.columns.used
+        usize::from(self.shape.used)
     }
 
     pub(crate) fn code(&self) -> PageCode {
-        self.code
+        self.shape.code
     }
 
     /// Bytes behind the prefix that the code takes.
@@ -143,13 +182,13 @@ impl<'a> LearnedPage<'a> {
     /// top block.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], first: &[u8]) -> usize {
-        let prefix = &first[..self.half(24).min(first.len())];
-        let digits = match self.code {
+        let LearnedShape { least, prefix_bytes, code, shift, .. } = self.shape;
+        let prefix = &first[..usize::from(prefix_bytes).min(first.len())];
+        let digits = match code {
             PageCode::Head => CodeDigits::Head,
             PageCode::Span | PageCode::Seen => CodeDigits::Alphabets(self.alphabets()),
         };
-        let (least, shift) = (u64_at(self.bytes, 16), u32::from(self.bytes[31]));
-        let code = KeyCode { prefix, digits, least, shift }.of(key);
+        let code = KeyCode { prefix, digits, least, shift: shift.into() }.of(key);
         let position = match self.knots() {
             PageKnots::Narrow(knots) => predict(&knots, code),
             PageKnots::Wide(knots) => predict(&knots, code),
@@ -161,53 +200,68 @@ impl<'a> LearnedPage<'a> {
     #[inline]
     pub(crate) fn extent(&self, index: usize) -> Extent {
         let group = index / GROUP;
-        let sums: &[[u8; 4]] = self.bytes[self.columns.sums_at..self.columns.used].as_chunks().0;
-        let of_groups = group.checked_sub(1).map_or(0, |group| u32::from_le_bytes(sums[group]));
-        let units = &self.units()[..=index];
-        let in_group: u32 = units[group * GROUP..index].iter().map(|units| u32::from(*units)).sum();
-        let before = u64::from(of_groups) + u64::from(in_group);
+        let of_groups = group.checked_sub(1).map_or(0, |group| u32::from_le_bytes(self.sums()[group]));
+        let units = self.units();
+        let in_group = match units[group * GROUP..].first_chunk::<GROUP>() {
+            Some(units) => sum(units, index % GROUP),
+            None => units[group * GROUP..index].iter().map(|units| u64::from(*units)).sum(),
+        };
+        let before = u64::from(of_groups) + in_group;
         let bytes = u32::from(units[index]) * UNIT_BYTES as u32;
-        Extent { offset: u64_at(self.bytes, 8) + before * UNIT_BYTES as u64, bytes }
+        Extent { offset: self.shape.offset + before * UNIT_BYTES as u64, bytes }
     }
 
     /// The knots of the model; positions are in 32nds of a block.
     pub(crate) fn model(&self) -> impl Iterator<Item = Knot> + 'a {
         let knots = self.knots();
-        (0..self.half(26)).map(move |index| match &knots {
+        let count = match knots {
+            PageKnots::Narrow(knots) => knots.count(),
+            PageKnots::Wide(knots) => knots.count(),
+        };
+        (0..count).map(move |index| match &knots {
             PageKnots::Narrow(knots) => knots.knot(index),
             PageKnots::Wide(knots) => knots.knot(index),
         })
     }
 
+    /// The symbols of positions; none with eight bytes.
     #[inline]
-    fn half(&self, at: usize) -> usize {
-        usize::from(half_at(self.bytes, at))
-    }
-
-    #[inline]
-    fn alphabets(&self) -> Alphabets<'a> {
-        let LearnedColumns { runs_at, codes_at, .. } = self.columns;
+    pub(crate) fn alphabets(&self) -> Alphabets<'a> {
+        let LearnedShape { runs_at, codes_at, absent_from, .. } = self.shape;
         Alphabets {
-            counts: &self.bytes[HEADER_BYTES..runs_at],
-            runs: self.bytes[runs_at..codes_at].as_chunks().0,
-            absent_from: usize::from(self.bytes[30]),
+            counts: self.column(HEADER_BYTES as u16, runs_at),
+            runs: self.column(runs_at, codes_at).as_chunks().0,
+            absent_from: absent_from.into(),
+            tables: self.beside.tables,
         }
     }
 
     #[inline]
     fn knots(&self) -> PageKnots<'a> {
-        let LearnedColumns { codes_at, positions_at, units_at, .. } = self.columns;
-        let codes = &self.bytes[codes_at..positions_at];
-        let positions = self.bytes[positions_at..units_at].as_chunks().0;
-        if self.bytes[5] & WIDE_CODES != 0 {
-            PageKnots::Wide(KnotColumns { codes: codes.as_chunks().0, positions })
+        let LearnedShape { codes_at, positions_at, units_at, .. } = self.shape;
+        let codes = self.column(codes_at, positions_at);
+        let positions = self.column(positions_at, units_at).as_chunks().0;
+        let samples = self.beside.samples;
+        if self.shape.is_wide {
+            PageKnots::Wide(KnotColumns { codes: codes.as_chunks().0, positions, samples })
         } else {
-            PageKnots::Narrow(KnotColumns { codes: codes.as_chunks().0, positions })
+            PageKnots::Narrow(KnotColumns { codes: codes.as_chunks().0, positions, samples })
         }
     }
 
+    #[inline]
     fn units(&self) -> &'a [u8] {
-        &self.bytes[self.columns.units_at..self.columns.sums_at]
+        self.column(self.shape.units_at, self.shape.sums_at)
+    }
+
+    #[inline]
+    fn sums(&self) -> &'a [[u8; 4]] {
+        self.column(self.shape.sums_at, self.shape.used).as_chunks().0
+    }
+
+    #[inline]
+    fn column(&self, from: u16, to: u16) -> &'a [u8] {
+        &self.bytes[usize::from(from)..usize::from(to)]
     }
 
     /// The page's columns, if they fit it.
@@ -232,19 +286,34 @@ impl<'a> LearnedPage<'a> {
             2 => PageCode::Seen,
             other => return Err(bad(28, "code of a learned page", 2, u64::from(other))),
         };
-        let runs = usize::from(half_at(page, 36));
-        let bytes = column_bytes((usize::from(page[29]), runs), (knots, flags & WIDE_CODES != 0), blocks);
-        let [runs_at, codes_at, positions_at, units_at, sums_at, used] = ends(bytes);
-        if used > length {
-            return Err(bad(6, "columns of a learned page", length as u64, used as u64));
+        let (is_wide, runs) = (flags & WIDE_CODES != 0, usize::from(half_at(page, 36)));
+        let ends = ends(column_bytes((usize::from(page[29]), runs), (knots, is_wide), blocks));
+        if ends[5] > length {
+            return Err(bad(6, "columns of a learned page", length as u64, ends[5] as u64));
         }
-        let columns = LearnedColumns { runs_at, codes_at, positions_at, units_at, sums_at, used };
-        Ok(LearnedPage { bytes: page, code, columns })
+        let [runs_at, codes_at, positions_at, units_at, sums_at, used] = ends.map(|end| end as u16);
+        let shape = LearnedShape {
+            offset: u64_at(page, 8),
+            least: u64_at(page, 16),
+            blocks: half_at(page, 6),
+            prefix_bytes: half_at(page, 24),
+            code,
+            is_wide,
+            absent_from: page[30],
+            shift: page[31],
+            runs_at,
+            codes_at,
+            positions_at,
+            units_at,
+            sums_at,
+            used,
+        };
+        Ok(LearnedPage { bytes: page, shape, beside: LearnedBeside::default() })
     }
 
     fn check_code(&self) -> Result<(), Malformed> {
         let [positions, absent_from, shift] = [29, 30, 31].map(|at| self.bytes[at]);
-        let positions_max = if self.code == PageCode::Head { 0 } else { POSITIONS_MAX as u64 };
+        let positions_max = if self.code() == PageCode::Head { 0 } else { POSITIONS_MAX as u64 };
         for (at, what, most, found) in [
             (29, "positions of a learned page", positions_max, positions),
             (30, "absent positions of a learned page", u64::from(positions), absent_from),
@@ -255,7 +324,7 @@ impl<'a> LearnedPage<'a> {
             }
         }
         let alphabets = self.alphabets();
-        let span = alphabets.counts.iter().position(|count| self.code == PageCode::Span && *count != 1);
+        let span = alphabets.counts.iter().position(|count| self.code() == PageCode::Span && *count != 1);
         match alphabets.check().err().map(|bad| bad.position).or(span) {
             None => Ok(()),
             Some(position) => Err(bad(HEADER_BYTES + position, "alphabet of a position", 0, position as u64)),
@@ -270,7 +339,7 @@ impl<'a> LearnedPage<'a> {
                 Some(before) => before.code < knot.code && before.position <= knot.position,
             };
             if !is_behind {
-                let at = self.columns.positions_at + index * 2;
+                let at = usize::from(self.shape.positions_at) + index * 2;
                 return Err(bad(at, "order of knots", index as u64, u64::from(knot.position)));
             }
             before = Some(knot);
@@ -283,31 +352,45 @@ impl<'a> LearnedPage<'a> {
     }
 
     fn check_extents(&self) -> Result<(), Malformed> {
-        let offset = u64_at(self.bytes, 8);
+        let offset = self.shape.offset;
         if !offset.is_multiple_of(UNIT_BYTES as u64) || offset > 1 << 62 {
             return Err(bad(8, "offset in a learned page", 0, offset));
         }
         if u32_at(self.bytes, 32) == 0 {
             return Err(bad(32, "target of a learned page", 1, 0));
         }
-        let LearnedColumns { units_at, sums_at, used, .. } = self.columns;
+        let LearnedShape { units_at, sums_at, .. } = self.shape;
         for index in [0, self.blocks() - 1] {
             if self.units()[index] == 0 {
-                return Err(bad(units_at + index, "units of a block at an end", 1, 0));
+                return Err(bad(usize::from(units_at) + index, "units of a block at an end", 1, 0));
             }
         }
         let mut before = 0;
-        let sums = self.bytes[sums_at..used].as_chunks::<4>().0;
-        for (index, (units, sum)) in self.units().chunks(GROUP).zip(sums).enumerate() {
+        for (index, (units, sum)) in self.units().chunks(GROUP).zip(self.sums()).enumerate() {
             before += units.iter().map(|units| u32::from(*units)).sum::<u32>();
             let found = u32::from_le_bytes(*sum);
             if found != before {
-                let at = sums_at + index * 4;
+                let at = usize::from(sums_at) + index * 4;
                 return Err(bad(at, "sum in a learned page", u64::from(before), u64::from(found)));
             }
         }
         Ok(())
     }
+}
+
+/// The sum of the first `count` bytes of a group, without branches on how many.
+#[inline]
+fn sum(group: &[u8; GROUP], count: usize) -> u64 {
+    const LOW: u64 = 0x00ff_00ff_00ff_00ff;
+    let mut pairs = 0;
+    for (index, word) in group.as_chunks::<8>().0.iter().enumerate() {
+        let bytes = count.saturating_sub(8 * index).min(8);
+        // In two steps, as no shift is by all 64 bits.
+        let word = u64::from_le_bytes(*word) & !(u64::MAX << (4 * bytes) << (4 * bytes));
+        pairs += (word & LOW) + (word >> 8 & LOW);
+    }
+    // Four sums of two bytes each, of 16 bytes at most.
+    pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48
 }
 
 /// The block in which a position lies.
@@ -332,25 +415,38 @@ fn half_at(page: &[u8], at: usize) -> u16 {
 /// The knots of a page.
 #[derive(Clone, Copy, Debug)]
 enum PageKnots<'a> {
-    Narrow(KnotColumns<'a, 4>),
-    Wide(KnotColumns<'a, 8>),
+    Narrow(KnotColumns<'a, [u8; 4]>),
+    Wide(KnotColumns<'a, [u8; 8]>),
 }
 
-/// Knots with codes of `N` bytes.
+/// Knots whose codes are stored as `C`.
 #[derive(Clone, Copy, Debug)]
-struct KnotColumns<'a, const N: usize> {
-    codes: &'a [[u8; N]],
+struct KnotColumns<'a, C> {
+    codes: &'a [C],
     positions: &'a [[u8; 2]],
+    samples: &'a [u64],
 }
 
-#[inline]
-fn number<const N: usize>(bytes: &[u8; N]) -> u64 {
-    let mut wide = [0; 8];
-    wide[..N].copy_from_slice(bytes);
-    u64::from_le_bytes(wide)
+/// A code as a page stores it.
+trait StoredCode {
+    fn number(&self) -> u64;
 }
 
-impl<const N: usize> Knots for KnotColumns<'_, N> {
+impl StoredCode for [u8; 4] {
+    #[inline]
+    fn number(&self) -> u64 {
+        u32::from_le_bytes(*self).into()
+    }
+}
+
+impl StoredCode for [u8; 8] {
+    #[inline]
+    fn number(&self) -> u64 {
+        u64::from_le_bytes(*self)
+    }
+}
+
+impl<C: StoredCode> Knots for KnotColumns<'_, C> {
     #[inline]
     fn count(&self) -> usize {
         self.codes.len()
@@ -359,12 +455,21 @@ impl<const N: usize> Knots for KnotColumns<'_, N> {
     #[inline]
     fn knot(&self, index: usize) -> Knot {
         let position = u16::from_le_bytes(self.positions[index]);
-        Knot { code: number(&self.codes[index]), position: u32::from(position) }
+        Knot { code: self.codes[index].number(), position: u32::from(position) }
     }
 
     #[inline]
     fn not_after(&self, code: u64) -> usize {
-        self.codes.partition_point(|knot| number(knot) <= code)
+        if self.samples.is_empty() {
+            return self.codes.partition_point(|knot| knot.number() <= code);
+        }
+        let start = SAMPLED * self.samples.partition_point(|sample| *sample <= code);
+        let count = |codes: &[C]| codes.iter().map(|knot| usize::from(knot.number() <= code)).sum::<usize>();
+        start
+            + match self.codes[start..].first_chunk::<SAMPLED>() {
+                Some(codes) => count(codes),
+                None => count(&self.codes[start..]),
+            }
     }
 }
 

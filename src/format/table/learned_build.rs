@@ -2,7 +2,9 @@
 //! time. A page whose keys no model suits is refused; its blocks get fences.
 //!
 //! The caller gathers items of more than a page's blocks, plans a page, writes the blocks that the plan says,
-//! and encodes the page with their lengths. Items behind the plan's are those of the next page. One thread.
+//! and encodes the page with their lengths. Items behind the plan's are those of the next page. A plan that
+//! takes all items may have room for more, and [`Refusal::Short`] asks for more: the caller gathers them and
+//! plans again. One thread.
 //!
 //! Training takes one pass over the codes of the keys. The page ends where its knots and blocks fill it.
 //!
@@ -26,8 +28,6 @@ use super::learned::{GROUP, HEADER_BYTES, LEARNED, PARTS, PageCode, WIDE_CODES, 
 const GAIN_PERCENT: usize = 75;
 /// Of a page's blocks, so many may be empty.
 const EMPTY_PERCENT: usize = 5;
-/// A page that ends early, before keys that tie, has at least so many blocks.
-const BLOCKS_BEFORE_TIES_MIN: usize = 64;
 /// Largest target. Blocks of twice as many bytes, and a header, have at most 255 units.
 const TARGET_BYTES_MAX: usize = 60 << 10;
 
@@ -39,6 +39,9 @@ pub(crate) trait LearnedItems {
 
     /// Bytes that the item adds to a block.
     fn bytes(&self, index: usize) -> usize;
+
+    /// Whether no items of the slice come behind these.
+    fn are_last(&self) -> bool;
 }
 
 /// How pages are laid out.
@@ -57,6 +60,8 @@ pub(crate) struct LearnedOptions<'o> {
 pub(crate) enum Refusal {
     /// Too few items for two blocks, or a target that is too large.
     Few,
+    /// The page has room, and more items come: they may be worth it.
+    Short,
     /// Items of equal codes have so many bytes.
     Ties { bytes: usize },
     /// A block would have so many bytes of items.
@@ -83,6 +88,10 @@ pub(crate) struct LearnedPlan {
     /// For each block, how many items end with it.
     block_ends: Vec<usize>,
     item_bytes: usize,
+    /// Bytes of the items of equal codes before which the page ended.
+    ties: Option<usize>,
+    /// Bytes that the page takes in the file.
+    page_bytes: usize,
 }
 
 /// Plans the page that begins with the first item. `last_before`: the last key before it, in this slice.
@@ -99,18 +108,31 @@ pub(crate) fn plan(
     for code in options.codes {
         let numbers = batch.numbers(*code);
         let narrow = batch.plan(&numbers, false);
-        // Codes of 32 bits tell nearly all keys apart, or the page has no use for more.
-        let planned = match narrow {
-            Err(Refusal::Ties { .. } | Refusal::LongBlock { .. }) => batch.plan(&numbers, true),
-            narrow => narrow,
+        // Codes of 32 bits tell nearly all keys apart, mostly.
+        let has_ties = match &narrow {
+            Ok(plan) => plan.ties.is_some(),
+            Err(refusal) => matches!(refusal, Refusal::Ties { .. } | Refusal::LongBlock { .. }),
         };
-        best = match (best, planned) {
-            (Ok(best), Ok(planned)) if planned.is_smaller_than(&best) => Ok(planned),
-            (Ok(best), _) => Ok(best),
-            (Err(_), planned) => planned,
-        };
+        best = better(best, narrow);
+        if has_ties {
+            best = better(best, batch.plan(&numbers, true));
+        }
     }
     best
+}
+
+/// The plan that takes fewer bytes for the same items.
+fn better(
+    one: Result<LearnedPlan, Refusal>,
+    other: Result<LearnedPlan, Refusal>,
+) -> Result<LearnedPlan, Refusal> {
+    match (one, other) {
+        (Ok(one), Ok(other)) if other.page_bytes * one.item_bytes < one.page_bytes * other.item_bytes => {
+            Ok(other)
+        }
+        (Ok(one), _) => Ok(one),
+        (Err(_), other) => other,
+    }
 }
 
 /// The items that a page may take, with what all codes need.
@@ -190,11 +212,17 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
             error: self.options.error,
             block_ends: Vec::new(),
             item_bytes: 0,
+            ties: None,
+            page_bytes: 0,
         };
-        let plan = self.train(plan, &numbers.of_items)?;
+        let mut plan = self.train(plan, &numbers.of_items)?;
         self.check_blocks(&plan)?;
-        self.check_gain(&plan)?;
-        Ok(plan)
+        let gain = self.check_gain(&mut plan);
+        match (gain, plan.ties) {
+            (Ok(()), _) => Ok(plan),
+            (Err(_), Some(bytes)) => Err(Refusal::Ties { bytes }),
+            (Err(refusal), None) => Err(refusal),
+        }
     }
 
     /// Adds knots until the page is full, and then the ends of blocks.
@@ -210,9 +238,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
             let behind = numbers[count..].iter().take_while(|number| code_of(**number) == code).count();
             let bytes = (count..count + behind).map(|index| self.items.bytes(index)).sum::<usize>();
             if behind > 1 && bytes > plan.target_bytes / 2 {
-                if last.map_or(0, |last: Knot| block_of(last.position)) < BLOCKS_BEFORE_TIES_MIN {
-                    return Err(Refusal::Ties { bytes });
-                }
+                plan.ties = Some(bytes);
                 break;
             }
             plan.knots.extend(trainer.add(unit));
@@ -224,7 +250,9 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
             count += behind;
             plan.item_bytes += bytes;
         }
-        let Some(last) = last.filter(|last| last.position >= PARTS) else { return Err(Refusal::Few) };
+        let Some(last) = last.filter(|last: &Knot| last.position >= PARTS) else {
+            return Err(plan.ties.map_or(Refusal::Few, |bytes| Refusal::Ties { bytes }));
+        };
         // The point that was too much may have made a knot of the last one.
         if plan.knots.last() != Some(&last) {
             plan.knots.push(last);
@@ -259,7 +287,7 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
     }
 
     /// Compares with a fence page over the same blocks, all of one length.
-    fn check_gain(&self, plan: &LearnedPlan) -> Result<(), Refusal> {
+    fn check_gain(&self, plan: &mut LearnedPlan) -> Result<(), Refusal> {
         let (mut separators, mut tail_bytes) = (0, 0);
         for block in 1..plan.blocks() {
             let items = plan.block(block);
@@ -272,8 +300,15 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
         }
         let ends = if tail_bytes > 0 { 4 } else { 2 };
         let fence_bytes = fence::HEADER_BYTES + separators * (fence::HEAD_BYTES + ends) + tail_bytes;
-        let bytes = plan.used_bytes(plan.knots.len(), plan.blocks());
+        // A page that is not the last one takes all its bytes.
+        let is_last = self.items.are_last() && plan.items() == self.items.count();
+        let used = plan.used_bytes(plan.knots.len(), plan.blocks());
+        let bytes = if is_last { used } else { PAGE_BYTES };
+        plan.page_bytes = bytes;
         if bytes * 100 > fence_bytes * GAIN_PERCENT {
+            if !is_last && plan.items() == self.items.count() {
+                return Err(Refusal::Short);
+            }
             return Err(Refusal::NoGain { bytes, fence_bytes });
         }
         Ok(())
@@ -291,14 +326,14 @@ impl Numbers {
 }
 
 impl LearnedPlan {
+    /// Bytes that the page has left.
+    pub(crate) fn room_bytes(&self) -> usize {
+        PAGE_BYTES - self.used_bytes(self.knots.len(), self.blocks())
+    }
+
     /// Items of the page, from the first one.
     pub(crate) fn items(&self) -> usize {
         self.block_ends.last().copied().unwrap_or(0)
-    }
-
-    /// Bytes of these items.
-    pub(crate) fn item_bytes(&self) -> usize {
-        self.item_bytes
     }
 
     pub(crate) fn blocks(&self) -> usize {
@@ -314,10 +349,6 @@ impl LearnedPlan {
     /// Bytes of the first key that are the page's separator in the top block.
     pub(crate) fn separator_bytes(&self) -> usize {
         self.separator_bytes
-    }
-
-    pub(crate) fn knots(&self) -> usize {
-        self.knots.len()
     }
 
     /// The page, not sealed and not padded. `offset`: of the first block; `units`: of each block's extent,
@@ -363,12 +394,6 @@ impl LearnedPlan {
     fn used_bytes(&self, knots: usize, blocks: usize) -> usize {
         let alphabets = (self.alphabets.positions(), self.alphabets.view().runs.len());
         HEADER_BYTES + column_bytes(alphabets, (knots, self.is_wide), blocks).iter().sum::<usize>()
-    }
-
-    /// Whether it takes fewer bytes for the same items.
-    fn is_smaller_than(&self, other: &LearnedPlan) -> bool {
-        let [ours, theirs] = [self, other].map(|plan| plan.used_bytes(plan.knots.len(), plan.blocks()));
-        ours * other.item_bytes < theirs * self.item_bytes
     }
 }
 

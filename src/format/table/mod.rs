@@ -43,9 +43,9 @@ mod fence_quanta;
 pub(crate) mod filter;
 pub(crate) mod footer;
 // Tables have no learned pages yet.
-#[cfg(test)]
+#[cfg(feature = "lab")]
 pub(crate) mod learned;
-#[cfg(test)]
+#[cfg(feature = "lab")]
 pub(crate) mod learned_build;
 pub(crate) mod quanta;
 pub(crate) mod ranges;
