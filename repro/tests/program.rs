@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 13] = [
+const EXPERIMENTS: [&str; 14] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
@@ -22,6 +22,7 @@ const EXPERIMENTS: [&str; 13] = [
     "trident-delete",
     "trident-objectstore",
     "trident-scheduler",
+    "trident-learned",
 ];
 
 /// What a run of the program came to.

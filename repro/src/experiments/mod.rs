@@ -20,6 +20,7 @@ mod throttle;
 mod trident;
 mod trident_delete;
 mod trident_divided;
+mod trident_learned;
 mod trident_objects;
 mod trident_scheduler;
 mod windows;
@@ -135,6 +136,13 @@ const EXPERIMENTS: &[Experiment] = &[
         shows: "the partition scheduler beside slices: flushes, memory, logs pinned, the index of level 0",
         scale: trident_scheduler::SCALE,
         run: trident_scheduler::run,
+    },
+    Experiment {
+        name: "trident-learned",
+        figures: "TridentKV, section 3.2",
+        shows: "learned index pages beside fences and strings: bytes a block, lookups, errors of models",
+        scale: trident_learned::SCALE,
+        run: trident_learned::run,
     },
 ];
 
