@@ -37,6 +37,8 @@ pub(crate) struct Alphabets<'a> {
     pub(crate) runs: &'a [[u8; 2]],
     /// From this position on, keys may have ended.
     pub(crate) absent_from: usize,
+    /// The same as tables, if they are at hand.
+    pub(crate) tables: Option<&'a DigitTables>,
 }
 
 /// A defect of alphabets, with the position that has it.
@@ -56,6 +58,9 @@ impl Alphabets<'_> {
     /// The code of a key behind the common prefix. Any bytes have one; a greater key has no lesser one.
     #[inline]
     pub(crate) fn code(&self, rest: &[u8]) -> u64 {
+        if let Some(code) = self.tables.and_then(|tables| tables.code(rest, self.absent_from)) {
+            return code;
+        }
         let (mut code, mut runs) = (0u64, self.runs);
         for (position, count) in self.counts.iter().enumerate() {
             let (own, others) = runs.split_at(usize::from(*count).min(runs.len()));
@@ -72,6 +77,12 @@ impl Alphabets<'_> {
             runs = others;
         }
         code
+    }
+
+    /// Whether both tell the same codes.
+    pub(crate) fn is_like(&self, other: &Alphabets<'_>) -> bool {
+        let own = (self.counts, self.runs, self.absent_from);
+        own == (other.counts, other.runs, other.absent_from)
     }
 
     /// The code with least or greatest digits from a position on, to which these runs belong.
@@ -106,6 +117,66 @@ impl Alphabets<'_> {
             at = end;
         }
         if at == self.runs.len() { Ok(()) } else { Err(BadAlphabet { position: self.counts.len() }) }
+    }
+}
+
+/// Alphabets as tables, for readers that have memory for them: 296 bytes a position.
+#[derive(Debug)]
+pub(crate) struct DigitTables {
+    positions: Box<[DigitTable]>,
+}
+
+#[derive(Debug)]
+struct DigitTable {
+    /// Of each symbol, its rank.
+    ranks: [u8; 256],
+    /// A bit for each symbol.
+    symbols: [u64; 4],
+    /// Codes of the positions behind it.
+    weight: u64,
+}
+
+impl DigitTables {
+    pub(crate) fn of(alphabets: Alphabets<'_>) -> DigitTables {
+        let mut runs = alphabets.runs;
+        let table = |(position, count): (usize, &u8)| {
+            let (own, others) = runs.split_at(usize::from(*count).min(runs.len()));
+            runs = others;
+            let absent = u64::from(position >= alphabets.absent_from);
+            let base = symbol_count(own) + absent;
+            let mut table = DigitTable { ranks: [0; 256], symbols: [0; 4], weight: base };
+            for byte in 0..=u8::MAX {
+                let (_, below, is_symbol) = rank(own, byte);
+                table.ranks[usize::from(byte)] = below.min(255) as u8;
+                table.symbols[usize::from(byte >> 6)] |= u64::from(is_symbol) << (byte & 63);
+            }
+            table
+        };
+        let mut positions: Box<[DigitTable]> = alphabets.counts.iter().enumerate().map(table).collect();
+        let mut weight = 1u64;
+        for table in positions.iter_mut().rev() {
+            let base = std::mem::replace(&mut table.weight, weight);
+            weight = weight.wrapping_mul(base);
+        }
+        DigitTables { positions }
+    }
+
+    /// The code of a key behind the common prefix, as the alphabets have it. None if the key has a byte that
+    /// is no symbol: only the alphabets tell such a code.
+    #[inline]
+    fn code(&self, rest: &[u8], absent_from: usize) -> Option<u64> {
+        let (mut code, mut are_symbols) = (0u64, 1);
+        // A key that ends has digits of 0 from there on.
+        for (position, (table, byte)) in self.positions.iter().zip(rest).enumerate() {
+            are_symbols &= table.symbols[usize::from(byte >> 6)] >> (byte & 63);
+            let digit = u64::from(table.ranks[usize::from(*byte)]) + u64::from(position >= absent_from);
+            code = code.wrapping_add(digit.wrapping_mul(table.weight));
+        }
+        (are_symbols & 1 == 1).then_some(code)
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.positions)
     }
 }
 
@@ -174,7 +245,7 @@ impl TrainedAlphabets {
     }
 
     pub(crate) fn view(&self) -> Alphabets<'_> {
-        Alphabets { counts: &self.counts, runs: &self.runs, absent_from: self.absent_from }
+        Alphabets { counts: &self.counts, runs: &self.runs, absent_from: self.absent_from, tables: None }
     }
 
     pub(crate) fn positions(&self) -> usize {
@@ -268,13 +339,14 @@ mod tests {
     #[test]
     fn bad_alphabets_are_refused() {
         let refused = |counts: &[u8], runs: &[[u8; 2]], position| {
-            let alphabets = Alphabets { counts, runs, absent_from: 0 };
+            let alphabets = Alphabets { counts, runs, absent_from: 0, tables: None };
             assert_eq!(alphabets.check(), Err(BadAlphabet { position }), "{runs:?}");
             for key in [&b""[..], b"a", b"abc", &[0xff; 70]] {
                 alphabets.code(key);
             }
         };
-        let good = Alphabets { counts: &[2, 1], runs: &[[1, 2], [4, 4], [0, 255]], absent_from: 1 };
+        let runs = &[[1, 2], [4, 4], [0, 255]];
+        let good = Alphabets { counts: &[2, 1], runs, absent_from: 1, tables: None };
         assert_eq!(good.check(), Ok(()));
         refused(&[0], &[], 0);
         refused(&[1, 1], &[[1, 2], [2, 1]], 1);

@@ -4,13 +4,13 @@
 //! directory. One thread. Memory: the block being filled, 8 bytes an item for the filter (12 where that is by
 //! column) and then its pages, an end, a separator and a quantum a block, one 1 MiB buffer.
 
-use crate::base::checksum::{self, Context};
+use crate::base::checksum;
 use crate::base::error::Result;
 use crate::base::hash::KeyHash;
 use crate::base::id::{ItemKind, TreeId};
-use crate::base::step::{BlockAddress, BlockKind};
+use crate::base::step::BlockKind;
 use crate::base::sync::Arc;
-use crate::format::header::{FEATURE_COLUMNS, FEATURE_LEARNED, FileHeader};
+use crate::format::header::{FEATURE_COLUMNS, FEATURE_LEARNED};
 use crate::format::table::compressed::Compression;
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::fence_build::FenceBuilder;
@@ -19,7 +19,7 @@ use crate::format::table::footer::{Footer, SliceEntry, Span, encode_tail};
 use crate::format::table::learned_build::{LearnedItems, LearnedPlan};
 use crate::format::table::ranges::Ranges;
 use crate::format::table::top::{self, Top};
-use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES, seal};
+use crate::format::table::{FOOTER_TAG, PAGE_BYTES, RANGES_TAG, TAIL_TAG, TOP_TAG, UNIT_BYTES};
 use crate::io::storage::Storage;
 
 use super::admission::Admission;
@@ -28,11 +28,9 @@ use super::gather::{GATHER_BYTES_MAX, Gathered};
 use super::identity::{SliceSummary, TableIdentity, TableSummary};
 use super::memory::{PageBudget, PageRank};
 use super::open::{SliceContents, TableFile, TableOwner};
+use super::output::{Output, WRITE_BYTES};
 use super::resident::{Otherwise, Resident};
 use super::search::{Ranged, Table};
-
-/// What is written at once, unless there is less memory.
-const WRITE_BYTES: usize = 1 << 20;
 
 /// Settings of a slice.
 #[derive(Clone, Copy, Debug)]
@@ -142,16 +140,7 @@ impl TableBuilder {
     /// Creates the file.
     pub(crate) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Result<TableBuilder> {
         storage.create(identity.file)?;
-        let out = Output {
-            storage,
-            identity,
-            buffer: header(&identity, 0),
-            written: 0,
-            blocks_checksum: 0,
-            admission: None,
-            write_bytes: WRITE_BYTES,
-            finished: false,
-        };
+        let out = Output::new(storage, identity);
         Ok(TableBuilder {
             out,
             opening: None,
@@ -556,132 +545,6 @@ impl Slice {
         let columns = if contents.entry.filter.kind == FilterKind::Column { FEATURE_COLUMNS } else { 0 };
         let learned = if self.fences.has_learned() { FEATURE_LEARNED } else { 0 };
         Ok(Ended { density: self.density, features: columns | learned, contents })
-    }
-}
-
-/// The header page of a table file.
-fn header(identity: &TableIdentity, features: u64) -> Vec<u8> {
-    let TableIdentity { file, store_id, uid, .. } = *identity;
-    FileHeader { kind: file.kind, store_id, uid, features }.encode()
-}
-
-/// The file, written from front to back.
-struct Output {
-    storage: Arc<dyn Storage>,
-    identity: TableIdentity,
-    /// From offset `written` on.
-    buffer: Vec<u8>,
-    written: u64,
-    blocks_checksum: u32,
-    admission: Option<Admission>,
-    write_bytes: usize,
-    finished: bool,
-}
-
-impl Output {
-    /// Where the next byte goes.
-    fn at(&self) -> u64 {
-        self.written + self.buffer.len() as u64
-    }
-
-    fn context(&self, tag: u8) -> Context {
-        Context { file_uid: self.identity.uid, offset: self.at(), tag }
-    }
-
-    /// Offers the data block that begins at `start` of the buffer to the cache.
-    fn offer(&mut self, context: Context, start: usize) {
-        let block = &self.buffer[start..];
-        let (Some(admission), Ok(bytes)) = (&mut self.admission, u32::try_from(block.len())) else { return };
-        let Context { file_uid, offset, .. } = context;
-        let kind = BlockKind::Data;
-        admission.offer(&BlockAddress { file: self.identity.file, file_uid, offset, bytes, kind }, block);
-    }
-
-    /// Zeros up to the next page.
-    fn align(&mut self) {
-        let gap = self.at().next_multiple_of(PAGE_BYTES as u64) - self.at();
-        self.buffer.resize(self.buffer.len() + gap as usize, 0);
-    }
-
-    /// Seals and appends an extent.
-    fn append(&mut self, extent: &[u8], tag: u8) -> Result<()> {
-        let context = self.context(tag);
-        let start = self.buffer.len();
-        self.buffer.extend_from_slice(extent);
-        let checksum = seal(&mut self.buffer[start..], context);
-        self.appended(checksum)
-    }
-
-    fn append_sealed(&mut self, extent: &[u8], checksum: u32) -> Result<()> {
-        self.buffer.extend_from_slice(extent);
-        self.appended(checksum)
-    }
-
-    fn appended(&mut self, checksum: u32) -> Result<()> {
-        self.blocks_checksum = checksum::append(self.blocks_checksum, &checksum.to_le_bytes());
-        self.write_full()
-    }
-
-    /// Seals pages, in place too, and appends them; whole ones are aligned. Returns where they are.
-    fn append_pages(&mut self, pages: &mut [u8], page_bytes: usize, kind: BlockKind) -> Result<Span> {
-        if pages.is_empty() {
-            return Ok(Span::default());
-        }
-        if page_bytes == PAGE_BYTES {
-            self.align();
-        }
-        let span = Span { offset: self.at(), bytes: pages.len() as u64 };
-        for page in pages.chunks_mut(page_bytes) {
-            let checksum = seal(page, self.context(kind as u8));
-            self.append_sealed(page, checksum)?;
-        }
-        Ok(span)
-    }
-
-    /// Writes what is there in whole pieces.
-    fn write_full(&mut self) -> Result<()> {
-        while self.buffer.len() >= self.write_bytes {
-            self.write(self.write_bytes)?;
-        }
-        Ok(())
-    }
-
-    /// Says in the header, which has none yet, what a reader must know.
-    fn set_features(&mut self, features: u64) -> Result<()> {
-        if features == 0 {
-            return Ok(());
-        }
-        let header = header(&self.identity, features);
-        match self.written {
-            0 => self.buffer[..header.len()].copy_from_slice(&header),
-            _ => self.storage.write(self.identity.file, 0, &header)?,
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: usize) -> Result<()> {
-        let file = self.identity.file;
-        self.storage.write(file, self.written, &self.buffer[..bytes])?;
-        self.storage.start_writeback(file, self.written, bytes as u64);
-        self.buffer.drain(..bytes);
-        self.written += bytes as u64;
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<u64> {
-        self.write(self.buffer.len())?;
-        self.storage.sync(self.identity.file)?;
-        self.finished = true;
-        Ok(self.written)
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        if !self.finished {
-            // A file that no manifest names is removed at the next open, if it cannot be now.
-            let _ = self.storage.remove(self.identity.file);
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::base::prefetch::prefetch;
 use crate::base::reserve::{Grant, Role};
 use crate::base::sync::Arc;
 use crate::cache::{PinnedPages, Place};
-use crate::format::table::index::{IndexPage, IndexShape};
+use crate::format::table::index::{IndexPage, IndexShape, ModelTables};
 
 use super::memory::{PageBudget, Places};
 
@@ -21,6 +21,8 @@ struct Beside {
     samples_start: u32,
     samples_end: u32,
     first_block: u32,
+    /// Of a model with alphabets, the number of their tables.
+    tables: Option<u32>,
 }
 
 /// Counts the blocks of all pages.
@@ -38,6 +40,8 @@ pub(super) struct ResidentFences {
     places: Option<Places>,
     /// Of each page.
     beside: Box<[Beside]>,
+    /// Of models; neighbours with equal alphabets share them.
+    tables: Box<[ModelTables]>,
     /// For all that lies beside the pages, on the cache's account.
     _grant: Grant,
 }
@@ -51,6 +55,7 @@ impl ResidentFences {
         budget: &Arc<PageBudget>,
     ) -> ResidentFences {
         let (mut samples, mut beside) = (Vec::new(), Vec::with_capacity(count));
+        let (mut tables, mut last): (Vec<ModelTables>, Option<IndexPage<'_>>) = (Vec::new(), None);
         let mut blocks = 0;
         for number in 0..count {
             let page = IndexPage::of(pages.page(number, page_bytes));
@@ -59,21 +64,30 @@ impl ResidentFences {
             samples.extend(page.samples());
             blocks += page.ends();
             let samples_end = few(samples.len());
-            beside.push(Beside { shape: page.shape(), samples_start, samples_end, first_block });
+            let tables = page.has_alphabets().then(|| {
+                if !last.is_some_and(|last| page.has_alphabets_of(&last)) {
+                    tables.extend(ModelTables::of(&page));
+                }
+                last = Some(page);
+                few(tables.len() - 1)
+            });
+            beside.push(Beside { shape: page.shape(), samples_start, samples_end, first_block, tables });
         }
         let (samples, beside) = (samples.into_boxed_slice(), beside.into_boxed_slice());
         let places = budget.places(blocks);
         let places_bytes = places.as_deref().map_or(0, size_of_val);
-        let bytes = size_of_val(&*samples) + size_of_val(&*beside) + places_bytes;
+        let tables_bytes: usize = tables.iter().map(ModelTables::memory_bytes).sum();
+        let bytes = size_of_val(&*samples) + size_of_val(&*beside) + places_bytes + tables_bytes;
         let grant = budget.cache().reserve().grant(Role::Tables, bytes as u64);
-        ResidentFences { pages, page_bytes, samples, places, beside, _grant: grant }
+        let tables = tables.into_boxed_slice();
+        ResidentFences { pages, page_bytes, samples, places, beside, tables, _grant: grant }
     }
 
     #[inline]
     pub(super) fn page(&self, number: usize) -> IndexPage<'_> {
-        let Beside { shape, samples_start, samples_end, .. } = &self.beside[number];
+        let Beside { shape, samples_start, samples_end, tables, .. } = &self.beside[number];
         let samples = &self.samples[*samples_start as usize..*samples_end as usize];
-        IndexPage::shaped(self.bytes(number), *shape, samples)
+        IndexPage::shaped(self.bytes(number), *shape, samples, tables.map(|one| &self.tables[one as usize]))
     }
 
     /// Where the cache last had a block of a page.

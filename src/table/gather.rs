@@ -11,8 +11,8 @@ use crate::format::table::learned_build::{self, LearnedItems, LearnedOptions, Le
 pub(super) const GATHER_BYTES_MAX: usize = 4 << 20;
 /// Beside its key and value an item takes a tag and about one end.
 const ITEM_BYTES: usize = 3;
-/// Error of models, in 32nds of a block: a quarter.
-const ERROR: u16 = 8;
+/// Error of models, in 32nds of a block: half of one.
+const ERROR: u16 = 16;
 /// After so many refusals in a row a slice gets fences to its end.
 const REFUSALS_MAX: u32 = 2;
 const CODES: [PageCode; 3] = [PageCode::Head, PageCode::Span, PageCode::Seen];

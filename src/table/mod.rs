@@ -22,6 +22,7 @@ mod identity;
 mod load;
 mod memory;
 mod open;
+mod output;
 mod parts;
 mod rescue;
 mod resident;

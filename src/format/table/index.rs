@@ -8,9 +8,10 @@
 use std::ops::RangeInclusive;
 
 use crate::base::codec::Malformed;
+use crate::learn::alphabet::{Alphabets, DigitTables};
 
 use super::fence::{Extent, FencePage, FenceShape};
-use super::learned::{LearnedPage, LearnedShape};
+use super::learned::{LearnedBeside, LearnedPage, LearnedShape, PageCode};
 
 /// A checked page.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,20 @@ pub(crate) enum IndexShape {
     Learned(LearnedShape),
 }
 
+/// The alphabets of a model, for readers that have memory for a search of fewer steps.
+pub(crate) struct ModelTables(DigitTables);
+
+impl ModelTables {
+    /// `None` of a page without alphabets.
+    pub(crate) fn of(page: &IndexPage<'_>) -> Option<ModelTables> {
+        page.alphabets().map(|alphabets| ModelTables(DigitTables::of(alphabets)))
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes()
+    }
+}
+
 impl<'a> IndexPage<'a> {
     /// A page that was checked.
     pub(crate) fn of(page: &'a [u8]) -> IndexPage<'a> {
@@ -35,12 +50,39 @@ impl<'a> IndexPage<'a> {
         }
     }
 
-    /// The page that has this shape. `samples`: as [`IndexPage::samples`] gave them.
+    /// The page that has this shape. `samples`: as [`IndexPage::samples`] gave them. `tables`: of a model, if
+    /// they are at hand.
     #[inline]
-    pub(crate) fn shaped(bytes: &'a [u8], shape: IndexShape, samples: &'a [u64]) -> IndexPage<'a> {
+    pub(crate) fn shaped(
+        bytes: &'a [u8],
+        shape: IndexShape,
+        samples: &'a [u64],
+        tables: Option<&'a ModelTables>,
+    ) -> IndexPage<'a> {
         match shape {
             IndexShape::Fences(shape) => IndexPage::Fences(FencePage::shaped(bytes, shape, samples)),
-            IndexShape::Learned(shape) => IndexPage::Learned(LearnedPage::shaped(bytes, shape, samples)),
+            IndexShape::Learned(shape) => {
+                let beside = LearnedBeside { samples, tables: tables.map(|tables| &tables.0) };
+                IndexPage::Learned(LearnedPage::shaped(bytes, shape, beside))
+            }
+        }
+    }
+
+    /// Whether it is of a model with alphabets.
+    pub(crate) fn has_alphabets(&self) -> bool {
+        self.alphabets().is_some()
+    }
+
+    /// Whether they are those of another page.
+    pub(crate) fn has_alphabets_of(&self, other: &IndexPage<'_>) -> bool {
+        let pair = self.alphabets().zip(other.alphabets());
+        pair.is_some_and(|(own, others)| own.is_like(&others))
+    }
+
+    fn alphabets(&self) -> Option<Alphabets<'a>> {
+        match self {
+            IndexPage::Fences(_) => None,
+            IndexPage::Learned(page) => (page.code() != PageCode::Head).then(|| page.alphabets()),
         }
     }
 

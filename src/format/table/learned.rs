@@ -39,7 +39,7 @@
 //! A page is 4096 bytes; the only page of a slice is as many units as it needs.
 
 use crate::base::codec::Malformed;
-use crate::learn::alphabet::{Alphabets, POSITIONS_MAX};
+use crate::learn::alphabet::{Alphabets, DigitTables, POSITIONS_MAX};
 use crate::learn::code::{CodeDigits, KeyCode};
 use crate::learn::spline::{Knot, Knots, predict};
 
@@ -73,8 +73,16 @@ pub(crate) enum PageCode {
 pub(crate) struct LearnedPage<'a> {
     bytes: &'a [u8],
     shape: LearnedShape,
+    beside: LearnedBeside<'a>,
+}
+
+/// What readers may keep beside a page, to look at less of it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct LearnedBeside<'a> {
     /// See [`LearnedPage::samples`]; none if they are not at hand.
-    samples: &'a [u64],
+    pub(crate) samples: &'a [u64],
+    /// Of the page's alphabets. Pages with equal alphabets share them.
+    pub(crate) tables: Option<&'a DigitTables>,
 }
 
 /// What the header of a learned page says, for readers that keep it beside the page. Headers, a page apart,
@@ -135,12 +143,32 @@ impl<'a> LearnedPage<'a> {
         }
     }
 
-    /// The page that has this shape, searched with its own samples. Its header is not looked at.
+    /// The page that has this shape, searched with what lies beside it. Its header is not looked at.
     #[inline]
-    pub(crate) fn shaped(bytes: &'a [u8], shape: LearnedShape, samples: &'a [u64]) -> LearnedPage<'a> {
-        let page = LearnedPage { bytes, shape, samples };
-        debug_assert!(samples.iter().copied().eq(page.samples()));
+    pub(crate) fn shaped(bytes: &'a [u8], shape: LearnedShape, beside: LearnedBeside<'a>) -> LearnedPage<'a> {
+        let page = LearnedPage { bytes, shape, beside };
+        debug_assert!(beside.samples.iter().copied().eq(page.samples()));
         page
+    }
+
+    /// The last block up to this one that has bytes; the first one has.
+    #[inline]
+    pub(crate) fn at_or_before(&self, index: usize) -> usize {
+        let units = self.units();
+        units[..=index.min(units.len() - 1)].iter().rposition(|units| *units > 0).unwrap_or(0)
+    }
+
+    /// The first block from this one on that has bytes.
+    #[inline]
+    pub(crate) fn from(&self, index: usize) -> Option<usize> {
+        let rest = self.units().get(index..)?;
+        rest.iter().position(|units| *units > 0).map(|behind| index + behind)
+    }
+
+    /// Where in the page the length of a block stands.
+    #[inline]
+    pub(crate) fn extent_at(&self, index: usize) -> usize {
+        usize::from(self.shape.units_at) + index
     }
 
     /// The codes of every 16th knot but the first: with them at hand a search looks at 16 codes of the page.
@@ -195,30 +223,14 @@ impl<'a> LearnedPage<'a> {
     pub(crate) fn extent(&self, index: usize) -> Extent {
         let group = index / GROUP;
         let of_groups = group.checked_sub(1).map_or(0, |group| u32::from_le_bytes(self.sums()[group]));
-        let units = &self.units()[..=index];
-        let before = u64::from(of_groups) + sum(&units[group * GROUP..index]);
+        let units = self.units();
+        let in_group = match units[group * GROUP..].first_chunk::<GROUP>() {
+            Some(units) => sum(units, index % GROUP),
+            None => units[group * GROUP..index].iter().map(|units| u64::from(*units)).sum(),
+        };
+        let before = u64::from(of_groups) + in_group;
         let bytes = u32::from(units[index]) * UNIT_BYTES as u32;
         Extent { offset: self.shape.offset + before * UNIT_BYTES as u64, bytes }
-    }
-
-    /// The last block up to this one that has bytes; the first one has.
-    #[inline]
-    pub(crate) fn at_or_before(&self, index: usize) -> usize {
-        let units = self.units();
-        units[..=index.min(units.len() - 1)].iter().rposition(|units| *units > 0).unwrap_or(0)
-    }
-
-    /// The first block from this one on that has bytes.
-    #[inline]
-    pub(crate) fn from(&self, index: usize) -> Option<usize> {
-        let rest = self.units().get(index..)?;
-        rest.iter().position(|units| *units > 0).map(|behind| index + behind)
-    }
-
-    /// Where in the page the length of a block stands.
-    #[inline]
-    pub(crate) fn extent_at(&self, index: usize) -> usize {
-        usize::from(self.shape.units_at) + index
     }
 
     /// The knots of the model; positions are in 32nds of a block.
@@ -234,13 +246,15 @@ impl<'a> LearnedPage<'a> {
         })
     }
 
+    /// The symbols of positions; none with eight bytes.
     #[inline]
-    fn alphabets(&self) -> Alphabets<'a> {
+    pub(crate) fn alphabets(&self) -> Alphabets<'a> {
         let LearnedShape { runs_at, codes_at, absent_from, .. } = self.shape;
         Alphabets {
             counts: self.column(HEADER_BYTES as u16, runs_at),
             runs: self.column(runs_at, codes_at).as_chunks().0,
             absent_from: absent_from.into(),
+            tables: self.beside.tables,
         }
     }
 
@@ -248,7 +262,8 @@ impl<'a> LearnedPage<'a> {
     fn knots(&self) -> PageKnots<'a> {
         let LearnedShape { codes_at, positions_at, units_at, .. } = self.shape;
         let codes = self.column(codes_at, positions_at);
-        let (positions, samples) = (self.column(positions_at, units_at).as_chunks().0, self.samples);
+        let positions = self.column(positions_at, units_at).as_chunks().0;
+        let samples = self.beside.samples;
         if self.shape.is_wide {
             PageKnots::Wide(KnotColumns { codes: codes.as_chunks().0, positions, samples })
         } else {
@@ -315,7 +330,7 @@ impl<'a> LearnedPage<'a> {
             sums_at,
             used,
         };
-        Ok(LearnedPage { bytes: page, shape, samples: &[] })
+        Ok(LearnedPage { bytes: page, shape, beside: LearnedBeside::default() })
     }
 
     fn check_code(&self) -> Result<(), Malformed> {
@@ -385,18 +400,19 @@ impl<'a> LearnedPage<'a> {
     }
 }
 
-/// The sum of some bytes, eight at a time.
+/// The sum of the first `count` bytes of a group, without branches on how many.
 #[inline]
-fn sum(bytes: &[u8]) -> u64 {
+fn sum(group: &[u8; GROUP], count: usize) -> u64 {
     const LOW: u64 = 0x00ff_00ff_00ff_00ff;
-    let (words, rest) = bytes.as_chunks::<8>();
-    let of_words = words.iter().map(|word| {
-        let word = u64::from_le_bytes(*word);
-        (word & LOW) + (word >> 8 & LOW)
-    });
-    // Eight words of bytes at most: four sums of two bytes each do not overflow.
-    let pairs: u64 = of_words.sum();
-    (pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48) + rest.iter().map(|byte| u64::from(*byte)).sum::<u64>()
+    let mut pairs = 0;
+    for (index, word) in group.as_chunks::<8>().0.iter().enumerate() {
+        let bytes = count.saturating_sub(8 * index).min(8);
+        // In two steps, as no shift is by all 64 bits.
+        let word = u64::from_le_bytes(*word) & !(u64::MAX << (4 * bytes) << (4 * bytes));
+        pairs += (word & LOW) + (word >> 8 & LOW);
+    }
+    // Four sums of two bytes each, of 16 bytes at most.
+    pairs.wrapping_mul(0x0001_0001_0001_0001) >> 48
 }
 
 /// The block in which a position lies.

@@ -1,12 +1,14 @@
 //! The public face: three indexes over one list of items, their sizes, and lookups in them.
 
+use crate::format::table::UNIT_BYTES;
 use crate::format::table::fence::{Extent, FencePage, FenceShape};
-use crate::format::table::learned::{LearnedPage, LearnedShape, PageCode};
+use crate::format::table::learned::{LearnedBeside, LearnedPage, LearnedShape, PageCode};
 use crate::format::table::learned_build::LearnedOptions;
 use crate::format::table::top::{self, Top};
+use crate::learn::alphabet::{Alphabets, DigitTables};
 use crate::learn::two_layer::{Overflow, TwoLayerModel, TwoLayerOptions};
 
-use super::layout::{Items, LaidBlock, Layout, Refusals, fenced, learned};
+use super::layout::{Items, LaidBlock, LaidPage, Layout, Refusals, fenced, learned};
 use super::string_block::{StringEntry, StringIndexBlock, short_successor, shortest_separator};
 
 /// An index of data blocks.
@@ -69,6 +71,8 @@ pub struct BlockIndexStats {
     pub learned_blocks: u64,
     /// Bytes of learned pages without their padding.
     pub learned_bytes: u64,
+    /// Memory of tables of digits, which lie beside the pages. Pages with equal alphabets share them.
+    pub table_bytes: u64,
     /// Knots of learned pages.
     pub knots: u64,
     /// Most bytes of a key that a learned page looks at.
@@ -93,12 +97,15 @@ struct PagedIndex {
     top: Top,
     top_bytes: usize,
     shapes: Vec<PageShape>,
+    /// Of alphabets that differ.
+    tables: Vec<DigitTables>,
 }
 
 /// What lies beside a resident page.
 enum PageShape {
     Fences(FenceShape, Vec<u64>),
-    Learned(LearnedShape, Vec<u64>),
+    /// With the number of its tables.
+    Learned(LearnedShape, Vec<u64>, Option<usize>),
 }
 
 impl BlockIndexes {
@@ -176,23 +183,17 @@ fn strings(keys: &[Vec<u8>], blocks: &[LaidBlock], restart_interval: usize) -> S
 }
 
 impl PagedIndex {
-    fn new(layout: Layout) -> PagedIndex {
+    fn new(mut layout: Layout) -> PagedIndex {
         let block = top::encode(layout.pages.iter().map(|page| page.separator.as_slice()));
         let top = Top::decode(&block, layout.pages.len() as u32).expect("it was encoded just now");
-        let shape = |bytes: &Vec<u8>| {
-            if LearnedPage::is_learned(bytes) {
-                let page = LearnedPage::check(bytes).expect("it was encoded just now");
-                return PageShape::Learned(page.shape(), page.samples().collect());
-            }
-            let page = FencePage::of(bytes);
-            PageShape::Fences(page.shape(), page.samples().collect())
-        };
-        let mut layout = layout;
         for page in &mut layout.pages {
-            page.bytes.resize(page.bytes.len().next_multiple_of(512), 0);
+            page.bytes.resize(page.bytes.len().next_multiple_of(UNIT_BYTES), 0);
         }
-        let shapes = layout.pages.iter().map(|page| shape(&page.bytes)).collect();
-        PagedIndex { layout, top, top_bytes: block.len(), shapes }
+        let mut known: Vec<Alphabets<'_>> = Vec::new();
+        let shape = |page| shape(page, &mut known);
+        let shapes = layout.pages.iter().map(shape).collect();
+        let tables = known.into_iter().map(DigitTables::of).collect();
+        PagedIndex { layout, top, top_bytes: block.len(), shapes, tables }
     }
 
     fn find(&self, key: &[u8]) -> Extent {
@@ -203,8 +204,9 @@ impl PagedIndex {
                 let page = FencePage::shaped(bytes, *shape, samples);
                 page.extent(page.find(key, first))
             }
-            PageShape::Learned(shape, samples) => {
-                let page = LearnedPage::shaped(bytes, *shape, samples);
+            PageShape::Learned(shape, samples, tables) => {
+                let tables = tables.map(|number| &self.tables[number]);
+                let page = LearnedPage::shaped(bytes, *shape, LearnedBeside { samples, tables });
                 page.extent(page.find(key, first))
             }
         }
@@ -221,6 +223,7 @@ impl PagedIndex {
             index_bytes: (self.layout.page_bytes() + self.top_bytes) as u64,
             pages: self.layout.pages.len() as u64,
             refused: [ties, long_blocks, empty_blocks, no_gain],
+            table_bytes: self.tables.iter().map(DigitTables::memory_bytes).sum::<usize>() as u64,
             ..BlockIndexStats::default()
         };
         for page in self.layout.pages.iter().filter(|page| LearnedPage::is_learned(&page.bytes)) {
@@ -234,6 +237,24 @@ impl PagedIndex {
         }
         stats
     }
+}
+
+/// What lies beside a page. `known`: alphabets of the pages before.
+fn shape<'p>(page: &'p LaidPage, known: &mut Vec<Alphabets<'p>>) -> PageShape {
+    if !LearnedPage::is_learned(&page.bytes) {
+        let page = FencePage::of(&page.bytes);
+        return PageShape::Fences(page.shape(), page.samples().collect());
+    }
+    let page = LearnedPage::check(&page.bytes).expect("it was encoded just now");
+    let own = page.alphabets();
+    let tables = (!own.counts.is_empty()).then(|| {
+        let at = known.iter().position(|known| known.is_like(&own));
+        at.unwrap_or_else(|| {
+            known.push(own);
+            known.len() - 1
+        })
+    });
+    PageShape::Learned(page.shape(), page.samples().collect(), tables)
 }
 
 /// Sizes and errors of TridentKV's model of two layers.

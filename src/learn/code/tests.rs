@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::key::common_prefix;
 use crate::lab::KeyFamily;
-use crate::learn::alphabet::{POSITIONS_MAX, Symbols, TrainedAlphabets};
+use crate::learn::alphabet::{DigitTables, POSITIONS_MAX, Symbols, TrainedAlphabets};
 
 /// A deterministic choice.
 struct Dice(u64);
@@ -82,6 +82,22 @@ fn codes_ascend_with_keys() {
                     assert!(codes[0] <= codes[1], "{} {kind} {pair:?} {codes:?}", family.name());
                 }
             });
+        }
+    }
+}
+
+/// Tables of digits tell the same codes as the alphabets they are made of.
+#[test]
+fn tables_tell_the_same_codes() {
+    for family in KeyFamily::ALL {
+        let keys = family.keys(1000, 8);
+        let trained = TrainedAlphabets::train(keys.iter().map(Vec::as_slice), Symbols::Seen, POSITIONS_MAX);
+        let tables = DigitTables::of(trained.view());
+        assert_eq!(tables.memory_bytes(), 296 * trained.positions());
+        let with_tables = Alphabets { tables: Some(&tables), ..trained.view() };
+        assert!(with_tables.is_like(&trained.view()));
+        for probe in probes(&keys, &mut Dice(4)) {
+            assert_eq!(with_tables.code(&probe), trained.view().code(&probe), "{} {probe:?}", family.name());
         }
     }
 }
