@@ -522,31 +522,3 @@ fn items_of_lost_ends_stay_hashed() {
         assert!((1000..2000).contains(&found), "{found} of 2000, without those of one block and of the end");
     }
 }
-
-/// A walk shows every item once, wherever in it the tables change: also where it goes from one node of the
-/// trie to the next.
-#[test]
-fn walks_go_on_in_other_tables() {
-    let world = World::new(9);
-    let db = world.builder().memory_bytes(1 << 20).open().unwrap();
-    let hashed =
-        db.hashed("hashed").set("table_bytes", 64 << 10).set("runs_in_last_level", 63).open().unwrap();
-    let other = db.ordered("other").open().unwrap();
-    let mut expected = BTreeMap::new();
-    for number in 0..1400u32 {
-        hashed.put(number.to_be_bytes(), vec![number as u8; 700]).unwrap();
-        expected.insert(number.to_be_bytes().to_vec(), vec![number as u8; 700]);
-        if number % 100 == 99 {
-            db.settle().unwrap();
-        }
-    }
-    assert!(hashed.stats().unwrap().levels.len() > 1, "the trie has nodes below the root");
-    let (mut walk, mut walked) = (hashed.iter_unordered(), BTreeMap::new());
-    while let Some(item) = walk.next() {
-        let (key, value) = item.unwrap();
-        assert!(walked.insert(key.to_vec(), value.to_vec()).is_none(), "a key comes once");
-        other.put(b"key", b"value").unwrap();
-        db.flush().unwrap();
-    }
-    assert!(walked == expected, "{} of {} items", walked.len(), expected.len());
-}

@@ -218,12 +218,10 @@ impl Scan {
             }
             return !self.is_found;
         }
-        // Wherever it goes on, it is behind this one.
-        let behind = key.to_vec();
-        self.winner = None;
-        // But a key of a later region has others before it, in runs that are not of this one.
-        if !is_past || !self.enter_next_region() {
-            (self.key, self.has_key) = (behind, true);
+        // Wherever it goes on, it is behind this one, unless a later region has it, and others before it.
+        (self.winner, self.key, self.has_key) = (None, key.to_vec(), true);
+        if is_past {
+            self.enter_next_region();
         }
         false
     }
