@@ -205,7 +205,8 @@ impl Scan {
         let winner = self.merge.winner().expect("a source that stands at an item is not at its end");
         let key = key_of(&sources[winner]).expect("the winner stands at an item");
         let is_item = kind_of(&sources[winner]) == ItemKind::Put;
-        if is_item && !is_past(key, &self.range, self.direction) {
+        let is_past = is_past(key, &self.range, self.direction);
+        if is_item && !is_past {
             self.winner = Some(winner);
             let is_ahead = self.lead.note(winner == before);
             match &sources[winner] {
@@ -217,11 +218,11 @@ impl Scan {
             }
             return !self.is_found;
         }
-        // Wherever it goes on, it is behind this one.
-        self.winner = None;
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.has_key = true;
+        // Wherever it goes on, it is behind this one, unless a later region has it, and others before it.
+        (self.winner, self.key, self.has_key) = (None, key.to_vec(), true);
+        if is_past {
+            self.enter_next_region();
+        }
         false
     }
 
