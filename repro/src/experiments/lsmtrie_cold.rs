@@ -37,7 +37,7 @@ pub(super) const FILTERS_MEMORY: f64 = 0.09;
 const MEMORY_BYTES: u64 = 32 << 20;
 const FILTER_BITS_PER_KEY: u64 = 16;
 /// Shortest time of a measurement of the device.
-const PROBED: Duration = Duration::from_millis(150);
+const PROBED: Duration = Duration::from_millis(120);
 
 /// How the items are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -418,7 +418,7 @@ pub(super) fn device(
 ) -> Result<DeviceRates, Failure> {
     std::fs::create_dir_all(directory).map_err(|source| Failure::file("create", directory, source))?;
     let probe =
-        Probe { bytes: file_bytes.clamp(64 << 20, 2 << 30), time: PROBED, operations_max: u64::MAX, seed };
+        Probe { bytes: file_bytes.clamp(16 << 20, 2 << 30), time: PROBED, operations_max: u64::MAX, seed };
     let measured = probe::measure::<Failure>(&probe, directory, |_| stop_if_asked())?;
     Ok(DeviceRates { depths: measured.random.iter().map(|one| (one.depth, one.a_second())).collect() })
 }

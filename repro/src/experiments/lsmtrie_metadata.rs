@@ -20,7 +20,7 @@ use super::lsmtrie_cold::{
 use super::lsmtrie_load::TABLE_BYTES;
 use super::{Claim, Figure, Job, Picture, Verdict};
 
-pub(super) const SCALE: f64 = 0.02;
+pub(super) const SCALE: f64 = 0.01;
 /// The paper's store of 10 TB of items of 100 bytes.
 const PAPERS_ITEMS: f64 = 1e11;
 /// LevelDB's index and filters of it, in bytes an item.

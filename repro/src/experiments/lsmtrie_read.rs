@@ -17,7 +17,7 @@ use super::lsmtrie_cold::{
 };
 use super::{Claim, Figure, Job, Picture, Verdict, a_second};
 
-pub(super) const SCALE: f64 = 0.02;
+pub(super) const SCALE: f64 = 0.015;
 /// Stages of a load.
 const STAGES: u64 = 3;
 /// Bytes of larger tables.
@@ -106,7 +106,7 @@ impl Point {
         (role, items): (Role, u64),
         is_beside_device: bool,
     ) -> Result<(Point, Cold), Failure> {
-        let gets = (items / 400).clamp(600, 10_000);
+        let gets = (items / 500).clamp(200, 6000);
         let of = |keys, way, gets| Ask { keys, present: items, gets, way, seed: job.seed };
         let one = |keys| of(keys, Way::Threads(1), gets);
         let cold = cold.reopen(&opening.with_search("serial"))?;

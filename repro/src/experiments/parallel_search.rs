@@ -138,7 +138,7 @@ impl Point {
         keys: Keys,
         items: u64,
     ) -> Result<Point, Failure> {
-        let gets = (items / 800).clamp(400, 8000);
+        let gets = (items / 800).clamp(100, 3000);
         let of = |way, gets| Ask { keys, present: items, gets, way, seed: job.seed };
         let half = cold.ask_warm(of(Way::Threads(1), gets))?;
         let (full, load) =
@@ -483,7 +483,7 @@ fn loads(last: &[&Point]) -> Figure {
                 .iter()
                 .map(|memory| {
                     let reads = |mode: &&str| Some(at(last, *memory, mode, Keys::Uniform)?.full.reads());
-                    (memory.name().to_string(), MODES.iter().map(|mode| reads(&mode)).collect())
+                    (memory.name().to_string(), MODES.iter().map(reads).collect())
                 })
                 .collect(),
         }),

@@ -183,7 +183,9 @@ impl Halves {
         let is_value = |flip: u8| {
             answer.is_some_and(|found| {
                 let mut value = found.to_vec();
-                value.first_mut().map(|first| *first ^= flip);
+                if let Some(first) = value.first_mut() {
+                    *first ^= flip;
+                }
                 value.len() == VALUE_BYTES && SHAPE.is_value(key, &value)
             })
         };
