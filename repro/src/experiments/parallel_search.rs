@@ -16,7 +16,7 @@ use super::lsmtrie_cold::{
 use super::parallel_load::MachineLoad;
 use super::{Claim, Figure, Job, Picture, Verdict, a_second, parallel_threads, percent, signed};
 
-pub(super) const SCALE: f64 = 0.01;
+pub(super) const SCALE: f64 = 0.008;
 /// Stages of the load, the last of which is asked most.
 const STAGES: u64 = 4;
 /// Rounds at the last stage, each of every mode in turn.
@@ -24,7 +24,7 @@ const ROUNDS: u64 = 3;
 /// Threads that saturate the machine.
 const SATURATED: usize = 8;
 /// Gets of all threads for each of one thread.
-const FULL_GETS: u64 = 6;
+const FULL_GETS: u64 = 4;
 const MODES: [&str; 4] = ["serial", "parallel_2", "parallel_8", "adaptive"];
 const KEYS: [Keys; 2] = [Keys::Uniform, Keys::Zipf];
 /// Latencies serial over parallel that the issue asks for, at p99 and p50.
