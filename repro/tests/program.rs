@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 14] = [
+const EXPERIMENTS: [&str; 17] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
@@ -17,6 +17,9 @@ const EXPERIMENTS: [&str; 14] = [
     "lemur-bloom",
     "lsmtrie-put",
     "lsmtrie-htable",
+    "lsmtrie-read",
+    "lsmtrie-metadata",
+    "parallel-search",
     "trident-threads",
     "trident-read",
     "trident-delete",

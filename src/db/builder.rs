@@ -80,6 +80,8 @@ pub struct Builder {
     faults: Vec<String>,
     #[cfg(feature = "lab")]
     write_buffer_bytes: Option<u64>,
+    #[cfg(feature = "lab")]
+    cache_bytes: Option<u64>,
 }
 
 impl Builder {
@@ -92,6 +94,8 @@ impl Builder {
             faults: Vec::new(),
             #[cfg(feature = "lab")]
             write_buffer_bytes: None,
+            #[cfg(feature = "lab")]
+            cache_bytes: None,
         }
     }
 
@@ -223,6 +227,26 @@ impl Builder {
         self
     }
 
+    /// Memory for blocks, filters, fences and structures of tables, at most what `memory_bytes` gives them:
+    /// for experiments whose data is small. The memory of idle write buffers and merges is not lent to it.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = trine::Db::builder(&path).cache_bytes(1 << 20).open()?;
+    /// let memory = db.stats().memory;
+    /// let cache = memory.roles.iter().find(|role| role.name == "cache");
+    /// assert!(cache.is_some_and(|cache| cache.limit_bytes <= 1 << 20));
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "lab")]
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Builder {
+        self.cache_bytes = Some(bytes);
+        self
+    }
+
     /// Opens the store.
     ///
     /// # Errors
@@ -252,11 +276,21 @@ impl Builder {
         };
         let options = OpenOptions::new(self.settings.clone(), mode);
         #[cfg(feature = "lab")]
-        if let Some(bytes) = self.write_buffer_bytes {
-            let budget = options.budget.with_generation_bytes(bytes);
-            return Ok(OpenOptions { budget, ..options });
-        }
+        let options = self.scaled(options);
         Ok(options)
+    }
+
+    /// With the parts of the budget that experiments choose.
+    #[cfg(feature = "lab")]
+    fn scaled(&self, mut options: OpenOptions) -> OpenOptions {
+        if let Some(bytes) = self.write_buffer_bytes {
+            options.budget = options.budget.with_generation_bytes(bytes);
+        }
+        // Last: it takes what other parts lend.
+        if let Some(bytes) = self.cache_bytes {
+            options.budget = options.budget.with_cache_bytes(bytes);
+        }
+        options
     }
 
     fn check(&self) -> Result<()> {

@@ -72,7 +72,7 @@ impl Budget {
     }
 
     /// The same with less for blocks, filters and fences: what they would have beside it stays unused.
-    #[cfg(any(test, feature = "sim"))]
+    #[cfg(any(test, feature = "sim", feature = "lab"))]
     pub(crate) fn with_cache_bytes(mut self, cache_bytes: u64) -> Budget {
         if cache_bytes < self.cache_bytes {
             (self.cache_bytes, self.pages_bytes, self.annex_bytes) =

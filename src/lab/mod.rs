@@ -19,6 +19,7 @@
 //!   live, and what was in memory when it was saved.
 //! - `cascade`: from memory into components and from each into the next. `parallel`: several components at
 //!   once. `store`: the face.
+//! - `columns`: false positives of a column of the store's filters, as LSM-trie clusters them.
 //! - `htable`: LSM-trie's immutable hash table, a structure of its own that no [`Lab`] has.
 //! - `scheduler`: TridentKV's partition scheduler, an engine of its own beside the one above. It shares
 //!   pages, arrays and the cascade.
@@ -33,6 +34,7 @@
 
 mod array;
 mod cascade;
+mod columns;
 mod filter;
 mod htable;
 mod index;
@@ -46,6 +48,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use columns::{ColumnAnswers, ColumnOfFilters};
 pub use htable::{CachedMarks, HTable, HTableGet, HTableItem, HTableStats, order_of};
 pub use index::{
     BlockIndexKind, BlockIndexOptions, BlockIndexStats, BlockIndexes, IndexedBlock, KeyFamily, TwoLayerStats,

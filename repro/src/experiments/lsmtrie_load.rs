@@ -76,21 +76,42 @@ pub(super) enum Items {
 }
 
 impl Items {
-    fn put(&self, key: &[u8], value: &[u8]) -> trine::Result<()> {
+    pub(super) fn put(&self, key: &[u8], value: &[u8]) -> trine::Result<()> {
         match self {
             Items::Hashed(items) => items.put(key, value),
             Items::Ordered(items) => items.put(key, value),
         }
     }
 
-    fn get(&self, key: &[u8]) -> trine::Result<Option<trine::Value>> {
+    pub(super) fn get(&self, key: &[u8]) -> trine::Result<Option<trine::Value>> {
         match self {
             Items::Hashed(items) => items.get(key),
             Items::Ordered(items) => items.get(key),
         }
     }
 
-    fn stats(&self) -> trine::Result<KeyspaceStats> {
+    pub(super) fn get_async(&self, key: &[u8]) -> trine::GetAsync {
+        match self {
+            Items::Hashed(items) => items.get_async(key),
+            Items::Ordered(items) => items.get_async(key),
+        }
+    }
+
+    pub(super) fn trace(&self, key: &[u8]) -> trine::Result<trine::Trace> {
+        Ok(match self {
+            Items::Hashed(items) => items.trace(key)?.1,
+            Items::Ordered(items) => items.trace(key)?.1,
+        })
+    }
+
+    pub(super) fn explain(&self, key: &[u8]) -> trine::Result<trine::inspect::Explanation> {
+        match self {
+            Items::Hashed(items) => items.explain(key),
+            Items::Ordered(items) => items.explain(key),
+        }
+    }
+
+    pub(super) fn stats(&self) -> trine::Result<KeyspaceStats> {
         match self {
             Items::Hashed(items) => items.stats(),
             Items::Ordered(items) => items.stats(),

@@ -10,10 +10,17 @@ mod drizard;
 mod drizard_parts;
 mod lemur;
 mod lsmtrie;
+mod lsmtrie_cold;
 mod lsmtrie_htable;
 mod lsmtrie_keys;
 mod lsmtrie_load;
+mod lsmtrie_metadata;
+mod lsmtrie_read;
 mod objects;
+mod parallel_figures;
+mod parallel_load;
+mod parallel_search;
+mod parallel_threads;
 mod report;
 mod scheduler_load;
 mod throttle;
@@ -101,6 +108,27 @@ const EXPERIMENTS: &[Experiment] = &[
         shows: "buckets that overflow: marks, second reads and mixes of sizes, beside tables sorted by hash",
         scale: lsmtrie_htable::SCALE,
         run: lsmtrie_htable::run,
+    },
+    Experiment {
+        name: "lsmtrie-read",
+        figures: "LSM-trie, its reads with 4 GB of memory",
+        shows: "device reads of a get while a store grows and at rest, with memory of 0.4 % and less",
+        scale: lsmtrie_read::SCALE,
+        run: lsmtrie_read::run,
+    },
+    Experiment {
+        name: "lsmtrie-metadata",
+        figures: "LSM-trie, its arithmetic of metadata",
+        shows: "bytes of filters, fences and structures an item, and the time from open to the full rate",
+        scale: lsmtrie_metadata::SCALE,
+        run: lsmtrie_metadata::run,
+    },
+    Experiment {
+        name: "parallel-search",
+        figures: "Parallel search, figures 2, 3 and 5 to 8, tables 3 to 5",
+        shows: "gets that search one node after another or several at once, and two threads a get",
+        scale: parallel_search::SCALE,
+        run: parallel_search::run,
     },
     Experiment {
         name: "trident-threads",

@@ -54,7 +54,7 @@ impl Throttle {
 }
 
 /// The numbers of a disk, of one that may be a part of it.
-fn whole_device(device: rustix::fs::Dev) -> String {
+pub(super) fn whole_device(device: rustix::fs::Dev) -> String {
     let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let link = fs::canonicalize(format!("/sys/dev/block/{numbers}"));
     let part = link.ok().filter(|path| path.join("partition").exists());
