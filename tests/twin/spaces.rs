@@ -66,7 +66,7 @@ impl Twin {
     pub(super) fn open_keyspace(&mut self) {
         let name = *self.rng.choose(&NAMES);
         let mut builder = self.db.ordered(name.split('/').next().unwrap());
-        let settings: [(&str, &[u64]); 12] = [
+        let settings: [(&str, &[u64]); 13] = [
             ("table_bytes", &[64 << 10, 100_000, 1 << 20]),
             ("size_ratio", &[2, 3, 8]),
             ("level0_runs", &[1, 2, 4]),
@@ -76,6 +76,7 @@ impl Twin {
             ("filter_bits_per_key", &[0, 3, 10, 12, 24]),
             ("filter_kind", &[0, 1, 2, 3, 4, 5]),
             ("filter_probes", &[0, 1, 16]),
+            ("index_kind", &[0, 1, 1, 2]),
             ("filter_allocation", &[0, 1]),
             ("block_bytes", &[4096, 5000, 16 << 10, 64 << 10]),
             ("compression", &[0, 1]),

@@ -29,6 +29,7 @@ const ORDER: &[&str] = &[
     "table/filter/column",
     "table/fence",
     "table/fence_quanta",
+    "table/learned",
     "table/top",
     "table/ranges",
     "table/footer",

@@ -70,14 +70,10 @@ fn keys_are_where_models_say() {
 /// A cursor passes over empty blocks, in both directions and from any key.
 #[test]
 fn cursors_pass_over_empty_blocks() {
-    // Between groups of keys a straight line has blocks without any.
+    // A large value takes the place of several blocks, of which only one has items.
+    let value_bytes = |n: u64| if n % 1000 == 500 { 2000 } else { 40 };
     let model: Model = (0..12_000u64)
-        .map(|n| {
-            (
-                (n * 16 + if n % 400 > 380 { 5000 } else { 0 } + n / 400 * 9000).to_be_bytes().to_vec(),
-                Some(vec![1; 40]),
-            )
-        })
+        .map(|n| ((n * 16).to_be_bytes().to_vec(), Some(vec![n as u8; value_bytes(n)])))
         .collect();
     let bench = Bench::new();
     let summary = build(&bench, &model);
