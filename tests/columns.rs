@@ -30,7 +30,7 @@ fn key(number: u32) -> [u8; 4] {
 /// Of the round in which it was written last; every fifth item was deleted then.
 fn value(number: u32) -> Option<[u8; VALUE_BYTES]> {
     let round = if number.is_multiple_of(3) { 1 } else { 0 };
-    (round == 0 || !number.is_multiple_of(5)).then(|| [number as u8 ^ round; VALUE_BYTES])
+    (round == 0 || !number.is_multiple_of(5)).then_some([number as u8 ^ round; VALUE_BYTES])
 }
 
 /// A closed store: all items, then every third again, in piles.

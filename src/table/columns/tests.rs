@@ -14,11 +14,13 @@ use proptest::prelude::*;
 const TREE: TreeId = TreeId { keyspace: KeyspaceId(KeyspaceId::HASHED | 1), partition: PartitionId(1) };
 const NODE: NodeId = NodeId { height: 1, path: 5 };
 
+type Keys = BTreeSet<Vec<u8>>;
+
 /// The pile of a node, built from its oldest run on.
 struct Pile {
     bench: Bench,
     /// Newest first: the keys of each run and its tables.
-    runs: Vec<(BTreeSet<Vec<u8>>, Vec<Arc<Table>>)>,
+    runs: Vec<(Keys, Vec<Arc<Table>>)>,
     files: u64,
     /// The number of the next key.
     next: u32,
@@ -30,8 +32,8 @@ impl Pile {
     }
 
     /// New keys of the node.
-    fn keys(&mut self, count: usize) -> BTreeSet<Vec<u8>> {
-        let mut keys = BTreeSet::new();
+    fn keys(&mut self, count: usize) -> Keys {
+        let mut keys = Keys::new();
         while keys.len() < count {
             let stored = stored_key(&self.bench.secret, TREE.keyspace, &self.next.to_le_bytes()).to_vec();
             self.next += 1;
