@@ -28,17 +28,14 @@ pub(super) const READS_FEW: u64 = 8;
 /// More would read in vain more often than they save.
 const LANES_ADAPTIVE: usize = 2;
 
-/// The nodes of a trie that a key may be in, as deep as most are: one has it, mostly the last, so that each
-/// page asked for in vain saves the wait for it.
-const LANES_OF_NODES: usize = 8;
-
 /// What is known of F where a get needs a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Chance {
     /// Nearly 1.
     Likely,
     Open,
-    /// Small: a node of a trie is asked, whose filters tell of all its runs.
+    /// Small: a node of a trie is asked, whose filters tell of all its runs. Mostly the last node on the way
+    /// has the key, so that each page asked for with those before it saves the wait for it.
     Node,
 }
 
@@ -59,9 +56,13 @@ impl Breadth {
         match self.search {
             Search::Serial => 1,
             Search::Parallel(lanes) => lanes,
-            Search::Adaptive if chance == Chance::Likely || self.load.awaited() >= READS_FEW => 1,
-            Search::Adaptive if chance == Chance::Node => LANES_OF_NODES,
-            Search::Adaptive => LANES_ADAPTIVE,
+            Search::Adaptive if chance == Chance::Likely => 1,
+            Search::Adaptive => match (READS_FEW.saturating_sub(self.load.awaited()), chance) {
+                (0, _) => 1,
+                // Reads of several gets together stay few.
+                (few, Chance::Node) => few as usize,
+                _ => LANES_ADAPTIVE,
+            },
         }
     }
 }

@@ -84,6 +84,7 @@ pub(crate) struct TableBuilder {
 pub(crate) struct OpenWith {
     /// Fences and filters stay in memory within it.
     pub(crate) pages: Arc<PageBudget>,
+    pub(crate) fences: PageRank,
     pub(crate) filters: PageRank,
     pub(crate) otherwise: Otherwise,
     pub(crate) owner: TableOwner,
@@ -532,12 +533,12 @@ impl Slice {
             max: self.last.as_slice().into(),
         };
         let mut contents = SliceContents { entry, ranged: None, resident: Resident::of(top) };
-        if let Some(OpenWith { pages: budget, filters, otherwise, .. }) = opening {
+        if let Some(OpenWith { pages: budget, fences: rank, filters, otherwise, .. }) = opening {
             self.ranges.index();
             contents.ranged = Ranged::of(&contents.entry, std::mem::take(&mut self.ranges)).map(Box::new);
             contents.account(budget);
             let whose = (out.identity, &contents.entry);
-            let kept = [(PageRank::Fences, &fences.bytes), (*filters, &pages)];
+            let kept = [(*rank, &fences.bytes), (*filters, &pages)];
             for (rank, bytes) in kept {
                 contents.resident.keep(whose, bytes, budget, rank, *otherwise);
             }

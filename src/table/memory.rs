@@ -43,6 +43,9 @@ const SHORT_TREES_MAX: usize = 32;
 pub(crate) enum PageRank {
     /// Few, and looked at by every get and seek.
     Fences,
+    /// Of the nodes of a trie below its root: many. They leave room for the filters of the root, which every
+    /// get asks.
+    NodeFences,
     /// Filters of every level but the last: together a part of the last one's.
     UpperFilters,
     LastFilters,
@@ -54,6 +57,7 @@ impl PageRank {
         match self {
             PageRank::Fences => 16,
             PageRank::UpperFilters => 15,
+            PageRank::NodeFences => 14,
             PageRank::LastFilters => 13,
         }
     }

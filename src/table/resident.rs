@@ -74,7 +74,7 @@ impl Resident {
     /// the next run of the node take their place.
     pub(super) fn lacks(&self, entry: &SliceEntry, rank: PageRank) -> bool {
         match rank {
-            PageRank::Fences => entry.fence_pages > 0 && self.fences().is_none(),
+            PageRank::Fences | PageRank::NodeFences => entry.fence_pages > 0 && self.fences().is_none(),
             PageRank::UpperFilters | PageRank::LastFilters => {
                 let is_by_column = entry.filter.kind == FilterKind::Column;
                 entry.filter.pages > 0 && !is_by_column && self.filters.get().is_none()
@@ -213,7 +213,9 @@ struct PagesOf {
 impl PagesOf {
     fn new(identity: TableIdentity, entry: &SliceEntry, rank: PageRank) -> PagesOf {
         let (kind, span, page_bytes) = match rank {
-            PageRank::Fences => (BlockKind::Fence, entry.fence_span(), entry.fence_page_bytes),
+            PageRank::Fences | PageRank::NodeFences => {
+                (BlockKind::Fence, entry.fence_span(), entry.fence_page_bytes)
+            }
             PageRank::UpperFilters | PageRank::LastFilters => {
                 (BlockKind::Filter, entry.filter_span(), entry.filter.page_bytes)
             }

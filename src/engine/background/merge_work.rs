@@ -29,6 +29,7 @@ use super::work::{Kind, MemoryPart, RETRY_NS};
 use crate::engine::job::Job;
 use crate::engine::publish::edit::{Edit, Origin, TableName};
 use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::publish::tables::fences_of;
 use crate::engine::slices;
 
 use super::Scheduler;
@@ -239,11 +240,17 @@ impl MergeWork {
         let need = store.quiet.need(Whose::Merges);
         let is_last = |(tree, task): &(Arc<Tree>, Task)| output_level(task) + 1 >= tree.level_count();
         let filters = if merges.iter().all(is_last) { PageRank::LastFilters } else { PageRank::UpperFilters };
+        let is_below =
+            |(tree, task): &(Arc<Tree>, Task)| fences_of(tree, output_level(task)) == PageRank::NodeFences;
+        let mut opening = store.opening(filters, Otherwise::Leave);
+        if merges.iter().all(is_below) {
+            opening.fences = PageRank::NodeFences;
+        }
         let plan = MergePlan {
             trees,
             memory_bytes,
             admission: Some(Admission::new(&store.cache)),
-            opening: Some(store.opening(filters, Otherwise::Leave)),
+            opening: Some(opening),
             load: Arc::clone(&store.blocks.load),
         };
         let files = Arc::clone(&self.files);

@@ -21,23 +21,28 @@ pub(in crate::engine) fn pin_pages<'t>(
     trees: impl Iterator<Item = &'t Tree>,
     failed: impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
-    let mut tables: Vec<(usize, PageRank, &Arc<Table>)> = Vec::new();
+    let mut tables: Vec<(usize, [PageRank; 2], &Arc<Table>)> = Vec::new();
     for tree in trees {
         tables.extend(tree.tables().map(|(level, placed)| {
             let is_last = level + 1 == tree.level_count() && level > 0;
-            let rank = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
-            (level, rank, &placed.table)
+            let filters = if is_last { PageRank::LastFilters } else { PageRank::UpperFilters };
+            (level, [fences_of(tree, level), filters], &placed.table)
         }));
     }
     tables.iter().for_each(|(_, _, table)| table.account(pages));
     tables.sort_by_key(|(level, ..)| *level);
-    let fences = tables.iter().map(|(_, _, table)| (PageRank::Fences, Arc::clone(table)));
+    let fences = tables.iter().map(|(_, [fences, _], table)| (*fences, Arc::clone(table)));
     let filters = |wanted| {
-        let ranked = tables.iter().filter(move |(_, rank, _)| *rank == wanted);
-        ranked.map(|(_, rank, table)| (*rank, Arc::clone(table)))
+        let ranked = tables.iter().filter(move |(_, [_, filters], _)| *filters == wanted);
+        ranked.map(move |(_, _, table)| (wanted, Arc::clone(table)))
     };
     let filters = filters(PageRank::UpperFilters).chain(filters(PageRank::LastFilters));
     load_pages(storage, pages, fences.chain(filters), failed)
+}
+
+/// The rank of fences of a level, or of nodes of a height.
+pub(in crate::engine) fn fences_of(tree: &Tree, level: usize) -> PageRank {
+    if tree.trie().is_some() && level > 0 { PageRank::NodeFences } else { PageRank::Fences }
 }
 
 impl Publisher {
@@ -45,7 +50,7 @@ impl Publisher {
     /// allows.
     pub(in crate::engine) fn opening(&self, filters: PageRank, otherwise: Otherwise) -> OpenWith {
         let (pages, owner) = (Arc::clone(&self.pages), self.owner.clone());
-        OpenWith { pages, filters, otherwise, owner }
+        OpenWith { pages, fences: PageRank::Fences, filters, otherwise, owner }
     }
 
     /// Pins what found no room before, where tables that went have left some: of a few trees, others have

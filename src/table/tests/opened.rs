@@ -22,6 +22,7 @@ fn built_tables_are_open() {
         bench.disk.start_log();
         let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
         builder.open_with(OpenWith {
+            fences: PageRank::Fences,
             pages: Arc::clone(&budgets[0]),
             filters: PageRank::LastFilters,
             otherwise: Otherwise::Leave,
@@ -226,4 +227,17 @@ fn holes_are_taken_in_pieces() {
     assert_eq!(taken, [(file(8), joined(1, 2)), (file(7), joined(1, 3)), (file(7), joined(9, 1))]);
     discarded.forget(file(9));
     assert!(discarded.is_empty() && discarded.take_holes(2).is_empty());
+}
+
+/// However many fences the nodes of a trie have, there is memory left for the filters of its root.
+#[test]
+fn fences_of_nodes_leave_room() {
+    let limit_bytes = 1 << 20;
+    let budget = PageBudget::alone(limit_bytes);
+    let take = |rank| budget.take(1, 4096, rank);
+    let fences: Vec<_> = std::iter::from_fn(|| take(PageRank::NodeFences)).collect();
+    assert!(fences.len() as u64 * 4096 <= limit_bytes / 16 * 14 && fences.len() > 200, "{}", fences.len());
+    let filters: Vec<_> = std::iter::from_fn(|| take(PageRank::UpperFilters)).collect();
+    assert!(filters.len() >= 15, "{} pages of filters", filters.len());
+    assert!(take(PageRank::Fences).is_some());
 }
