@@ -492,7 +492,13 @@ impl Output {
                     let runs = runs.unwrap_or_else(|| Arc::new(NodeRuns { node, runs: Vec::new() }));
                     builder.begin_in_node(tree, shape, runs)?;
                 }
-                None => builder.begin(tree, shape)?,
+                None => {
+                    let mut shape = shape;
+                    if shape.filter.kind == FilterKind::Column {
+                        shape.filter.kind = FilterKind::Line;
+                    }
+                    builder.begin(tree, shape)?;
+                }
             }
         }
         Ok(builder)

@@ -206,7 +206,7 @@ impl TableBuilder {
             tree,
             shape,
             columns: None,
-            gathered: is_learned.then(|| Gathered::new(block_bytes, self.gather_bytes)),
+            gathered: is_learned.then(|| Gathered::new(block_bytes, self.gather_bytes)).flatten(),
             data,
             fences: FenceBuilder::default(),
             hashes: Vec::new(),

@@ -14,7 +14,7 @@ use crate::base::sync::Arc;
 use crate::format::table::filter::column::{
     COLUMN_RUNS_MAX, ColumnFilter, ColumnPage, ColumnRun, ColumnShape, Columns,
 };
-use crate::format::table::filter::{FilterKind, FilterPlan, FilterShape};
+use crate::format::table::filter::{FilterKind, FilterPlan, FilterShape, MILLI};
 use crate::io::storage::Storage;
 
 use super::memory::AlignedBytes;
@@ -26,6 +26,8 @@ use super::verify::verify_block;
 const COLUMN_ITEMS: u64 = 32;
 /// Of a slice that has more, older columns are too wide.
 const COLUMN_ITEMS_MAX: u64 = 8 * COLUMN_ITEMS;
+/// Bytes of an older item's filter, as it is read and as it is written.
+const COPIED_BYTES: usize = 4;
 /// Bits of a column's name behind the path of its node, at most.
 const COLUMN_BITS_MAX: u32 = 16;
 const CHILD_BITS: u32 = 3;
@@ -38,19 +40,19 @@ pub(crate) struct NodeRuns {
 }
 
 impl NodeRuns {
+    fn items(&self) -> u64 {
+        self.runs.iter().flatten().map(|table| table.items()).sum()
+    }
+
     /// What the pages that older filters are copied from take in memory, and what is made of them.
     pub(super) fn memory_bytes(&self) -> usize {
-        let newest = self.runs.iter().find(|run| run.iter().any(|table| has_columns(table)));
-        2 * newest.into_iter().flatten().map(|table| filter_bytes(table) as usize).sum::<usize>()
+        let has_pages = self.runs.iter().flatten().any(|table| has_columns(table));
+        if has_pages { self.items() as usize * COPIED_BYTES } else { 0 }
     }
 }
 
 fn has_columns(table: &Table) -> bool {
     table.entry().filter.kind == FilterKind::Column
-}
-
-fn filter_bytes(table: &Table) -> u64 {
-    table.entry().filter_span().bytes
 }
 
 /// What is kept of each item until the slice ends.
@@ -88,7 +90,7 @@ impl ColumnSlice<'_> {
         let items = self.hashes.len() as u64;
         let older = self.older_bits().filter(|bits| {
             let behind_path = u32::from(*bits).checked_sub(path_bits);
-            behind_path.is_some_and(|behind| items >> behind.min(63) <= COLUMN_ITEMS_MAX)
+            behind_path.is_some_and(|behind| behind <= COLUMN_BITS_MAX && items >> behind <= COLUMN_ITEMS_MAX)
         });
         let own_bits = (items / COLUMN_ITEMS).max(1).ilog2().min(COLUMN_BITS_MAX);
         let bits = older.unwrap_or((path_bits + own_bits) as u8);
@@ -118,7 +120,7 @@ impl ColumnSlice<'_> {
     /// data of this slice, for they are written once more with each.
     fn older_bits(&self) -> Option<u8> {
         let newest = self.node.runs.iter().find(|run| run.iter().any(|table| has_columns(table)))?;
-        let bytes: u64 = newest.iter().map(|table| filter_bytes(table)).sum();
+        let bytes = self.node.items() * u64::from(self.plan.millibits_per_key) / (8 * u64::from(MILLI));
         let shape = newest.iter().find(|table| has_columns(table))?.entry().filter.columns;
         (bytes <= self.data_bytes / 2).then_some(shape.bits)
     }
@@ -266,6 +268,10 @@ impl Source {
         let page_bytes = self.shape.page_bytes as usize;
         let bytes = self.pages.get(index * page_bytes..)?.get(..page_bytes)?;
         let page = self.are_good.get(index)?.then(|| ColumnPage::of(bytes))?;
+        // In a crafted file pages may name different runs.
+        if self.runs.get(run) != Some(&page.run(run)) {
+            return None;
+        }
         page.filters((number % a_page) as usize).nth(run)?
     }
 }

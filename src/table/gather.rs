@@ -11,6 +11,10 @@ use crate::format::table::learned_build::{self, LearnedItems, LearnedOptions, Le
 pub(super) const GATHER_BYTES_MAX: usize = 4 << 20;
 /// Beside its key and value an item takes a tag and about one end.
 const ITEM_BYTES: usize = 3;
+/// What an item takes in memory while a page is planned, beside its bytes.
+const ITEM_MEMORY_BYTES: usize = 40;
+/// Fewer blocks gain nothing by a page of their own.
+const BLOCKS_MIN: usize = 400;
 /// Error of models, in 32nds of a block: half of one.
 const ERROR: u16 = 16;
 /// After so many refusals in a row a slice gets fences to its end.
@@ -41,9 +45,11 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Of a slice whose blocks aim at `target_bytes`.
-    pub(super) fn new(target_bytes: usize, limit_bytes: usize) -> Gathered {
-        Gathered { target_bytes, limit_bytes: limit_bytes.min(GATHER_BYTES_MAX), ..Gathered::default() }
+    /// Of a slice whose blocks aim at `target_bytes`; `None` where too few of them are within the limit.
+    pub(super) fn new(target_bytes: usize, limit_bytes: usize) -> Option<Gathered> {
+        let limit_bytes = limit_bytes.min(GATHER_BYTES_MAX);
+        let gathered = Gathered { target_bytes, limit_bytes, ..Gathered::default() };
+        (limit_bytes / target_bytes >= BLOCKS_MIN).then_some(gathered)
     }
 
     pub(super) fn push(&mut self, key: &[u8], tag: u8, kind: ItemKind, value: &[u8]) {
@@ -62,12 +68,17 @@ impl Gathered {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= self.limit_bytes
+        self.memory_used() >= self.limit_bytes
     }
 
     /// Whether it is of use to the rest of the slice.
     pub(super) fn is_of_use(&self) -> bool {
         self.refusals < REFUSALS_MAX
+    }
+
+    /// Bytes of items, with what they and their planning take beside.
+    fn memory_used(&self) -> usize {
+        self.bytes.len() + self.items.len() * ITEM_MEMORY_BYTES
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

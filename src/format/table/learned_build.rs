@@ -20,15 +20,19 @@ use crate::learn::alphabet::{POSITIONS_MAX, Symbols, TrainedAlphabets};
 use crate::learn::code::{CodeDigits, KeyCode};
 use crate::learn::spline::{Knot, SplineTrainer, predict};
 
-use super::PAGE_BYTES;
 use super::fence;
 use super::learned::{GROUP, HEADER_BYTES, LEARNED, PARTS, PageCode, WIDE_CODES, block_of, column_bytes};
+use super::{PAGE_BYTES, UNIT_BYTES};
 
 /// Of what fences would take, a page may take so much.
 const GAIN_PERCENT: usize = 75;
 /// Of a page's blocks, so many may be empty.
 const EMPTY_PERCENT: usize = 5;
-/// Largest target. Blocks of twice as many bytes, and a header, have at most 255 units.
+/// What a block takes for an item, a kind and wide ends, beside what [`LearnedItems::bytes`] says, at most.
+const END_BYTES_MAX: usize = 8;
+/// A block with a header has at most 255 units.
+const EXTENT_BYTES_MAX: usize = 254 * UNIT_BYTES;
+/// Largest target.
 const TARGET_BYTES_MAX: usize = 60 << 10;
 
 /// Items in key order, of which a page takes as many as its model reaches.
@@ -275,8 +279,10 @@ impl<'i, I: LearnedItems> Batch<'i, I> {
             let items = plan.block(block);
             empty += usize::from(items.is_empty());
             let bytes = items.clone().map(|index| self.items.bytes(index)).sum::<usize>();
+            let items_count = items.len();
             let largest = items.map(|index| self.items.bytes(index)).max().unwrap_or(0);
-            if bytes - largest > 2 * plan.target_bytes || bytes > 2 * TARGET_BYTES_MAX {
+            let at_most = bytes + items_count * END_BYTES_MAX;
+            if bytes - largest > 2 * plan.target_bytes || at_most > EXTENT_BYTES_MAX {
                 return Err(Refusal::LongBlock { bytes });
             }
         }

@@ -8,7 +8,7 @@ use crate::format::table::learned::LearnedPage;
 /// Blocks of the smallest size: a page's worth of them is built quickly.
 const LEARNED: SliceShape = SliceShape { index: IndexPlan::Learned, block_bytes: 512, ..SHAPE };
 /// Items of a page's worth.
-const GATHER_BYTES: usize = 400 << 10;
+const GATHER_BYTES: usize = 900 << 10;
 
 /// A file of one slice, which gathers less than usual.
 fn build(bench: &Bench, model: &Model) -> TableSummary {

@@ -30,6 +30,7 @@ use super::bloom;
 use super::places::{MILLI, PROBES_MAX};
 use super::{FilterKind, FilterShape, PAGE_BYTES, UNIT_BYTES};
 
+const KIND_AT: usize = 6;
 const COLUMNS_AT: usize = 16;
 const RUNS_AT: usize = 24;
 const RUN_BYTES: usize = 16;
@@ -119,6 +120,11 @@ pub(crate) struct ColumnPage<'p> {
 impl<'p> ColumnPage<'p> {
     pub(crate) fn of(page: &'p [u8]) -> ColumnPage<'p> {
         ColumnPage { page }
+    }
+
+    /// Whether a checked page is by column, as the footer says of it.
+    pub(crate) fn is_one(page: &[u8]) -> bool {
+        page.get(KIND_AT) == Some(&(FilterKind::Column as u8))
     }
 
     fn u16_at(&self, at: usize) -> usize {
@@ -243,9 +249,11 @@ impl Columns {
     /// Adds that of the next older run in the same column.
     pub(crate) fn add(&mut self, filter: Option<ColumnFilter<'_>>) {
         let at = self.bytes.len();
-        let Some(filter) = filter.filter(|filter| filter.bytes.len() <= FILTER_BYTES_MAX) else {
-            return self.push(UNTOLD, at);
+        let run = self.runs[self.filters.len() % self.runs.len()];
+        let fits = |filter: &ColumnFilter<'_>| {
+            filter.bytes.len() <= FILTER_BYTES_MAX && filter.bytes.len() == run.filter_bytes(filter.items)
         };
+        let Some(filter) = filter.filter(fits) else { return self.push(UNTOLD, at) };
         self.bytes.extend_from_slice(filter.bytes);
         self.push(filter.items, at);
     }
