@@ -250,6 +250,7 @@ impl Source {
                 table.address(offset + (index * page_bytes) as u64, shape.page_bytes, BlockKind::Filter);
             let checked = verify_block(&address, page);
             checked.inspect_err(|error| log::warn!("{file}: filters are not copied: {error}")).is_ok()
+                && ColumnPage::is_one(page)
         };
         let are_good: Vec<bool> = pages.chunks(page_bytes).enumerate().map(is_good).collect();
         let good = are_good.iter().position(|is_good| *is_good)?;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::base::checksum::Context;
 use crate::base::id::{FileName, ItemKind, KeyspaceId, PartitionId, TreeId};
 use crate::base::place::stored_key;
 use crate::format::table::compressed::Compression;
-use crate::format::table::filter;
+use crate::format::table::{filter, seal};
 use crate::table::harness::{Bench, IDENTITY};
 use crate::table::{IndexPlan, SliceShape, TableBuilder, TableIdentity};
 use proptest::prelude::*;
@@ -154,6 +155,28 @@ fn damaged_pages_are_not_copied() {
         let (told, asked) = pile.told(0, older);
         assert!(told < asked && told > asked / 2, "{told} of {asked}");
     }
+}
+
+/// Pages of another kind than their footer says, as only crafted files have them, are not copied either.
+#[test]
+fn pages_of_another_kind_are_not_copied() {
+    let mut pile = Pile::new();
+    pile.push(4000, 1, FilterKind::Column);
+    let table = Arc::clone(&pile.runs[0].1[0]);
+    let mut bytes = pile.bench.disk.contents(table.file().name()).expect("it is there");
+    let (span, page_bytes) = (table.entry().filter_span(), table.entry().filter.page_bytes as usize);
+    for offset in (span.offset as usize..span.end() as usize).step_by(page_bytes) {
+        let page = &mut bytes[offset..offset + page_bytes];
+        page[6] = FilterKind::Line as u8;
+        page[16..].fill(0);
+        let file_uid = table.file().identity().uid;
+        seal(page, Context { file_uid, offset: offset as u64, tag: BlockKind::Filter as u8 });
+    }
+    pile.bench.disk.set_contents(table.file().name(), Some(&bytes));
+    pile.push(4000, 1, FilterKind::Column);
+    assert_eq!(pile.told(0, 1).0, 0);
+    let (told, asked) = pile.told(0, 0);
+    assert_eq!(told, asked);
 }
 
 proptest! {
