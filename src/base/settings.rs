@@ -206,7 +206,7 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
     block_bytes 5 = 4096, 4096, 65536,
         "Size a data block aims at. Larger: less index memory, more bytes a read.";
     filter_kind 6 = 0, 0, 5, ["auto", "none", "bloom", "cache_line_bloom", "binary_fuse", "column_bloom"],
-        "What says that a table has not a key. cache_line_bloom: a query touches one cache line. \
+        "The kind of filter of a table. cache_line_bloom: a query touches one cache line. \
          bloom: fewest false answers of these two, a line a probe. \
          binary_fuse: 0.4 % false answers at 10.9 bits, whatever filter_bits_per_key is; dear to build. \
          column_bloom: of a hashed keyspace, one page asked a node, read when it is needed; \

@@ -205,7 +205,7 @@ pub(super) enum Way {
     InFlight(usize),
 }
 
-/// What is asked of a store.
+/// The gets of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) keys: Keys,
@@ -216,7 +216,7 @@ pub(super) struct Ask {
     pub(super) seed: u64,
 }
 
-/// What gets cost.
+/// The cost of gets.
 pub(super) struct Cost {
     pub(super) gets: u64,
     pub(super) device_reads: u64,

@@ -199,8 +199,8 @@ struct Tried {
     is_lifted: bool,
 }
 
-/// Copies what a process that ends now would leave.
-fn copy_store(from: &Path, to: &Path) -> Result<(), Failure> {
+/// Copies the files that a process killed now would leave.
+pub(super) fn copy_store(from: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| Failure::file("copy", &path, source)

@@ -17,6 +17,7 @@ use trine_workload::text::{bytes, count, nanoseconds, ratio};
 use super::lsmtrie_cold::{
     Ask, FILTERS_MEMORY, ITEM_BYTES, ITEMS, ITEMS_MIN, Keys, Kind, Opening, PAPERS_MEMORY, Way,
 };
+use super::lsmtrie_keys::copy_store;
 use super::lsmtrie_load::TABLE_BYTES;
 use super::{Claim, Figure, Job, Picture, Verdict};
 
@@ -34,7 +35,7 @@ const KEPT_MAX: f64 = 0.2;
 /// Gets of a window of the warm-up, and windows.
 const WINDOW: Duration = Duration::from_millis(25);
 const WINDOWS: usize = 60;
-/// Of the steady rate, what counts as full, and the time for it.
+/// The part of the steady rate that counts as full, and the time allowed to reach it.
 const FULL: f64 = 0.9;
 const FULL_WITHIN: Duration = Duration::from_secs(2);
 /// Tables of the store's default size, in bytes.
@@ -207,20 +208,6 @@ fn steady_rate(rates: &[(Duration, f64)]) -> f64 {
     let mut late: Vec<f64> = rates[rates.len() / 2..].iter().map(|(_, rate)| *rate).collect();
     late.sort_by(f64::total_cmp);
     late.get(late.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// Copies the files that a process killed now would leave.
-fn copy_store(from: &Path, to: &Path) -> Result<(), Failure> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Failure::file("copy", &path, source)
-    };
-    std::fs::create_dir_all(to).map_err(failed(to))?;
-    for entry in std::fs::read_dir(from).map_err(failed(from))? {
-        let file = entry.map_err(failed(from))?.path();
-        std::fs::copy(&file, to.join(file.file_name().unwrap_or_default())).map_err(failed(&file))?;
-    }
-    Ok(())
 }
 
 /// Metadata an item, beside the paper's arithmetic.

@@ -76,7 +76,7 @@ fn part_of(items: u64, part: f64) -> u64 {
     ((items * ITEM_BYTES) as f64 * part) as u64
 }
 
-/// What a store costs at one moment.
+/// The cost of gets at one stage.
 struct Point {
     role: Role,
     items: u64,
