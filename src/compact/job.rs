@@ -474,7 +474,7 @@ impl Output {
         if self.builder.is_none() {
             let identity = self.new_files.next()?;
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity)?;
-            builder.set_write_bytes(self.memory_bytes / 8);
+            builder.set_memory_bytes(self.memory_bytes);
             if let Some(admission) = &self.admission {
                 builder.admit(admission.clone());
             }

@@ -233,7 +233,7 @@ impl Ingest {
         self.cut_bytes = table_bytes(self.table_bytes - self.before_target.1, most).max(least);
         let (tree, slice) = self.slice();
         let mut builder = TableBuilder::new(Arc::clone(&self.store.env.storage), self.store.new_table()?)?;
-        builder.set_write_bytes(self.memory_bytes() / 8);
+        builder.set_memory_bytes(self.memory_bytes());
         builder.open_with(self.store.opening(PageRank::LastFilters, Otherwise::Leave));
         builder.begin(tree, slice)?;
         Ok(builder)

@@ -13,7 +13,7 @@ use crate::base::sync::Arc;
 use crate::cache::{PinnedPages, Place};
 use crate::format::table::index::{IndexPage, IndexShape, ModelTables};
 
-use super::memory::{PageBudget, Places};
+use super::memory::{PageBudget, PageRank, Places};
 
 /// A page, and where what lies beside it is.
 struct Beside {
@@ -30,7 +30,23 @@ struct Beside {
 pub(super) struct PlaceNumber(u32);
 
 /// All fence pages of a slice.
-pub(super) struct ResidentFences {
+pub(super) enum ResidentFences {
+    One(Box<ShortPage>),
+    All(Box<AllPages>),
+}
+
+/// The only page of a slice, so short that a search needs nothing beside it. A trie has as many slices as it
+/// has nodes, each with one page of which a quarter is used: that part is kept.
+pub(super) struct ShortPage {
+    page: PinnedPages,
+    bytes: u32,
+}
+
+/// Longest part of a page that is kept alone.
+const SHORT_BYTES_MAX: usize = 256;
+
+/// Pages, and what lies beside them.
+pub(super) struct AllPages {
     pages: PinnedPages,
     /// Bytes of each page.
     page_bytes: usize,
@@ -54,6 +70,80 @@ impl ResidentFences {
         page_bytes: usize,
         budget: &Arc<PageBudget>,
     ) -> ResidentFences {
+        if count == 1
+            && let Some(short) = ShortPage::of(pages.page(0, page_bytes), budget)
+        {
+            return ResidentFences::One(Box::new(short));
+        }
+        ResidentFences::All(Box::new(AllPages::new(pages, count, page_bytes, budget)))
+    }
+
+    #[inline]
+    pub(super) fn page(&self, number: usize) -> IndexPage<'_> {
+        match self {
+            ResidentFences::One(short) => IndexPage::of_used(short.bytes()),
+            ResidentFences::All(all) => all.page(number),
+        }
+    }
+
+    /// Where the cache last had a block of a page.
+    #[inline]
+    pub(super) fn place(&self, at: PlaceNumber) -> Option<&Place> {
+        match self {
+            ResidentFences::One(_) => None,
+            ResidentFences::All(all) => all.place(at),
+        }
+    }
+
+    #[inline]
+    pub(super) fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
+        match self {
+            ResidentFences::One(_) => PlaceNumber(index as u32),
+            ResidentFences::All(all) => all.place_number(page, index),
+        }
+    }
+
+    /// Hints that places of these blocks, which are neighbours, are wanted soon.
+    #[inline]
+    pub(super) fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
+        if let ResidentFences::All(all) = self {
+            all.prefetch_places(page, blocks);
+        }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self, number: usize) -> &[u8] {
+        match self {
+            ResidentFences::One(short) => short.bytes(),
+            ResidentFences::All(all) => all.bytes(number),
+        }
+    }
+}
+
+impl ShortPage {
+    /// `None` of a page that is not so short, and where there is no room for its used part.
+    fn of(page: &[u8], budget: &PageBudget) -> Option<ShortPage> {
+        let used = match IndexPage::of(page) {
+            IndexPage::Fences(fences) => fences.used_bytes(),
+            IndexPage::Learned(_) => return None,
+        };
+        if used > SHORT_BYTES_MAX {
+            return None;
+        }
+        let mut part = budget.take(1, used as u32, PageRank::Fences)?;
+        part.page_mut(0, used).copy_from_slice(&page[..used]);
+        Some(ShortPage { page: part, bytes: used as u32 })
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.page.page(0, self.bytes as usize)
+    }
+}
+
+impl AllPages {
+    /// Over `count` checked pages.
+    fn new(pages: PinnedPages, count: usize, page_bytes: usize, budget: &Arc<PageBudget>) -> AllPages {
         let (mut samples, mut beside) = (Vec::new(), Vec::with_capacity(count));
         let (mut tables, mut last): (Vec<ModelTables>, Option<IndexPage<'_>>) = (Vec::new(), None);
         let mut blocks = 0;
@@ -78,13 +168,14 @@ impl ResidentFences {
         let places_bytes = places.as_deref().map_or(0, size_of_val);
         let tables_bytes: usize = tables.iter().map(ModelTables::memory_bytes).sum();
         let bytes = size_of_val(&*samples) + size_of_val(&*beside) + places_bytes + tables_bytes;
+        let bytes = size_of::<AllPages>() + bytes;
         let grant = budget.cache().reserve().grant(Role::Tables, bytes as u64);
         let tables = tables.into_boxed_slice();
-        ResidentFences { pages, page_bytes, samples, places, beside, tables, _grant: grant }
+        AllPages { pages, page_bytes, samples, places, beside, tables, _grant: grant }
     }
 
     #[inline]
-    pub(super) fn page(&self, number: usize) -> IndexPage<'_> {
+    fn page(&self, number: usize) -> IndexPage<'_> {
         let Beside { shape, samples_start, samples_end, tables, .. } = &self.beside[number];
         let samples = &self.samples[*samples_start as usize..*samples_end as usize];
         IndexPage::shaped(self.bytes(number), *shape, samples, tables.map(|one| &self.tables[one as usize]))
@@ -92,18 +183,18 @@ impl ResidentFences {
 
     /// Where the cache last had a block of a page.
     #[inline]
-    pub(super) fn place(&self, at: PlaceNumber) -> Option<&Place> {
+    fn place(&self, at: PlaceNumber) -> Option<&Place> {
         self.places.as_ref()?.get(at.0 as usize)
     }
 
     #[inline]
-    pub(super) fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
+    fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
         PlaceNumber(self.beside[page].first_block + index as u32)
     }
 
     /// Hints that places of these blocks, which are neighbours, are wanted soon.
     #[inline]
-    pub(super) fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
+    fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
         if let Some(places) = &self.places {
             for block in [*blocks.start(), *blocks.end()] {
                 prefetch(places, self.place_number(page, block).0 as usize * size_of::<Place>());
@@ -112,7 +203,7 @@ impl ResidentFences {
     }
 
     #[inline]
-    pub(super) fn bytes(&self, number: usize) -> &[u8] {
+    fn bytes(&self, number: usize) -> &[u8] {
         self.pages.page(number, self.page_bytes)
     }
 }

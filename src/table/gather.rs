@@ -13,13 +13,15 @@ pub(super) const GATHER_BYTES_MAX: usize = 4 << 20;
 const ITEM_BYTES: usize = 3;
 /// What an item takes in memory while a page is planned, beside its bytes.
 const ITEM_MEMORY_BYTES: usize = 40;
-/// Fewer blocks gain nothing by a page of their own.
-const BLOCKS_MIN: usize = 400;
+/// Fewer blocks gain nothing by a page of their own, even a slice's last.
+const BLOCKS_MIN: usize = 32;
 /// Error of models, in 32nds of a block: half of one.
 const ERROR: u16 = 16;
 /// After so many refusals in a row a slice gets fences to its end.
 const REFUSALS_MAX: u32 = 2;
 const CODES: [PageCode; 3] = [PageCode::Head, PageCode::Span, PageCode::Seen];
+/// So many pages in a row have the code that was best before, if it does; then all are tried again.
+const ALIKE_MAX: u32 = 8;
 
 /// An item that waits.
 #[derive(Clone, Copy)]
@@ -42,6 +44,8 @@ pub(super) struct Gathered {
     /// Items with values so large that fences say their whole keys.
     large: usize,
     refusals: u32,
+    /// The best code of the page at which all were tried, and the pages that it has had since.
+    code: Option<(PageCode, u32)>,
 }
 
 impl Gathered {
@@ -100,13 +104,19 @@ impl Gathered {
     /// The blocks of a page from the first item on. `last_before`: the key before it.
     pub(super) fn plan(&mut self, last_before: Option<&[u8]>, are_last: bool) -> Option<LearnedPlan> {
         self.are_last = are_last;
-        let options = LearnedOptions { target_bytes: self.target_bytes, error: ERROR, codes: &CODES };
-        let planned = match self.large {
-            0 => learned_build::plan(self, last_before, &options),
-            _ => Err(Refusal::Few),
+        let options = |codes| LearnedOptions { target_bytes: self.target_bytes, error: ERROR, codes };
+        let plan = |codes| learned_build::plan(self, last_before, &options(codes));
+        // A file's keys are of one kind, mostly: a code is three times as cheap as all.
+        let (code, pages) = self.code.filter(|(_, pages)| *pages < ALIKE_MAX).unzip();
+        let planned = match (self.large, code) {
+            (1.., _) => Err(Refusal::Few),
+            (0, None) => plan(&CODES),
+            (0, Some(code)) => plan(&[code]).or_else(|_| plan(&CODES)),
         };
         match planned {
             Ok(plan) => {
+                let is_same = code == Some(plan.code());
+                self.code = Some((plan.code(), if is_same { pages.unwrap_or(0) + 1 } else { 0 }));
                 self.refusals = 0;
                 Some(plan)
             }

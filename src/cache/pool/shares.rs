@@ -9,7 +9,7 @@
 //!    while every frame was counted.
 //! 2. A slab that is owed to a loan goes to it before anyone else gets it.
 
-use super::parts::{Cut, FRAME_UNITS, Parts};
+use super::parts::{Cut, Parts};
 use super::{LENT, NO_CLASS, PINNED, Pool, Slab};
 use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Stamp};
 
@@ -72,7 +72,7 @@ impl Pool {
         let cut = Cut::of(pages.page_bytes());
         for start in pages.starts() {
             let frame = match cut {
-                None => Some(start / FRAME_UNITS),
+                None => Some((start / FRAME_BYTES_MIN) as u32),
                 Some(cut) => self.shares.parts.give_back(cut, *start),
             };
             let Some(frame) = frame else { continue };

@@ -339,6 +339,10 @@ impl LearnedPlan {
     }
 
     /// Items of the page, from the first one.
+    pub(crate) fn code(&self) -> PageCode {
+        self.code
+    }
+
     pub(crate) fn items(&self) -> usize {
         self.block_ends.last().copied().unwrap_or(0)
     }
