@@ -10,6 +10,8 @@ mod engines;
 mod faults;
 mod machine;
 mod markdown;
+#[cfg(feature = "wiredtiger")]
+mod wiredtiger;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -10,6 +10,7 @@ pub(super) const PEER: Peer = Peer {
     name: "fjall",
     label: "fjall",
     packages: &["fjall", "lsm-tree"],
+    library: None,
     settings: "default; its API has nothing stricter",
     promises: Promises {
         damage: "checksums in blocks and in the batches of the journal; damage is not spoken of beyond that",

@@ -18,6 +18,7 @@ pub(super) const PEER: Peer = Peer {
     name: "lmdb",
     label: "LMDB",
     packages: &["heed", "lmdb-master-sys"],
+    library: None,
     settings: "default; there is nothing stricter. Buffered: `MDB_NOSYNC`",
     promises: Promises {
         damage: "none: it has no checksums",

@@ -9,6 +9,8 @@ mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 mod trine;
+#[cfg(feature = "wiredtiger")]
+mod wiredtiger;
 
 use std::path::Path;
 
@@ -101,6 +103,8 @@ pub(crate) struct Peer {
     pub(crate) label: &'static str,
     /// Packages whose versions are told.
     pub(crate) packages: &'static [&'static str],
+    /// The version of a library of the system, which is no package.
+    pub(crate) library: Option<fn() -> String>,
     pub(crate) settings: &'static str,
     pub(crate) promises: Promises,
     /// Whether its settings make a difference to a store that is killed.
@@ -119,6 +123,8 @@ pub(crate) fn peers() -> Vec<Peer> {
     all.push(fjall::PEER);
     all.extend(redb::PEERS);
     all.push(lmdb::PEER);
+    #[cfg(feature = "wiredtiger")]
+    all.push(wiredtiger::PEER);
     all
 }
 
@@ -132,14 +138,15 @@ pub(crate) fn names() -> Vec<&'static str> {
     peers().iter().map(|peer| peer.name).collect()
 }
 
-/// Versions of the row's packages, as this program was built with.
+/// Versions of the row's packages, as this program was built with, and of its library, as it runs with.
 pub(crate) fn versions(peer: &Peer) -> String {
     let version = |package: &&str| {
         let begins = format!("name = \"{package}\"\nversion = \"");
         let (_, rest) = include_str!("../../Cargo.lock").split_once(&begins)?;
         Some(format!("{package} {}", rest.split('"').next()?))
     };
-    peer.packages.iter().filter_map(version).collect::<Vec<String>>().join(", ")
+    let library = peer.library.map(|told| told());
+    peer.packages.iter().filter_map(version).chain(library).collect::<Vec<String>>().join(", ")
 }
 
 /// An error of a store as its users would see it.

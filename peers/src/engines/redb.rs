@@ -12,6 +12,7 @@ const DEFAULT: Peer = Peer {
     name: "redb",
     label: "redb",
     packages: &["redb"],
+    library: None,
     settings: "default",
     promises: Promises {
         damage: "none: rot is outside its assumptions, reads verify no checksums, an opening may panic",

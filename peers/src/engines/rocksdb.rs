@@ -10,6 +10,7 @@ const DEFAULT: Peer = Peer {
     name: "rocksdb",
     label: "RocksDB",
     packages: &["rocksdb", "librocksdb-sys"],
+    library: None,
     settings: "default: `kPointInTimeRecovery`, paranoid checks on, checksums verified",
     promises: Promises {
         damage: "of the log, the state at some moment: replay stops at what is inconsistent. Of the rest, an \

@@ -10,6 +10,7 @@ pub(super) const PEER: Peer = Peer {
     name: "trine",
     label: "Trine",
     packages: &["trine"],
+    library: None,
     settings: "default; there is nothing stricter",
     promises: Promises {
         damage: "an error or no harm; docs/LIMITS.md names what is not told, such as an older copy of the \

@@ -19,6 +19,7 @@ pub(crate) const UNSAFE_FILES: &[&str] = &[
     "fuzz/targets/src/allocations.rs",
     "peers/src/bench/engines/lmdb.rs",
     "peers/src/engines/lmdb.rs",
+    "peers/src/wiredtiger.rs",
 ];
 
 const SAYS_SO: &[&str] = &["#", "!", "[", "expect", "(", "unsafe_code"];

@@ -18,7 +18,7 @@ pub(super) const CONTENDER: Contender = Contender {
     peer: "fjall",
     settings: "write buffers of M / 16 (at most 64 MiB), a cache of M less three of them; a hash index \
                in data blocks; worker threads = cores; no compression. It reads through the page cache, \
-               which comes beside M; where it is held to a total it has 320 MiB beside M, all others 64. \
+               which comes beside M; where it is held to a total it has 320 MiB beside M, most others 64. \
                Each of many keyspaces has a write buffer of that size, as it limits no sum; up to 16,000 \
                open files",
     tables: "table",

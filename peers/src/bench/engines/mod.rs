@@ -14,6 +14,8 @@ mod redb;
 mod rocksdb;
 mod trine;
 mod trine_hashed;
+#[cfg(feature = "wiredtiger")]
+mod wiredtiger;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -212,7 +214,10 @@ pub(super) fn contenders() -> Vec<Contender> {
     let mut all = vec![trine::CONTENDER, trine_hashed::CONTENDER];
     #[cfg(feature = "rocksdb")]
     all.push(rocksdb::CONTENDER);
-    all.extend([fjall::CONTENDER, lmdb::CONTENDER, redb::CONTENDER, null::CONTENDER]);
+    all.extend([fjall::CONTENDER, lmdb::CONTENDER, redb::CONTENDER]);
+    #[cfg(feature = "wiredtiger")]
+    all.push(wiredtiger::CONTENDER);
+    all.push(null::CONTENDER);
     all
 }
 
