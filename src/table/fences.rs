@@ -111,6 +111,17 @@ impl ResidentFences {
         }
     }
 
+    /// Bytes of the pages that are models.
+    pub(super) fn models_bytes(&self) -> u64 {
+        match self {
+            ResidentFences::One(_) => 0,
+            ResidentFences::All(all) => {
+                let is_model = |beside: &&Beside| matches!(beside.shape, IndexShape::Learned(_));
+                (all.beside.iter().filter(is_model).count() * all.page_bytes) as u64
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn bytes(&self, number: usize) -> &[u8] {
         match self {

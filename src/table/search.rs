@@ -24,7 +24,7 @@ use crate::format::table::top::Top;
 #[cfg(test)]
 use crate::io::storage::Storage;
 
-use super::fences::{PlaceNumber, ShortPage};
+use super::fences::{PlaceNumber, ResidentFences, ShortPage};
 use super::memory::{PageBudget, PageRank};
 use super::open::{SliceContents, TableFile};
 use super::packed::PackedEntry;
@@ -239,6 +239,11 @@ impl Table {
     pub(crate) fn fence_bytes(&self) -> (u64, u64) {
         let bytes = self.entry.fence_span().bytes;
         (bytes, if self.resident.fences().is_some() { bytes } else { 0 })
+    }
+
+    /// Bytes of resident fence pages that are models.
+    pub(crate) fn models_bytes(&self) -> u64 {
+        self.resident.fences().map_or(0, ResidentFences::models_bytes)
     }
 
     pub(crate) fn file(&self) -> &Arc<TableFile> {
