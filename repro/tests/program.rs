@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 const PRESETS: [&str; 4] = ["drizard", "lemur-leveling", "lemur-tiering", "default"];
-const EXPERIMENTS: [&str; 17] = [
+const EXPERIMENTS: [&str; 20] = [
     "drizard-architectures",
     "drizard-bloom",
     "drizard-bounds",
@@ -26,6 +26,9 @@ const EXPERIMENTS: [&str; 17] = [
     "trident-objectstore",
     "trident-scheduler",
     "trident-learned",
+    "trident-write",
+    "trident-ycsb",
+    "trident-ablation",
 ];
 
 /// What a run of the program came to.

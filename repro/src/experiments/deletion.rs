@@ -14,7 +14,7 @@ use trine_workload::keys::Permutation;
 use trine_workload::system;
 
 use super::Job;
-use super::trident::{is_right, value};
+use super::trident_store::{is_right, value};
 use super::windows::Window;
 use crate::lab::stop_if_asked;
 

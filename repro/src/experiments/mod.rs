@@ -25,11 +25,16 @@ mod report;
 mod scheduler_load;
 mod throttle;
 mod trident;
+mod trident_ablation;
 mod trident_delete;
 mod trident_divided;
 mod trident_learned;
+mod trident_load;
 mod trident_objects;
 mod trident_scheduler;
+mod trident_store;
+mod trident_write;
+mod trident_ycsb;
 mod windows;
 
 use std::time::Instant;
@@ -171,6 +176,27 @@ const EXPERIMENTS: &[Experiment] = &[
         shows: "learned index pages beside fences and strings: bytes a block, lookups, errors of models",
         scale: trident_learned::SCALE,
         run: trident_learned::run,
+    },
+    Experiment {
+        name: "trident-write",
+        figures: "TridentKV, figures 12 and 19",
+        shows: "loads with index pages of each kind: value sizes, orders, writers and sets of keys",
+        scale: trident_write::SCALE,
+        run: trident_write::run,
+    },
+    Experiment {
+        name: "trident-ycsb",
+        figures: "TridentKV, figure 14",
+        shows: "YCSB's load and A to F: gets that wait or not, index pages of fences or models",
+        scale: trident_ycsb::SCALE,
+        run: trident_ycsb::run,
+    },
+    Experiment {
+        name: "trident-ablation",
+        figures: "TridentKV, figure 15",
+        shows: "asynchronous reads, learned index and partitions one by one, small and large cache",
+        scale: trident_ablation::SCALE,
+        run: trident_ablation::run,
     },
 ];
 
@@ -317,6 +343,13 @@ fn read_rounds(subject: &Subject, keys: &[u32]) -> Result<(f64, u64), Failure> {
         found += there;
     }
     Ok((fastest, found))
+}
+
+/// The middle of some values, the upper one of two; 0 of none.
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// By how much `new` is more than `old`, in percent.

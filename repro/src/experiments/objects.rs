@@ -19,7 +19,7 @@ use trine_workload::system;
 
 use super::Job;
 use super::deletion::Way;
-use super::trident::{is_right, value};
+use super::trident_store::{is_right, value};
 use super::windows::Window;
 use crate::lab::stop_if_asked;
 

@@ -15,7 +15,7 @@ use trine_workload::keys::Permutation;
 
 use super::Job;
 use super::deletion::{KEY_BYTES, PREFIX_BYTES, key};
-use super::trident::{is_right, value};
+use super::trident_store::{is_right, value};
 use crate::lab::stop_if_asked;
 
 pub(super) const VALUE_BYTES: usize = 100;

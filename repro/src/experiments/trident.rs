@@ -4,196 +4,18 @@
 //! threads that wait, and by futures of which each thread has many in flight. The paper's rival is
 //! RocksDB 5.4, whose gets wait; here the store is its own rival, so what is compared is the way of reading.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use trine::{Db, Keyspace, Ordered};
 use trine_workload::dice::Dice;
 use trine_workload::failure::Failure;
 use trine_workload::plot::{Axis, Chart, Series};
-use trine_workload::system;
 use trine_workload::text::nanoseconds;
 
 use super::throttle::{Limit, Throttle};
-use super::{Claim, Figure, Job, Picture, Verdict, a_second};
-use crate::lab::stop_if_asked;
+use super::trident_store::{DEPTH, Held, Rate, Way, key, measured, rate};
+use super::{Claim, Figure, Job, Picture, Verdict};
 
-/// The paper's data, in bytes.
-const DATA_BYTES: u64 = 40_000_000_000;
-/// Smallest memory of a store.
-pub(super) const MEMORY_BYTES_MIN: u64 = 32 << 20;
-/// Items of small values are no more than these: they are as cold with less data.
-const ITEMS_MAX: u64 = 8_000_000;
-/// How long a rate is measured at the scale of the list.
-const MEASURED: Duration = Duration::from_secs(2);
 pub(super) const SCALE: f64 = 0.02;
-/// Gets in flight of a thread that waits for none.
-const DEPTH: usize = 32;
-
-/// A store of `count` items, of which a tenth fits its memory.
-struct Held {
-    db: Db,
-    items: Keyspace<Ordered>,
-    count: u64,
-    value_bytes: usize,
-    /// All data is in memory: the smallest memory is more than a tenth of it.
-    is_cached: bool,
-    place: std::path::PathBuf,
-    /// Rates that were measured: each asks for other keys, or it would find those of the one before cached.
-    rates: AtomicU64,
-}
-
-fn key(number: u64) -> [u8; 16] {
-    let mut key = [0; 16];
-    key[8..].copy_from_slice(&number.to_be_bytes());
-    key
-}
-
-pub(super) fn value(number: u64, bytes: usize) -> Vec<u8> {
-    let mut dice = Dice::new(number);
-    let mut value: Vec<u8> = Vec::with_capacity(bytes + 8);
-    while value.len() < bytes {
-        value.extend_from_slice(&dice.next().to_le_bytes());
-    }
-    value.truncate(bytes);
-    value
-}
-
-/// Its first bytes tell values apart.
-pub(super) fn is_right(found: Option<&[u8]>, number: u64, bytes: usize) -> bool {
-    let first = value(number, bytes.min(16));
-    found.is_some_and(|found| found.len() == bytes && found.starts_with(&first))
-}
-
-impl Held {
-    fn load(job: &mut Job, value_bytes: usize) -> Result<Held, Failure> {
-        let item_bytes = 16 + value_bytes as u64;
-        let count = (job.scaled(DATA_BYTES, 1) / item_bytes).clamp(1000, ITEMS_MAX);
-        let place = job.workshop.place();
-        let db = Db::builder(&place).memory_bytes(8 * MEMORY_BYTES_MIN).open()?;
-        let items = db.ordered("items").open()?;
-        let mut ingest = items.ingest()?;
-        for number in 0..count {
-            if number.is_multiple_of(10_000) {
-                stop_if_asked()?;
-            }
-            ingest.put(key(number), value(number, value_bytes))?;
-        }
-        ingest.finish()?;
-        db.settle()?;
-        drop(items);
-        db.close()?;
-        Held::open(place, count, value_bytes)
-    }
-
-    /// With nothing in the cache.
-    fn open(place: std::path::PathBuf, count: u64, value_bytes: usize) -> Result<Held, Failure> {
-        let data_bytes = count * (16 + value_bytes as u64);
-        let memory_bytes = (data_bytes / 10).max(MEMORY_BYTES_MIN);
-        let db = Db::builder(&place).memory_bytes(memory_bytes).open()?;
-        let items = db.ordered("items").open()?;
-        let is_cached = data_bytes < 2 * MEMORY_BYTES_MIN;
-        Ok(Held { db, items, count, value_bytes, is_cached, place, rates: AtomicU64::new(0) })
-    }
-
-    fn remove(self, job: &Job) -> Result<(), Failure> {
-        let Held { db, items, place, .. } = self;
-        drop(items);
-        db.close()?;
-        job.workshop.clear(&place)
-    }
-}
-
-/// How gets are asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Each thread waits for its one.
-    Waiting,
-    /// Each thread has so many in flight.
-    InFlight(usize),
-}
-
-/// Gets a second, and processor time of each.
-#[derive(Clone, Copy)]
-struct Rate {
-    gets: f64,
-    cpu_ns: f64,
-}
-
-impl Rate {
-    fn cell(&self) -> String {
-        format!("{} ({})", a_second(self.gets), nanoseconds(self.cpu_ns as u64))
-    }
-}
-
-pub(super) fn measured(job: &Job) -> Duration {
-    MEASURED.mul_f64((job.scale / SCALE).clamp(0.02, 2.0))
-}
-
-/// What a thread of a rate chooses its keys by: another for each of both.
-fn dice(seed: u64, rate: u64, thread: usize) -> Dice {
-    // 0 is the one of what is read before any rate.
-    Dice::new(seed.wrapping_add((rate + 1) << 32).wrapping_add(thread as u64))
-}
-
-/// Gets by `threads` until the time is over.
-fn rate(job: &Job, held: &Held, threads: usize, way: Way) -> Result<Rate, Failure> {
-    stop_if_asked()?;
-    let (started, cpu_before) = (Instant::now(), system::cpu_ns());
-    let until = started + measured(job);
-    let number = held.rates.fetch_add(1, Ordering::Relaxed);
-    let run = |thread: usize| {
-        let dice = dice(job.seed, number, thread);
-        match way {
-            Way::Waiting => waiting(held, dice, until),
-            Way::InFlight(depth) => trine::block_on(in_flight(held, dice, until, depth)),
-        }
-    };
-    let counts: Vec<Result<u64, Failure>> = std::thread::scope(|scope| {
-        let run = &run;
-        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run(thread))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread that reads does not panic")).collect()
-    });
-    let (seconds, cpu_ns) = (started.elapsed().as_secs_f64(), system::cpu_ns() - cpu_before);
-    let count: u64 = counts.into_iter().sum::<Result<u64, Failure>>()?;
-    Ok(Rate { gets: count as f64 / seconds, cpu_ns: cpu_ns as f64 / count.max(1) as f64 })
-}
-
-fn check(held: &Held, found: Option<&[u8]>, number: u64) -> Result<(), Failure> {
-    if is_right(found, number, held.value_bytes) {
-        return Ok(());
-    }
-    Err(Failure::Other(format!("item {number} is not what was put")))
-}
-
-fn waiting(held: &Held, mut dice: Dice, until: Instant) -> Result<u64, Failure> {
-    let mut count = 0;
-    while Instant::now() < until {
-        let number = dice.below(held.count);
-        check(held, held.items.get(key(number))?.as_deref(), number)?;
-        count += 1;
-    }
-    Ok(count)
-}
-
-async fn in_flight(held: &Held, mut dice: Dice, until: Instant, depth: usize) -> Result<u64, Failure> {
-    let mut next = || {
-        let number = dice.below(held.count);
-        let get = held.items.get_async(key(number));
-        async move { (number, get.await) }
-    };
-    let mut gets: FuturesUnordered<_> = (0..depth).map(|_| next()).collect();
-    let mut count = 0;
-    while let Some((number, found)) = gets.next().await {
-        check(held, found?.as_deref(), number)?;
-        count += 1;
-        if Instant::now() < until {
-            gets.push(next());
-        }
-    }
-    Ok(count)
-}
 
 /// How so many threads read.
 type WayOf = fn(usize) -> Way;
@@ -231,7 +53,7 @@ pub(super) fn threads(job: &mut Job) -> Result<Vec<Figure>, Failure> {
     let rows = THREADS.iter().enumerate().map(row).collect();
     let series = |(name, rates): &(&'static str, Vec<Rate>)| Series {
         name: (*name).to_string(),
-        points: THREADS.iter().zip(rates).map(|(threads, rate)| (*threads as f64, rate.gets)).collect(),
+        points: THREADS.iter().zip(rates).map(|(threads, rate)| (*threads as f64, rate.operations)).collect(),
     };
     let title = "Random gets of 1,000 bytes by threads".to_string();
     let chart = Chart {
@@ -250,11 +72,11 @@ fn verdict(held: &Held, agrees: bool) -> Verdict {
 
 fn thread_claims(held: &Held, lines: &[(&'static str, Vec<Rate>)]) -> Vec<Claim> {
     let [(_, waiting), (_, each), (_, all)] = lines else { return Vec::new() };
-    let best = |rates: &[Rate]| rates.iter().map(|rate| rate.gets).fold(0.0, f64::max);
+    let best = |rates: &[Rate]| rates.iter().map(|rate| rate.operations).fold(0.0, f64::max);
     let (peak, few) = (best(each).max(best(all)), best(&each[..2]).max(best(&all[..2])));
     let small = "the data fits the smallest memory at this scale";
     let reason = |words: &str| if held.is_cached { small.to_string() } else { words.to_string() };
-    let gain = |index: usize| each[index].gets / waiting[index].gets;
+    let gain = |index: usize| each[index].operations / waiting[index].operations;
     vec![
         Claim {
             paper: "with asynchronous reads few threads reach the peak".to_string(),
@@ -266,8 +88,8 @@ fn thread_claims(held: &Held, lines: &[(&'static str, Vec<Rate>)]) -> Vec<Claim>
         },
         Claim {
             paper: "synchronous reads grow with the threads".to_string(),
-            ours: format!("16 threads over one: {:.1} times", waiting[4].gets / waiting[0].gets),
-            verdict: verdict(held, waiting[4].gets > 2.0 * waiting[0].gets),
+            ours: format!("16 threads over one: {:.1} times", waiting[4].operations / waiting[0].operations),
+            verdict: verdict(held, waiting[4].operations > 2.0 * waiting[0].operations),
             reason: reason("each thread is one read in flight"),
         },
         Claim {
@@ -357,11 +179,12 @@ fn sizes_verdict(points: &[SizePoint], agrees: bool) -> Verdict {
 
 /// Figure 10: random gets by value size.
 fn gets_by_size(points: &[SizePoint]) -> Figure {
-    let gains: Vec<f64> = points.iter().map(|point| point.flying.gets / point.waiting.gets).collect();
+    let gains: Vec<f64> =
+        points.iter().map(|point| point.flying.operations / point.waiting.operations).collect();
     let (least, most) =
         (gains.iter().copied().fold(f64::MAX, f64::min), gains.iter().copied().fold(0.0, f64::max));
     let row = |point: &SizePoint| {
-        let times = format!("{:.1}", point.flying.gets / point.waiting.gets);
+        let times = format!("{:.1}", point.flying.operations / point.waiting.operations);
         vec![point.waiting.cell(), point.flying.cell(), times]
     };
     let claim = Claim {
@@ -376,7 +199,10 @@ fn gets_by_size(points: &[SizePoint]) -> Figure {
         (&["one that waits", "128 in flight", "times"], row),
         (
             Axis::logarithmic("gets a second"),
-            &[("one that waits", |point| point.waiting.gets), ("128 in flight", |point| point.flying.gets)],
+            &[
+                ("one that waits", |point| point.waiting.operations),
+                ("128 in flight", |point| point.flying.operations),
+            ],
         ),
         points,
         claim,
@@ -484,7 +310,7 @@ fn devices(job: &mut Job, held: &Held) -> Result<Figure, Failure> {
         let (waiting, flying) =
             (rate(job, held, 1, Way::Waiting)?, rate(job, held, 1, Way::InFlight(4 * DEPTH))?);
         drop(throttle);
-        let gain = flying.gets / waiting.gets;
+        let gain = flying.operations / waiting.operations;
         gains.push(gain);
         rows.push(vec![name.to_string(), waiting.cell(), flying.cell(), format!("{gain:.1}")]);
     }
@@ -509,21 +335,4 @@ fn devices(job: &mut Job, held: &Held) -> Result<Figure, Failure> {
     };
     let header = ["device", "one that waits", "128 in flight", "times"].map(str::to_string).to_vec();
     Ok(Figure { name: "trident-fig13", title, header, rows, picture: Picture::Lines(chart), claims })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// No rate asks for the keys of another, nor of what is read before, and no thread for those of another.
-    #[test]
-    fn rates_ask_for_keys_of_their_own() {
-        let of = |mut dice: Dice| (0..4).map(|_| dice.below(1 << 40)).collect::<Vec<u64>>();
-        let mut all = vec![of(Dice::new(u64::MAX))];
-        all.extend((0..40).map(|one| of(dice(u64::MAX, one / 8, one as usize % 8))));
-        let count = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), count);
-    }
 }

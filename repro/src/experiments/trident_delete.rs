@@ -13,10 +13,10 @@ use trine_workload::plot::{Axis, Chart, Series};
 use trine_workload::text::{bytes, nanoseconds};
 
 use super::deletion::{Divided, Sizes, Way};
-use super::trident::MEMORY_BYTES_MIN;
+use super::trident_divided;
+use super::trident_store::{MEMORY_BYTES_MIN, measured};
 use super::windows::{STEADY_PERCENT, Window};
-use super::{Claim, Figure, Job, Picture, Verdict, percent, signed};
-use super::{trident, trident_divided};
+use super::{Claim, Figure, Job, Picture, Verdict, median, percent, signed};
 
 /// The paper's data, in bytes.
 const DATA_BYTES: u64 = 40_000_000_000;
@@ -70,14 +70,14 @@ fn delete_all(job: &mut Job, way: Way, sizes: Sizes) -> Result<Vec<Point>, Failu
     let mut store = Divided::fill(job, way, sizes)?;
     let mut dice = Dice::new(job.seed);
     // The cache is filled before the first window.
-    store.gets(trident::measured(job), &mut dice)?;
+    store.gets(measured(job), &mut dice)?;
     let mut points = Vec::new();
     for deleted in 0..sizes.partitions {
         let deletion = if deleted == 0 { Duration::ZERO } else { store.delete_next()? };
         let disk_bytes = store.disk_bytes();
         let over_deleted = store.scan_over_deleted()?;
-        let gets = store.gets(trident::measured(job), &mut dice)?;
-        let scans = store.scans(trident::measured(job), &mut dice)?;
+        let gets = store.gets(measured(job), &mut dice)?;
+        let scans = store.scans(measured(job), &mut dice)?;
         let live_bytes = store.live_bytes();
         let later_bytes = store.disk_bytes();
         points.push(Point {
@@ -126,9 +126,10 @@ fn by_deleted(
 /// The median rate of all windows after a deletion over the rate before the first, in percent more.
 fn change(one: &Deletions, rate: impl Fn(&Point) -> f64) -> f64 {
     let Some((first, rest)) = one.points.split_first() else { return 0.0 };
-    let mut rates: Vec<f64> = rest.iter().map(&rate).collect();
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).map_or(0.0, |median| percent(*median, rate(first)))
+    if rest.is_empty() {
+        return 0.0;
+    }
+    percent(median(rest.iter().map(&rate)), rate(first))
 }
 
 /// The highest of a value over all deletions.

@@ -8,7 +8,7 @@ use trine_workload::plot::{Axis, Chart, Series};
 use trine_workload::text::{bytes, count, ratio};
 
 use super::deletion::{Depth, Divided, Sizes, Way, memory_outside_cache};
-use super::trident::MEMORY_BYTES_MIN;
+use super::trident_store::MEMORY_BYTES_MIN;
 use super::{Claim, Figure, Job, Picture, Verdict, percent, signed};
 
 /// Numbers of partitions that a load is spread over.

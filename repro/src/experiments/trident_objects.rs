@@ -14,7 +14,7 @@ use trine_workload::text::{bytes, nanoseconds};
 
 use super::deletion::Way;
 use super::objects::{KEY_BYTES, ObjectStore, Reads, VALUE_BYTES};
-use super::trident::{MEMORY_BYTES_MIN, measured};
+use super::trident_store::{MEMORY_BYTES_MIN, measured};
 use super::windows::STEADY_PERCENT;
 use super::{Claim, Figure, Job, Picture, Verdict, percent, signed};
 
