@@ -70,12 +70,13 @@ impl ResidentFences {
         page_bytes: usize,
         budget: &Arc<PageBudget>,
     ) -> ResidentFences {
-        if count == 1
-            && let Some(short) = ShortPage::of(pages.page(0, page_bytes), budget)
-        {
-            return ResidentFences::One(Box::new(short));
+        let all = AllPages::new(pages, count, page_bytes, budget);
+        // Where blocks have places the data is not much more than the cache: lookups are worth the memory.
+        let is_short = count == 1 && all.places.is_none();
+        match is_short.then(|| ShortPage::of(all.bytes(0), budget)).flatten() {
+            Some(short) => ResidentFences::One(Box::new(short)),
+            None => ResidentFences::All(Box::new(all)),
         }
-        ResidentFences::All(Box::new(AllPages::new(pages, count, page_bytes, budget)))
     }
 
     #[inline]
