@@ -1,4 +1,5 @@
-//! The stores of TridentKV's experiments: loads, gets by threads that wait or have many in flight, index pages.
+//! The stores of TridentKV's experiments: loads, gets by threads that wait or have many in flight, index
+//! pages.
 //!
 //! Random gets of present keys of 16 bytes, whose answers are checked. The figures around it choose sizes,
 //! ways and memory. Callers are the experiments on reads and on the three techniques.

@@ -1,4 +1,5 @@
-//! TridentKV's writes (figures 12 and 19): loads with `index_kind` `fences`, `learned` and `auto` side by side.
+//! TridentKV's writes (figures 12 and 19): loads with `index_kind` `fences`, `learned` and `auto` side by
+//! side.
 //!
 //! They stand for the paper's RocksDB, Training-WW and adaptive training. Figure 12 varies the value and the
 //! order of keys, with one writer; figure 19 varies writers and sets of keys, in a random order. Kinds are
@@ -269,8 +270,8 @@ fn claims_of_writers(cases: &[Case], is_small: bool) -> Vec<Claim> {
             ours: format!("learned over fences by writers: {}", by_writers(&learned)),
             verdict: verdict(learned[0].middle > 1.0 && learned[2].middle < 0.8),
             reason: format!(
-                "training takes one pass over the keys in the threads of flushes and merges: an item takes {} \
-                 times the processor time",
+                "training takes one pass over the keys in the threads of flushes and merges: an item takes \
+                 {} times the processor time",
                 cpu.words()
             ),
         },
@@ -284,15 +285,15 @@ fn claims_of_writers(cases: &[Case], is_small: bool) -> Vec<Claim> {
                 noise(cases) * 100.0
             ),
             verdict: verdict(is_met),
-            reason: "only merges train, while writers do not wait and memory has no room for fences; the bars are for the \
-                     middle of the sets"
+            reason: "only merges train, while writers do not wait and memory has no room for fences; the \
+                     bars are for the middle of the sets"
                 .to_string(),
         },
         Claim {
             paper: "adaptive training is the best or equal everywhere, and all sets are alike".to_string(),
             ours: format!(
-                "auto is within 5 % of the better of fences and learned in {} of {} loads, and has models after \
-                 {} of them",
+                "auto is within 5 % of the better of fences and learned in {} of {} loads, and has models \
+                 after {} of them",
                 cases.iter().filter(|case| best(case)).count(),
                 cases.len(),
                 cases.iter().filter(|case| case.has_models(AUTO)).count()

@@ -361,7 +361,10 @@ fn claims(all: &[Ran], is_small: bool, models_at_the_end: &str) -> Vec<Claim> {
                 .to_string(),
             ours: format!("both techniques over none: {scans:.1} times"),
             verdict: verdict(scans < 1.1),
-            reason: "ranges are futures here too, but a scan reads ahead by itself, so more of them at a time gain little".to_string(),
+            reason:
+                "ranges are futures here too, but a scan reads ahead by itself, so more of them at a time \
+                     gain little"
+                    .to_string(),
         },
         Claim {
             paper: "learned index, asynchronous reads and SPDK gain together".to_string(),
@@ -371,8 +374,8 @@ fn claims(all: &[Ran], is_small: bool, models_at_the_end: &str) -> Vec<Claim> {
                  {models_at_the_end}"
             ),
             verdict: verdict(flying_least > 1.0 && learned_least > 1.0),
-            reason: "smaller index pages leave more of the cache to data; a read from the device costs far more than a \
-                     search of either kind of page"
+            reason: "smaller index pages leave more of the cache to data; a read from the device costs far \
+                     more than a search of either kind of page"
                 .to_string(),
         },
         Claim {
