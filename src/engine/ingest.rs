@@ -221,7 +221,7 @@ impl Ingest {
     fn is_table_due(&self) -> bool {
         let memory_bytes_max = (self.memory_bytes() / 2).max(TABLE_MEMORY_BYTES_MIN);
         self.builder.as_ref().is_some_and(|builder| {
-            builder.file_bytes() >= self.cut_bytes || builder.memory_bytes() > memory_bytes_max
+            builder.file_bytes() >= self.cut_bytes || builder.growing_bytes() > memory_bytes_max
         })
     }
 

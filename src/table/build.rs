@@ -193,6 +193,12 @@ impl TableBuilder {
         self.out.buffer.capacity() + slice
     }
 
+    /// Of it, what grows with the table: items that are gathered have a limit of their own.
+    pub(crate) fn growing_bytes(&self) -> usize {
+        let gathered = self.slice.as_ref().and_then(|slice| slice.gathered.as_ref());
+        self.memory_bytes() - gathered.map_or(0, Gathered::memory_bytes)
+    }
+
     /// Begins the slice of `tree`, which comes after all before it. A slice that gets no item is left out.
     pub(crate) fn begin(&mut self, tree: TreeId, shape: SliceShape) -> Result<()> {
         assert!(self.slice.is_none(), "the slice before was ended");

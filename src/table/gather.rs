@@ -1,5 +1,5 @@
 //! Items of a slice that wait until there are enough for a learned page, whose blocks are laid out all at
-//! once. The builder fills it and takes from it. One thread. Memory: the items, up to a limit, and 32 bytes
+//! once. The builder fills it and takes from it. One thread. Memory: the items, up to a limit, with 40 bytes
 //! each.
 
 use crate::base::id::ItemKind;
@@ -13,7 +13,7 @@ pub(super) const GATHER_BYTES_MAX: usize = 4 << 20;
 const ITEM_BYTES: usize = 3;
 /// What an item takes in memory while a page is planned, beside its bytes.
 const ITEM_MEMORY_BYTES: usize = 40;
-/// Fewer blocks gain nothing by a page of their own, even a slice's last.
+/// With room for fewer blocks only slices as small could have a page.
 const BLOCKS_MIN: usize = 32;
 /// Error of models, in 32nds of a block: half of one.
 const ERROR: u16 = 16;
@@ -58,6 +58,7 @@ impl Gathered {
 
     pub(super) fn push(&mut self, key: &[u8], tag: u8, kind: ItemKind, value: &[u8]) {
         let key_at = self.bytes.len();
+        self.make_room(key.len() + value.len());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         let few = |count: usize| u32::try_from(count).expect("keys and values are below 4 GiB");
@@ -69,6 +70,17 @@ impl Gathered {
             tag,
             kind,
         });
+    }
+
+    /// Grows by steps, so that it takes no more than an eighth beyond its limit.
+    fn make_room(&mut self, bytes: usize) {
+        let step = self.limit_bytes / 8;
+        if self.bytes.capacity() - self.bytes.len() < bytes {
+            self.bytes.reserve_exact(bytes.max(step));
+        }
+        if self.items.len() == self.items.capacity() {
+            self.items.reserve_exact((step / (size_of::<Waiting>() + ITEM_MEMORY_BYTES)).max(1));
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -122,7 +134,8 @@ impl Gathered {
             }
             Err(refusal) => {
                 log::trace!("fences in place of a model: {refusal:?}");
-                self.refusals += 1;
+                // Where all that there is room for fills no page, the next items do not either.
+                self.refusals += if refusal == Refusal::Short { REFUSALS_MAX } else { 1 };
                 None
             }
         }

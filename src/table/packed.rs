@@ -167,3 +167,73 @@ impl PackedEntry {
         self.keys.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::{KeyspaceId, PartitionId};
+    use crate::format::table::filter::FilterKind;
+    use crate::format::table::footer::Footer;
+
+    fn entry(end: u64, key_bytes: usize) -> SliceEntry {
+        let part = |units_before_end: u64| end - units_before_end * UNIT_BYTES as u64;
+        let unit = |units_before_end| Span { offset: part(units_before_end), bytes: UNIT_BYTES as u64 };
+        SliceEntry {
+            tree: TreeId { keyspace: KeyspaceId(3), partition: PartitionId(5) },
+            items: u64::from(u32::MAX),
+            tombstones: u64::from(u32::MAX),
+            key_value_bytes: u64::MAX,
+            data: Span { offset: 4096, bytes: part(4) - 4096 },
+            data_blocks: u32::MAX,
+            filter_offset: part(4),
+            filter: FilterShape {
+                kind: FilterKind::Line,
+                pages: 1,
+                page_bytes: UNIT_BYTES as u32,
+                probes: 6,
+                ..FilterShape::NONE
+            },
+            fence_offset: part(3),
+            fence_pages: 1,
+            fence_page_bytes: UNIT_BYTES as u32,
+            top: unit(2),
+            ranges_count: u32::MAX,
+            ranges: unit(1),
+            min: vec![0; key_bytes].into(),
+            max: vec![1; key_bytes].into(),
+        }
+    }
+
+    fn check(slice: &SliceEntry) {
+        let packed = PackedEntry::of(slice);
+        assert_eq!((packed.unpack(), packed.span()), (slice.clone(), slice.span()));
+    }
+
+    /// What decodes comes back from the packed form, up to the largest values, and damaged footers too.
+    #[test]
+    fn what_decodes_is_packed() {
+        let end_max = bytes(u32::MAX);
+        for end in [end_max, 1 << 20] {
+            let footer = Footer { blocks_checksum: 1, slices: vec![entry(end, 65_535)] };
+            assert_eq!(Footer::decode(&footer.encode(), end).as_ref(), Ok(&footer));
+            check(&footer.slices[0]);
+        }
+        let over = Footer { blocks_checksum: 1, slices: vec![entry(end_max + UNIT_BYTES as u64, 1)] };
+        assert!(Footer::decode(&over.encode(), end_max + UNIT_BYTES as u64).is_err());
+        let good = Footer { blocks_checksum: 1, slices: vec![entry(1 << 20, 1)] }.encode();
+        let (mut state, mut decoded) = (88_172_645_463_325_252u64, 0);
+        for _ in 0..100_000 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let (mut bad, at) = (good.clone(), 24 + (state >> 8) as usize % 122);
+            bad[at] = if state.is_multiple_of(2) { (state >> 32) as u8 } else { 0 };
+            let offset = [1 << 20, end_max, u64::MAX / 512 * 512, 1 << 21][(state >> 40) as usize % 4];
+            if let Ok(footer) = Footer::decode(&bad, offset) {
+                footer.slices.iter().for_each(check);
+                decoded += 1;
+            }
+        }
+        assert!(decoded > 1000, "{decoded}");
+    }
+}
