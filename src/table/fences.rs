@@ -13,7 +13,7 @@ use crate::base::sync::Arc;
 use crate::cache::{PinnedPages, Place};
 use crate::format::table::index::{IndexPage, IndexShape, ModelTables};
 
-use super::memory::{PageBudget, PageRank, Places};
+use super::memory::{PageBudget, Places};
 
 /// A page, and where what lies beside it is.
 struct Beside {
@@ -142,7 +142,7 @@ impl ShortPage {
         if used > SHORT_BYTES_MAX {
             return None;
         }
-        let mut part = budget.take(1, used as u32, PageRank::Fences)?;
+        let mut part = budget.take_part(used)?;
         part.page_mut(0, used).copy_from_slice(&page[..used]);
         Some(ShortPage { page: part, bytes: used as u32 })
     }

@@ -91,6 +91,12 @@ impl PageBudget {
         self.cache.pin_pages(count, page_bytes as usize, self.limit_bytes / 16 * rank.sixteenths())
     }
 
+    /// Room for so many bytes of a page, which the caller gives back for them: the limit is not asked, as
+    /// less is taken in the end.
+    pub(super) fn take_part(&self, bytes: usize) -> Option<PinnedPages> {
+        self.cache.pin_pages(1, bytes, u64::MAX)
+    }
+
     /// Whether filters of a tree, so many bytes in all, can be thought to stay in memory.
     pub(crate) fn has_room(&self, tree: TreeId, filter_bytes: u64) -> bool {
         let limit_bytes = self.limit_bytes / 16 * PageRank::LastFilters.sixteenths();
