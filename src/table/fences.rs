@@ -72,9 +72,12 @@ impl ResidentFences {
     ) -> ResidentFences {
         let all = AllPages::new(pages, count, page_bytes, budget);
         // Where blocks have places the data is not much more than the cache: lookups are worth the memory.
-        let is_short = count == 1 && all.places.is_none();
-        match is_short.then(|| ShortPage::of(all.bytes(0), budget)).flatten() {
-            Some(short) => ResidentFences::One(Box::new(short)),
+        match ShortPage::bytes_of(&all).filter(|_| count == 1 && all.places.is_none()) {
+            Some(bytes) => {
+                let mut page = all.pages;
+                budget.shorten(&mut page, bytes);
+                ResidentFences::One(Box::new(ShortPage { page, bytes: bytes as u32 }))
+            }
             None => ResidentFences::All(Box::new(all)),
         }
     }
@@ -133,18 +136,12 @@ impl ResidentFences {
 }
 
 impl ShortPage {
-    /// `None` of a page that is not so short, and where there is no room for its used part.
-    fn of(page: &[u8], budget: &PageBudget) -> Option<ShortPage> {
-        let used = match IndexPage::of(page) {
-            IndexPage::Fences(fences) => fences.used_bytes(),
-            IndexPage::Learned(_) => return None,
-        };
-        if used > SHORT_BYTES_MAX {
-            return None;
+    /// Used bytes of the first page, if they are so few.
+    fn bytes_of(all: &AllPages) -> Option<usize> {
+        match all.page(0) {
+            IndexPage::Fences(fences) => Some(fences.used_bytes()).filter(|used| *used <= SHORT_BYTES_MAX),
+            IndexPage::Learned(_) => None,
         }
-        let mut part = budget.take_part(used)?;
-        part.page_mut(0, used).copy_from_slice(&page[..used]);
-        Some(ShortPage { page: part, bytes: used as u32 })
     }
 
     #[inline]

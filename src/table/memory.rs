@@ -16,6 +16,9 @@ const ALIGNMENT: usize = 4096;
 /// Of the cache, what places may take: those of the blocks of four times its data.
 const PLACES_PART: u64 = 256;
 
+/// Of the limit, what may be taken beyond it while pages get smaller places.
+const SHORTENED_PART: u64 = 8;
+
 /// How much of the cache filters and fences may keep for themselves.
 #[derive(Debug)]
 pub(crate) struct PageBudget {
@@ -91,10 +94,10 @@ impl PageBudget {
         self.cache.pin_pages(count, page_bytes as usize, self.limit_bytes / 16 * rank.sixteenths())
     }
 
-    /// Room for so many bytes of a page, which the caller gives back for them: the limit is not asked, as
-    /// less is taken in the end.
-    pub(super) fn take_part(&self, bytes: usize) -> Option<PinnedPages> {
-        self.cache.pin_pages(1, bytes, u64::MAX)
+    /// Keeps the first bytes of a page, in a smaller place if there is one within the limit or somewhat more:
+    /// what the larger places took is free once all in a frame are.
+    pub(super) fn shorten(&self, page: &mut PinnedPages, bytes: usize) {
+        page.shorten(bytes, self.limit_bytes + self.limit_bytes / SHORTENED_PART);
     }
 
     /// Whether filters of a tree, so many bytes in all, can be thought to stay in memory.

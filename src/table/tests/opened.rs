@@ -133,10 +133,16 @@ fn parts_of_pages_leave_room() {
     let own_bytes: usize = tables.iter().map(|table| table.memory_bytes()).sum();
     assert_eq!(whole_bytes, u64::from(SLICES) * UNIT_BYTES as u64);
     let budget = PageBudget::alone(own_bytes as u64 + whole_bytes * 4 / 5);
+    // As where the data is many times the cache.
+    let taken: Vec<_> = std::iter::from_fn(|| budget.places(10)).collect();
     let wanted = tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
     load_pages(&bench.storage, &budget, wanted, Err).expect("all are whole");
+    assert!(taken.len() > 10);
     let lacking = tables.iter().filter(|table| table.fence_bytes().1 == 0).count();
     assert_eq!(lacking, 0, "{} bytes pinned", budget.pinned_bytes());
+    assert!(budget.pinned_bytes() < whole_bytes * 3 / 4, "{} bytes pinned", budget.pinned_bytes());
+    drop(tables);
+    assert_eq!(budget.pinned_bytes(), 0);
 }
 
 /// A file as the manifest names it.
