@@ -209,9 +209,7 @@ pub fn fence(bytes: &[u8], mode: Mode) {
                 fences.after(block).and_then(|after| fences.before(after)),
                 fences.after(block).map(|_| block)
             );
-            if fences.is_alone(block) {
-                fences.is_separator(block, key, first);
-            }
+            fences.is_separator(block, key, first);
         }
     }
     let mut end = fences.extent(0).offset;

@@ -23,7 +23,6 @@ mod load;
 mod memory;
 mod open;
 mod output;
-mod packed;
 mod parts;
 mod rescue;
 mod resident;
