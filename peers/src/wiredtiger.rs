@@ -3,7 +3,7 @@
 //! 1. A session holds its connection, which is closed after the last of them; it closes its cursor before
 //!    itself.
 //! 2. A session is used by one thread at a time: all of its methods take it mutably.
-//! 3. What a session lends is the caller's until the session is used again.
+//! 3. A key or value that a session lends is the caller's until the session is used again.
 //! 4. A cursor reads no key or value of the caller after the call that it was given for: one that fails is
 //!    reset.
 #![expect(unsafe_code, reason = "WiredTiger is a library in C, and its handles are structs of functions")]
@@ -136,7 +136,7 @@ impl Connection {
         let session = self.raw_session()?;
         // SAFETY: the session was just opened, and both strings are static.
         let made = checked(unsafe { call!(session, create, TABLE.as_ptr(), TABLE_CONFIG.as_ptr()) });
-        // SAFETY: it is open, nobody else has it, and it is not used again.
+        // SAFETY: it is open, has no other user, and is not used again.
         made.and(checked(unsafe { call!(session, close, null()) })).map_err(told)
     }
 
@@ -162,7 +162,7 @@ impl Connection {
         let connection = Arc::into_inner(self).ok_or("a session is still open")?;
         let handle = connection.0;
         std::mem::forget(connection);
-        // SAFETY: it is open, no session has it, and it is forgotten: nobody closes it again.
+        // SAFETY: it is open, no session has it, and it is forgotten, so it is closed once.
         let closed = checked(unsafe { call!(handle, close, null()) });
         // The allocator keeps what a cache was made of, in pieces that fit the next one badly: a store that
         // is opened again would be seen to have twice its memory.
@@ -174,7 +174,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // SAFETY: it is open, and no session is: each of them would hold it. Nobody hears of an error here.
+        // SAFETY: it is open, and no session is: each of them would hold it. An error here has no listener.
         let _ = unsafe { call!(self.0, close, null()) };
     }
 }
@@ -194,7 +194,7 @@ unsafe impl Send for Session {}
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(cursor) = self.cursor.take() {
-            // SAFETY: it is open, and not used again. Nobody hears of an error here.
+            // SAFETY: it is open, and not used again. An error here has no listener.
             let _ = unsafe { call!(cursor, close) };
         }
         // SAFETY: as above. A transaction that is open is rolled back.

@@ -35,7 +35,7 @@ fn class(file: &str) -> Option<&'static str> {
         "WiredTiger" | "WiredTiger.basecfg" | "WiredTiger.turtle" => Some("WiredTiger, basecfg, turtle"),
         _ if file.starts_with("WiredTigerLog.") || file.starts_with("WiredTigerPreplog.") => Some("log"),
         "WiredTiger.wt" => Some("metadata"),
-        // What the cache had no room for; nothing of it is read when the store is opened.
+        // Updates for which the cache had no room; no opening reads them.
         "WiredTigerLAS.wt" => Some("look-aside"),
         _ if file.ends_with(".wt") => Some("table"),
         _ => None,

@@ -172,7 +172,7 @@ mod tests {
     use super::super::Regime;
     use super::*;
 
-    /// What is written is counted: to the log with each commit, to the table when it is settled.
+    /// Bytes written are counted: to the log with each commit, to the table when it is settled.
     #[test]
     fn writes_are_counted() {
         let directory = tempfile::tempdir().expect("a temporary directory");
