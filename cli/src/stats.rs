@@ -132,7 +132,7 @@ fn levels(stats: &trine::Stats) -> Option<(&'static str, Table)> {
                 count(level.tombstones),
                 bytes(level.table_bytes),
                 pinned(&level.filters),
-                pinned(&level.fences),
+                fences(level),
             ]);
         }
     }
@@ -179,6 +179,14 @@ fn pinned(pages: &trine::PageStats) -> String {
         return bytes(pages.bytes);
     }
     format!("{}, in memory {}: {}", bytes(pages.bytes), bytes(pages.pinned_bytes), pages.reason)
+}
+
+/// The same of fences, and how many of them are models of the keys.
+fn fences(level: &trine::LevelStats) -> String {
+    match level.models_bytes {
+        0 => pinned(&level.fences),
+        models => format!("{}, of models {}", pinned(&level.fences), bytes(models)),
+    }
 }
 
 /// Memory by role beside the budget.
@@ -357,6 +365,7 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
             "table_bytes": level.table_bytes,
             "filters": pages(&level.filters),
             "fences": pages(&level.fences),
+            "models_bytes": level.models_bytes,
         })
     };
     json!({

@@ -33,6 +33,8 @@ pub(crate) use place::{Near, Place};
 pub(crate) const UNIT_BYTES: usize = 512;
 /// Size, and in its class alignment, of the smallest frame.
 pub(crate) const FRAME_BYTES_MIN: usize = 4096;
+/// Smallest piece of a frame that pages have.
+pub(crate) const PART_BYTES: usize = 128;
 /// Size of the largest frame: its length in units fits a byte.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 10;
 
@@ -495,15 +497,15 @@ pub(crate) struct Pages {
     page_bytes: u32,
 }
 
-/// Where pages begin, in units from the region's start. Most have one.
+/// Where pages begin, in bytes from the region's start. Most have one.
 enum Starts {
-    One(u32),
-    Many(Box<[u32]>),
+    One(usize),
+    Many(Box<[usize]>),
 }
 
 impl Starts {
     #[inline]
-    fn all(&self) -> &[u32] {
+    fn all(&self) -> &[usize] {
         match self {
             Starts::One(start) => std::slice::from_ref(start),
             Starts::Many(starts) => starts,
@@ -514,9 +516,9 @@ impl Starts {
 impl Pages {
     /// # Safety
     /// No frame that is not FREE, and no other pages, overlap these from now on until this is dropped.
-    pub(crate) unsafe fn new(frames: &Arc<Frames>, starts: Vec<u32>, page_bytes: usize) -> Pages {
+    pub(crate) unsafe fn new(frames: &Arc<Frames>, starts: Vec<usize>, page_bytes: usize) -> Pages {
         assert!(page_bytes <= FRAME_BYTES_MIN, "a page is no larger than a frame");
-        let ends = starts.iter().map(|start| *start as usize * UNIT_BYTES + page_bytes);
+        let ends = starts.iter().map(|start| *start + page_bytes);
         assert!(ends.max().is_none_or(|end| end <= frames.plan.slots_at), "pages lie in the slabs");
         let starts = match starts.as_slice() {
             [start] => Starts::One(*start),
@@ -530,7 +532,7 @@ impl Pages {
         self.page_bytes as usize
     }
 
-    pub(crate) fn starts(&self) -> &[u32] {
+    pub(crate) fn starts(&self) -> &[usize] {
         self.starts.all()
     }
 
@@ -551,7 +553,7 @@ impl Pages {
         assert!(bytes <= self.page_bytes as usize, "a page is no larger than its place");
         let region = self.frames.region.as_ref().expect("pages lie in a region");
         // SAFETY: `new` checked that the page lies in the slabs, so in the region.
-        unsafe { region.start().as_ptr().add(self.starts.all()[index] as usize * UNIT_BYTES) }
+        unsafe { region.start().as_ptr().add(self.starts.all()[index]) }
     }
 }
 

@@ -327,6 +327,13 @@ impl PinnedPages {
     pub(crate) fn page_mut(&mut self, index: usize, bytes: usize) -> &mut [u8] {
         self.pages.page_mut(index, bytes)
     }
+
+    /// Of one page: keeps its first `bytes` alone, in a smaller place if that takes no more than the limit.
+    pub(crate) fn shorten(&mut self, bytes: usize, limit_bytes: u64) {
+        let kept = self.page(0, bytes).to_vec();
+        self.pages = self.pool.lock().shorten(&self.pages, bytes, limit_bytes);
+        self.page_mut(0, bytes).copy_from_slice(&kept);
+    }
 }
 
 impl Drop for PinnedPages {

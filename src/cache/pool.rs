@@ -33,7 +33,7 @@ mod shares;
 use crate::base::sync::Arc;
 
 pub(crate) use annex::BayLook;
-use parts::{Cut, FRAME_UNITS};
+use parts::Cut;
 pub(crate) use shares::Pinning;
 
 use super::frames::{
@@ -278,7 +278,7 @@ impl Pool {
         });
         let frames: Vec<u32> = frames.collect();
         let starts = match Cut::of(page_bytes) {
-            None => frames.into_iter().map(|frame| frame * FRAME_UNITS).collect(),
+            None => frames.into_iter().map(|frame| frame as usize * FRAME_BYTES_MIN).collect(),
             Some(cut) => {
                 let parts = &mut self.shares.parts;
                 frames.into_iter().for_each(|frame| parts.cut(cut, frame));

@@ -465,7 +465,7 @@ impl Output {
     /// Whether the table being built takes half of the memory; ending it takes some more.
     fn is_full(&self) -> bool {
         let table_bytes = (self.memory_bytes / 2).max(TABLE_MEMORY_BYTES_MIN);
-        self.builder.as_ref().is_some_and(|builder| builder.memory_bytes() > table_bytes)
+        self.builder.as_ref().is_some_and(|builder| builder.growing_bytes() > table_bytes)
     }
 
     /// The builder of the present table within the slice of the tree being merged, in a trie of that node;
@@ -474,7 +474,7 @@ impl Output {
         if self.builder.is_none() {
             let identity = self.new_files.next()?;
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), identity)?;
-            builder.set_write_bytes(self.memory_bytes / 8);
+            builder.set_memory_bytes(self.memory_bytes);
             if let Some(admission) = &self.admission {
                 builder.admit(admission.clone());
             }

@@ -129,9 +129,9 @@ impl Budget {
         self.annex_bytes.min(self.merges_bytes())
     }
 
-    /// What tables are written in pieces of.
-    pub(crate) fn write_bytes(&self) -> usize {
-        (self.work_bytes / 16) as usize
+    /// What a flush under way may take.
+    pub(crate) fn flush_bytes(&self) -> usize {
+        (self.work_bytes - self.merges_bytes()) as usize
     }
 
     /// Largest table a merge writes: building one keeps its filter hashes and fences in work memory.

@@ -128,6 +128,9 @@ pub struct LevelStats {
     pub filters: PageStats,
     /// Their fences.
     pub fences: PageStats,
+    /// Of the fence pages that are kept in memory, bytes of those that are models of the keys: setting
+    /// `index_kind`.
+    pub models_bytes: u64,
 }
 
 /// Pages of filters or fences: a get looks at one of each run, beside a block. What is not kept in memory is
@@ -579,6 +582,7 @@ const NO_LEVEL: LevelStats = LevelStats {
     table_bytes: 0,
     filters: NO_PAGES,
     fences: NO_PAGES,
+    models_bytes: 0,
 };
 
 impl PageStats {
@@ -634,6 +638,7 @@ fn keyspace_stats<'v>(
             one.table_bytes += table.slice_bytes();
             one.filters.add(table.filter_bytes());
             one.fences.add(table.fence_bytes());
+            one.models_bytes += table.models_bytes();
             by_column.extend(table.has_columns().then_some(level));
             stats.key_value_bytes += table.key_value_bytes();
         }

@@ -209,7 +209,9 @@ pub fn fence(bytes: &[u8], mode: Mode) {
                 fences.after(block).and_then(|after| fences.before(after)),
                 fences.after(block).map(|_| block)
             );
-            fences.is_separator(block, key, first);
+            if fences.is_alone(block) {
+                fences.is_separator(block, key, first);
+            }
         }
     }
     let mut end = fences.extent(0).offset;

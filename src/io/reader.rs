@@ -141,8 +141,8 @@ pub(crate) fn perform(storage: &dyn Storage, request: Request) -> Completed {
     Completed { result, target }
 }
 
-/// Fills what is missing of `buffers` behind the first `done_bytes`, which lie at `offset`. The total, or
-/// fewer bytes at the end of the file.
+/// Fills what is missing of `buffers` behind the first `done_bytes`, which lie at `offset`, by one read. The
+/// total, or fewer bytes at the end of the file.
 pub(crate) fn fill_rest<S: Storage + ?Sized>(
     storage: &S,
     file: FileName,
@@ -150,21 +150,19 @@ pub(crate) fn fill_rest<S: Storage + ?Sized>(
     buffers: &mut [&mut [u8]],
     done_bytes: usize,
 ) -> Result<usize> {
-    let (mut skipped, mut filled) = (done_bytes, done_bytes);
-    for buffer in buffers {
+    let read = storage.read_vectored(file, offset + done_bytes as u64, &mut rests(buffers, done_bytes))?;
+    Ok(done_bytes + read)
+}
+
+/// What is behind the first `done_bytes` of the buffers.
+pub(super) fn rests<'b>(buffers: &'b mut [&mut [u8]], done_bytes: usize) -> Few<&'b mut [u8]> {
+    let mut skipped = done_bytes;
+    let rest_of = |buffer: &'b mut &mut [u8]| {
         let from = skipped.min(buffer.len());
         skipped -= from;
-        let rest = &mut buffer[from..];
-        if rest.is_empty() {
-            continue;
-        }
-        let bytes = storage.read(file, offset + filled as u64, rest)?;
-        filled += bytes;
-        if bytes < rest.len() {
-            break;
-        }
-    }
-    Ok(filled)
+        &mut buffer[from..]
+    };
+    buffers.iter_mut().map(rest_of).filter(|rest| !rest.is_empty()).collect()
 }
 
 impl std::fmt::Debug for dyn Reader + '_ {

@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result};
 use crate::base::id::FileName;
 use crate::base::sync::Arc;
 
-use super::reader::{Reader, ReaderKind, fill_rest};
+use super::reader::{Reader, ReaderKind};
 
 /// Who else may open the store meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +91,15 @@ pub(crate) trait Storage: Send + Sync {
 
     /// As `read`, into one buffer after another.
     fn read_vectored(&self, file: FileName, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize> {
-        fill_rest(self, file, offset, buffers, 0)
+        let mut filled = 0;
+        for buffer in buffers {
+            let bytes = self.read(file, offset + filled as u64, buffer)?;
+            filled += bytes;
+            if bytes < buffer.len() {
+                break;
+            }
+        }
+        Ok(filled)
     }
 
     /// A way to have several reads in flight. It costs a lock, and sometimes a system call.

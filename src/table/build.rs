@@ -29,6 +29,7 @@ use super::identity::{SliceSummary, TableIdentity, TableSummary};
 use super::memory::{PageBudget, PageRank};
 use super::open::{SliceContents, TableFile, TableOwner};
 use super::output::{Output, WRITE_BYTES};
+use super::packed::PackedEntry;
 use super::resident::{Otherwise, Resident};
 use super::search::{Ranged, Table};
 
@@ -152,10 +153,11 @@ impl TableBuilder {
         })
     }
 
-    /// Writes in smaller pieces, of about so many bytes, and gathers no more for a learned page.
-    pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
-        self.out.write_bytes = (bytes / PAGE_BYTES * PAGE_BYTES).clamp(4 * PAGE_BYTES, WRITE_BYTES);
-        self.gather_bytes = bytes;
+    /// Keeps its parts within so many bytes: it writes in pieces of an eighth of them and gathers a quarter
+    /// for a learned page.
+    pub(crate) fn set_memory_bytes(&mut self, bytes: usize) {
+        self.out.write_bytes = (bytes / 8 / PAGE_BYTES * PAGE_BYTES).clamp(4 * PAGE_BYTES, WRITE_BYTES);
+        self.gather_bytes = bytes / 4;
     }
 
     /// Has tables opened: what is written of fences and filters stays in memory where it has room.
@@ -189,6 +191,12 @@ impl TableBuilder {
             hashes + filter + slice.ranges.memory_bytes() + pending
         });
         self.out.buffer.capacity() + slice
+    }
+
+    /// Of it, what grows with the table: items that are gathered have a limit of their own.
+    pub(crate) fn growing_bytes(&self) -> usize {
+        let gathered = self.slice.as_ref().and_then(|slice| slice.gathered.as_ref());
+        self.memory_bytes() - gathered.map_or(0, Gathered::memory_bytes)
     }
 
     /// Begins the slice of `tree`, which comes after all before it. A slice that gets no item is left out.
@@ -259,7 +267,7 @@ impl TableBuilder {
         if slice.items == 0 {
             slice.min.extend_from_slice(key);
             let before = self.ended.last().map(|ended| &ended.contents.entry);
-            let is_behind = |before: &SliceEntry| before.tree < slice.tree || *before.max < *key;
+            let is_behind = |before: &PackedEntry| before.tree < slice.tree || before.max() < key;
             assert!(before.is_none_or(is_behind), "slices of a trie ascend by key");
         } else {
             assert!(slice.last.as_slice() < key, "keys of a slice are strictly ascending");
@@ -339,7 +347,7 @@ impl TableBuilder {
     pub(crate) fn finish(mut self) -> Result<BuiltTable> {
         assert!(self.slice.is_none(), "the last slice was ended");
         assert!(!self.ended.is_empty(), "a table has items");
-        let entries = self.ended.iter().map(|ended| &ended.contents.entry);
+        let entries = self.ended.iter().map(|ended| ended.contents.entry.unpack());
         let block = Footer::encode_of(self.out.blocks_checksum, entries);
         let span = Span { offset: self.out.at(), bytes: block.len() as u64 };
         self.out.append(&block, FOOTER_TAG)?;
@@ -359,16 +367,16 @@ impl TableBuilder {
 }
 
 impl SliceSummary {
-    fn of(entry: &SliceEntry, density: Density) -> SliceSummary {
+    fn of(entry: &PackedEntry, density: Density) -> SliceSummary {
         SliceSummary {
             tree: entry.tree,
-            items: entry.items,
-            tombstones: entry.tombstones,
+            items: entry.items(),
+            tombstones: entry.tombstones(),
             tombstones_dense: density.most.into(),
             key_value_bytes: entry.key_value_bytes,
             ranges: entry.ranges_count,
-            min: entry.min.to_vec(),
-            max: entry.max.to_vec(),
+            min: entry.min().to_vec(),
+            max: entry.max().to_vec(),
         }
     }
 }
@@ -532,7 +540,8 @@ impl Slice {
             min: self.min.as_slice().into(),
             max: self.last.as_slice().into(),
         };
-        let mut contents = SliceContents { entry, ranged: None, resident: Resident::of(top) };
+        let resident = Resident::of(top, &entry.min);
+        let mut contents = SliceContents { entry: PackedEntry::of(&entry), ranged: None, resident };
         if let Some(OpenWith { pages: budget, fences: rank, filters, otherwise, .. }) = opening {
             self.ranges.index();
             contents.ranged = Ranged::of(&contents.entry, std::mem::take(&mut self.ranges)).map(Box::new);

@@ -208,7 +208,7 @@ impl OlderRun {
         is_wanted: bool,
     ) -> OlderRun {
         let named = ColumnShape { bits, a_page: 1 };
-        let span = |table: &Table| named.column(&table.entry().min)..=named.column(&table.entry().max);
+        let span = |table: &Table| named.column(table.entry().min())..=named.column(table.entry().max());
         let spans: Vec<_> = tables.iter().map(|table| span(table)).collect();
         let is_read = |table: &&Arc<Table>| {
             is_wanted && has_columns(table) && table.entry().filter.columns.bits == bits
@@ -239,7 +239,7 @@ impl Source {
         let (first, last) = (page(*columns.start()), page(*columns.end()).min(u64::from(shape.pages) - 1));
         let page_bytes = shape.page_bytes as usize;
         let mut pages = AlignedBytes::new((last.checked_sub(first)? as usize + 1) * page_bytes);
-        let offset = entry.filter_offset + first * u64::from(shape.page_bytes);
+        let offset = entry.filter_offset() + first * u64::from(shape.page_bytes);
         let file = table.file().name();
         if let Err(error) = fill_exact(storage, file, offset, &mut pages) {
             log::warn!("{file}: filters are not copied: {error}");

@@ -123,7 +123,7 @@ fn every_flip_of_ranges_is_refused() {
     let summary = bench.build_with(&[(b"a".to_vec(), Some(b"1".to_vec()))].into(), &ranges);
     let tables = bench.open(&summary).expect("sound");
     assert!(tables[0].ranges().iter().eq(ranges));
-    let span = tables[0].entry().ranges;
+    let span = tables[0].entry().ranges();
     assert!(span.bytes > 0);
     let good = bench.contents();
     for at in span.offset..span.end() {
@@ -153,7 +153,7 @@ fn summary_parts(bench: &Bench, summary: &TableSummary) -> u64 {
         .iter()
         .map(|table| {
             let entry = table.entry();
-            entry.data.bytes + entry.filter_span().bytes + entry.fence_span().bytes + entry.top.bytes
+            entry.data().bytes + entry.filter_span().bytes + entry.fence_span().bytes + entry.top().bytes
         })
         .sum();
     slices + 2 * PAGE_BYTES as u64 + 512

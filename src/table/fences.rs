@@ -30,7 +30,23 @@ struct Beside {
 pub(super) struct PlaceNumber(u32);
 
 /// All fence pages of a slice.
-pub(super) struct ResidentFences {
+pub(super) enum ResidentFences {
+    One(Box<ShortPage>),
+    All(Box<AllPages>),
+}
+
+/// The only page of a slice, so short that a search needs nothing beside it. A trie has as many slices as it
+/// has nodes, each with one page of which a quarter is used: that part is kept.
+pub(super) struct ShortPage {
+    page: PinnedPages,
+    bytes: u32,
+}
+
+/// Longest part of a page that is kept alone.
+const SHORT_BYTES_MAX: usize = 256;
+
+/// Pages, and what lies beside them.
+pub(super) struct AllPages {
     pages: PinnedPages,
     /// Bytes of each page.
     page_bytes: usize,
@@ -54,6 +70,89 @@ impl ResidentFences {
         page_bytes: usize,
         budget: &Arc<PageBudget>,
     ) -> ResidentFences {
+        let all = AllPages::new(pages, count, page_bytes, budget);
+        // Where blocks have places the data is not much more than the cache: lookups are worth the memory.
+        match ShortPage::bytes_of(&all).filter(|_| count == 1 && all.places.is_none()) {
+            Some(bytes) => {
+                let mut page = all.pages;
+                budget.shorten(&mut page, bytes);
+                ResidentFences::One(Box::new(ShortPage { page, bytes: bytes as u32 }))
+            }
+            None => ResidentFences::All(Box::new(all)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn page(&self, number: usize) -> IndexPage<'_> {
+        match self {
+            ResidentFences::One(short) => IndexPage::of_used(short.bytes()),
+            ResidentFences::All(all) => all.page(number),
+        }
+    }
+
+    /// Where the cache last had a block of a page.
+    #[inline]
+    pub(super) fn place(&self, at: PlaceNumber) -> Option<&Place> {
+        match self {
+            ResidentFences::One(_) => None,
+            ResidentFences::All(all) => all.place(at),
+        }
+    }
+
+    #[inline]
+    pub(super) fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
+        match self {
+            ResidentFences::One(_) => PlaceNumber(index as u32),
+            ResidentFences::All(all) => all.place_number(page, index),
+        }
+    }
+
+    /// Hints that places of these blocks, which are neighbours, are wanted soon.
+    #[inline]
+    pub(super) fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
+        if let ResidentFences::All(all) = self {
+            all.prefetch_places(page, blocks);
+        }
+    }
+
+    /// Bytes of the pages that are models.
+    pub(super) fn models_bytes(&self) -> u64 {
+        match self {
+            ResidentFences::One(_) => 0,
+            ResidentFences::All(all) => {
+                let is_model = |beside: &&Beside| matches!(beside.shape, IndexShape::Learned(_));
+                (all.beside.iter().filter(is_model).count() * all.page_bytes) as u64
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self, number: usize) -> &[u8] {
+        match self {
+            ResidentFences::One(short) => short.bytes(),
+            ResidentFences::All(all) => all.bytes(number),
+        }
+    }
+}
+
+impl ShortPage {
+    /// Used bytes of the first page, if they are so few.
+    fn bytes_of(all: &AllPages) -> Option<usize> {
+        match all.page(0) {
+            IndexPage::Fences(fences) => Some(fences.used_bytes()).filter(|used| *used <= SHORT_BYTES_MAX),
+            IndexPage::Learned(_) => None,
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.page.page(0, self.bytes as usize)
+    }
+}
+
+impl AllPages {
+    /// Over `count` checked pages.
+    fn new(pages: PinnedPages, count: usize, page_bytes: usize, budget: &Arc<PageBudget>) -> AllPages {
         let (mut samples, mut beside) = (Vec::new(), Vec::with_capacity(count));
         let (mut tables, mut last): (Vec<ModelTables>, Option<IndexPage<'_>>) = (Vec::new(), None);
         let mut blocks = 0;
@@ -78,13 +177,14 @@ impl ResidentFences {
         let places_bytes = places.as_deref().map_or(0, size_of_val);
         let tables_bytes: usize = tables.iter().map(ModelTables::memory_bytes).sum();
         let bytes = size_of_val(&*samples) + size_of_val(&*beside) + places_bytes + tables_bytes;
+        let bytes = size_of::<AllPages>() + bytes;
         let grant = budget.cache().reserve().grant(Role::Tables, bytes as u64);
         let tables = tables.into_boxed_slice();
-        ResidentFences { pages, page_bytes, samples, places, beside, tables, _grant: grant }
+        AllPages { pages, page_bytes, samples, places, beside, tables, _grant: grant }
     }
 
     #[inline]
-    pub(super) fn page(&self, number: usize) -> IndexPage<'_> {
+    fn page(&self, number: usize) -> IndexPage<'_> {
         let Beside { shape, samples_start, samples_end, tables, .. } = &self.beside[number];
         let samples = &self.samples[*samples_start as usize..*samples_end as usize];
         IndexPage::shaped(self.bytes(number), *shape, samples, tables.map(|one| &self.tables[one as usize]))
@@ -92,18 +192,18 @@ impl ResidentFences {
 
     /// Where the cache last had a block of a page.
     #[inline]
-    pub(super) fn place(&self, at: PlaceNumber) -> Option<&Place> {
+    fn place(&self, at: PlaceNumber) -> Option<&Place> {
         self.places.as_ref()?.get(at.0 as usize)
     }
 
     #[inline]
-    pub(super) fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
+    fn place_number(&self, page: usize, index: usize) -> PlaceNumber {
         PlaceNumber(self.beside[page].first_block + index as u32)
     }
 
     /// Hints that places of these blocks, which are neighbours, are wanted soon.
     #[inline]
-    pub(super) fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
+    fn prefetch_places(&self, page: usize, blocks: RangeInclusive<usize>) {
         if let Some(places) = &self.places {
             for block in [*blocks.start(), *blocks.end()] {
                 prefetch(places, self.place_number(page, block).0 as usize * size_of::<Place>());
@@ -112,7 +212,7 @@ impl ResidentFences {
     }
 
     #[inline]
-    pub(super) fn bytes(&self, number: usize) -> &[u8] {
+    fn bytes(&self, number: usize) -> &[u8] {
         self.pages.page(number, self.page_bytes)
     }
 }

@@ -122,14 +122,34 @@ pub(crate) fn load_pages(
     wanted: impl Iterator<Item = (PageRank, Arc<Table>)>,
     mut failed: impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
-    let (mut short, mut long) = (Vec::new(), Vec::new());
-    for (rank, table) in wanted {
-        if let Some(load) = table.begin_load(budget, rank) {
-            let is_short = load.span().bytes <= PIECE_BYTES_MAX;
-            let loads = if is_short { &mut short } else { &mut long };
-            loads.push((table, load));
+    let mut wanted: Vec<(PageRank, Arc<Table>)> = wanted.collect();
+    // Once it is read a page may take less than it was given: others find room then. What failed is not tried
+    // again.
+    loop {
+        let (mut loads, mut refused) = (Vec::new(), Vec::new());
+        for (rank, table) in wanted {
+            match table.begin_load(budget, rank) {
+                Some(load) => loads.push((table, load)),
+                None => refused.push((rank, table)),
+            }
         }
+        if loads.is_empty() {
+            return Ok(());
+        }
+        read_loads(storage, budget, loads, &mut failed)?;
+        wanted = refused;
     }
+}
+
+fn read_loads(
+    storage: &Arc<dyn Storage>,
+    budget: &Arc<PageBudget>,
+    loads: Vec<(Arc<Table>, Load)>,
+    failed: &mut impl FnMut(Error) -> Result<()>,
+) -> Result<()> {
+    let (short, long): (Vec<_>, Vec<_>) =
+        loads.into_iter().partition(|(_, load)| load.span().bytes <= PIECE_BYTES_MAX);
+    let mut short = short;
     for (table, mut load) in long {
         match load.read(&**storage) {
             Ok(()) => table.end_load(load, budget),

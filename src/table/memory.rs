@@ -16,6 +16,9 @@ const ALIGNMENT: usize = 4096;
 /// Of the cache, what places may take: those of the blocks of four times its data.
 const PLACES_PART: u64 = 256;
 
+/// Of the limit, what may be taken beyond it while pages get smaller places.
+const SHORTENED_PART: u64 = 8;
+
 /// How much of the cache filters and fences may keep for themselves.
 #[derive(Debug)]
 pub(crate) struct PageBudget {
@@ -89,6 +92,12 @@ impl PageBudget {
     /// Room for so many pages, if there is.
     pub(super) fn take(&self, count: usize, page_bytes: u32, rank: PageRank) -> Option<PinnedPages> {
         self.cache.pin_pages(count, page_bytes as usize, self.limit_bytes / 16 * rank.sixteenths())
+    }
+
+    /// Keeps the first bytes of a page, in a smaller place if there is one within the limit or somewhat more:
+    /// what the larger places took is free once all in a frame are.
+    pub(super) fn shorten(&self, page: &mut PinnedPages, bytes: usize) {
+        page.shorten(bytes, self.limit_bytes + self.limit_bytes / SHORTENED_PART);
     }
 
     /// Whether filters of a tree, so many bytes in all, can be thought to stay in memory.

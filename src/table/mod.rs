@@ -23,6 +23,7 @@ mod load;
 mod memory;
 mod open;
 mod output;
+mod packed;
 mod parts;
 mod rescue;
 mod resident;

@@ -21,6 +21,7 @@ use crate::io::storage::Storage;
 
 use super::identity::{TableIdentity, TableSummary};
 use super::memory::{AlignedBytes, PageBudget};
+use super::packed::PackedEntry;
 use super::resident::Resident;
 use super::search::{Ranged, Table, memory_bytes};
 
@@ -316,7 +317,7 @@ pub(super) struct Contents {
 
 /// What stays of a slice in memory.
 pub(super) struct SliceContents {
-    pub(super) entry: SliceEntry,
+    pub(super) entry: PackedEntry,
     pub(super) ranged: Option<Box<Ranged>>,
     pub(super) resident: Resident,
 }
@@ -324,7 +325,7 @@ pub(super) struct SliceContents {
 impl SliceContents {
     /// Counts what its table will have in memory beside the pages.
     pub(super) fn account(&self, budget: &PageBudget) {
-        let bytes = memory_bytes(&self.entry, self.ranged.as_deref(), self.resident.top());
+        let bytes = memory_bytes(&self.entry, self.ranged.as_deref(), &self.resident.top);
         self.resident.account(bytes, budget);
     }
 }
@@ -383,19 +384,22 @@ impl Contents {
         }
         let mut slices = Vec::with_capacity(decoded.slices.len());
         for (index, entry) in decoded.slices.into_iter().enumerate() {
+            let packed = PackedEntry::of(&entry);
             if !is_live(index as u32, &entry)? {
-                slices.push(SliceContents { entry, ranged: None, resident: Resident::of(None) });
+                slices.push(SliceContents {
+                    entry: packed,
+                    ranged: None,
+                    resident: Resident::of(None, &entry.min),
+                });
                 continue;
             }
-            let top = if entry.fence_pages == 0 {
-                None
-            } else {
-                let decode = |block: &[u8], _| Top::decode(block, entry.fence_pages);
-                Some(end.with(storage, entry.top, TOP_TAG, decode)?)
+            let top = match entry.fence_pages {
+                0 => None,
+                _ => Some(end.top(storage, &entry)?),
             };
             let ranges = end.ranges(storage, &entry)?;
-            let ranged = Ranged::of(&entry, ranges).map(Box::new);
-            slices.push(SliceContents { entry, ranged, resident: Resident::of(top) });
+            let ranged = Ranged::of(&packed, ranges).map(Box::new);
+            slices.push(SliceContents { entry: packed, ranged, resident: Resident::of(top, &entry.min) });
         }
         Ok(Contents { blocks_checksum, footer, slices })
     }
@@ -437,6 +441,11 @@ impl End {
             let checksum = check_seal(block, self.context(span.offset, tag))?;
             decode(block, checksum)
         })
+    }
+
+    /// The separators of a slice's fence pages.
+    fn top(&self, storage: &dyn Storage, entry: &SliceEntry) -> Result<Top> {
+        self.with(storage, entry.top, TOP_TAG, |block, _| Top::decode(block, entry.fence_pages))
     }
 
     /// The range tombstones of a slice.

@@ -78,15 +78,15 @@ fn slice_parts(
     tell: &mut dyn FnMut(TablePart),
 ) -> Result<()> {
     let entry = table.entry();
-    if is_hole(storage.as_ref(), table.file().name(), entry)? {
+    if is_hole(storage.as_ref(), table.file().name(), &entry.unpack())? {
         tell(TablePart { span: entry.span(), name: "hole, was a slice", said: Ok(Said::Nothing) });
         return Ok(());
     }
-    let mut at = entry.data.offset;
-    while at < entry.data.end() {
+    let mut at = entry.data().offset;
+    while at < entry.data().end() {
         let unit = Span { offset: at, bytes: UNIT_BYTES as u64 };
         let unit = read_exact(storage.as_ref(), table.file().name(), unit)?;
-        let left = entry.data.end() - at;
+        let left = entry.data().end() - at;
         let claimed = data::extent_claimed(&unit).map(|bytes| bytes as u64).filter(|bytes| *bytes <= left);
         let Some(bytes) = claimed else {
             let what = "extent of a data block";
@@ -100,7 +100,7 @@ fn slice_parts(
         at += bytes;
     }
     let filter = (entry.filter_span(), u64::from(entry.filter.page_bytes), BlockKind::Filter, "filter page");
-    let fence = (entry.fence_span(), u64::from(entry.fence_page_bytes), BlockKind::Fence, "fence page");
+    let fence = (entry.fence_span(), u64::from(entry.fence_page_bytes()), BlockKind::Fence, "fence page");
     for (span, page_bytes, kind, name) in [filter, fence] {
         let mut offset = span.offset;
         while span.bytes > 0 && offset < span.end() {
@@ -116,14 +116,14 @@ fn slice_parts(
             offset += page_bytes;
         }
     }
-    if entry.top.bytes > 0 {
+    if entry.top().bytes > 0 {
         let pages = u64::from(entry.fence_pages);
-        tell(TablePart { span: entry.top, name: "top, fence pages", said: Ok(Said::Count(pages)) });
+        tell(TablePart { span: entry.top(), name: "top, fence pages", said: Ok(Said::Count(pages)) });
     }
     if let (Some(first), Some((_, end))) = (table.ranges().first(), table.ranges().last()) {
         let shown = |key| shown_key(table.tree().keyspace, key);
         let said = Said::Ranges { count: table.ranges().count(), first: shown(first), end: shown(end) };
-        tell(TablePart { span: entry.ranges, name: "range tombstones", said: Ok(said) });
+        tell(TablePart { span: entry.ranges(), name: "range tombstones", said: Ok(said) });
     }
     Ok(())
 }

@@ -173,7 +173,7 @@ pub(crate) fn slice_entries(
 ) -> Result<Vec<SliceEntry>> {
     // Nothing of a slice but its entry is wanted: any of them may be a hole.
     match Contents::read(storage, identity, bytes, None, &|_, _| Ok(false)) {
-        Ok(contents) => Ok(contents.slices.into_iter().map(|slice| slice.entry).collect()),
+        Ok(contents) => Ok(contents.slices.into_iter().map(|slice| slice.entry.unpack()).collect()),
         Err(error) => match footer(storage, identity, bytes)? {
             Some(footer) => Ok(footer.slices),
             None => Err(error),

@@ -10,7 +10,7 @@ use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
 use crate::cache::PinnedPages;
 use crate::format::table::filter::FilterKind;
-use crate::format::table::footer::{SliceEntry, Span};
+use crate::format::table::footer::Span;
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
@@ -18,6 +18,7 @@ use super::fences::ResidentFences;
 use super::identity::TableIdentity;
 use super::memory::{AlignedBytes, PageBudget, PageRank};
 use super::open::fill_exact;
+use super::packed::PackedEntry;
 use super::verify::verify_block;
 
 /// Most bytes of one request when pages are loaded.
@@ -35,34 +36,24 @@ pub(crate) enum Otherwise {
 /// See the module.
 pub(super) struct Resident {
     pub(super) filters: OnceLock<PinnedPages>,
-    /// `None` when there is one data block.
-    pub(super) index: Option<Box<Index>>,
+    /// Empty where one fence page, or none, needs no choice: it begins with the first key.
+    pub(super) top: Top,
+    fences: OnceLock<ResidentFences>,
     /// Memory of the slice beside its pages, on the cache's account.
     grant: OnceLock<Grant>,
 }
 
-/// The index of a slice that has several data blocks.
-pub(super) struct Index {
-    pub(super) top: Top,
-    pub(super) fences: OnceLock<ResidentFences>,
-}
-
 impl Resident {
-    /// Begins without any page in memory. A slice without `top` has one data block.
-    pub(super) fn of(top: Option<Top>) -> Resident {
-        let index = top.map(|top| Box::new(Index { top, fences: OnceLock::new() }));
-        Resident { filters: OnceLock::new(), index, grant: OnceLock::new() }
-    }
-
-    #[inline]
-    pub(super) fn top(&self) -> Option<&Top> {
-        self.index.as_ref().map(|index| &index.top)
+    /// Begins without any page in memory. A slice without `top` has one data block. `min`: its first key.
+    pub(super) fn of(top: Option<Top>, min: &[u8]) -> Resident {
+        let top = top.filter(|top| top.pages() > 1 || top.separator(0) != min).unwrap_or_default();
+        Resident { filters: OnceLock::new(), top, fences: OnceLock::new(), grant: OnceLock::new() }
     }
 
     /// Its fences, if they are in memory.
     #[inline]
     pub(super) fn fences(&self) -> Option<&ResidentFences> {
-        self.index.as_ref()?.fences.get()
+        self.fences.get()
     }
 
     /// Counts memory that the slice has anyway against the cache's.
@@ -72,7 +63,7 @@ impl Resident {
 
     /// Whether the slice has pages of that rank that are not resident. Filters by column never are: those of
     /// the next run of the node take their place.
-    pub(super) fn lacks(&self, entry: &SliceEntry, rank: PageRank) -> bool {
+    pub(super) fn lacks(&self, entry: &PackedEntry, rank: PageRank) -> bool {
         match rank {
             PageRank::Fences | PageRank::NodeFences => entry.fence_pages > 0 && self.fences().is_none(),
             PageRank::UpperFilters | PageRank::LastFilters => {
@@ -85,7 +76,7 @@ impl Resident {
     /// Memory for pages that the slice lacks; `None` if it lacks none, or if the budget has no room for them.
     pub(super) fn begin(
         &self,
-        (identity, entry): (TableIdentity, &SliceEntry),
+        (identity, entry): (TableIdentity, &PackedEntry),
         budget: &PageBudget,
         rank: PageRank,
     ) -> Option<Load> {
@@ -102,10 +93,10 @@ impl Resident {
     pub(super) fn end(&self, load: Load, budget: &Arc<PageBudget>) {
         let Load { pages, pinned, count } = load;
         // Another thread may have set them meanwhile; these are given back then.
-        let _is_first = match (&self.index, pages.kind) {
-            (Some(index), BlockKind::Fence) => {
+        let _is_first = match pages.kind {
+            BlockKind::Fence => {
                 let fences = ResidentFences::new(pinned, count, pages.page_bytes as usize, budget);
-                index.fences.set(fences).is_ok()
+                self.fences.set(fences).is_ok()
             }
             _ => self.filters.set(pinned).is_ok(),
         };
@@ -114,7 +105,7 @@ impl Resident {
     /// Keeps pages that were just written, all of a kind, as they are in the file.
     pub(super) fn keep(
         &self,
-        (identity, entry): (TableIdentity, &SliceEntry),
+        (identity, entry): (TableIdentity, &PackedEntry),
         written: &[u8],
         budget: &Arc<PageBudget>,
         rank: PageRank,
@@ -211,10 +202,10 @@ struct PagesOf {
 }
 
 impl PagesOf {
-    fn new(identity: TableIdentity, entry: &SliceEntry, rank: PageRank) -> PagesOf {
+    fn new(identity: TableIdentity, entry: &PackedEntry, rank: PageRank) -> PagesOf {
         let (kind, span, page_bytes) = match rank {
             PageRank::Fences | PageRank::NodeFences => {
-                (BlockKind::Fence, entry.fence_span(), entry.fence_page_bytes)
+                (BlockKind::Fence, entry.fence_span(), entry.fence_page_bytes())
             }
             PageRank::UpperFilters | PageRank::LastFilters => {
                 (BlockKind::Filter, entry.filter_span(), entry.filter.page_bytes)

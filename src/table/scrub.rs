@@ -139,10 +139,10 @@ struct Seen {
 impl Scrub<'_> {
     fn slice(&mut self, table: &Arc<Table>) -> Result<()> {
         let entry = table.entry();
-        self.gap(table, entry.data.offset)?;
+        self.gap(table, entry.data().offset)?;
         let data_from = self.at;
         // Their checksums come after those of the data blocks: they are read first, and checked then.
-        let fences = self.pages(table, entry.fence_span(), entry.fence_page_bytes, BlockKind::Fence)?;
+        let fences = self.pages(table, entry.fence_span(), entry.fence_page_bytes(), BlockKind::Fence)?;
         let filters = self.pages(table, entry.filter_span(), entry.filter.page_bytes, BlockKind::Filter)?;
         self.at = data_from;
         let mut walk = Walk {
@@ -156,17 +156,17 @@ impl Scrub<'_> {
             seen: Seen::default(),
         };
         self.data(&mut walk)?;
-        self.at = entry.data.end();
+        self.at = entry.data().end();
         let Walk { fences, filters, .. } = walk;
         self.add_checksums(table, entry.filter_span(), &filters)?;
         self.add_checksums(table, entry.fence_span(), &fences)?;
-        if entry.top.bytes > 0 {
-            self.gap(table, entry.top.offset)?;
-            let top = read_exact(self.storage.as_ref(), table.file().name(), entry.top)?;
+        if entry.top().bytes > 0 {
+            self.gap(table, entry.top().offset)?;
+            let top = read_exact(self.storage.as_ref(), table.file().name(), entry.top())?;
             self.add_checksum(&top);
-            self.at = entry.top.end();
+            self.at = entry.top().end();
         }
-        self.ranges(table, entry.ranges)
+        self.ranges(table, entry.ranges())
     }
 
     /// All pages of a kind; of a damaged one, which is reported, `None`.
@@ -200,7 +200,7 @@ impl Scrub<'_> {
     /// All items, and that the fences lead to the first and the last of each block.
     fn data(&mut self, walk: &mut Walk<'_>) -> Result<()> {
         let table = walk.table;
-        let data = table.entry().data;
+        let data = table.entry().data();
         let mut offset = data.offset;
         if table.entry().fence_pages == 0 {
             self.block(walk, table.only_block(), true)?;
@@ -237,8 +237,8 @@ impl Scrub<'_> {
     /// The blocks of a fence page that is damaged: each says its own extent. No read finds their items.
     fn lost_page(&mut self, walk: &mut Walk<'_>, number: usize, span: std::ops::Range<u64>) -> Result<()> {
         let table = walk.table;
-        let page_bytes = table.entry().fence_page_bytes;
-        let at = table.entry().fence_offset + number as u64 * u64::from(page_bytes);
+        let page_bytes = table.entry().fence_page_bytes();
+        let at = table.entry().fence_offset() + number as u64 * u64::from(page_bytes);
         let page = Span { offset: at, bytes: u64::from(page_bytes) };
         let bytes = read_exact(self.storage.as_ref(), table.file().name(), page)?;
         if let Err(error) = verify_block(&table.address(at, page_bytes, BlockKind::Fence), &bytes) {
@@ -312,7 +312,7 @@ impl Scrub<'_> {
             let error = walk.corrupt(address, "order of keys between blocks", "ascending", "not");
             return self.note_pending(walk, error);
         }
-        if walk.seen.blocks == 0 && walk.pending.is_empty() && *first != *walk.table.entry().min {
+        if walk.seen.blocks == 0 && walk.pending.is_empty() && *first != *walk.table.entry().min() {
             let error = walk.corrupt(address, "first key of a slice", "the one in the footer", "another");
             self.note_all(walk.table, error)?;
         }
@@ -353,20 +353,20 @@ impl Scrub<'_> {
         let (entry, seen) = (walk.table.entry(), &walk.seen);
         let counts = [
             ("data blocks of a slice", u64::from(entry.data_blocks), seen.blocks),
-            ("items of a slice", entry.items, seen.items),
-            ("tombstones of a slice", entry.tombstones, seen.tombstones),
+            ("items of a slice", entry.items(), seen.items),
+            ("tombstones of a slice", entry.tombstones(), seen.tombstones),
             ("key and value bytes of a slice", entry.key_value_bytes, seen.key_value_bytes),
         ];
         let name = walk.table.file().name();
         for (what, expected, found) in counts {
             if expected != found {
-                let error = Error::corrupt(name, entry.data.offset, what, expected, found);
+                let error = Error::corrupt(name, entry.data().offset, what, expected, found);
                 self.note_all(walk.table, error)?;
             }
         }
-        if walk.last_key.as_deref() != Some(&*entry.max) {
+        if walk.last_key.as_deref() != Some(entry.max()) {
             let what = "last key of a slice";
-            let error = Error::corrupt(name, entry.data.offset, what, "the one in the footer", "another");
+            let error = Error::corrupt(name, entry.data().offset, what, "the one in the footer", "another");
             self.note_all(walk.table, error)?;
         }
         Ok(())
@@ -447,7 +447,7 @@ impl Scrub<'_> {
         self.is_damaged = true;
         let from = match &walk.last_key {
             Some(last) => Bound::Excluded(last.clone()),
-            None => Bound::Included(walk.table.entry().min.to_vec()),
+            None => Bound::Included(walk.table.entry().min().to_vec()),
         };
         walk.pending.push((corrupt(error)?, from));
         Ok(())
@@ -458,7 +458,7 @@ impl Scrub<'_> {
         for (error, from) in std::mem::take(&mut walk.pending) {
             let to = match next {
                 Some(next) => Bound::Excluded(next.to_vec()),
-                None => Bound::Included(walk.table.entry().max.to_vec()),
+                None => Bound::Included(walk.table.entry().max().to_vec()),
             };
             (self.report)(Damage { error, tree: walk.table.tree(), keys: Some((from, to)) });
         }
@@ -518,7 +518,7 @@ impl Window {
         if start.checked_add(bytes).is_some_and(|end| end <= self.filled) {
             return Ok(&self.bytes[start..start + bytes]);
         }
-        let end = table.entry().data.end();
+        let end = table.entry().data().end();
         if offset + bytes as u64 > end {
             let name = table.file().name();
             return Err(Error::corrupt(name, offset, "end of a data block", end, offset + bytes as u64));

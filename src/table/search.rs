@@ -18,17 +18,17 @@ use crate::cache::Place;
 use crate::format::table::fence::Extent;
 use crate::format::table::filter::column::ColumnPage;
 use crate::format::table::filter::{self, FilterKind};
-use crate::format::table::footer::SliceEntry;
 use crate::format::table::index::IndexPage;
 use crate::format::table::ranges::{Ranges, are_covered, last_key};
 use crate::format::table::top::Top;
 #[cfg(test)]
 use crate::io::storage::Storage;
 
-use super::fences::PlaceNumber;
+use super::fences::{PlaceNumber, ResidentFences, ShortPage};
 use super::memory::{PageBudget, PageRank};
 use super::open::{SliceContents, TableFile};
-use super::resident::{Index, Load, Resident};
+use super::packed::PackedEntry;
+use super::resident::{Load, Resident};
 
 /// Of a thousand, more are most.
 const MOSTLY_PERMILLE: u32 = 750;
@@ -82,10 +82,10 @@ pub(super) struct Ranged {
 
 impl Ranged {
     /// `None` if there are none.
-    pub(super) fn of(entry: &SliceEntry, ranges: Ranges) -> Option<Ranged> {
+    pub(super) fn of(entry: &PackedEntry, ranges: Ranges) -> Option<Ranged> {
         let (min, (_, end)) = (ranges.first()?, ranges.last()?);
-        let max = last_key(end).map(|last| last.max(&entry.max).into());
-        Some(Ranged { min: min.min(&entry.min).into(), max, ranges })
+        let max = last_key(end).map(|last| last.max(entry.max()).into());
+        Some(Ranged { min: min.min(entry.min()).into(), max, ranges })
     }
 
     fn memory_bytes(&self) -> usize {
@@ -96,17 +96,20 @@ impl Ranged {
 
 static NO_RANGES: Ranges = Ranges::NONE;
 
-/// Memory of a table beside its pages: keys, range tombstones and the separators of fence pages.
-pub(super) fn memory_bytes(entry: &SliceEntry, ranged: Option<&Ranged>, top: Option<&Top>) -> usize {
-    let index = top.map_or(0, |top| size_of::<Index>() + top.memory_bytes());
-    size_of::<Table>() + entry.min.len() + entry.max.len() + ranged.map_or(0, Ranged::memory_bytes) + index
+/// Memory of a table beside its pages: keys, range tombstones and the separators of fence pages. What lies
+/// beside a single page is counted with it, whether that is short or not.
+pub(super) fn memory_bytes(entry: &PackedEntry, ranged: Option<&Ranged>, top: &Top) -> usize {
+    let short_bytes = if entry.fence_pages == 1 { size_of::<ShortPage>() } else { 0 };
+    let parts =
+        [entry.memory_bytes(), ranged.map_or(0, Ranged::memory_bytes), top.memory_bytes(), short_bytes];
+    size_of::<Table>() + parts.iter().sum::<usize>()
 }
 
 /// A slice.
 pub(crate) struct Table {
     file: Arc<TableFile>,
     index: u32,
-    entry: SliceEntry,
+    entry: PackedEntry,
     /// `None` without range tombstones, as most are.
     ranged: Option<Box<Ranged>>,
     min_head: u64,
@@ -159,7 +162,7 @@ impl Table {
 
     /// No item or range tombstone is of a key before it; the first is of this key.
     pub(crate) fn min(&self) -> &[u8] {
-        self.ranged.as_ref().map_or(&self.entry.min, |ranged| &ranged.min)
+        self.ranged.as_ref().map_or(self.entry.min(), |ranged| &ranged.min)
     }
 
     /// No item or range tombstone is of a key behind it. It may be the end of the last range, which is not
@@ -170,14 +173,14 @@ impl Table {
 
     /// As [`Table::max`]; `None` if a range has no end.
     pub(crate) fn bounded_max(&self) -> Option<&[u8]> {
-        self.ranged.as_ref().map_or(Some(&self.entry.max), |ranged| ranged.max.as_deref())
+        self.ranged.as_ref().map_or(Some(self.entry.max()), |ranged| ranged.max.as_deref())
     }
 
     /// Whether range tombstones of newer runs cover all it says: its items and its own range tombstones.
     /// `end_over` tells how far they go on over a key; see [`are_covered`].
     pub(crate) fn is_covered_by<'r>(&self, end_over: impl Fn(&[u8]) -> Option<&'r [u8]>) -> bool {
         let bound = |end| if <[u8]>::is_empty(end) { Bound::Unbounded } else { Bound::Excluded(end) };
-        if !are_covered(&self.entry.min, Bound::Included(&self.entry.max), &end_over) {
+        if !are_covered(self.entry.min(), Bound::Included(self.entry.max()), &end_over) {
             return false;
         }
         let ranges = self.ranges();
@@ -194,21 +197,21 @@ impl Table {
 
     /// Whether `key` lies between the first and the last item.
     pub(crate) fn spans(&self, key: &[u8]) -> bool {
-        self.ranged.is_none() || (&*self.entry.min <= key && key <= &*self.entry.max)
+        self.ranged.is_none() || (self.entry.min() <= key && key <= self.entry.max())
     }
 
     pub(crate) fn items(&self) -> u64 {
-        self.entry.items
+        self.entry.items()
     }
 
     pub(crate) fn tombstones(&self) -> u64 {
-        self.entry.tombstones
+        self.entry.tombstones()
     }
 
     /// Its tombstones of keys, without the one that a table of nothing but ranges has for want of items.
     pub(crate) fn key_tombstones(&self) -> u64 {
-        let is_of_range = self.entry.items == 1 && self.ranges().covers(&self.entry.min);
-        if is_of_range { 0 } else { self.entry.tombstones }
+        let is_of_range = self.entry.items() == 1 && self.ranges().covers(self.entry.min());
+        if is_of_range { 0 } else { self.entry.tombstones() }
     }
 
     pub(crate) fn key_value_bytes(&self) -> u64 {
@@ -218,7 +221,7 @@ impl Table {
     /// Where in the file its data begins.
     #[cfg(test)]
     pub(crate) fn slice_offset(&self) -> u64 {
-        self.entry.data.offset
+        self.entry.data().offset
     }
 
     /// Bytes of the file that are this slice's.
@@ -238,6 +241,11 @@ impl Table {
         (bytes, if self.resident.fences().is_some() { bytes } else { 0 })
     }
 
+    /// Bytes of resident fence pages that are models.
+    pub(crate) fn models_bytes(&self) -> u64 {
+        self.resident.fences().map_or(0, ResidentFences::models_bytes)
+    }
+
     pub(crate) fn file(&self) -> &Arc<TableFile> {
         &self.file
     }
@@ -249,7 +257,7 @@ impl Table {
 
     /// Bytes of memory beside the pages.
     pub(super) fn memory_bytes(&self) -> usize {
-        memory_bytes(&self.entry, self.ranged.as_deref(), self.resident.top())
+        memory_bytes(&self.entry, self.ranged.as_deref(), &self.resident.top)
     }
 
     /// Counts its memory beside the pages, which it has anyway, against the cache's. Of several tables: all
@@ -311,8 +319,8 @@ impl Table {
     #[inline]
     pub(crate) fn has_items_from(&self, key: &[u8], direction: Direction) -> bool {
         match direction {
-            Direction::Forward => key <= &*self.entry.max,
-            Direction::Backward => key >= &*self.entry.min,
+            Direction::Forward => key <= self.entry.max(),
+            Direction::Backward => key >= self.entry.min(),
         }
     }
 
@@ -342,7 +350,7 @@ impl Table {
         let shape = self.entry.filter;
         let Some(page) = page else {
             let Some(number) = self.filter_page(key, hash) else { return Filtered::Maybe };
-            let offset = self.entry.filter_offset + number * u64::from(shape.page_bytes);
+            let offset = self.entry.filter_offset() + number * u64::from(shape.page_bytes);
             return Filtered::Need(self.address(offset, shape.page_bytes, BlockKind::Filter));
         };
         let may_contain = match self.tells(key, page) {
@@ -356,7 +364,7 @@ impl Table {
     pub(super) fn filter_page(&self, key: &[u8], hash: KeyHash) -> Option<u64> {
         let shape = self.entry.filter;
         let number = match shape.kind {
-            FilterKind::Column => shape.columns.place(&self.entry.min, key).0,
+            FilterKind::Column => shape.columns.place(self.entry.min(), key).0,
             _ => u64::from(shape.page(filter::field(hash))),
         };
         (number < u64::from(shape.pages)).then_some(number)
@@ -366,7 +374,7 @@ impl Table {
     /// too.
     pub(crate) fn tells<'p>(&self, key: &[u8], page: &'p [u8]) -> Option<(ColumnPage<'p>, usize)> {
         let is_by_column = self.has_columns();
-        is_by_column.then(|| (ColumnPage::of(page), self.entry.filter.columns.place(&self.entry.min, key).1))
+        is_by_column.then(|| (ColumnPage::of(page), self.entry.filter.columns.place(self.entry.min(), key).1))
     }
 
     /// Whether its filter is by column.
@@ -508,18 +516,18 @@ impl Table {
     /// The number of the fence page that must list the block of `key`.
     #[inline]
     pub(super) fn fence_page_of(&self, key: &[u8]) -> usize {
-        self.resident.top().map_or(0, |top| top.find(key))
+        self.resident.top.find(key)
     }
 
     /// Fence pages; one, with nothing in it, for a slice of one block.
     pub(super) fn fence_pages(&self) -> usize {
-        self.resident.top().map_or(1, Top::pages)
+        self.entry.fence_pages.max(1) as usize
     }
 
     /// What all keys from a fence page on are not less than.
     #[inline]
     pub(super) fn first_separator(&self, page: usize) -> &[u8] {
-        self.resident.top().map_or(&self.entry.min, |top| top.separator(page))
+        if self.resident.top.pages() == 0 { self.entry.min() } else { self.resident.top.separator(page) }
     }
 
     /// A fence page: the resident one, else `page`, else where it is to be read; `None` if the slice has one
@@ -529,14 +537,14 @@ impl Table {
         number: usize,
         page: Option<&'a [u8]>,
     ) -> std::result::Result<Option<IndexPage<'a>>, BlockAddress> {
-        if self.resident.top().is_none() {
+        if self.entry.fence_pages == 0 {
             return Ok(None);
         }
         if let Some(fences) = self.resident.fences() {
             return Ok(Some(fences.page(number)));
         }
-        let page_bytes = self.entry.fence_page_bytes as usize;
-        let offset = self.entry.fence_offset + (number * page_bytes) as u64;
+        let page_bytes = self.entry.fence_page_bytes() as usize;
+        let offset = self.entry.fence_offset() + (number * page_bytes) as u64;
         match page {
             Some(page) => Ok(Some(IndexPage::of(page))),
             None => Err(self.address(offset, page_bytes as u32, BlockKind::Fence)),
@@ -560,12 +568,12 @@ impl Table {
     }
 
     fn only_extent(&self) -> Extent {
-        let data = self.entry.data;
+        let data = self.entry.data();
         let bytes = u32::try_from(data.bytes).expect("the footer's check bounds a single block");
         Extent { offset: data.offset, bytes }
     }
 
-    pub(super) fn entry(&self) -> &SliceEntry {
+    pub(super) fn entry(&self) -> &PackedEntry {
         &self.entry
     }
 
@@ -577,6 +585,6 @@ impl Table {
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({} slice {}, {} items)", self.file.name(), self.index, self.entry.items)
+        write!(f, "Table({} slice {}, {} items)", self.file.name(), self.index, self.entry.items())
     }
 }

@@ -102,7 +102,7 @@ impl Table {
         pages: impl Fn(&BlockAddress) -> Option<&'t [u8]> + Copy,
     ) -> (f64, f64) {
         let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;
-        let data = self.entry().data;
+        let data = self.entry().data();
         match self.spot_of(key, pages).and_then(|spot| self.block_at(spot, pages)) {
             Ok(block) => {
                 let before = block.extent.offset.saturating_sub(data.offset);

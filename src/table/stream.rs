@@ -92,7 +92,7 @@ impl TableStream {
         table: Arc<Table>,
         chunk_bytes: usize,
     ) -> Result<TableStream> {
-        let data = table.entry().data;
+        let data = table.entry().data();
         let whole = usize::try_from(data.bytes).unwrap_or(usize::MAX);
         let chunk_bytes = extent_bytes(chunk_bytes.clamp(PAGE_BYTES, CHUNK_BYTES_MAX)).min(whole);
         // Half a chunk, so that what is left of the chunk before fits beside it.
@@ -121,7 +121,7 @@ impl TableStream {
             table,
         };
         stream.next_block()?;
-        if *stream.key != *stream.table.entry().min {
+        if *stream.key != *stream.table.entry().min() {
             return Err(stream.corrupt("first key of a slice", "the one in the footer", "another"));
         }
         Ok(stream)
@@ -196,7 +196,7 @@ impl TableStream {
 
     /// Reads on to the next block, or behind the last.
     fn next_block(&mut self) -> Result<()> {
-        let data = self.table.entry().data;
+        let data = self.table.entry().data();
         let offset = self.chunk_offset + self.block.end as u64;
         if offset == data.end() {
             self.layout = None;
@@ -314,15 +314,15 @@ impl TableStream {
     /// Where what is not in the chunk begins, and how much it is.
     fn unread(&self) -> (u64, usize) {
         let from = self.chunk_offset + self.chunk_filled as u64;
-        (from, usize::try_from(self.table.entry().data.end() - from).unwrap_or(usize::MAX))
+        (from, usize::try_from(self.table.entry().data().end() - from).unwrap_or(usize::MAX))
     }
 
     fn check_seen(&self) -> Result<()> {
         let entry = self.table.entry();
         let counts = [
             ("data blocks of a slice", u64::from(entry.data_blocks), u64::from(self.seen.blocks)),
-            ("items of a slice", entry.items, self.seen.items),
-            ("tombstones of a slice", entry.tombstones, self.seen.tombstones),
+            ("items of a slice", entry.items(), self.seen.items),
+            ("tombstones of a slice", entry.tombstones(), self.seen.tombstones),
             ("key and value bytes of a slice", entry.key_value_bytes, self.seen.key_value_bytes),
         ];
         for (what, expected, found) in counts {
@@ -330,7 +330,7 @@ impl TableStream {
                 return Err(self.corrupt(what, expected, found));
             }
         }
-        if *self.key != *entry.max {
+        if *self.key != *entry.max() {
             return Err(self.corrupt("last key of a slice", "the one in the footer", "another"));
         }
         Ok(())

@@ -131,9 +131,9 @@ impl Flush {
         Flush { generations, secret, trees, current: None, output, counts, samples, sample_every }
     }
 
-    /// Writes in pieces of about so many bytes.
-    pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
-        self.output.set_write_bytes(bytes);
+    /// Keeps what the table being built takes within about so many bytes.
+    pub(crate) fn set_memory_bytes(&mut self, bytes: usize) {
+        self.output.set_memory_bytes(bytes);
     }
 
     /// Has the table opened.
@@ -239,18 +239,18 @@ impl Flush {
 pub(super) struct Output {
     storage: Arc<dyn Storage>,
     identity: TableIdentity,
-    write_bytes: usize,
+    memory_bytes: usize,
     opening: Option<OpenWith>,
     builder: Option<TableBuilder>,
 }
 
 impl Output {
     pub(super) fn new(storage: Arc<dyn Storage>, identity: TableIdentity) -> Output {
-        Output { storage, identity, write_bytes: usize::MAX, opening: None, builder: None }
+        Output { storage, identity, memory_bytes: usize::MAX, opening: None, builder: None }
     }
 
-    pub(super) fn set_write_bytes(&mut self, bytes: usize) {
-        self.write_bytes = bytes;
+    pub(super) fn set_memory_bytes(&mut self, bytes: usize) {
+        self.memory_bytes = bytes;
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -260,7 +260,7 @@ impl Output {
     pub(super) fn builder(&mut self) -> Result<&mut TableBuilder> {
         if self.builder.is_none() {
             let mut builder = TableBuilder::new(Arc::clone(&self.storage), self.identity)?;
-            builder.set_write_bytes(self.write_bytes);
+            builder.set_memory_bytes(self.memory_bytes);
             self.opening.take().into_iter().for_each(|opening| builder.open_with(opening));
             self.builder = Some(builder);
         }

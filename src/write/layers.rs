@@ -209,9 +209,9 @@ impl LayersFlush {
         LayersFlush { source, trees, tombstones, current: None, file }
     }
 
-    /// Writes in pieces of about so many bytes.
-    pub(crate) fn set_write_bytes(&mut self, bytes: usize) {
-        self.file.output.set_write_bytes(bytes);
+    /// Keeps what the table being built takes within about so many bytes.
+    pub(crate) fn set_memory_bytes(&mut self, bytes: usize) {
+        self.file.output.set_memory_bytes(bytes);
     }
 
     /// Memory for writing, in bytes.

@@ -401,6 +401,18 @@ fn compressed() -> State {
     maker.closed("compressed")
 }
 
+/// Tables that list their blocks by a model of the keys.
+fn with_models() -> State {
+    let mut maker = Maker::new(8 << 20);
+    let left = maker.keyspace("left", &[("index_kind", 1), ("table_bytes", 1 << 20)]);
+    maker.write("left", (250, 1), 0, 400);
+    maker.mark();
+    maker.db.compact().expect("merges");
+    let levels = left.stats().expect("it is there").levels;
+    assert!(levels.iter().any(|level| level.models_bytes > 0), "{levels:?}");
+    maker.closed("models")
+}
+
 /// Values longer than a page and than what the cache holds of one.
 fn with_large_values() -> State {
     let mut maker = Maker::new(2 << 20);
@@ -522,7 +534,7 @@ fn partitioned() -> State {
 
 /// Every state.
 pub(crate) fn all() -> Vec<State> {
-    let makers: [fn() -> State; 20] = [
+    let makers: [fn() -> State; 21] = [
         log_only,
         log_after_kill,
         log_after_power,
@@ -534,6 +546,7 @@ pub(crate) fn all() -> Vec<State> {
         with_ranges,
         of_many_kinds,
         compressed,
+        with_models,
         with_large_values,
         held_by_a_snapshot,
         ingested,

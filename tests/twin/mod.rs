@@ -528,6 +528,34 @@ fn agrees_over_tries() {
     });
 }
 
+/// So they do over tables that list their blocks by models of the keys, with memory for pages of them.
+#[test]
+fn agrees_over_models() {
+    const MIB: u64 = 1 << 20;
+    with_seeds("agrees_over_models", 6, |seed| {
+        let place = Place::World { world: World::new(seed), cache_bytes: None };
+        let mut twin = Twin::new(Rng::new(seed), place, 192 * MIB);
+        while twin.spaces.keys().any(|name| name.contains('/') || Rule::of(name).is_some()) {
+            // A partition has too few items for a model.
+            let name = twin.some_name();
+            twin.spaces.remove(&name);
+            twin.db.drop_keyspace(name.split('/').next().unwrap()).unwrap();
+            twin.open_keyspace();
+        }
+        let name = twin.some_name();
+        let settings =
+            [("index_kind", 1), ("table_bytes", 4 * MIB), ("block_bytes", 4096), ("compression", 0)];
+        let builder = twin.db.ordered(&name);
+        settings.into_iter().fold(builder, |builder, (name, value)| builder.set(name, value)).open().unwrap();
+        twin.fill(24_000, 400);
+        twin.spaces[&name].keyspace.compact().unwrap();
+        let levels = twin.spaces[&name].keyspace.stats().unwrap().levels;
+        assert!(levels.iter().any(|level| level.models_bytes > 0), "{levels:?}");
+        (0..250).for_each(|_| twin.step());
+        twin.reopen();
+    });
+}
+
 /// So they do with room for the largest values.
 #[test]
 fn agrees_with_large_values() {

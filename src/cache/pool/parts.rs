@@ -1,49 +1,49 @@
 //! Frames cut into parts, for pinned pages that are shorter than a frame.
 //!
-//! A frame is cut into parts of one length: an eighth, a quarter or a half of it. It is taken with its first
-//! part and given back with its last.
+//! A frame is cut into parts of one length, from a 32nd to a half of it. It is taken with its first part and
+//! given back with its last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cache::frames::{FRAME_BYTES_MIN, UNIT_BYTES};
+use crate::cache::frames::{FRAME_BYTES_MIN, PART_BYTES};
 
-/// Units of a frame.
-pub(super) const FRAME_UNITS: u32 = (FRAME_BYTES_MIN / UNIT_BYTES) as u32;
+/// Lengths that parts have.
+const CUTS: usize = (FRAME_BYTES_MIN / PART_BYTES).trailing_zeros() as usize;
 
-/// Length of the parts of a frame: 1, 2 or 4 units.
+/// Length of the parts of a frame: 128 bytes, or twice, 4, 8 or 16 times as many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cut(u32);
+pub(super) struct Cut(usize);
 
 impl Cut {
     /// The shortest part that holds a page; `None` if that is a whole frame.
     pub(super) fn of(page_bytes: usize) -> Option<Cut> {
-        let units = page_bytes.div_ceil(UNIT_BYTES).max(1).next_power_of_two() as u32;
-        (units < FRAME_UNITS).then_some(Cut(units))
+        let bytes = page_bytes.max(PART_BYTES).next_power_of_two();
+        (bytes < FRAME_BYTES_MIN).then_some(Cut(bytes))
     }
 
     /// Parts of a frame.
     pub(super) fn parts(self) -> usize {
-        (FRAME_UNITS / self.0) as usize
+        FRAME_BYTES_MIN / self.0
     }
 
     /// All of them.
-    fn mask(self) -> u8 {
-        u8::MAX >> (8 - self.parts())
+    fn mask(self) -> u32 {
+        u32::MAX >> (u32::BITS as usize - self.parts())
     }
 
     fn index(self) -> usize {
-        self.0.trailing_zeros() as usize
+        (self.0 / PART_BYTES).trailing_zeros() as usize
     }
 }
 
-/// All frames that are cut. Places are counted in units, frames in frames, from the region's start.
+/// All frames that are cut. Places are in bytes, frames in frames, from the region's start.
 #[derive(Default)]
 pub(super) struct Parts {
     /// Which parts of a frame are free.
-    free: BTreeMap<u32, u8>,
+    free: BTreeMap<u32, u32>,
     /// By cut: frames with a free part, and how many free parts they have.
-    open: [BTreeSet<u32>; 3],
-    free_counts: [usize; 3],
+    open: [BTreeSet<u32>; CUTS],
+    free_counts: [usize; CUTS],
 }
 
 impl Parts {
@@ -60,7 +60,7 @@ impl Parts {
     }
 
     /// A free part, of which there is one.
-    pub(super) fn take(&mut self, cut: Cut) -> u32 {
+    pub(super) fn take(&mut self, cut: Cut) -> usize {
         let frame = *self.open[cut.index()].first().expect("the caller cut as many as it needs");
         let free = self.free.get_mut(&frame).expect("an open frame is cut");
         let part = free.trailing_zeros();
@@ -69,12 +69,12 @@ impl Parts {
             self.open[cut.index()].remove(&frame);
         }
         self.free_counts[cut.index()] -= 1;
-        frame * FRAME_UNITS + part * cut.0
+        frame as usize * FRAME_BYTES_MIN + part as usize * cut.0
     }
 
     /// Takes a part back; the frame, if that was its last one in use.
-    pub(super) fn give_back(&mut self, cut: Cut, place: u32) -> Option<u32> {
-        let (frame, part) = (place / FRAME_UNITS, place % FRAME_UNITS / cut.0);
+    pub(super) fn give_back(&mut self, cut: Cut, place: usize) -> Option<u32> {
+        let (frame, part) = ((place / FRAME_BYTES_MIN) as u32, place % FRAME_BYTES_MIN / cut.0);
         let free = self.free.get_mut(&frame).expect("a part is of a frame that is cut");
         *free |= 1 << part;
         self.free_counts[cut.index()] += 1;
@@ -93,7 +93,7 @@ impl Parts {
     pub(super) fn frames_count(&self) -> usize {
         let free: u32 = self.free.values().map(|free| free.count_ones()).sum();
         assert_eq!(free as usize, self.free_counts.iter().sum::<usize>());
-        let is_open = |(frame, free): (&u32, &u8)| {
+        let is_open = |(frame, free): (&u32, &u32)| {
             let open = self.open.iter().filter(|open| open.contains(frame)).count();
             assert_eq!(open, usize::from(*free != 0));
         };

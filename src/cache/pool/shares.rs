@@ -9,7 +9,7 @@
 //!    while every frame was counted.
 //! 2. A slab that is owed to a loan goes to it before anyone else gets it.
 
-use super::parts::{Cut, FRAME_UNITS, Parts};
+use super::parts::{Cut, Parts};
 use super::{LENT, NO_CLASS, PINNED, Pool, Slab};
 use crate::cache::frames::{FRAME_BYTES_MIN, Pages, Stamp};
 
@@ -51,10 +51,7 @@ impl Pool {
     /// `limit_bytes`.
     pub(crate) fn pin(&mut self, count: usize, page_bytes: usize, limit_bytes: u64) -> Pinning {
         let frames_count = Cut::of(page_bytes).map_or(count, |cut| self.shares.parts.frames_for(cut, count));
-        let pinned_count = self.shares.pinned_count.saturating_add(frames_count);
-        let pinned_bytes = pinned_count.saturating_mul(FRAME_BYTES_MIN);
-        let taken_bytes = pinned_bytes.saturating_add(self.shares.outside_bytes) as u64;
-        if taken_bytes > limit_bytes.min(self.slabs_bytes() as u64) {
+        if self.taken_bytes(frames_count) > limit_bytes.min(self.slabs_bytes() as u64) {
             return Pinning::Refused;
         }
         self.harvest();
@@ -67,12 +64,34 @@ impl Pool {
         Pinning::Pinned(self.take_pages(count, page_bytes, frames_count))
     }
 
+    /// Takes a page back for a smaller one, if there is a place for that within the limit, else for one as
+    /// large as before. What was in it is the caller's to copy.
+    pub(crate) fn shorten(&mut self, page: &Pages, bytes: usize, limit_bytes: u64) -> Pages {
+        assert_eq!(page.starts().len(), 1, "one page is shortened");
+        self.unpin(page);
+        let frames_for = |bytes| Cut::of(bytes).map_or(1, |cut| self.shares.parts.frames_for(cut, 1));
+        let has_frame = self.classes[PINNED].free_count > 0 || !self.free_slabs.is_empty();
+        let is_within = self.taken_bytes(1) <= limit_bytes;
+        let has_room = frames_for(bytes) == 0 || has_frame && is_within;
+        let bytes = if has_room { bytes } else { page.page_bytes() };
+        let frames_count = frames_for(bytes);
+        self.shares.pinned_count += frames_count;
+        self.take_pages(1, bytes, frames_count)
+    }
+
+    /// What is taken of the cache with so many frames more.
+    fn taken_bytes(&self, frames_count: usize) -> u64 {
+        let pinned_count = self.shares.pinned_count.saturating_add(frames_count);
+        let pinned_bytes = pinned_count.saturating_mul(FRAME_BYTES_MIN);
+        pinned_bytes.saturating_add(self.shares.outside_bytes) as u64
+    }
+
     /// Takes pages back, which nobody looks at any more.
     pub(crate) fn unpin(&mut self, pages: &Pages) {
         let cut = Cut::of(pages.page_bytes());
         for start in pages.starts() {
             let frame = match cut {
-                None => Some(start / FRAME_UNITS),
+                None => Some((start / FRAME_BYTES_MIN) as u32),
                 Some(cut) => self.shares.parts.give_back(cut, *start),
             };
             let Some(frame) = frame else { continue };

@@ -290,3 +290,39 @@ fn a_damaged_input_fails_the_job() {
     drop(job);
     assert_eq!(files.file_count(), 2);
 }
+
+/// Items that are gathered for a model end no table: with any memory as many come out as with fences. They
+/// took half of it once, and tables of 16 MiB became 32.
+#[test]
+fn gathered_items_end_no_table() {
+    let value = vec![b'v'; 100];
+    let items = (0..60_000u32).map(|number| (format!("user{number:012}").into_bytes(), Some(value.clone())));
+    let items: Items = items.collect();
+    for mebibytes in [3, 5, 6, 12, 14] {
+        let tables = [IndexPlan::Fences, IndexPlan::Learned].map(|index| {
+            let files = Files::new();
+            let tree = TreePlan {
+                tree: TREE,
+                slice: SliceShape { index, ..SLICE },
+                runs: vec![vec![files.table(&items)]],
+                next: Vec::new(),
+                older: Vec::new(),
+                nodes: None,
+                table_bytes: 16 << 20,
+            };
+            let memory_bytes = mebibytes << 20;
+            let (admission, opening, load) = (None, None, Arc::default());
+            let plan = MergePlan { trees: vec![tree], memory_bytes, admission, opening, load };
+            let new_files: Arc<dyn NewFiles> = Arc::clone(&files.numbers) as Arc<dyn NewFiles>;
+            let mut job = MergeJob::new(&files.storage, new_files, secret(), plan).expect("begins");
+            loop {
+                let progress = job.turn().expect("no fault");
+                assert!(job.memory_bytes() as u64 <= memory_bytes, "{index:?} within {mebibytes} MiB");
+                if let Progress::Done(output) = progress {
+                    break output.tables.len();
+                }
+            }
+        });
+        assert_eq!(tables[0], tables[1], "{mebibytes} MiB");
+    }
+}

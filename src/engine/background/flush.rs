@@ -70,7 +70,7 @@ pub(in crate::engine) fn begin_flush(store: &Publisher, generations: Vec<Arc<Gen
     let storage = Arc::clone(&store.env.storage);
     let secret = store.owner.hash_secret();
     let mut flush = Flush::new(storage, store.new_table()?, secret, generations, plan_of);
-    flush.set_write_bytes(store.budget.write_bytes());
+    flush.set_memory_bytes(store.budget.flush_bytes());
     // Reads soon look into what was flushed: what is not pinned of it is offered to the cache.
     flush.open_with(store.opening(PageRank::UpperFilters, Otherwise::Offer));
     Ok(flush)

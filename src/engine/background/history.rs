@@ -81,7 +81,7 @@ impl History {
             let (storage, secret) = (Arc::clone(&store.env.storage), store.owner.hash_secret());
             let source = (Arc::clone(&generation), Arc::clone(&layers));
             let mut begun = LayersFlush::new(storage, identity, secret, source, shape_of);
-            begun.set_write_bytes(store.budget.write_bytes());
+            begun.set_memory_bytes(store.budget.flush_bytes());
             flush = Some(begun);
         }
         Ok(Some(History { generation, layers, flush }))

@@ -117,6 +117,12 @@ impl<'a> FencePage<'a> {
         FencePage::parse(page).expect("the page was checked when it was read")
     }
 
+    /// The used part of a page that was checked.
+    #[inline]
+    pub(crate) fn of_used(bytes: &'a [u8]) -> FencePage<'a> {
+        FencePage::parse_used(bytes).expect("the page was checked when it was read")
+    }
+
     /// The page that has this shape, searched with its own samples. Its header is not looked at.
     #[inline]
     pub(crate) fn shaped(bytes: &'a [u8], shape: FenceShape, samples: &'a [u64]) -> FencePage<'a> {
@@ -127,6 +133,11 @@ impl<'a> FencePage<'a> {
 
     pub(crate) fn shape(&self) -> FenceShape {
         self.shape
+    }
+
+    /// Bytes of the page that something looks at.
+    pub(crate) fn used_bytes(&self) -> usize {
+        usize::from(self.shape.columns.used)
     }
 
     /// Checks everything the accessors rest on. The checksum is the caller's.
@@ -329,6 +340,12 @@ impl<'a> FencePage<'a> {
         if length == 0 || length > PAGE_BYTES || !length.is_multiple_of(UNIT_BYTES) {
             return Err(bad(0, "length of a fence page", PAGE_BYTES as u64, length as u64));
         }
+        FencePage::parse_used(page)
+    }
+
+    /// The same of a page, or of as much of it as is used.
+    #[inline]
+    fn parse_used(page: &'a [u8]) -> Result<FencePage<'a>, Malformed> {
         let flags = page[5];
         let is_placed = flags & PLACED != 0;
         let known = UNIFORM | if is_placed { PLACED | WIDE_GAPS | WIDE_UNITS } else { TAILS };

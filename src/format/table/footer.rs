@@ -15,7 +15,7 @@
 //! 24               slices, ascending by keyspace and partition:
 //!   0    4    u32    keyspace
 //!   4    4    u32    partition
-//!   8    8    u64    items: at least 1
+//!   8    8    u64    items: at least 1, below 2^32
 //!   16   8    u64    tombstones: of them
 //!   24   8    u64    key and value bytes
 //!   32   8    u64    data offset
@@ -58,6 +58,11 @@ use crate::base::id::{KeyspaceId, PartitionId, TreeId};
 use super::filter::column::ColumnShape;
 use super::filter::{FilterKind, FilterShape};
 use super::{DATA_BLOCK_BYTES_MAX, FOOTER_TAG, PAGE_BYTES, TAIL_TAG, UNIT_BYTES, extent_bytes};
+
+/// Most items of a slice, and most bytes of a file up to its footer: readers count items and units in 32
+/// bits.
+const ITEMS_MAX: u64 = u32::MAX as u64;
+const FILE_BYTES_MAX: u64 = u32::MAX as u64 * UNIT_BYTES as u64;
 
 /// A run of bytes of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -123,13 +128,13 @@ impl Footer {
     /// The footer, not sealed.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn encode(&self) -> Vec<u8> {
-        Footer::encode_of(self.blocks_checksum, self.slices.iter())
+        Footer::encode_of(self.blocks_checksum, self.slices.iter().cloned())
     }
 
     /// The footer of these slices, not sealed.
-    pub(crate) fn encode_of<'s>(
+    pub(crate) fn encode_of(
         blocks_checksum: u32,
-        slices: impl ExactSizeIterator<Item = &'s SliceEntry>,
+        slices: impl ExactSizeIterator<Item = SliceEntry>,
     ) -> Vec<u8> {
         let narrow = |value: usize| u32::try_from(value).expect("a footer is below 4 GiB").to_le_bytes();
         let mut out = vec![0, 0, 0, 0, FOOTER_TAG, 0, 0, 0, 0, 0, 0, 0];
@@ -269,7 +274,7 @@ impl SliceEntry {
         if self.tree.keyspace.0 == 0 || self.tree.partition.0 == 0 {
             return fail("ids of a slice", 1, 0);
         }
-        if self.items == 0 || self.tombstones > self.items {
+        if self.items == 0 || self.items > ITEMS_MAX || self.tombstones > self.items {
             return fail("items of a slice", self.tombstones.max(1), self.items);
         }
         if self.data_blocks == 0 || u64::from(self.data_blocks) > self.items {
@@ -302,6 +307,9 @@ impl SliceEntry {
 
     fn check_spans(&self, reader: &Reader<'_>, start: u64, end: u64) -> Result<(), Malformed> {
         let fail = |what, expected, found| Err(reader.malformed(what, expected, found));
+        if end > FILE_BYTES_MAX {
+            return fail("offset of a footer", FILE_BYTES_MAX, end);
+        }
         let (has_fences, has_ranges) = (self.fence_pages > 0, self.ranges_count > 0);
         let present = [true, self.filter.pages > 0, has_fences, has_fences, has_ranges];
         let spans = [self.data, self.filter_span(), self.fence_span(), self.top, self.ranges];

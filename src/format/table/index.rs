@@ -50,6 +50,12 @@ impl<'a> IndexPage<'a> {
         }
     }
 
+    /// The used part of a page of fences that was checked.
+    #[inline]
+    pub(crate) fn of_used(bytes: &'a [u8]) -> IndexPage<'a> {
+        IndexPage::Fences(FencePage::of_used(bytes))
+    }
+
     /// The page that has this shape. `samples`: as [`IndexPage::samples`] gave them. `tables`: of a model, if
     /// they are at hand.
     #[inline]

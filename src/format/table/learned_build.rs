@@ -338,6 +338,10 @@ impl LearnedPlan {
         PAGE_BYTES - self.used_bytes(self.knots.len(), self.blocks())
     }
 
+    pub(crate) fn code(&self) -> PageCode {
+        self.code
+    }
+
     /// Items of the page, from the first one.
     pub(crate) fn items(&self) -> usize {
         self.block_ends.last().copied().unwrap_or(0)

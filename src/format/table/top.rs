@@ -23,15 +23,18 @@ use super::{TOP_TAG, extent_bytes};
 const HEADER_BYTES: usize = 16;
 
 /// The first level of a slice's index, in memory.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct Top {
+    /// In one piece of memory, since there are many slices: of each separator its head behind the prefix,
+    /// then of each its end, then the separators.
+    columns: Box<[u8]>,
+    pages: u32,
     /// What all separators begin with.
-    prefix_bytes: usize,
-    /// Of each separator behind the prefix.
-    heads: Vec<u64>,
-    ends: Vec<u32>,
-    separators: Vec<u8>,
+    prefix_bytes: u32,
 }
+
+const HEAD_BYTES: usize = 8;
+const END_BYTES: usize = 4;
 
 /// The top block over these separators, not sealed.
 pub(crate) fn encode<'a>(separators: impl ExactSizeIterator<Item = &'a [u8]> + Clone) -> Vec<u8> {
@@ -63,18 +66,23 @@ impl Top {
         }
         let used = reader.u32("used bytes of a top block")?;
         let lengths = reader.bytes((pages as usize).saturating_mul(2), "lengths in a top block")?;
-        let mut ends = Vec::with_capacity(pages as usize);
-        let mut end = 0u32;
-        for length in lengths.as_chunks::<2>().0 {
-            end = end.saturating_add(u32::from(u16::from_le_bytes(*length)));
-            ends.push(end);
-        }
-        let separators = reader.bytes(end as usize, "separators of a top block")?.to_vec();
+        let lengths = lengths.as_chunks::<2>().0.iter().map(|length| u32::from(u16::from_le_bytes(*length)));
+        let ends = lengths.scan(0u32, |end, length| {
+            *end = end.saturating_add(length);
+            Some(*end)
+        });
+        let all_bytes = ends.clone().last().unwrap_or(0);
+        let separators = reader.bytes(all_bytes as usize, "separators of a top block")?;
         if reader.at() != used as usize || block.len() != extent_bytes(used as usize) {
             return Err(reader.malformed("used bytes of a top block", reader.at() as u64, u64::from(used)));
         }
         reader.zeros(reader.remaining(), "padding of a top block")?;
-        let mut top = Top { prefix_bytes: 0, heads: Vec::new(), ends, separators };
+        let heads_bytes = pages as usize * HEAD_BYTES;
+        let mut columns = vec![0; heads_bytes];
+        columns.reserve_exact(pages as usize * END_BYTES + separators.len());
+        ends.for_each(|end| columns.extend_from_slice(&end.to_le_bytes()));
+        columns.extend_from_slice(separators);
+        let mut top = Top { columns: columns.into(), pages, prefix_bytes: 0 };
         for index in 1..top.pages() {
             if top.separator(index - 1) >= top.separator(index) {
                 return Err(Malformed {
@@ -85,32 +93,52 @@ impl Top {
                 });
             }
         }
-        top.prefix_bytes = common_prefix(top.separator(0), top.separator(top.pages() - 1));
-        top.heads = (0..top.pages()).map(|index| head(&top.separator(index)[top.prefix_bytes..])).collect();
+        let prefix_bytes = common_prefix(top.separator(0), top.separator(top.pages() - 1));
+        for index in 0..top.pages() {
+            let head = head(&top.separator(index)[prefix_bytes..]).to_le_bytes();
+            top.columns[index * HEAD_BYTES..][..HEAD_BYTES].copy_from_slice(&head);
+        }
+        top.prefix_bytes = prefix_bytes as u32;
         Ok(top)
     }
 
     pub(crate) fn pages(&self) -> usize {
-        self.ends.len()
+        self.pages as usize
+    }
+
+    #[inline]
+    fn heads(&self) -> &[[u8; HEAD_BYTES]] {
+        self.columns[..self.pages() * HEAD_BYTES].as_chunks().0
+    }
+
+    #[inline]
+    fn end(&self, page: usize) -> usize {
+        let ends = self.columns[self.pages() * HEAD_BYTES..].as_chunks::<END_BYTES>().0;
+        u32::from_le_bytes(ends[page]) as usize
     }
 
     /// The first separator of a fence page.
     #[inline]
     pub(crate) fn separator(&self, page: usize) -> &[u8] {
-        let start = if page == 0 { 0 } else { self.ends[page - 1] as usize };
-        &self.separators[start..self.ends[page] as usize]
+        let start = if page == 0 { 0 } else { self.end(page - 1) };
+        let separators = &self.columns[self.pages() * (HEAD_BYTES + END_BYTES)..];
+        &separators[start..self.end(page)]
     }
 
     /// The fence page that must list the block of `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> usize {
-        let prefix = &self.separator(0)[..self.prefix_bytes];
+        if self.pages <= 1 {
+            return 0;
+        }
+        let prefix = &self.separator(0)[..self.prefix_bytes as usize];
         let Some(rest) = key.strip_prefix(prefix) else {
             return if key < prefix { 0 } else { self.pages() - 1 };
         };
         let target = head(rest);
-        let mut not_after = self.heads.partition_point(|head| *head <= target);
-        if not_after > 0 && self.heads[not_after - 1] == target {
+        let heads = self.heads();
+        let mut not_after = heads.partition_point(|head| u64::from_le_bytes(*head) <= target);
+        if not_after > 0 && u64::from_le_bytes(heads[not_after - 1]) == target {
             not_after = self.tied(key, target, not_after);
         }
         not_after.saturating_sub(1)
@@ -118,7 +146,8 @@ impl Top {
 
     /// How many separators are not after `key`, of which those before `end` have heads up to `target`.
     fn tied(&self, key: &[u8], target: u64, end: usize) -> usize {
-        let (mut low, mut high) = (self.heads.partition_point(|head| *head < target), end);
+        let (mut low, mut high) =
+            (self.heads().partition_point(|head| u64::from_le_bytes(*head) < target), end);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.separator(middle) <= key {
@@ -132,7 +161,7 @@ impl Top {
 
     /// Memory it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.separators.capacity() + self.ends.capacity() * 4 + self.heads.capacity() * 8
+        self.columns.len()
     }
 }
 

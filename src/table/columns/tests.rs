@@ -88,12 +88,12 @@ impl Pile {
         let (mut told, mut asked) = (0, 0);
         for key in &self.runs[older].0 {
             let hash = self.bench.secret.hash_in(TREE.keyspace, key);
-            let span = |table: &&Arc<Table>| *table.entry().min <= **key && **key <= *table.entry().max;
+            let span = |table: &&Arc<Table>| *table.entry().min() <= **key && **key <= *table.entry().max();
             let Some(table) = self.runs[newer].1.iter().find(span) else { continue };
             let Some(number) = table.filter_page(key, hash).filter(|_| table.has_columns()) else { continue };
             let shape = table.entry().filter;
             let mut page = AlignedBytes::new(shape.page_bytes as usize);
-            let offset = table.entry().filter_offset + number * u64::from(shape.page_bytes);
+            let offset = table.entry().filter_offset() + number * u64::from(shape.page_bytes);
             fill_exact(self.bench.storage.as_ref(), table.file().name(), offset, &mut page)
                 .expect("no fault");
             let (page, column) = table.tells(key, &page).expect("it is by column");

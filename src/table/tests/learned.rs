@@ -13,7 +13,7 @@ const GATHER_BYTES: usize = 900 << 10;
 /// A file of one slice, which gathers less than usual.
 fn build(bench: &Bench, model: &Model) -> TableSummary {
     let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
-    builder.set_write_bytes(GATHER_BYTES);
+    builder.set_memory_bytes(4 * GATHER_BYTES);
     builder.begin(TREE, LEARNED).expect("begun");
     for (key, value) in model {
         let (kind, value) = expected(value);
@@ -27,7 +27,7 @@ fn build(bench: &Bench, model: &Model) -> TableSummary {
 fn pages(bench: &Bench, table: &Table) -> Vec<(bool, usize)> {
     let (contents, span) = (bench.contents(), table.entry().fence_span());
     let pages =
-        contents[span.offset as usize..span.end() as usize].chunks(table.entry().fence_page_bytes as usize);
+        contents[span.offset as usize..span.end() as usize].chunks(table.entry().fence_page_bytes() as usize);
     pages.map(|page| (LearnedPage::is_learned(page), IndexPage::of(page).blocks().count())).collect()
 }
 
@@ -81,7 +81,7 @@ fn cursors_pass_over_empty_blocks() {
     let contents = bench.contents();
     let span = table.entry().fence_span();
     let chunks =
-        contents[span.offset as usize..span.end() as usize].chunks(table.entry().fence_page_bytes as usize);
+        contents[span.offset as usize..span.end() as usize].chunks(table.entry().fence_page_bytes() as usize);
     let has_empty = |page: &[u8]| {
         LearnedPage::is_learned(page) && IndexPage::of(page).ends() > IndexPage::of(page).blocks().count()
     };

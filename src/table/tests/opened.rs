@@ -114,6 +114,37 @@ fn many_files_open_at_once() {
     damage_is_told(&bench, &mut files, &opened);
 }
 
+/// Pages of which a part is kept leave room for others, which were refused it while they were whole.
+#[test]
+fn parts_of_pages_leave_room() {
+    const SLICES: u32 = 400;
+    let bench = Bench::new();
+    let mut builder = TableBuilder::new(Arc::clone(&bench.storage), IDENTITY).expect("created");
+    for partition in 1..=SLICES {
+        builder.begin(TreeId { partition: PartitionId(partition), ..TREE }, SHAPE).expect("begun");
+        for number in 0..450u32 {
+            let key = number.to_be_bytes();
+            builder.add(&key, bench.secret.hash(&key), ItemKind::Put, &[7; 100]).expect("added");
+        }
+        builder.end().expect("ended");
+    }
+    let tables = bench.open(&builder.finish().expect("finished").summary).expect("opens");
+    let whole_bytes: u64 = tables.iter().map(|table| table.fence_bytes().0).sum();
+    let own_bytes: usize = tables.iter().map(|table| table.memory_bytes()).sum();
+    assert_eq!(whole_bytes, u64::from(SLICES) * UNIT_BYTES as u64);
+    let budget = PageBudget::alone(own_bytes as u64 + whole_bytes * 4 / 5);
+    // As where the data is many times the cache.
+    let taken: Vec<_> = std::iter::from_fn(|| budget.places(10)).collect();
+    let wanted = tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
+    load_pages(&bench.storage, &budget, wanted, Err).expect("all are whole");
+    assert!(taken.len() > 10);
+    let lacking = tables.iter().filter(|table| table.fence_bytes().1 == 0).count();
+    assert_eq!(lacking, 0, "{} bytes pinned", budget.pinned_bytes());
+    assert!(budget.pinned_bytes() < whole_bytes * 3 / 4, "{} bytes pinned", budget.pinned_bytes());
+    drop(tables);
+    assert_eq!(budget.pinned_bytes(), 0);
+}
+
 /// A file as the manifest names it.
 type Named = (TableIdentity, u64, u32);
 

@@ -120,11 +120,11 @@ fn hashed_tables_are_small() {
     let summary = bench.build(&[(HASHED, SHAPE, &model)]);
     let table = bench.open(&summary).expect("opens").remove(0);
     let entry = table.entry();
-    let (data, blocks) = (entry.data.bytes as f64, f64::from(entry.data_blocks));
+    let (data, blocks) = (entry.data().bytes as f64, f64::from(entry.data_blocks));
     let payload = (model.len() * 116) as f64 / data;
     let fences = entry.fence_span();
     let pages = bench.contents()[fences.offset as usize..fences.end() as usize].to_vec();
-    let pages: Vec<_> = pages.chunks(entry.fence_page_bytes as usize).collect();
+    let pages: Vec<_> = pages.chunks(entry.fence_page_bytes() as usize).collect();
     assert!(pages.iter().all(|page| page[5] & 4 != 0), "all are of quanta");
     assert!(pages.iter().all(|page| FencePage::of(page).blocks() > 0));
     let fence_bytes = fences.bytes as f64 / blocks;

@@ -253,3 +253,80 @@ fn damaged_pages_never_panic() {
         }
     }
 }
+
+/// The used part of a page answers as the page does, also where it is damaged in ways that pass its check.
+#[test]
+fn used_parts_answer_as_pages() {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut tried = 0;
+    for round in 0..1500u32 {
+        let is_placed = round % 2 == 1;
+        let (first, mut page) = small_page(&mut numbers, is_placed);
+        for _ in 0..round % 3 {
+            let at = numbers.below(page.len().min(300));
+            page[at] = numbers.below(256) as u8;
+        }
+        let Ok(whole) = FencePage::check(&page) else { continue };
+        let part = FencePage::of_used(&page[..whole.used_bytes()]);
+        tried += 1;
+        for _ in 0..20 {
+            let some = numbers.next().to_be_bytes();
+            let bytes = numbers.below(9);
+            let key = if is_placed { some.to_vec() } else { [&b"k"[..], &some[..bytes]].concat() };
+            let index = whole.find(&key, &first);
+            assert_eq!((index, whole.extent(index)), (part.find(&key, &first), part.extent(index)));
+            assert_eq!(whole.is_alone(index), part.is_alone(index));
+            if whole.is_alone(index) {
+                assert_eq!(whole.is_separator(index, &key, &first), part.is_separator(index, &key, &first));
+            }
+        }
+        assert!((0..whole.blocks()).all(|index| whole.extent(index) == part.extent(index)));
+        assert!(whole.samples().eq(part.samples()));
+    }
+    assert!(tried > 550, "{tried}");
+}
+
+/// Numbers that look random.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+}
+
+/// A page over a few blocks, and its first separator.
+fn small_page(numbers: &mut Numbers, is_placed: bool) -> (Vec<u8>, Vec<u8>) {
+    use crate::format::table::quanta::Quanta;
+    let count = 2 + numbers.below(if is_placed { 180 } else { 24 });
+    let mut heads: Vec<u64> = (0..count).map(|_| numbers.next()).collect();
+    heads.sort_unstable();
+    let mut builder = FenceBuilder::new(8192);
+    if is_placed {
+        builder.set_quanta(Some(Quanta::of_block(37, [0, u64::MAX / count as u64])));
+    }
+    let mut before: Option<Vec<u8>> = None;
+    for head in heads {
+        let key = match is_placed {
+            true => [&head.to_be_bytes()[..], &[1, 2]].concat(),
+            false => [&b"k"[..], &head.to_be_bytes()[..1 + (head % 8) as usize]].concat(),
+        };
+        if before.as_ref().is_some_and(|before| *before >= key) {
+            continue;
+        }
+        match !is_placed && head % 5 == 0 {
+            true => builder.add_alone(&key, ALONE_BYTES + 512),
+            false => builder.add(before.as_deref(), &key, 512 * (1 + numbers.below(9))),
+        }
+        before = Some([&key[..], &[0]].concat());
+    }
+    let page = builder.build().bytes[..].to_vec();
+    (builder.page_separator(0).to_vec(), page)
+}

@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::base::id::FileName;
 use crate::base::sync::{Arc, Ordering};
 
-use super::super::super::reader::fill_rest;
+use super::super::super::reader::rests;
 use super::super::files::{Access, OpenFile};
 use super::{DIRECT_ALIGNMENTS, OsStorage, check_range};
 
@@ -44,13 +44,15 @@ impl OsStorage {
         buffers: &mut [&mut [u8]],
     ) -> Result<usize> {
         let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let filled = self.read_some(file, offset, buffers)?;
+        let mut filled = self.read_some(file, offset, buffers)?;
+        let mut last = filled;
+        while filled < bytes && last > 0 {
+            last = self.read_some(file, offset + filled as u64, &mut rests(buffers, filled))?;
+            filled += last;
+        }
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         self.counters.read_bytes.fetch_add(filled as u64, Ordering::Relaxed);
-        if filled == bytes || filled == 0 {
-            return Ok(filled);
-        }
-        fill_rest(self, file, offset, buffers, filled)
+        Ok(filled)
     }
 
     /// Whether the read can bypass the page cache.
