@@ -427,6 +427,51 @@ fn iterators_of_futures_hold_a_part_of_the_cache() {
     assert_eq!(role(&db, "iterators").bytes, 0, "they are gone");
 }
 
+/// Futures that are not polled when their block has come hold a bounded part of the cache, however many there
+/// are, and each finds its item once it is polled: by itself, or with all others.
+#[test]
+fn blocks_of_idle_futures_are_bounded() {
+    for (is_scan, is_alone) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = World::new(8);
+        let db = open(&world);
+        let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
+        for number in 0..8000u64 {
+            items.put(number.to_be_bytes(), [number as u8; 1000]).unwrap();
+        }
+        db.compact().unwrap();
+        world.run_until_idle();
+        let mut context = Context::from_waker(Waker::noop());
+        let find = |number: u64| -> Pin<Box<dyn Future<Output = Vec<u8>>>> {
+            let key = number.to_be_bytes();
+            if is_scan {
+                let mut range = items.range_async(key..);
+                Box::pin(async move { range.next().await.unwrap().unwrap().1[..].to_vec() })
+            } else {
+                let get = items.get_async(key);
+                Box::pin(async move { get.await.unwrap().unwrap()[..].to_vec() })
+            }
+        };
+        let mut held: Vec<_> = (0..400u64).map(|index| (index * 20, find(index * 20))).collect();
+        held.retain_mut(|(_, find)| find.as_mut().poll(&mut context).is_pending());
+        assert!(held.len() > 300, "{} wait", held.len());
+        world.run_until_idle();
+        check(&db, "with idle futures");
+        let untaken = role(&db, "blocks for futures");
+        assert!(untaken.bytes <= untaken.limit_bytes && untaken.refusals > 0, "{untaken:?}");
+        assert_eq!(db.stats().io.reads_in_flight, 0);
+        let found: Vec<(u64, Vec<u8>)> = if is_alone {
+            held.into_iter().rev().map(|(number, find)| (number, trine::block_on(find))).collect()
+        } else {
+            let (numbers, finds): (Vec<_>, Vec<_>) = held.into_iter().unzip();
+            let found = trine::block_on(futures_util::future::join_all(finds));
+            numbers.into_iter().zip(found).collect()
+        };
+        assert!(found.iter().all(|(number, value)| *value == [*number as u8; 1000]));
+        assert_eq!(role(&db, "blocks for futures").bytes, 0, "they are gone");
+        check(&db, "at the end");
+    }
+}
+
 /// A future that was dropped while it waited for a block keeps no write buffer.
 #[test]
 fn dropped_futures_keep_no_write_buffer() {

@@ -28,6 +28,9 @@ pub(crate) enum Role {
     Blocks,
     /// Blocks that iterators hold between two steps. They lie in the cache.
     Iterators,
+    /// Blocks that have come for futures which were not polled since. They lie in the cache, where they found
+    /// a frame; the oldest make room for others.
+    Untaken,
     /// Items that iterators and cursors have read before they are asked for them.
     ReadAhead,
     /// Batches whose commit waits for another.
@@ -41,11 +44,12 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    pub(crate) const ALL: [Role; 9] = [
+    pub(crate) const ALL: [Role; 10] = [
         Role::Kept,
         Role::Tables,
         Role::Blocks,
         Role::Iterators,
+        Role::Untaken,
         Role::ReadAhead,
         Role::Batches,
         Role::LargeBatches,
@@ -60,6 +64,7 @@ impl Role {
             Role::Tables => "table bounds",
             Role::Blocks => "blocks without a frame",
             Role::Iterators => "iterators",
+            Role::Untaken => "blocks for futures",
             Role::ReadAhead => "items read ahead",
             Role::Batches => "waiting batches",
             Role::LargeBatches => "large batches",
@@ -70,7 +75,7 @@ impl Role {
 
     /// Whether the memory is the cache's own: only a part of it may be held.
     fn is_in_cache(self) -> bool {
-        self == Role::Iterators
+        matches!(self, Role::Iterators | Role::Untaken)
     }
 }
 
@@ -453,7 +458,7 @@ mod tests {
                     let of_role = held.iter().filter(|(role, _)| *role == index);
                     let sum: u64 = of_role.map(|(_, grant)| grant.bytes()).sum();
                     prop_assert_eq!(reserve.bytes(*one), sum);
-                    all += if *one == Role::Iterators { 0 } else { sum };
+                    all += if one.is_in_cache() { 0 } else { sum };
                 }
                 let lent = lent.load(Ordering::Relaxed);
                 prop_assert!(lent >= all && lent - all < 2 * 64);

@@ -10,14 +10,18 @@
 //! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one
 //!    or the other.
 //! 4. Locks are taken in the order table, pool; nothing of anyone else is called under them.
+//! 5. A read that has ended keeps its block for waiters that have not looked since, as far as their role has
+//!    room: beyond that the oldest of them ask again. So futures that are not polled hold a bounded part of
+//!    the cache.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
 use crate::base::error::Error;
 use crate::base::few::Few;
+use crate::base::reserve::{Grant, Role};
 use crate::base::step::BlockAddress;
-use crate::base::sync::{Arc, Mutex, OnceLock, Weak, wake_all};
+use crate::base::sync::{Arc, Mutex, Weak, wake_all};
 
 use super::block::{BlockRef, LentBlock};
 use super::frames::{Counted, Key, Owned};
@@ -25,6 +29,8 @@ use super::shared::Shared;
 use super::visits::{DATA_VISITS, visits};
 
 const SHARD_COUNT: usize = 16;
+/// Flights in the queue of those that were not looked at, before it is searched for those that were.
+const UNTAKEN_KEPT_MIN: usize = 64;
 
 /// Blocks being read, by key.
 #[derive(Default)]
@@ -35,9 +41,33 @@ pub(crate) struct FlightTable {
 /// One read, shared by its slot and its waiters.
 #[derive(Default)]
 pub(crate) struct Flight {
-    result: OnceLock<Result<BlockRef, Error>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    outcome: Outcome,
     /// Of waiters that have looked too early.
-    wakers: Mutex<Few<Option<Waker>>>,
+    wakers: Few<Option<Waker>>,
+}
+
+#[derive(Default)]
+enum Outcome {
+    #[default]
+    Reading,
+    /// The block is granted while waiters have not looked.
+    Ended(Result<BlockRef, Error>, Option<Grant>),
+    /// The block was let go of before all waiters had looked.
+    Gone,
+}
+
+/// Reads that have ended and whose blocks wait for their waiters, the oldest first; those that were taken
+/// meanwhile are among them.
+#[derive(Default)]
+pub(crate) struct Untaken {
+    flights: VecDeque<Weak<Flight>>,
+    /// With more of them, those that were taken are forgotten.
+    kept_max: usize,
 }
 
 /// What a claim comes to.
@@ -95,7 +125,8 @@ impl Share {
     /// `None` once it has ended: its block may have been evicted since, or it failed.
     pub(crate) fn join(&self) -> Option<Waiter> {
         let flight = self.0.upgrade()?;
-        flight.result.get().is_none().then(|| Waiter::new(&flight))
+        let is_reading = matches!(flight.state.lock().outcome, Outcome::Reading);
+        is_reading.then(|| Waiter::new(&flight))
     }
 
     /// Whether all who had a part in it have left: it will not be joined again.
@@ -259,17 +290,64 @@ impl Slot {
 
     /// The flight has left the table, so no waiter joins any more.
     fn answer(&self, result: Result<BlockRef, Error>) {
-        let is_first = self.flight.result.set(result).is_ok();
-        assert!(is_first, "a slot ends once");
+        let bytes = result.as_ref().ok().map(|block| block.len());
+        let mut state = self.flight.state.lock();
+        assert!(matches!(state.outcome, Outcome::Reading), "a slot ends once");
+        state.outcome = Outcome::Ended(result, None);
         // After the result: a waiter that is not among them yet sees it.
-        let wakers = std::mem::take(&mut *self.flight.wakers.lock());
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        // One count is the slot's own.
+        if let Some(bytes) = bytes.filter(|_| Arc::strong_count(&self.flight) > 1) {
+            keep_untaken(&self.shared, &self.flight, bytes as u64);
+        }
         wake_all(wakers.into_iter().flatten());
+    }
+}
+
+/// Has a block granted for waiters that have not looked yet; the oldest that wait so make room for it.
+fn keep_untaken(shared: &Shared, flight: &Arc<Flight>, bytes: u64) {
+    let grant = loop {
+        match shared.reserve.try_grant(Role::Untaken, bytes) {
+            Some(grant) => break grant,
+            None => {
+                let Some(oldest) = shared.untaken.lock().pop() else {
+                    break shared.reserve.grant(Role::Untaken, bytes);
+                };
+                oldest.let_go();
+            }
+        }
+    };
+    if let Outcome::Ended(_, place) = &mut flight.state.lock().outcome {
+        *place = Some(grant);
+    }
+    shared.untaken.lock().push(flight);
+}
+
+impl Untaken {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// The oldest that somebody waits for.
+    fn pop(&mut self) -> Option<Arc<Flight>> {
+        std::iter::from_fn(|| self.flights.pop_front()).find_map(|flight| flight.upgrade())
+    }
+
+    /// Looks at all once they are twice what was left then, so at each twice or so.
+    fn push(&mut self, flight: &Arc<Flight>) {
+        self.flights.push_back(Arc::downgrade(flight));
+        if self.flights.len() > self.kept_max {
+            self.flights.retain(|flight| flight.strong_count() > 0);
+            self.kept_max = UNTAKEN_KEPT_MIN.max(2 * self.flights.len());
+        }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if self.flight.result.get().is_none() {
+        if matches!(self.flight.state.lock().outcome, Outcome::Reading) {
             self.end(Error::Io {
                 operation: "read",
                 file: self.address.file.to_string(),
@@ -291,34 +369,60 @@ impl Waiter {
         Waiter::new(&Arc::default())
     }
 
-    /// The block or the read's error, once it has ended; the same at each call. Until then `waker` is woken
-    /// when it ends, in place of what was given before.
+    /// Of a read whose block may be here: its owner asks for it again.
+    pub(crate) fn gone() -> Waiter {
+        let state = Mutex::new(State { outcome: Outcome::Gone, ..State::default() });
+        Waiter::new(&Arc::new(Flight { state }))
+    }
+
+    /// Whether the block came and was let go of: it has to be asked for again, and `poll` is `None` for ever.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.flight.state.lock().outcome, Outcome::Gone)
+    }
+
+    /// The block or the read's error, once it has ended; the same at each call, while it is not gone. Until
+    /// then `waker` is woken when it ends, in place of what was given before.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Result<BlockRef, Error>> {
-        let is_known = || self.waker.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
-        if self.flight.result.get().is_none() && !is_known() {
-            let at = self.waker.take().map(|(at, _)| at);
-            let at = self.flight.set_waker(at, waker.clone());
-            self.waker = Some((at, waker.clone()));
+        let is_known = self.waker.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
+        // Wakers are made and dropped outside the lock: what they wake may have a waiter of its own.
+        let own = (!is_known).then(|| waker.clone());
+        let mut state = self.flight.state.lock();
+        match &state.outcome {
+            Outcome::Ended(result, _) => return Some(result.clone()),
+            Outcome::Gone => return None,
+            Outcome::Reading => {}
         }
-        self.flight.result.get().cloned()
+        let next = own?;
+        let at = self.waker.as_ref().map(|(at, _)| *at);
+        let (at, replaced) = state.set_waker(at, next);
+        drop(state);
+        let before = self.waker.replace((at, waker.clone()));
+        drop((before, replaced));
+        None
+    }
+}
+
+impl State {
+    /// Has `waker` woken when the read ends, in place of the one `at`; where it is, and what was there.
+    fn set_waker(&mut self, at: Option<usize>, waker: Waker) -> (usize, Option<Waker>) {
+        match at.and_then(|at| self.wakers.get_mut(at).map(|place| (at, place))) {
+            Some((at, place)) => (at, place.replace(waker)),
+            None => {
+                self.wakers.push(Some(waker));
+                (self.wakers.len() - 1, None)
+            }
+        }
     }
 }
 
 impl Flight {
-    /// Has `waker` woken when the read ends, in place of the one `at`; where it is.
-    fn set_waker(&self, at: Option<usize>, waker: Waker) -> usize {
-        let mut wakers = self.wakers.lock();
-        match at.and_then(|at| wakers.get_mut(at).map(|place| (at, place))) {
-            Some((at, place)) => {
-                let replaced = place.replace(waker);
-                drop(wakers);
-                drop(replaced);
-                at
-            }
-            None => {
-                wakers.push(Some(waker));
-                wakers.len() - 1
-            }
+    /// Waiters that have not looked ask again.
+    fn let_go(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.outcome, Outcome::Ended(Ok(_), _)) {
+            let outcome = std::mem::replace(&mut state.outcome, Outcome::Gone);
+            drop(state);
+            drop(outcome);
         }
     }
 }
@@ -326,14 +430,16 @@ impl Flight {
 impl Drop for Waiter {
     /// Nobody is woken any more; the read goes on.
     fn drop(&mut self) {
-        let Some((at, _)) = self.waker.take().filter(|_| self.flight.result.get().is_none()) else { return };
-        let mut wakers = self.flight.wakers.lock();
-        // They may have been taken a moment ago.
-        let dropped = wakers.get_mut(at).and_then(Option::take);
-        while wakers.last().is_some_and(Option::is_none) {
-            wakers.pop();
+        let Some((at, _waker)) = self.waker.take() else { return };
+        let mut state = self.flight.state.lock();
+        if !matches!(state.outcome, Outcome::Reading) {
+            return;
         }
-        drop(wakers);
+        let dropped = state.wakers.get_mut(at).and_then(Option::take);
+        while state.wakers.last().is_some_and(Option::is_none) {
+            state.wakers.pop();
+        }
+        drop(state);
         drop(dropped);
     }
 }

@@ -134,8 +134,9 @@ impl Cache {
         let frames = Arc::new(Frames::new(plan, region));
         let pool = Arc::new(Mutex::new(Pool::new(Arc::clone(&frames))));
         let slabs = Slabs { pool: Arc::clone(&pool), epoch: epoch.clone() };
-        let (flights, reserve) = (FlightTable::default(), Reserve::new(limits, slabs));
-        let shared = Shared { frames: Arc::clone(&frames), pool, flights, epoch, reserve };
+        let (flights, untaken) = (FlightTable::default(), Mutex::default());
+        let reserve = Reserve::new(limits, slabs);
+        let shared = Shared { frames: Arc::clone(&frames), pool, flights, untaken, epoch, reserve };
         Cache { frames, shared: Arc::new(shared) }
     }
 

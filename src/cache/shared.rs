@@ -5,7 +5,7 @@ use crate::base::reserve::{Reserve, Role};
 use crate::base::sync::{Arc, Mutex};
 
 use super::block::LentBlock;
-use super::flight::FlightTable;
+use super::flight::{FlightTable, Untaken};
 use super::frames::{Frames, HeapBlock, Key, Owned};
 use super::pool::{Pool, Shortage};
 
@@ -14,6 +14,7 @@ pub(crate) struct Shared {
     pub(super) frames: Arc<Frames>,
     pub(super) pool: Arc<Mutex<Pool>>,
     pub(super) flights: FlightTable,
+    pub(super) untaken: Mutex<Untaken>,
     pub(super) epoch: Epoch,
     pub(super) reserve: Arc<Reserve>,
 }

@@ -21,6 +21,8 @@ const MEMORY_BYTES_MIN: u64 = 32 << 20;
 /// What the cache is asked for at once: a small part of it, at least and at most so many bytes.
 const LEND_PART: u64 = 256;
 const LEND_BYTES: (u64, u64) = (1 << 10, 256 << 10);
+/// Of the cache, what reads of futures may fill at once, those included that were not looked at yet.
+const FLIGHTS_PART: u64 = 4;
 /// Least room for what the manifest says.
 const MANIFEST_BYTES_MIN: u64 = 1 << 20;
 /// One batch may have a generation of its own of that part of the whole.
@@ -106,6 +108,7 @@ impl Budget {
             Role::LargeBatches => self.large_batch_bytes_max(),
             Role::Ingests => self.memory_bytes / 8,
             Role::Blocks | Role::Iterators | Role::ReadAhead | Role::Batches => self.memory_bytes / 16,
+            Role::Untaken => self.cache_bytes / FLIGHTS_PART,
             // A test's budget has room for a few keyspaces.
             Role::Manifest => (self.memory_bytes / 16).max(MANIFEST_BYTES_MIN),
         };

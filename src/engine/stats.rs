@@ -493,7 +493,7 @@ impl Store {
         let places_bytes = self.pages.places_bytes().min(reserve.bytes(Role::Tables));
         let fences_bytes = cache.pinned_bytes + places_bytes;
         let (budget, around_bytes) = (&self.budget, cache.pinned_bytes + cache.lent_bytes);
-        let held_bytes = reserve.bytes(Role::Iterators);
+        let held_bytes = reserve.bytes(Role::Iterators) + reserve.bytes(Role::Untaken);
         let cache_bytes = (cache.used_bytes + cache.index_bytes).saturating_sub(held_bytes);
         let fixed = |name, bytes, limit_bytes| MemoryRole { name, bytes, limit_bytes, waits: 0, refusals: 0 };
         let mut roles = vec![

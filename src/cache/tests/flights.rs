@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::error::Error;
+use crate::base::reserve::{Limits, Role};
 use std::task::Waker;
 
 use crate::base::sync::{AtomicU64, Event};
@@ -289,4 +290,43 @@ fn racing_claims_never_read_twice() {
         }
     });
     assert_eq!(reads.load(Ordering::Relaxed), count);
+}
+
+/// Blocks that nobody has looked at since they came are granted up to the limit of their role, the newest of
+/// them; waiters of the others ask again, and so do those whose block was here.
+#[test]
+fn blocks_nobody_looks_at_are_bounded() {
+    let epoch = Epoch::new();
+    let mut limits = Limits::unlimited();
+    limits.roles[Role::Untaken as usize] = 10 * 4096;
+    let cache = Cache::with_annex((64 << 10, 0), limits, epoch, Region::heap);
+    let taken_bytes = || cache.reserve().bytes(Role::Untaken);
+    let blocks: Vec<BlockAddress> = (0..500).map(|index| block(index, 4096)).collect();
+    let ended = |wanted: &BlockAddress| {
+        let slot = slot_of(&cache, wanted);
+        let waiter = slot.waiter();
+        drop(read(slot));
+        waiter
+    };
+    let mut waiters: Vec<Waiter> = blocks.iter().map(ended).collect();
+    assert_eq!(taken_bytes(), 10 * 4096);
+    assert!(cache.shared.untaken.lock().len() < 200, "those that were let go of are forgotten");
+    let stats = cache.stats();
+    assert!(stats.counted_frames * 4096 + stats.heap_bytes <= 10 * 4096, "{stats:?}");
+    for (index, (waiter, wanted)) in waiters.iter_mut().zip(&blocks).enumerate() {
+        assert_eq!(waiter.is_gone(), index < 490);
+        match waiter.poll(Waker::noop()) {
+            Some(result) => assert_right(wanted, &result.expect("it went well")),
+            None => assert_right(wanted, &get(&cache, wanted)),
+        }
+    }
+    drop(waiters);
+    assert_eq!((taken_bytes(), cache.stats().counted_frames, cache.stats().heap_bytes), (0, 0, 0));
+    // One larger than all is kept while it is alone.
+    let mut large = [block(600, 1 << 20), block(601, 1 << 20)].map(|wanted| ended(&wanted));
+    assert_eq!(large.each_ref().map(Waiter::is_gone), [true, false]);
+    assert!(large[1].poll(Waker::noop()).is_some() && taken_bytes() == 1 << 20);
+    drop(large);
+    assert_eq!(taken_bytes(), 0);
+    assert!(Waiter::gone().is_gone() && Waiter::gone().poll(Waker::noop()).is_none());
 }

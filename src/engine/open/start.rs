@@ -16,7 +16,7 @@ use crate::engine::store::{Held, Store};
 /// Starts the workers of a store; those that write, if it may be written.
 pub(super) fn start(store: &Arc<Store>) -> Result<()> {
     let scheduler = || Held::<Scheduler>::new(store);
-    store.blocks.limit_reads(store.settings.reads_in_flight, store.budget.cache_bytes);
+    store.blocks.limit_reads(store.settings.reads_in_flight);
     spawn(scheduler(), Arc::clone(&store.blocks), "trine-reads", ReadsWork::default())?;
     if store.mode == Mode::ReadOnly {
         store.quiet.lend_for_good(Whose::Merges);

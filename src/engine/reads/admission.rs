@@ -1,12 +1,13 @@
-//! How many reads of futures may be in flight, and of how many bytes: whoever comes when there is no room
-//! waits for its turn, in the order of arrival.
+//! How many reads of futures may be in flight, and of how many bytes, those counted that have ended and whose
+//! futures were not polled since: whoever comes when there is no room waits for its turn, in the order of
+//! arrival.
 //!
 //! Who has a [`Permit`] counts until that is dropped. A turn is not told to its owner, who may be polled late
 //! or never: [`Admission::begin`] begins the read in its place, and whoever reads calls that whenever
 //! something has ended. Any thread; there is one of these for the driver thread of a store and one for each
 //! `block_on`.
 //!
-//! 1. What is admitted never exceeds the limits, but for one read larger than all.
+//! 1. What is admitted never exceeds the limits, but for one read alone.
 //! 2. The first in line is admitted when `begin` is called and there is room for it; nobody overtakes it but
 //!    those of operations that have begun, of which there are never more than were admitted.
 //! 3. A place in line that is dropped holds up nobody. A read that was begun for it goes on.
@@ -15,6 +16,7 @@
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
 
+use crate::base::reserve::{Reserve, Role};
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex, wake_all};
 use crate::cache::{BlockRef, Waiter};
@@ -24,6 +26,8 @@ pub(in crate::engine) struct Admission {
     state: Mutex<State>,
     /// Of whoever calls `begin`.
     reader: Waker,
+    /// What blocks that have come and were not looked at take of the bytes; `None` if nothing.
+    reserve: Option<Arc<Reserve>>,
 }
 
 /// What may be in flight.
@@ -41,7 +45,7 @@ pub(in crate::engine) enum Turn {
     /// The owner begins its read now.
     Own(Permit),
     /// It was begun in its place.
-    Begun(Begun),
+    Begun(Waiter),
 }
 
 #[derive(Default)]
@@ -67,7 +71,7 @@ struct Waiting {
 struct Ready {
     waker: Option<Waker>,
     /// `None` while it is being begun.
-    begun: Option<Begun>,
+    begun: Option<Waiter>,
 }
 
 /// A place in line, or a read that was begun for it.
@@ -83,12 +87,6 @@ pub(in crate::engine) struct Permit {
 }
 
 impl State {
-    fn has_room(&self, bytes: u64) -> bool {
-        let Limits { reads, bytes: all } = self.admitted;
-        let is_within = reads < self.limits.reads && all + bytes <= self.limits.bytes;
-        reads == 0 || is_within || self.is_closed
-    }
-
     fn admit(&mut self, bytes: u64) {
         self.admitted.reads += 1;
         self.admitted.bytes += bytes;
@@ -96,9 +94,21 @@ impl State {
 }
 
 impl Admission {
-    /// `reader` is of whoever calls `begin`.
-    pub(in crate::engine) fn new(limits: Limits, reader: Waker) -> Arc<Admission> {
-        Arc::new(Admission { state: Mutex::new(State { limits, ..State::default() }), reader })
+    /// `reader` is of whoever calls `begin`, `reserve` grants what counts beside what is in flight.
+    pub(in crate::engine) fn new(
+        limits: Limits,
+        reader: Waker,
+        reserve: Option<Arc<Reserve>>,
+    ) -> Arc<Admission> {
+        Arc::new(Admission { state: Mutex::new(State { limits, ..State::default() }), reader, reserve })
+    }
+
+    /// One read alone has room in any case. What ends with it makes room for others.
+    fn has_room(&self, state: &State, bytes: u64) -> bool {
+        let Limits { reads, bytes: all } = state.admitted;
+        let untaken_bytes = self.reserve.as_ref().map_or(0, |reserve| reserve.bytes(Role::Untaken));
+        let is_within = reads < state.limits.reads && all + untaken_bytes + bytes <= state.limits.bytes;
+        reads == 0 || is_within || state.is_closed
     }
 
     /// From now on; what is admitted already stays so.
@@ -127,14 +137,14 @@ impl Admission {
             let Some(begun) = looked else { return Poll::Pending };
             *place = None;
             return match begun {
-                Some(begun) => Poll::Ready(Turn::Begun(begun)),
+                Some(waiter) => Poll::Ready(Turn::Begun(waiter)),
                 // The line is gone.
                 None => self.poll(place, (address, has_begun), &waker),
             };
         }
         let bytes = u64::from(address.bytes);
         let is_first = state.line.first_key_value().is_none_or(|(first, _)| has_begun && first.0);
-        if state.is_closed || (is_first && state.has_room(bytes)) {
+        if state.is_closed || (is_first && self.has_room(&state, bytes)) {
             state.admit(bytes);
             return Poll::Ready(Turn::Own(Permit { admission: Arc::clone(self), bytes }));
         }
@@ -149,7 +159,7 @@ impl Admission {
     /// Admits a read of so many bytes, if there is room now and nobody waits.
     pub(in crate::engine) fn try_now(self: &Arc<Admission>, bytes: u64) -> Option<Permit> {
         let mut state = self.state.lock();
-        if !state.line.is_empty() || !state.has_room(bytes) {
+        if !state.line.is_empty() || !self.has_room(&state, bytes) {
             return None;
         }
         state.admit(bytes);
@@ -162,7 +172,11 @@ impl Admission {
         mut begin: impl FnMut(&BlockAddress, Permit) -> Begun,
     ) {
         while let Some((number, address, permit)) = self.admit_first() {
-            let begun = begin(&address, permit);
+            // Its owner may be polled late: it holds no block meanwhile, and asks for what was here again.
+            let begun = match begin(&address, permit) {
+                Ok(_) => Waiter::gone(),
+                Err(waiter) => waiter,
+            };
             let mut state = self.state.lock();
             let (waker, dropped) = match state.begun.get_mut(&number) {
                 Some(ready) => {
@@ -181,7 +195,7 @@ impl Admission {
     fn admit_first(self: &Arc<Admission>) -> Option<(Number, BlockAddress, Permit)> {
         let mut state = self.state.lock();
         let bytes = u64::from(state.line.first_key_value()?.1.address.bytes);
-        if !state.has_room(bytes) {
+        if !self.has_room(&state, bytes) {
             return None;
         }
         let (number, Waiting { address, waker }) = state.line.pop_first()?;
@@ -229,7 +243,7 @@ impl Admission {
 impl State {
     /// What was begun for a place, `Some(None)` if it is in line no more. Else its waker is the new one; the
     /// other is to be dropped outside the lock.
-    fn look(&mut self, number: Number, waker: Waker) -> (Option<Option<Begun>>, Option<Waker>) {
+    fn look(&mut self, number: Number, waker: Waker) -> (Option<Option<Waiter>>, Option<Waker>) {
         if let Some(waiting) = self.line.get_mut(&number) {
             return (None, Some(std::mem::replace(&mut waiting.waker, waker)));
         }

@@ -5,9 +5,10 @@ use std::any::Any;
 
 use crate::base::error::Result;
 use crate::base::load::DeviceLoad;
+use crate::base::reserve::Role;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Ordering};
-use crate::cache::{BlockRef, Cache, Claim};
+use crate::cache::{BlockRef, Cache, Claim, Waiter};
 use crate::io::env::Env;
 use crate::io::reader::{Completed, Request, perform};
 
@@ -17,8 +18,6 @@ use super::request::{Blocks, Claimed, REQUEST_BYTES_MAX, end_slot, requests};
 
 /// As much of what is read apart comes at once: whoever has caught up with it waits no longer than for this.
 const APART_BYTES_MAX: usize = 256 << 10;
-/// Of the cache, what reads of futures may fill at once.
-const FLIGHTS_PART: u64 = 4;
 
 /// Reads that missed the cache.
 #[derive(Debug, Default)]
@@ -44,7 +43,7 @@ impl BlockReader {
             cache: cache.clone(),
             load,
             counts: ReadCounts::default(),
-            queue: Reads::default(),
+            queue: Reads::new(Arc::clone(cache.reserve())),
             is_closed: AtomicBool::new(false),
         })
     }
@@ -62,32 +61,43 @@ impl BlockReader {
         self.env.storage.is_forked()
     }
 
-    /// How much may be in flight for futures.
-    pub(in crate::engine) fn limit_reads(&self, reads: u64, cache_bytes: u64) {
-        self.queue.admission.set_limits(Limits { reads, bytes: cache_bytes / FLIGHTS_PART });
+    /// How many reads may be in flight for futures; their bytes are limited together with those of blocks
+    /// that have come and were not looked at.
+    pub(in crate::engine) fn limit_reads(&self, reads: u64) {
+        let bytes = self.cache.reserve().limit_bytes(Role::Untaken);
+        self.queue.admission.set_limits(Limits { reads, bytes });
     }
 
     /// The block, from the cache or the device: one read and one checksum for all who want it at once.
     pub(super) fn fetch(&self, address: &BlockAddress) -> Result<BlockRef> {
-        let mut slot = match self.cache.claim(address) {
-            Claim::Ready(block) => return Ok(block),
-            Claim::Wait(mut waiter) => {
-                let event = Arc::new(Event::new());
-                let waker = event.waker();
-                loop {
-                    let seen = event.seen();
-                    match waiter.poll(&waker) {
-                        Some(result) => return result,
-                        None => self.env.threads.wait(&event, seen, None),
-                    }
-                }
+        let mut slot = loop {
+            match self.cache.claim(address) {
+                Claim::Ready(block) => return Ok(block),
+                Claim::Wait(waiter) => match self.wait(waiter) {
+                    Some(result) => return result,
+                    None => continue,
+                },
+                Claim::Read(slot) => break slot,
             }
-            Claim::Read(slot) => slot,
         };
         self.count_read(address);
         let _reading = self.load.reading();
         let read = self.env.storage.read(address.file, address.offset, slot.buffer());
         end_slot(slot, read)
+    }
+
+    /// What came of somebody else's read; `None` if it was let go of before this thread had its turn.
+    fn wait(&self, mut waiter: Waiter) -> Option<Result<BlockRef>> {
+        let event = Arc::new(Event::new());
+        let waker = event.waker();
+        loop {
+            let seen = event.seen();
+            match waiter.poll(&waker) {
+                Some(result) => return Some(result),
+                None if waiter.is_gone() => return None,
+                None => self.env.threads.wait(&event, seen, None),
+            }
+        }
     }
 
     /// Verifies the blocks of a request that has ended, and answers for those that were asked for.

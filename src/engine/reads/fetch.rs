@@ -10,7 +10,9 @@
 //!    own fault only.
 
 use std::collections::VecDeque;
+use std::task::Waker;
 
+use crate::base::few::Few;
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Event};
 use crate::cache::{Claim, Waiter};
@@ -29,7 +31,7 @@ pub(super) struct Fetches<'s> {
     backlog: VecDeque<Request>,
     in_flight: usize,
     /// Reads of others.
-    waiting: Vec<(usize, Waiter)>,
+    waiting: Vec<(usize, BlockAddress, Waiter)>,
     /// Moves when one of them ends.
     ended: Arc<Event>,
     completed: Vec<Completed>,
@@ -53,7 +55,7 @@ impl<'s> Fetches<'s> {
     pub(super) fn ask(&mut self, who: usize, address: &BlockAddress, answered: &mut Vec<Answered>) {
         match self.blocks.cache.claim(address) {
             Claim::Ready(block) => answered.push((who, Ok(block))),
-            Claim::Wait(waiter) => self.waiting.push((who, waiter)),
+            Claim::Wait(waiter) => self.waiting.push((who, *address, waiter)),
             Claim::Read(slot) => {
                 self.claimed.push(Claimed { who: Some(who), ..Claimed::new(slot) });
             }
@@ -96,13 +98,9 @@ impl<'s> Fetches<'s> {
         let waker = self.ended.waker();
         loop {
             let seen = self.ended.seen();
-            self.waiting.retain_mut(|(who, waiter)| match waiter.poll(&waker) {
-                Some(result) => {
-                    answered.push((*who, result));
-                    false
-                }
-                None => true,
-            });
+            let gone = self.take_ended(&waker, answered);
+            gone.iter().for_each(|(who, address)| self.ask(*who, address, answered));
+            self.send();
             let is_reading = self.in_flight > 0 || !self.backlog.is_empty();
             if answered.len() > before || (!is_reading && self.waiting.is_empty()) {
                 return;
@@ -113,6 +111,23 @@ impl<'s> Fetches<'s> {
                 self.blocks.env.threads.wait(&self.ended, seen, None);
             }
         }
+    }
+
+    /// Takes what others have read; what came and was let go of before is the answer.
+    fn take_ended(&mut self, waker: &Waker, answered: &mut Vec<Answered>) -> Few<(usize, BlockAddress)> {
+        let mut gone = Few::new();
+        self.waiting.retain_mut(|(who, address, waiter)| match waiter.poll(waker) {
+            Some(result) => {
+                answered.push((*who, result));
+                false
+            }
+            None if waiter.is_gone() => {
+                gone.push((*who, *address));
+                false
+            }
+            None => true,
+        });
+        gone
     }
 
     /// Lets the reader go on, and takes what it has done.

@@ -4,8 +4,9 @@
 //! here are read by the driver thread (`worker`), or by the caller's own ring under `local`; the future is
 //! woken when one has come. One thread at a time, another at each poll if it must be.
 //!
-//! 1. Between polls an operation holds a count on its view, its machine and its waiters; no pin, no block, no
-//!    memory that the kernel writes. Dropping it leaves its reads to whoever does them.
+//! 1. Between polls an operation holds a count on its view, its machine and its waiters; no pin, no memory
+//!    that the kernel writes, and no block but those that have come since, as far as there is room for them:
+//!    what is gone is asked for again. Dropping it leaves its reads to whoever does them.
 //! 2. A read counts as in flight from its permit until it has ended, whoever waits for it; one that is joined
 //!    is its beginner's.
 
@@ -145,8 +146,8 @@ impl Asks {
         let (mut first, mut index) = (None, 0);
         while let Some(sent) = self.sent.get_mut(index) {
             let ended = sent.waiter.poll(waker);
-            // Whose ring it is may be anywhere: it is read here.
-            let is_strayed = sent.session != 0 && sent.session != session;
+            // Whose ring it is may be anywhere: it is read here. So is what was let go of.
+            let is_strayed = sent.session != 0 && sent.session != session || sent.waiter.is_gone();
             if ended.is_none() && !is_strayed {
                 index += 1;
                 continue;
@@ -221,7 +222,7 @@ impl Asks {
         self.has_begun = true;
         Poll::Ready(match turn {
             Turn::Own(permit) => Claimed::begin(local::claim(blocks, address), permit, claimed),
-            Turn::Begun(begun) => begun,
+            Turn::Begun(waiter) => Err(waiter),
         })
     }
 

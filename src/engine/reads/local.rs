@@ -60,7 +60,7 @@ impl Session {
     fn admission(&mut self, blocks: &Arc<BlockReader>) -> &Arc<Admission> {
         let (_, admission) = self.of.get_or_insert_with(|| {
             let limits = blocks.queue.session_limits();
-            (Arc::clone(blocks), Admission::new(limits, self.waker.clone()))
+            (Arc::clone(blocks), Admission::new(limits, self.waker.clone(), None))
         });
         admission
     }

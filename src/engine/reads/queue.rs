@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use crate::base::few::Few;
+use crate::base::reserve::Reserve;
 use crate::base::sync::{Arc, Event, Mutex};
 use crate::io::reader::Request;
 
@@ -46,16 +47,15 @@ pub(super) struct Queue {
     pub(super) is_closed: bool,
 }
 
-impl Default for Reads {
-    fn default() -> Reads {
+impl Reads {
+    /// `reserve` grants blocks that have come and were not looked at.
+    pub(in crate::engine) fn new(reserve: Arc<Reserve>) -> Reads {
         let pushed = Arc::new(Event::new());
         // With something in flight the worker looks again soon, with nothing it waits for this.
-        let admission = Admission::new(Limits::default(), pushed.waker());
+        let admission = Admission::new(Limits::default(), pushed.waker(), Some(reserve));
         Reads { queue: Mutex::default(), pushed, admission, timers: Arc::default() }
     }
-}
 
-impl Reads {
     /// What reads of one `block_on` may be in flight.
     pub(in crate::engine) fn session_limits(&self) -> Limits {
         let Limits { reads, bytes } = self.admission.limits();

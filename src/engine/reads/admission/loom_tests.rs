@@ -35,7 +35,7 @@ fn read_and_wait(admission: &Arc<Admission>, woken: &Arc<Event>) -> Turn {
 fn loom_a_dropped_place_holds_up_nobody() {
     explore_deep(|| {
         let woken = Arc::new(Event::new());
-        let admission = Admission::new(Limits { reads: 1, bytes: 100 }, woken.waker());
+        let admission = Admission::new(Limits { reads: 1, bytes: 100 }, woken.waker(), None);
         let (permit, mut first) = (admission.try_now(1), None);
         assert!(poll(&admission, &mut first, Waker::noop()).is_pending());
         let reads = loom::thread::spawn(move || drop(permit));
@@ -52,7 +52,7 @@ fn loom_a_dropped_place_holds_up_nobody() {
 #[test]
 fn loom_a_turn_is_heard_of() {
     explore_deep(|| {
-        let admission = Admission::new(Limits { reads: 1, bytes: 100 }, Waker::noop().clone());
+        let admission = Admission::new(Limits { reads: 1, bytes: 100 }, Waker::noop().clone(), None);
         let permit = admission.try_now(1);
         let reads = {
             let admission = Arc::clone(&admission);

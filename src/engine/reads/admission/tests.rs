@@ -30,7 +30,7 @@ struct Line {
 impl Line {
     fn new(limits: Limits) -> Line {
         let reader: Arc<Event> = Arc::default();
-        let admission = Admission::new(limits, reader.waker());
+        let admission = Admission::new(limits, reader.waker(), None);
         Line { admission, reader, permits: BTreeMap::new() }
     }
 
