@@ -6,6 +6,7 @@ use std::task::Waker;
 use super::frames::{Counted, Retired};
 use super::*;
 use crate::base::id::{FileKind, FileName};
+use crate::base::reserve::{Limits, Role};
 use crate::base::step::BlockKind;
 use crate::base::sync::{Event, explore};
 
@@ -223,4 +224,32 @@ fn loom_waiters_are_woken() {
             reads.join().expect("it ends");
         });
     }
+}
+
+/// Who waits for a read, while another ends and has its block let go of: it sees the block, or that it has to
+/// ask again, and nothing stays granted.
+#[test]
+fn loom_who_was_let_go_of_hears_of_it() {
+    explore(|| {
+        let mut limits = Limits::unlimited();
+        limits.roles[Role::Untaken as usize] = BYTES as u64;
+        let cache = Cache::with_annex((64 << 10, 0), limits, Epoch::new(), Region::heap);
+        let (first, second) = (cache.slot_apart(&address()), cache.slot_apart(&address()));
+        let (mut waits, idle) = (first.waiter(), second.waiter());
+        let reads = loom::thread::spawn(move || {
+            drop(first.complete());
+            drop(second.complete());
+        });
+        let ended = Arc::new(Event::new());
+        let seen = ended.seen();
+        if waits.poll(&ended.waker()).is_none() && !waits.is_gone() {
+            ended.block(seen, None);
+        }
+        assert!(waits.poll(Waker::noop()).is_some_and(|block| block.is_ok()) || waits.is_gone());
+        drop(waits);
+        reads.join().expect("it ends");
+        assert!(cache.reserve().bytes(Role::Untaken) <= BYTES as u64);
+        drop(idle);
+        assert_eq!(cache.reserve().bytes(Role::Untaken), 0);
+    });
 }
