@@ -181,12 +181,16 @@ fn pinned(pages: &trine::PageStats) -> String {
     format!("{}, in memory {}: {}", bytes(pages.bytes), bytes(pages.pinned_bytes), pages.reason)
 }
 
-/// The same of fences, and how many of them are models of the keys.
+/// The same of fences, how many of them are models of the keys, and what stands for those without room.
 fn fences(level: &trine::LevelStats) -> String {
-    match level.models_bytes {
-        0 => pinned(&level.fences),
-        models => format!("{}, of models {}", pinned(&level.fences), bytes(models)),
+    let mut text = pinned(&level.fences);
+    if level.models_bytes > 0 {
+        text.push_str(&format!(", of models {}", bytes(level.models_bytes)));
     }
+    if level.sketches_bytes > 0 {
+        text.push_str(&format!(", sketches {}", bytes(level.sketches_bytes)));
+    }
+    text
 }
 
 /// Memory by role beside the budget.
@@ -366,6 +370,7 @@ fn keyspace_to_json(keyspace: &trine::KeyspaceStats) -> Value {
             "filters": pages(&level.filters),
             "fences": pages(&level.fences),
             "models_bytes": level.models_bytes,
+            "sketches_bytes": level.sketches_bytes,
         })
     };
     json!({

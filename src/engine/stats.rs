@@ -131,6 +131,9 @@ pub struct LevelStats {
     /// Of the fence pages that are kept in memory, bytes of those that are models of the keys: setting
     /// `index_kind`.
     pub models_bytes: u64,
+    /// Bytes of sketches of fence pages, where these have no room in memory: a sketch knows the block of most
+    /// keys, and the page is read for the others.
+    pub sketches_bytes: u64,
 }
 
 /// Pages of filters or fences: a get looks at one of each run, beside a block. What is not kept in memory is
@@ -583,6 +586,7 @@ const NO_LEVEL: LevelStats = LevelStats {
     filters: NO_PAGES,
     fences: NO_PAGES,
     models_bytes: 0,
+    sketches_bytes: 0,
 };
 
 impl PageStats {
@@ -639,6 +643,7 @@ fn keyspace_stats<'v>(
             one.filters.add(table.filter_bytes());
             one.fences.add(table.fence_bytes());
             one.models_bytes += table.models_bytes();
+            one.sketches_bytes += table.sketches_bytes();
             by_column.extend(table.has_columns().then_some(level));
             stats.key_value_bytes += table.key_value_bytes();
         }

@@ -237,6 +237,24 @@ impl TrainedAlphabets {
         trained
     }
 
+    /// Adds a position behind the others at which every byte is a symbol, if codes have room for it: keys
+    /// that go on there have other codes than a key that ends.
+    pub(crate) fn extend(&mut self) {
+        let bases = (0..self.counts.len()).map(|position| u128::from(self.base(position)));
+        let absent = u128::from(self.counts.len() >= self.absent_from);
+        if self.counts.len() < POSITIONS_MAX && bases.product::<u128>() * (256 + absent) <= CODES_MAX {
+            self.counts.push(1);
+            self.runs.push([0, u8::MAX]);
+        }
+    }
+
+    /// Digits of a position.
+    fn base(&self, position: usize) -> u64 {
+        let start: usize = self.counts[..position].iter().map(|count| usize::from(*count)).sum();
+        let own = &self.runs[start..start + usize::from(self.counts[position])];
+        symbol_count(own) + u64::from(position >= self.absent_from)
+    }
+
     /// Leaves out positions behind the first `positions`.
     pub(crate) fn truncate(&mut self, positions: usize) {
         let runs = self.counts.iter().take(positions).map(|count| usize::from(*count)).sum();

@@ -136,8 +136,14 @@ pub(crate) fn load_pages(
         if loads.is_empty() {
             return Ok(());
         }
+        let sketched: Vec<_> = loads
+            .iter()
+            .filter_map(|(table, load)| load.sketched_rank().map(|rank| (rank, Arc::clone(table))))
+            .collect();
         read_loads(storage, budget, loads, &mut failed)?;
+        // Without sketches the pages may have the room of others'.
         wanted = refused;
+        wanted.extend(sketched.into_iter().filter(|(_, table)| table.has_no_sketches()));
     }
 }
 

@@ -19,6 +19,10 @@ const PLACES_PART: u64 = 256;
 /// Of the limit, what may be taken beyond it while pages get smaller places.
 const SHORTENED_PART: u64 = 8;
 
+/// Of the limit, in 16ths, what pages and filters may have taken for a fence page to be kept whole where
+/// sketches must do for others.
+const BESIDE_SKETCHES: u64 = 8;
+
 /// How much of the cache filters and fences may keep for themselves.
 #[derive(Debug)]
 pub(crate) struct PageBudget {
@@ -26,6 +30,8 @@ pub(crate) struct PageBudget {
     limit_bytes: u64,
     /// Of all places there are.
     places_bytes: AtomicU64,
+    /// Of all fence pages that sketches can stand for.
+    fences_bytes: AtomicU64,
     /// Trees with pages that were to stay in memory and do not.
     short: Mutex<Short>,
 }
@@ -73,6 +79,7 @@ impl PageBudget {
             cache: cache.clone(),
             limit_bytes,
             places_bytes: AtomicU64::new(0),
+            fences_bytes: AtomicU64::new(0),
             short: Mutex::default(),
         })
     }
@@ -89,9 +96,23 @@ impl PageBudget {
         &self.cache
     }
 
-    /// Room for so many pages, if there is.
-    pub(super) fn take(&self, count: usize, page_bytes: u32, rank: PageRank) -> Option<PinnedPages> {
-        self.cache.pin_pages(count, page_bytes as usize, self.limit_bytes / 16 * rank.sixteenths())
+    /// Room for so many pages, if there is. Pages that sketches can stand for leave room for those, where not
+    /// all such pages fit.
+    pub(super) fn take(
+        &self,
+        count: usize,
+        page_bytes: u32,
+        (rank, can_sketch): (PageRank, bool),
+    ) -> Option<PinnedPages> {
+        let are_too_many = can_sketch && self.fences_bytes.load(Ordering::Relaxed) > self.limit_bytes;
+        let sixteenths = if are_too_many { BESIDE_SKETCHES } else { rank.sixteenths() };
+        self.cache.pin_pages(count, page_bytes as usize, self.limit_bytes / 16 * sixteenths)
+    }
+
+    /// Counts fence pages that sketches can stand for, while the answer lives.
+    pub(super) fn count_fences(self: &Arc<PageBudget>, pages: u32) -> CountedFences {
+        self.fences_bytes.fetch_add(u64::from(pages) * ALIGNMENT as u64, Ordering::Relaxed);
+        CountedFences { budget: Arc::clone(self), pages }
     }
 
     /// Keeps the first bytes of a page, in a smaller place if there is one within the limit or somewhat more:
@@ -150,6 +171,20 @@ impl PageBudget {
     #[cfg(test)]
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.cache.stats().pinned_bytes
+    }
+}
+
+/// Fence pages that are counted.
+#[derive(Debug)]
+pub(super) struct CountedFences {
+    budget: Arc<PageBudget>,
+    pages: u32,
+}
+
+impl Drop for CountedFences {
+    fn drop(&mut self) {
+        let bytes = u64::from(self.pages) * ALIGNMENT as u64;
+        self.budget.fences_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -219,12 +254,12 @@ mod tests {
     fn budgets_are_kept() {
         let budget = PageBudget::alone(64 << 10);
         assert!(
-            budget.take(17, 4096, PageRank::Fences).is_none()
-                && budget.take(14, 4096, PageRank::LastFilters).is_none()
+            budget.take(17, 4096, (PageRank::Fences, false)).is_none()
+                && budget.take(14, 4096, (PageRank::LastFilters, false)).is_none()
         );
-        let one = budget.take(13, 4096, PageRank::LastFilters).expect("within the limit");
-        let two = budget.take(3, 4096, PageRank::Fences).expect("within the limit");
-        assert!(budget.take(1, 4096, PageRank::Fences).is_none());
+        let one = budget.take(13, 4096, (PageRank::LastFilters, false)).expect("within the limit");
+        let two = budget.take(3, 4096, (PageRank::Fences, false)).expect("within the limit");
+        assert!(budget.take(1, 4096, (PageRank::Fences, false)).is_none());
         assert_eq!(budget.pinned_bytes(), 64 << 10);
         drop((one, two));
         assert_eq!(budget.pinned_bytes(), 0);

@@ -324,9 +324,9 @@ pub(super) struct SliceContents {
 
 impl SliceContents {
     /// Counts what its table will have in memory beside the pages.
-    pub(super) fn account(&self, budget: &PageBudget) {
+    pub(super) fn account(&self, budget: &Arc<PageBudget>) {
         let bytes = memory_bytes(&self.entry, self.ranged.as_deref(), &self.resident.top);
-        self.resident.account(bytes, budget);
+        self.resident.account(bytes, &self.entry, budget);
     }
 }
 

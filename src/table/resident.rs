@@ -9,14 +9,18 @@ use crate::base::reserve::{Grant, Role};
 use crate::base::step::{BlockAddress, BlockKind};
 use crate::base::sync::{Arc, OnceLock};
 use crate::cache::PinnedPages;
+use crate::format::table::PAGE_BYTES;
+use crate::format::table::fence::Extent;
 use crate::format::table::filter::FilterKind;
 use crate::format::table::footer::Span;
+use crate::format::table::index::IndexPage;
+use crate::format::table::sketch::{SKETCH_BYTES, Sketch, Sketcher};
 use crate::format::table::top::Top;
 use crate::io::storage::Storage;
 
 use super::fences::ResidentFences;
 use super::identity::TableIdentity;
-use super::memory::{AlignedBytes, PageBudget, PageRank};
+use super::memory::{AlignedBytes, CountedFences, PageBudget, PageRank};
 use super::open::fill_exact;
 use super::packed::PackedEntry;
 use super::verify::verify_block;
@@ -39,15 +43,24 @@ pub(super) struct Resident {
     /// Empty where one fence page, or none, needs no choice: it begins with the first key.
     pub(super) top: Top,
     fences: OnceLock<ResidentFences>,
-    /// Memory of the slice beside its pages, on the cache's account.
-    grant: OnceLock<Grant>,
+    /// Of the fence pages, where these found no room; `None` if they are not worth it.
+    sketches: OnceLock<Option<Box<Sketches>>>,
+    /// Memory of the slice beside its pages, on the cache's account, and the pages that sketches can stand
+    /// for.
+    accounted: OnceLock<(Grant, Option<CountedFences>)>,
 }
 
 impl Resident {
     /// Begins without any page in memory. A slice without `top` has one data block. `min`: its first key.
     pub(super) fn of(top: Option<Top>, min: &[u8]) -> Resident {
         let top = top.filter(|top| top.pages() > 1 || top.separator(0) != min).unwrap_or_default();
-        Resident { filters: OnceLock::new(), top, fences: OnceLock::new(), grant: OnceLock::new() }
+        Resident {
+            filters: OnceLock::new(),
+            top,
+            fences: OnceLock::new(),
+            sketches: OnceLock::new(),
+            accounted: OnceLock::new(),
+        }
     }
 
     /// Its fences, if they are in memory.
@@ -56,9 +69,29 @@ impl Resident {
         self.fences.get()
     }
 
-    /// Counts memory that the slice has anyway against the cache's.
-    pub(super) fn account(&self, bytes: usize, budget: &PageBudget) {
-        self.grant.get_or_init(|| budget.cache().reserve().grant(Role::Tables, bytes as u64));
+    /// Where the sketch of a fence page says that a key's block is, if it does. `first`: of that page.
+    pub(super) fn sketched(&self, page: usize, key: &[u8], first: &[u8]) -> Option<Extent> {
+        let Sketches { parts, bytes } = self.sketches.get()?.as_deref()?;
+        Sketch::of(parts.page(page, *bytes)).find(key, first)
+    }
+
+    /// Whether sketches of its fence pages are known not to be worth it.
+    pub(super) fn has_no_sketches(&self) -> bool {
+        self.sketches.get().is_some_and(Option::is_none)
+    }
+
+    /// Bytes of the sketches.
+    pub(super) fn sketches_bytes(&self, entry: &PackedEntry) -> u64 {
+        let sketches = self.sketches.get().and_then(Option::as_deref);
+        sketches.map_or(0, |sketches| u64::from(entry.fence_pages) * sketches.bytes as u64)
+    }
+
+    /// Counts memory that the slice has anyway against the cache's, of `bytes`.
+    pub(super) fn account(&self, bytes: usize, entry: &PackedEntry, budget: &Arc<PageBudget>) {
+        self.accounted.get_or_init(|| {
+            let counted = has_sketches(entry).then(|| budget.count_fences(entry.fence_pages));
+            (budget.cache().reserve().grant(Role::Tables, bytes as u64), counted)
+        });
     }
 
     /// Whether the slice has pages of that rank that are not resident. Filters by column never are: those of
@@ -73,7 +106,8 @@ impl Resident {
         }
     }
 
-    /// Memory for pages that the slice lacks; `None` if it lacks none, or if the budget has no room for them.
+    /// Memory for pages that the slice lacks, or for sketches of them; `None` if it lacks none, or if the
+    /// budget has no room for them.
     pub(super) fn begin(
         &self,
         (identity, entry): (TableIdentity, &PackedEntry),
@@ -85,16 +119,32 @@ impl Resident {
         }
         let pages = PagesOf::new(identity, entry, rank);
         let count = (pages.span.bytes / u64::from(pages.page_bytes)) as usize;
-        let pinned = budget.take(count, pages.page_bytes, rank)?;
-        Some(Load { pages, pinned, count })
+        let can_sketch = rank == PageRank::Fences && has_sketches(entry) && !self.has_no_sketches();
+        if let Some(pinned) = budget.take(count, pages.page_bytes, (rank, can_sketch)) {
+            return Some(Load { pages, pinned, count, sketched: None });
+        }
+        if !can_sketch || self.sketches.get().is_some() {
+            return None;
+        }
+        let pinned = budget.take(count, SKETCH_BYTES[1] as u32, (rank, false))?;
+        let first = |page| match self.top.pages() {
+            0 => entry.min().into(),
+            _ => self.top.separator(page).into(),
+        };
+        let sketched = Some(Sketcher::new((0..count).map(first).collect()));
+        Some(Load { pages, pinned, count, sketched })
     }
 
     /// Keeps pages that were filled.
     pub(super) fn end(&self, load: Load, budget: &Arc<PageBudget>) {
-        let Load { pages, pinned, count } = load;
+        let Load { pages, pinned, count, sketched } = load;
         // Another thread may have set them meanwhile; these are given back then.
-        let _is_first = match pages.kind {
-            BlockKind::Fence => {
+        let _is_first = match (pages.kind, sketched) {
+            (BlockKind::Fence, Some(sketcher)) => {
+                let sketches = sketcher.finish().map(|made| Box::new(Sketches::new(made, pinned, budget)));
+                self.sketches.set(sketches).is_ok()
+            }
+            (BlockKind::Fence, None) => {
                 let fences = ResidentFences::new(pinned, count, pages.page_bytes as usize, budget);
                 self.fences.set(fences).is_ok()
             }
@@ -113,8 +163,13 @@ impl Resident {
     ) {
         match (self.begin((identity, entry), budget, rank), otherwise) {
             (Some(mut load), _) => {
+                let are_sketches = load.sketched.is_some();
                 load.copy(written);
                 self.end(load, budget);
+                // Without sketches the pages may have the room of others'.
+                if are_sketches && self.has_no_sketches() {
+                    self.keep((identity, entry), written, budget, rank, otherwise);
+                }
             }
             (None, Otherwise::Leave) => {}
             (None, Otherwise::Offer) => PagesOf::new(identity, entry, rank)
@@ -123,16 +178,52 @@ impl Resident {
     }
 }
 
+/// Whether fence pages of a slice can have sketches: those of trees, where they are whole.
+fn has_sketches(entry: &PackedEntry) -> bool {
+    entry.fence_page_bytes() as usize == PAGE_BYTES && !entry.tree.keyspace.is_hashed()
+}
+
 /// Pages of one kind of a slice on their way into memory.
 pub(super) struct Load {
     pages: PagesOf,
     pinned: PinnedPages,
     count: usize,
+    /// If it is sketches that stay.
+    sketched: Option<Sketcher>,
+}
+
+/// Sketches of all fence pages.
+struct Sketches {
+    parts: PinnedPages,
+    /// Of each.
+    bytes: usize,
+}
+
+impl Sketches {
+    /// `room`: for as many of the larger size.
+    fn new((bytes, sketches): (usize, Vec<u8>), room: PinnedPages, budget: &PageBudget) -> Sketches {
+        let count = sketches.len() / bytes;
+        let smaller = if bytes < SKETCH_BYTES[1] {
+            budget.take(count, bytes as u32, (PageRank::Fences, false))
+        } else {
+            None
+        };
+        let mut parts = smaller.unwrap_or(room);
+        for (number, sketch) in sketches.chunks(bytes).enumerate() {
+            parts.page_mut(number, bytes).copy_from_slice(sketch);
+        }
+        Sketches { parts, bytes }
+    }
 }
 
 impl Load {
     pub(super) fn file(&self) -> FileName {
         self.pages.identity.file
+    }
+
+    /// The rank of fence pages of which only sketches stay.
+    pub(super) fn sketched_rank(&self) -> Option<PageRank> {
+        self.sketched.as_ref().map(|_| PageRank::Fences)
     }
 
     /// Where they are in the file.
@@ -141,11 +232,19 @@ impl Load {
     }
 
     fn copy(&mut self, bytes: &[u8]) {
-        let mut index = 0;
-        self.pages.each(bytes, |_, page| {
-            self.pinned.page_mut(index, page.len()).copy_from_slice(page);
+        let (pages, mut index) = (self.pages, 0);
+        pages.each(bytes, |_, page| {
+            self.put(index, page);
             index += 1;
         });
+    }
+
+    /// Keeps a checked page, or its sketch.
+    fn put(&mut self, index: usize, page: &[u8]) {
+        match &mut self.sketched {
+            None => self.pinned.page_mut(index, page.len()).copy_from_slice(page),
+            Some(sketcher) => sketcher.add(index, &IndexPage::of(page)),
+        }
     }
 
     /// Checks and takes all of them, as they were read.
@@ -182,7 +281,9 @@ impl Load {
                 if checked.is_ok() {
                     checked = verify_block(address, page).map(|_| ());
                 }
-                self.pinned.page_mut(index, page.len()).copy_from_slice(page);
+                if checked.is_ok() {
+                    self.put(index, page);
+                }
                 index += 1;
             });
             checked?;

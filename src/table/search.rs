@@ -241,6 +241,16 @@ impl Table {
         (bytes, if self.resident.fences().is_some() { bytes } else { 0 })
     }
 
+    /// Whether sketches of its fence pages are known not to be worth it.
+    pub(super) fn has_no_sketches(&self) -> bool {
+        self.resident.has_no_sketches()
+    }
+
+    /// Bytes of sketches of fence pages.
+    pub(crate) fn sketches_bytes(&self) -> u64 {
+        self.resident.sketches_bytes(&self.entry)
+    }
+
     /// Bytes of resident fence pages that are models.
     pub(crate) fn models_bytes(&self) -> u64 {
         self.resident.fences().map_or(0, ResidentFences::models_bytes)
@@ -262,13 +272,13 @@ impl Table {
 
     /// Counts its memory beside the pages, which it has anyway, against the cache's. Of several tables: all
     /// of them before the first pins pages, so that those leave room for it.
-    pub(crate) fn account(&self, budget: &PageBudget) {
-        self.resident.account(self.memory_bytes(), budget);
+    pub(crate) fn account(&self, budget: &Arc<PageBudget>) {
+        self.resident.account(self.memory_bytes(), &self.entry, budget);
     }
 
     /// Memory for fence or filter pages, if the budget grants it and they are not resident yet; what it
     /// refuses stays to be asked for, and is noted.
-    pub(super) fn begin_load(&self, budget: &PageBudget, rank: PageRank) -> Option<Load> {
+    pub(super) fn begin_load(&self, budget: &Arc<PageBudget>, rank: PageRank) -> Option<Load> {
         self.account(budget);
         let load = self.resident.begin((self.file.identity(), &self.entry), budget, rank);
         if load.is_none() && self.resident.lacks(&self.entry, rank) {
@@ -471,6 +481,11 @@ impl Table {
             return self.fence_in(key, line);
         }
         let number = self.fence_page_of(key);
+        if page.is_none()
+            && let Some(extent) = self.resident.sketched(number, key, self.first_separator(number))
+        {
+            return Fenced::Block(DataBlock { extent, place: None });
+        }
         match self.fence_page(number, page) {
             Ok(Some(page)) => {
                 let first = self.first_separator(number);

@@ -4,6 +4,7 @@
 mod learned;
 mod opened;
 mod placed;
+mod sketched;
 
 use std::ops::Bound;
 

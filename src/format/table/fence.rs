@@ -207,7 +207,16 @@ impl<'a> FencePage<'a> {
         usize::from(self.shape.blocks)
     }
 
-    fn prefix_bytes(&self) -> usize {
+    /// Of separators 1 on, in order, the head and how many bytes they have behind the prefix; `None` of a
+    /// page of quanta.
+    pub(crate) fn separator_heads(&self) -> Option<impl Iterator<Item = (u64, usize)> + 'a> {
+        let heads = self.heads().iter().map(|head| u64::from_le_bytes(*head));
+        let lengths = self.lengths().iter().map(|length| usize::from(u16::from_le_bytes(*length)));
+        (self.shape.flags & PLACED == 0).then(|| heads.zip(lengths))
+    }
+
+    /// Bytes of the page's first separator that all its separators begin with.
+    pub(crate) fn prefix_bytes(&self) -> usize {
         usize::from(self.shape.columns.prefix_bytes)
     }
 

@@ -47,6 +47,7 @@ pub(crate) mod learned;
 pub(crate) mod learned_build;
 pub(crate) mod quanta;
 pub(crate) mod ranges;
+pub(crate) mod sketch;
 pub(crate) mod top;
 
 /// Everything in a table file is a whole number of these.

@@ -265,7 +265,7 @@ fn holes_are_taken_in_pieces() {
 fn fences_of_nodes_leave_room() {
     let limit_bytes = 1 << 20;
     let budget = PageBudget::alone(limit_bytes);
-    let take = |rank| budget.take(1, 4096, rank);
+    let take = |rank| budget.take(1, 4096, (rank, false));
     let fences: Vec<_> = std::iter::from_fn(|| take(PageRank::NodeFences)).collect();
     assert!(fences.len() as u64 * 4096 <= limit_bytes / 16 * 14 && fences.len() > 200, "{}", fences.len());
     let filters: Vec<_> = std::iter::from_fn(|| take(PageRank::UpperFilters)).collect();
