@@ -112,16 +112,19 @@ pub(crate) fn open_files(
 }
 
 /// Makes pages of tables resident, in the order given as far as the budget has room, and reads them in the
-/// order of the files. What failed is told to `failed`, which decides whether that ends it.
+/// order of the files; for sketches, which take time, up to so many bytes, and the others are put off. What
+/// failed is told to `failed`, which decides whether that ends it.
 ///
 /// # Errors
 /// The error that `failed` returns.
 pub(crate) fn load_pages(
     storage: &Arc<dyn Storage>,
     budget: &Arc<PageBudget>,
+    sketched_bytes_max: u64,
     wanted: impl Iterator<Item = (PageRank, Arc<Table>)>,
     mut failed: impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
+    let mut sketched_bytes = 0;
     let mut wanted: Vec<(PageRank, Arc<Table>)> = wanted.collect();
     // Once it is read a page may take less than it was given: others find room then. What failed is not tried
     // again.
@@ -129,6 +132,16 @@ pub(crate) fn load_pages(
         let (mut loads, mut refused) = (Vec::new(), Vec::new());
         for (rank, table) in wanted {
             match table.begin_load(budget, rank) {
+                Some(load) if load.sketched_rank().is_some() => {
+                    let bytes = load.span().bytes;
+                    let is_first = sketched_bytes == 0 && sketched_bytes_max > 0;
+                    if sketched_bytes + bytes > sketched_bytes_max && !is_first {
+                        budget.put_off_sketches(table.tree());
+                        continue;
+                    }
+                    sketched_bytes += bytes;
+                    loads.push((table, load));
+                }
                 Some(load) => loads.push((table, load)),
                 None => refused.push((rank, table)),
             }

@@ -19,9 +19,8 @@ const PLACES_PART: u64 = 256;
 /// Of the limit, what may be taken beyond it while pages get smaller places.
 const SHORTENED_PART: u64 = 8;
 
-/// Of the limit, in 16ths, what pages and filters may have taken for a fence page to be kept whole where
-/// sketches must do for others.
-const BESIDE_SKETCHES: u64 = 8;
+/// Of all fence pages, the room that is left for sketches where not all fit.
+const SKETCHES_PART: u64 = 5;
 
 /// How much of the cache filters and fences may keep for themselves.
 #[derive(Debug)]
@@ -34,6 +33,8 @@ pub(crate) struct PageBudget {
     fences_bytes: AtomicU64,
     /// Trees with pages that were to stay in memory and do not.
     short: Mutex<Short>,
+    /// In which trees that lack pages are to be tried again, since sketches were put off.
+    put_off_turns: AtomicU64,
 }
 
 #[derive(Default, Debug)]
@@ -81,6 +82,7 @@ impl PageBudget {
             places_bytes: AtomicU64::new(0),
             fences_bytes: AtomicU64::new(0),
             short: Mutex::default(),
+            put_off_turns: AtomicU64::new(0),
         })
     }
 
@@ -104,9 +106,24 @@ impl PageBudget {
         page_bytes: u32,
         (rank, can_sketch): (PageRank, bool),
     ) -> Option<PinnedPages> {
-        let are_too_many = can_sketch && self.fences_bytes.load(Ordering::Relaxed) > self.limit_bytes;
-        let sixteenths = if are_too_many { BESIDE_SKETCHES } else { rank.sixteenths() };
-        self.cache.pin_pages(count, page_bytes as usize, self.limit_bytes / 16 * sixteenths)
+        let fences_bytes = self.fences_bytes.load(Ordering::Relaxed);
+        let are_too_many = can_sketch && fences_bytes > self.limit_bytes;
+        let left_bytes = if are_too_many { fences_bytes / SKETCHES_PART } else { 0 };
+        let limit_bytes = self.limit_bytes.saturating_sub(left_bytes) / 16 * rank.sixteenths();
+        self.cache.pin_pages(count, page_bytes as usize, limit_bytes)
+    }
+
+    /// Sketches of a tree are left to be made in the background.
+    pub(super) fn put_off_sketches(&self, tree: TreeId) {
+        self.note_short(tree);
+        let turns = self.short.lock().trees.len().div_ceil(SHORT_TREES_MAX);
+        self.put_off_turns.store(turns as u64, Ordering::Relaxed);
+    }
+
+    /// Whether some were, so that trees that lack pages are to have another turn.
+    pub(crate) fn take_put_off(&self) -> bool {
+        let order = Ordering::Relaxed;
+        self.put_off_turns.fetch_update(order, order, |turns| turns.checked_sub(1)).is_ok()
     }
 
     /// Counts fence pages that sketches can stand for, while the answer lives.

@@ -126,7 +126,7 @@ impl Resident {
         if !can_sketch || self.sketches.get().is_some() {
             return None;
         }
-        let pinned = budget.take(count, SKETCH_BYTES[1] as u32, (rank, false))?;
+        let pinned = budget.take(count, SKETCH_BYTES[0] as u32, (rank, false))?;
         let first = |page| match self.top.pages() {
             0 => entry.min().into(),
             _ => self.top.separator(page).into(),
@@ -141,8 +141,8 @@ impl Resident {
         // Another thread may have set them meanwhile; these are given back then.
         let _is_first = match (pages.kind, sketched) {
             (BlockKind::Fence, Some(sketcher)) => {
-                let sketches = sketcher.finish().map(|made| Box::new(Sketches::new(made, pinned, budget)));
-                self.sketches.set(sketches).is_ok()
+                let larger = || budget.take(count, SKETCH_BYTES[1] as u32, (PageRank::Fences, false));
+                self.sketches.set(Sketches::of(sketcher, pinned, larger).map(Box::new)).is_ok()
             }
             (BlockKind::Fence, None) => {
                 let fences = ResidentFences::new(pinned, count, pages.page_bytes as usize, budget);
@@ -200,19 +200,26 @@ struct Sketches {
 }
 
 impl Sketches {
-    /// `room`: for as many of the larger size.
-    fn new((bytes, sketches): (usize, Vec<u8>), room: PinnedPages, budget: &PageBudget) -> Sketches {
-        let count = sketches.len() / bytes;
-        let smaller = if bytes < SKETCH_BYTES[1] {
-            budget.take(count, bytes as u32, (PageRank::Fences, false))
-        } else {
-            None
-        };
-        let mut parts = smaller.unwrap_or(room);
-        for (number, sketch) in sketches.chunks(bytes).enumerate() {
+    /// In `room`, which the smaller ones have, or in what `larger` finds if only larger ones are good; `None`
+    /// if neither are worth it.
+    fn of(
+        sketcher: Sketcher,
+        room: PinnedPages,
+        larger: impl FnOnce() -> Option<PinnedPages>,
+    ) -> Option<Sketches> {
+        let mut parts = room;
+        let size = sketcher.best_size(|| match larger() {
+            Some(others) => {
+                parts = others;
+                true
+            }
+            None => false,
+        })?;
+        let bytes = SKETCH_BYTES[size];
+        for (number, sketch) in sketcher.sketches(size).chunks(bytes).enumerate() {
             parts.page_mut(number, bytes).copy_from_slice(sketch);
         }
-        Sketches { parts, bytes }
+        Some(Sketches { parts, bytes })
     }
 }
 

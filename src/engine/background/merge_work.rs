@@ -162,6 +162,10 @@ impl MergeWork {
     /// One piece of work; `false` if there is none.
     fn step(&mut self, store: &Scheduler) -> Result<bool> {
         let Some(merging) = &mut self.current else {
+            if store.pages.take_put_off() {
+                store.pin_more();
+                return Ok(true);
+            }
             return self.begin(store);
         };
         let began_ns = store.env.clock.now_ns();

@@ -13,11 +13,14 @@ use super::Publisher;
 use crate::engine::publish::catalog::Catalog;
 use crate::engine::publish::edit::{Edit, Origin};
 
+/// Fence pages that sketches are made of at once: some tenths of a second.
+const SKETCHED_BYTES_MAX: u64 = 16 << 20;
+
 /// Pins what is not pinned yet of some trees and finds room, in the order of use. What failed is told to
 /// `failed`, which decides whether that ends it.
 pub(in crate::engine) fn pin_pages<'t>(
     storage: &Arc<dyn Storage>,
-    pages: &Arc<PageBudget>,
+    (pages, sketched_bytes_max): (&Arc<PageBudget>, u64),
     trees: impl Iterator<Item = &'t Tree>,
     failed: impl FnMut(Error) -> Result<()>,
 ) -> Result<()> {
@@ -37,7 +40,7 @@ pub(in crate::engine) fn pin_pages<'t>(
         ranked.map(move |(_, _, table)| (wanted, Arc::clone(table)))
     };
     let filters = filters(PageRank::UpperFilters).chain(filters(PageRank::LastFilters));
-    load_pages(storage, pages, fences.chain(filters), failed)
+    load_pages(storage, pages, sketched_bytes_max, fences.chain(filters), failed)
 }
 
 /// The rank of fences of a level, or of nodes of a height.
@@ -71,7 +74,8 @@ impl Publisher {
             Ok(())
         };
         let trees = short.iter().filter_map(|tree| version.tree(*tree));
-        pin_pages(&self.env.storage, &self.pages, trees, failed).expect("no failure ends it");
+        pin_pages(&self.env.storage, (&self.pages, SKETCHED_BYTES_MAX), trees, failed)
+            .expect("no failure ends it");
         if has_failed {
             short.iter().for_each(|tree| self.pages.note_short(*tree));
         }

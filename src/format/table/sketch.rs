@@ -39,10 +39,10 @@ use super::index::IndexPage;
 
 /// Bytes of the sketch of a whole page: the first if it knows the block of enough keys.
 pub(crate) const SKETCH_BYTES: [usize; 2] = [512, 1024];
-/// Of a thousand keys, as many may need their pages for sketches of these sizes to be worth it.
-const UNSURE_PERMILLE_MAX: [u64; 2] = [40, 100];
-/// The same of one page, which has no sketch otherwise.
-const PAGE_PERMILLE_MAX: u64 = 250;
+/// Of a thousand keys, as many may need their pages for smaller sketches to be good enough,
+const GOOD_PERMILLE: u64 = 40;
+/// and for sketches, or that of a page, to be worth it.
+const UNSURE_PERMILLE_MAX: u64 = 250;
 
 const HEADER_BYTES: usize = 40;
 /// Bytes of a separator behind the prefix that its number may be made of: those at hand.
@@ -181,7 +181,7 @@ impl Sketcher {
                 Some((plan, fit, plan.unsure_permille(fit.0)))
             });
             match (fitting, page) {
-                (Some((plan, fit, unsure)), IndexPage::Fences(page)) if unsure <= PAGE_PERMILLE_MAX => {
+                (Some((plan, fit, unsure)), IndexPage::Fences(page)) if unsure <= UNSURE_PERMILLE_MAX => {
                     plan.write(fit, page, own);
                     *unsure_permille += unsure;
                 }
@@ -190,13 +190,23 @@ impl Sketcher {
         }
     }
 
-    /// The sketches of all pages, and the bytes of each; `None` if they know too few blocks.
-    pub(crate) fn finish(self) -> Option<(usize, Vec<u8>)> {
-        let Sketcher { firsts, bytes, unsure_permille } = self;
-        let is_good =
-            |size: &usize| unsure_permille[*size] <= UNSURE_PERMILLE_MAX[*size] * firsts.len() as u64;
-        let size = (0..SKETCH_BYTES.len()).find(is_good)?;
-        bytes.into_iter().nth(size).map(|bytes| (SKETCH_BYTES[size], bytes))
+    /// The smaller size if its sketches are good enough, else the larger one if that is and has room, else
+    /// the smaller one if that is better than none.
+    pub(crate) fn best_size(&self, has_room: impl FnOnce() -> bool) -> Option<usize> {
+        let permille = self.unsure_permille.map(|sum| sum / self.firsts.len() as u64);
+        if permille[0] <= GOOD_PERMILLE {
+            return Some(0);
+        }
+        let is_larger_better = permille[1] <= UNSURE_PERMILLE_MAX && permille[1] * 2 <= permille[0];
+        if is_larger_better && has_room() {
+            return Some(1);
+        }
+        (permille[0] <= UNSURE_PERMILLE_MAX).then_some(0)
+    }
+
+    /// Those of all pages, one after the other.
+    pub(crate) fn sketches(&self, size: usize) -> &[u8] {
+        &self.bytes[size]
     }
 }
 

@@ -94,7 +94,8 @@ fn many_files_open_at_once() {
         let all = |tables: &[Arc<Table>]| -> Vec<(PageRank, Arc<Table>)> {
             wanted().flat_map(|rank| tables.iter().map(move |one| (rank, Arc::clone(one)))).collect()
         };
-        load_pages(&bench.storage, &budgets[0], all(&others).into_iter(), Err).expect("all are whole");
+        load_pages(&bench.storage, &budgets[0], u64::MAX, all(&others).into_iter(), Err)
+            .expect("all are whole");
         for (rank, table) in all(&again) {
             if let Some(mut load) = table.begin_load(&budgets[1], rank) {
                 load.read(&*bench.storage).expect("it is whole");
@@ -136,7 +137,7 @@ fn parts_of_pages_leave_room() {
     // As where the data is many times the cache.
     let taken: Vec<_> = std::iter::from_fn(|| budget.places(10)).collect();
     let wanted = tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
-    load_pages(&bench.storage, &budget, wanted, Err).expect("all are whole");
+    load_pages(&bench.storage, &budget, u64::MAX, wanted, Err).expect("all are whole");
     assert!(taken.len() > 10);
     let lacking = tables.iter().filter(|table| table.fence_bytes().1 == 0).count();
     assert_eq!(lacking, 0, "{} bytes pinned", budget.pinned_bytes());
@@ -185,7 +186,7 @@ fn damage_is_told(bench: &Bench, files: &mut [Named], opened: &[Vec<Arc<Table>>]
         told.push(error.to_string());
         Ok(())
     };
-    load_pages(&bench.storage, &budget, wanted, failed).expect("it is only told");
+    load_pages(&bench.storage, &budget, u64::MAX, wanted, failed).expect("it is only told");
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains(&files[5].0.file.to_string()), "{told:?}");
     assert_eq!(tables().filter(|one| one.filter_bytes().1 == 0).count(), 1);

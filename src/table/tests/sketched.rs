@@ -24,9 +24,9 @@ fn sketches_stand_for_fences() {
         whole.load_all_pages(bench.storage.as_ref(), &PageBudget::alone(1 << 22)).expect("loads");
         let (fence_bytes, _) = table.fence_bytes();
         assert!(fence_bytes >= 16 << 10, "{family:?}: {fence_bytes} bytes of fences");
-        let budget = PageBudget::alone(table.memory_bytes() as u64 + fence_bytes / 2);
+        let budget = PageBudget::alone(table.memory_bytes() as u64 + fence_bytes * 3 / 4);
         let wanted = [(PageRank::Fences, Arc::clone(&table))];
-        load_pages(&bench.storage, &budget, wanted.into_iter(), Err).expect("all is whole");
+        load_pages(&bench.storage, &budget, u64::MAX, wanted.into_iter(), Err).expect("all is whole");
         let sketches_bytes = table.sketches_bytes();
         assert!(sketches_bytes <= fence_bytes / 4 && table.fence_bytes().1 == 0);
         assert!(table.lacks_pages(), "fences are tried again");
@@ -65,9 +65,21 @@ fn fences_leave_room_for_sketches() {
     let fence_bytes = tables[0].fence_bytes().0;
     let own_bytes: usize = tables.iter().map(|table| table.memory_bytes()).sum();
     let budget = PageBudget::alone(own_bytes as u64 + 3 * fence_bytes);
-    let wanted = tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
+    let wanted = || tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
     tables.iter().for_each(|table| table.account(&budget));
-    load_pages(&bench.storage, &budget, wanted, Err).expect("all is whole");
+    // First none, then one at a time.
+    load_pages(&bench.storage, &budget, 0, wanted(), Err).expect("all is whole");
+    assert!(tables.iter().all(|table| table.sketches_bytes() == 0) && budget.take_put_off());
+    let mut turns = 0;
+    loop {
+        assert!(!budget.take_put_off());
+        load_pages(&bench.storage, &budget, 1, wanted(), Err).expect("all is whole");
+        turns += 1;
+        if !budget.take_put_off() {
+            break;
+        }
+    }
+    assert!(turns >= 4, "{turns} turns");
     let kept: Vec<bool> = tables.iter().map(|table| table.fence_bytes().1 > 0).collect();
     let sketched: Vec<bool> = tables.iter().map(|table| table.sketches_bytes() > 0).collect();
     let whole = kept.iter().filter(|is_whole| **is_whole).count();
@@ -75,7 +87,7 @@ fn fences_leave_room_for_sketches() {
     assert!(kept.iter().zip(&sketched).all(|(kept, sketched)| kept != sketched), "{kept:?} {sketched:?}");
     tables.truncate(2);
     let wanted = tables.iter().map(|table| (PageRank::Fences, Arc::clone(table)));
-    load_pages(&bench.storage, &budget, wanted, Err).expect("all is whole");
+    load_pages(&bench.storage, &budget, u64::MAX, wanted, Err).expect("all is whole");
     assert!(tables.iter().all(|table| table.fence_bytes().1 > 0), "all fit now");
     drop(tables);
     assert_eq!(budget.pinned_bytes(), 0);
