@@ -98,16 +98,16 @@ impl PageBudget {
         &self.cache
     }
 
-    /// Room for so many pages, if there is. Pages that sketches can stand for leave room for those, where not
-    /// all such pages fit.
+    /// Room for so many pages, if there is; where not all fence pages fit, within what sketches leave of it,
+    /// if these pages are worth less.
     pub(super) fn take(
         &self,
         count: usize,
         page_bytes: u32,
-        (rank, can_sketch): (PageRank, bool),
+        (rank, leaves_room): (PageRank, bool),
     ) -> Option<PinnedPages> {
         let fences_bytes = self.fences_bytes.load(Ordering::Relaxed);
-        let are_too_many = can_sketch && fences_bytes > self.limit_bytes;
+        let are_too_many = leaves_room && fences_bytes > self.limit_bytes;
         let left_bytes = if are_too_many { fences_bytes / SKETCHES_PART } else { 0 };
         let limit_bytes = self.limit_bytes.saturating_sub(left_bytes) / 16 * rank.sixteenths();
         self.cache.pin_pages(count, page_bytes as usize, limit_bytes)

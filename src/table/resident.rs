@@ -120,7 +120,8 @@ impl Resident {
         let pages = PagesOf::new(identity, entry, rank);
         let count = (pages.span.bytes / u64::from(pages.page_bytes)) as usize;
         let can_sketch = rank == PageRank::Fences && has_sketches(entry) && !self.has_no_sketches();
-        if let Some(pinned) = budget.take(count, pages.page_bytes, (rank, can_sketch)) {
+        let leaves_room = can_sketch || rank == PageRank::LastFilters;
+        if let Some(pinned) = budget.take(count, pages.page_bytes, (rank, leaves_room)) {
             return Some(Load { pages, pinned, count, sketched: None });
         }
         if !can_sketch || self.sketches.get().is_some() {
