@@ -24,6 +24,7 @@ use crate::format::table::filter::{FilterKind, FilterShape};
 use crate::format::table::footer::{Footer, decode_tail, encode_tail};
 use crate::format::table::index::IndexPage;
 use crate::format::table::ranges::{Ranges, claimed_bytes};
+use crate::format::table::sketch::{Sketch, Sketcher};
 use crate::format::table::top::Top;
 use crate::format::table::{
     CHECKSUM_BYTES, DATA_BLOCK_BYTES_MAX, UNIT_BYTES, compressed, data, extent_bytes, filter,
@@ -194,7 +195,7 @@ pub fn top(bytes: &[u8], mode: Mode) {
     assert_eq!(again[5..], block[5..], "a top block comes back the same");
 }
 
-/// Fence page, and lookups in it.
+/// Fence page, and lookups in it and its sketches.
 pub fn fence(bytes: &[u8], mode: Mode) {
     let page = match mode {
         Mode::Raw => bytes.to_vec(),
@@ -202,9 +203,16 @@ pub fn fence(bytes: &[u8], mode: Mode) {
     };
     let Ok(fences) = IndexPage::check(&page) else { return };
     for first in [&[][..], &page[..32], &page[page.len() - 8..]] {
+        let mut sketcher = Sketcher::new(Box::new([first.into()]));
+        sketcher.add(0, &fences);
+        let sketches = [sketcher.sketches(0), sketcher.sketches(1)];
         for key in probes(bytes).take(60) {
             let block = fences.find(key, first);
             assert!(block < fences.ends() && fences.extent(block).bytes > 0, "a block of the page");
+            for sketch in sketches.iter().map(|sketch| Sketch::of(sketch)) {
+                let found = sketch.find(key, first);
+                assert!(found.is_none_or(|found| found == fences.extent(block)), "as the page says");
+            }
             assert_eq!(
                 fences.after(block).and_then(|after| fences.before(after)),
                 fences.after(block).map(|_| block)

@@ -9,25 +9,6 @@
 //! key whose number is no separator's lies behind as many separators as have lesser ones. Numbers are kept as
 //! by Elias and Fano: low bits in a row, and for each a bit at its high part and its index.
 //!
-//! ```text
-//! offset size  name: meaning
-//! 0      2     blocks: n; 0 if the page has no sketch
-//! 2      1     low bits of each number
-//! 3      1     width of a length, in bits; 0 if all blocks but the last have one length
-//! 4      1     shift: low bits left out
-//! 5      1     positions: p, of the alphabets
-//! 6      2     prefix bytes
-//! 8      8     offset of the first block
-//! 16     8     least: the number of the first separator
-//! 24     4     bytes of each block, or units of the shortest
-//! 28     4     bytes of the last block, if one length serves the others
-//! 32     2     position from which keys may have ended
-//! 34     2     runs of the alphabets
-//! 36     2     where high parts begin
-//! 38     2     where low bits begin
-//! 40     p     runs of each position, then two bytes a run
-//!              high parts; low bits; lengths; each from a byte on
-//! ```
 //! It lies in memory alone, and was made from a checked page. Pure, for any thread.
 
 use crate::learn::alphabet::{Alphabets, Symbols, TrainedAlphabets};
@@ -49,7 +30,27 @@ const HEADER_BYTES: usize = 40;
 const POSITIONS_MAX: usize = 8;
 const LOW_BITS_MAX: u32 = 48;
 
-/// See the module.
+/// A sketch, of these bytes:
+///
+/// ```text
+/// offset size  name: meaning
+/// 0      2     blocks: n; 0 if the page has no sketch
+/// 2      1     low bits of each number
+/// 3      1     width of a length, in bits; 0 if all blocks but the last have one length
+/// 4      1     shift: low bits left out
+/// 5      1     positions: p, of the alphabets
+/// 6      2     prefix bytes
+/// 8      8     offset of the first block
+/// 16     8     least: the number of the first separator
+/// 24     4     bytes of each block, or units of the shortest
+/// 28     4     bytes of the last block, if one length serves the others
+/// 32     2     position from which keys may have ended
+/// 34     2     runs of the alphabets
+/// 36     2     where high parts begin
+/// 38     2     where low bits begin
+/// 40     p     runs of each position, then two bytes a run
+///              high parts; low bits; lengths; each from a byte on
+/// ```
 #[derive(Clone, Copy)]
 pub(crate) struct Sketch<'a>(&'a [u8]);
 

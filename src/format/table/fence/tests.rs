@@ -3,6 +3,8 @@
 use super::*;
 use crate::format::golden::Golden;
 use crate::format::table::fence_build::{FenceBuilder, FencePages};
+use crate::format::table::index::IndexPage;
+use crate::format::table::sketch::{Sketch, Sketcher};
 use crate::format::table::{extent_bytes, seal};
 
 /// First key, last key, length.
@@ -254,11 +256,12 @@ fn damaged_pages_never_panic() {
     }
 }
 
-/// The used part of a page answers as the page does, also where it is damaged in ways that pass its check.
+/// The used part of a page answers as the page does, and its sketches if they do, also where it is damaged in
+/// ways that pass its check.
 #[test]
 fn used_parts_answer_as_pages() {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-    let mut tried = 0;
+    let (mut tried, mut sketched) = (0, 0);
     for round in 0..1500u32 {
         let is_placed = round % 2 == 1;
         let (first, mut page) = small_page(&mut numbers, is_placed);
@@ -269,12 +272,19 @@ fn used_parts_answer_as_pages() {
         let Ok(whole) = FencePage::check(&page) else { continue };
         let part = FencePage::of_used(&page[..whole.used_bytes()]);
         tried += 1;
+        let mut sketcher = Sketcher::new(Box::new([first.as_slice().into()]));
+        sketcher.add(0, &IndexPage::of(&page));
         for _ in 0..20 {
             let some = numbers.next().to_be_bytes();
             let bytes = numbers.below(9);
             let key = if is_placed { some.to_vec() } else { [&b"k"[..], &some[..bytes]].concat() };
             let index = whole.find(&key, &first);
             assert_eq!((index, whole.extent(index)), (part.find(&key, &first), part.extent(index)));
+            for size in 0..2 {
+                let found = Sketch::of(sketcher.sketches(size)).find(&key, &first);
+                sketched += usize::from(found.is_some());
+                assert!(found.is_none_or(|found| found == whole.extent(index)), "{key:?}");
+            }
             assert_eq!(whole.is_alone(index), part.is_alone(index));
             if whole.is_alone(index) {
                 assert_eq!(whole.is_separator(index, &key, &first), part.is_separator(index, &key, &first));
@@ -283,7 +293,7 @@ fn used_parts_answer_as_pages() {
         assert!((0..whole.blocks()).all(|index| whole.extent(index) == part.extent(index)));
         assert!(whole.samples().eq(part.samples()));
     }
-    assert!(tried > 550, "{tried}");
+    assert!(tried > 550 && sketched > 3000, "{tried}, {sketched}");
 }
 
 /// Numbers that look random.
