@@ -253,3 +253,32 @@ fn reads_are_bounded_at_every_ratio() {
         bench.db.close().unwrap();
     }
 }
+
+/// With data 400 times the memory for reads, fences of the one run do not fit in it: sketches stand for them,
+/// so that a get reads hardly more than its block, also after the store was opened again.
+#[test]
+fn sketches_spare_fence_pages() {
+    let ratio = Ratio { memory_bytes: DATA_BYTES / 400, loads: [true, true, true] };
+    let (world, mut rng) = (World::new(2), Rng::new(2));
+    let (db, items) = open(&world, ratio.memory_bytes);
+    let model = Model::fill(&db, &items, &mut rng);
+    db.compact().unwrap();
+    let mut bench = Bench { db, items, model: &model, ratio: &ratio };
+    for is_opened_again in [false, true] {
+        world.run_until_idle();
+        assert_eq!(bench.runs(), 1);
+        let levels = bench.items.stats().unwrap().levels;
+        let (fences, sketches_bytes) = (levels[0].fences, levels[0].sketches_bytes);
+        assert!(fences.pinned_bytes < fences.bytes && sketches_bytes > 0, "{levels:?}");
+        let present: Vec<usize> = (0..3000).map(|_| model.present(&mut rng)).collect();
+        let reads = bench.reads_a_get(present.into_iter().map(|number| (number, true)));
+        assert!(reads <= 1.1, "{reads} reads a get, opened again: {is_opened_again}");
+        bench.check_scans(&mut rng);
+        bench.check_memory();
+        if !is_opened_again {
+            bench.db.close().unwrap();
+            let (db, items) = open(&world, ratio.memory_bytes);
+            (bench.db, bench.items) = (db, items);
+        }
+    }
+}
