@@ -161,3 +161,34 @@ fn many_keys_are_begun_in_parts() {
         }
     }
 }
+
+/// Threads that wait and futures that nobody looks at share reads of one small cache: whatever blocks are let
+/// go of, everybody finds its items.
+#[test]
+fn threads_and_idle_futures_share_reads() {
+    let scratch = Scratch::new();
+    let (db, items) = cold_on_files(&scratch, "auto", &[]);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let items = items.clone();
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                for _ in 0..150 {
+                    let numbers: Vec<u64> = (0..6).map(|_| rng.below(ITEMS_COUNT as usize) as u64).collect();
+                    let keys: Vec<[u8; 8]> = numbers.iter().map(|number| key(*number)).collect();
+                    if seed == 0 {
+                        let mut gets: Vec<GetAsync> = keys.iter().map(|key| items.get_async(key)).collect();
+                        gets.retain_mut(|get| poll(get, Waker::noop()).is_pending());
+                        gets.truncate(3);
+                        assert!(gets.into_iter().all(|get| block_on(get).unwrap().is_some()));
+                        continue;
+                    }
+                    for (number, found) in numbers.iter().zip(items.multi_get(&keys).unwrap()) {
+                        assert_eq!(found.as_deref(), Some(&value(*number)[..]));
+                    }
+                }
+            });
+        }
+    });
+    db.close().unwrap();
+}

@@ -10,9 +10,9 @@
 //! 3. A block enters the cache before it leaves the table, under the table's lock: a claim finds it in one
 //!    or the other.
 //! 4. Locks are taken in the order table, pool; nothing of anyone else is called under them.
-//! 5. A read that has ended keeps its block for waiters that have not looked since, as far as their role has
-//!    room: beyond that the oldest of them ask again. So futures that are not polled hold a bounded part of
-//!    the cache.
+//! 5. A read that has ended keeps its block for waiters of futures that have not looked since, as far as
+//!    their role has room: beyond that the oldest of them ask again, and other waiters of these reads. So
+//!    futures that are not polled hold a bounded part of the cache.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
@@ -47,6 +47,8 @@ pub(crate) struct Flight {
 #[derive(Default)]
 struct State {
     outcome: Outcome,
+    /// Somebody who waits may be long in looking.
+    may_idle: bool,
     /// Of waiters that have looked too early.
     wakers: Few<Option<Waker>>,
 }
@@ -294,11 +296,12 @@ impl Slot {
         let mut state = self.flight.state.lock();
         assert!(matches!(state.outcome, Outcome::Reading), "a slot ends once");
         state.outcome = Outcome::Ended(result, None);
+        let may_idle = state.may_idle;
         // After the result: a waiter that is not among them yet sees it.
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         // One count is the slot's own.
-        if let Some(bytes) = bytes.filter(|_| Arc::strong_count(&self.flight) > 1) {
+        if let Some(bytes) = bytes.filter(|_| may_idle && Arc::strong_count(&self.flight) > 1) {
             keep_untaken(&self.shared, &self.flight, bytes as u64);
         }
         wake_all(wakers.into_iter().flatten());
@@ -373,6 +376,13 @@ impl Waiter {
     pub(crate) fn gone() -> Waiter {
         let state = Mutex::new(State { outcome: Outcome::Gone, ..State::default() });
         Waiter::new(&Arc::new(Flight { state }))
+    }
+
+    /// Its owner may be long in looking; `false` if the read has ended already.
+    pub(crate) fn may_idle(&self) -> bool {
+        let mut state = self.flight.state.lock();
+        state.may_idle = true;
+        matches!(state.outcome, Outcome::Reading)
     }
 
     /// Whether the block came and was let go of: it has to be asked for again, and `poll` is `None` for ever.

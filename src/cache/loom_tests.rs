@@ -236,6 +236,7 @@ fn loom_who_was_let_go_of_hears_of_it() {
         let cache = Cache::with_annex((64 << 10, 0), limits, Epoch::new(), Region::heap);
         let (first, second) = (cache.slot_apart(&address()), cache.slot_apart(&address()));
         let (mut waits, idle) = (first.waiter(), second.waiter());
+        assert!(waits.may_idle() && idle.may_idle());
         let reads = loom::thread::spawn(move || {
             drop(first.complete());
             drop(second.complete());

@@ -25,6 +25,8 @@ const IN_FLIGHT_MAX: usize = 32;
 /// Pages of one slice are read as one piece up to this length, together with those that follow them closely.
 const PIECE_BYTES_MAX: u64 = 64 << 10;
 const GAP_BYTES_MAX: u64 = 16 << 10;
+/// Fence pages whose sketches are in the making: these take some more than a third of it.
+const SKETCHED_AT_ONCE_BYTES: u64 = 1 << 20;
 
 /// Memory of a read, and what it is for.
 struct Piece<K>(K, Span, FileName, AlignedBytes);
@@ -129,20 +131,19 @@ pub(crate) fn load_pages(
     // Once it is read a page may take less than it was given: others find room then. What failed is not tried
     // again.
     loop {
-        let (mut loads, mut refused) = (Vec::new(), Vec::new());
+        let (mut loads, mut refused, mut at_once_bytes) = (Vec::new(), Vec::new(), 0);
         for (rank, table) in wanted {
-            match table.begin_load(budget, rank) {
-                Some(load) if load.sketched_rank().is_some() => {
-                    let bytes = load.span().bytes;
-                    let is_first = sketched_bytes == 0 && sketched_bytes_max > 0;
-                    if sketched_bytes + bytes > sketched_bytes_max && !is_first {
-                        budget.put_off_sketches(table.tree());
-                        continue;
+            let is_over = sketched_bytes >= sketched_bytes_max;
+            let may_sketch = !is_over && at_once_bytes < SKETCHED_AT_ONCE_BYTES;
+            match table.begin_load(budget, (rank, may_sketch)) {
+                Some(load) => {
+                    if load.sketched_rank().is_some() {
+                        at_once_bytes += load.span().bytes;
+                        sketched_bytes += load.span().bytes;
                     }
-                    sketched_bytes += bytes;
                     loads.push((table, load));
                 }
-                Some(load) => loads.push((table, load)),
+                None if is_over && table.can_sketch(rank) => budget.put_off_sketches(table.tree()),
                 None => refused.push((rank, table)),
             }
         }
@@ -155,8 +156,8 @@ pub(crate) fn load_pages(
             .collect();
         read_loads(storage, budget, loads, &mut failed)?;
         // Without sketches the pages may have the room of others'.
-        wanted = refused;
-        wanted.extend(sketched.into_iter().filter(|(_, table)| table.has_no_sketches()));
+        wanted = sketched.into_iter().filter(|(_, table)| table.has_no_sketches()).collect();
+        wanted.extend(refused);
     }
 }
 

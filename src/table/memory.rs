@@ -33,8 +33,6 @@ pub(crate) struct PageBudget {
     fences_bytes: AtomicU64,
     /// Trees with pages that were to stay in memory and do not.
     short: Mutex<Short>,
-    /// In which trees that lack pages are to be tried again, since sketches were put off.
-    put_off_turns: AtomicU64,
 }
 
 #[derive(Default, Debug)]
@@ -42,6 +40,8 @@ struct Short {
     trees: BTreeSet<TreeId>,
     /// The last one that was tried again.
     last: Option<TreeId>,
+    /// Trees whose sketches are still to be made.
+    put_off: BTreeSet<TreeId>,
 }
 
 /// Trees that are tried again at once, at most: what that costs does not grow with their number.
@@ -82,7 +82,6 @@ impl PageBudget {
             places_bytes: AtomicU64::new(0),
             fences_bytes: AtomicU64::new(0),
             short: Mutex::default(),
-            put_off_turns: AtomicU64::new(0),
         })
     }
 
@@ -104,10 +103,10 @@ impl PageBudget {
         &self,
         count: usize,
         page_bytes: u32,
-        (rank, leaves_room): (PageRank, bool),
+        (rank, are_sketches): (PageRank, bool),
     ) -> Option<PinnedPages> {
         let fences_bytes = self.fences_bytes.load(Ordering::Relaxed);
-        let are_too_many = leaves_room && fences_bytes > self.limit_bytes;
+        let are_too_many = !are_sketches && fences_bytes > self.limit_bytes;
         let left_bytes = if are_too_many { fences_bytes / SKETCHES_PART } else { 0 };
         let limit_bytes = self.limit_bytes.saturating_sub(left_bytes) / 16 * rank.sixteenths();
         self.cache.pin_pages(count, page_bytes as usize, limit_bytes)
@@ -115,21 +114,27 @@ impl PageBudget {
 
     /// Sketches of a tree are left to be made in the background.
     pub(super) fn put_off_sketches(&self, tree: TreeId) {
-        self.note_short(tree);
-        let turns = self.short.lock().trees.len().div_ceil(SHORT_TREES_MAX);
-        self.put_off_turns.store(turns as u64, Ordering::Relaxed);
+        self.short.lock().put_off.insert(tree);
     }
 
-    /// Whether some were, so that trees that lack pages are to have another turn.
-    pub(crate) fn take_put_off(&self) -> bool {
-        let order = Ordering::Relaxed;
-        self.put_off_turns.fetch_update(order, order, |turns| turns.checked_sub(1)).is_ok()
+    /// Some of the trees of which sketches were put off; the others later.
+    pub(crate) fn take_put_off(&self) -> Vec<TreeId> {
+        let mut short = self.short.lock();
+        let some = short.put_off.len().min(SHORT_TREES_MAX);
+        std::iter::from_fn(|| short.put_off.pop_first()).take(some).collect()
+    }
+
+    /// They are not made, since something failed.
+    pub(crate) fn forget_put_off(&self, trees: &[TreeId]) {
+        let mut short = self.short.lock();
+        short.put_off.retain(|tree| !trees.contains(tree));
     }
 
     /// Counts fence pages that sketches can stand for, while the answer lives.
     pub(super) fn count_fences(self: &Arc<PageBudget>, pages: u32) -> CountedFences {
-        self.fences_bytes.fetch_add(u64::from(pages) * ALIGNMENT as u64, Ordering::Relaxed);
-        CountedFences { budget: Arc::clone(self), pages }
+        let bytes = u64::from(pages) * ALIGNMENT as u64;
+        self.fences_bytes.fetch_add(bytes, Ordering::Relaxed);
+        CountedFences { budget: Arc::clone(self), bytes: AtomicU64::new(bytes) }
     }
 
     /// Keeps the first bytes of a page, in a smaller place if there is one within the limit or somewhat more:
@@ -195,13 +200,20 @@ impl PageBudget {
 #[derive(Debug)]
 pub(super) struct CountedFences {
     budget: Arc<PageBudget>,
-    pages: u32,
+    bytes: AtomicU64,
+}
+
+impl CountedFences {
+    /// They have no sketches.
+    pub(super) fn end(&self) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        self.budget.fences_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Drop for CountedFences {
     fn drop(&mut self) {
-        let bytes = u64::from(self.pages) * ALIGNMENT as u64;
-        self.budget.fences_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.end();
     }
 }
 
@@ -306,5 +318,10 @@ mod tests {
         assert_eq!(second, (32..50).chain(0..14).map(tree).collect::<Vec<_>>());
         assert_eq!(budget.take_short(), (14..32).map(tree).collect::<Vec<_>>());
         assert!(budget.take_short().is_empty());
+        (0..40).for_each(|number| budget.put_off_sketches(tree(number)));
+        assert_eq!(budget.take_put_off(), (0..32).map(tree).collect::<Vec<_>>());
+        budget.forget_put_off(&[tree(32), tree(39)]);
+        assert_eq!(budget.take_put_off(), (33..39).map(tree).collect::<Vec<_>>());
+        assert!(budget.take_put_off().is_empty());
     }
 }

@@ -106,28 +106,31 @@ impl Resident {
         }
     }
 
-    /// Memory for pages that the slice lacks, or for sketches of them; `None` if it lacks none, or if the
-    /// budget has no room for them.
+    /// Whether sketches of fence pages can be made, and were not.
+    pub(super) fn can_sketch(&self, entry: &PackedEntry, rank: PageRank) -> bool {
+        rank == PageRank::Fences && has_sketches(entry) && self.sketches.get().is_none()
+    }
+
+    /// Memory for pages that the slice lacks, or for sketches of them if `may_sketch`; `None` if it lacks
+    /// none, or if the budget has no room for them.
     pub(super) fn begin(
         &self,
         (identity, entry): (TableIdentity, &PackedEntry),
         budget: &PageBudget,
-        rank: PageRank,
+        (rank, may_sketch): (PageRank, bool),
     ) -> Option<Load> {
         if !self.lacks(entry, rank) {
             return None;
         }
         let pages = PagesOf::new(identity, entry, rank);
         let count = (pages.span.bytes / u64::from(pages.page_bytes)) as usize;
-        let can_sketch = rank == PageRank::Fences && has_sketches(entry) && !self.has_no_sketches();
-        let leaves_room = can_sketch || rank == PageRank::LastFilters;
-        if let Some(pinned) = budget.take(count, pages.page_bytes, (rank, leaves_room)) {
+        if let Some(pinned) = budget.take(count, pages.page_bytes, (rank, false)) {
             return Some(Load { pages, pinned, count, sketched: None });
         }
-        if !can_sketch || self.sketches.get().is_some() {
+        if !may_sketch || !self.can_sketch(entry, rank) {
             return None;
         }
-        let pinned = budget.take(count, SKETCH_BYTES[0] as u32, (rank, false))?;
+        let pinned = budget.take(count, SKETCH_BYTES[0] as u32, (rank, true))?;
         let first = |page| match self.top.pages() {
             0 => entry.min().into(),
             _ => self.top.separator(page).into(),
@@ -142,8 +145,16 @@ impl Resident {
         // Another thread may have set them meanwhile; these are given back then.
         let _is_first = match (pages.kind, sketched) {
             (BlockKind::Fence, Some(sketcher)) => {
-                let larger = || budget.take(count, SKETCH_BYTES[1] as u32, (PageRank::Fences, false));
-                self.sketches.set(Sketches::of(sketcher, pinned, larger).map(Box::new)).is_ok()
+                let larger = || budget.take(count, SKETCH_BYTES[1] as u32, (PageRank::Fences, true));
+                let sketches = Sketches::of(sketcher, pinned, larger).map(Box::new);
+                if sketches.is_none() {
+                    self.accounted
+                        .get()
+                        .and_then(|(_, counted)| counted.as_ref())
+                        .iter()
+                        .for_each(|one| one.end());
+                }
+                self.sketches.set(sketches).is_ok()
             }
             (BlockKind::Fence, None) => {
                 let fences = ResidentFences::new(pinned, count, pages.page_bytes as usize, budget);
@@ -162,7 +173,7 @@ impl Resident {
         rank: PageRank,
         otherwise: Otherwise,
     ) {
-        match (self.begin((identity, entry), budget, rank), otherwise) {
+        match (self.begin((identity, entry), budget, (rank, true)), otherwise) {
             (Some(mut load), _) => {
                 let are_sketches = load.sketched.is_some();
                 load.copy(written);

@@ -276,15 +276,25 @@ impl Table {
         self.resident.account(self.memory_bytes(), &self.entry, budget);
     }
 
-    /// Memory for fence or filter pages, if the budget grants it and they are not resident yet; what it
-    /// refuses stays to be asked for, and is noted.
-    pub(super) fn begin_load(&self, budget: &Arc<PageBudget>, rank: PageRank) -> Option<Load> {
+    /// Memory for fence or filter pages, or for sketches if `may_sketch`, if the budget grants it and they
+    /// are not resident yet; what it refuses stays to be asked for, and is noted.
+    pub(super) fn begin_load(
+        &self,
+        budget: &Arc<PageBudget>,
+        (rank, may_sketch): (PageRank, bool),
+    ) -> Option<Load> {
         self.account(budget);
-        let load = self.resident.begin((self.file.identity(), &self.entry), budget, rank);
-        if load.is_none() && self.resident.lacks(&self.entry, rank) {
+        let load = self.resident.begin((self.file.identity(), &self.entry), budget, (rank, may_sketch));
+        let is_whole = load.as_ref().is_some_and(|load| load.sketched_rank().is_none());
+        if !is_whole && self.resident.lacks(&self.entry, rank) {
             budget.note_short(self.tree());
         }
         load
+    }
+
+    /// Whether sketches of its fence pages can be made, and were not.
+    pub(super) fn can_sketch(&self, rank: PageRank) -> bool {
+        self.resident.can_sketch(&self.entry, rank) && self.resident.fences().is_none()
     }
 
     /// Whether it has fence or filter pages that are not resident.
@@ -302,7 +312,7 @@ impl Table {
     #[cfg(test)]
     pub(crate) fn load_all_pages(&self, storage: &dyn Storage, budget: &Arc<PageBudget>) -> Result<()> {
         for rank in [PageRank::Fences, PageRank::LastFilters] {
-            if let Some(mut load) = self.begin_load(budget, rank) {
+            if let Some(mut load) = self.begin_load(budget, (rank, true)) {
                 load.read(storage)?;
                 self.end_load(load, budget);
             }

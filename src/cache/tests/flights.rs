@@ -305,9 +305,16 @@ fn blocks_nobody_looks_at_are_bounded() {
     let ended = |wanted: &BlockAddress| {
         let slot = slot_of(&cache, wanted);
         let waiter = slot.waiter();
+        assert!(waiter.may_idle());
         drop(read(slot));
         waiter
     };
+    // Who waits for it will look.
+    let slot = slot_of(&cache, &block(700, 4096));
+    let waits = slot.waiter();
+    drop(read(slot));
+    assert!(taken_bytes() == 0 && !waits.is_gone());
+    drop(waits);
     let mut waiters: Vec<Waiter> = blocks.iter().map(ended).collect();
     assert_eq!(taken_bytes(), 10 * 4096);
     assert!(cache.shared.untaken.lock().len() < 200, "those that were let go of are forgotten");

@@ -162,11 +162,7 @@ impl MergeWork {
     /// One piece of work; `false` if there is none.
     fn step(&mut self, store: &Scheduler) -> Result<bool> {
         let Some(merging) = &mut self.current else {
-            if store.pages.take_put_off() {
-                store.pin_more();
-                return Ok(true);
-            }
-            return self.begin(store);
+            return Ok(self.begin(store)? || store.sketch_more());
         };
         let began_ns = store.env.clock.now_ns();
         let before_bytes = merging.job.bytes_done();
@@ -308,7 +304,10 @@ fn plan_of(store: &Scheduler, keyspace: &Keyspace, tree: &Tree, task: &Task) -> 
             // Algorithm 1 of TridentKV trains while fewer than eight writers write: what counts is that they
             // do not wait.
             let is_calm = || store.writer.pressures.worst() == 0;
-            if slices::is_index_adaptive(&keyspace.settings()) && store.pages.is_short(tree.id) && is_calm() {
+            // Sketches take less than models.
+            let is_sketched = || tree.tables().any(|(_, placed)| placed.table.sketches_bytes() > 0);
+            let lacks_pages = store.pages.is_short(tree.id) && !is_sketched();
+            if slices::is_index_adaptive(&keyspace.settings()) && lacks_pages && is_calm() {
                 plan.slice.index = IndexPlan::Learned;
             }
             plan

@@ -293,9 +293,8 @@ fn open_tables(parts: &Parts, state: &State, live: &Live, mode: Mode) -> Result<
     )?;
     let version = Version::default().after(changes);
     let trees = version.trees().map(Arc::as_ref);
-    // Sketches are made in the background, if there is one.
-    let sketched_bytes_max = if mode == Mode::ReadOnly { u64::MAX } else { 0 };
-    pin_pages(&parts.env.storage, (&parts.pages, sketched_bytes_max), trees, |error| match error {
+    // Sketches are made in the background.
+    pin_pages(&parts.env.storage, (&parts.pages, 0), trees, |error| match error {
         // Whoever needs the damaged page is told when it is read; nobody else is.
         Error::Corrupt(_) => {
             log::warn!("{error}");

@@ -4,6 +4,7 @@
 //! again whenever tables have changed or left memory: fences first, then filters from the upper levels down.
 
 use crate::base::error::{Error, Result};
+use crate::base::id::TreeId;
 use crate::base::sync::Arc;
 use crate::io::storage::Storage;
 use crate::levels::version::{Spot, Tree};
@@ -13,8 +14,8 @@ use super::Publisher;
 use crate::engine::publish::catalog::Catalog;
 use crate::engine::publish::edit::{Edit, Origin};
 
-/// Fence pages that sketches are made of at once: some tenths of a second.
-const SKETCHED_BYTES_MAX: u64 = 16 << 20;
+/// Fence pages that sketches are made of in one turn, some 60 ms long.
+const SKETCHED_BYTES_MAX: u64 = 4 << 20;
 
 /// Pins what is not pinned yet of some trees and finds room, in the order of use. What failed is told to
 /// `failed`, which decides whether that ends it.
@@ -59,7 +60,17 @@ impl Publisher {
     /// Pins what found no room before, where tables that went have left some: of a few trees, others have
     /// their turn at the next call.
     pub(in crate::engine) fn pin_more(&self) {
-        let short = self.pages.take_short();
+        self.pin_of(&self.pages.take_short());
+    }
+
+    /// Makes sketches that were put off, of a few trees; `false` if there were none.
+    pub(in crate::engine) fn sketch_more(&self) -> bool {
+        let trees = self.pages.take_put_off();
+        self.pin_of(&trees);
+        !trees.is_empty()
+    }
+
+    fn pin_of(&self, short: &[TreeId]) {
         if short.is_empty() {
             return;
         }
@@ -77,7 +88,9 @@ impl Publisher {
         pin_pages(&self.env.storage, (&self.pages, SKETCHED_BYTES_MAX), trees, failed)
             .expect("no failure ends it");
         if has_failed {
+            // With the next change of tables.
             short.iter().for_each(|tree| self.pages.note_short(*tree));
+            self.pages.forget_put_off(short);
         }
     }
 

@@ -9,7 +9,7 @@
 //!
 //! 1. What is admitted never exceeds the limits, but for one read alone.
 //! 2. The first in line is admitted when `begin` is called and there is room for it; nobody overtakes it but
-//!    those of operations that have begun, of which there are never more than were admitted.
+//!    those of operations that have begun.
 //! 3. A place in line that is dropped holds up nobody. A read that was begun for it goes on.
 //! 4. Who calls `begin` is woken when there may be room and it was not who made it.
 
@@ -20,6 +20,9 @@ use crate::base::reserve::{Reserve, Role};
 use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex, wake_all};
 use crate::cache::{BlockRef, Waiter};
+
+/// Of the bytes, what reads in flight may have beside any number of blocks that nobody looks at.
+const FLIGHTS_LEAST_PART: u64 = 4;
 
 /// See the module.
 pub(in crate::engine) struct Admission {
@@ -103,11 +106,14 @@ impl Admission {
         Arc::new(Admission { state: Mutex::new(State { limits, ..State::default() }), reader, reserve })
     }
 
-    /// One read alone has room in any case. What ends with it makes room for others.
+    /// One read alone has room in any case, and so has a part of the limit whatever was not looked at: what
+    /// ends makes room, as the oldest of that is let go of.
     fn has_room(&self, state: &State, bytes: u64) -> bool {
         let Limits { reads, bytes: all } = state.admitted;
         let untaken_bytes = self.reserve.as_ref().map_or(0, |reserve| reserve.bytes(Role::Untaken));
-        let is_within = reads < state.limits.reads && all + untaken_bytes + bytes <= state.limits.bytes;
+        let limit = state.limits.bytes;
+        let left_bytes = limit.saturating_sub(untaken_bytes).max(limit / FLIGHTS_LEAST_PART);
+        let is_within = reads < state.limits.reads && all + bytes <= left_bytes;
         reads == 0 || is_within || state.is_closed
     }
 
@@ -174,8 +180,8 @@ impl Admission {
         while let Some((number, address, permit)) = self.admit_first() {
             // Its owner may be polled late: it holds no block meanwhile, and asks for what was here again.
             let begun = match begin(&address, permit) {
-                Ok(_) => Waiter::gone(),
-                Err(waiter) => waiter,
+                Err(waiter) if waiter.may_idle() => waiter,
+                Ok(_) | Err(_) => Waiter::gone(),
             };
             let mut state = self.state.lock();
             let (waker, dropped) = match state.begun.get_mut(&number) {

@@ -99,8 +99,14 @@ impl<'s> Fetches<'s> {
         loop {
             let seen = self.ended.seen();
             let gone = self.take_ended(&waker, answered);
-            gone.iter().for_each(|(who, address)| self.ask(*who, address, answered));
-            self.send();
+            if !gone.is_empty() {
+                gone.iter().for_each(|(who, address)| self.ask(*who, address, answered));
+                self.send();
+                // A new waiter is polled before it is waited for.
+                if answered.len() == before {
+                    continue;
+                }
+            }
             let is_reading = self.in_flight > 0 || !self.backlog.is_empty();
             if answered.len() > before || (!is_reading && self.waiting.is_empty()) {
                 return;

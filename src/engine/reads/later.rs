@@ -178,7 +178,11 @@ impl Asks {
             match begun {
                 Ok(block) => self.ready.push((who, Ok(block))),
                 // It may be of this session: who goes on elsewhere looks for himself.
-                Err(waiter) => self.sent.push(Sent { who, address, waiter, session }),
+                Err(waiter) => {
+                    // If it has ended already, that is seen at once.
+                    waiter.may_idle();
+                    self.sent.push(Sent { who, address, waiter, session });
+                }
             }
         }
         // Nobody waits for them: where there is no room they are read when they are needed.

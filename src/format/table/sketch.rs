@@ -168,13 +168,15 @@ impl Lengths {
 impl Sketcher {
     /// Of pages with these separators in the top block.
     pub(crate) fn new(firsts: Box<[Box<[u8]>]>) -> Sketcher {
-        let bytes = SKETCH_BYTES.map(|bytes| vec![0; bytes * firsts.len()]);
-        Sketcher { firsts, bytes, unsure_permille: [0; 2] }
+        Sketcher { firsts, bytes: [vec![], vec![]], unsure_permille: [0; 2] }
     }
 
     /// Makes the sketches of a checked page.
     pub(crate) fn add(&mut self, number: usize, page: &IndexPage<'_>) {
         let plan = Plan::of(page, &self.firsts[number]);
+        if self.bytes[0].is_empty() {
+            self.bytes = SKETCH_BYTES.map(|bytes| vec![0; bytes * self.firsts.len()]);
+        }
         for (size, unsure_permille) in self.unsure_permille.iter_mut().enumerate() {
             let own = &mut self.bytes[size][number * SKETCH_BYTES[size]..][..SKETCH_BYTES[size]];
             let fitting = plan.as_ref().and_then(|plan| {

@@ -97,7 +97,7 @@ fn many_files_open_at_once() {
         load_pages(&bench.storage, &budgets[0], u64::MAX, all(&others).into_iter(), Err)
             .expect("all are whole");
         for (rank, table) in all(&again) {
-            if let Some(mut load) = table.begin_load(&budgets[1], rank) {
+            if let Some(mut load) = table.begin_load(&budgets[1], (rank, true)) {
                 load.read(&*bench.storage).expect("it is whole");
                 table.end_load(load, &budgets[1]);
             }
