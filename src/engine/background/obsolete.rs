@@ -54,8 +54,6 @@ impl Scheduler {
         if !files.is_empty() {
             // Their tables have left memory: only now, if a reader or a merge had them.
             self.pin_more();
-            // Sketches that were put off are made by whoever merges.
-            self.work.moved.notify();
         }
         files.iter().for_each(|file| self.owner.discarded.forget(*file));
         let is_done = !has_holes && (!has_retired || self.owner.discarded.is_empty());
