@@ -4,12 +4,22 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 
 use trine::sim::{Failure, Fault, Operation, Repeat, World};
-use trine::{Db, Error, GetAsync, MemoryRole, Snapshot};
+use trine::{Db, Error, GetAsync, Keyspace, MemoryRole, Ordered, Snapshot};
 
 use crate::support::divided;
 
 fn open(world: &World) -> Db {
     world.builder().memory_bytes(2 << 20).open().unwrap()
+}
+
+/// A merged keyspace of so many items with blocks of 16 KiB, which a small cache has few frames for.
+fn in_large_blocks(db: &Db, count: u64) -> Keyspace<Ordered> {
+    let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
+    for number in 0..count {
+        items.put(number.to_be_bytes(), [number as u8; 1000]).unwrap();
+    }
+    db.compact().unwrap();
+    items
 }
 
 fn role(db: &Db, name: &str) -> MemoryRole {
@@ -408,11 +418,7 @@ fn idle_iterators_keep_no_write_buffer() {
 fn iterators_of_futures_hold_a_part_of_the_cache() {
     let world = World::new(6);
     let db = open(&world);
-    let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
-    for number in 0..4000u64 {
-        items.put(number.to_be_bytes(), [number as u8; 1000]).unwrap();
-    }
-    db.compact().unwrap();
+    let items = in_large_blocks(&db, 4000);
     let mut held: Vec<_> = (0..300u64).map(|first| items.range_async((first * 13).to_be_bytes()..)).collect();
     for step in 0..3 {
         for (first, range) in (0..).zip(&mut held) {
@@ -434,11 +440,7 @@ fn blocks_of_idle_futures_are_bounded() {
     for (is_scan, is_alone) in [(false, false), (false, true), (true, false), (true, true)] {
         let world = World::new(8);
         let db = open(&world);
-        let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
-        for number in 0..8000u64 {
-            items.put(number.to_be_bytes(), [number as u8; 1000]).unwrap();
-        }
-        db.compact().unwrap();
+        let items = in_large_blocks(&db, 8000);
         world.run_until_idle();
         let mut context = Context::from_waker(Waker::noop());
         let find = |number: u64| -> Pin<Box<dyn Future<Output = Vec<u8>>>> {
@@ -479,11 +481,7 @@ fn dropped_futures_keep_no_write_buffer() {
     use std::task::{Context, Waker};
     let world = World::new(7);
     let db = open(&world);
-    let items = db.ordered("a").set("block_bytes", 16 << 10).open().unwrap();
-    for number in 0..6000u64 {
-        items.put(number.to_be_bytes(), [number as u8; 1000]).unwrap();
-    }
-    db.compact().unwrap();
+    let items = in_large_blocks(&db, 6000);
     world.run_until_idle();
     let mut held = Vec::new();
     for round in 0..20u64 {

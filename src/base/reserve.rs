@@ -28,8 +28,8 @@ pub(crate) enum Role {
     Blocks,
     /// Blocks that iterators hold between two steps. They lie in the cache.
     Iterators,
-    /// Blocks that have come for futures which were not polled since. They lie in the cache, where they found
-    /// a frame; the oldest make room for others.
+    /// Blocks that have come for futures that were not polled since. They lie in the cache if they found a
+    /// frame. The oldest make room for others.
     Untaken,
     /// Items that iterators and cursors have read before they are asked for them.
     ReadAhead,

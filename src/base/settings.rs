@@ -225,8 +225,8 @@ settings! { KeyspaceSettings, "Settings of one keyspace, stored in the manifest.
         "How tables list their blocks. fences: a few bytes of the first key of each block. \
          learned: a model of the keys lays blocks out and says which has a key, a page at a time, \
          and fences where they take less; flushes and merges buffer 4 MiB more. \
-         auto: learned in merges where memory has no room for fences and writers do not wait. \
-         Hashed keyspaces have fences.";
+         auto: learned in merges where memory has no room for fences or sketches of them \
+         and writers do not wait. Hashed keyspaces have fences.";
     runs_per_level 20 = 0, 0, 63,
         "Runs of each level above the last, and never more than `size_ratio` - 1. \
          Larger: less rewriting, more runs to look into. 1: leveled; 63: tiered. 0, and the same for the \

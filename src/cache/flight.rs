@@ -29,7 +29,7 @@ use super::shared::Shared;
 use super::visits::{DATA_VISITS, visits};
 
 const SHARD_COUNT: usize = 16;
-/// Flights in the queue of those that were not looked at, before it is searched for those that were.
+/// Length of the queue of unread flights from which on flights that were read are removed.
 const UNTAKEN_KEPT_MIN: usize = 64;
 
 /// Blocks being read, by key.
@@ -47,7 +47,7 @@ pub(crate) struct Flight {
 #[derive(Default)]
 struct State {
     outcome: Outcome,
-    /// Somebody who waits may be long in looking.
+    /// A waiter belongs to a future, which may not be polled for long.
     may_idle: bool,
     /// Of waiters that have looked too early.
     wakers: Few<Option<Waker>>,
@@ -63,12 +63,12 @@ enum Outcome {
     Gone,
 }
 
-/// Reads that have ended and whose blocks wait for their waiters, the oldest first; those that were taken
-/// meanwhile are among them.
+/// Flights that have ended and whose waiters have not polled since, the oldest first. Flights whose waiters
+/// have polled are removed lazily.
 #[derive(Default)]
 pub(crate) struct Untaken {
     flights: VecDeque<Weak<Flight>>,
-    /// With more of them, those that were taken are forgotten.
+    /// Length at which flights without waiters are removed.
     kept_max: usize,
 }
 
@@ -308,7 +308,7 @@ impl Slot {
     }
 }
 
-/// Has a block granted for waiters that have not looked yet; the oldest that wait so make room for it.
+/// Grants a block to waiters that have not polled yet. The oldest such blocks make room for it.
 fn keep_untaken(shared: &Shared, flight: &Arc<Flight>, bytes: u64) {
     let grant = loop {
         match shared.reserve.try_grant(Role::Untaken, bytes) {
@@ -333,12 +333,12 @@ impl Untaken {
         self.flights.len()
     }
 
-    /// The oldest that somebody waits for.
+    /// The oldest flight that still has waiters.
     fn pop(&mut self) -> Option<Arc<Flight>> {
         std::iter::from_fn(|| self.flights.pop_front()).find_map(|flight| flight.upgrade())
     }
 
-    /// Looks at all once they are twice what was left then, so at each twice or so.
+    /// Removes flights without waiters each time the queue has doubled: amortized constant time.
     fn push(&mut self, flight: &Arc<Flight>) {
         self.flights.push_back(Arc::downgrade(flight));
         if self.flights.len() > self.kept_max {
@@ -378,7 +378,7 @@ impl Waiter {
         Waiter::new(&Arc::new(Flight { state }))
     }
 
-    /// Its owner may be long in looking; `false` if the read has ended already.
+    /// Says that a future owns it, which may not be polled for long. `false` if the read has ended already.
     pub(crate) fn may_idle(&self) -> bool {
         let mut state = self.flight.state.lock();
         state.may_idle = true;
@@ -394,7 +394,7 @@ impl Waiter {
     /// then `waker` is woken when it ends, in place of what was given before.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Result<BlockRef, Error>> {
         let is_known = self.waker.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
-        // Wakers are made and dropped outside the lock: what they wake may have a waiter of its own.
+        // Wakers are cloned and dropped outside the lock: their task may own another waiter of this flight.
         let own = (!is_known).then(|| waker.clone());
         let mut state = self.flight.state.lock();
         match &state.outcome {

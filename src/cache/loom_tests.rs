@@ -226,8 +226,8 @@ fn loom_waiters_are_woken() {
     }
 }
 
-/// Who waits for a read, while another ends and has its block let go of: it sees the block, or that it has to
-/// ask again, and nothing stays granted.
+/// A waiter polls while another read ends and takes the room of its block: the waiter sees the block, or that
+/// it has to ask again, and nothing stays granted.
 #[test]
 fn loom_who_was_let_go_of_hears_of_it() {
     explore(|| {

@@ -21,7 +21,7 @@ const MEMORY_BYTES_MIN: u64 = 32 << 20;
 /// What the cache is asked for at once: a small part of it, at least and at most so many bytes.
 const LEND_PART: u64 = 256;
 const LEND_BYTES: (u64, u64) = (1 << 10, 256 << 10);
-/// Of the cache, what reads of futures may fill at once, those included that were not looked at yet.
+/// Part of the cache for reads of futures: those in flight, and those that ended and were not polled since.
 const FLIGHTS_PART: u64 = 4;
 /// Least room for what the manifest says.
 const MANIFEST_BYTES_MIN: u64 = 1 << 20;

@@ -25,7 +25,8 @@ const IN_FLIGHT_MAX: usize = 32;
 /// Pages of one slice are read as one piece up to this length, together with those that follow them closely.
 const PIECE_BYTES_MAX: u64 = 64 << 10;
 const GAP_BYTES_MAX: u64 = 16 << 10;
-/// Fence pages whose sketches are in the making: these take some more than a third of it.
+/// Most bytes of fence pages whose sketches are made at once, but for one table: sketches of both sizes take
+/// 3/8 of it until one is chosen.
 const SKETCHED_AT_ONCE_BYTES: u64 = 1 << 20;
 
 /// Memory of a read, and what it is for.
@@ -114,7 +115,8 @@ pub(crate) fn open_files(
 }
 
 /// Makes pages of tables resident, in the order given as far as the budget has room, and reads them in the
-/// order of the files; for sketches, which take time, up to so many bytes, and the others are put off. What
+/// order of the files. Sketches take time: they are made of up to `sketched_bytes_max` of fence pages, and
+/// those of further tables are put off. What
 /// failed is told to `failed`, which decides whether that ends it.
 ///
 /// # Errors
@@ -137,7 +139,7 @@ pub(crate) fn load_pages(
             let may_sketch = !is_over && at_once_bytes < SKETCHED_AT_ONCE_BYTES;
             match table.begin_load(budget, (rank, may_sketch)) {
                 Some(load) => {
-                    if load.sketched_rank().is_some() {
+                    if load.is_sketched() {
                         at_once_bytes += load.span().bytes;
                         sketched_bytes += load.span().bytes;
                     }
@@ -152,7 +154,8 @@ pub(crate) fn load_pages(
         }
         let sketched: Vec<_> = loads
             .iter()
-            .filter_map(|(table, load)| load.sketched_rank().map(|rank| (rank, Arc::clone(table))))
+            .filter(|(_, load)| load.is_sketched())
+            .map(|(table, _)| (PageRank::Fences, Arc::clone(table)))
             .collect();
         read_loads(storage, budget, loads, &mut failed)?;
         // Without sketches the pages may have the room of others'.

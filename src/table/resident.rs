@@ -175,7 +175,7 @@ impl Resident {
     ) {
         match (self.begin((identity, entry), budget, (rank, true)), otherwise) {
             (Some(mut load), _) => {
-                let are_sketches = load.sketched.is_some();
+                let are_sketches = load.is_sketched();
                 load.copy(written);
                 self.end(load, budget);
                 // Without sketches the pages may have the room of others'.
@@ -200,7 +200,7 @@ pub(super) struct Load {
     pages: PagesOf,
     pinned: PinnedPages,
     count: usize,
-    /// If it is sketches that stay.
+    /// Makes the sketches, where these stay and not the pages.
     sketched: Option<Sketcher>,
 }
 
@@ -212,8 +212,8 @@ struct Sketches {
 }
 
 impl Sketches {
-    /// In `room`, which the smaller ones have, or in what `larger` finds if only larger ones are good; `None`
-    /// if neither are worth it.
+    /// `room` has memory for the smaller size; `larger` takes memory for the larger one, if that is better.
+    /// `None` if neither size is worth its memory.
     fn of(
         sketcher: Sketcher,
         room: PinnedPages,
@@ -240,9 +240,9 @@ impl Load {
         self.pages.identity.file
     }
 
-    /// The rank of fence pages of which only sketches stay.
-    pub(super) fn sketched_rank(&self) -> Option<PageRank> {
-        self.sketched.as_ref().map(|_| PageRank::Fences)
+    /// Whether sketches of the pages stay, and not the pages.
+    pub(super) fn is_sketched(&self) -> bool {
+        self.sketched.is_some()
     }
 
     /// Where they are in the file.

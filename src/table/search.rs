@@ -285,7 +285,7 @@ impl Table {
     ) -> Option<Load> {
         self.account(budget);
         let load = self.resident.begin((self.file.identity(), &self.entry), budget, (rank, may_sketch));
-        let is_whole = load.as_ref().is_some_and(|load| load.sketched_rank().is_none());
+        let is_whole = load.as_ref().is_some_and(|load| !load.is_sketched());
         if !is_whole && self.resident.lacks(&self.entry, rank) {
             budget.note_short(self.tree());
         }

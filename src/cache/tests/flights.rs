@@ -309,7 +309,7 @@ fn blocks_nobody_looks_at_are_bounded() {
         drop(read(slot));
         waiter
     };
-    // Who waits for it will look.
+    // A waiter that is not a future's is sure to poll.
     let slot = slot_of(&cache, &block(700, 4096));
     let waits = slot.waiter();
     drop(read(slot));

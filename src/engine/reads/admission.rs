@@ -1,13 +1,13 @@
-//! How many reads of futures may be in flight, and of how many bytes, those counted that have ended and whose
-//! futures were not polled since: whoever comes when there is no room waits for its turn, in the order of
-//! arrival.
+//! Limits the reads of futures that are in flight, by number and by bytes. Blocks that have come and whose
+//! futures were not polled since count towards the bytes. Without room a read waits for its turn, in the
+//! order of arrival.
 //!
 //! Who has a [`Permit`] counts until that is dropped. A turn is not told to its owner, who may be polled late
 //! or never: [`Admission::begin`] begins the read in its place, and whoever reads calls that whenever
 //! something has ended. Any thread; there is one of these for the driver thread of a store and one for each
 //! `block_on`.
 //!
-//! 1. What is admitted never exceeds the limits, but for one read alone.
+//! 1. Admitted reads never exceed the limits, but for one read alone.
 //! 2. The first in line is admitted when `begin` is called and there is room for it; nobody overtakes it but
 //!    those of operations that have begun.
 //! 3. A place in line that is dropped holds up nobody. A read that was begun for it goes on.
@@ -21,7 +21,7 @@ use crate::base::step::BlockAddress;
 use crate::base::sync::{Arc, Mutex, wake_all};
 use crate::cache::{BlockRef, Waiter};
 
-/// Of the bytes, what reads in flight may have beside any number of blocks that nobody looks at.
+/// Part of the bytes that reads in flight may have however many blocks wait for a poll.
 const FLIGHTS_LEAST_PART: u64 = 4;
 
 /// See the module.
@@ -29,7 +29,7 @@ pub(in crate::engine) struct Admission {
     state: Mutex<State>,
     /// Of whoever calls `begin`.
     reader: Waker,
-    /// What blocks that have come and were not looked at take of the bytes; `None` if nothing.
+    /// Its role `Untaken` counts towards the bytes; `None` in a `block_on`.
     reserve: Option<Arc<Reserve>>,
 }
 
@@ -106,8 +106,8 @@ impl Admission {
         Arc::new(Admission { state: Mutex::new(State { limits, ..State::default() }), reader, reserve })
     }
 
-    /// One read alone has room in any case, and so has a part of the limit whatever was not looked at: what
-    /// ends makes room, as the oldest of that is let go of.
+    /// One read alone has room in any case, and reads within a part of the limit have it however many blocks
+    /// wait for a poll: when such a read ends, the oldest of these blocks makes room for it.
     fn has_room(&self, state: &State, bytes: u64) -> bool {
         let Limits { reads, bytes: all } = state.admitted;
         let untaken_bytes = self.reserve.as_ref().map_or(0, |reserve| reserve.bytes(Role::Untaken));

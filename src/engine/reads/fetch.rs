@@ -119,7 +119,7 @@ impl<'s> Fetches<'s> {
         }
     }
 
-    /// Takes what others have read; what came and was let go of before is the answer.
+    /// Takes the blocks that others have read. The answer: asks whose block was let go of, to be asked again.
     fn take_ended(&mut self, waker: &Waker, answered: &mut Vec<Answered>) -> Few<(usize, BlockAddress)> {
         let mut gone = Few::new();
         self.waiting.retain_mut(|(who, address, waiter)| match waiter.poll(waker) {
@@ -162,3 +162,6 @@ impl<'s> Fetches<'s> {
         self.blocks.settle_read(completed, |who, ended| answered.push((who, ended)));
     }
 }
+
+#[cfg(test)]
+mod tests;

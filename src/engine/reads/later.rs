@@ -146,9 +146,9 @@ impl Asks {
         let (mut first, mut index) = (None, 0);
         while let Some(sent) = self.sent.get_mut(index) {
             let ended = sent.waiter.poll(waker);
-            // Whose ring it is may be anywhere: it is read here. So is what was let go of.
-            let is_strayed = sent.session != 0 && sent.session != session || sent.waiter.is_gone();
-            if ended.is_none() && !is_strayed {
+            // A block of another session's ring is read here instead, and so is one that was let go of.
+            let is_strayed = sent.session != 0 && sent.session != session;
+            if ended.is_none() && !is_strayed && !sent.waiter.is_gone() {
                 index += 1;
                 continue;
             }
@@ -179,7 +179,7 @@ impl Asks {
                 Ok(block) => self.ready.push((who, Ok(block))),
                 // It may be of this session: who goes on elsewhere looks for himself.
                 Err(waiter) => {
-                    // If it has ended already, that is seen at once.
+                    // A read that has ended by now is seen when this poll looks.
                     waiter.may_idle();
                     self.sent.push(Sent { who, address, waiter, session });
                 }

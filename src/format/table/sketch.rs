@@ -1,8 +1,8 @@
 //! Sketches of fence pages: the block of most keys, in an eighth or a quarter of a page's memory.
 //!
-//! Where fences find no room in memory a get reads a fence page before its block. A sketch keeps one or two
-//! bytes of each separator instead of ten: it names the block of a key, or says that only the page knows,
-//! which it does for a few keys in a hundred, or in a thousand. It is never wrong.
+//! Where fences find no room in memory, a get reads a fence page before its block. A sketch keeps one or two
+//! bytes of each separator instead of ten. It names the block of a key, or says that the page must be read,
+//! which is so for a few keys in a hundred, or in a thousand. It is never wrong.
 //!
 //! Keys become numbers by the alphabets of the page's separators, and one position more that has all bytes:
 //! see `learn::code`. Low bits are left out until the numbers fit. A greater key has no lesser number, so a

@@ -52,8 +52,8 @@ fn sketches_stand_for_fences() {
     }
 }
 
-/// Fence pages leave half the budget to sketches where there are too many, and have all of it again when
-/// tables have gone.
+/// Where not all fence pages fit, whole ones leave room to sketches; they have all of it again when tables
+/// have gone.
 #[test]
 fn fences_leave_room_for_sketches() {
     let bench = Bench::new();
