@@ -386,6 +386,8 @@ fn what_is_no_partitioning_is_refused() {
     assert!(matches!(explicit, Err(trine::Error::Mismatch { .. })));
     let is_invalid = |result| matches!(result, Err(trine::Error::Invalid { .. }));
     assert!(is_invalid(divided.create_partition("abc")));
+    assert!(is_invalid(divided.create_partitions(["zz", "abc"])), "then none is made");
+    divided.create_partitions([""; 0]).expect("nothing to make");
     let whole = db.ordered("whole").open().expect("made");
     assert!(is_invalid(whole.create_partition("a")) && is_invalid(whole.partitions().map(drop)));
     assert!(!divided.drop_partition("zz").expect("no fault"));

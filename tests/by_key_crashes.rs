@@ -22,7 +22,7 @@ enum Step {
     Batch(&'static [&'static str], bool),
     DeleteRange(&'static str, &'static str),
     Clear,
-    Create(&'static str),
+    Create(&'static [&'static str]),
     Drop(&'static [&'static str]),
     Flush,
     Compact,
@@ -96,7 +96,7 @@ impl State {
             }
             Step::DeleteRange(from, to) => after.map.retain(|key, _| *key < from || *key >= to),
             Step::Clear => after.map.clear(),
-            Step::Create(name) => drop(after.names.insert(name)),
+            Step::Create(names) => after.names.extend(names),
             Step::Drop(names) => {
                 after.names.retain(|name| !names.contains(name));
                 after.map.retain(|key, _| !names.contains(&rule.name_of(key)));
@@ -125,7 +125,7 @@ fn take(db: &Db, keyspace: &Keyspace<Any>, step: Step, number: u32) -> Result<()
         }
         Step::DeleteRange(from, to) => keyspace.ordered()?.delete_range(from..to),
         Step::Clear => keyspace.clear(),
-        Step::Create(name) => keyspace.create_partition(name),
+        Step::Create(names) => keyspace.create_partitions(names),
         Step::Drop(names) => keyspace.drop_partitions(names).map(drop),
         Step::Flush => db.flush(),
         Step::Compact => db.compact(),
@@ -198,7 +198,7 @@ fn found(db: &Db, all: &BTreeSet<&'static str>) -> State {
         assert!(keyspace.iter().rev().map(scanned).eq(expected.rev()), "backward is what gets find");
     }
     let names = keyspace.partitions().unwrap();
-    let candidates = ["", "a", "b", "c", "d", "e", "f"];
+    let candidates = ["", "a", "b", "c", "d", "e", "f", "g"];
     let names = names.iter().map(|name| *candidates.iter().find(|one| one.as_bytes() == name).unwrap());
     State { map, names: names.collect(), is_made: true }
 }
@@ -310,7 +310,7 @@ fn crashes_amid_first_writes() {
         Step::Synced("b1"),
         Step::Put("c1"),
         Step::SyncedAsync("d1"),
-        Step::Create("e"),
+        Step::Create(&["a", "e", "g"]),
         Step::Put("e1"),
         Step::Flush,
         Step::Synced("f1"),

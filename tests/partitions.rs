@@ -232,6 +232,11 @@ fn old_partitions_are_dropped_for_good() {
     events.partition("2026-01").unwrap();
     events.partition("2026-05").unwrap();
     assert_eq!((events.partitions().unwrap().len(), events.retained_from().unwrap()), (4, None));
+    // One that is asked for together with others stays.
+    assert_eq!(events.retain_from("2026-03").unwrap(), 1);
+    events.partition("2026-01").unwrap();
+    events.create_partitions(["2026-01", "2026-06"]).unwrap();
+    assert_eq!(events.partitions().unwrap().len(), 5);
     drop(events);
     db.close().unwrap();
     let db = world.builder().access(Access::ReadOnly).open().unwrap();
@@ -247,6 +252,11 @@ fn thousands_come_and_go() {
     let world = World::new(5);
     let db = world.builder().memory_bytes(64 << 20).open().unwrap();
     let events = events(&db);
+    // One edit makes two thirds of them, and leaves the one that is there.
+    events.partition(1_u32.to_be_bytes()).unwrap().put("key", "its own").unwrap();
+    events.create_partitions((0..COUNT / 3 * 2).map(u32::to_be_bytes)).unwrap();
+    assert_eq!(events.partitions().unwrap().len(), COUNT as usize / 3 * 2);
+    assert_eq!(events.partition(1_u32.to_be_bytes()).unwrap().get("key").unwrap().unwrap(), b"its own");
     for number in 0..COUNT {
         events.partition(number.to_be_bytes()).unwrap().put("key", number.to_le_bytes()).unwrap();
     }

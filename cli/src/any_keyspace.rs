@@ -60,6 +60,10 @@ impl AnyPartitioned {
         }
     }
 
+    pub(crate) fn create_partitions(&self, names: &[Vec<u8>]) -> trine::Result<()> {
+        of_partitioned!(self, keyspace => keyspace.create_partitions(names))
+    }
+
     pub(crate) fn find_partition(&self, name: impl AsRef<[u8]>) -> trine::Result<Option<AnyKeyspace>> {
         Ok(match self {
             AnyPartitioned::Ordered(keyspace) => keyspace.find_partition(name)?.map(AnyKeyspace::Ordered),

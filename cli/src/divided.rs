@@ -43,10 +43,11 @@ impl Divided {
         }
     }
 
-    pub(crate) fn make(&self, name: &[u8]) -> trine::Result<()> {
+    /// Makes those that are missing, together.
+    pub(crate) fn make(&self, names: &[Vec<u8>]) -> trine::Result<()> {
         match self {
-            Divided::Explicit(keyspace) => keyspace.partition(name).map(drop),
-            Divided::ByKey(keyspace) => keyspace.create_partition(name),
+            Divided::Explicit(keyspace) => keyspace.create_partitions(names),
+            Divided::ByKey(keyspace) => keyspace.create_partitions(names),
         }
     }
 

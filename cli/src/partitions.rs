@@ -35,7 +35,7 @@ fn make(global: &Global, arguments: &Partitions, names: &[Vec<u8>]) -> Result<()
     let make = Make { hashed: arguments.hashed, rule: arguments.by.partition_by.as_ref() };
     named::make_divided(&db, &arguments.keyspace, make)?;
     let (divided, _) = Divided::find(&db, &arguments.keyspace)?;
-    names.iter().try_for_each(|name| divided.make(name))?;
+    divided.make(names)?;
     drop(divided);
     db.close()?;
     done(global, json!({"partitions": names.len()}))

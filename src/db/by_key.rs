@@ -196,6 +196,32 @@ impl<K> Keyspace<K> {
         handle.partition(&keyspace, name.as_ref()).map(drop)
     }
 
+    /// Makes those of the named partitions that are missing, together: all of them, or after a crash none. A
+    /// load that knows its partitions begins so, as each that a write makes costs that write two syncs.
+    ///
+    /// # Errors
+    /// As [`Keyspace::create_partition`]; then none is made.
+    ///
+    /// # Cost
+    /// That of one.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// let events = db.ordered("events").partition_by(trine::Partitioning::prefix(4)).open()?;
+    /// events.create_partitions((0..1000).map(|tenant| format!("{tenant:04}")))?;
+    /// assert_eq!(events.partitions()?.len(), 1000);
+    /// # Ok(()) }
+    /// ```
+    pub fn create_partitions<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Result<()> {
+        self.partitions_by_key()?;
+        let (handle, keyspace) = self.parts();
+        let names: Vec<N> = names.into_iter().collect();
+        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+        handle.partitions(&keyspace, &names).map(drop)
+    }
+
     /// Drops a partition and everything in it; `false` if there is none of that name. New reads see nothing
     /// of it from then on, also after a crash; snapshots and iterators from before still see all of it. Its
     /// tables are not read; those that no other partition has a part of are removed at once. A later write of

@@ -177,6 +177,29 @@ impl<K> Partitioned<K> {
         Ok(Keyspace::new(&self.handle, partition))
     }
 
+    /// Makes those of the named partitions that are missing, together: all of them, or after a crash none.
+    ///
+    /// # Errors
+    /// As [`Partitioned::partition`]; then none is made.
+    ///
+    /// # Cost
+    /// One sync of the log, if something is unsynced, and one of the manifest.
+    ///
+    /// ```
+    /// # fn main() -> trine::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = trine::Db::open(dir.path().join("data"))?;
+    /// # let events = db.ordered("events").partition_by(trine::Partitioning::explicit()).open()?;
+    /// events.create_partitions((0_u32..1000).map(u32::to_be_bytes))?;
+    /// assert_eq!(events.partitions()?.len(), 1000);
+    /// # Ok(()) }
+    /// ```
+    pub fn create_partitions<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Result<()> {
+        let names: Vec<N> = names.into_iter().collect();
+        let names: Vec<&[u8]> = names.iter().map(AsRef::as_ref).collect();
+        self.handle.partitions(&self.keyspace, &names).map(drop)
+    }
+
     /// The partition of that name, if there is one. Nothing is made.
     ///
     /// # Errors

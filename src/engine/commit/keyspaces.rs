@@ -197,21 +197,29 @@ impl Committer {
     /// The partition of a keyspace that is divided; it is made if it is not there.
     ///
     /// # Errors
-    /// `Invalid` for a name that no partition of it may have.
+    /// As [`Committer::partitions`].
     pub(crate) fn partition(&self, keyspace: &Keyspace, name: &[u8]) -> Result<Arc<Keyspace>> {
+        Ok(self.partitions(keyspace, &[name])?.remove(0))
+    }
+
+    /// The partitions of those names; if any is not there, the missing ones are made together.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that no partition of it may have.
+    pub(crate) fn partitions(&self, keyspace: &Keyspace, names: &[&[u8]]) -> Result<Vec<Arc<Keyspace>>> {
         self.check_open()?;
         keyspace.check_live()?;
         let partitions = keyspace.partitions().expect("asked for of keyspaces that are divided");
-        if let Some(found) = partitions.get(name) {
-            return Ok(found);
+        match names.iter().map(|name| partitions.get(name)).collect() {
+            Some(found) => Ok(found),
+            None => self.create_partitions(keyspace, names),
         }
-        Ok(self.create_partitions(keyspace, &[name])?.remove(0))
     }
 
     /// The partitions of those names; those that are not there are made, in one edit.
     ///
     /// # Errors
-    /// As [`Committer::partition`].
+    /// As [`Committer::partitions`].
     pub(crate) fn create_partitions(
         &self,
         keyspace: &Keyspace,
@@ -222,9 +230,12 @@ impl Committer {
             return Err(Error::Invalid { faults: vec![rule.names_are()] });
         }
         if self.mode == Mode::ReadOnly {
-            return Err(match rule.is_by_key() {
-                true => Error::ReadOnly,
-                false => Error::NoKeyspace { name: partition_name(&keyspace.name, names[0]) },
+            let partitions = keyspace.partitions().expect("it is divided");
+            return Err(match names.iter().find(|name| partitions.get(name).is_none()) {
+                Some(missing) if !rule.is_by_key() => {
+                    Error::NoKeyspace { name: partition_name(&keyspace.name, missing) }
+                }
+                _ => Error::ReadOnly,
             });
         }
         self.create_partitions_in(&mut self.take_order_turn()?, keyspace, names)
@@ -244,10 +255,10 @@ impl Committer {
         let missing: BTreeSet<&[u8]> =
             names.iter().copied().filter(|name| partitions.get(name).is_none()).collect();
         if !missing.is_empty() {
-            let count = u32::try_from(missing.len()).expect("a batch has fewer items");
+            let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
             self.check_catalog_room(&catalog, count)?;
             let mut changes: Vec<Change> = reserve_ids(&catalog, count)?.into_iter().collect();
-            let unwanted = unwanted_beside(partitions, &missing);
+            let unwanted = unwanted_beside(partitions, names);
             changes.extend(unwanted.iter().map(drop_of));
             let (mut next, mut made) = (catalog.next_partition, Vec::new());
             for name in missing {
@@ -392,11 +403,11 @@ fn drop_of(partition: &Arc<Keyspace>) -> Change {
     Change::DropPartition { id: partition.tree.partition }
 }
 
-/// Partitions that are wanted no more, to be dropped when others are made. Where one that is made is itself
-/// wanted no more, none: two writers that make such ones would else drop each other's for ever.
-fn unwanted_beside(partitions: &Partitions, made: &BTreeSet<&[u8]>) -> Vec<Arc<Keyspace>> {
+/// Partitions that are wanted no more, to be dropped when others are made. Where one that is asked for is
+/// itself wanted no more, none: two writers that make such ones would else drop each other's for ever.
+fn unwanted_beside(partitions: &Partitions, names: &[&[u8]]) -> Vec<Arc<Keyspace>> {
     let from = partitions.retained_from();
-    if made.first().is_none_or(|first| *first < &*from) { Vec::new() } else { partitions.before(&from) }
+    if names.iter().any(|name| *name < &*from) { Vec::new() } else { partitions.before(&from) }
 }
 
 /// The change that reserves ids for a keyspace and some partitions more, if too few are left of those
