@@ -6,15 +6,17 @@
 //! Invariant: names of a keyspace are ascending, each once; so are the chunks that they lie in, and none of
 //! these is empty.
 
-use std::ops::Bound;
+use std::cmp::Ordering;
+use std::ops::{Bound, Range};
 
 use crate::base::id::{KeyspaceId, PartitionId};
-use crate::base::key::head;
+use crate::base::key::{common_prefix, head, head_after};
 use crate::base::step::Direction;
 use crate::base::sync::Arc;
 
 /// Names of a chunk, at most.
 const CHUNK_NAMES_MAX: usize = 128;
+const CHUNK_NAMES_BITS: u32 = 8;
 
 /// The names of all keyspaces that keys divide.
 #[derive(Clone, Debug, Default)]
@@ -67,54 +69,159 @@ impl NamesByKeyspace {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     chunks: Vec<Arc<Chunk>>,
-    /// The head of the first name of each chunk, so that a search touches few lines.
-    first_heads: Vec<u64>,
+    /// Of the first name of each chunk, so that a search touches few lines.
+    firsts: Heads,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Chunk {
-    /// Heads of `names`.
+    /// Of `names`.
+    heads: Heads,
+    names: Vec<Named>,
+}
+
+/// A partition and its name, which lie together: a search that finds the one reads the other.
+#[derive(Clone, Debug)]
+struct Named {
+    name: Box<[u8]>,
+    partition: PartitionId,
+}
+
+/// The eight bytes of each of some ascending names that come after what all of them begin with.
+#[derive(Clone, Debug, Default)]
+struct Heads {
+    /// A name removed may leave it shorter than it could be.
+    shared: Box<[u8]>,
     heads: Vec<u64>,
-    names: Vec<Box<[u8]>>,
-    partitions: Vec<PartitionId>,
+}
+
+impl Heads {
+    fn of<'n>(names: impl Iterator<Item = &'n [u8]> + Clone) -> Heads {
+        let (mut ends, first) = (names.clone(), names.clone().next().unwrap_or_default());
+        let shared_bytes = common_prefix(first, ends.by_ref().last().unwrap_or_default());
+        let heads = names.map(|name| head_after(name, shared_bytes)).collect();
+        Heads { shared: first[..shared_bytes].into(), heads }
+    }
+
+    /// A name that comes at an index, or takes the place of the one there. `false` if it does not begin as
+    /// the others do: then all must be made anew.
+    fn put(&mut self, index: usize, name: &[u8], is_new: bool) -> bool {
+        let begins_so = !self.heads.is_empty() && name.starts_with(&self.shared);
+        if begins_so {
+            let head = head_after(name, self.shared.len());
+            if is_new { self.heads.insert(index, head) } else { self.heads[index] = head }
+        }
+        begins_so
+    }
+
+    /// The names that compare with `name` as equal by their heads; others lie before or behind them.
+    fn equal(&self, name: &[u8]) -> Range<usize> {
+        let own = &name[..name.len().min(self.shared.len())];
+        match own.cmp(&self.shared) {
+            Ordering::Less => 0..0,
+            Ordering::Greater => self.heads.len()..self.heads.len(),
+            Ordering::Equal => {
+                let name_head = head_after(name, self.shared.len());
+                let start = self.heads.partition_point(|one| *one < name_head);
+                let rest = &self.heads[start..];
+                let equal = if rest.first() == Some(&name_head) {
+                    rest.partition_point(|one| *one == name_head)
+                } else {
+                    0
+                };
+                start..start + equal
+            }
+        }
+    }
+
+    /// Whether a name that begins as all do has this head.
+    #[inline]
+    fn is_at(&self, index: usize, name: &[u8]) -> bool {
+        self.heads[index] == head_after(name, self.shared.len())
+    }
+
+    /// Where a name would be if the names between the first and the last were evenly spaced, as numbers are.
+    #[inline]
+    fn guess(&self, name: &[u8]) -> Option<usize> {
+        let rest = name.strip_prefix(&*self.shared)?;
+        let (name_head, first, last) = (head(rest), *self.heads.first()?, *self.heads.last()?);
+        let (ahead, width) = (name_head.checked_sub(first)?, last - first);
+        if ahead > width {
+            return None;
+        }
+        // No product of a chunk's length goes beyond 64 bits.
+        let shift = (64 - width.leading_zeros()).saturating_sub(u64::BITS - CHUNK_NAMES_BITS);
+        let steps = (self.heads.len() - 1) as u64;
+        Some(((ahead >> shift) * steps).checked_div(width >> shift).unwrap_or(0) as usize)
+    }
 }
 
 impl Chunk {
-    /// How many of its names lie before `name`.
-    fn position(&self, name: &[u8]) -> usize {
-        let name_head = head(name);
-        let start = self.heads.partition_point(|one| *one < name_head);
-        if self.heads.get(start).is_none_or(|one| *one != name_head) {
-            return start;
-        }
-        let equal = self.heads[start..].partition_point(|one| *one == name_head);
-        start + self.names[start..start + equal].partition_point(|one| &**one < name)
+    fn of(names: Vec<Named>) -> Chunk {
+        Chunk { heads: Heads::of(names.iter().map(|one| &*one.name)), names }
     }
 
-    fn split_off(&mut self, index: usize) -> Chunk {
-        Chunk {
-            heads: self.heads.split_off(index),
-            names: self.names.split_off(index),
-            partitions: self.partitions.split_off(index),
+    /// How many of its names lie before `name`.
+    fn position(&self, name: &[u8]) -> usize {
+        let equal = self.heads.equal(name);
+        equal.start + self.names[equal].partition_point(|one| &*one.name < name)
+    }
+
+    #[inline]
+    fn find(&self, name: &[u8]) -> Option<PartitionId> {
+        let is_it = |index| self.names.get(index).filter(|one: &&Named| *one.name == *name);
+        let guessed = self.heads.guess(name).and_then(|index| {
+            // Equal heads and lengths say it all of names that end with their heads.
+            let (one, is_whole) = (self.names.get(index)?, name.len() <= self.heads.shared.len() + 8);
+            let is_same = is_whole && self.heads.is_at(index, name) && one.name.len() == name.len();
+            if is_same { Some(one) } else { is_it(index) }
+        });
+        guessed.or_else(|| is_it(self.position(name))).map(|one| one.partition)
+    }
+
+    fn insert(&mut self, index: usize, named: Named) {
+        let is_put = self.heads.put(index, &named.name, true);
+        self.names.insert(index, named);
+        if !is_put {
+            self.heads = Heads::of(self.names.iter().map(|one| &*one.name));
         }
+    }
+
+    fn remove(&mut self, index: usize) {
+        self.heads.heads.remove(index);
+        self.names.remove(index);
+    }
+
+    fn first(&self) -> &[u8] {
+        &self.names[0].name
     }
 }
 
 impl Names {
     /// The chunk that has `name` if any has.
+    #[inline]
     fn chunk_of(&self, name: &[u8]) -> usize {
-        let name_head = head(name);
-        let below = self.first_heads.partition_point(|one| *one < name_head);
-        let equal = self.first_heads[below..].partition_point(|one| *one == name_head);
-        let begun = self.chunks[below..below + equal].partition_point(|chunk| &*chunk.names[0] <= name);
-        (below + begun).saturating_sub(1)
+        let equal = self.firsts.equal(name);
+        let begun = self.chunks[equal.clone()].partition_point(|chunk| chunk.first() <= name);
+        (equal.start + begun).saturating_sub(1)
     }
 
     /// The partition of that name.
+    #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<PartitionId> {
-        let chunk = self.chunks.get(self.chunk_of(name))?;
-        let index = chunk.position(name);
-        (&**chunk.names.get(index)? == name).then(|| chunk.partitions[index])
+        self.chunks.get(self.chunk_of(name))?.find(name)
+    }
+
+    /// The first name of a chunk, which came or became another.
+    fn put_first(&mut self, number: usize, is_new: bool) {
+        if !self.firsts.put(number, self.chunks[number].first(), is_new) {
+            self.firsts = Heads::of(self.chunks.iter().map(|chunk| chunk.first()));
+        }
+    }
+
+    fn remove_chunk(&mut self, number: usize) -> Arc<Chunk> {
+        self.firsts.heads.remove(number);
+        self.chunks.remove(number)
     }
 
     /// The first partition in that direction from a name on.
@@ -129,7 +236,7 @@ impl Names {
                 let number = self.chunk_of(name);
                 let chunk = self.chunks.get(number)?;
                 let index = chunk.position(name);
-                let is_it = chunk.names.get(index).is_some_and(|one| &**one == name);
+                let is_it = chunk.names.get(index).is_some_and(|one| *one.name == *name);
                 let index = index + usize::from(is_it && matches!(from, Bound::Excluded(_)));
                 if index < chunk.names.len() { (number, index) } else { (number + 1, 0) }
             }
@@ -137,7 +244,7 @@ impl Names {
                 let number = self.chunk_of(name);
                 let chunk = self.chunks.get(number)?;
                 let index = chunk.position(name);
-                let is_it = chunk.names.get(index).is_some_and(|one| &**one == name);
+                let is_it = chunk.names.get(index).is_some_and(|one| *one.name == *name);
                 match (index + usize::from(is_it && matches!(from, Bound::Included(_)))).checked_sub(1) {
                     Some(index) => (number, index),
                     None => {
@@ -148,28 +255,34 @@ impl Names {
             }
         };
         let chunk = self.chunks.get(chunk)?;
-        Some((&chunk.names[index], chunk.partitions[index]))
+        let Named { name, partition } = &chunk.names[index];
+        Some((name, *partition))
     }
 
     fn insert(&mut self, name: Box<[u8]>, partition: PartitionId) {
         let number = self.chunk_of(&name);
+        let named = Named { name, partition };
         if self.chunks.is_empty() {
-            self.chunks.push(Arc::default());
-            self.first_heads.push(0);
+            self.chunks.push(Arc::new(Chunk::of(vec![named])));
+            return self.put_first(0, true);
         }
         let chunk = Arc::make_mut(&mut self.chunks[number]);
-        let index = chunk.position(&name);
-        assert!(chunk.names.get(index) != Some(&name), "a partition is added once");
-        chunk.heads.insert(index, head(&name));
-        chunk.names.insert(index, name);
-        chunk.partitions.insert(index, partition);
-        self.first_heads[number] = chunk.heads[0];
-        if chunk.names.len() > CHUNK_NAMES_MAX {
+        let index = chunk.position(&named.name);
+        assert!(chunk.names.get(index).is_none_or(|one| one.name != named.name), "a partition is added once");
+        chunk.insert(index, named);
+        let next = (chunk.names.len() > CHUNK_NAMES_MAX).then(|| {
             // Names mostly come in their order: what they leave behind stays full.
             let is_at_end = index + 1 == chunk.names.len();
-            let next = chunk.split_off(if is_at_end { CHUNK_NAMES_MAX } else { CHUNK_NAMES_MAX / 2 });
-            self.first_heads.insert(number + 1, next.heads[0]);
+            let next = chunk.names.split_off(if is_at_end { CHUNK_NAMES_MAX } else { CHUNK_NAMES_MAX / 2 });
+            *chunk = Chunk::of(std::mem::take(&mut chunk.names));
+            Chunk::of(next)
+        });
+        if index == 0 {
+            self.put_first(number, false);
+        }
+        if let Some(next) = next {
             self.chunks.insert(number + 1, Arc::new(next));
+            self.put_first(number + 1, true);
         }
     }
 
@@ -177,16 +290,15 @@ impl Names {
         let number = self.chunk_of(name);
         let chunk = Arc::make_mut(&mut self.chunks[number]);
         let index = chunk.position(name);
-        assert!(&*chunk.names[index] == name, "only what is there is removed");
-        chunk.heads.remove(index);
-        chunk.names.remove(index);
-        chunk.partitions.remove(index);
+        assert!(*chunk.names[index].name == *name, "only what is there is removed");
+        chunk.remove(index);
         if chunk.names.is_empty() {
-            self.chunks.remove(number);
-            self.first_heads.remove(number);
+            self.remove_chunk(number);
             return;
         }
-        self.first_heads[number] = chunk.heads[0];
+        if index == 0 {
+            self.put_first(number, false);
+        }
         self.join_next(number);
     }
 
@@ -196,12 +308,11 @@ impl Names {
         if count(number) + count(number + 1) > CHUNK_NAMES_MAX / 2 {
             return;
         }
-        self.first_heads.remove(number + 1);
-        let next = Arc::unwrap_or_clone(self.chunks.remove(number + 1));
+        let next = Arc::unwrap_or_clone(self.remove_chunk(number + 1));
         let chunk = Arc::make_mut(&mut self.chunks[number]);
-        chunk.heads.extend(next.heads);
-        chunk.names.extend(next.names);
-        chunk.partitions.extend(next.partitions);
+        let mut names = std::mem::take(&mut chunk.names);
+        names.extend(next.names);
+        *chunk = Chunk::of(names);
     }
 }
 

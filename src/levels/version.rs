@@ -19,6 +19,8 @@ mod trie;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use smallvec::SmallVec;
+
 use crate::base::id::{KeyspaceId, TreeId};
 use crate::base::key::common_prefix;
 use crate::base::place::{NodeId, child_at};
@@ -52,7 +54,8 @@ pub(crate) struct Tree {
 #[derive(Clone, Debug)]
 enum Shape {
     /// Level 0 first; empty levels at the end are left out. Trees share the levels in which they are alike.
-    Levels(Vec<Arc<[Run]>>),
+    /// Most small trees have one beside level 0: these lie in place.
+    Levels(SmallVec<[Arc<[Run]>; 2]>),
     /// Of a hashed keyspace.
     Trie(Trie),
 }
@@ -215,7 +218,7 @@ impl Tree {
                 before.and_then(|before| before.levels().get(level)).filter(|same| are_same(same, &runs));
             same.map_or_else(|| runs.into(), Arc::clone)
         });
-        let levels: Vec<Arc<[Run]>> = levels.collect();
+        let levels: SmallVec<[Arc<[Run]>; 2]> = levels.collect();
         let runs = || levels.iter().flat_map(|runs| runs.iter());
         let min = runs().map(Run::min).min().unwrap_or_default();
         let max = runs().map(Run::max).max().unwrap_or_default();
@@ -277,11 +280,13 @@ struct Chunk {
 impl Chunk {
     #[inline]
     fn tree(&self, id: TreeId) -> Option<&Arc<Tree>> {
-        let index = match self.ids.as_slice() {
-            [only] if *only == id => 0,
-            ids => ids.binary_search(&id).ok()?,
-        };
-        self.trees.get(index)
+        let first = self.ids.first()?;
+        // Ids of trees that were made together follow one another.
+        let ahead = id.partition.0.wrapping_sub(first.partition.0) as usize;
+        match self.trees.get(ahead) {
+            Some(tree) if tree.id == id => Some(tree),
+            _ => self.trees.get(self.ids.binary_search(&id).ok()?),
+        }
     }
 
     fn replace(&mut self, id: TreeId, tree: Option<Arc<Tree>>) {

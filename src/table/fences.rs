@@ -7,6 +7,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::base::few::{Few, heap_bytes};
 use crate::base::prefetch::prefetch;
 use crate::base::reserve::{Grant, Role};
 use crate::base::sync::Arc;
@@ -51,11 +52,11 @@ pub(super) struct AllPages {
     /// Bytes of each page.
     page_bytes: usize,
     /// Of all pages, one after the other.
-    samples: Box<[u64]>,
+    samples: Few<u64>,
     /// Of all blocks of all pages.
     places: Option<Places>,
     /// Of each page.
-    beside: Box<[Beside]>,
+    beside: Few<Beside>,
     /// Of models; neighbours with equal alphabets share them.
     tables: Box<[ModelTables]>,
     /// For all that lies beside the pages, on the cache's account.
@@ -153,7 +154,7 @@ impl ShortPage {
 impl AllPages {
     /// Over `count` checked pages.
     fn new(pages: PinnedPages, count: usize, page_bytes: usize, budget: &Arc<PageBudget>) -> AllPages {
-        let (mut samples, mut beside) = (Vec::new(), Vec::with_capacity(count));
+        let (mut samples, mut beside) = (Few::new(), Few::with_capacity(count));
         let (mut tables, mut last): (Vec<ModelTables>, Option<IndexPage<'_>>) = (Vec::new(), None);
         let mut blocks = 0;
         for number in 0..count {
@@ -172,11 +173,12 @@ impl AllPages {
             });
             beside.push(Beside { shape: page.shape(), samples_start, samples_end, first_block, tables });
         }
-        let (samples, beside) = (samples.into_boxed_slice(), beside.into_boxed_slice());
+        samples.shrink_to_fit();
         let places = budget.places(blocks);
         let places_bytes = places.as_deref().map_or(0, size_of_val);
         let tables_bytes: usize = tables.iter().map(ModelTables::memory_bytes).sum();
-        let bytes = size_of_val(&*samples) + size_of_val(&*beside) + places_bytes + tables_bytes;
+        let lists_bytes = heap_bytes(&samples) + heap_bytes(&beside);
+        let bytes = lists_bytes + places_bytes + tables_bytes;
         let bytes = size_of::<AllPages>() + bytes;
         let grant = budget.cache().reserve().grant(Role::Tables, bytes as u64);
         let tables = tables.into_boxed_slice();
