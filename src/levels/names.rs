@@ -325,10 +325,33 @@ mod tests {
 
     const KEYSPACE: KeyspaceId = KeyspaceId(3);
 
-    /// A name of which few or many begin alike.
-    fn name(number: u32, is_long: bool) -> Box<[u8]> {
-        let number = number.to_be_bytes();
-        if is_long { [&b"a long prefix/"[..], &number].concat().into() } else { number[2..].into() }
+    /// What names are like.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum Family {
+        Short,
+        /// All begin alike.
+        Long,
+        /// Of every length from none on; zeros at their ends tell some apart, and one in five begins with
+        /// more than a head that others share.
+        Odd,
+    }
+
+    fn name(number: u32, family: Family) -> Box<[u8]> {
+        let bytes = number.to_be_bytes();
+        match family {
+            Family::Short => bytes[2..].into(),
+            Family::Long => [&b"a long prefix/"[..], &bytes].concat().into(),
+            Family::Odd => {
+                let mut name = if number % 5 == 1 { vec![b'a'; 14] } else { Vec::new() };
+                let mut rest = number;
+                while rest > 0 {
+                    rest -= 1;
+                    name.push([0, b'a', u8::MAX][rest as usize % 3]);
+                    rest /= 3;
+                }
+                name.into()
+            }
+        }
     }
 
     proptest! {
@@ -336,7 +359,7 @@ mod tests {
         /// value is as it was.
         #[test]
         fn names_are_as_in_a_map(
-            is_long in any::<bool>(),
+            family in prop_oneof![Just(Family::Short), Just(Family::Long), Just(Family::Odd)],
             edits in proptest::collection::vec((0u32..2000, 1u32..400, proptest::bool::weighted(0.6)), 1..12),
         ) {
             let mut names = NamesByKeyspace::default();
@@ -345,7 +368,7 @@ mod tests {
             for (from, count, adds) in edits {
                 let (before, map_before) = (names.clone(), map.clone());
                 for number in from..from + count {
-                    let name = name(number, is_long);
+                    let name = name(number, family);
                     if adds && !map.contains_key(&name) {
                         map.insert(name.clone(), PartitionId(number + 1));
                         names.apply(Change::Add(KEYSPACE, name, PartitionId(number + 1)));
@@ -353,8 +376,8 @@ mod tests {
                         names.apply(Change::Remove(KEYSPACE, name));
                     }
                 }
-                check(before.of(KEYSPACE).expect("divided"), &map_before, is_long)?;
-                check(names.of(KEYSPACE).expect("divided"), &map, is_long)?;
+                check(before.of(KEYSPACE).expect("divided"), &map_before, family)?;
+                check(names.of(KEYSPACE).expect("divided"), &map, family)?;
             }
             names.apply(Change::Forget(KEYSPACE));
             prop_assert!(names.of(KEYSPACE).is_none());
@@ -364,11 +387,11 @@ mod tests {
     fn check(
         names: &Names,
         map: &BTreeMap<Box<[u8]>, PartitionId>,
-        is_long: bool,
+        family: Family,
     ) -> Result<(), TestCaseError> {
         prop_assert!(names.chunks.iter().all(|one| (1..=CHUNK_NAMES_MAX).contains(&one.names.len())));
         for number in (0..2500).step_by(7) {
-            let name = name(number, is_long);
+            let name = name(number, family);
             let name = &*name;
             prop_assert_eq!(names.find(name), map.get(name).copied());
             for from in [Bound::Included(name), Bound::Excluded(name)] {

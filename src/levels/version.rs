@@ -218,7 +218,8 @@ impl Tree {
                 before.and_then(|before| before.levels().get(level)).filter(|same| are_same(same, &runs));
             same.map_or_else(|| runs.into(), Arc::clone)
         });
-        let levels: SmallVec<[Arc<[Run]>; 2]> = levels.collect();
+        let mut levels: SmallVec<[Arc<[Run]>; 2]> = levels.collect();
+        levels.shrink_to_fit();
         let runs = || levels.iter().flat_map(|runs| runs.iter());
         let min = runs().map(Run::min).min().unwrap_or_default();
         let max = runs().map(Run::max).max().unwrap_or_default();

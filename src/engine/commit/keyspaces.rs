@@ -258,7 +258,7 @@ impl Committer {
             let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
             self.check_catalog_room(&catalog, count)?;
             let mut changes: Vec<Change> = reserve_ids(&catalog, count)?.into_iter().collect();
-            let unwanted = unwanted_beside(partitions, names);
+            let unwanted = unwanted_beside(partitions, &missing, names);
             changes.extend(unwanted.iter().map(drop_of));
             let (mut next, mut made) = (catalog.next_partition, Vec::new());
             for name in missing {
@@ -403,11 +403,18 @@ fn drop_of(partition: &Arc<Keyspace>) -> Change {
     Change::DropPartition { id: partition.tree.partition }
 }
 
-/// Partitions that are wanted no more, to be dropped when others are made. Where one that is asked for is
-/// itself wanted no more, none: two writers that make such ones would else drop each other's for ever.
-fn unwanted_beside(partitions: &Partitions, names: &[&[u8]]) -> Vec<Arc<Keyspace>> {
+/// Partitions that are wanted no more, to be dropped when others are made, without those that are asked for
+/// too. Where one that is made is itself wanted no more, none: two writers that make such ones would else
+/// drop each other's for ever.
+fn unwanted_beside(partitions: &Partitions, made: &BTreeSet<&[u8]>, names: &[&[u8]]) -> Vec<Arc<Keyspace>> {
     let from = partitions.retained_from();
-    if names.iter().any(|name| *name < &*from) { Vec::new() } else { partitions.before(&from) }
+    if made.first().is_none_or(|first| *first < &*from) {
+        return Vec::new();
+    }
+    let asked: BTreeSet<&[u8]> = names.iter().copied().filter(|name| *name < &*from).collect();
+    let mut unwanted = partitions.before(&from);
+    unwanted.retain(|one| one.partition_name().is_none_or(|name| !asked.contains(name)));
+    unwanted
 }
 
 /// The change that reserves ids for a keyspace and some partitions more, if too few are left of those
