@@ -270,3 +270,21 @@ fn damage_is_of_one_partition() {
     db.compact().expect("no fault");
     assert!(db.verify(|_| {}).expect("no fault").findings.is_empty());
 }
+
+/// The first write of a partition costs what a later one does, but for one edit in many.
+#[test]
+fn first_writes_need_no_edit_each() {
+    let world = World::new(4);
+    let db = world.builder().open().expect("opens");
+    let keyspace = by_first(&db);
+    keyspace.put([0], "1").expect("no fault");
+    let calls_of = |first: u8| {
+        let before = world.calls();
+        (0..200).for_each(|number| keyspace.put([first.max(number), number], "1").expect("no fault"));
+        world.calls() - before
+    };
+    let later = calls_of(200);
+    let first = calls_of(0);
+    assert!(first <= later + 40, "{first} beside {later} calls");
+    assert_eq!(keyspace.partitions().expect("no fault").len(), 201);
+}

@@ -113,8 +113,9 @@ fn write_the_corpus() {
             fs::write(path.join(format!("seed-{name}")), bytes).unwrap();
         }
     }
-    let by_keys = short(&states::manifest_by_keys()).unwrap();
-    fs::write(corpus("manifest").join("partitions-by-keys"), by_keys).unwrap();
+    let [manifest, log] = states::files_by_keys().map(|bytes| short(&bytes).unwrap());
+    fs::write(corpus("manifest").join("partitions-by-keys"), manifest).unwrap();
+    fs::write(corpus("log").join("partitions-by-keys"), log).unwrap();
     let trie = states::tries();
     fs::write(
         corpus("manifest").join("trie"),

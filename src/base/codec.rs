@@ -30,6 +30,12 @@ impl<'a> Reader<'a> {
         self.at
     }
 
+    /// The byte so far ahead of the next unread one.
+    #[inline]
+    pub(crate) fn peek(&self, ahead: usize) -> Option<u8> {
+        self.bytes.get(self.at.checked_add(ahead)?).copied()
+    }
+
     pub(crate) fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }

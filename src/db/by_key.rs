@@ -170,8 +170,8 @@ impl<K> Keyspace<K> {
         Ok(self.partitions_by_key()?.names().into_iter().map(<[u8]>::into_vec).collect())
     }
 
-    /// Makes a partition before its first write does, which costs that write two syncs. No error if there is
-    /// one of that name.
+    /// Makes a partition before its first write does, and durably. No error if there is one of that name. One
+    /// that a write makes is as durable as that write.
     ///
     /// # Errors
     /// `Invalid` for a name that no key has, or if the keyspace is not divided by keys; `Memory` if the
@@ -196,8 +196,7 @@ impl<K> Keyspace<K> {
         handle.partition(&keyspace, name.as_ref()).map(drop)
     }
 
-    /// Makes those of the named partitions that are missing, together: all of them, or after a crash none. A
-    /// load that knows its partitions begins so, as each that a write makes costs that write two syncs.
+    /// Makes those of the named partitions that are missing, together: all of them, or after a crash none.
     ///
     /// # Errors
     /// As [`Keyspace::create_partition`]; then none is made.

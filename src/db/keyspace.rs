@@ -345,7 +345,7 @@ enum OneTree {
     Of(Arc<keyspace::Keyspace>),
     /// There is nothing to delete.
     None,
-    /// It may be of several partitions.
+    /// It may be of several partitions, or make one.
     Several,
 }
 
@@ -550,19 +550,23 @@ impl<K> Keyspace<K> {
         written
     }
 
-    /// Where one write goes, if keys divide the keyspace.
+    /// Where one write goes, if keys divide the keyspace and the manifest has its partition.
     fn partition_for(&self, (kind, key, value): (ItemKind, &[u8], &[u8])) -> Result<OneTree> {
         let partitions = self.keyspace.partitions().expect("it is divided");
         if kind == ItemKind::DeleteRange {
             return Ok(OneTree::Several);
         }
-        let name = self.keyspace.name_of(key)?;
-        if kind == ItemKind::Delete {
-            return Ok(partitions.get(&name).map_or(OneTree::None, OneTree::Of));
+        if kind == ItemKind::Put {
+            // A put that is refused makes no partition.
+            check_item(key, value)?;
         }
-        // A put that is refused makes no partition.
-        check_item(key, value)?;
-        Ok(OneTree::Of(self.handle.partition(&self.keyspace, &name)?))
+        Ok(match partitions.get(&self.keyspace.name_of(key)?) {
+            // A record with items of it is to make it.
+            Some(partition) if partition.made().is_some() => OneTree::Several,
+            Some(partition) => OneTree::Of(partition),
+            None if kind == ItemKind::Delete => OneTree::None,
+            None => OneTree::Several,
+        })
     }
 
     fn write_routed(&self, (kind, key, value): (ItemKind, &[u8], &[u8]), until: Option<Until>) -> Result<()> {

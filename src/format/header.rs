@@ -12,7 +12,8 @@
 //! 12     4    u32   version: of the format, 4; 3 is read
 //! 16     8    u64   features: bits a reader must know. 0: partitions, 1: hashed keyspaces, both in a
 //!                      manifest that has some; 3: learned pages, 4: filters by column, both in a table
-//!                      that has some. Kept for later: 2 renamed keyspaces
+//!                      that has some; 5: records of logs may make partitions, in a manifest that has
+//!                      some by key. Kept for later: 2 renamed keyspaces
 //! 24     16   u128  store id: random, one a store
 //! 40     8    u64   uid: random, one a life of a file; context of all its checksums
 //! 48     4    u32   checksum: of bytes 0..48 under (uid, offset 0, kind)
@@ -42,6 +43,8 @@ pub(crate) const FEATURE_HASHED: u64 = 1 << 1;
 pub(crate) const FEATURE_LEARNED: u64 = 1 << 3;
 /// Of a table with filters by column.
 pub(crate) const FEATURE_COLUMNS: u64 = 1 << 4;
+/// Of a manifest with partitions by key: records of its logs may make some.
+pub(crate) const FEATURE_MADE_PARTITIONS: u64 = 1 << 5;
 pub(crate) const CHECKED_BYTES: usize = 48;
 
 /// What a file says of itself.
@@ -169,7 +172,9 @@ fn has_right_checksum(bytes: &[u8]) -> bool {
 /// Feature bits that this release knows in a file of that kind.
 fn features_known(kind: u8) -> u64 {
     match kind {
-        kind if kind == FileKind::Manifest as u8 => FEATURE_PARTITIONS | FEATURE_HASHED,
+        kind if kind == FileKind::Manifest as u8 => {
+            FEATURE_PARTITIONS | FEATURE_HASHED | FEATURE_MADE_PARTITIONS
+        }
         kind if kind == FileKind::Table as u8 => FEATURE_LEARNED | FEATURE_COLUMNS,
         _ => 0,
     }

@@ -1,8 +1,15 @@
-//! The payload of a log record: a batch, as a run of items.
+//! The payload of a log record: a batch, as the partitions that it makes and a run of items.
 //!
 //! It is not the framing of records (`frames`). The write path encodes, replay decodes. Pure.
 //!
 //! ```text
+//! partition: size type   name: meaning (little-endian)
+//! 4     u32    keyspace: not 0
+//! 4     u32    partition: not 0
+//! 1     u8     kind: 5
+//! 1..2  varint name bytes: 255 at most
+//! ..    bytes  name
+//!
 //! item: size type   name: meaning (little-endian)
 //! 4     u32    keyspace: not 0
 //! 4     u32    partition: not 0
@@ -13,10 +20,15 @@
 //! ..    bytes  value: Put and DeleteRange only; of a DeleteRange what comes after the last key that is
 //!              deleted, so a greater key, or empty if nothing does
 //! ```
-//! Invariants: 1. a batch has at least one item; 2. item i of a record has sequence number first + i.
+//! Partitions come before items; a replay makes those that the manifest has never had. Every record with an
+//! item of a partition that the manifest does not have yet says so of it.
+//!
+//! Invariants: 1. a batch has at least one item; 2. item i of a record has sequence number first + i:
+//! partitions have none.
 
 use crate::base::codec::{Malformed, Reader, put_varint};
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, KeyspaceId, PartitionId, TreeId, VALUE_BYTES_MAX};
+use crate::base::rule::PARTITION_NAME_BYTES_MAX;
 
 /// One write of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +38,28 @@ pub(crate) struct Item<'a> {
     pub(crate) key: &'a [u8],
     /// Empty for a delete; where a range delete ends.
     pub(crate) value: &'a [u8],
+}
+
+/// Kind of an entry that makes a partition.
+const PARTITION: u8 = 5;
+/// Where the kind of an entry stands.
+const KIND_AT: usize = 8;
+
+/// A partition that a record makes, if there never was one of its id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MadePartition<'a> {
+    pub(crate) tree: TreeId,
+    pub(crate) name: &'a [u8],
+}
+
+/// Appends a partition. Comes before all items; the name is one that a partition may have.
+pub(crate) fn put_partition(out: &mut Vec<u8>, made: MadePartition<'_>) {
+    debug_assert!(made.name.len() <= PARTITION_NAME_BYTES_MAX);
+    out.extend_from_slice(&made.tree.keyspace.0.to_le_bytes());
+    out.extend_from_slice(&made.tree.partition.0.to_le_bytes());
+    out.push(PARTITION);
+    put_varint(out, made.name.len() as u64);
+    out.extend_from_slice(made.name);
 }
 
 /// Appends one item. The value of a delete must be empty; lengths are within their limits.
@@ -57,6 +91,9 @@ impl<'a> Items<'a> {
     /// Checks the whole payload. Cost: one walk over the items' heads.
     pub(crate) fn new(payload: &'a [u8]) -> Result<Items<'a>, Malformed> {
         let mut reader = Reader::new(payload);
+        while is_partition(&reader) {
+            decode_partition(&mut reader)?;
+        }
         let mut count = 0;
         while count == 0 || reader.remaining() > 0 {
             decode_item(&mut reader)?;
@@ -68,7 +105,17 @@ impl<'a> Items<'a> {
     /// The items of a payload that [`put_item`] made, `count` of them: nothing is checked before it is taken.
     pub(crate) fn encoded(payload: &'a [u8], count: u64) -> Items<'a> {
         let whole = Reader::new(payload);
-        Items { rest: whole.clone(), whole, count }
+        let mut rest = whole.clone();
+        while is_partition(&rest) {
+            decode_partition(&mut rest).expect(DECODED);
+        }
+        Items { rest, whole, count }
+    }
+
+    /// The partitions that the record makes.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = MadePartition<'a>> + use<'a> {
+        let mut rest = self.whole.clone();
+        std::iter::from_fn(move || is_partition(&rest).then(|| decode_partition(&mut rest).expect(DECODED)))
     }
 
     /// Bytes of the payload before the next item.
@@ -80,7 +127,7 @@ impl<'a> Items<'a> {
     pub(crate) fn at(&self, offset: usize) -> Item<'a> {
         let mut reader = self.whole.clone();
         reader.bytes(offset, "the items before").expect("an offset in the payload");
-        decode_item(&mut reader).expect("these bytes were decoded, or encoded, before")
+        decode_item(&mut reader).expect(DECODED)
     }
 
     /// Items not yet taken.
@@ -94,11 +141,28 @@ impl<'a> Iterator for Items<'a> {
 
     fn next(&mut self) -> Option<Item<'a>> {
         self.count = self.count.checked_sub(1)?;
-        Some(decode_item(&mut self.rest).expect("these bytes were decoded, or encoded, before"))
+        Some(decode_item(&mut self.rest).expect(DECODED))
     }
 }
 
-fn decode_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
+const DECODED: &str = "these bytes were decoded, or encoded, before";
+
+/// Whether an entry that makes a partition comes next.
+#[inline]
+fn is_partition(reader: &Reader<'_>) -> bool {
+    reader.peek(KIND_AT) == Some(PARTITION)
+}
+
+fn decode_partition<'a>(reader: &mut Reader<'a>) -> Result<MadePartition<'a>, Malformed> {
+    let tree = decode_tree(reader)?;
+    reader.u8("the kind of an entry")?;
+    let name_bytes =
+        reader.varint_up_to(PARTITION_NAME_BYTES_MAX as u64, "the length of a partition's name")?;
+    let name = reader.bytes(name_bytes as usize, "the name of a partition")?;
+    Ok(MadePartition { tree, name })
+}
+
+fn decode_tree(reader: &mut Reader<'_>) -> Result<TreeId, Malformed> {
     let mut id = |what| {
         let before = reader.clone();
         match reader.u32(what)? {
@@ -106,8 +170,11 @@ fn decode_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
             id => Ok(id),
         }
     };
-    let tree =
-        TreeId { keyspace: KeyspaceId(id("the keyspace")?), partition: PartitionId(id("the partition")?) };
+    Ok(TreeId { keyspace: KeyspaceId(id("the keyspace")?), partition: PartitionId(id("the partition")?) })
+}
+
+fn decode_item<'a>(reader: &mut Reader<'a>) -> Result<Item<'a>, Malformed> {
+    let tree = decode_tree(reader)?;
     let before = reader.clone();
     let kind = reader.u8("the kind of item")?;
     let Some(kind) = ItemKind::from_u8(kind) else {
@@ -172,6 +239,71 @@ mod tests {
             golden.field("end", end_bytes);
         }
         golden.check();
+    }
+
+    const MADE: MadePartition<'_> = MadePartition { tree: TREE, name: b"t042" };
+
+    /// A batch that makes two partitions, one without a name.
+    fn batch_that_makes() -> Vec<u8> {
+        let mut out = Vec::new();
+        put_partition(&mut out, MADE);
+        put_partition(&mut out, MadePartition { tree: TREE, name: b"" });
+        put_item(&mut out, TREE, ItemKind::Put, b"key", b"value");
+        out
+    }
+
+    /// The bytes of a batch that makes partitions.
+    #[test]
+    fn golden_of_partitions() {
+        let bytes = batch_that_makes();
+        let mut golden = Golden::new("log_partitions", &bytes);
+        for (title, name_bytes) in [("partition", 4), ("partition without a name", 0)] {
+            golden.heading(title);
+            for (caption, count) in
+                [("keyspace", 4), ("partition", 4), ("kind: partition", 1), ("name bytes", 1)]
+            {
+                golden.field(caption, count);
+            }
+            if name_bytes > 0 {
+                golden.field("name", name_bytes);
+            }
+        }
+        golden.heading("put");
+        for (caption, count) in [("keyspace", 4), ("partition", 4), ("kind: put", 1), ("key bytes", 1)] {
+            golden.field(caption, count);
+        }
+        for (caption, count) in [("value bytes", 1), ("key", 3), ("value", 5)] {
+            golden.field(caption, count);
+        }
+        golden.check();
+    }
+
+    /// Partitions come before items, of which they are none; each check of them has an input that trips it.
+    #[test]
+    fn partitions_come_first() {
+        let bytes = batch_that_makes();
+        let items = Items::new(&bytes).expect("decodes");
+        let names: Vec<&[u8]> = items.partitions().map(|made| made.name).collect();
+        assert_eq!((names, items.count_left()), (vec![&b"t042"[..], b""], 1));
+        let encoded = Items::encoded(&bytes, 1);
+        assert_eq!((items.offset(), encoded.offset()), (24, 24));
+        assert_eq!(encoded.partitions().next(), Some(MADE));
+        assert!(items.clone().eq(encoded) && items.at(24).key == b"key");
+        let what = |bytes: &[u8]| Items::new(bytes).expect_err("refused").what;
+        assert_eq!(what(&bytes[..24]), "the keyspace", "a batch has an item");
+        assert_eq!(what(&bytes[..12]), "the name of a partition");
+        assert_eq!(what(&[&bytes[..9], &[0x80, 0x02][..]].concat()), "the length of a partition's name");
+        let mut behind = batch();
+        put_partition(&mut behind, MADE);
+        assert_eq!(what(&behind), "the kind of item");
+        for at in [0, 4] {
+            let mut none = bytes.clone();
+            none[at] = 0;
+            if at == 4 {
+                none[5] = 0;
+            }
+            assert_eq!(what(&none), if at == 0 { "the keyspace" } else { "the partition" });
+        }
     }
 
     /// Items of every length boundary come back.

@@ -61,7 +61,7 @@ use rules::{decode_rule, decode_short_name, encode_rule, encode_short_name};
 pub(crate) use state::{Inconsistent, Keyspace, Log, State, Table};
 
 use super::frames::FramePoint;
-use super::header::{FEATURE_HASHED, FEATURE_PARTITIONS};
+use super::header::{FEATURE_HASHED, FEATURE_MADE_PARTITIONS, FEATURE_PARTITIONS};
 
 /// Deepest level of a tree: no merge makes a deeper one.
 pub(crate) const LEVEL_MAX: u8 = 15;
@@ -234,6 +234,9 @@ impl Change {
     /// Feature bits of the manifest that it stands in.
     pub(crate) fn features(&self) -> u64 {
         match self {
+            Change::PartitionRule { rule, .. } if rule.is_by_key() => {
+                FEATURE_PARTITIONS | FEATURE_MADE_PARTITIONS
+            }
             Change::PartitionRule { .. } | Change::RetainFrom { .. } => FEATURE_PARTITIONS,
             Change::Keyspace { kind: KeyspaceKind::Hashed, .. } => FEATURE_HASHED,
             _ => 0,

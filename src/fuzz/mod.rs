@@ -16,7 +16,7 @@ use crate::base::id::{FileKind, FileName, ItemKind};
 use crate::base::step::BlockKind;
 use crate::format::frames::{Expected, RECORDS_FROM, SLOT_CHECKED_BYTES, every_record, scan};
 use crate::format::header::{FileHeader, PAGE_BYTES};
-use crate::format::log::{Items, put_item};
+use crate::format::log::{Items, put_item, put_partition};
 use crate::format::manifest::{Changes, State, encode_edit};
 use crate::format::table::data_build::DataBuilder;
 use crate::format::table::filter::column::{COLUMN_RUNS_MAX, ColumnPage, ColumnShape};
@@ -104,6 +104,7 @@ pub fn log(bytes: &[u8], mode: Mode) {
     framed(&file, FileKind::Log, |payload, _| {
         let Ok(items) = Items::new(payload) else { return };
         let mut again = Vec::with_capacity(payload.len());
+        items.partitions().for_each(|made| put_partition(&mut again, made));
         items.for_each(|item| put_item(&mut again, item.tree, item.kind, item.key, item.value));
         assert_eq!(again, payload, "a batch comes back the same");
     });

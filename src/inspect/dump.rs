@@ -211,6 +211,13 @@ impl Dump<'_> {
         let says = items.as_ref().map_err(Error::clone);
         let says = says.map(|items| format!("first number {first}, {} items", items.count_left()));
         self.part(offset, bytes, "batch", says)?;
+        for made in items.iter().flat_map(Items::partitions) {
+            let (keyspace, partition) = (made.tree.keyspace.0, made.tree.partition.0);
+            let name = made.name.escape_ascii();
+            let says =
+                format!("keyspace {keyspace} partition {partition}: made if it never was, named {name}");
+            self.part(offset, 0, "partition", Ok(says))?;
+        }
         for item in items.into_iter().flatten() {
             let tree = format!("keyspace {} partition {}", item.tree.keyspace.0, item.tree.partition.0);
             let key = shown_key(item.tree.keyspace, item.key);

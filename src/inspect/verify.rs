@@ -23,6 +23,7 @@ use crate::levels::manifest::ManifestFile;
 use crate::levels::store::StoreFile;
 use crate::levels::version::Placed;
 use crate::table::{Damage, TableIdentity, corrupt, scrub};
+use crate::wal::made::MadePartitions;
 use crate::wal::replay::Chain;
 
 /// What a check of a store found.
@@ -302,27 +303,20 @@ impl<'c> Check<'c> {
         is_named: impl Fn(u64) -> bool,
     ) -> Result<()> {
         let mut chain = Chain::begin(&**self.storage, live.store_id, state.flushed);
-        let mut last = state.flushed;
+        let (mut last, mut made) = (state.flushed, MadePartitions::default());
         for (number, log) in &state.logs {
             let file = log.file(*number);
             self.begin(file);
-            let limit = state.next_keyspace;
             let replayed = chain.next(&**self.storage, (*number, *log), &mut |first, items| {
+                made.note(state, file, &items)?;
                 for (item, sequence) in items.zip(first..) {
-                    if item.tree.keyspace.number() >= limit {
-                        let found = item.tree.keyspace.0;
-                        return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, found));
-                    }
-                    if item.tree.partition.0 >= state.next_partition {
-                        let (limit, found) = (state.next_partition, item.tree.partition.0);
-                        return Err(Error::corrupt(file, 0, "the partition of an item", limit, found));
-                    }
-                    if let Some(manifest) = manifest
-                        && !state.has_tree(item.tree)
-                        && sequence > state.flushed
-                    {
-                        manifest.check_unknown(*number, item.tree)?;
-                    }
+                    let is_missing = || match manifest {
+                        Some(manifest) if sequence > state.flushed => {
+                            manifest.check_unknown(*number, item.tree)
+                        }
+                        _ => Ok(()),
+                    };
+                    made.check(state, file, item.tree, is_missing)?;
                     last = Sequence::max(last, sequence);
                     self.report.log_items += 1;
                 }

@@ -16,7 +16,7 @@ use crate::format::frames::{
     Expected, FRAMED_BYTES_MAX, Framer, RECORD_HEAD_BYTES, RECORDS_FROM, Tail, every_record, record_bytes,
     scan,
 };
-use crate::format::header::{FileHeader, PAGE_BYTES};
+use crate::format::header::{FEATURE_MADE_PARTITIONS, FileHeader, PAGE_BYTES};
 use crate::format::manifest::{Change, Changes, Slice, State, encode_edit};
 use crate::format::store::{Live, ManifestPlace, SLOT_OFFSETS};
 use crate::io::storage::{Storage, read_whole, write_zeros};
@@ -24,8 +24,8 @@ use crate::io::storage::{Storage, read_whole, write_zeros};
 /// How many times its live content a manifest may hold before it is rewritten.
 const CONTENT_RATIO: u64 = 4;
 /// At the end of the file these are kept for edits that a full disk must not stop: such as let files go, and
-/// that of an opening.
-const RESERVE_BYTES: usize = PAGE_BYTES;
+/// that of an opening. With room for the partitions that an edit begins with.
+const RESERVE_BYTES: usize = PAGE_BYTES + 2048;
 /// Below this much used, in bytes, rewriting gains nothing.
 const REWRITE_BYTES_MIN: u64 = 64 << 10;
 
@@ -288,6 +288,11 @@ impl ManifestFile {
     /// [`Change::TableRemoved`].
     pub(crate) fn is_older(&self) -> bool {
         self.is_older
+    }
+
+    /// Whether its header says that records of logs make partitions.
+    pub(crate) fn admits_made_partitions(&self) -> bool {
+        !self.is_older && self.features & FEATURE_MADE_PARTITIONS != 0
     }
 
     /// Makes what [`ManifestFile::load`] read durable. Comes before anything that cannot be undone is done on

@@ -4,6 +4,7 @@
 //! manifest).
 
 mod log;
+pub(crate) mod made;
 #[cfg(test)]
 pub(crate) mod memory;
 pub(crate) mod replay;

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::base::id::{ItemKind, KEY_BYTES_MAX, TreeId, VALUE_BYTES_MAX};
 use crate::base::sync::Arc;
-use crate::format::log::put_item;
+use crate::format::log::{MadePartition, put_item, put_partition};
 use crate::memtable::BatchSize;
 
 use super::large::note_tree;
@@ -33,6 +33,13 @@ impl Items {
         self.key_value_bytes += key.len() + value.len();
         note_tree(&mut self.trees, tree);
         Ok(())
+    }
+
+    /// Puts partitions that the record is to make before the items. Called once, when all items are there.
+    pub(crate) fn make_partitions<'m>(&mut self, made: impl IntoIterator<Item = MadePartition<'m>>) {
+        let mut front = Vec::new();
+        made.into_iter().for_each(|made| put_partition(&mut front, made));
+        self.payload.splice(..0, front);
     }
 
     pub(crate) fn payload(&self) -> &[u8] {

@@ -13,7 +13,7 @@ use trine::{Db, Keyspace, Ordered};
 
 use crate::support::{Files, Model, contents_of, divided, find, names};
 
-pub(crate) use by_key::manifest_by_keys;
+pub(crate) use by_key::files_by_keys;
 pub(crate) use tries::tries;
 
 /// What the keyspaces hold, by name.

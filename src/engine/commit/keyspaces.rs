@@ -35,7 +35,7 @@ impl<'r> Wanted<'r> {
     }
 }
 
-/// Ids are reserved this many at a time.
+/// Ids of keyspaces are reserved this many at a time.
 const IDS_RESERVED: u32 = 1024;
 
 impl Committer {
@@ -146,7 +146,7 @@ impl Committer {
     /// # Errors
     /// `Memory`, if there are as many keyspaces and tables as the budget has room for. Only dropping some, or
     /// merges, make room.
-    fn check_catalog_room(&self, catalog: &Catalog, count: u32) -> Result<()> {
+    pub(super) fn check_catalog_room(&self, catalog: &Catalog, count: u32) -> Result<()> {
         let (role, reserve) = (Role::Manifest, self.cache.reserve());
         let wanted = catalog.grant.bytes() + u64::from(count) * KEYSPACE_BYTES;
         if wanted <= reserve.limit_bytes(role) { Ok(()) } else { Err(reserve.refusal(role, wanted)) }
@@ -161,9 +161,10 @@ impl Committer {
     ) -> Result<Arc<Keyspace>> {
         let settings = merged(KeyspaceSettings::of_new(kind == KeyspaceKind::Hashed), given)?;
         let bit = if kind == KeyspaceKind::Hashed { KeyspaceId::HASHED } else { 0 };
-        let (id, partition) = (KeyspaceId(catalog.next_keyspace | bit), PartitionId(catalog.next_partition));
+        let id = KeyspaceId(catalog.next_keyspace | bit);
+        let partition = PartitionId(catalog.state.next_partition);
         self.check_catalog_room(catalog, 1)?;
-        let mut changes: Vec<Change> = reserve_ids(catalog, 1)?.into_iter().collect();
+        let mut changes = vec![take_ids(catalog, u32::from(rule.is_none()))?];
         let stored = stored(&settings);
         changes.push(Change::Keyspace { id, kind, name: name.to_owned(), settings: stored });
         let keyspace = match rule {
@@ -181,7 +182,6 @@ impl Committer {
         catalog.next_keyspace = id.number() + 1;
         let keyspace = Arc::new(keyspace);
         if rule.is_none() {
-            catalog.next_partition = partition.0 + 1;
             self.note_tree(&keyspace);
         }
         self.catalog.names().insert(name.to_owned(), Arc::clone(&keyspace));
@@ -189,7 +189,7 @@ impl Committer {
     }
 
     /// It has a tree that was made just now.
-    fn note_tree(&self, keyspace: &Arc<Keyspace>) {
+    pub(super) fn note_tree(&self, keyspace: &Arc<Keyspace>) {
         self.catalog.by_tree.lock().insert(keyspace.tree, Arc::clone(keyspace));
         self.changed_trees.note(keyspace.tree);
     }
@@ -210,7 +210,8 @@ impl Committer {
         self.check_open()?;
         keyspace.check_live()?;
         let partitions = keyspace.partitions().expect("asked for of keyspaces that are divided");
-        match names.iter().map(|name| partitions.get(name)).collect() {
+        let found: Option<Vec<Arc<Keyspace>>> = names.iter().map(|name| partitions.get(name)).collect();
+        match found.filter(|found| found.iter().all(|one| one.made().is_none())) {
             Some(found) => Ok(found),
             None => self.create_partitions(keyspace, names),
         }
@@ -254,13 +255,16 @@ impl Committer {
         let partitions = keyspace.partitions().expect("it is divided");
         let missing: BTreeSet<&[u8]> =
             names.iter().copied().filter(|name| partitions.get(name).is_none()).collect();
-        if !missing.is_empty() {
+        if missing.is_empty() {
+            // Records of the log may have made some of them.
+            self.edit_taken(&mut catalog, Edit::default())?;
+        } else {
             let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
             self.check_catalog_room(&catalog, count)?;
-            let mut changes: Vec<Change> = reserve_ids(&catalog, count)?.into_iter().collect();
+            let mut changes = vec![take_ids(&catalog, count)?];
             let unwanted = unwanted_beside(partitions, &missing, names);
             changes.extend(unwanted.iter().map(drop_of));
-            let (mut next, mut made) = (catalog.next_partition, Vec::new());
+            let (mut next, mut made) = (catalog.state.next_partition, Vec::new());
             for name in missing {
                 let id = PartitionId(next);
                 made.push(Arc::new(keyspace.partition(id, name, &self.catalog.states)?));
@@ -268,7 +272,6 @@ impl Committer {
                 next += 1;
             }
             self.edit_taken(&mut catalog, Edit::of(changes))?;
-            catalog.next_partition = next;
             self.forget_partitions(partitions, &unwanted);
             for partition in &made {
                 self.note_tree(partition);
@@ -406,7 +409,11 @@ fn drop_of(partition: &Arc<Keyspace>) -> Change {
 /// Partitions that are wanted no more, to be dropped when others are made, without those that are asked for
 /// too. Where one that is made is itself wanted no more, none: two writers that make such ones would else
 /// drop each other's for ever.
-fn unwanted_beside(partitions: &Partitions, made: &BTreeSet<&[u8]>, names: &[&[u8]]) -> Vec<Arc<Keyspace>> {
+pub(super) fn unwanted_beside(
+    partitions: &Partitions,
+    made: &BTreeSet<&[u8]>,
+    names: &[&[u8]],
+) -> Vec<Arc<Keyspace>> {
     let from = partitions.retained_from();
     if made.first().is_none_or(|first| *first < &*from) {
         return Vec::new();
@@ -417,24 +424,18 @@ fn unwanted_beside(partitions: &Partitions, made: &BTreeSet<&[u8]>, names: &[&[u
     unwanted
 }
 
-/// The change that reserves ids for a keyspace and some partitions more, if too few are left of those
-/// reserved.
+/// The change that takes ids for some partitions, and reserves some for keyspaces if too few are left.
 ///
 /// # Errors
 /// `TooLarge` when there are no more.
-fn reserve_ids(catalog: &Catalog, count: u32) -> Result<Option<Change>> {
-    let (keyspace, last) = (catalog.next_keyspace, catalog.next_partition.saturating_add(count - 1));
+pub(super) fn take_ids(catalog: &Catalog, count: u32) -> Result<Change> {
+    let (keyspace, next) = (catalog.next_keyspace, catalog.state.next_partition.saturating_add(count));
     let limit = !KeyspaceId::HASHED - IDS_RESERVED;
-    if keyspace > limit || last > limit {
-        let given = u64::from(keyspace.max(last));
+    if keyspace > limit || next > limit {
+        let given = u64::from(keyspace.max(next));
         return Err(Error::TooLarge { what: "number of keyspaces", limit: limit.into(), given });
     }
-    let (next_keyspace, next_partition) = (catalog.state.next_keyspace, catalog.state.next_partition);
-    if keyspace < next_keyspace && last < next_partition {
-        return Ok(None);
-    }
-    Ok(Some(Change::Ids {
-        next_keyspace: next_keyspace.max(keyspace + IDS_RESERVED),
-        next_partition: next_partition.max(last + IDS_RESERVED),
-    }))
+    let reserved = catalog.state.next_keyspace;
+    let next_keyspace = if keyspace < reserved { reserved } else { keyspace + IDS_RESERVED };
+    Ok(Change::Ids { next_keyspace, next_partition: next })
 }

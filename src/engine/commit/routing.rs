@@ -4,6 +4,10 @@
 //! when it is committed: a put has its partition made, a delete in a missing partition is left out, and a
 //! range delete goes to each partition that may have keys of the range. Where names matter so, the write
 //! leader refuses the batch if a partition was made or dropped meanwhile, and it is routed anew.
+//!
+//! A partition that a put makes is in the batch's own record of the log, and the manifest is told of it with
+//! its next edit: making it costs no sync. So is it in every record with items of it until then: whichever of
+//! them a crash leaves makes it again.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +23,7 @@ use crate::write::batch::{Items, Keyspaces, Writable};
 use crate::write::writer::Until;
 
 use super::Committer;
+use super::keyspaces::{take_ids, unwanted_beside};
 
 /// Items to be routed, their keyspaces, and those of them that keys divide.
 pub(crate) struct Unrouted<'b> {
@@ -101,9 +106,46 @@ impl Committer {
         }
         for (id, names) in missing {
             let keyspace = unrouted.keyspace(id).expect("it was found by its id");
-            self.create_partitions(keyspace, &names.iter().map(|name| &**name).collect::<Vec<_>>())?;
+            let names: BTreeSet<&[u8]> = names.iter().map(|name| &**name).collect();
+            if !self.make_in_log(keyspace, &names)? {
+                self.create_partitions(keyspace, &names.into_iter().collect::<Vec<_>>())?;
+            }
         }
         Ok(())
+    }
+
+    /// Makes those of the named partitions that are missing, without an edit: records are to make them.
+    /// `false` if only an edit can.
+    fn make_in_log(&self, keyspace: &Keyspace, names: &BTreeSet<&[u8]>) -> Result<bool> {
+        self.check_open()?;
+        self.check_writable()?;
+        keyspace.check_live()?;
+        let partitions = partitions(keyspace);
+        if !names.iter().all(|name| partitions.rule.has_name(name)) {
+            return Ok(false);
+        }
+        let mut catalog = self.catalog.take(&*self.env.threads);
+        keyspace.check_live()?;
+        let is_missing = |name: &&[u8]| partitions.get(name).is_none();
+        let missing: BTreeSet<&[u8]> = names.iter().copied().filter(is_missing).collect();
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        if !catalog.has_unwritten_room(&missing) || !unwanted_beside(partitions, &missing, &[]).is_empty() {
+            return Ok(false);
+        }
+        let count = missing.len() as u32;
+        self.check_catalog_room(&catalog, count)?;
+        take_ids(&catalog, count)?;
+        let ids = (catalog.state.next_partition..).map(PartitionId);
+        let made = |(name, id)| keyspace.partition(id, name, &self.catalog.states).map(Arc::new);
+        let made: Vec<Arc<Keyspace>> = missing.into_iter().zip(ids).map(made).collect::<Result<_>>()?;
+        self.make_unwritten(&mut catalog, &made);
+        for partition in &made {
+            self.note_tree(partition);
+            partitions.add(partition);
+        }
+        Ok(true)
     }
 }
 
@@ -209,6 +251,7 @@ impl RoutedSize {
 fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>> {
     let changes: Vec<u64> = unrouted.divided.iter().map(|one| partitions(one).changes()).collect();
     let (mut items, mut keyspaces) = (Items::default(), unrouted.keyspaces.clone());
+    let mut unwritten: BTreeMap<PartitionId, Arc<Keyspace>> = BTreeMap::new();
     let mut hangs_on_names = false;
     for item in encoded(unrouted.items) {
         let Some((keyspace, name)) = unrouted.partition_of(&item)? else {
@@ -235,6 +278,9 @@ fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>>
                 value = if index == last { value } else { &[] };
             }
             items.push(partition.tree, item.kind, key, value)?;
+            if partition.made().is_some() {
+                unwritten.insert(partition.tree.partition, Arc::clone(&partition));
+            }
             keyspaces.add(partition);
         }
     }
@@ -246,6 +292,7 @@ fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>>
             keyspaces.replace(Arc::new(SameNames { keyspace: Arc::clone(keyspace), changes }));
         }
     }
+    items.make_partitions(unwritten.values().filter_map(|partition| partition.made()));
     Ok(Some((Arc::new(items), keyspaces)))
 }
 

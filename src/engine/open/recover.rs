@@ -27,6 +27,7 @@ use crate::levels::version::{self, Placed, Version};
 use crate::levels::view::{View, Views};
 use crate::memtable::Generation;
 use crate::table::{Discarded, PageBudget, Table, TableIdentity, TableOwner, open_files};
+use crate::wal::made::MadePartitions;
 use crate::write::writer::{Resumed, Writer};
 
 use super::parts::{Found, Parts};
@@ -47,6 +48,7 @@ use crate::engine::options::{Mode, OpenOptions};
 use crate::engine::publish::Publisher;
 use crate::engine::publish::catalog::{Catalog, CatalogCell};
 use crate::engine::publish::changed::ChangedTrees;
+use crate::engine::publish::edit::Edit;
 use crate::engine::publish::keyspace::Keyspace;
 use crate::engine::publish::keyspace::restored;
 use crate::engine::publish::snapshot::Points;
@@ -91,7 +93,7 @@ impl Store {
         let changed = Arc::new(Event::new());
         let discarded = Discarded::new(Arc::clone(&changed));
         let parts = Parts { env, budget, epoch, cache, pages, discarded, files, changed };
-        let found = match read(&parts, options.mode)? {
+        let mut found = match read(&parts, options.mode)? {
             Some(_) if options.mode == Mode::CreateNew => {
                 return Err(Error::Exists { path: parts.env.storage.path() });
             }
@@ -111,12 +113,32 @@ impl Store {
         let store_id = found.store_file.live().store_id;
         let beside = Beside { state: &found.state, store_id, files: &found.entries };
         beside.check_age(&*parts.env.storage, found.manifest.file(), logs.last_sequence)?;
+        let unwritten = make_partitions(&mut found, &logs.made)?;
         let overflow = match logs.overflow {
             true => logs.replayed.iter().map(|(number, _)| *number).collect(),
             false => Vec::new(),
         };
-        Ok((parts.assemble(found, logs, options)?, overflow))
+        Ok((parts.assemble((found, unwritten), logs, options)?, overflow))
     }
+}
+
+/// Makes the partitions that records make. The manifest does not have them yet.
+fn make_partitions(found: &mut Found, made: &MadePartitions) -> Result<Vec<Arc<Keyspace>>> {
+    let edit = Edit::of(made.changes(&found.state));
+    let version_changes = edit.version_changes(&found.state);
+    let file = found.manifest.file();
+    let taken = found.state.apply_edit(edit.changes());
+    taken.map_err(|bad| Error::corrupt(file, 0, bad.what, "one of the store", bad.number))?;
+    found.version = found.version.after(version_changes);
+    let mut partitions = Vec::new();
+    for (tree, name) in made.iter() {
+        let keyspace = found.keyspaces.iter().find(|one| one.id == tree.keyspace).expect("the state has it");
+        let partition = Arc::new(keyspace.partition(tree.partition, name, &found.states)?);
+        partition.set_unwritten(true);
+        keyspace.partitions().expect("keys divide it").add(&partition);
+        partitions.push(partition);
+    }
+    Ok(partitions)
 }
 
 /// Gives the lock up again unless the store was opened.
@@ -328,7 +350,31 @@ impl Parts {
         }
     }
 
-    fn assemble(self, found: Found, mut logs: Logs, options: OpenOptions) -> Result<Store> {
+    /// Makes what was decided so, and what the writer goes on from; partitions that the manifest has then are
+    /// not unwritten any more.
+    fn go_on(
+        &self,
+        mut files: Files<'_>,
+        (logs, unwritten): (&mut Logs, &mut Vec<Arc<Keyspace>>),
+        manifest_bytes: u64,
+    ) -> Result<Resumed> {
+        let place = files.manifest.place();
+        let resumed = self.settle_logs(&mut files, logs, manifest_bytes)?;
+        if files.manifest.place() != place {
+            // It begins with the state, which has them.
+            unwritten.drain(..).for_each(|partition| partition.set_unwritten(false));
+        }
+        // Logs too that are not needed any more.
+        remove_orphans(&*self.env.storage, files.state, files.manifest.file(), files.entries);
+        Ok(resumed)
+    }
+
+    fn assemble(
+        self,
+        (found, mut unwritten): (Found, Vec<Arc<Keyspace>>),
+        mut logs: Logs,
+        options: OpenOptions,
+    ) -> Result<Store> {
         let epoch = self.epoch.clone();
         let live = found.store_file.live().clone();
         let owner = self.owner(&live);
@@ -336,8 +382,7 @@ impl Parts {
         let mut generations: Vec<Arc<Generation>> =
             logs.generations.iter().rev().map(|one| Arc::clone(&one.0)).collect();
         let mut next_file = live.next_file_number;
-        let is_writable = options.mode != Mode::ReadOnly;
-        let resumed = if is_writable {
+        let resumed = if options.mode != Mode::ReadOnly {
             let files = Files {
                 store: &mut store_file,
                 manifest: &mut manifest,
@@ -345,13 +390,12 @@ impl Parts {
                 next: &mut next_file,
                 entries: &entries,
             };
-            let resumed = self.settle_logs(files, &mut logs, options.settings.manifest_bytes)?;
-            // Logs too that are not needed any more.
-            remove_orphans(&*self.env.storage, &state, manifest.file(), &entries);
+            let resumed = self.go_on(files, (&mut logs, &mut unwritten), options.settings.manifest_bytes)?;
             generations.insert(0, Arc::clone(&resumed.spare.generation));
             Some(resumed)
         } else {
             generations.splice(..0, logs.last.take().map(|last| last.generation));
+            unwritten.drain(..).for_each(|partition| partition.set_unwritten(false));
             None
         };
         self.files.complete(&entries);
@@ -359,12 +403,8 @@ impl Parts {
         let views = Arc::new(Views::new(&epoch, View { generations, version: Arc::new(version) }));
         let last = logs.last_sequence;
         let writer = self.writer(resumed, &views, &owner.secret, last);
-        let (next_keyspace, next_partition) = (state.next_keyspace.max(1), state.next_partition.max(1));
         let grant = self.cache.reserve().grant(Role::Manifest, 0);
-        let since_copy = None;
-        let mut catalog =
-            Catalog { state, manifest, store_file, next_keyspace, next_partition, grant, since_copy };
-        catalog.count_memory();
+        let catalog = Catalog::new(state, (manifest, store_file), unwritten, grant);
         let changed_trees = Arc::<ChangedTrees>::default();
         let (work, load) = (Work::new(&changed_trees), Arc::<DeviceLoad>::default());
         let kept = Mutex::new(self.cache.reserve().grant(Role::Kept, 0));

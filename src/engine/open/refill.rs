@@ -9,6 +9,7 @@ use crate::base::id::{FileName, SEQUENCE_MAX, Sequence, TreeId};
 use crate::base::sync::Arc;
 use crate::format::log::{Item, Items};
 use crate::memtable::{self, BatchSize, Generation, Inserter};
+use crate::wal::made::MadePartitions;
 use crate::wal::replay::{After, Chain, Replayed};
 use crate::write::large;
 
@@ -35,6 +36,8 @@ pub(in crate::engine) struct Logs {
     /// The youngest, which may go on, and the numbers of the logs that end in it.
     pub(in crate::engine) last: Option<Filled>,
     pub(in crate::engine) last_sequence: Sequence,
+    /// Partitions that records make.
+    pub(in crate::engine) made: MadePartitions,
     pub(in crate::engine) recovery: Recovery,
 }
 
@@ -62,6 +65,7 @@ pub(in crate::engine) fn replay_logs(
         secret,
         known,
         found,
+        made: MadePartitions::default(),
         done: Vec::new(),
         now: None,
         bytes: 0,
@@ -76,6 +80,7 @@ pub(in crate::engine) fn replay_logs(
         generations: Vec::new(),
         last: None,
         last_sequence: found.state.flushed,
+        made: MadePartitions::default(),
         recovery: Recovery::default(),
     };
     let mut chain = Chain::begin(storage, live.store_id, found.state.flushed);
@@ -104,6 +109,7 @@ pub(in crate::engine) fn replay_logs(
         return Err(Error::corrupt(file, 0, "the last sequence number", limit, logs.last_sequence));
     }
     logs.overflow = filling.overflow;
+    logs.made = filling.made;
     (logs.generations, logs.last) = (filling.done, filling.now);
     Ok(logs)
 }
@@ -114,6 +120,7 @@ struct Filling<'f> {
     secret: HashSecret,
     known: BTreeSet<TreeId>,
     found: &'f Found,
+    made: MadePartitions,
     done: Vec<(Arc<Generation>, Vec<u64>, Sequence)>,
     now: Option<Filled>,
     /// Memory of all of them.
@@ -125,6 +132,7 @@ struct Filling<'f> {
 
 impl Filling<'_> {
     fn add(&mut self, file: FileName, first: Sequence, items: Items<'_>) -> Result<()> {
+        self.made.note(&self.found.state, file, &items)?;
         let size = large::batch_size(&items);
         if self.now.as_ref().is_some_and(|now| !now.inserter.room(size.items, size.key_value_bytes)) {
             self.seal();
@@ -132,24 +140,16 @@ impl Filling<'_> {
         if self.now.is_none() {
             self.begin(file, &size)?;
         }
-        let (state, known) = (&self.found.state, &self.known);
+        let (state, known, made) = (&self.found.state, &self.known, &self.made);
         let keeps = |item: &Item<'_>, sequence: Sequence| {
             if sequence <= state.flushed {
                 return Ok(false);
             }
-            if known.contains(&item.tree) {
+            if known.contains(&item.tree) || made.contains(item.tree) {
                 return Ok(true);
             }
-            if item.tree.keyspace.number() >= state.next_keyspace {
-                let limit = state.next_keyspace;
-                return Err(Error::corrupt(file, 0, "the keyspace of an item", limit, item.tree.keyspace.0));
-            }
-            if item.tree.partition.0 >= state.next_partition {
-                let limit = state.next_partition;
-                let found = item.tree.partition.0;
-                return Err(Error::corrupt(file, 0, "the partition of an item", limit, found));
-            }
-            self.found.manifest.check_unknown(file.number, item.tree)?;
+            let is_missing = || self.found.manifest.check_unknown(file.number, item.tree);
+            made.check(state, file, item.tree, is_missing)?;
             Ok(false)
         };
         let Some(now) = &mut self.now else {

@@ -50,7 +50,7 @@ impl Parts {
     /// Mends STORE, removes files that nothing names, makes logs durable, and goes on with the youngest.
     pub(in crate::engine) fn settle_logs(
         &self,
-        mut files: Files<'_>,
+        files: &mut Files<'_>,
         logs: &mut Logs,
         manifest_bytes: u64,
     ) -> Result<Resumed> {
@@ -63,7 +63,7 @@ impl Parts {
         remove_orphans(storage, files.state, files.manifest.file(), files.entries);
         let can_go_on = !logs.overflow && logs.forgotten.is_empty();
         let active = if can_go_on { logs.replayed.pop() } else { None };
-        self.make_logs_durable(&files, logs)?;
+        self.make_logs_durable(files, logs)?;
         let mut changes = changes_of_ended(logs, files.state);
         let log = match active {
             Some((number, replayed)) => {
@@ -73,9 +73,9 @@ impl Parts {
                 }
                 resume(storage, replayed)?
             }
-            None => self.create_log(&mut files, &mut changes)?,
+            None => self.create_log(files, &mut changes)?,
         };
-        self.append_changes(&mut files, &changes, manifest_bytes)?;
+        self.append_changes(files, &changes, manifest_bytes)?;
         self.resumed(log, logs, files.state)
     }
 

@@ -3,10 +3,14 @@
 //! Whoever changes it takes it out of its cell, does its I/O, and puts it back; others wait. No lock is held
 //! meanwhile.
 //!
-//! Invariant: names and ids given to the log exist in the manifest first; ids are never given out twice.
+//! Invariants:
+//! 1. Names and ids given to the log exist in the manifest first, but for partitions that records of the log
+//!    make ([`Catalog::unwritten`]): every edit begins with those.
+//! 2. Ids are never given out twice; those of unwritten partitions are above all that the manifest has had.
+//!
 //! Changes are made in `edits`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::id::TreeId;
@@ -17,6 +21,7 @@ use crate::io::env::Threads;
 use crate::io::fork::{ForkByte, ForkBytes};
 use crate::levels::manifest::ManifestFile;
 use crate::levels::store::StoreFile;
+use crate::wal::made::changes_of_made;
 
 use super::keyspace::Keyspace;
 use super::partitions::Partitions;
@@ -26,9 +31,11 @@ pub(crate) struct Catalog {
     pub(crate) state: State,
     pub(crate) manifest: ManifestFile,
     pub(crate) store_file: StoreFile,
-    /// First ids not given out; those below the state's own counters are reserved.
+    /// First id not given out; those below the state's own counter are reserved. Ids of partitions are not
+    /// reserved: the state's counter is their next.
     pub(crate) next_keyspace: u32,
-    pub(crate) next_partition: u32,
+    /// Partitions that are in the state, and not in the manifest yet.
+    pub(in crate::engine) unwritten: Vec<Arc<Keyspace>>,
     /// The memory of the catalog.
     pub(in crate::engine) grant: Grant,
     /// Changes since the state was copied for a new manifest, while that manifest is written.
@@ -39,7 +46,47 @@ pub(crate) struct Catalog {
 pub(in crate::engine) const KEYSPACE_BYTES: u64 = 768;
 const TABLE_BYTES: u64 = 256;
 
+/// There are at most so many partitions that the manifest does not have: one more goes there by an edit, with
+/// them all.
+pub(in crate::engine) const UNWRITTEN_MAX: usize = 64;
+/// The bytes of their names together: every edit has room for them, also on a full disk.
+const UNWRITTEN_BYTES_MAX: usize = 1024;
+
 impl Catalog {
+    /// As an opening found it.
+    pub(in crate::engine) fn new(
+        mut state: State,
+        (manifest, store_file): (ManifestFile, StoreFile),
+        unwritten: Vec<Arc<Keyspace>>,
+        grant: Grant,
+    ) -> Catalog {
+        state.next_partition = state.next_partition.max(1);
+        let (next_keyspace, since_copy) = (state.next_keyspace.max(1), None);
+        let mut catalog =
+            Catalog { state, manifest, store_file, next_keyspace, unwritten, grant, since_copy };
+        catalog.count_memory();
+        catalog
+    }
+
+    /// What the manifest is to be told of partitions before anything else.
+    pub(in crate::engine) fn unwritten_changes(&self) -> Vec<Change> {
+        let made = self.unwritten.iter().filter_map(|one| Some((one.tree, one.partition_name()?)));
+        changes_of_made(self.state.next_keyspace, made)
+    }
+
+    /// Whether partitions of these names may be made before the manifest is told of them.
+    pub(in crate::engine) fn has_unwritten_room(&self, names: &BTreeSet<&[u8]>) -> bool {
+        let there = self.unwritten.iter().filter_map(|one| one.partition_name());
+        let bytes: usize = there.chain(names.iter().copied()).map(<[u8]>::len).sum();
+        let count = self.unwritten.len() + names.len();
+        self.manifest.admits_made_partitions() && count <= UNWRITTEN_MAX && bytes <= UNWRITTEN_BYTES_MAX
+    }
+
+    /// The manifest has them all.
+    pub(in crate::engine) fn note_written(&mut self) {
+        self.unwritten.drain(..).for_each(|partition| partition.set_unwritten(false));
+    }
+
     /// Grants itself the memory for what it holds now.
     pub(in crate::engine) fn count_memory(&mut self) {
         // A keyspace that is not divided has one partition.

@@ -4,6 +4,7 @@
 //! 1. An edit is durable in the manifest before its version is published.
 //! 2. A file is removed only after the edit that forgets it is durable and nobody looks at it any more.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
@@ -15,11 +16,13 @@ use crate::format::manifest::{Change, State, edit_bytes};
 use crate::levels::manifest::{ManifestFile, ManifestIdentity};
 use crate::levels::version::{self, Placed, Tree};
 use crate::table::Table;
+use crate::wal::made::changes_of_made;
 use crate::write::writer::Ends;
 
 use super::Publisher;
 use super::catalog::Catalog;
 use super::edit::{Edit, TableName};
+use super::keyspace::Keyspace;
 
 impl Publisher {
     /// Makes an edit durable, then visible.
@@ -33,14 +36,43 @@ impl Publisher {
             return Err(error.clone());
         }
         self.make_manifest_room(catalog, edit.changes())?;
+        let unwritten = catalog.unwritten_changes();
+        let changes = match unwritten.is_empty() {
+            true => Cow::Borrowed(edit.changes()),
+            false => Cow::Owned([&unwritten, edit.changes()].concat()),
+        };
+        if changes.is_empty() {
+            return Ok(());
+        }
         let version_changes = edit.version_changes(&catalog.state);
         // Before the manifest: an edit that does not fit the state must never get to the disk.
         catalog.state.apply_edit(edit.changes()).expect("edits are made from the state they change");
-        self.append(catalog, edit.changes())?;
+        self.append(catalog, &changes)?;
+        catalog.note_written();
         catalog.count_memory();
         edit.left_out().iter().for_each(|table| table.mark_dying());
+        self.publish(catalog, &edit, version_changes);
+        Ok(())
+    }
+
+    /// Makes partitions that the manifest is told of with the next edit: records with items of them make them
+    /// until then.
+    pub(in crate::engine) fn make_unwritten(&self, catalog: &mut Catalog, made: &[Arc<Keyspace>]) {
+        let named = made.iter().filter_map(|one| Some((one.tree, one.partition_name()?)));
+        let changes = changes_of_made(catalog.state.next_keyspace, named);
+        let edit = Edit::of(changes);
+        let version_changes = edit.version_changes(&catalog.state);
+        catalog.state.apply_edit(edit.changes()).expect("edits are made from the state they change");
+        made.iter().for_each(|partition| partition.set_unwritten(true));
+        catalog.unwritten.extend(made.iter().map(Arc::clone));
+        catalog.count_memory();
+        self.publish(catalog, &edit, version_changes);
+    }
+
+    /// Makes an edit visible that the state has.
+    fn publish(&self, catalog: &Catalog, edit: &Edit<'_>, version_changes: Vec<version::Change>) {
         if version_changes.is_empty() && edit.flushed().is_empty() {
-            return Ok(());
+            return;
         }
         let before = {
             let pin = self.epoch.pin();
@@ -68,17 +100,18 @@ impl Publisher {
             // Readers that are pinned now may keep files, and tell nobody of their end.
             self.owner.discarded.notify();
         }
-        Ok(())
     }
 
     /// Rewrites the manifest if it has no room or is mostly history. Where the disk has no room for a new
     /// one, an edit that may give some back goes into what is kept of the old one for it.
     fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
-        if catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(changes) {
+        let unwritten = catalog.unwritten_changes();
+        let has_room = |manifest: &ManifestFile| manifest.has_room(&[&unwritten, changes].concat());
+        if catalog.manifest.must_rewrite(&catalog.state) || !has_room(&catalog.manifest) {
             let rewritten = self.rewrite_manifest(catalog, changes);
             match rewritten {
                 Err(Error::Full { .. }) if changes.iter().all(Change::frees) => {
-                    return match catalog.manifest.has_reserved_room(changes) {
+                    return match catalog.manifest.has_reserved_room(&[&unwritten, changes].concat()) {
                         true => Ok(()),
                         false => rewritten,
                     };
@@ -154,6 +187,8 @@ impl Publisher {
         match ManifestFile::load(&*self.env.storage, catalog.store_file.live()) {
             Ok((state, manifest)) if manifest.edit_count() == catalog.manifest.edit_count() => {
                 (catalog.state, catalog.manifest) = (state, manifest);
+                let unwritten = catalog.unwritten_changes();
+                catalog.state.apply_edit(&unwritten).expect("nothing else was changed since they were made");
                 true
             }
             _ => false,
@@ -170,7 +205,10 @@ impl Publisher {
         let identity = ManifestIdentity { features, ..self.next_manifest(catalog, bytes_min)? };
         let manifest = ManifestFile::create(&*self.env.storage, &identity, &catalog.state)?;
         self.sync_directory()?;
-        self.switch_manifest(catalog, manifest)
+        self.switch_manifest(catalog, manifest)?;
+        // The state has them.
+        catalog.note_written();
+        Ok(())
     }
 
     fn next_manifest(&self, catalog: &mut Catalog, bytes_min: u64) -> Result<ManifestIdentity> {
@@ -202,6 +240,8 @@ impl Publisher {
         }
         let (identity, state) = {
             let mut catalog = self.catalog.take(&*self.env.threads);
+            // An edit later would tell the new one of partitions that the copy has.
+            self.edit_taken(&mut catalog, Edit::default()).ok()?;
             if catalog.since_copy.is_some() || !catalog.manifest.wants_rewrite(&catalog.state) {
                 return None;
             }

@@ -9,7 +9,8 @@ use crate::base::place::given_key;
 use crate::base::rule::{KeyBounds, Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::step::Direction;
-use crate::base::sync::{Arc, Mutex};
+use crate::base::sync::{Arc, AtomicBool, Mutex, Ordering};
+use crate::format::log::MadePartition;
 use crate::format::manifest::{KeyspaceKind, Settings};
 use crate::io::fork::{FORKED, ForkByte, ForkBytes};
 use crate::levels::version::Version;
@@ -45,8 +46,15 @@ enum Part {
     /// A keyspace that is not divided.
     Whole,
     Divided(Box<Partitions>),
-    /// A partition, by its name.
-    One(Box<[u8]>),
+    One(Partition),
+}
+
+/// A partition of a keyspace that is divided.
+#[derive(Debug)]
+struct Partition {
+    name: Box<[u8]>,
+    /// The manifest does not have it yet: records with items of it make it.
+    is_unwritten: AtomicBool,
 }
 
 const LIVE: u8 = 1;
@@ -90,7 +98,8 @@ impl Keyspace {
     /// As [`Keyspace::new`].
     pub(crate) fn partition(&self, id: PartitionId, name: &[u8], bytes: &ForkBytes) -> Result<Keyspace> {
         let (bearing, usual, settings) = (Bearing::new(), Usual::new(), Arc::clone(&self.settings));
-        let (tree, part) = (TreeId { keyspace: self.id, partition: id }, Part::One(name.into()));
+        let tree = TreeId { keyspace: self.id, partition: id };
+        let part = Part::One(Partition { name: name.into(), is_unwritten: AtomicBool::new(false) });
         let state = bytes.byte(LIVE)?;
         Ok(Keyspace { id: self.id, name: self.name.clone(), tree, part, state, settings, bearing, usual })
     }
@@ -239,7 +248,20 @@ impl Keyspace {
 
     /// Its name among the partitions of its keyspace, if it is one.
     pub(crate) fn partition_name(&self) -> Option<&[u8]> {
-        if let Part::One(name) = &self.part { Some(name) } else { None }
+        if let Part::One(partition) = &self.part { Some(&partition.name) } else { None }
+    }
+
+    /// Says whether the manifest has the partition.
+    pub(in crate::engine) fn set_unwritten(&self, is_unwritten: bool) {
+        if let Part::One(partition) = &self.part {
+            partition.is_unwritten.store(is_unwritten, Ordering::Release);
+        }
+    }
+
+    /// What a record with items of it makes: itself, if it is a partition that the manifest may not have yet.
+    pub(crate) fn made(&self) -> Option<MadePartition<'_>> {
+        let Part::One(Partition { name, is_unwritten }) = &self.part else { return None };
+        is_unwritten.load(Ordering::Acquire).then_some(MadePartition { tree: self.tree, name })
     }
 
     /// Its name in messages.

@@ -237,6 +237,11 @@ impl State {
         of_it.map(|(_, id)| PartitionId(*id))
     }
 
+    /// Whether a keyspace has a partition of that name.
+    pub(crate) fn has_name(&self, keyspace: KeyspaceId, name: &[u8]) -> bool {
+        self.names.contains_key(&(keyspace, name.into()))
+    }
+
     /// Every tree, by id.
     pub(crate) fn trees(&self) -> impl Iterator<Item = TreeId> {
         self.partitions.iter().map(|(id, one)| TreeId { keyspace: one.keyspace, partition: *id })

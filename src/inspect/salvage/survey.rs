@@ -11,12 +11,14 @@ use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, TreeId};
 use crate::format::frames::{FRAMED_BYTES_MAX, FramePoint, every_record};
 use crate::format::header::{FileHeader, PAGE_BYTES};
+use crate::format::log::Items;
 use crate::format::manifest::{Slice, State};
 use crate::format::store::{self, Live, STORE_BYTES};
 use crate::io::storage::{Entry, Storage, read_whole};
 use crate::levels::manifest::{ManifestFile, Rescued};
 use crate::levels::store::StoreFile;
 use crate::table::{TableIdentity, read_past_faults, slice_entries};
+use crate::wal::made::MadePartitions;
 
 /// A file, under the name at which it was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +145,7 @@ impl Survey {
 
     fn find_logs(&mut self, storage: &dyn Storage, seen: &[Seen]) -> Result<()> {
         let mut others = by_uid(seen, FileKind::Log, self.known.store_id);
-        let mut logs = Vec::new();
+        let (mut logs, mut made) = (Vec::new(), MadePartitions::default());
         for (number, log) in &self.known.state.logs {
             let copies = copies(seen, others.remove(&log.uid), (log.file(*number), log.uid));
             // A log goes on after its end was promised: an edit that is missing may have said so.
@@ -159,13 +161,21 @@ impl Survey {
                 let header = self.header(FileKind::Log, held.uid);
                 let mut bytes = vec![0; held.bytes as usize];
                 read_past_faults(storage, held.file, 0, &mut bytes)?;
-                if let Some(record) = every_record(&header, &bytes).first() {
+                let records = every_record(&header, &bytes);
+                if let Some(record) = records.first() {
                     self.logs.push(HeldLog { held, promise, is_named, first: record.sequence });
+                    let items = records.iter().filter_map(|record| Items::new(record.payload).ok());
+                    // One that does not fit is left to its items, which get a keyspace of their own.
+                    items.for_each(|items| drop(made.note(&self.known.state, held.file, &items)));
                     break;
                 }
             }
         }
         self.logs.sort_by_key(|log| log.first);
+        for change in made.changes(&self.known.state) {
+            // What does not fit what is left of the manifest is left out.
+            let _ = self.known.state.apply(&change);
+        }
         Ok(())
     }
 

@@ -47,12 +47,13 @@ pub(super) fn divided_by_ranges() -> State {
     State { partition_of: Some(name_of), ..maker.closed("divided by ranges") }
 }
 
-/// A manifest with a keyspace of each rule.
-pub(crate) fn manifest_by_keys() -> Vec<u8> {
+/// The manifest and the log of a store with a keyspace of each rule.
+pub(crate) fn files_by_keys() -> [Vec<u8>; 2] {
     let mut maker = Maker::new(SMALL);
     divide_by_key(&mut maker, "days", Partitioning::prefix(4), ["0002", "0003"]);
     let bounds = Partitioning::ranges(DAYS);
     divide_by_key(&mut maker, "rows", bounds, ["00020", "00030"]);
     let state = maker.closed("divided by both");
-    state.files[vouched_bytes(&state.files).1].clone()
+    let log = state.files.iter().rfind(|(name, _)| name.starts_with("log")).expect("there is one");
+    [state.files[vouched_bytes(&state.files).1].clone(), log.1.clone()]
 }

@@ -1,0 +1,180 @@
+//! Partitions that records of logs make: those that the manifest was never told of.
+//!
+//! The manifest's next id of a partition tells them: it gave out no id from there on, and what it does not
+//! have of smaller ones was dropped. Collected from records in their order, over a state that stays as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::error::{Error, Result};
+use crate::base::id::{FileName, KeyspaceId, PartitionId, TreeId};
+use crate::format::log::{Items, MadePartition};
+use crate::format::manifest::{Change, State};
+
+/// See the module.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct MadePartitions {
+    by_id: BTreeMap<PartitionId, (KeyspaceId, Box<[u8]>)>,
+    names: BTreeSet<(KeyspaceId, Box<[u8]>)>,
+}
+
+impl MadePartitions {
+    /// Takes those that a record of the log `file` makes.
+    ///
+    /// # Errors
+    /// `Corrupt` for one that no store makes: of a keyspace that keys do not divide, with a name that its
+    /// rule does not give, or with the name or the id of another.
+    pub(crate) fn note(&mut self, state: &State, file: FileName, items: &Items<'_>) -> Result<()> {
+        for MadePartition { tree, name } in items.partitions() {
+            let TreeId { keyspace, partition } = tree;
+            if partition.0 < state.next_partition {
+                continue;
+            }
+            let stored: (KeyspaceId, Box<[u8]>) = (keyspace, name.into());
+            if self.by_id.get(&partition) == Some(&stored) {
+                continue;
+            }
+            let rule = state.keyspaces.get(&keyspace).and_then(|keyspace| keyspace.rule.as_ref());
+            let is_given = rule.is_some_and(|rule| rule.is_by_key() && rule.has_name(name));
+            if !is_given
+                || state.has_name(keyspace, name)
+                || self.by_id.contains_key(&partition)
+                || !self.names.insert(stored.clone())
+            {
+                let what = "a partition that a record makes";
+                return Err(Error::corrupt(file, 0, what, "a new one of its keyspace", tree));
+            }
+            self.by_id.insert(partition, stored);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn contains(&self, tree: TreeId) -> bool {
+        self.by_id.get(&tree.partition).is_some_and(|(keyspace, _)| *keyspace == tree.keyspace)
+    }
+
+    /// # Errors
+    /// `Corrupt` for the tree of an item that neither the manifest nor a record can have made. If only that
+    /// of the partition can be so, `is_missing` may say of the tree what else is known.
+    pub(crate) fn check(
+        &self,
+        state: &State,
+        file: FileName,
+        tree: TreeId,
+        is_missing: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let corrupt = |what, limit: u32, found: u32| Err(Error::corrupt(file, 0, what, limit, found));
+        if tree.keyspace.number() >= state.next_keyspace {
+            return corrupt("the keyspace of an item", state.next_keyspace, tree.keyspace.0);
+        }
+        if state.has_tree(tree) || self.contains(tree) {
+            return Ok(());
+        }
+        is_missing()?;
+        if tree.partition.0 >= state.next_partition {
+            return corrupt("the partition of an item", state.next_partition, tree.partition.0);
+        }
+        Ok(())
+    }
+
+    /// Each, by its tree, with its name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TreeId, &[u8])> {
+        self.by_id.iter().map(|(partition, (keyspace, name))| {
+            (TreeId { keyspace: *keyspace, partition: *partition }, &**name)
+        })
+    }
+
+    /// The changes that make them, over the state that they were collected over.
+    pub(crate) fn changes(&self, state: &State) -> Vec<Change> {
+        changes_of_made(state.next_keyspace, self.iter())
+    }
+}
+
+/// The changes that make partitions, with the ids that they take.
+pub(crate) fn changes_of_made<'m>(
+    next_keyspace: u32,
+    made: impl Iterator<Item = (TreeId, &'m [u8])>,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut next_partition = 0;
+    for (tree, name) in made {
+        next_partition = next_partition.max(tree.partition.0.saturating_add(1));
+        changes.push(Change::Partition { id: tree.partition, keyspace: tree.keyspace, name: name.into() });
+    }
+    if next_partition > 0 {
+        changes.insert(0, Change::Ids { next_keyspace, next_partition });
+    }
+    changes
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::base::id::{FileKind, ItemKind};
+    use crate::base::rule::Rule;
+    use crate::format::log::{put_item, put_partition};
+    use crate::format::manifest::KeyspaceKind;
+
+    const KEYSPACE: KeyspaceId = KeyspaceId(1);
+
+    /// A keyspace that prefixes of two bytes divide, with a partition; 7 is the next id.
+    fn state() -> State {
+        let mut state = State::default();
+        let settings = Vec::new();
+        let name = "k".to_owned();
+        let changes = [
+            Change::Ids { next_keyspace: 2, next_partition: 7 },
+            Change::Keyspace { id: KEYSPACE, kind: KeyspaceKind::Ordered, name, settings },
+            Change::PartitionRule { keyspace: KEYSPACE, rule: Rule::Prefix(2) },
+            Change::Partition { id: PartitionId(3), keyspace: KEYSPACE, name: b"aa"[..].into() },
+        ];
+        state.apply_edit(&changes).expect("consistent");
+        state
+    }
+
+    fn note(made: &mut MadePartitions, entries: &[(u32, u32, &[u8])]) -> Result<()> {
+        let mut payload = Vec::new();
+        for (keyspace, partition, name) in entries {
+            let tree = TreeId { keyspace: KeyspaceId(*keyspace), partition: PartitionId(*partition) };
+            put_partition(&mut payload, MadePartition { tree, name });
+        }
+        let tree = TreeId { keyspace: KEYSPACE, partition: PartitionId(3) };
+        put_item(&mut payload, tree, ItemKind::Delete, b"aa", b"");
+        let items = Items::new(&payload).expect("decodes");
+        made.note(&state(), FileName::new(FileKind::Log, 2), &items)
+    }
+
+    /// What the manifest had once is passed over, as is what was noted before; the rest fits the state.
+    #[test]
+    fn new_ones_are_made_once() {
+        let mut made = MadePartitions::default();
+        note(&mut made, &[(1, 3, b"aa"), (1, 4, b"bb"), (9, 6, b"of no keyspace")]).expect("had once");
+        assert!(made.changes(&state()).is_empty());
+        note(&mut made, &[(1, 9, b"bb"), (1, 7, b"c")]).expect("new");
+        note(&mut made, &[(1, 7, b"c"), (1, 9, b"bb")]).expect("noted before");
+        let mut after = state();
+        after.apply_edit(&made.changes(&state())).expect("they fit");
+        assert_eq!((after.next_partition, after.partitions.len()), (10, 3));
+        let file = FileName::new(FileKind::Log, 2);
+        let check = |partition, keyspace| {
+            let tree = TreeId { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) };
+            made.check(&state(), file, tree, || Ok(())).is_ok()
+        };
+        assert!(check(9, 1) && check(7, 1) && check(6, 1));
+        assert!(!check(8, 1) && !check(10, 1) && !check(3, 2));
+    }
+
+    /// No store makes these.
+    #[test]
+    fn impossible_ones_are_refused() {
+        let of_another: &[(u32, u32, &[u8])] = &[(1, 7, b"bb"), (1, 8, b"bb")];
+        let one_id: &[(u32, u32, &[u8])] = &[(1, 7, b"bb"), (1, 7, b"cc")];
+        let singles: [&[(u32, u32, &[u8])]; 3] = [&[(1, 7, b"aa")], &[(1, 7, b"long")], &[(2, 7, b"bb")]];
+        for entries in singles.into_iter().chain([of_another, one_id]) {
+            let refused = note(&mut MadePartitions::default(), entries);
+            assert!(matches!(refused, Err(Error::Corrupt(_))), "{entries:?}: {refused:?}");
+        }
+        let mut made = MadePartitions::default();
+        note(&mut made, &[(1, u32::MAX, b"bb")]).expect("its id is looked at when it is made");
+        assert!(state().apply_edit(&made.changes(&state())).is_err());
+    }
+}
