@@ -31,7 +31,8 @@ impl<K> Keyspace<K> {
     /// A few allocations. What needs no sync and has room is written by the thread that polls, as
     /// [`Keyspace::put`] does it; else a hand-over to a thread of the store, which commits what has come
     /// together in one group. The first write to a partition of a keyspace that is divided by its keys makes
-    /// the partition: for one in 64 such writes, the thread that polls waits for two syncs.
+    /// the partition: the thread that polls waits while an edit of the manifest is under way, and for one in
+    /// 64 such writes, or in fewer where names are longer than 16 bytes, for two syncs.
     ///
     /// ```
     /// # fn main() -> trine::Result<()> {

@@ -193,8 +193,8 @@ impl ManifestFile {
     }
 
     /// To be asked about a log that was read after [`ManifestFile::load`] and has an item of a tree that is
-    /// not there. Nothing is written to a keyspace or partition before the edit that makes it is durable: so
-    /// if it was not dropped either, that edit was damaged since.
+    /// not there, and that no record makes. Then nothing is written to it before the edit that makes it is
+    /// durable: so if it was not dropped either, that edit was damaged since.
     ///
     /// # Errors
     /// `Corrupt` if that must be so: the end of the manifest is not clean, and the log is younger than its
@@ -316,9 +316,17 @@ impl ManifestFile {
     /// version of the format, or without a feature bit of one of the changes.
     pub(crate) fn has_room(&self, changes: &[Change]) -> bool {
         let has_features = changes.iter().all(|change| change.features() & !self.features == 0);
-        !self.is_older
-            && has_features
-            && encode_edit(0, changes).len() + RESERVE_BYTES <= self.framer.room_bytes()
+        has_features && self.has_room_for(encode_edit(0, changes).len())
+    }
+
+    /// Whether one more edit of so many bytes fits there.
+    pub(crate) fn has_room_for(&self, edit_bytes: usize) -> bool {
+        !self.is_older && edit_bytes + RESERVE_BYTES <= self.framer.room_bytes()
+    }
+
+    /// Bits that a manifest after this one has too, whatever the state: of what logs may hold.
+    pub(crate) fn kept_features(&self) -> u64 {
+        self.features & FEATURE_MADE_PARTITIONS
     }
 
     /// Whether one of a full disk fits if it takes what is reserved, and if the file's version of the format

@@ -7,7 +7,8 @@
 //!
 //! A checkpoint takes a place in the order too, seals the write buffer there, gives the leader's place back
 //! and keeps the gate closed until that buffer is flushed. So no catalog change lies between the writes that
-//! its tables hold and the catalog that it copies, while writers go on.
+//! its tables hold and the catalog that it copies, while writers go on. Partitions that writes make take no
+//! turn: they stand in the order where the records are that make them.
 //!
 //! Locks are taken in this order: gate, front of commits, catalog. A thread that holds the catalog never
 //! waits for one of the other two. Any thread may ask for a turn.

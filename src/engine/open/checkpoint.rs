@@ -5,14 +5,14 @@
 //!
 //! Invariants:
 //! 0. It is one prefix of the joint order of commits and catalog changes, and holds all that was acknowledged
-//!    before the call.
+//!    before the call. A write that was under way then may have left its partition, empty.
 //! 1. Tables are linked while a view holds them; nothing that may still be written is linked.
 //! 2. STORE gets its name last: a directory without it is no store.
 
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
-use crate::base::id::{FileName, Sequence};
+use crate::base::id::{FileName, PartitionId, Sequence};
 use crate::base::sync::{Arc, Event, Ordering};
 use crate::format::manifest::State;
 use crate::format::store::Live;
@@ -118,8 +118,9 @@ enum Stage<'s> {
     Order(OrderTurn<'s>),
     /// The write buffer is to be sealed.
     Seal(OrderTurn<'s>),
-    /// Everything up to the sequence is to be flushed, and no catalog change comes meanwhile.
-    Flush(GateTicket<'s>, Sequence),
+    /// Everything up to the sequence is to be flushed, and no catalog change comes meanwhile but partitions
+    /// that writes make: their ids are from this one on.
+    Flush(GateTicket<'s>, Sequence, PartitionId),
     Over,
 }
 
@@ -196,15 +197,16 @@ impl<'s> Checkpoint<'s> {
                 self.waits = if has_come { Waits::No } else { Waits::Order };
             }
             Stage::Seal(turn) => self.seal(turn)?,
-            Stage::Flush(ticket, last) if !store.writer.has_flushed(last) => {
-                self.await_flush(Stage::Flush(ticket, last), seen)?;
+            Stage::Flush(ticket, last, later) if !store.writer.has_flushed(last) => {
+                self.await_flush(Stage::Flush(ticket, last, later), seen)?;
             }
-            Stage::Flush(ticket, _) => {
-                let (number, moment) = {
+            Stage::Flush(ticket, _, later) => {
+                let (number, mut moment) = {
                     let mut catalog = store.catalog.take(&*store.env.threads);
                     (store.next_file_in(&mut catalog)?, store.moment_of(&catalog, PointKind::Checkpoint))
                 };
                 drop(ticket);
+                moment.state.forget_empty_partitions(later);
                 store.write_to(&*self.target, self.path, (number, moment))?;
                 self.is_made = true;
             }
@@ -220,14 +222,15 @@ impl<'s> Checkpoint<'s> {
             (self.stage, self.waits) = (Stage::Seal(turn), Waits::Writer(seen));
             return Ok(());
         }
-        {
+        let later = {
             // Under the catalog: no table that later writes cover leaves the state from here on (`free`).
-            let _catalog = self.store.catalog.take(&*self.store.env.threads);
+            let catalog = self.store.catalog.take(&*self.store.env.threads);
             self.store.catalog.checkpoints.fetch_add(1, Ordering::AcqRel);
             self.is_counted = true;
-        }
+            PartitionId(catalog.state.next_partition)
+        };
         let last = turn.last_sequence();
-        self.stage = Stage::Flush(turn.release_front(), last);
+        self.stage = Stage::Flush(turn.release_front(), last, later);
         Ok(())
     }
 
@@ -264,3 +267,6 @@ fn clear(target: &dyn Storage) {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -120,7 +120,7 @@ impl Parts {
                 uid: self.env.random.u64(),
                 store_id: files.store.live().store_id,
                 bytes_min: bytes_min.max(4 * edit_bytes(changes)),
-                features: 0,
+                features: files.manifest.kept_features(),
             };
             match ManifestFile::create(storage, &identity, files.state) {
                 Err(Error::Full { .. }) if files.manifest.has_reserved_room(changes) => {}

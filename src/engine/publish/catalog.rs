@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! 1. Names and ids given to the log exist in the manifest first, but for partitions that records of the log
-//!    make ([`Catalog::unwritten`]): every edit begins with those.
+//!    make ([`Catalog::unwritten`]): every edit of trees begins with those.
 //! 2. Ids are never given out twice; those of unwritten partitions are above all that the manifest has had.
 //!
 //! Changes are made in `edits`.
@@ -51,6 +51,9 @@ const TABLE_BYTES: u64 = 256;
 pub(in crate::engine) const UNWRITTEN_MAX: usize = 64;
 /// The bytes of their names together: every edit has room for them, also on a full disk.
 const UNWRITTEN_BYTES_MAX: usize = 1024;
+/// At least the bytes of an edit that tells of them all: of each a tag, two ids, the length of its name, and
+/// the name.
+const UNWRITTEN_EDIT_BYTES: usize = UNWRITTEN_MAX * 11 + UNWRITTEN_BYTES_MAX + 64;
 
 impl Catalog {
     /// As an opening found it.
@@ -74,12 +77,16 @@ impl Catalog {
         changes_of_made(self.state.next_keyspace, made)
     }
 
-    /// Whether partitions of these names may be made before the manifest is told of them.
+    /// Whether partitions of these names may be made before the manifest is told of them: it has room for
+    /// them beside what is reserved for a full disk.
     pub(in crate::engine) fn has_unwritten_room(&self, names: &BTreeSet<&[u8]>) -> bool {
         let there = self.unwritten.iter().filter_map(|one| one.partition_name());
         let bytes: usize = there.chain(names.iter().copied()).map(<[u8]>::len).sum();
         let count = self.unwritten.len() + names.len();
-        self.manifest.admits_made_partitions() && count <= UNWRITTEN_MAX && bytes <= UNWRITTEN_BYTES_MAX
+        count <= UNWRITTEN_MAX
+            && bytes <= UNWRITTEN_BYTES_MAX
+            && self.manifest.admits_made_partitions()
+            && self.manifest.has_room_for(UNWRITTEN_EDIT_BYTES)
     }
 
     /// The manifest has them all.

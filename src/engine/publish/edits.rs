@@ -110,7 +110,7 @@ impl Publisher {
         if catalog.manifest.must_rewrite(&catalog.state) || !has_room(&catalog.manifest) {
             let rewritten = self.rewrite_manifest(catalog, changes);
             match rewritten {
-                Err(Error::Full { .. }) if changes.iter().all(Change::frees) => {
+                Err(Error::Full { .. }) if !changes.is_empty() && changes.iter().all(Change::frees) => {
                     return match catalog.manifest.has_reserved_room(&[&unwritten, changes].concat()) {
                         true => Ok(()),
                         false => rewritten,
@@ -201,8 +201,8 @@ impl Publisher {
         changes: &[Change],
     ) -> Result<()> {
         let bytes_min = self.settings.manifest_bytes.max(4 * edit_bytes(changes));
-        let features = changes.iter().fold(0, |bits, change| bits | change.features());
-        let identity = ManifestIdentity { features, ..self.next_manifest(catalog, bytes_min)? };
+        let mut identity = self.next_manifest(catalog, bytes_min)?;
+        identity.features |= changes.iter().fold(0, |bits, change| bits | change.features());
         let manifest = ManifestFile::create(&*self.env.storage, &identity, &catalog.state)?;
         self.sync_directory()?;
         self.switch_manifest(catalog, manifest)?;
@@ -213,7 +213,8 @@ impl Publisher {
 
     fn next_manifest(&self, catalog: &mut Catalog, bytes_min: u64) -> Result<ManifestIdentity> {
         let (number, uid) = (self.next_file_in(catalog)?, self.env.random.u64());
-        Ok(ManifestIdentity { number, uid, store_id: self.store_id, bytes_min, features: 0 })
+        let features = catalog.manifest.kept_features();
+        Ok(ManifestIdentity { number, uid, store_id: self.store_id, bytes_min, features })
     }
 
     /// Makes a manifest that says what the state is, and has its name, the live one.

@@ -1,7 +1,8 @@
 //! The partitions of a keyspace that is divided, by name.
 //!
 //! A partition is a [`Keyspace`] with a tree of its own; it shares the settings of the keyspace that it is
-//! part of. The holder of the catalog changes the map, after the edit that makes or drops partitions.
+//! part of. The holder of the catalog changes the map, after the edit that makes or drops partitions, or once
+//! the state has what records are to make.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

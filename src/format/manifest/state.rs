@@ -242,6 +242,15 @@ impl State {
         self.names.contains_key(&(keyspace, name.into()))
     }
 
+    /// Forgets partitions from an id on that have no slice: their items are not in tables yet.
+    pub(crate) fn forget_empty_partitions(&mut self, from: PartitionId) {
+        let later = self.partitions.range(from..).map(|(id, _)| *id);
+        let empty: Vec<PartitionId> = later.filter(|id| self.slices(*id).next().is_none()).collect();
+        for id in empty {
+            self.drop_partition(id).expect("it is there");
+        }
+    }
+
     /// Every tree, by id.
     pub(crate) fn trees(&self) -> impl Iterator<Item = TreeId> {
         self.partitions.iter().map(|(id, one)| TreeId { keyspace: one.keyspace, partition: *id })

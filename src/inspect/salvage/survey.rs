@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::error::{Error, Result};
 use crate::base::hash::HashSecret;
 use crate::base::id::{FileKind, FileName, KeyspaceId, PartitionId, Sequence, TreeId};
-use crate::format::frames::{FRAMED_BYTES_MAX, FramePoint, every_record};
+use crate::format::frames::{Expected, FRAMED_BYTES_MAX, FramePoint, every_record, scan};
 use crate::format::header::{FileHeader, PAGE_BYTES};
 use crate::format::log::Items;
 use crate::format::manifest::{Slice, State};
@@ -164,9 +164,9 @@ impl Survey {
                 let records = every_record(&header, &bytes);
                 if let Some(record) = records.first() {
                     self.logs.push(HeldLog { held, promise, is_named, first: record.sequence });
-                    let items = records.iter().filter_map(|record| Items::new(record.payload).ok());
-                    // One that does not fit is left to its items, which get a keyspace of their own.
-                    items.for_each(|items| drop(made.note(&self.known.state, held.file, &items)));
+                    if is_named {
+                        self.note_made(&mut made, (held, promise), &bytes);
+                    }
                     break;
                 }
             }
@@ -177,6 +177,28 @@ impl Survey {
             let _ = self.known.state.apply(&change);
         }
         Ok(())
+    }
+
+    /// Notes partitions that records of a log make, as far as an opening would use the records: an id whose
+    /// record is behind may have been given out again. One that does not fit is left to its items, which get
+    /// a keyspace of their own.
+    fn note_made(
+        &self,
+        made: &mut MadePartitions,
+        (held, promise): (Held, Option<FramePoint>),
+        bytes: &[u8],
+    ) {
+        let (header, boot_id) = (self.header(FileKind::Log, held.uid), 0);
+        let file = held.file;
+        let expected = Expected { file, header, bytes: held.bytes, promise, witness: None, boot_id };
+        let end = scan(&expected, bytes).map_or(u64::MAX, |found| found.end.bytes);
+        let end = promise.map_or(end, |promise| end.min(promise.bytes));
+        let used = every_record(&header, bytes).into_iter().filter(|record| record.offset < end);
+        for items in used.filter_map(|record| Items::new(record.payload).ok()) {
+            if !items.partitions().any(|made| self.known.is_dropped(made.tree)) {
+                _ = made.note(&self.known.state, file, &items);
+            }
+        }
     }
 
     pub(super) fn header(&self, kind: FileKind, uid: u64) -> FileHeader {
