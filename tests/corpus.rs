@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use trine::fuzz::{Mode, short};
+use trine::inspect;
 use trine_fuzz_targets::{TARGETS, Target, allocations, measured};
 
 use crate::damage::states;
 use crate::rng::Rng;
-use crate::support::Files;
+use crate::support::{Files, Scratch};
 
 #[global_allocator]
 static COUNTING: allocations::Counting = allocations::Counting;
@@ -123,9 +124,9 @@ fn write_the_corpus() {
     )
     .unwrap();
     let mut by_column = Vec::new();
-    for (_, bytes) in trie.files.iter().filter(|(name, _)| name.starts_with("table")) {
+    for (file, bytes) in trie.files.iter().filter(|(name, _)| name.starts_with("table")) {
         let columns = |page: &[u8]| page[6] == 4;
-        parts(bytes, |target, _, page| {
+        parts(file, bytes, |target, _, page| {
             let is_wanted = target == "filters" && columns(page);
             by_column.extend(is_wanted.then(|| page.to_vec()));
         });
@@ -156,7 +157,9 @@ fn seeds() -> Seeds {
                 "log" => put("log", name, &short(bytes).unwrap()),
                 "manifest" => put("manifest", name, &short(bytes).unwrap()),
                 "STORE" => put("store", name, &short(bytes).unwrap()),
-                "table" => parts(bytes, |target, part, block| put(target, format!("{name}-{part}"), block)),
+                "table" => {
+                    parts(file, bytes, |target, part, block| put(target, format!("{name}-{part}"), block))
+                }
                 _ => {}
             }
             put("names", format!("{number}-{file}-name"), file.as_bytes());
@@ -172,42 +175,27 @@ fn footer(bytes: &[u8]) -> &[u8] {
     &bytes[u64::from_le_bytes(*bytes[tail + 8..].first_chunk().unwrap()) as usize..tail]
 }
 
-/// The blocks of a table, as docs/FORMAT.md has its footer.
-fn parts(bytes: &[u8], mut put: impl FnMut(&'static str, usize, &[u8])) {
-    let u64_at = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
-    let u32_at = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
-    let u16_at = |at: usize| usize::from(u16::from_le_bytes(*bytes[at..].first_chunk().unwrap()));
-    let tail = bytes.len() - 4096;
-    let footer = u64_at(tail + 8);
-    put("footer", 0, &bytes[footer..tail]);
-    put("footer", 1, &bytes[tail..tail + 24]);
-    let mut slice = footer + 24;
-    for _ in 0..u32_at(footer + 12) {
-        let (data, data_end) = (u64_at(slice + 32), u64_at(slice + 32) + u64_at(slice + 40));
-        let mut at = data;
-        while at < data_end {
-            let length = u32_at(at + 8).next_multiple_of(512);
-            put("data", at, &bytes[at..at + length]);
-            at += length;
-        }
-        let pages =
-            |at: usize, count: usize, length: usize| (0..count).map(move |page| (at + page * length, length));
-        for (at, length) in pages(u64_at(slice + 56), u32_at(slice + 52), u32_at(slice + 64)) {
-            put("filters", at, &bytes[at..at + length]);
-        }
-        for (at, length) in pages(u64_at(slice + 72), u32_at(slice + 80), u32_at(slice + 84)) {
-            put("fence", at, &bytes[at..at + length]);
-        }
-        for (target, offset, length) in [
-            ("top", u64_at(slice + 88), u32_at(slice + 96)),
-            ("ranges", u64_at(slice + 104), u32_at(slice + 112)),
-        ] {
-            if length > 0 {
-                put(target, offset, &bytes[offset..offset + length]);
-            }
-        }
-        slice += 120 + u16_at(slice + 116) + u16_at(slice + 118);
-    }
+/// The parts of a table, as a dump tells them, by the fuzz target that takes them.
+fn parts(file: &str, bytes: &[u8], mut put: impl FnMut(&'static str, u64, &[u8])) {
+    let scratch = Scratch::new();
+    let path = scratch.root().join(file);
+    fs::write(&path, bytes).unwrap();
+    let told = inspect::dump(&path, |part| {
+        let (offset, length) = (part.offset as usize, part.bytes as usize);
+        let (target, length) = match part.name {
+            "footer, slices" => ("footer", length),
+            "tail" => ("footer", 24),
+            "data block" => ("data", length),
+            "filter page" | "filter page by column, runs" => ("filters", length),
+            "fence page, blocks" | "learned page, blocks" => ("fence", length),
+            "top, fence pages" => ("top", length),
+            "range tombstones" => ("ranges", length),
+            _ => return,
+        };
+        assert_eq!(part.damage, None, "{file}");
+        put(target, part.offset, &bytes[offset..offset + length]);
+    });
+    told.unwrap();
 }
 
 /// What other stores fell over: counts and lengths beyond the bytes at hand, none where one is needed,

@@ -175,7 +175,8 @@ impl<K> Keyspace<K> {
     ///
     /// # Errors
     /// `Invalid` for a name that no key has, or if the keyspace is not divided by keys; `Memory` if the
-    /// memory budget has no room for one more; `Dropped`, `ReadOnly`, `Latched`, `Full`, `Io`.
+    /// memory budget has no room for one more, `TooLarge` if all names together would take more than 256 MiB;
+    /// `Dropped`, `ReadOnly`, `Latched`, `Full`, `Io`.
     ///
     /// # Cost
     /// One sync of the log, if something is unsynced, and one of the manifest.

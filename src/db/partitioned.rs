@@ -156,8 +156,9 @@ impl<K> Partitioned<K> {
     /// handles answer `Dropped`; who asks anew gets another one of the same name, which is empty.
     ///
     /// # Errors
-    /// `Invalid` for a longer name, `Memory` if the memory budget has no room for one more, `Dropped`,
-    /// `Latched`, `Full`, `Io`; in a store opened read-only `NoKeyspace` if it would have to be made.
+    /// `Invalid` for a longer name, `Memory` if the memory budget has no room for one more, `TooLarge` if all
+    /// names together would take more than 256 MiB, `Dropped`, `Latched`, `Full`, `Io`; in a store opened
+    /// read-only `NoKeyspace` if it would have to be made.
     ///
     /// # Cost
     /// One sync of the manifest if it is made.

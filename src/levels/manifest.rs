@@ -23,6 +23,8 @@ use crate::io::storage::{Storage, read_whole, write_zeros};
 
 /// How many times its live content a manifest may hold before it is rewritten.
 const CONTENT_RATIO: u64 = 4;
+/// The bytes that a state may take in a manifest.
+pub(crate) const STATE_BYTES_MAX: u64 = FRAMED_BYTES_MAX / CONTENT_RATIO;
 /// At the end of the file these are kept for edits that a full disk must not stop: such as let files go, and
 /// that of an opening. With room for the partitions that an edit begins with.
 const RESERVE_BYTES: usize = PAGE_BYTES + 2048;
@@ -404,7 +406,7 @@ impl ManifestFile {
 /// Length of a file that begins with a snapshot of so many bytes.
 fn file_bytes(snapshot_bytes: usize, bytes_min: u64) -> Result<u64> {
     let live_bytes = RECORDS_FROM + record_bytes(snapshot_bytes) as u64;
-    let limit = FRAMED_BYTES_MAX / CONTENT_RATIO;
+    let limit = STATE_BYTES_MAX;
     if live_bytes > limit {
         return Err(Error::TooLarge { what: "manifest", limit, given: live_bytes });
     }

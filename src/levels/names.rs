@@ -9,6 +9,8 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, Range};
 
+use smallvec::SmallVec;
+
 use crate::base::id::{KeyspaceId, PartitionId};
 use crate::base::key::{common_prefix, head, head_after};
 use crate::base::step::Direction;
@@ -80,10 +82,11 @@ struct Chunk {
     names: Vec<Named>,
 }
 
-/// A partition and its name, which lie together: a search that finds the one reads the other.
+/// A partition and its name, which lie together: a search that finds the one reads the other. Most names lie
+/// in place, so that a chunk is copied without a look at each.
 #[derive(Clone, Debug)]
 struct Named {
-    name: Box<[u8]>,
+    name: SmallVec<[u8; 16]>,
     partition: PartitionId,
 }
 
@@ -261,7 +264,7 @@ impl Names {
 
     fn insert(&mut self, name: Box<[u8]>, partition: PartitionId) {
         let number = self.chunk_of(&name);
-        let named = Named { name, partition };
+        let named = Named { name: SmallVec::from_slice(&name), partition };
         if self.chunks.is_empty() {
             self.chunks.push(Arc::new(Chunk::of(vec![named])));
             return self.put_first(0, true);

@@ -12,6 +12,7 @@ use crate::base::rule::{Rule, partition_name};
 use crate::base::settings::KeyspaceSettings;
 use crate::base::sync::Arc;
 use crate::format::manifest::{Change, KeyspaceKind};
+use crate::levels::manifest::STATE_BYTES_MAX;
 
 use crate::engine::commit::order::OrderTurn;
 use crate::engine::options::Mode;
@@ -37,6 +38,8 @@ impl<'r> Wanted<'r> {
 
 /// Ids of keyspaces are reserved this many at a time.
 const IDS_RESERVED: u32 = 1024;
+/// Bytes of a keyspace or partition in the manifest beside its name, at most.
+const NAMED_BYTES: usize = 24;
 
 impl Committer {
     /// Opens the keyspace or makes it; settings given replace those it has.
@@ -144,12 +147,15 @@ impl Committer {
     }
 
     /// # Errors
-    /// `Memory`, if there are as many keyspaces and tables as the budget has room for. Only dropping some, or
-    /// merges, make room.
-    pub(super) fn check_catalog_room(&self, catalog: &Catalog, count: u32) -> Result<()> {
+    /// `Memory`, if there are as many keyspaces and tables as the budget has room for, `TooLarge`, if a
+    /// manifest could not hold them and the names. Only dropping some, or merges, make room.
+    pub(super) fn check_catalog_room(&self, catalog: &Catalog, names: &BTreeSet<&[u8]>) -> Result<()> {
         let (role, reserve) = (Role::Manifest, self.cache.reserve());
-        let wanted = catalog.grant.bytes() + u64::from(count) * KEYSPACE_BYTES;
-        if wanted <= reserve.limit_bytes(role) { Ok(()) } else { Err(reserve.refusal(role, wanted)) }
+        let wanted = catalog.grant.bytes() + names.len() as u64 * KEYSPACE_BYTES;
+        if wanted > reserve.limit_bytes(role) {
+            return Err(reserve.refusal(role, wanted));
+        }
+        check_manifest_room(catalog.state.snapshot_bytes_max(), names)
     }
 
     fn create_keyspace(
@@ -163,7 +169,7 @@ impl Committer {
         let bit = if kind == KeyspaceKind::Hashed { KeyspaceId::HASHED } else { 0 };
         let id = KeyspaceId(catalog.next_keyspace | bit);
         let partition = PartitionId(catalog.state.next_partition);
-        self.check_catalog_room(catalog, 1)?;
+        self.check_catalog_room(catalog, &[name.as_bytes()].into())?;
         let mut changes = vec![take_ids(catalog, u32::from(rule.is_none()))?];
         let stored = stored(&settings);
         changes.push(Change::Keyspace { id, kind, name: name.to_owned(), settings: stored });
@@ -259,9 +265,8 @@ impl Committer {
             // Records of the log may have made some of them.
             self.edit_taken(&mut catalog, Edit::default())?;
         } else {
-            let count = u32::try_from(missing.len()).unwrap_or(u32::MAX);
-            self.check_catalog_room(&catalog, count)?;
-            let mut changes = vec![take_ids(&catalog, count)?];
+            self.check_catalog_room(&catalog, &missing)?;
+            let mut changes = vec![take_ids(&catalog, u32::try_from(missing.len()).unwrap_or(u32::MAX))?];
             let unwanted = unwanted_beside(partitions, &missing, names);
             changes.extend(unwanted.iter().map(drop_of));
             let (mut next, mut made) = (catalog.state.next_partition, Vec::new());
@@ -402,6 +407,14 @@ impl Committer {
     }
 }
 
+/// # Errors
+/// `TooLarge` if a manifest that has a state of so many bytes could not be written anew with these names.
+fn check_manifest_room(state_bytes: u64, names: &BTreeSet<&[u8]>) -> Result<()> {
+    let names_bytes: usize = names.iter().map(|name| name.len() + NAMED_BYTES).sum();
+    let (limit, given) = (STATE_BYTES_MAX, state_bytes + names_bytes as u64);
+    if given > limit { Err(Error::TooLarge { what: "manifest", limit, given }) } else { Ok(()) }
+}
+
 fn drop_of(partition: &Arc<Keyspace>) -> Change {
     Change::DropPartition { id: partition.tree.partition }
 }
@@ -438,4 +451,22 @@ pub(super) fn take_ids(catalog: &Catalog, count: u32) -> Result<Change> {
     let reserved = catalog.state.next_keyspace;
     let next_keyspace = if keyspace < reserved { reserved } else { keyspace + IDS_RESERVED };
     Ok(Change::Ids { next_keyspace, next_partition: next })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A manifest that could not be written anew is never made.
+    #[test]
+    fn names_fit_a_manifest() {
+        let check = |state_bytes: u64, names: &[&[u8]]| {
+            check_manifest_room(state_bytes, &names.iter().copied().collect()).is_ok()
+        };
+        let room = 2 * (NAMED_BYTES as u64 + 3);
+        assert!(check(STATE_BYTES_MAX - room, &[b"one", b"two"]));
+        assert!(!check(STATE_BYTES_MAX - room, &[b"one", b"three"]));
+        assert!(!check(STATE_BYTES_MAX - room + 1, &[b"one", b"two"]));
+        assert!(check(STATE_BYTES_MAX, &[]));
+    }
 }

@@ -134,9 +134,8 @@ impl Committer {
         if !catalog.has_unwritten_room(&missing) || !unwanted_beside(partitions, &missing, &[]).is_empty() {
             return Ok(false);
         }
-        let count = missing.len() as u32;
-        self.check_catalog_room(&catalog, count)?;
-        take_ids(&catalog, count)?;
+        self.check_catalog_room(&catalog, &missing)?;
+        take_ids(&catalog, missing.len() as u32)?;
         let ids = (catalog.state.next_partition..).map(PartitionId);
         let made = |(name, id)| keyspace.partition(id, name, &self.catalog.states).map(Arc::new);
         let made: Vec<Arc<Keyspace>> = missing.into_iter().zip(ids).map(made).collect::<Result<_>>()?;
