@@ -550,7 +550,7 @@ impl<K> Keyspace<K> {
         written
     }
 
-    /// Where one write goes, if keys divide the keyspace and the manifest has its partition.
+    /// Where one write goes in a keyspace that keys divide.
     fn partition_for(&self, (kind, key, value): (ItemKind, &[u8], &[u8])) -> Result<OneTree> {
         let partitions = self.keyspace.partitions().expect("it is divided");
         if kind == ItemKind::DeleteRange {
@@ -561,7 +561,7 @@ impl<K> Keyspace<K> {
             check_item(key, value)?;
         }
         Ok(match partitions.get(&self.keyspace.name_of(key)?) {
-            // A record with items of it is to make it.
+            // The record has to begin with its entry.
             Some(partition) if partition.made().is_some() => OneTree::Several,
             Some(partition) => OneTree::Of(partition),
             None if kind == ItemKind::Delete => OneTree::None,

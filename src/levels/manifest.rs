@@ -27,7 +27,9 @@ const CONTENT_RATIO: u64 = 4;
 pub(crate) const STATE_BYTES_MAX: u64 = FRAMED_BYTES_MAX / CONTENT_RATIO;
 /// At the end of the file these are kept for edits that a full disk must not stop: such as let files go, and
 /// that of an opening. With room for the partitions that an edit begins with.
-const RESERVE_BYTES: usize = PAGE_BYTES + 2048;
+const RESERVE_BYTES: usize = PAGE_BYTES + UNWRITTEN_EDIT_BYTES;
+/// The part of an edit that makes partitions that records of logs made, at most.
+pub(crate) const UNWRITTEN_EDIT_BYTES: usize = 2048;
 /// Below this much used, in bytes, rewriting gains nothing.
 const REWRITE_BYTES_MIN: u64 = 64 << 10;
 
@@ -326,7 +328,7 @@ impl ManifestFile {
         !self.is_older && edit_bytes + RESERVE_BYTES <= self.framer.room_bytes()
     }
 
-    /// Bits that a manifest after this one has too, whatever the state: of what logs may hold.
+    /// Feature bits that the next manifest keeps, whatever the state: logs may still have such records.
     pub(crate) fn kept_features(&self) -> u64 {
         self.features & FEATURE_MADE_PARTITIONS
     }

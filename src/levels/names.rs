@@ -328,7 +328,7 @@ mod tests {
 
     const KEYSPACE: KeyspaceId = KeyspaceId(3);
 
-    /// What names are like.
+    /// Kinds of names.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum Family {
         Short,

@@ -52,9 +52,11 @@ impl MadePartitions {
         self.by_id.get(&tree.partition).is_some_and(|(keyspace, _)| *keyspace == tree.keyspace)
     }
 
+    /// Checks the tree of an item. `is_missing` is asked first about a partition that is unknown: it may name
+    /// the damage better.
+    ///
     /// # Errors
-    /// `Corrupt` for the tree of an item that neither the manifest nor a record can have made. If only that
-    /// of the partition can be so, `is_missing` may say of the tree what else is known.
+    /// `Corrupt` for a tree that neither the manifest nor a record can have made; the error of `is_missing`.
     pub(crate) fn check(
         &self,
         state: &State,
@@ -143,7 +145,8 @@ mod tests {
         made.note(&state(), FileName::new(FileKind::Log, 2), &items)
     }
 
-    /// What the manifest had once is passed over, as is what was noted before; the rest fits the state.
+    /// Entries of partitions that the manifest had are passed over, and so are entries noted before; the rest
+    /// fits the state.
     #[test]
     fn new_ones_are_made_once() {
         let mut made = MadePartitions::default();

@@ -10,6 +10,7 @@
 //!
 //! Changes are made in `edits`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
@@ -19,7 +20,7 @@ use crate::base::sync::{Arc, AtomicBool, AtomicU64, Event, Mutex, MutexGuard};
 use crate::format::manifest::{Change, State};
 use crate::io::env::Threads;
 use crate::io::fork::{ForkByte, ForkBytes};
-use crate::levels::manifest::ManifestFile;
+use crate::levels::manifest::{ManifestFile, UNWRITTEN_EDIT_BYTES};
 use crate::levels::store::StoreFile;
 use crate::wal::made::changes_of_made;
 
@@ -48,12 +49,11 @@ const TABLE_BYTES: u64 = 256;
 
 /// There are at most so many partitions that the manifest does not have: one more goes there by an edit, with
 /// them all.
-pub(in crate::engine) const UNWRITTEN_MAX: usize = 64;
+const UNWRITTEN_MAX: usize = 64;
 /// The bytes of their names together: every edit has room for them, also on a full disk.
 const UNWRITTEN_BYTES_MAX: usize = 1024;
-/// At least the bytes of an edit that tells of them all: of each a tag, two ids, the length of its name, and
-/// the name.
-const UNWRITTEN_EDIT_BYTES: usize = UNWRITTEN_MAX * 11 + UNWRITTEN_BYTES_MAX + 64;
+// Of each a tag, two ids, the length of its name, and the name; then the edit's own head.
+const _: () = assert!(UNWRITTEN_MAX * 11 + UNWRITTEN_BYTES_MAX + 64 <= UNWRITTEN_EDIT_BYTES);
 
 impl Catalog {
     /// As an opening found it.
@@ -71,10 +71,18 @@ impl Catalog {
         catalog
     }
 
-    /// What the manifest is to be told of partitions before anything else.
+    /// The changes that make the unwritten partitions in the manifest.
     pub(in crate::engine) fn unwritten_changes(&self) -> Vec<Change> {
         let made = self.unwritten.iter().filter_map(|one| Some((one.tree, one.partition_name()?)));
         changes_of_made(self.state.next_keyspace, made)
+    }
+
+    /// An edit as the manifest gets it: it begins with the unwritten partitions.
+    pub(in crate::engine) fn with_unwritten<'c>(&self, changes: &'c [Change]) -> Cow<'c, [Change]> {
+        if self.unwritten.is_empty() {
+            return Cow::Borrowed(changes);
+        }
+        Cow::Owned([&self.unwritten_changes(), changes].concat())
     }
 
     /// Whether partitions of these names may be made before the manifest is told of them: it has room for

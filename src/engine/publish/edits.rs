@@ -4,7 +4,6 @@
 //! 1. An edit is durable in the manifest before its version is published.
 //! 2. A file is removed only after the edit that forgets it is durable and nobody looks at it any more.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::{Error, Result};
@@ -36,11 +35,7 @@ impl Publisher {
             return Err(error.clone());
         }
         self.make_manifest_room(catalog, edit.changes())?;
-        let unwritten = catalog.unwritten_changes();
-        let changes = match unwritten.is_empty() {
-            true => Cow::Borrowed(edit.changes()),
-            false => Cow::Owned([&unwritten, edit.changes()].concat()),
-        };
+        let changes = catalog.with_unwritten(edit.changes());
         if changes.is_empty() {
             return Ok(());
         }
@@ -105,13 +100,12 @@ impl Publisher {
     /// Rewrites the manifest if it has no room or is mostly history. Where the disk has no room for a new
     /// one, an edit that may give some back goes into what is kept of the old one for it.
     fn make_manifest_room(&self, catalog: &mut Catalog, changes: &[Change]) -> Result<()> {
-        let unwritten = catalog.unwritten_changes();
-        let has_room = |manifest: &ManifestFile| manifest.has_room(&[&unwritten, changes].concat());
-        if catalog.manifest.must_rewrite(&catalog.state) || !has_room(&catalog.manifest) {
+        let whole = catalog.with_unwritten(changes);
+        if catalog.manifest.must_rewrite(&catalog.state) || !catalog.manifest.has_room(&whole) {
             let rewritten = self.rewrite_manifest(catalog, changes);
             match rewritten {
                 Err(Error::Full { .. }) if !changes.is_empty() && changes.iter().all(Change::frees) => {
-                    return match catalog.manifest.has_reserved_room(&[&unwritten, changes].concat()) {
+                    return match catalog.manifest.has_reserved_room(&whole) {
                         true => Ok(()),
                         false => rewritten,
                     };

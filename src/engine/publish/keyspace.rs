@@ -258,7 +258,7 @@ impl Keyspace {
         }
     }
 
-    /// What a record with items of it makes: itself, if it is a partition that the manifest may not have yet.
+    /// The entry that a record with items of this partition begins with, if the manifest may not have it yet.
     pub(crate) fn made(&self) -> Option<MadePartition<'_>> {
         let Part::One(Partition { name, is_unwritten }) = &self.part else { return None };
         is_unwritten.load(Ordering::Acquire).then_some(MadePartition { tree: self.tree, name })

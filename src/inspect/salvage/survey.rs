@@ -173,7 +173,7 @@ impl Survey {
         }
         self.logs.sort_by_key(|log| log.first);
         for change in made.changes(&self.known.state) {
-            // What does not fit what is left of the manifest is left out.
+            // A partition that does not fit the rest of the manifest is left out.
             let _ = self.known.state.apply(&change);
         }
         Ok(())
