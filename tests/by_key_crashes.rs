@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trine::sim::{Crash, Stop, World};
-use trine::{Any, ByKey, Db, Durability, Keyspace, Kind, Partitioning, Result, block_on};
+use trine::{Access, Any, ByKey, Db, Durability, Error, Keyspace, Kind, Partitioning, Result, block_on};
 
 type Map = BTreeMap<&'static str, u32>;
 
@@ -350,6 +350,14 @@ fn partitions_in_logs_outlive_openings() {
     }
     let all: BTreeSet<&'static str> = map.keys().copied().collect();
     let names: BTreeSet<&'static str> = ["a", "b", "c"].into();
+    let read = world.builder().access(Access::ReadOnly).open().unwrap();
+    let seen = found(&read, &all);
+    assert_eq!((&seen.map, &seen.names), (&map, &names));
+    let keyspace = read.keyspace("k").unwrap();
+    keyspace.create_partition("a").expect("it is there");
+    assert!(matches!(keyspace.create_partition("z"), Err(Error::ReadOnly)));
+    drop(keyspace);
+    read.close().unwrap();
     let report = world.verify().unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
     let target = World::new(22);

@@ -296,12 +296,15 @@ fn try_route(unrouted: &Unrouted<'_>) -> Result<Option<(Arc<Items>, Keyspaces)>>
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(in crate::engine) mod tests {
     use super::*;
     use crate::base::rule::Rule;
+    use crate::engine::publish::edit::Edit;
     use crate::engine::tests::run;
     use crate::engine::{NoTrace, Wants};
+    use crate::format::manifest::Change;
     use crate::io::sim::SimDisk;
+    use crate::levels::manifest::UNWRITTEN_EDIT_BYTES;
 
     /// A batch that depends on which partitions there are is refused once they are others, and routed again
     /// it is of the new ones too. One that does not depend on them is written.
@@ -338,6 +341,81 @@ mod tests {
             assert!(!has(b"b1") && !has(b"c1"), "what came between was deleted");
         }
         assert!(!has(b"zz"));
+        store.close().expect("closes");
+    }
+
+    /// Writes a key of a keyspace that keys divide.
+    pub(in crate::engine) fn write(store: &Committer, divided: &Arc<Keyspace>, key: &[u8]) {
+        let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
+        items.push(divided.tree, ItemKind::Put, key, b"value").expect("small");
+        keyspaces.add(Arc::clone(divided) as Arc<dyn Writable>);
+        let divided_only = [Arc::clone(divided)];
+        let unrouted = Unrouted { items: &items, keyspaces: &keyspaces, divided: &divided_only };
+        store.write_routed(&unrouted, None).expect("no fault");
+    }
+
+    fn unwritten_of(store: &Committer) -> Vec<usize> {
+        let catalog = store.catalog.take(&*store.env.threads);
+        catalog.unwritten.iter().filter_map(|one| one.partition_name()).map(<[u8]>::len).collect()
+    }
+
+    /// The manifest is told of partitions before there are too many of them, or too many bytes of their
+    /// names.
+    #[test]
+    fn unwritten_partitions_are_bounded() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 4 << 20).expect("opens");
+        for (name, name_bytes, most) in [("short", 2, 64), ("long", 100, 10)] {
+            let divided = store.open_divided(name, &[], &Rule::Prefix(name_bytes)).expect("made");
+            let mut seen = BTreeSet::new();
+            for number in 0..150u8 {
+                write(&store, &divided, &[&[number][..], &[7; 120]].concat());
+                let names = unwritten_of(&store);
+                assert!(names.len() <= 64 && names.iter().sum::<usize>() <= 1024, "{names:?}");
+                seen.insert(names.len());
+            }
+            assert!(seen.iter().copied().eq(0..=most), "{seen:?}");
+            assert_eq!(divided.partitions().expect("it is divided").names().len(), 150);
+        }
+        store.close().expect("closes");
+    }
+
+    /// With no room in the manifest beside its reserve an edit makes the partition, which finds room or
+    /// fails.
+    #[test]
+    fn partitions_take_no_reserve() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
+        let divided = store.open_divided("d", &[], &Rule::Prefix(1)).expect("made");
+        write(&store, &divided, b"a1");
+        assert_eq!(unwritten_of(&store), [1]);
+        {
+            let mut catalog = store.catalog.take(&*store.env.threads);
+            while catalog.manifest.has_room_for(UNWRITTEN_EDIT_BYTES) {
+                let sequence = catalog.state.flushed;
+                let edit = Edit::of(vec![Change::Flushed { sequence }; 4]);
+                store.edit_taken(&mut catalog, edit).expect("no fault");
+            }
+            assert!(!catalog.manifest.must_rewrite(&catalog.state));
+        }
+        write(&store, &divided, b"b1");
+        assert!(unwritten_of(&store).is_empty());
+        store.close().expect("closes");
+    }
+
+    /// A manifest keeps the feature bit of such records when the last rule by keys is gone: logs have some
+    /// yet.
+    #[test]
+    fn manifests_keep_the_feature_of_logs() {
+        let (store, _threads) = run::open(&SimDisk::new(1), None, 1, 1 << 20).expect("opens");
+        let divided = store.open_divided("d", &[], &Rule::Prefix(1)).expect("made");
+        write(&store, &divided, b"a1");
+        drop(divided);
+        store.drop_keyspace("d").expect("no fault");
+        {
+            let mut catalog = store.catalog.take(&*store.env.threads);
+            let before = catalog.manifest.file();
+            store.rewrite_manifest(&mut catalog, &[]).expect("no fault");
+            assert!(catalog.manifest.file() != before && catalog.manifest.admits_made_partitions());
+        }
         store.close().expect("closes");
     }
 }

@@ -1,22 +1,10 @@
 //! Checkpoints beside writes that make partitions.
 
 use super::*;
-use crate::base::id::ItemKind;
 use crate::base::rule::Rule;
-use crate::engine::commit::routing::Unrouted;
-use crate::engine::publish::keyspace::Keyspace;
+use crate::engine::commit::routing::tests::write;
 use crate::engine::tests::run;
 use crate::io::sim::SimDisk;
-use crate::write::batch::{Items, Keyspaces, Writable};
-
-fn put(store: &Committer, divided: &Arc<Keyspace>, key: &[u8]) {
-    let (mut items, mut keyspaces) = (Items::default(), Keyspaces::default());
-    items.push(divided.tree, ItemKind::Put, key, b"value").expect("small");
-    keyspaces.add(Arc::clone(divided) as Arc<dyn Writable>);
-    let divided = [Arc::clone(divided)];
-    let unrouted = Unrouted { items: &items, keyspaces: &keyspaces, divided: &divided };
-    store.write_routed(&unrouted, None).expect("no fault");
-}
 
 /// A partition that a write makes after the checkpoint's turn is not in the copy; those of before are, also
 /// one whose making the manifest was never told.
@@ -25,14 +13,14 @@ fn later_partitions_are_left_out() {
     let disk = SimDisk::new(1);
     let (store, threads) = run::open(&disk, None, 1, 1 << 20).expect("opens");
     let divided = store.open_divided("d", &[], &Rule::Prefix(1)).expect("made");
-    put(&store, &divided, b"a1");
+    write(&store, &divided, b"a1");
     let mut checkpoint = Checkpoint::start(&store, Path::new("copy")).expect("starts");
     while !matches!(checkpoint.stage, Stage::Flush(..)) {
         assert!(!checkpoint.turn().expect("no fault"));
         // It may wait for a write buffer to go on with.
         threads.run_one();
     }
-    put(&store, &divided, b"b1");
+    write(&store, &divided, b"b1");
     while !checkpoint.turn().expect("no fault") {
         assert!(threads.run_one(), "it waits for the flush alone");
     }
